@@ -1,0 +1,58 @@
+"""Diagnostics are values: what is wrong, where, and what to do about it. `render` draws them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+from tilec.source import Span
+
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A piece of source text and what to say about it."""
+
+    span: Span
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """`code` is a stable kebab-case id; `title` is one lower-case line without a full stop."""
+
+    code: str
+    title: str
+    primary: Label | None = None
+    secondary: tuple[Label, ...] = ()
+    notes: tuple[str, ...] = ()
+    help: str | None = None
+    severity: Severity = "error"
+
+
+class CompileError(Exception):
+    """The kernel is wrong. Carries one diagnostic or several; the command exits with 1."""
+
+    def __init__(self, *diagnostics: Diagnostic) -> None:
+        super().__init__("; ".join(f"[{d.code}] {d.title}" for d in diagnostics))
+        self.diagnostics = diagnostics
+
+
+class InternalError(Exception):
+    """tilec itself is wrong. The command exits with 3 and asks for a report."""
+
+
+def fail(
+    code: str,
+    title: str,
+    span: Span | None = None,
+    label: str = "",
+    *,
+    secondary: tuple[Label, ...] = (),
+    notes: tuple[str, ...] = (),
+    help: str | None = None,
+) -> NoReturn:
+    """Raise a `CompileError` with one diagnostic."""
+    primary = None if span is None else Label(span, label)
+    raise CompileError(Diagnostic(code, title, primary, secondary, notes, help))

@@ -1,0 +1,285 @@
+"""Tile IR: one kernel as whole-tile operations on global, shared and fragment buffers.
+
+Names are resolved, every expression has a type, and each buffer and variable name is unique within the kernel. Tile IR is
+never changed in place: passes make new nodes, and keep the ones they do not touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tilec.ir.types import BOOL, INT32, DType
+from tilec.source import NOWHERE, Span
+
+Scope = Literal["global", "shared", "fragment"]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Row-major storage. `global` buffers are the kernel's tensors; the others are tiles the kernel allocates."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    scope: Scope
+    span: Span = field(default=NOWHERE, compare=False)
+
+    @property
+    def bytes(self) -> int:
+        total = self.dtype.bytes
+        for extent in self.shape:
+            total *= extent
+        return total
+
+
+# ---- scalar expressions ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    value: int | float | bool
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A block index, loop variable, scalar parameter or bind. Immutable where it is visible."""
+
+    name: str
+    dtype: DType = INT32
+
+
+UnaryOp = Literal["neg", "not"]
+BinaryOp = Literal[
+    "add", "sub", "mul", "div", "floordiv", "floormod", "min", "max",
+    "and", "or", "bitand", "bitor", "xor", "shl", "shr",
+    "lt", "le", "gt", "ge", "eq", "ne",
+]  # fmt: skip
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    op: UnaryOp
+    a: Expr
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Both operands have one type; comparisons and and/or give bool. `div` is true division on floats only;
+    `floordiv` and `floormod` are Python's on integers."""
+
+    op: BinaryOp
+    a: Expr
+    b: Expr
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A mathematical function of floats: exp exp2 log log2 sqrt rsqrt tanh sigmoid abs sin cos floor ceil pow."""
+
+    fn: str
+    args: tuple[Expr, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    a: Expr
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    condition: Expr
+    then: Expr
+    orelse: Expr
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One element of a buffer. Out-of-range reads of a global buffer give 0."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+
+Expr = Const | Var | Unary | Binary | Call | Cast | Select | Load
+
+
+def integer(value: int) -> Const:
+    return Const(value, INT32)
+
+
+# ---- statements ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box of a buffer: first index and static extent along each of its dimensions."""
+
+    buffer: Buffer
+    start: tuple[Expr, ...]
+    extent: tuple[int, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents without the dimensions of extent 1 that only select an index."""
+        return tuple(e for e in self.extent if e != 1) or (1,)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.extent == self.buffer.shape and all(isinstance(s, Const) and s.value == 0 for s in self.start)
+
+
+Attr = int | float | bool | str | Const | Var | Unary | Binary | Call | Cast | Select | Load | None
+
+
+@dataclass(frozen=True, slots=True)
+class TileOp:
+    """One `T.*` operation on whole tiles; `ops` has its meaning under `name`. Attributes are sorted by key."""
+
+    name: str
+    regions: tuple[Region, ...]
+    attrs: tuple[tuple[str, Attr], ...] = ()
+    span: Span = field(default=NOWHERE, compare=False)
+
+    def attr(self, key: str) -> Attr:
+        for k, value in self.attrs:
+            if k == key:
+                return value
+        raise KeyError(f"T.{self.name} has no attribute {key}")
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """One element of a buffer, inside `Parallel`. Out-of-range stores to a global buffer are dropped."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """`var = value`, visible to the statements after it in the same body."""
+
+    var: Var
+    value: Expr
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """A perfect elementwise nest over all threads; the body holds `Store`, `Bind` and `If` only."""
+
+    vars: tuple[Var, ...]
+    extents: tuple[int, ...]
+    body: tuple[Stmt, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+LoopKind = Literal["serial", "pipelined", "unroll"]
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`for var in range(start, stop, step)`. `num_stages` is None where the source does not give one; `stage` and `order`
+    are the manual lists of T.Pipelined, one entry per scheduled statement."""
+
+    kind: LoopKind
+    var: Var
+    start: Expr
+    stop: Expr
+    step: int
+    body: tuple[Stmt, ...]
+    num_stages: int | None = None
+    stage: tuple[int, ...] | None = None
+    order: tuple[int, ...] | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    condition: Expr
+    then: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+Stmt = TileOp | Store | Bind | Parallel | For | If
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """`params` in launch order: global buffers and scalar variables. `grid` and `block_vars` are x, y, z, as many as written."""
+
+    name: str
+    params: tuple[Buffer | Var, ...]
+    grid: tuple[int, ...]
+    block_vars: tuple[Var, ...]
+    threads: int
+    buffers: tuple[Buffer, ...]
+    body: tuple[Stmt, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+# ---- walks -----------------------------------------------------------------------------------------------------------
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct operands of an expression."""
+    match expr:
+        case Const() | Var():
+            return ()
+        case Unary(a=a) | Cast(a=a):
+            return (a,)
+        case Binary(a=a, b=b):
+            return (a, b)
+        case Call(args=args):
+            return args
+        case Select(condition=c, then=a, orelse=b):
+            return (c, a, b)
+        case Load(indices=indices):
+            return indices
+
+
+def walk_expr(expr: Expr) -> Iterator[Expr]:
+    """The expression and everything below it, parents first."""
+    yield expr
+    for child in children(expr):
+        yield from walk_expr(child)
+
+
+def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
+    """The statement lists nested in a statement."""
+    match stmt:
+        case Parallel(body=body) | For(body=body):
+            return (body,)
+        case If(then=then, orelse=orelse):
+            return (then, orelse)
+        case TileOp() | Store() | Bind():
+            return ()
+
+
+def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Every statement, in program order, parents first."""
+    for stmt in body:
+        yield stmt
+        for nested in bodies(stmt):
+            yield from walk(nested)
+
+
+def is_true(expr: Expr) -> bool:
+    return isinstance(expr, Const) and expr.dtype == BOOL and bool(expr.value)

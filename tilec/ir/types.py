@@ -1,0 +1,49 @@
+"""Element types: a name, a width and a kind. How one is held in a register is the emitter's business."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["float", "int", "uint", "bool"]
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    name: str
+    bits: int
+    kind: Kind
+
+    @property
+    def bytes(self) -> int:
+        """Size in memory; a bool takes one byte."""
+        return max(self.bits // 8, 1)
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+FLOAT16 = DType("float16", 16, "float")
+BFLOAT16 = DType("bfloat16", 16, "float")
+FLOAT32 = DType("float32", 32, "float")
+FLOAT64 = DType("float64", 64, "float")
+INT8 = DType("int8", 8, "int")
+INT16 = DType("int16", 16, "int")
+INT32 = DType("int32", 32, "int")
+INT64 = DType("int64", 64, "int")
+UINT8 = DType("uint8", 8, "uint")
+UINT16 = DType("uint16", 16, "uint")
+UINT32 = DType("uint32", 32, "uint")
+UINT64 = DType("uint64", 64, "uint")
+BOOL = DType("bool", 1, "bool")
+
+BY_NAME: dict[str, DType] = {
+    t.name: t
+    for t in (
+        FLOAT16, BFLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, BOOL,
+    )
+} | {"float": FLOAT32, "half": FLOAT16, "int": INT32}  # fmt: skip

@@ -1,0 +1,25 @@
+"""A schedule as data. It may come from the solver, a file or a person; only `verify` decides whether it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal["optimal", "feasible", "given"]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """`start[i]` is the cycle at which op i of iteration 0 issues; iteration k issues it k·II later. `order` lists the op ids
+    as they issue within one steady-state interval, by start mod II. `depth[r]` is the number of versions of ring r."""
+
+    ii: int
+    start: tuple[int, ...]
+    order: tuple[int, ...]
+    depth: tuple[int, ...]
+    status: Status
+
+    @property
+    def stage(self) -> tuple[int, ...]:
+        """The interval in which each op issues, relative to its iteration's first."""
+        return tuple(s // self.ii for s in self.start)
