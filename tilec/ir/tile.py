@@ -6,8 +6,8 @@ never changed in place: passes make new nodes, and keep the ones they do not tou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tilec.ir.types import BOOL, INT32, DType
@@ -253,6 +253,32 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (c, a, b)
         case Load(indices=indices):
             return indices
+
+
+def with_children(expr: Expr, new: tuple[Expr, ...]) -> Expr:
+    """The expression with other operands; itself if they are the same ones."""
+    if all(a is b for a, b in zip(children(expr), new, strict=True)):
+        return expr
+    match expr:
+        case Const() | Var():
+            return expr
+        case Unary() | Cast():
+            return replace(expr, a=new[0])
+        case Binary():
+            return replace(expr, a=new[0], b=new[1])
+        case Call():
+            return replace(expr, args=new)
+        case Select():
+            return replace(expr, condition=new[0], then=new[1], orelse=new[2])
+        case Load():
+            return replace(expr, indices=new)
+
+
+def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
+    """The expression with variables replaced."""
+    if isinstance(expr, Var):
+        return values.get(expr, expr)
+    return with_children(expr, tuple(substitute(c, values) for c in children(expr)))
 
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:

@@ -53,9 +53,9 @@ class Edge:
 class Ring:
     """A buffer (or several that live together) with one version per iteration in flight.
 
-    The version written by the earliest of `producers` lives until the last of `consumers` is done with it, so its lifetime is
-    max(start[c] + latency[c]) − min(start[p]), and its depth ⌈lifetime / II⌉, at least 1 and at most `max_depth` (None: no
-    limit but the pool's). Depth versions of `bytes` bytes each are taken from `pool`.
+    The version written by the earliest of `producers` lives until the last of `consumers` is done with it, so its
+    lifetime is max(start[c] + latency[c]) − min(start[p]), and its depth ⌈lifetime / II⌉, at least 1 and at most
+    `max_depth` (None: no limit but the pool's). Depth versions of `bytes` bytes each are taken from `pool`.
     """
 
     name: str

@@ -10,8 +10,9 @@ Status = Literal["optimal", "feasible", "given"]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`start[i]` is the cycle at which op i of iteration 0 issues; iteration k issues it k·II later. `order` lists the op ids
-    as they issue within one steady-state interval, by start mod II. `depth[r]` is the number of versions of ring r."""
+    """`start[i]` is the cycle at which op i of iteration 0 issues; iteration k issues it k·II later. `order` lists the
+    op ids as they issue within one steady-state interval, by start mod II. `depth[r]` is the number of versions of
+    ring r."""
 
     ii: int
     start: tuple[int, ...]

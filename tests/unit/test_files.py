@@ -1,0 +1,78 @@
+"""Outputs appear whole or not at all; unreadable inputs are diagnostics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilec import files
+from tilec.diag import CompileError
+
+
+def _code(error: pytest.ExceptionInfo[CompileError]) -> str:
+    return error.value.diagnostics[0].code
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(CompileError) as error:
+        files.read_source(str(tmp_path / "absent.tl"))
+    assert _code(error) == "no-such-file"
+
+
+def test_directory_as_file(tmp_path: Path) -> None:
+    with pytest.raises(CompileError) as error:
+        files.read_source(str(tmp_path))
+    assert _code(error) == "not-a-file"
+
+
+def test_text_that_is_not_utf8_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "latin.tl"
+    path.write_bytes(b"# ok\n# caf\xe9\n")
+    with pytest.raises(CompileError) as error:
+        files.read_source(str(path))
+    assert _code(error) == "not-utf8"
+    assert "line 2" in error.value.diagnostics[0].title
+
+
+def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "bom.tl"
+    path.write_bytes(b"\xef\xbb\xbfM = 1\n")
+    assert files.read_source(str(path)).text == "M = 1\n"
+
+
+@pytest.mark.parametrize(("name", "code"), [("absent/out.cubin", "unwritable-output"), (".", "not-a-file")])
+def test_outputs_that_cannot_be_written(tmp_path: Path, name: str, code: str) -> None:
+    with pytest.raises(CompileError) as error:
+        files.check_writable(str(tmp_path / name))
+    assert _code(error) == code
+
+
+def test_a_file_where_a_folder_is_needed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CompileError) as error:
+        files.check_writable(str(tmp_path / "file" / "out.cubin"))
+    assert "is not a directory" in error.value.diagnostics[0].title
+
+
+def test_nothing_is_left_when_one_of_several_outputs_fails(tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    first.write_bytes(b"old")
+    with pytest.raises(CompileError):
+        files.write_all({str(first): b"new", str(tmp_path / "absent" / "second"): b"new"})
+    assert first.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["first"]
+
+
+def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.write_bytes(b"old")
+    link.symlink_to(real)
+    files.write_all({str(link): b"new"})
+    assert link.is_symlink()
+    assert real.read_bytes() == b"new"
+
+
+def test_a_device_is_written_not_replaced() -> None:
+    files.write_all({"/dev/null": b"gone"})
+    assert Path("/dev/null").is_char_device()

@@ -1,0 +1,108 @@
+"""Imports point down only, and each heavy dependency has one home."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tilec
+
+PACKAGE = Path(tilec.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# From the ground up. A module may import its own floor and what is listed before it.
+FLOORS = [
+    "source",
+    "diag",
+    "resources",
+    "files",
+    "options",
+    "sched",
+    "target",
+    "ir",
+    "ptx",
+    "manifest",
+    "syntax",
+    "emu",
+    "render",
+    "ops",
+    "passes",
+    "codegen",
+    "interp",
+    "runtime",
+    "tune",
+    "remarks",
+    "driver",
+    "emulate",
+    "explanations",
+    "cli",
+]
+HEIGHT = {floor: height for height, floor in enumerate(FLOORS)}
+
+# Narrower than their height: what else of tilec these may import.
+ONLY = {"sched": set(), "emu": {"ptx", "source", "diag", "resources"}}
+
+# A third-party package, and the modules that may import it.
+HOMES = {
+    "lark": {"syntax.parse", "syntax.explain", "ptx.parse"},
+    "ortools": {"sched.model"},
+    "cuda": {"ptx.assemble", "runtime"},
+    "rich": {"render", "cli"},
+    "click": {"cli"},
+}
+
+
+def name_of(path: Path) -> str:
+    parts = list(path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def floor_of(module: str) -> str:
+    """`cli_emulate` is on the floor of `cli`: the files of one presentation."""
+    top = module.partition(".")[0]
+    return "cli" if top.startswith("cli_") else top
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything the module imports, wherever in it, type-checking blocks included."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative imports hide the floor"
+            assert node.module is not None
+            if node.module == "tilec":
+                yield from ((node.lineno, f"tilec.{alias.name}") for alias in node.names)
+            else:
+                yield node.lineno, node.module
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: name_of(p) or "tilec")
+def test_imports_point_down(path: Path) -> None:
+    module = name_of(path)
+    if not module:
+        assert list(imports(path)) == [], "tilec/__init__.py is imported by everything: it imports nothing"
+        return
+    floor = floor_of(module)
+    assert floor in HEIGHT, f"{floor} has no floor yet: add it to FLOORS and to the design"
+    for line, name in imports(path):
+        package, _, rest = name.partition(".")
+        where = f"{path}:{line}"
+        if package != "tilec":
+            homes = HOMES.get(package)
+            assert homes is None or module in homes or floor in homes, f"{where}: {package} is imported in {homes} only"
+            continue
+        if not rest or rest.startswith("__"):
+            continue
+        other = floor_of(rest)
+        assert HEIGHT[other] <= HEIGHT[floor], f"{where}: {floor} is below {other}"
+        if floor in ONLY and other != floor:
+            assert other in ONLY[floor], f"{where}: {floor} may not import {other}"
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [str(p) for p in MODULES if p.stat().st_size and not ast.get_docstring(ast.parse(p.read_text("utf-8")))]
+    assert silent == []

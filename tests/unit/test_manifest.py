@@ -1,0 +1,127 @@
+"""The manifest survives JSON, the PTX module, the assembler and the ELF reader."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilec import manifest
+from tilec.diag import CompileError
+from tilec.manifest import Manifest, PointerParam, ScalarInfo, ScalarParam, TensorInfo, TensorMapParam
+from tilec.ptx.assemble import assemble
+from tilec.ptx.module import Entry, Instruction, Module
+from tilec.ptx.text import print_module
+
+GEMM = Manifest(
+    entry="gemm",
+    target="sm_90a",
+    grid=(64, 32, 1),
+    block=(384, 1, 1),
+    cluster=(1, 1, 1),
+    dynamic_smem=197_632,
+    tensors=(TensorInfo("A", "float16", (4096, 4096), "in"), TensorInfo("C", "float32", (4096, 4096), "out")),
+    scalars=(ScalarInfo("alpha", "float32"),),
+    params=(
+        TensorMapParam("A", "float16", (128, 64), 128),
+        PointerParam("C"),
+        ScalarParam("alpha", "float32"),
+    ),
+)
+
+
+def _module(*manifests: Manifest) -> Module:
+    entries = tuple(Entry(m.entry, (), (), (Instruction("ret"),)) for m in manifests)
+    return Module("8.0", "sm_90a", tuple(manifest.variable(m) for m in manifests), entries)
+
+
+def test_json_keeps_everything() -> None:
+    assert manifest.from_json(manifest.to_json(GEMM)) == GEMM
+    assert manifest.from_json(manifest.to_json(GEMM, indent=2)) == GEMM
+
+
+def test_json_has_no_spaces_and_a_fixed_order() -> None:
+    text = manifest.to_json(GEMM)
+    assert text.startswith('{"schema":1,"entry":"gemm","target":"sm_90a","grid":[64,32,1],')
+    assert " " not in text
+
+
+def test_summary() -> None:
+    assert manifest.summary(GEMM).split("\n") == [
+        "gemm for sm_90a",
+        "  grid     64 x 32 x 1",
+        "  block    384 x 1 x 1",
+        "  smem     197632 bytes, dynamic",
+        "  parameters",
+        "    0: tensor map of A: 4096 x 4096 float16, in: box 128 x 64 of float16, swizzle 128",
+        "    1: pointer to C: 4096 x 4096 float32, out",
+        "    2: scalar alpha: float32",
+    ]
+
+
+names = st.text("abcdefghijklmnopqrstuvwxyz_", min_size=1, max_size=12)
+triples = st.tuples(*[st.integers(1, 1 << 20)] * 3)
+
+
+@given(entry=names, grid=triples, tensors=st.lists(st.tuples(names, st.lists(st.integers(1, 1 << 20), max_size=4))))
+def test_json_round_trip(entry: str, grid: tuple[int, int, int], tensors: list[tuple[str, list[int]]]) -> None:
+    described = Manifest(
+        entry, "sm_80", grid, (128, 1, 1), (1, 1, 1), 0,
+        tuple(TensorInfo(name, "bfloat16", tuple(shape), "inout") for name, shape in tensors),
+        (),
+        tuple(PointerParam(name) for name, _ in tensors),
+    )  # fmt: skip
+    assert manifest.from_json(manifest.to_json(described)) == described
+
+
+def test_a_module_says_what_it_carries() -> None:
+    assert manifest.in_module(_module(GEMM)) == (GEMM,)
+
+
+def test_the_cubin_carries_it() -> None:
+    cubin = assemble(print_module(_module(GEMM)), "sm_90a").cubin
+    assert manifest.extract(cubin) == [GEMM]
+
+
+def test_two_entries_come_sorted() -> None:
+    other = Manifest("axpy", "sm_90a", (1, 1, 1), (32, 1, 1), (1, 1, 1), 0, (), (), ())
+    cubin = assemble(print_module(_module(GEMM, other)), "sm_90a").cubin
+    assert [m.entry for m in manifest.extract(cubin)] == ["axpy", "gemm"]
+
+
+def test_a_cubin_without_one() -> None:
+    module = Module("8.0", "sm_90a", (), (Entry("k", (), (), (Instruction("ret"),)),))
+    with pytest.raises(CompileError, match="no-manifest"):
+        manifest.extract(assemble(print_module(module), "sm_90a").cubin)
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", b"\x7fELF\x01\x01", b"\x7fELF\x02\x01" + b"\0" * 20])
+def test_what_is_not_a_cubin(data: bytes) -> None:
+    with pytest.raises(CompileError, match="not-a-cubin"):
+        manifest.extract(data)
+
+
+def test_a_truncated_cubin_is_a_diagnostic_never_a_crash() -> None:
+    cubin = assemble(print_module(_module(GEMM)), "sm_90a").cubin
+    with pytest.raises(CompileError, match="not-a-cubin"):
+        manifest.extract(cubin[: len(cubin) // 2])
+    for length in range(0, len(cubin), 97):
+        with suppress(CompileError):
+            assert manifest.extract(cubin[:length]) == [GEMM]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"schema":1', '"schema":2'),
+        ('"swizzle":128', '"swizzle":7'),
+        ('"role":"out"', '"role":"sideways"'),
+        ('"kind":"pointer"', '"kind":"pigeon"'),
+        ('"entry":"gemm",', ""),
+    ],
+)
+def test_a_manifest_that_cannot_be_read(old: str, new: str) -> None:
+    with pytest.raises(CompileError, match="bad-manifest"):
+        manifest.from_json(manifest.to_json(GEMM).replace(old, new))

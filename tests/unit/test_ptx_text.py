@@ -1,0 +1,163 @@
+"""Printing and parsing PTX: what is printed is read back, and other compilers' spelling is understood."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilec.ptx.module import (
+    Address,
+    Block,
+    Comment,
+    Entry,
+    FloatImm,
+    Guard,
+    Imm,
+    Instruction,
+    Item,
+    Label,
+    Loc,
+    Module,
+    NotPred,
+    Operand,
+    Pair,
+    Param,
+    Reg,
+    RegDecl,
+    Symbol,
+    TensorAddress,
+    Variable,
+    Vector,
+)
+from tilec.ptx.parse import PtxSyntaxError, parse_module
+from tilec.ptx.text import print_module
+
+
+def module(*body: Item, params: tuple[Param, ...] = (), variables: tuple[Variable, ...] = ()) -> Module:
+    entry = Entry("kernel", params, (".reqntid 128, 1, 1", ".minnctapersm 1"), body)
+    return Module("8.0", "sm_90a", variables, (entry,), ("gemm.tl",))
+
+
+R0, R1, P0 = Reg("%r0"), Reg("%r1"), Reg("%p0")
+
+OPERANDS: list[Operand] = [
+    R0,
+    Reg("%tid.x"),
+    Reg("_"),
+    Imm(0),
+    Imm(-5),
+    Imm(2**63 + 1),
+    FloatImm(0x3F800000, 32),
+    FloatImm(0x3FF8000000000000, 64),
+    Symbol("smem"),
+    Symbol("smem", 131416),
+    Symbol("smem", -16),
+    Address(R0),
+    Address(R0, 16),
+    Address(R0, -1024),
+    Address(Symbol("barriers"), 8),
+    Address(Imm(64)),
+    TensorAddress(Reg("%rd1"), (R0, R1, Imm(3))),
+    TensorAddress(Symbol("map"), (R0,)),
+    Vector((R0, Reg("_"), Imm(7))),
+    Vector((R0,)),
+    Pair(Reg("_"), P0),
+    NotPred(P0),
+]
+
+
+@pytest.mark.parametrize("operand", OPERANDS, ids=repr)
+def test_every_operand_is_read_back(operand: Operand) -> None:
+    printed = module(Instruction("ld.shared::cta.b32", (R1, operand)))
+    assert parse_module(print_module(printed)) == printed
+
+
+def test_every_item_is_read_back() -> None:
+    printed = module(
+        RegDecl("b32", "%r", 8),
+        RegDecl("pred", "ready"),
+        Loc(1, 14, 3),
+        Label("$loop"),
+        Instruction("bra", (Symbol("$loop"),), Guard(Reg("ready"), negated=True)),
+        Block((RegDecl("pred", "p", 2), Instruction("mov.pred", (Reg("p1"), Reg("ready"))), Label("done"))),
+        Variable("local", "stack", 8, 64),
+        Instruction("ret"),
+        params=(Param("u64", "a"), Param("b8", "map", 64, 128)),
+        variables=(
+            Variable("shared", "smem", 1024, 0, "extern"),
+            Variable("shared", "barriers", 8, 64),
+            Variable("global", "manifest", 1, 3, "visible", b"abc"),
+        ),
+    )
+    assert parse_module(print_module(printed)) == printed
+
+
+def test_printing_is_readable_and_keeps_comments() -> None:
+    text = print_module(module(Comment("k loop"), Label("top"), Instruction("add.s32", (R0, R1, Imm(1)), Guard(P0))))
+    assert "    // k loop\ntop:\n    @%p0 add.s32 %r0, %r1, 1;\n" in text
+
+
+def body_of(text: str) -> tuple[Item, ...]:
+    source = f".version 8.0\n.target sm_90a\n.address_size 64\n.entry k()\n{{\n{text}\n}}\n"
+    return parse_module(source).entries[0].body
+
+
+def test_instructions_carry_their_line() -> None:
+    items = body_of("add.s32 %r0, %r1, 1; // one\n/* two\nlines */ ret;")
+    assert [item.line for item in items if isinstance(item, Instruction)] == [6, 8]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("add .s32 %r0,%r1, 0x8000U;", Instruction("add.s32", (R0, R1, Imm(0x8000)))),
+        ("ld.shared.b32 %r0, [ %r1 + 0 ];", Instruction("ld.shared.b32", (R0, Address(R1)))),
+        ("ld.shared.b32 %r0, [%r1-8];", Instruction("ld.shared.b32", (R0, Address(R1, -8)))),
+        ("mov.b32 %r0, WARP_SZ;", Instruction("mov.b32", (R0, Imm(32)))),
+        (
+            "st.shared.v2.b32 [symbol+131416], {0, 16843009};",
+            Instruction("st.shared.v2.b32", (Address(Symbol("symbol"), 131416), Vector((Imm(0), Imm(16843009))))),
+        ),
+        (
+            "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group .L2::cache_hint [%rd1, {%r0,%r1}], [%r0], %rd2;",
+            Instruction(
+                "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint",
+                (TensorAddress(Reg("%rd1"), (R0, R1)), Address(R0), Reg("%rd2")),
+            ),
+        ),
+    ],
+)
+def test_spellings_of_other_compilers(text: str, expected: Instruction) -> None:
+    assert body_of(text) == (expected,)
+
+
+def test_plain_names_are_registers_where_declared() -> None:
+    items = body_of("{.reg.b32 f; .reg .pred p, q; mov.b32 f, smem; @p bra p1; ld.shared.b32 f, [f]; }")
+    block = items[0]
+    assert isinstance(block, Block)
+    assert block.body[3:] == (
+        Instruction("mov.b32", (Reg("f"), Symbol("smem"))),
+        Instruction("bra", (Symbol("p1"),), Guard(Reg("p"))),
+        Instruction("ld.shared.b32", (Reg("f"), Address(Reg("f")))),
+    )
+
+
+def test_typed_variables_become_bytes() -> None:
+    text = (
+        ".version 8.0\n.target sm_90a, debug\n.shared .align 8 .b64 mb[4];\n"
+        ".global .u32 table[2][2] = {{1, 0x10}, {3, 4}};\n.global .f32 one = 0f3F800000;\n"
+        ".visible .entry k(.param .u64 .ptr .global .align 16 a, .param .align 8 .b8 s[40]) .maxntid 128, 1, 1 { ret; }"
+    )
+    parsed = parse_module(text)
+    assert parsed.target == "sm_90a"
+    assert parsed.variables == (
+        Variable("shared", "mb", 8, 32),
+        Variable("global", "table", 4, 16, "", b"\1\0\0\0\x10\0\0\0\3\0\0\0\4\0\0\0"),
+        Variable("global", "one", 4, 4, "", b"\0\0\x80?"),
+    )
+    assert parsed.entries[0].params == (Param("u64", "a"), Param("b8", "s", 8, 40))
+    assert parsed.entries[0].directives == (".maxntid 128, 1, 1",)
+
+
+def test_a_syntax_error_names_the_line() -> None:
+    with pytest.raises(PtxSyntaxError, match="PTX line 7: cannot read 'add.s32 %r0 %r1;'"):
+        body_of("ret;\nadd.s32 %r0 %r1;")

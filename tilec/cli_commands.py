@@ -1,0 +1,313 @@
+"""The commands: options in, one call, results out. What they do is in `driver` and below."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from tilec import __version__, files, options
+from tilec.cli_console import BUG, OK, USAGE, WRONG_KERNEL, Exit, console, reported, show, show_bug, show_entries
+from tilec.cli_console import show_times, usage
+from tilec.diag import CompileError, fail
+from tilec.driver import SUFFIX, Observer, Stopped
+from tilec.options import STAGES, STRATEGIES, CompileOptions, Stage
+from tilec.source import SourceFile
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+LEVELS = (
+    "0: loops run serially and the assembler does not optimise. 1: loops run serially. "
+    "2: pipelines are solved, all warps run the same code. 3: everything, warp specialisation included."
+)
+
+
+def kernel_options(command: Command) -> Command:
+    """The options of every command that compiles a kernel."""
+    decorators = [
+        click.option("--target", default="sm_90a", show_default=True, metavar="NAME", help="Machine to compile for."),
+        click.option("--opt-level", "-O", type=click.IntRange(0, 3), default=3, show_default=True, help=LEVELS),
+        click.option("--define", "-D", multiple=True, metavar="NAME=VALUE", help="Override a constant of the kernel."),
+        click.option("--entry", metavar="NAME", help="Which @T.prim_func, where the file has several."),
+        click.option(
+            "--pipeline-strategy",
+            type=click.Choice(STRATEGIES),
+            default="auto",
+            show_default=True,
+            help="How pipelined loops run: serially, all warps alike, with a producer warp, or as pays best.",
+        ),
+        click.option("--schedule", metavar="FILE", help="Take the schedule from this trace, after verifying it."),
+        click.option("--no-cache", is_flag=True, help="Solve again, even where the schedule is cached."),
+        click.option("--verbose", "-v", is_flag=True, help="Also say what the assembler reports; tracebacks for bugs."),
+    ]
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+def compile_options(given: dict[str, Any]) -> CompileOptions:
+    """The values of `kernel_options` as one value."""
+    trace = given["schedule"]
+    return CompileOptions(
+        target=given["target"],
+        opt_level=given["opt_level"],
+        defines=tuple(options.parse_define(text) for text in given["define"]),
+        entry=given["entry"],
+        pipeline_strategy=given["pipeline_strategy"],
+        schedule=None if trace is None else files.read_text(trace),
+        cache_dir=None if given["no_cache"] else options.cache_folder(),
+        unlimited_smem=options.wants_unlimited_smem(),
+    )
+
+
+# ---- tilec FILE ------------------------------------------------------------------------------------------------------
+
+
+def _stages(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Stage, ...] | None:
+    if value is None:
+        return None
+    wanted = []
+    for name in value.split(","):
+        if name not in STAGES:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(STAGES)}", context, parameter)
+        wanted.append(name)
+    return tuple(dict.fromkeys(wanted))
+
+
+@click.command("tilec", no_args_is_help=True)
+@click.argument("file", metavar="FILE.tl")
+@click.option("--output", "-o", metavar="FILE", help="Where the cubin goes; with several --emit, their common name.")
+@click.option("--emit", callback=_stages, metavar="KIND,…", help=f"What to write, of {', '.join(STAGES)}.  [cubin]")
+@click.option("--schedule-trace-file", metavar="FILE", help="Write the schedule trace (JSON; opens in Perfetto).")
+@click.option("--dump-ir", metavar="DIR", help="Write every stage into this folder, each before it is verified.")
+@click.option("--stop-after", type=click.Choice(STAGES), help="Go no further, and print that stage unless -o is given.")
+@click.option("--time", "show_time", is_flag=True, help="Say how long each stage took.")
+@kernel_options
+@click.version_option(__version__, message="tilec %(version)s")
+def build(
+    file: str,
+    output: str | None,
+    emit: tuple[Stage, ...] | None,
+    schedule_trace_file: str | None,
+    dump_ir: str | None,
+    stop_after: Stage | None,
+    show_time: bool,
+    verbose: bool,
+    **given: Any,
+) -> None:
+    """Compile a tile kernel to a cubin whose software pipeline is solved and explained.
+
+    Other commands, each with its own --help:
+
+    \b
+      tilec emulate FILE.tl    run the PTX on the CPU and compare with the reference
+      tilec schedule FILE.tl   show the solved pipeline
+      tilec check FILE.tl      look for mistakes only
+      tilec inspect CUBIN      show the launch manifest in a cubin
+      tilec targets            list the machines
+      tilec explain CODE       more about an error or warning
+    """
+    from tilec import driver
+
+    began = time.perf_counter()
+    with reported(None):
+        outputs = _outputs(file, output, emit, stop_after)
+        if schedule_trace_file is not None:
+            outputs["schedule"] = [*outputs.get("schedule", []), schedule_trace_file]
+        for path in (path for paths in outputs.values() for path in paths):
+            files.check_writable(path)
+        if dump_ir is not None:
+            _make_folder(dump_ir)
+        source = _kernel_file(file)
+        asked = compile_options(given)
+
+    printed = stop_after if stop_after is not None and not outputs else None
+    keep = {*outputs} | ({printed} if printed else set())
+    last = stop_after or (max(keep, key=STAGES.index) if keep else "cubin")
+    observer = Observer(keep=keep, dump_dir=dump_ir, stop_after=last)
+    with reported(source):
+        result = None
+        try:
+            result = driver.build(source, asked, observer)
+        except Stopped:
+            pass
+        show(observer.warnings, source)
+        written = {path: observer.texts[stage] for stage, paths in outputs.items() for path in paths}
+        files.write_all(written)
+    if printed:
+        sys.stdout.buffer.write(observer.texts[printed])
+    if verbose and result is not None:
+        show_entries(result.entries, result.manifest.dynamic_smem)
+    if show_time:
+        show_times(observer.seconds, time.perf_counter() - began)
+
+
+def _outputs(
+    file: str, output: str | None, emit: tuple[Stage, ...] | None, stop_after: Stage | None
+) -> dict[Stage, list[str]]:
+    """Which file each wanted stage goes to. With `--stop-after` alone, none: the stage is printed."""
+    if emit is None:
+        if stop_after is not None and output is None:
+            return {}
+        emit = (stop_after or "cubin",)
+    if stop_after is not None and (beyond := [s for s in emit if STAGES.index(s) > STAGES.index(stop_after)]):
+        usage(f"--stop-after {stop_after} comes before --emit {beyond[0]}")
+    if output is not None and len(emit) == 1:
+        return {emit[0]: [output]}
+    base = Path(output).with_suffix("") if output is not None else Path(Path(file).stem)
+    return {stage: [f"{base}{SUFFIX[stage]}"] for stage in emit}
+
+
+def _make_folder(path: str) -> None:
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fail("unwritable-output", f"cannot make the folder {path}: {(error.strerror or str(error)).lower()}")
+
+
+def _kernel_file(path: str) -> SourceFile:
+    """The kernel file; a name that looks like a mistyped command is met with that command."""
+    if not Path(path).exists() and "." not in path:
+        import difflib
+
+        near = difflib.get_close_matches(path, COMMANDS, n=1)
+        fail(
+            "no-such-file",
+            f"{path} is neither a file nor a command",
+            help=f"did you mean 'tilec {near[0]}'?" if near else f"commands: {', '.join(COMMANDS)}",
+        )
+    return files.read_source(path)
+
+
+# ---- the smaller commands --------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("file", metavar="FILE.tl")
+@kernel_options
+def check(file: str, verbose: bool, **given: Any) -> None:
+    """Look for mistakes in a kernel, without compiling it. Prints nothing if there are none."""
+    from tilec import driver
+
+    with reported(None):
+        source = files.read_source(file)
+        asked = compile_options(given)
+    with reported(source):
+        driver.check(source, asked, Observer())
+
+
+@click.command()
+@click.argument("cubin", metavar="CUBIN")
+@click.option("--json", "as_json", is_flag=True, help="Print it as the cubin carries it.")
+def inspect(cubin: str, as_json: bool) -> None:
+    """Show the launch manifest that a cubin carries."""
+    from tilec import manifest
+
+    with reported(None):
+        found = manifest.extract(files.read_bytes(cubin))
+    for described in found:
+        print(manifest.to_json(described) if as_json else manifest.summary(described))
+
+
+@click.command()
+@click.argument("code", required=False)
+def explain(code: str | None) -> None:
+    """Say more about an error or warning: explain CODE. Without a code, list them all."""
+    from tilec.explanations import EXPLANATIONS
+
+    if code is None:
+        for name in sorted(EXPLANATIONS):
+            print(f"{name:24} {EXPLANATIONS[name].partition('.')[0]}")
+        return
+    code = code.strip("[]")
+    if code not in EXPLANATIONS:
+        import difflib
+
+        near = difflib.get_close_matches(code, EXPLANATIONS, n=1)
+        with reported(None):
+            fail("unknown-code", f"there is no error or warning '{code}'",
+                 help=f"did you mean '{near[0]}'?" if near else "'tilec explain' lists them")  # fmt: skip
+    print(f"{code}\n\n{EXPLANATIONS[code]}")
+
+
+@click.command()
+@click.argument("name", required=False)
+def targets(name: str | None) -> None:
+    """List the machines, or everything the scheduler knows about one."""
+    from tilec.cli_tables import target_details, target_list
+
+    with reported(None):
+        console().print(target_list() if name is None else target_details(name))
+
+
+@click.command()
+@click.argument("file", metavar="FILE.tl")
+@kernel_options
+def schedule(file: str, verbose: bool, **given: Any) -> None:
+    """Show the solved pipeline of each loop: II and what bounds it, stages, order, rings, reservation table."""
+    from tilec import driver
+    from tilec.cli_tables import schedule_tables
+
+    with reported(None):
+        source = files.read_source(file)
+        asked = compile_options(given)
+    observer = Observer()
+    with reported(source):
+        plan = driver.plan(source, asked, observer)
+        show(observer.warnings, source)
+    if not plan.loops:
+        print(f"{plan.kernel.name}: no pipelined loop")
+    out = console()
+    for loop in plan.loops:
+        for table in schedule_tables(loop):
+            out.print(table)
+
+
+def _emulate() -> click.Command:
+    from tilec.cli_emulate import emulate
+
+    return emulate
+
+
+# Loaders, so that a command costs only its own imports.
+COMMANDS: dict[str, Callable[[], click.Command]] = {
+    "emulate": _emulate,
+    "schedule": lambda: schedule,
+    "targets": lambda: targets,
+    "check": lambda: check,
+    "explain": lambda: explain,
+    "inspect": lambda: inspect,
+}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """One command line. A first word that is no command is the kernel file (or an option) of the compiler proper."""
+    name = arguments[0] if arguments else ""
+    command = COMMANDS[name]() if name in COMMANDS else build
+    rest = list(arguments[1:] if name in COMMANDS else arguments)
+    try:
+        command.main(rest, prog_name=f"tilec {name}" if name in COMMANDS else "tilec", standalone_mode=False)
+        sys.stdout.flush()
+    except Exit as ended:
+        return ended.code
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.ClickException as error:
+        error.show()
+        return USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return 130  # as a shell reports a process ended by SIGINT
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has gone: nothing to say, and nowhere to say it
+        return OK
+    except CompileError as error:
+        show(error.diagnostics, None)
+        return WRONG_KERNEL
+    except Exception as error:
+        show_bug(error, arguments, traceback=any(a in ("-v", "--verbose") for a in rest))
+        return BUG
+    return OK

@@ -1,0 +1,101 @@
+"""What the commands print on the terminal, and how an exception becomes a message and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+from tilec import __version__
+from tilec.diag import CompileError, Diagnostic
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tilec.options import Stage
+    from tilec.ptx.assemble import EntryReport
+    from tilec.source import SourceFile
+
+OK, WRONG_KERNEL, USAGE, BUG = 0, 1, 2, 3
+
+# Wide enough for any table here, where there is no terminal to ask.
+_PLAIN_WIDTH = 160
+
+
+class Exit(Exception):
+    """Everything there is to say has been said; end with this code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Coloured on a terminal that wants it; rich itself heeds NO_COLOR."""
+    from rich.console import Console
+
+    plain = not (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(stderr=stderr, highlight=False, width=_PLAIN_WIDTH if plain else None)
+
+
+@contextmanager
+def reported(source: SourceFile | None) -> Iterator[None]:
+    """Inside it, a mistake in `source` is shown with its text and ends the command."""
+    try:
+        yield
+    except CompileError as error:
+        show(error.diagnostics, source)
+        raise Exit(WRONG_KERNEL) from error
+
+
+def show(diagnostics: Iterable[Diagnostic], source: SourceFile | None) -> None:
+    listed = list(diagnostics)
+    if not listed:
+        return
+    from tilec.render import render
+
+    out = console(stderr=True)
+    for diagnostic in listed:
+        out.print(render(diagnostic, source), soft_wrap=True)
+        out.print()
+
+
+def show_bug(error: BaseException, arguments: Sequence[str], *, traceback: bool) -> None:
+    """The message for an exception that is not the user's doing."""
+    if traceback:
+        import traceback as tracebacks
+
+        tracebacks.print_exception(error)
+    kind = "" if type(error).__name__ == "InternalError" else f"{type(error).__name__}: "
+    lines = [
+        f"internal error: {kind}{error}",
+        "",
+        f"This is a bug in tilec {__version__}, not in your kernel. Please report it, with the kernel and this command:",
+        f"  tilec {' '.join(arguments)}",
+    ]
+    if not traceback:
+        lines.append("With -v it shows where it happened.")
+    print("\n".join(lines), file=sys.stderr)
+
+
+def show_times(seconds: Sequence[tuple[Stage, float]], total: float) -> None:
+    """Time per stage, verification and dumps included, and the whole process's from its first line to here."""
+    for stage, spent in (*seconds, ("total", total)):
+        print(f"{stage:10} {spent * 1000:9.1f} ms", file=sys.stderr)
+
+
+def show_entries(entries: Iterable[EntryReport], dynamic_smem: int) -> None:
+    for entry in entries:
+        spills = f"{entry.spill_store_bytes} bytes spilled, {entry.spill_load_bytes} reloaded"
+        print(
+            f"{entry.name}: {entry.registers} registers, {entry.barriers} barriers, {entry.stack_bytes} bytes stack, "
+            f"{spills}, {entry.smem_bytes} bytes static and {dynamic_smem} dynamic shared memory",
+            file=sys.stderr,
+        )
+
+
+def usage(message: str) -> NoReturn:
+    import click
+
+    raise click.UsageError(message)

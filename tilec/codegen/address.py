@@ -1,0 +1,151 @@
+"""Addresses: of tensor elements in global memory, of tile elements in (swizzled, versioned) shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilec.codegen.builder import Builder
+from tilec.codegen.scalar import Scalars
+from tilec.diag import InternalError
+from tilec.ir.affine import add, affine, scale
+from tilec.ir.layout import SharedLayout
+from tilec.ir.tile import Binary, Buffer, Expr, Var, integer
+from tilec.ir.types import INT32
+from tilec.ir.warp import Cursor, Program, Ring, SharedTile
+from tilec.ptx.module import Address, Imm, Reg
+
+SHARED_BASE = Var("%smem")
+"""Where dynamic shared memory starts."""
+
+MAX_OFFSET = 1 << 20  # constant offsets stay well inside the 32 bits an address may add
+
+
+@dataclass
+class Position:
+    """Where a role's cursor stands: the version's index, and the parity of its full barrier's next phase."""
+
+    slot: Reg
+    phase: Reg
+    version: int = 0  # changes whenever the registers may have, so that nothing computed from them is used again
+
+
+class Addresses:
+    def __init__(self, builder: Builder, scalars: Scalars, program: Program, pointers: dict[str, Reg]) -> None:
+        self.builder, self.scalars, self.pointers = builder, scalars, pointers
+        self.tiles: dict[str, SharedTile] = {t.buffer.name: t for t in program.shared}
+        self.ring_of: dict[str, Ring] = {b: r for r in program.rings for b in r.buffers}
+        self.positions: dict[str, Position] = {}
+
+    # ---- global ----
+
+    def global_element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
+        """The element's address: a 64-bit base that neighbouring elements share, and a constant offset."""
+        stride = buffer.dtype.bytes
+        terms: dict[Expr, int] = {}
+        constant = 0
+        for index, extent in zip(reversed(indices), reversed(buffer.shape), strict=True):
+            form = affine(index)
+            constant += form.constant * stride
+            for atom, coefficient in form.terms:
+                terms[atom] = terms.get(atom, 0) + coefficient * stride
+            stride *= extent
+        beyond = constant // MAX_OFFSET * MAX_OFFSET
+        return Address(self.global_base(buffer, tuple(terms.items()), beyond), constant - beyond)
+
+    def global_base(self, buffer: Buffer, terms: tuple[tuple[Expr, int], ...], constant: int) -> Reg:
+        key = ("global", buffer.name, terms, constant)
+        return self.once(key, lambda: self.new_global_base(buffer, terms, constant))
+
+    def new_global_base(self, buffer: Buffer, terms: tuple[tuple[Expr, int], ...], constant: int) -> Reg:
+        base = self.pointers[buffer.name]
+        for atom, coefficient in terms:
+            if coefficient:
+                base = self.builder.into("b64", "mad.wide.s32", self.scalars.register(atom), Imm(coefficient), base)
+        if constant:
+            base = self.builder.into("b64", "add.s64", base, Imm(constant))
+        return base
+
+    # ---- shared ----
+
+    def tile_base(self, buffer: Buffer, cursors: tuple[Cursor, ...]) -> tuple[Reg, int]:
+        """Where the version starts that the cursors point at: a register and a constant to add."""
+        tile = self.tiles[buffer.name]
+        base = self.scalars.register(SHARED_BASE)
+        ring = self.ring_of.get(buffer.name)
+        if ring is None or ring.depth == 1:
+            return base, tile.offset
+        cursor = next((c for c in cursors if c.ring == ring.name), None)
+        if cursor is None:
+            raise InternalError(f"{buffer.name} has {ring.depth} versions, and which one is meant is not said")
+        position = self.positions[cursor.name]
+        key = ("tile", buffer.name, cursor.name, position.version)
+        return self.once(key, lambda: self.builder.into("b32", "mad.lo.u32", position.slot, Imm(tile.stride), base)), tile.offset
+
+    def forget_positions(self) -> None:
+        """Cursors may have moved: at the borders of loops and branches."""
+        for position in self.positions.values():
+            position.version += 1
+
+    def once(self, key: object, compute: Callable[[], Reg]) -> Reg:
+        """The register computed under `key` in a scope that surrounds this one, or a new one."""
+        for scope in reversed(self.scalars.scopes):
+            if key in scope:
+                return scope[key]  # type: ignore[index, return-value]
+        result = compute()
+        self.scalars.scopes[-1][key] = result  # type: ignore[index]
+        return result
+
+    def shared_element(self, buffer: Buffer, indices: tuple[Expr, ...], cursors: tuple[Cursor, ...]) -> Address:
+        layout = self.tiles[buffer.name].layout
+        base, offset = self.tile_base(buffer, cursors)
+        inside, constant = self.tile_offset(layout, indices)
+        return Address(self.sum(base, inside), offset + constant)
+
+    def sum(self, base: Reg, inside: Reg | None) -> Reg:
+        if inside is None:
+            return base
+        return self.once(("sum", base, inside), lambda: self.builder.into("b32", "add.u32", base, inside))
+
+    def tile_offset(self, layout: SharedLayout, indices: tuple[Expr, ...]) -> tuple[Reg | None, int]:
+        """The byte offset of an element inside its tile: a register (None: zero) plus a constant.
+
+        The swizzle permutes within `repeat_bytes`, so multiples of that may stay constant; the rest passes through it.
+        """
+        row: Expr = integer(0)
+        for index, extent in zip(indices[:-1], layout.shape[:-1], strict=True):
+            row = add(scale(row, extent), index)
+        linear = add(scale(row, layout.panel * layout.element_bytes), self.column_offset(layout, indices[-1]))
+        form = affine(linear)
+        constant = form.constant
+        if not layout.swizzle:
+            symbolic = form.symbolic()
+            return (self.scalars.register(symbolic) if form.terms else None), constant
+        outside = constant // layout.repeat_bytes * layout.repeat_bytes
+        inner = add(form.symbolic(), integer(constant - outside))
+        if not form.terms:
+            value = constant - outside
+            return None, outside + (value ^ (value >> 3 & layout.swizzle_mask << 4))
+        return self.scalars.register(swizzle(inner, layout)), outside
+
+    def column_offset(self, layout: SharedLayout, column: Expr) -> Expr:
+        """Panel and place inside it, in bytes."""
+        size = layout.element_bytes
+        if layout.panels == 1:
+            return scale(column, size)
+        form = affine(column)
+        panel, inside = divmod(form.constant, layout.panel)
+        low, high = self.scalars.interval(form.symbolic())
+        if low >= 0 and inside + high < layout.panel:
+            return add(integer(panel * layout.panel_bytes), scale(add(form.symbolic(), integer(inside)), size))
+        width = integer(layout.panel)
+        return add(
+            scale(Binary("floordiv", column, width, INT32), layout.panel_bytes),
+            scale(Binary("floormod", column, width, INT32), size),
+        )
+
+
+def swizzle(offset: Expr, layout: SharedLayout) -> Expr:
+    """Bits 6:4 (5:4, 4) of a byte offset ^= bits 9:7 (8:7, 7); tiles start where the pattern repeats."""
+    rows = Binary("shr", offset, integer(3), INT32)
+    return Binary("xor", offset, Binary("bitand", rows, integer(layout.swizzle_mask << 4), INT32), INT32)

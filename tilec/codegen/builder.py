@@ -1,0 +1,100 @@
+"""Collects PTX items, and hands out virtual registers and labels."""
+
+from __future__ import annotations
+
+import struct
+from typing import Literal
+
+from tilec.ir.tile import Const
+from tilec.ir.types import DType
+from tilec.ptx.module import FloatImm, Guard, Imm, Instruction, Item, Label, Loc, Operand, Reg, RegDecl
+from tilec.source import Span
+
+Class = Literal["pred", "b16", "b32", "f32", "b64", "f64"]
+PREFIX: dict[Class, str] = {"pred": "%p", "b16": "%h", "b32": "%r", "f32": "%f", "b64": "%rd", "f64": "%fd"}
+
+
+def register_class(dtype: DType) -> Class:
+    """How a value of the type is held: 8- and 16-bit floats as their bits, small integers widened to 32 bits."""
+    if dtype.kind == "bool":
+        return "pred"
+    if dtype.is_float:
+        return {16: "b16", 32: "f32", 64: "f64"}[dtype.bits]  # type: ignore[return-value]
+    return "b64" if dtype.bits == 64 else "b32"
+
+
+class Builder:
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self.counts: dict[Class, int] = {}
+        self.labels = 0
+        self.line = 0
+
+    def new(self, cls: Class) -> Reg:
+        count = self.counts.get(cls, 0)
+        self.counts[cls] = count + 1
+        return Reg(f"{PREFIX[cls]}{count}")
+
+    def many(self, cls: Class, count: int) -> tuple[Reg, ...]:
+        return tuple(self.new(cls) for _ in range(count))
+
+    def emit(self, opcode: str, *operands: Operand, guard: Guard | Reg | None = None) -> None:
+        self.items.append(Instruction(opcode, operands, Guard(guard) if isinstance(guard, Reg) else guard))
+
+    def into(self, cls: Class, opcode: str, *operands: Operand, guard: Guard | Reg | None = None) -> Reg:
+        """Emit with a new destination register, and return that."""
+        result = self.new(cls)
+        self.emit(opcode, result, *operands, guard=guard)
+        return result
+
+    def label(self, stem: str) -> str:
+        self.labels += 1
+        return f"$L{self.labels}_{stem}"
+
+    def place(self, name: str) -> None:
+        self.items.append(Label(name))
+
+    def at(self, span: Span) -> None:
+        """What follows comes from this place of the kernel's text."""
+        if span.line and span.line != self.line:
+            self.line = span.line
+            self.items.append(Loc(1, span.line, span.column))
+
+    def declarations(self) -> tuple[RegDecl, ...]:
+        return tuple(RegDecl(cls, PREFIX[cls], n) for cls, n in self.counts.items() if n)
+
+
+def immediate(const: Const) -> Operand:
+    """A constant as an operand of its type; 16-bit floats have none and are moved as their bits."""
+    value, dtype = const.value, const.dtype
+    if dtype.is_float:
+        if dtype.bits == 64:
+            return FloatImm(int.from_bytes(struct.pack(">d", float(value)), "big"), 64)
+        if dtype.bits == 32:
+            return f32(float(value))
+        return Imm(half_bits(float(value), dtype))
+    return Imm(int(value))
+
+
+def f32(value: float) -> FloatImm:
+    return FloatImm(int.from_bytes(struct.pack(">f", _clamp(value)), "big"), 32)
+
+
+def _clamp(value: float) -> float:
+    """Python refuses to pack what overflows; the hardware's answer is infinity."""
+    limit = 3.4028235677973366e38
+    if value > limit or value < -limit:
+        return float("inf") if value > 0 else float("-inf")
+    return value
+
+
+def half_bits(value: float, dtype: DType) -> int:
+    """The bits of a constant as float16 or bfloat16, rounded to nearest even."""
+    if dtype.name == "float16":
+        if value == value and abs(value) != float("inf") and abs(value) >= 65520.0:
+            value = float("inf") if value > 0 else float("-inf")
+        return int.from_bytes(struct.pack(">e", value), "big")
+    bits = int.from_bytes(struct.pack(">f", _clamp(value)), "big")
+    if value != value:
+        return 0x7FC0
+    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16

@@ -1,0 +1,396 @@
+"""Elementwise nests: each thread sweeps its registers of the nest's layout, in runs that move as vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilec.codegen.builder import f32, register_class
+from tilec.codegen.state import State
+from tilec.diag import InternalError
+from tilec.ir.affine import Interval, add, affine
+from tilec.ir.layout import THREAD, Fragment
+from tilec.ir.tile import (
+    Bind,
+    Binary,
+    Buffer,
+    Cast,
+    Expr,
+    If,
+    Load,
+    Stmt,
+    Store,
+    Unary,
+    Var,
+    integer,
+    substitute,
+    walk_expr,
+    with_children,
+    children,
+)
+from tilec.ir.types import BOOL, FLOAT32, DType
+from tilec.ir.warp import Cursor, Elementwise
+from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Vector
+
+MAX_VECTOR_BYTES = 16
+BATCH_REGISTERS = 32  # results of loads that are let fly before the first is used
+
+
+@dataclass(frozen=True, slots=True)
+class _Assignment:
+    """One store of the nest's body, with the conditions under which it happens."""
+
+    conditions: tuple[Expr, ...]
+    store: Store
+
+
+def emit_elementwise(op: Elementwise, state: State) -> None:
+    state.builder.at(op.span)
+    with state.scalars.scope():
+        _Sweep(op, state).run()
+
+
+def assignments(body: tuple[Stmt, ...], conditions: tuple[Expr, ...] = ()) -> Iterator[_Assignment]:
+    """The stores of a nest in program order, binds put in where they are used."""
+    values: dict[Var, Expr] = {}
+    for stmt in body:
+        match stmt:
+            case Bind(var=var, value=value):
+                values[var] = substitute(value, values)
+            case Store(buffer=buffer, indices=indices, value=value, span=span):
+                new = Store(buffer, tuple(substitute(i, values) for i in indices), substitute(value, values), span)
+                yield _Assignment(conditions, new)
+            case If(condition=condition, then=then, orelse=orelse):
+                condition = substitute(condition, values)
+                for part, holds in ((then, condition), (orelse, Unary("not", condition, BOOL))):
+                    for inner in assignments(part, (*conditions, holds)):
+                        store = inner.store
+                        replaced = tuple(substitute(i, values) for i in store.indices)
+                        value = substitute(store.value, values)
+                        yield _Assignment(inner.conditions, Store(store.buffer, replaced, value, store.span))
+            case _:
+                raise InternalError(f"{type(stmt).__name__} inside T.Parallel")
+
+
+class _Sweep:
+    def __init__(self, op: Elementwise, state: State) -> None:
+        self.op, self.state, self.layout = op, state, op.layout
+        self.builder, self.scalars = state.builder, state.scalars
+        self.vars = op.nest.vars
+        self.coordinates = op.layout.thread_coordinates()
+        self.offsets = [op.layout.register_offset(r) for r in range(op.layout.register_count)]
+        self.body = list(assignments(op.nest.body))
+        self.places = {b.name: _places(state.layouts[b.name]) for b in self.fragments()}
+        self.run_length = self.vector()
+        self.fresh = 0
+
+    def fragments(self) -> Iterator[Buffer]:
+        for a in self.body:
+            if a.store.buffer.scope == "fragment":
+                yield a.store.buffer
+            for load in self.loads(a):
+                if load.buffer.scope == "fragment":
+                    yield load.buffer
+
+    def loads(self, a: _Assignment) -> Iterator[Load]:
+        for expr in (a.store.value, *a.store.indices, *a.conditions):
+            for e in walk_expr(expr):
+                if isinstance(e, Load):
+                    yield e
+
+    def vector(self) -> int:
+        """The run of consecutive elements of the last dimension that a thread holds."""
+        first = next((a for a in self.layout.registers if a.size > 1), None)
+        last = len(self.layout.shape) - 1
+        if first is None or first.dim != last or first.stride != 1:
+            return 1
+        return math.gcd(first.size, 16)
+
+    # ---- the sweep ----
+
+    def run(self) -> None:
+        runs = range(0, self.layout.register_count, self.run_length)
+        written = {a.store.buffer.name for a in self.body}
+        memory_loads = [ld for a in self.body for ld in self.loads(a) if ld.buffer.scope != "fragment"]
+        independent = not any(ld.buffer.name in written for ld in memory_loads)
+        size = max(1, BATCH_REGISTERS // self.run_length) if independent and memory_loads else 1
+        for start in range(0, len(runs), size):
+            batch = [self.begin(r) for r in runs[start : start + size]]
+            if independent:
+                for run in batch:
+                    for a in self.body:
+                        self.prefetch(a, run)
+            for run in batch:
+                for a in self.body:
+                    if not independent:
+                        run.loaded.clear()
+                        self.prefetch(a, run)
+                    self.assign(a, run)
+
+    def begin(self, register: int) -> _Run:
+        values = [
+            {v: add(c, integer(o)) for v, c, o in zip(self.vars, self.coordinates, self.offsets[r], strict=True)}
+            for r in range(register, register + self.run_length)
+        ]
+        inside: list[Expr] = []
+        for dim, extent in enumerate(self.layout.shape):
+            if self.layout.overhangs(dim):
+                # A run lies wholly inside or outside: its length divides the extent (see `row_major`).
+                inside += self.bound(values[0][self.vars[dim]], extent)
+        return _Run(register, values, tuple(inside), {})
+
+    def bound(self, index: Expr, extent: int) -> list[Expr]:
+        """The conditions, not known to hold, under which 0 ≤ index < extent."""
+        form = affine(index)
+        low, high = self.scalars.interval(index)
+        conditions: list[Expr] = []
+        if high >= extent:
+            conditions.append(Binary("lt", form.symbolic(), integer(extent - form.constant), BOOL))
+        if low < 0:
+            conditions.append(Binary("ge", form.symbolic(), integer(-form.constant), BOOL))
+        return conditions
+
+    # ---- loads ----
+
+    def prefetch(self, a: _Assignment, run: _Run) -> None:
+        for load in self.loads(a):
+            if load.buffer.scope != "fragment" and load not in run.loaded:
+                nested = any(isinstance(e, Load) for i in load.indices for e in walk_expr(i))
+                run.loaded[load] = self.load(load, run, 1 if nested else self.width(load.buffer, load.indices, run))
+
+    def width(self, buffer: Buffer, indices: tuple[Expr, ...], run: _Run) -> int:
+        """How many elements of the run lie side by side, aligned, and inside or outside the tensor together."""
+        if self.run_length == 1 or buffer.dtype.kind == "bool":
+            return 1
+        last = self.vars[-1]
+        if any(last in set(walk_expr(i)) for i in indices[:-1]):
+            return 1
+        if not any(atom == last and c == 1 for atom, c in affine(indices[-1]).terms):
+            return 1
+        first = affine(substitute(indices[-1], run.values[0]))
+        second = affine(substitute(indices[-1], run.values[1]))
+        if first.terms != second.terms or second.constant != first.constant + 1:
+            return 1
+        aligned = math.gcd(first.divisor, buffer.shape[-1]) if len(buffer.shape) > 1 else first.divisor
+        if self.bound(substitute(indices[-1], run.values[-1]), buffer.shape[-1]):
+            aligned = math.gcd(aligned, buffer.shape[-1])
+        if buffer.scope == "shared":
+            aligned = math.gcd(aligned, self.state.addresses.tiles[buffer.name].layout.panel)
+        most = MAX_VECTOR_BYTES // buffer.dtype.bytes
+        return math.gcd(aligned, math.gcd(self.run_length, most)) if aligned else math.gcd(self.run_length, most)
+
+    def load(self, load: Load, run: _Run, width: int) -> list[Operand]:
+        values: list[Operand] = []
+        for lane in range(0, self.run_length, width):
+            indices = tuple(self.resolved(substitute(i, run.values[lane]), run, lane) for i in load.indices)
+            guard = self.guard(load.buffer, indices, run.inside)
+            address = self.address(load.buffer, indices)
+            values += self.load_vector(load.buffer, address, width, guard)
+        return values
+
+    def resolved(self, index: Expr, run: _Run, lane: int) -> Expr:
+        """The index with the elements it reads put in as variables."""
+        if isinstance(index, Load):
+            self.fresh += 1
+            var = Var(f"%gathered{self.state.builder.labels}.{self.fresh}", index.dtype)
+            value = self.read_substituted(index, run, lane)
+            self.scalars.define(var, value, (-math.inf, math.inf))
+            return var
+        return with_children(index, tuple(self.resolved(c, run, lane) for c in children(index)))
+
+    def read_substituted(self, load: Load, run: _Run, lane: int) -> Operand:
+        """An element whose indices are already those of this lane."""
+        if load.buffer.scope == "fragment":
+            place = self.places[load.buffer.name][tuple(self.fragment_index(load, run, lane))]
+            return self.state.fragments[load.buffer.name][place]
+        indices = tuple(self.resolved(i, run, lane) for i in load.indices)
+        guard = self.guard(load.buffer, indices, run.inside)
+        return self.load_vector(load.buffer, self.address(load.buffer, indices), 1, guard)[0]
+
+    def fragment_index(self, load: Load, run: _Run, lane: int) -> Iterator[int]:
+        raise InternalError(f"the fragment {load.buffer.name} cannot index another buffer")
+
+    def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
+        if buffer.scope == "global":
+            return self.state.addresses.global_element(buffer, indices)
+        return self.state.addresses.shared_element(buffer, indices, self.op.cursors)
+
+    def guard(self, buffer: Buffer, indices: tuple[Expr, ...], more: tuple[Expr, ...]) -> Reg | None:
+        """A predicate that holds where the access may happen; None: always."""
+        conditions = list(more)
+        if buffer.scope == "global":
+            for index, extent in zip(indices, buffer.shape, strict=True):
+                conditions += self.bound(index, extent)
+        return self.all_of(tuple(dict.fromkeys(conditions)))
+
+    def all_of(self, conditions: tuple[Expr, ...]) -> Reg | None:
+        if not conditions:
+            return None
+        total = conditions[0]
+        for condition in conditions[1:]:
+            total = Binary("and", total, condition, BOOL)
+        return self.scalars.register(total)
+
+    def load_vector(self, buffer: Buffer, address: Address, width: int, guard: Reg | None) -> list[Operand]:
+        dtype = buffer.dtype
+        cls, spelled, count, per_word = _words(dtype, width)
+        words = self.builder.many(cls, count)
+        if guard is not None:
+            for word in words:
+                self.builder.emit(f"mov.{cls}", word, f32(0.0) if cls == "f32" else Imm(0))
+        space = "global.nc" if buffer.scope == "global" and buffer.name not in self.state.written else buffer.scope
+        vector = f".v{count}" if count > 1 else ""
+        self.builder.emit(f"ld.{space}{vector}.{spelled}", words[0] if count == 1 else Vector(words), address, guard=guard)
+        if per_word == 1:
+            return list(words) if dtype.kind != "bool" else [self.builder.into("pred", "setp.ne.b32", w, Imm(0)) for w in words]
+        return [part for word in words for part in self.unpack(word, dtype, per_word)]
+
+    def unpack(self, word: Reg, dtype: DType, per_word: int) -> Iterator[Operand]:
+        if dtype.bits == 16 and dtype.is_float:
+            halves = self.builder.many("b16", 2)
+            self.builder.emit("mov.b32", Vector(halves), word)
+            yield from halves
+            return
+        sign = "s" if dtype.kind == "int" else "u"
+        for i in range(per_word):
+            yield self.builder.into("b32", f"bfe.{sign}32", word, Imm(i * dtype.bits), Imm(dtype.bits))
+
+    # ---- stores ----
+
+    def assign(self, a: _Assignment, run: _Run) -> None:
+        store = a.store
+        if store.buffer.scope == "fragment":
+            for lane in range(self.run_length):
+                self.assign_register(a, run, lane)
+            return
+        width = 1 if a.conditions else self.width(store.buffer, store.indices, run)
+        for lane in range(0, self.run_length, width):
+            words = self.packed_values(store, run, lane, width)
+            indices = tuple(self.resolved(substitute(i, run.values[lane]), run, lane) for i in store.indices)
+            replica = self.layout.replica()
+            once = () if replica is None else (Binary("eq", replica, integer(0), BOOL),)
+            guard = self.guard(store.buffer, indices, (*run.inside, *once))
+            guard = self.with_conditions(guard, a.conditions, run, lane)
+            vector = f".v{len(words)}" if len(words) > 1 else ""
+            _, spelled, _, _ = _words(store.buffer.dtype, width)
+            value = words[0] if len(words) == 1 else Vector(tuple(words))  # type: ignore[arg-type]
+            address = self.address(store.buffer, indices)
+            self.builder.emit(f"st.{store.buffer.scope}{vector}.{spelled.replace('s8', 'u8')}", address, value, guard=guard)
+
+    def with_conditions(self, guard: Reg | None, conditions: tuple[Expr, ...], run: _Run, lane: int) -> Reg | None:
+        for condition in conditions:
+            holds = self.scalars.register(substitute_vars(condition, run.values[lane], self), self.reader(run, lane))
+            guard = holds if guard is None else self.builder.into("pred", "and.pred", guard, holds)
+        return guard
+
+    def assign_register(self, a: _Assignment, run: _Run, lane: int) -> None:
+        name = a.store.buffer.name
+        target = self.state.fragments[name][self.fragment_register(a.store.buffer, a.store.indices, run, lane)]
+        value = self.value(a.store.value, run, lane)
+        guard = self.with_conditions(None, a.conditions, run, lane)
+        cls = register_class(a.store.buffer.dtype)
+        if cls == "pred":
+            value = self.scalars.in_register(value, a.store.buffer.dtype)
+            cls_move = "mov.pred"
+        else:
+            cls_move = f"mov.{cls}"
+        self.builder.emit(cls_move, target, value, guard=None if guard is None else Guard(guard))
+
+    def packed_values(self, store: Store, run: _Run, lane: int, width: int) -> list[Reg]:
+        dtype = store.buffer.dtype
+        lanes = range(lane, lane + width)
+        cls, _, count, per_word = _words(dtype, width)
+        if per_word == 1:
+            values = [self.value(store.value, run, i) for i in lanes]
+            if dtype.kind == "bool":
+                return [
+                    self.builder.into("b32", "selp.b32", Imm(1), Imm(0), self.scalars.in_register(v, dtype)) for v in values
+                ]
+            return [self.scalars.in_register(v, dtype) for v in values]
+        narrowing = isinstance(store.value, Cast) and store.value.a.dtype == FLOAT32 and dtype.is_float and dtype.bits == 16
+        words = []
+        for first in range(lane, lane + width, per_word):
+            if narrowing:
+                assert isinstance(store.value, Cast)
+                low, high = (self.value(store.value.a, run, i) for i in (first, first + 1))
+                words.append(pack_f32(self.state, dtype, low, high))
+            else:
+                parts = [self.scalars.in_register(self.value(store.value, run, i), dtype) for i in range(first, first + per_word)]
+                words.append(self.pack(parts, dtype))
+        return words
+
+    def pack(self, parts: list[Reg], dtype: DType) -> Reg:
+        if dtype.bits == 16 and dtype.is_float:
+            return self.builder.into("b32", "mov.b32", Vector(tuple(parts)))
+        word = parts[0]
+        for i, part in enumerate(parts[1:], 1):
+            word = self.builder.into("b32", "bfi.b32", part, word, Imm(i * dtype.bits), Imm(dtype.bits))
+        return word
+
+    # ---- values ----
+
+    def value(self, expr: Expr, run: _Run, lane: int) -> Operand:
+        return self.scalars.value(substitute_vars(expr, run.values[lane], self), self.reader(run, lane))
+
+    def reader(self, run: _Run, lane: int):  # type: ignore[no-untyped-def]
+        def read(load: Load) -> Operand:
+            if load.buffer.scope == "fragment":
+                place = self.fragment_register(load.buffer, load.indices, run, lane)
+                return self.state.fragments[load.buffer.name][place]
+            return run.loaded[load][lane]
+
+        return read
+
+    def fragment_register(self, buffer: Buffer, indices: tuple[Expr, ...], run: _Run, lane: int) -> int:
+        """Which of the fragment's registers this thread's element of this lane is in."""
+        offset = self.offsets[run.register + lane]
+        place = {v: o for v, o in zip(self.vars, offset, strict=True)}
+        return self.places[buffer.name][tuple(place[i] if isinstance(i, Var) else 0 for i in indices)]
+
+
+@dataclass(slots=True)
+class _Run:
+    """Consecutive registers from `register` on: the loop variables' values in each, the conditions under which they hold
+    elements at all, and what has been loaded for them."""
+
+    register: int
+    values: list[dict[Var, Expr]]
+    inside: tuple[Expr, ...]
+    loaded: dict[Load, list[Operand]]
+
+
+def substitute_vars(expr: Expr, values: dict[Var, Expr], sweep: _Sweep) -> Expr:
+    """Loop variables replaced outside loads only: a load is looked up by its own text."""
+    if isinstance(expr, Load):
+        return expr
+    if isinstance(expr, Var):
+        return values.get(expr, expr)
+    return with_children(expr, tuple(substitute_vars(c, values, sweep) for c in children(expr)))
+
+
+def _places(layout: Fragment) -> dict[tuple[int, ...], int]:
+    """Register index by what the register adds to the coordinates."""
+    return {layout.register_offset(r): r for r in reversed(range(layout.register_count))}
+
+
+def _words(dtype: DType, width: int) -> tuple[str, str, int, int]:
+    """How `width` neighbours travel: register class, type as spelled, number of words, elements per word."""
+    if width * dtype.bytes >= 4 and dtype.bytes < 4:
+        return "b32", "b32", width * dtype.bytes // 4, 4 // dtype.bytes
+    if dtype.bytes == 1:
+        return "b32", "s8" if dtype.kind == "int" else "u8", width, 1
+    if dtype.bytes == 2 and not dtype.is_float:
+        return "b32", "s16" if dtype.kind == "int" else "u16", width, 1
+    cls = register_class(dtype)
+    return cls, cls, width, 1
+
+
+def pack_f32(state: State, dtype: DType, low: Operand, high: Operand) -> Reg:
+    """Two float32 values as neighbouring 16-bit floats, the first in the low half."""
+    low, high = (state.scalars.in_register(v, FLOAT32) for v in (low, high))
+    short = "f16x2" if dtype.name == "float16" else "bf16x2"
+    return state.builder.into("b32", f"cvt.rn.{short}.f32", high, low)
+
+
+__all__ = ["THREAD", "Cursor", "Interval", "assignments", "emit_elementwise", "pack_f32"]

@@ -1,0 +1,347 @@
+"""Warp IR to PTX: one entry, its set-up, and the code of each role."""
+
+from __future__ import annotations
+
+from tilec import manifest as launch
+from tilec.codegen.address import SHARED_BASE, Addresses, Position
+from tilec.codegen.builder import Builder, register_class
+from tilec.codegen.elementwise import emit_elementwise
+from tilec.codegen.matrix import WARP, emit_mma, emit_store_matrix, emit_wgmma
+from tilec.codegen.reduce import emit_reduce
+from tilec.codegen.scalar import Scalars
+from tilec.codegen.state import State
+from tilec.codegen.transfer import barrier_address, emit_cp_async, emit_tma_load, emit_tma_store
+from tilec.diag import InternalError
+from tilec.ir import warp
+from tilec.ir.affine import add
+from tilec.ir.layout import THREAD
+from tilec.ir.tile import Binary, Buffer, Expr, integer
+from tilec.ir.types import BOOL
+from tilec.ir.warp import Operation, Program, Role
+from tilec.ptx.module import Address, Entry, Guard, Imm, Module, Param, Reg, RegDecl, Symbol, Variable, Vector
+from tilec.target import Target
+
+PIPE = "consumer"
+SMEM = "tilec_smem"
+
+
+def emit(program: Program, target: Target, file: str, roles: dict[str, launch.TensorRole]) -> Module:
+    """`file` is the kernel's file name for `.loc` lines; `roles` says which tensors are read and which written."""
+    body = _Entry(program, target).build()
+    threads = program.threads
+    directives = [f".reqntid {threads}, 1, 1", ".minnctapersm 1"]
+    params = [_param(p) for p in program.params]
+    params += [Param("b8", m.name, 64, 128) for m in program.maps]
+    entry = Entry(program.name, tuple(params), tuple(directives), body)
+    variables = [launch.variable(manifest(program, target, roles))]
+    if program.smem_bytes:
+        variables.append(Variable("shared", SMEM, 1024, 0, "extern"))
+    return Module(target.ptx_version, target.ptx_target, tuple(variables), (entry,), (file,))
+
+
+def _param(param: object) -> Param:
+    if isinstance(param, Buffer):
+        return Param("u64", param.name)
+    dtype = param.dtype  # type: ignore[attr-defined]
+    spelled = f"f{dtype.bits}" if dtype.is_float and dtype.bits > 16 else f"b{max(dtype.bits, 8)}"
+    return Param(spelled, param.name)  # type: ignore[attr-defined]
+
+
+def manifest(program: Program, target: Target, roles: dict[str, launch.TensorRole]) -> launch.Manifest:
+    tensors = tuple(
+        launch.TensorInfo(p.name, p.dtype.name, p.shape, roles[p.name]) for p in program.params if isinstance(p, Buffer)
+    )
+    scalars = tuple(launch.ScalarInfo(p.name, p.dtype.name) for p in program.params if not isinstance(p, Buffer))
+    params: list[launch.Param] = [
+        launch.PointerParam(p.name) if isinstance(p, Buffer) else launch.ScalarParam(p.name, p.dtype.name)
+        for p in program.params
+    ]
+    params += [launch.TensorMapParam(m.tensor.name, m.tensor.dtype.name, m.box, m.swizzle) for m in program.maps]  # type: ignore[arg-type]
+    return launch.Manifest(
+        program.name,
+        target.name,
+        program.grid,
+        (program.threads, 1, 1),
+        (1, 1, 1),
+        program.smem_bytes,
+        tensors,
+        scalars,
+        tuple(params),
+    )
+
+
+class _Entry:
+    def __init__(self, program: Program, target: Target) -> None:
+        self.program, self.target = program, target
+        self.builder = Builder()
+        self.scalars = Scalars(self.builder)
+        self.pointers: dict[str, Reg] = {}
+        self.addresses = Addresses(self.builder, self.scalars, program, self.pointers)
+        self.barriers: dict[str, int] = {}
+        offset = program.barriers_at
+        for ring in program.rings:
+            if ring.has_barriers:
+                self.barriers[ring.name] = offset
+                offset += 16 * ring.depth
+        self.written = frozenset(_written(program))
+
+    def build(self) -> tuple[Reg | RegDecl, ...]:
+        self.load_parameters()
+        thread = self.builder.into("b32", "mov.u32", Reg("%tid.x"))
+        self.scalars.define(THREAD, thread, (0, self.program.threads - 1))
+        shifted = self.builder.into("b32", "shr.u32", thread, Imm(5))
+        # From a shuffle the assembler sees that the value is uniform.
+        uniform = self.builder.into("b32", "shfl.sync.idx.b32", shifted, Imm(0), Imm(31), Imm(-1))
+        self.scalars.define(WARP, uniform, (0, self.program.threads // 32 - 1))
+        if self.program.smem_bytes:
+            self.scalars.define(SHARED_BASE, self.builder.into("b32", "mov.u32", Symbol(SMEM)), (0, 1 << 18))
+        for var, axis, extent in zip(self.program.block_vars, "xyz", self.program.grid, strict=False):
+            self.scalars.define(var, self.builder.into("b32", "mov.u32", Reg(f"%ctaid.{axis}")), (0, extent - 1))
+        self.initialise_barriers(thread)
+        self.roles()
+        self.builder.emit("ret")
+        return (*self.builder.declarations(), *self.builder.items)  # type: ignore[arg-type, return-value]
+
+    def load_parameters(self) -> None:
+        for param in self.program.params:
+            if isinstance(param, Buffer):
+                generic = self.builder.into("b64", "ld.param.u64", Address(Symbol(param.name)))
+                self.pointers[param.name] = self.builder.into("b64", "cvta.to.global.u64", generic)
+                continue
+            cls = register_class(param.dtype)
+            if cls == "pred":
+                raise InternalError("a bool parameter")
+            small = {8: "8", 16: "16"}.get(param.dtype.bits) if not param.dtype.is_float else None
+            kind = f"{'s' if param.dtype.kind == 'int' else 'u'}{small}" if small else cls
+            self.scalars.define(param, self.builder.into(cls, f"ld.param.{kind}", Address(Symbol(param.name))), (-(2.0**31), 2.0**31))
+        for tensor_map in self.program.maps:
+            address = self.builder.into("b64", "mov.u64", Symbol(tensor_map.name))
+            self.pointers[tensor_map.name] = self.builder.into("b64", "cvta.param.u64", address)
+
+    def initialise_barriers(self, thread: Reg) -> None:
+        if not self.barriers:
+            return
+        done = self.builder.label("initialised")
+        other = self.builder.into("pred", "setp.ne.u32", thread, Imm(0))
+        self.builder.emit("bra", Symbol(done), guard=other)
+        base = self.scalars.register(SHARED_BASE)
+        for ring in self.program.rings:
+            for version in range(ring.depth if ring.has_barriers else 0):
+                full = self.barriers[ring.name] + 8 * version
+                self.builder.emit("mbarrier.init.shared::cta.b64", Address(base, full), Imm(1))
+                self.builder.emit("mbarrier.init.shared::cta.b64", Address(base, full + 8 * ring.depth), Imm(ring.arrivals))
+        self.builder.emit("fence.mbarrier_init.release.cluster")
+        for tensor_map in self.program.maps:
+            self.builder.emit("prefetch.tensormap", Address(self.pointers[tensor_map.name]))
+        self.builder.place(done)
+        self.builder.emit("bar.sync", Imm(0))
+
+    def roles(self) -> None:
+        end = self.builder.label("end")
+        others = self.program.roles[1:]
+        labels = {r.name: self.builder.label(r.name) for r in others}
+        for role in others:
+            warp_index = self.scalars.register(WARP)
+            mine = self.builder.into("pred", "setp.ge.u32", warp_index, Imm(role.first_warp))
+            self.builder.emit("bra", Symbol(labels[role.name]), guard=mine)
+        for number, role in enumerate(self.program.roles):
+            if role.name in labels:
+                self.builder.place(labels[role.name])
+            with self.scalars.scope():
+                self.role(role, 0 if not others else 1 + number, end)
+            if role is not self.program.roles[-1]:
+                self.builder.emit("bra", Symbol(end))
+        if others or self.program.roles[0].single_thread:
+            self.builder.place(end)
+
+    def role(self, role: Role, barrier_id: int, end: str) -> None:
+        builder = self.builder
+        if role.registers is not None:
+            entry = 65536 // self.program.threads // 8 * 8
+            direction = "inc" if role.registers > entry else "dec"
+            builder.emit(f"setmaxnreg.{direction}.sync.aligned.u32", Imm(role.registers))
+        if role.single_thread:
+            first = builder.into("pred", "setp.ne.u32", self.scalars.register(WARP), Imm(role.first_warp))
+            builder.emit("bra", Symbol(end), guard=first)
+            elected = builder.new("pred")
+            from tilec.ptx.module import Pair
+
+            builder.emit("elect.sync", Pair(Reg("_"), elected), Imm(-1))
+            builder.emit("bra", Symbol(end), guard=Guard(elected, True))
+        before = self.scalars.ranges[THREAD]
+        self.scalars.ranges[THREAD] = (32 * role.first_warp, 32 * role.first_warp + role.threads - 1)
+        state = State(
+            builder,
+            self.scalars,
+            self.addresses,
+            self.program,
+            self.target,
+            role,
+            self.pointers,
+            {b.name: layout for b, layout in self.program.fragments},
+            {b.name: builder.many(register_class(b.dtype), f.register_count) for b, f in self.program.fragments}
+            if not role.single_thread
+            else {},
+            self.written,
+            self.scalars.register(WARP),
+            barrier_id=barrier_id,
+            barriers=self.barriers,
+        )
+        kinds = {type(op) for op in warp.walk(role.body)}
+        thread = self.scalars.register(THREAD)
+        if warp.TmaStore in kinds:
+            state.leader = builder.into("pred", "setp.eq.u32", thread, Imm(32 * role.first_warp))
+        if warp.RingRelease in kinds:
+            lane = builder.into("b32", "and.b32", thread, Imm(31))
+            state.lane_zero = builder.into("pred", "setp.eq.u32", lane, Imm(0))
+        if warp.Wgmma in kinds:
+            state.true = builder.into("pred", "setp.eq.u32", Imm(1), Imm(1))
+        for cursor in dict.fromkeys(op.cursor for op in warp.walk(role.body) if isinstance(op, warp.Advance)):
+            slot = builder.into("b32", "mov.u32", Imm(0))
+            phase = builder.into("b32", "mov.u32", Imm(0))
+            self.addresses.positions[cursor.name] = Position(slot, phase)
+        self.body(role.body, state)
+        self.scalars.ranges[THREAD] = before
+
+    # ---- operations ----
+
+    def body(self, operations: tuple[Operation, ...], state: State) -> None:
+        for op in operations:
+            self.operation(op, state)
+
+    def operation(self, op: Operation, state: State) -> None:
+        builder = self.builder
+        builder.at(op.span)
+        match op:
+            case warp.Loop():
+                self.loop(op, state)
+            case warp.Branch():
+                self.branch(op, state)
+            case warp.Let(var=var, value=value):
+                operand = self.scalars.value(value)
+                self.scalars.define(var, operand, self.scalars.interval(value))
+            case warp.Elementwise():
+                emit_elementwise(op, state)
+            case warp.CpAsync():
+                emit_cp_async(op, state)
+            case warp.TmaLoad():
+                emit_tma_load(op, state)
+            case warp.TmaStore():
+                emit_tma_store(op, state)
+            case warp.StoreMatrix():
+                emit_store_matrix(op, state)
+            case warp.Mma():
+                emit_mma(op, state)
+            case warp.Wgmma():
+                emit_wgmma(op, state)
+            case warp.Reduce():
+                emit_reduce(op, state)
+            case warp.BarSync(id=number, threads=threads):
+                builder.emit("bar.sync", Imm(number), Imm(threads))
+            case warp.CpAsyncCommit():
+                builder.emit("cp.async.commit_group")
+            case warp.CpAsyncWait(pending=pending):
+                builder.emit("cp.async.wait_group", Imm(pending))
+            case warp.WgmmaWait(pending=pending):
+                builder.emit("wgmma.wait_group.sync.aligned", Imm(pending))
+            case warp.BulkWait(pending=pending):
+                builder.emit("cp.async.bulk.wait_group.read", Imm(pending), guard=state.leader)
+            case warp.ProxyFence():
+                builder.emit("fence.proxy.async.shared::cta")
+            case warp.RingAcquire(cursor=cursor):
+                self.wait(cursor, state, empty=True)
+                ring = next(r for r in self.program.rings if r.name == cursor.ring)
+                full = barrier_address(state, cursor.name, cursor.ring, empty=False)
+                builder.emit("mbarrier.arrive.expect_tx.shared::cta.b64", Reg("_"), full, Imm(ring.bytes))
+            case warp.RingWait(cursor=cursor):
+                self.wait(cursor, state, empty=False)
+            case warp.RingRelease(cursor=cursor):
+                builder.emit("bar.warp.sync", Imm(-1))
+                empty = barrier_address(state, cursor.name, cursor.ring, empty=True)
+                builder.emit("mbarrier.arrive.shared::cta.b64", Reg("_"), empty, guard=state.lane_zero)
+            case warp.Advance(cursor=cursor):
+                self.advance(cursor)
+            case _:
+                raise InternalError(f"no code for {type(op).__name__}")
+
+    def wait(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
+        """Spin on the version's barrier. A fresh empty barrier counts as released: its parity is the opposite one."""
+        builder = self.builder
+        position = self.addresses.positions[cursor.name]
+        parity = builder.into("b32", "xor.b32", position.phase, Imm(1)) if empty else position.phase
+        address = barrier_address(state, cursor.name, cursor.ring, empty=empty)
+        again = builder.label("wait")
+        builder.place(again)
+        done = builder.into("pred", "mbarrier.try_wait.parity.shared::cta.b64", address, parity)
+        builder.emit("bra", Symbol(again), guard=Guard(done, True))
+
+    def advance(self, cursor: warp.Cursor) -> None:
+        """The next version; after the last one the first again, in the next phase."""
+        builder = self.builder
+        position = self.addresses.positions[cursor.name]
+        ring = next(r for r in self.program.rings if r.name == cursor.ring)
+        if ring.depth > 1:
+            builder.emit("add.u32", position.slot, position.slot, Imm(1))
+            wrapped = builder.into("pred", "setp.eq.u32", position.slot, Imm(ring.depth))
+            builder.emit("selp.b32", position.slot, Imm(0), position.slot, wrapped)
+            if ring.has_barriers:
+                builder.emit("xor.b32", position.phase, position.phase, Imm(1), guard=wrapped)
+        else:
+            builder.emit("xor.b32", position.phase, position.phase, Imm(1))
+        position.version += 1
+
+    def loop(self, op: warp.Loop, state: State) -> None:
+        builder = self.builder
+        start, stop = self.scalars.value(op.start), self.scalars.value(op.stop)
+        counter = builder.into("b32", "mov.u32", start)
+        low, high = self.scalars.interval(op.start)[0], self.scalars.interval(op.stop)[1] - 1
+        runs_once = self.scalars.interval(op.start)[1] < self.scalars.interval(op.stop)[0]
+        again, done = builder.label("loop"), builder.label("done")
+        if not runs_once:
+            builder.emit("bra", Symbol(done), guard=self.compare("ge", counter, stop))
+        builder.place(again)
+        self.addresses.forget_positions()
+        with self.scalars.scope():
+            self.scalars.define(op.var, counter, (low, max(low, high)))
+            self.body(op.body, state)
+        builder.emit("add.s32", counter, counter, Imm(op.step))
+        builder.emit("bra", Symbol(again), guard=self.compare("lt", counter, stop))
+        builder.place(done)
+        self.addresses.forget_positions()
+
+    def compare(self, op: str, a: Reg, b: object) -> Reg:
+        return self.builder.into("pred", f"setp.{op}.s32", a, b)  # type: ignore[arg-type]
+
+    def branch(self, op: warp.Branch, state: State) -> None:
+        builder = self.builder
+        other, end = builder.label("else"), builder.label("endif")
+        condition = self.scalars.register(op.condition)
+        builder.emit("bra", Symbol(other), guard=Guard(condition, True))
+        for body, follow in ((op.then, True), (op.orelse, False)):
+            self.addresses.forget_positions()
+            with self.scalars.scope():
+                self.body(body, state)
+            if follow and op.orelse:
+                builder.emit("bra", Symbol(end))
+            if follow:
+                builder.place(other)
+        if op.orelse:
+            builder.place(end)
+        self.addresses.forget_positions()
+
+
+def _written(program: Program) -> set[str]:
+    """Tensors that the kernel stores to: their loads must not take the read-only path."""
+    from tilec.ir.tile import Store, walk
+
+    names: set[str] = set()
+    for role in program.roles:
+        for op in warp.walk(role.body):
+            if isinstance(op, warp.Elementwise):
+                names |= {s.buffer.name for s in walk(op.nest.body) if isinstance(s, Store)}
+            elif isinstance(op, warp.TmaStore):
+                names.add(op.map.tensor.name)
+    return names
+
+
+__all__ = ["BOOL", "Binary", "Expr", "Vector", "add", "emit", "integer", "manifest"]

@@ -1,0 +1,319 @@
+"""Scalar expressions as instructions. Pure integer expressions are computed once per scope."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from tilec.codegen.builder import Builder, f32, half_bits, immediate, register_class
+from tilec.diag import InternalError
+from tilec.ir.affine import Interval, interval
+from tilec.ir.tile import COMPARISONS, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var
+from tilec.ir.types import FLOAT32, DType
+from tilec.ptx.module import Imm, Operand, Reg, Vector
+
+ReadElement = Callable[[Load], Operand]
+"""Gives the value of a buffer element that an expression reads."""
+
+
+def no_loads(load: Load) -> Operand:
+    raise InternalError(f"{load.buffer.name} is read outside T.Parallel")
+
+
+class Scalars:
+    """`ranges` holds an interval for every variable, so that divisions and bounds can be simplified."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.scopes: list[dict[Expr, Operand]] = [{}]
+        self.ranges: dict[Var, Interval] = {}
+
+    # ---- scopes ----
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is computed inside is forgotten afterwards: the code may not have run."""
+        self.scopes.append({})
+        yield
+        self.scopes.pop()
+
+    def define(self, var: Var, value: Operand, bounds: Interval) -> None:
+        self.scopes[-1][var] = value
+        self.ranges[var] = bounds
+
+    def interval(self, expr: Expr, extra: Mapping[Var, Interval] | None = None) -> Interval:
+        return interval(expr, self.ranges | extra if extra else self.ranges)
+
+    # ---- values ----
+
+    def register(self, expr: Expr, read: ReadElement = no_loads) -> Reg:
+        """The value in a register."""
+        value = self.value(expr, read)
+        return value if isinstance(value, Reg) else self.materialise(value, expr.dtype)
+
+    def materialise(self, value: Operand, dtype: DType) -> Reg:
+        cls = register_class(dtype)
+        if cls == "pred":
+            assert isinstance(value, Imm)
+            return self.builder.into("pred", "setp.ne.b32", Imm(value.value), Imm(0))
+        return self.builder.into(cls, f"mov.{cls}", value)
+
+    def value(self, expr: Expr, read: ReadElement = no_loads) -> Operand:
+        """The value as an operand: constants stay immediate."""
+        if isinstance(expr, Const):
+            if expr.dtype.kind == "bool":
+                return Imm(int(bool(expr.value)))
+            operand = immediate(expr)
+            return self.materialise(operand, expr.dtype) if expr.dtype.is_float and expr.dtype.bits == 16 else operand
+        if isinstance(expr, Load):
+            return read(expr)
+        reusable = not expr.dtype.is_float or isinstance(expr, Var)
+        if reusable:
+            for scope in reversed(self.scopes):
+                if expr in scope:
+                    return scope[expr]
+        if isinstance(expr, Var):
+            raise InternalError(f"the variable {expr.name} has no value here")
+        result = self.compute(expr, read)
+        if reusable and read is no_loads:
+            self.scopes[-1][expr] = result
+        return result
+
+    def compute(self, expr: Expr, read: ReadElement) -> Operand:
+        match expr:
+            case Unary(op=op, a=a):
+                return self.unary(op, a, expr.dtype, read)
+            case Binary(op=op, a=a, b=b):
+                if op in COMPARISONS:
+                    return self.compare(op, a, b, read)
+                if expr.dtype.kind == "bool":
+                    return self.logic(op, a, b, read)
+                if expr.dtype.is_float:
+                    return self.float_binary(op, a, b, expr.dtype, read)
+                return self.int_binary(op, a, b, expr.dtype, read)
+            case Call(fn=fn, args=args):
+                return self.call(fn, args, expr.dtype, read)
+            case Cast(a=a):
+                return self.convert(self.value(a, read), a.dtype, expr.dtype)
+            case Select(condition=c, then=a, orelse=b):
+                return self.select(c, a, b, expr.dtype, read)
+            case _:
+                raise InternalError(f"no instruction for {expr}")
+
+    # ---- integers and booleans ----
+
+    def int_binary(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement) -> Reg:
+        wide = register_class(dtype)
+        signed, bits = ("s" if dtype.kind == "int" else "u"), ("64" if wide == "b64" else "32")
+        emit = self.builder.into
+        if op in ("floordiv", "floormod"):
+            return self.divide(op, a, b, dtype, read)
+        x, y = self.value(a, read), self.value(b, read)
+        simple = {"add": f"add.{signed}", "sub": f"sub.{signed}", "mul": f"mul.lo.{signed}", "min": f"min.{signed}", "max": f"max.{signed}"}
+        if op in simple:
+            if op == "mul" and isinstance(b, Const) and _power_of_two(int(b.value)):
+                return emit(wide, f"shl.b{bits}", self.in_register(x, dtype), Imm(int(b.value).bit_length() - 1))
+            if isinstance(x, Imm) and op in ("add", "mul", "min", "max"):
+                x, y = y, x
+            return emit(wide, simple[op] + bits, self.in_register(x, dtype), y)
+        logical = {"bitand": "and.b", "bitor": "or.b", "xor": "xor.b", "shl": "shl.b", "shr": f"shr.{signed}"}
+        if op not in logical:
+            raise InternalError(f"no integer instruction for {op}")
+        return emit(wide, logical[op] + bits, self.in_register(x, dtype), y)
+
+    def in_register(self, value: Operand, dtype: DType) -> Reg:
+        return value if isinstance(value, Reg) else self.materialise(value, dtype)
+
+    def divide(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement) -> Reg:
+        """Python's floor division and modulo."""
+        wide = register_class(dtype)
+        bits = "64" if wide == "b64" else "32"
+        emit = self.builder.into
+        x = self.register(a, read)
+        divisor = int(b.value) if isinstance(b, Const) else 0
+        if _power_of_two(divisor):
+            if op == "floormod":
+                return emit(wide, f"and.b{bits}", x, Imm(divisor - 1))
+            shift = "shr.s" if dtype.kind == "int" and self.interval(a)[0] < 0 else "shr.u"
+            return emit(wide, shift + bits, x, Imm(divisor.bit_length() - 1))
+        y = self.value(b, read)
+        if dtype.kind == "uint" or (self.interval(a)[0] >= 0 and self.interval(b)[0] > 0):
+            return emit(wide, ("div.u" if op == "floordiv" else "rem.u") + bits, x, y)
+        quotient = emit(wide, f"div.s{bits}", x, y)
+        remainder = emit(wide, f"sub.s{bits}", x, emit(wide, f"mul.lo.s{bits}", quotient, y))
+        # The machine truncates: one too large where the remainder is not zero and its sign is not the divisor's.
+        differs = emit("pred", f"setp.lt.s{bits}", emit(wide, f"xor.b{bits}", remainder, y), Imm(0))
+        inexact = emit("pred", f"setp.ne.s{bits}", remainder, Imm(0))
+        fix = emit("pred", "and.pred", differs, inexact)
+        if op == "floordiv":
+            return emit(wide, f"selp.b{bits}", emit(wide, f"sub.s{bits}", quotient, Imm(1)), quotient, fix)
+        return emit(wide, f"selp.b{bits}", emit(wide, f"add.s{bits}", remainder, y), remainder, fix)
+
+    def compare(self, op: str, a: Expr, b: Expr, read: ReadElement) -> Reg:
+        dtype = a.dtype
+        x, y = self.value(a, read), self.value(b, read)
+        if dtype.is_float and dtype.bits == 16:
+            x, y, dtype = self.widen(x, dtype), self.widen(y, dtype), FLOAT32
+        if dtype.kind == "bool":
+            raise InternalError("booleans are not compared")
+        name = {"eq": "eq", "ne": "neu" if dtype.is_float else "ne"}.get(op, op)
+        suffix = f"f{dtype.bits}" if dtype.is_float else f"{'s' if dtype.kind == 'int' else 'u'}{max(dtype.bits, 32)}"
+        return self.builder.into("pred", f"setp.{name}.{suffix}", self.in_register(x, dtype), y)
+
+    def logic(self, op: str, a: Expr, b: Expr, read: ReadElement) -> Reg:
+        names = {"and": "and.pred", "or": "or.pred", "bitand": "and.pred", "bitor": "or.pred", "xor": "xor.pred"}
+        return self.builder.into("pred", names[op], self.register(a, read), self.register(b, read))
+
+    # ---- floats ----
+
+    def widen(self, value: Operand, dtype: DType) -> Reg:
+        """A 16-bit float as float32; exact."""
+        assert isinstance(value, Reg)
+        if dtype.name == "float16":
+            return self.builder.into("f32", "cvt.f32.f16", value)
+        zero = self.builder.into("b16", "mov.b16", Imm(0))
+        return self.builder.into("f32", "mov.b32", Vector((zero, value)))
+
+    def narrow(self, value: Operand, dtype: DType) -> Reg:
+        """A float32 rounded to a 16-bit float, to nearest even."""
+        return self.builder.into("b16", f"cvt.rn.{_short(dtype)}.f32", self.in_register(value, FLOAT32))
+
+    def float_binary(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement) -> Reg:
+        x, y = self.value(a, read), self.value(b, read)
+        if dtype.bits == 16:
+            # float32 has more than twice the digits of a 16-bit float, so rounding twice is rounding once.
+            wide = self.float_operation(op, self.widen(x, dtype), self.widen(y, dtype), "f32")
+            return self.narrow(wide, dtype)
+        cls = "f64" if dtype.bits == 64 else "f32"
+        return self.float_operation(op, self.in_register(x, dtype), y, cls)
+
+    def float_operation(self, op: str, x: Operand, y: Operand, cls: str) -> Reg:
+        # Without `.rn` the assembler may fuse a product and a sum, as CUDA does by default.
+        names = {"add": "add", "sub": "sub", "mul": "mul", "div": "div.rn", "min": "min", "max": "max"}
+        if op not in names:
+            raise InternalError(f"no floating-point instruction for {op}")
+        # Signed zero and NaN as in numpy's maximum would need .NaN forms; the language has C's fmax.
+        return self.builder.into("f64" if cls == "f64" else "f32", f"{names[op]}.{cls}", x, y)
+
+    def unary(self, op: str, a: Expr, dtype: DType, read: ReadElement) -> Reg:
+        x = self.register(a, read)
+        if op == "not":
+            return self.builder.into("pred", "not.pred", x)
+        if dtype.is_float:
+            if dtype.bits == 16:
+                return self.builder.into("b16", "xor.b16", x, Imm(0x8000))
+            return self.builder.into(register_class(dtype), f"neg.f{dtype.bits}", x)
+        wide = register_class(dtype)
+        return self.builder.into(wide, f"neg.s{64 if wide == 'b64' else 32}", x)
+
+    def call(self, fn: str, args: tuple[Expr, ...], dtype: DType, read: ReadElement) -> Reg:
+        values = [self.value(a, read) for a in args]
+        if dtype.is_float and dtype.bits == 16:
+            return self.narrow(self.function(fn, [self.widen(v, dtype) for v in values]), dtype)
+        if not dtype.is_float:
+            assert fn == "abs"
+            return self.builder.into("b32", "abs.s32", self.in_register(values[0], dtype))
+        return self.function(fn, [self.in_register(v, dtype) for v in values])
+
+    def function(self, fn: str, args: list[Reg]) -> Reg:
+        """A function of float32, as CUDA's fast forms compute it."""
+        emit = self.builder.into
+        x = args[0]
+        match fn:
+            case "exp2":
+                return emit("f32", "ex2.approx.ftz.f32", x)
+            case "exp":
+                return emit("f32", "ex2.approx.ftz.f32", emit("f32", "mul.rn.f32", x, f32(math.log2(math.e))))
+            case "log2":
+                return emit("f32", "lg2.approx.f32", x)
+            case "log":
+                return emit("f32", "mul.rn.f32", emit("f32", "lg2.approx.f32", x), f32(math.log(2)))
+            case "sqrt":
+                return emit("f32", "sqrt.rn.f32", x)
+            case "rsqrt" | "tanh" | "sin" | "cos":
+                return emit("f32", f"{fn}.approx.f32", x)
+            case "sigmoid":
+                power = emit("f32", "ex2.approx.ftz.f32", emit("f32", "mul.rn.f32", x, f32(-math.log2(math.e))))
+                return emit("f32", "rcp.rn.f32", emit("f32", "add.rn.f32", power, f32(1.0)))
+            case "abs":
+                return emit("f32", "abs.f32", x)
+            case "floor":
+                return emit("f32", "cvt.rmi.f32.f32", x)
+            case "ceil":
+                return emit("f32", "cvt.rpi.f32.f32", x)
+            case "pow":
+                power = emit("f32", "mul.rn.f32", args[1], emit("f32", "lg2.approx.f32", x))
+                return emit("f32", "ex2.approx.f32", power)
+            case _:
+                raise InternalError(f"no instruction for T.{fn}")
+
+    # ---- conversions and choices ----
+
+    def convert(self, value: Operand, source: DType, target: DType) -> Operand:
+        emit = self.builder.into
+        if source == target:
+            return value
+        if source.kind == "bool":
+            condition = self.in_register(value, source)
+            if target.is_float and target.bits == 16:
+                one = self.builder.into("b16", "mov.b16", Imm(half_bits(1.0, target)))
+                zero = self.builder.into("b16", "mov.b16", Imm(0))
+                return emit("b16", "selp.b16", one, zero, condition)
+            if target.is_float:
+                return emit("f32", "selp.f32", f32(1.0), f32(0.0), condition)
+            return emit(register_class(target), f"selp.b{max(target.bits, 32)}", Imm(1), Imm(0), condition)
+        if isinstance(value, Imm) and not target.is_float and target.kind != "bool":
+            return value
+        x = self.in_register(value, source)
+        if target.kind == "bool":
+            suffix = f"f{source.bits}" if source.is_float else f"s{max(source.bits, 32)}"
+            return emit("pred", f"setp.ne{'u' if source.is_float else ''}.{suffix}", x, f32(0.0) if source.is_float else Imm(0))
+        if source.is_float and source.bits == 16:
+            return self.convert(self.widen(x, source), FLOAT32, target)
+        if target.is_float and target.bits == 16:
+            return self.narrow(self.convert(x, source, FLOAT32), target)
+        cls = register_class(target)
+        to, of = _spelling(target), _spelling(source)
+        if source.is_float and target.is_float:
+            return emit(cls, f"cvt{'.rn' if target.bits < source.bits else ''}.{to}.{of}", x)
+        if target.is_float:
+            return emit(cls, f"cvt.rn.{to}.{of}", x)
+        if source.is_float:
+            return self.wrap(emit(cls, f"cvt.rzi.{'s64' if cls == 'b64' else 's32'}.{of}", x), target)
+        if cls != register_class(source):
+            return self.wrap(emit(cls, f"cvt.{'s64' if cls == 'b64' else 'u32'}.{of if cls == 'b64' else 'u64'}", x), target)
+        return self.wrap(x, target) if target.bits < source.bits else x
+
+    def wrap(self, value: Reg, dtype: DType) -> Reg:
+        """Small integers live in 32-bit registers: keep only the bits of the type."""
+        if dtype.bits >= 32:
+            return value
+        if dtype.kind == "uint":
+            return self.builder.into("b32", "and.b32", value, Imm((1 << dtype.bits) - 1))
+        return self.builder.into("b32", "bfe.s32", value, Imm(0), Imm(dtype.bits))
+
+    def select(self, c: Expr, a: Expr, b: Expr, dtype: DType, read: ReadElement) -> Reg:
+        condition = self.register(c, read)
+        x, y = self.value(a, read), self.value(b, read)
+        cls = register_class(dtype)
+        if cls == "pred":
+            left = self.builder.into("pred", "and.pred", condition, self.in_register(x, dtype))
+            other = self.builder.into("pred", "not.pred", condition)
+            right = self.builder.into("pred", "and.pred", other, self.in_register(y, dtype))
+            return self.builder.into("pred", "or.pred", left, right)
+        return self.builder.into(cls, f"selp.{cls}", x, y, condition)
+
+
+def _power_of_two(value: int) -> bool:
+    return value > 0 and value & (value - 1) == 0
+
+
+def _short(dtype: DType) -> str:
+    return {"float16": "f16", "bfloat16": "bf16"}[dtype.name]
+
+
+def _spelling(dtype: DType) -> str:
+    if dtype.is_float:
+        return f"f{dtype.bits}"
+    return f"{'s' if dtype.kind == 'int' else 'u'}{max(dtype.bits, 32)}"

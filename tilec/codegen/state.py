@@ -1,0 +1,36 @@
+"""What the emitters of one role share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilec.codegen.address import Addresses
+from tilec.codegen.builder import Builder
+from tilec.codegen.scalar import Scalars
+from tilec.ir.layout import Fragment
+from tilec.ir.warp import Program, Role
+from tilec.ptx.module import Reg
+from tilec.target import Target
+
+
+@dataclass
+class State:
+    """`fragments` are the registers of each fragment; `leader` is true in the role's first thread, `lane_zero` in the
+    first lane of each warp; `barriers` gives the shared address of each ring's first full barrier."""
+
+    builder: Builder
+    scalars: Scalars
+    addresses: Addresses
+    program: Program
+    target: Target
+    role: Role
+    pointers: dict[str, Reg]
+    layouts: dict[str, Fragment]
+    fragments: dict[str, tuple[Reg, ...]]
+    written: frozenset[str]
+    warp: Reg
+    leader: Reg | None = None
+    lane_zero: Reg | None = None
+    barrier_id: int = 0
+    true: Reg | None = None
+    barriers: dict[str, int] = field(default_factory=dict)

@@ -1,0 +1,133 @@
+"""Copies that run on their own: cp.async, TMA in, TMA out."""
+
+from __future__ import annotations
+
+from tilec.codegen.state import State
+from tilec.ir.affine import add, affine
+from tilec.ir.layout import SharedLayout
+from tilec.ir.tile import Binary, Expr, Var, integer
+from tilec.ir.types import BOOL
+from tilec.ir.warp import CpAsync, TensorMap, TmaLoad, TmaStore
+from tilec.ops.lowering import element
+from tilec.ptx.module import Address, Imm, Operand, Reg, TensorAddress
+
+
+def emit_cp_async(op: CpAsync, state: State) -> None:
+    """Each thread copies its runs of `width` bytes; a run outside the tensor reads nothing and is filled with zeros."""
+    builder, scalars = state.builder, state.scalars
+    builder.at(op.span)
+    layout, source = op.layout, op.source
+    coordinates = layout.thread_coordinates()
+    run = op.width // source.buffer.dtype.bytes
+    variables = tuple(Var(f"%c{d}") for d in range(len(layout.shape)))
+    into_tile = iter_unit_dims(op.destination.shape)
+    with scalars.scope():
+        for register in range(0, layout.register_count, run):
+            offset = layout.register_offset(register)
+            here = tuple(add(c, integer(o)) for c, o in zip(coordinates, offset, strict=True))
+            values = dict(zip(variables, here, strict=True))
+            indices = tuple(_put(i, values) for i in element(source, variables, layout.shape))
+            inside = [c for i, e in zip(indices, source.buffer.shape, strict=True) for c in bounds(state, i, e)]
+            within = [c for d, e in enumerate(layout.shape) if layout.overhangs(d) for c in bounds(state, here[d], e)]
+            guard = _all(state, within)
+            operands: list[Operand] = [
+                state.addresses.shared_element(op.destination, into_tile(here), op.cursors),
+                state.addresses.global_element(source.buffer, indices),
+                Imm(op.width),
+            ]
+            exists = _all(state, inside)
+            if exists is not None:
+                operands.append(builder.into("b32", "selp.b32", Imm(op.width), Imm(0), exists))
+            cache = "cg" if op.width == 16 else "ca"
+            builder.emit(f"cp.async.{cache}.shared.global", *operands, guard=guard)
+
+
+def iter_unit_dims(shape: tuple[int, ...]):  # type: ignore[no-untyped-def]
+    """Puts the dimensions of extent 1 back into an index that skips them."""
+
+    def full(index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        rest = list(index)
+        if len(rest) == len(shape):
+            return index
+        return tuple(integer(0) if e == 1 else rest.pop(0) for e in shape)
+
+    return full
+
+
+def bounds(state: State, index: Expr, extent: int) -> list[Expr]:
+    """The conditions, not known to hold, under which 0 ≤ index < extent."""
+    form = affine(index)
+    low, high = state.scalars.interval(index)
+    found: list[Expr] = []
+    if high >= extent:
+        found.append(Binary("lt", form.symbolic(), integer(extent - form.constant), BOOL))
+    if low < 0:
+        found.append(Binary("ge", form.symbolic(), integer(-form.constant), BOOL))
+    return found
+
+
+def _all(state: State, conditions: list[Expr]) -> Reg | None:
+    if not conditions:
+        return None
+    total = conditions[0]
+    for condition in conditions[1:]:
+        total = Binary("and", total, condition, BOOL)
+    return state.scalars.register(total)
+
+
+def _put(index: Expr, values: dict[Var, Expr]) -> Expr:
+    from tilec.ir.tile import substitute
+
+    return substitute(index, dict(values))
+
+
+# ---- TMA -------------------------------------------------------------------------------------------------------------
+
+
+def emit_tma_load(op: TmaLoad, state: State) -> None:
+    """One box per panel of the tile, all counted by the full barrier of the ring's version."""
+    state.builder.at(op.span)
+    ring = state.addresses.ring_of[op.destination.name]
+    cursor = next(c for c in op.cursors if c.ring == ring.name)
+    barrier = barrier_address(state, cursor.name, ring.name, empty=False)
+    base, offset = state.addresses.tile_base(op.destination, op.cursors)
+    layout = state.addresses.tiles[op.destination.name].layout
+    opcode = f"cp.async.bulk.tensor.{len(op.start)}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+    for panel in range(layout.panels):
+        destination = Address(base, offset + panel * layout.panel_bytes)
+        state.builder.emit(opcode, destination, _box(state, op.map, op.start, panel, layout), barrier)
+
+
+def emit_tma_store(op: TmaStore, state: State) -> None:
+    """By the role's first thread, as one bulk group."""
+    builder = state.builder
+    builder.at(op.span)
+    base, offset = state.addresses.tile_base(op.source, op.cursors)
+    layout = state.addresses.tiles[op.source.name].layout
+    opcode = f"cp.async.bulk.tensor.{len(op.start)}d.global.shared::cta.tile.bulk_group"
+    for panel in range(layout.panels):
+        source = Address(base, offset + panel * layout.panel_bytes)
+        builder.emit(opcode, _box(state, op.map, op.start, panel, layout), source, guard=state.leader)
+    builder.emit("cp.async.bulk.commit_group", guard=state.leader)
+
+
+def _box(state: State, tensor_map: TensorMap, start: tuple[Expr, ...], panel: int, layout: SharedLayout) -> TensorAddress:
+    """Coordinates go fastest dimension first."""
+    last = add(start[-1], integer(panel * layout.panel))
+    coordinates = tuple(state.scalars.register(e) for e in (last, *reversed(start[:-1])))
+    return TensorAddress(state.pointers[tensor_map.name], coordinates)
+
+
+def barrier_address(state: State, cursor: str, ring: str, *, empty: bool) -> Address:
+    """The full or empty mbarrier of the version a cursor points at."""
+    from tilec.codegen.matrix import Imm as _Imm  # noqa: F401  (operands come from one place)
+    from tilec.codegen.address import SHARED_BASE
+
+    addresses = state.addresses
+    made = next(r for r in state.program.rings if r.name == ring)
+    position = addresses.positions[cursor]
+    base = state.scalars.register(SHARED_BASE)
+    slot = addresses.once(
+        ("barrier", cursor, position.version), lambda: state.builder.into("b32", "mad.lo.u32", position.slot, Imm(8), base)
+    )
+    return Address(slot, state.barriers[ring] + (8 * made.depth if empty else 0))

@@ -1,0 +1,198 @@
+"""The pipeline: kernel text in, cubin out. `build` reads top to bottom; an `Observer` is shown every stage's value.
+
+Later stages are imported where they are called: a command that stops early does not pay for what it does not reach.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from tilec import files, remarks
+from tilec.diag import Diagnostic, InternalError
+from tilec.options import STAGES, CompileOptions, Stage
+from tilec.source import SourceFile
+
+if TYPE_CHECKING:
+    from tilec.ir.tile import Kernel
+    from tilec.ir.warp import Program
+    from tilec.manifest import Manifest
+    from tilec.passes.depend import LoopProblem
+    from tilec.passes.layout import Laid
+    from tilec.ptx.assemble import EntryReport
+    from tilec.sched.schedule import Schedule
+    from tilec.sched.solve import Solution
+    from tilec.target import Target
+
+T = TypeVar("T")
+
+SUFFIX: dict[Stage, str] = {
+    "ast": ".ast",
+    "tile": ".tile",
+    "layout": ".layout",
+    "problem": ".problem.json",
+    "schedule": ".trace.json",
+    "warp": ".warp",
+    "ptx": ".ptx",
+    "cubin": ".cubin",
+}
+"""How each stage's text is named."""
+
+
+class Stopped(Exception):
+    """The stage that was asked for has been reached. Not an error."""
+
+
+@dataclass
+class Observer:
+    """Is shown each stage's value before anything trusts it: writes the dump first, so that a value that does not verify
+    leaves its evidence, then verifies, keeps the text where it is wanted, and stops the pipeline where it is told to."""
+
+    keep: Collection[Stage] = ()
+    dump_dir: str | None = None
+    stop_after: Stage | None = None
+    texts: dict[Stage, bytes] = field(default_factory=dict)
+    seconds: list[tuple[Stage, float]] = field(default_factory=list)
+    warnings: list[Diagnostic] = field(default_factory=list)
+    _since: float = field(default_factory=time.perf_counter)
+
+    def saw(
+        self,
+        stage: Stage,
+        value: T,
+        write: Callable[[T], str | bytes],
+        violations: Callable[[T], Iterable[str]] | None = None,
+    ) -> T:
+        if self.dump_dir is not None or stage in self.keep:
+            text = write(value)
+            data = text.encode() if isinstance(text, str) else text
+            if self.dump_dir is not None:
+                name = f"{STAGES.index(stage) + 1:02}-{stage}{SUFFIX[stage]}"
+                files.write_all({str(Path(self.dump_dir) / name): data})
+            if stage in self.keep:
+                self.texts[stage] = data
+        if violations is not None and (broken := list(violations(value))):
+            raise InternalError("\n  ".join([f"the {stage} does not verify:", *broken]))
+        now = time.perf_counter()
+        self.seconds.append((stage, now - self._since))
+        self._since = now
+        if stage == self.stop_after:
+            raise Stopped
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A pipelined loop with the answer to its scheduling problem."""
+
+    loop: LoopProblem
+    solution: Solution
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A kernel with its layouts chosen and its loops scheduled, in program order. `trace` explains the schedules."""
+
+    kernel: Kernel
+    laid: Laid
+    target: Target
+    loops: tuple[Planned, ...]
+    trace: str
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """`kernel` is what the source says, before layouts; `schedules` has one schedule per pipelined loop."""
+
+    kernel: Kernel
+    schedules: tuple[Schedule, ...]
+    program: Program
+    ptx: str
+    cubin: bytes
+    manifest: Manifest
+    trace: str
+    entries: tuple[EntryReport, ...]
+    warnings: tuple[Diagnostic, ...]
+
+
+def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Build:
+    """The whole way: `plan` decides, the rest carries it out."""
+    planned = plan(source, options, observer)
+    target = planned.target
+
+    from tilec.codegen.emit import emit
+    from tilec.ir.text import print_program
+    from tilec.ir.verify import program_violations
+    from tilec.manifest import in_module
+    from tilec.passes.buffers import place
+    from tilec.passes.expand import Scheduled, expand
+    from tilec.passes.sync import synchronise
+    from tilec.passes.usage import usage
+    from tilec.ptx.assemble import assemble
+    from tilec.ptx.text import print_module
+
+    scheduled = [Scheduled(p.loop, p.solution.schedule) for p in planned.loops]
+    program = expand(planned.laid, scheduled, target)
+    program = synchronise(program)
+    program = place(program, target)
+    observer.saw("warp", program, print_program, program_violations)
+
+    # The file's name alone: where it lies must not change the output.
+    module = emit(program, target, Path(source.path).name, usage(planned.kernel))
+    ptx = print_module(module)
+    observer.saw("ptx", ptx, str)
+
+    assembled = assemble(ptx, target.ptx_target, opt_level=options.assembler_level)
+    if options.assembler_level > 0:
+        # Not at level 0: there the assembler serialises everything, as it was asked to.
+        observer.warnings += remarks.warnings(assembled.remarks, ptx, source, planned.kernel.span)
+    observer.saw("cubin", assembled.cubin, bytes)
+
+    (manifest,) = in_module(module)
+    return Build(
+        kernel=planned.kernel,
+        schedules=tuple(s.schedule for s in scheduled),
+        program=program,
+        ptx=ptx,
+        cubin=assembled.cubin,
+        manifest=manifest,
+        trace=planned.trace,
+        entries=assembled.entries,
+        warnings=tuple(observer.warnings),
+    )
+
+
+def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Kernel:
+    """The front end: kernel text to tile IR, every mistake in the kernel found."""
+    from tilec.ir.text import print_kernel
+    from tilec.ir.verify import kernel_violations
+    from tilec.passes.elaborate import elaborate
+    from tilec.passes.fold import fold
+    from tilec.syntax.parse import parse
+    from tilec.syntax.unparse import unparse
+
+    module = parse(source, Path(options.cache_dir) if options.cache_dir else None)
+    observer.saw("ast", module, unparse)
+    kernel = elaborate(module, source, dict(options.defines), options.entry)
+    kernel = fold(kernel)
+    return observer.saw("tile", kernel, print_kernel, kernel_violations)
+
+
+def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Plan:
+    """The front end and the scheduler: what is to be done, and when."""
+    kernel = check(source, options, observer)
+
+    from tilec import target as targets
+    from tilec.passes.depend import problems
+    from tilec.passes.layout import assign
+    from tilec.passes.select import select
+
+    target = targets.load(options.target)
+    laid = assign(select(kernel, target, options.strategy, options.opt_level))
+    observer.saw("layout", laid, print_laid)
+    loops = problems(laid, target)
+    observer.saw("problem", loops, print_problems)
+    return Plan(kernel, laid, target, (), "")

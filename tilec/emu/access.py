@@ -1,0 +1,321 @@
+"""Loads, stores and atomics of ordinary threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec.emu.decode import Form, semantics
+from tilec.emu.fault import Fault
+from tilec.emu.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_RANK_SHIFT, SHARED_WINDOW, WINDOW_SHIFT, Memory
+from tilec.emu.numbers import TYPES, Array, Type, bf16_to_f32, f32_to_bf16
+from tilec.ptx.module import Operand, Reg, Vector
+
+if TYPE_CHECKING:
+    from tilec.emu.machine import Cta, Threads
+
+_WORD = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+_SPACES = ("global", "const", "shared", "shared::cta", "shared::cluster", "param", "param::entry", "local")
+_KNOWN = {
+    *_SPACES,
+    *("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "cta", "cluster", "gpu", "sys", "mmio"),
+    *("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "v2", "v4", "v8", "unified"),
+}
+_HINTS = ("L1::", "L2::", "level::")
+
+Load = Callable[["Cta", "Threads", Array, int], Array]
+Store = Callable[["Cta", "Threads", Array, int, Array], None]
+
+
+def _check_modifiers(form: Form, *more: str) -> None:
+    for modifier in form.modifiers:
+        if (
+            modifier not in _KNOWN
+            and modifier not in TYPES
+            and modifier not in more
+            and not modifier.startswith(_HINTS)
+        ):
+            raise form.unsupported(f".{modifier}")
+
+
+# -- one access to one space -------------------------------------------------------------------------------------------
+
+
+def _load_global(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
+    return cta.launch.memory.load(addresses, width)
+
+
+def _load_shared(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
+    return cta.shared.load(addresses, width)
+
+
+def _load_param(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
+    return cta.launch.params.load(addresses, width)
+
+
+def _load_local(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
+    rows, columns = _local_bytes(cta, threads, addresses, width)
+    data = cta.local[rows, columns]
+    return data.view(_WORD[min(width, 8)]).reshape(-1) if width < 16 else data.view(np.uint64)
+
+
+def _store_global(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
+    cta.launch.memory.store(addresses, width, values)
+
+
+def _store_shared(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
+    cta.shared.store(addresses, width, values)
+
+
+def _store_local(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
+    rows, columns = _local_bytes(cta, threads, addresses, width)
+    cta.local[rows, columns] = np.ascontiguousarray(values).view(np.uint8).reshape(-1, width)
+
+
+def _local_bytes(cta: Cta, threads: Threads, addresses: Array, width: int) -> tuple[Array, Array]:
+    if ((addresses < 0) | (addresses + width > cta.local.shape[1])).any():
+        raise Fault("out-of-bounds", f"{width} bytes at local address {int(addresses.max()):#x}")
+    return cta.thread_ids[threads][:, None], addresses[:, None] + np.arange(width)
+
+
+def _store_param(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
+    raise Fault("out-of-bounds", "kernel parameters are read-only")
+
+
+def _by_peer(cta: Cta, addresses: Array) -> list[tuple[Memory, Array, Array]]:
+    """The shared memories of the cluster that some addresses lie in, with the threads and own addresses there."""
+    ranks = addresses >> SHARED_RANK_SHIFT
+    parts = []
+    for rank in np.unique(ranks).tolist():
+        owner, _ = cta.peer(rank << SHARED_RANK_SHIFT)
+        chosen = ranks == rank
+        parts.append((owner.shared, chosen, addresses[chosen] - (rank << SHARED_RANK_SHIFT)))
+    return parts
+
+
+def _load_cluster(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
+    result = np.zeros((len(addresses), 2) if width == 16 else len(addresses), _WORD[min(width, 8)])
+    for memory, chosen, own in _by_peer(cta, addresses):
+        result[chosen] = memory.load(own, width)
+    return result
+
+
+def _store_cluster(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
+    for memory, chosen, own in _by_peer(cta, addresses):
+        memory.store(own, width, values[chosen])
+
+
+_WINDOW_LOADS: dict[int, tuple[int, Load]] = {
+    PARAM_WINDOW >> WINDOW_SHIFT: (0, _load_param),
+    LOCAL_WINDOW >> WINDOW_SHIFT: (LOCAL_WINDOW, _load_local),
+    SHARED_WINDOW >> WINDOW_SHIFT: (SHARED_WINDOW, _load_cluster),
+}
+_WINDOW_STORES: dict[int, tuple[int, Store]] = {
+    PARAM_WINDOW >> WINDOW_SHIFT: (0, _store_param),
+    LOCAL_WINDOW >> WINDOW_SHIFT: (LOCAL_WINDOW, _store_local),
+    SHARED_WINDOW >> WINDOW_SHIFT: (SHARED_WINDOW, _store_cluster),
+}
+
+
+def _load_generic(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
+    result = np.zeros((len(addresses), 2) if width == 16 else len(addresses), _WORD[min(width, 8)])
+    members = cta.thread_ids[threads]
+    windows = addresses >> WINDOW_SHIFT
+    for window in np.unique(windows).tolist():
+        base, load = _WINDOW_LOADS.get(window, (0, _load_global))
+        chosen = windows == window
+        result[chosen] = load(cta, members[chosen], addresses[chosen] - base, width)
+    return result
+
+
+def _store_generic(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
+    members = cta.thread_ids[threads]
+    windows = addresses >> WINDOW_SHIFT
+    for window in np.unique(windows).tolist():
+        base, store = _WINDOW_STORES.get(window, (0, _store_global))
+        chosen = windows == window
+        store(cta, members[chosen], addresses[chosen] - base, width, values[chosen])
+
+
+_LOADS: dict[str, Load] = {
+    "": _load_generic,
+    "global": _load_global,
+    "const": _load_global,
+    "shared": _load_shared,
+    "shared::cta": _load_shared,
+    "shared::cluster": _load_cluster,
+    "param": _load_param,
+    "param::entry": _load_param,
+    "local": _load_local,
+}
+_STORES: dict[str, Store] = {
+    "": _store_generic,
+    "global": _store_global,
+    "shared": _store_shared,
+    "shared::cta": _store_shared,
+    "shared::cluster": _store_cluster,
+    "local": _store_local,
+}
+
+
+# -- ld and st ---------------------------------------------------------------------------------------------------------
+
+
+def _elements(form: Form, operand: Operand) -> tuple[Operand, ...]:
+    width = {"v2": 2, "v4": 4, "v8": 8}.get(form.first("v2", "v4", "v8"), 1)
+    elements: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
+    if len(elements) != width:
+        raise form.unsupported(f"{len(elements)} registers")
+    return elements
+
+
+@semantics("ld")
+def _ld(form: Form) -> None:
+    _check_modifiers(form)
+    view = form.type()
+    load = _LOADS[form.first(*_SPACES)]
+    pointer = form.address(form.operands[1])
+    elements = _elements(form, form.operands[0])
+    # The number is loaded with its type's sign, so that a wider register is extended.
+    name = view.name if view.kind in "us" else f"b{view.bits}"
+    targets = [form.write(element, name) for element in elements]
+    width = view.bits // 8
+    dtype = TYPES[name].dtype
+
+    def run_one(cta: Cta, threads: Threads) -> None:
+        cta.views[targets[0]][threads] = load(cta, threads, pointer(cta, threads), width).view(dtype)
+
+    total = width * len(targets)
+    if len(targets) == 1:
+        form.step.run = run_one
+        return
+    chunks = [(start, min(16, total - start)) for start in range(0, total, 16)]
+
+    def run(cta: Cta, threads: Threads) -> None:
+        addresses = pointer(cta, threads)
+        views = cta.views
+        if total > 16 and (addresses & (total - 1)).any():
+            raise Fault("misaligned", f"an address that is not a multiple of {total}")
+        for start, size in chunks:
+            data = load(cta, threads, addresses + start, size).reshape(len(addresses), -1).view(dtype)
+            for column, target in enumerate(targets[start // width : (start + size) // width]):
+                views[target][threads] = data[:, column]
+
+    form.step.run = run
+
+
+@semantics("st")
+def _st(form: Form) -> None:
+    _check_modifiers(form)
+    view = form.type()
+    space = form.first(*_SPACES)
+    if space not in _STORES:
+        raise form.unsupported(f"a store to .{space}")
+    store = _STORES[space]
+    pointer = form.address(form.operands[0])
+    elements = _elements(form, form.operands[1])
+    name = f"b{view.bits}"
+    sources = [form.read(element, name if isinstance(element, Reg) else view.name) for element in elements]
+    width = view.bits // 8
+    word = _WORD[width]
+
+    def run_one(cta: Cta, threads: Threads) -> None:
+        value = cta.views[sources[0]][threads]
+        store(cta, threads, pointer(cta, threads), width, value if value.dtype == word else _bits(value, word))
+
+    total = width * len(sources)
+    if len(sources) == 1:
+        form.step.run = run_one
+        return
+    chunks = [(start, min(16, total - start)) for start in range(0, total, 16)]
+
+    def run(cta: Cta, threads: Threads) -> None:
+        addresses = pointer(cta, threads)
+        views = cta.views
+        if total > 16 and (addresses & (total - 1)).any():
+            raise Fault("misaligned", f"an address that is not a multiple of {total}")
+        for start, size in chunks:
+            part = sources[start // width : (start + size) // width]
+            data = np.empty((len(addresses), len(part)), word)
+            for column, source in enumerate(part):
+                data[:, column] = _bits(views[source][threads], word)
+            packed = data.view(_WORD[min(size, 8)])
+            store(cta, threads, addresses + start, size, packed if size == 16 else packed.reshape(-1))
+
+    form.step.run = run
+
+
+def _bits(values: Array, word: np.dtype[Any]) -> Array:
+    return values if values.dtype == word else np.ascontiguousarray(values).view(word)
+
+
+# -- atom and red ------------------------------------------------------------------------------------------------------
+
+_OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
+
+
+def _combine(operation: str, view: Type) -> Callable[[Any, Any, Any], Any]:
+    """The new value from the old one, the operand and (for cas) the second operand."""
+
+    def wrapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
+        if view.kind == "bf16":
+            return lambda old, b, c: f32_to_bf16(function(bf16_to_f32(old), bf16_to_f32(b)))
+        return lambda old, b, c: function(old, b)
+
+    table: dict[str, Callable[[Any, Any, Any], Any]] = {
+        "add": wrapped(np.add),
+        "min": wrapped(np.fmin if view.kind in ("f", "bf16") else np.minimum),
+        "max": wrapped(np.fmax if view.kind in ("f", "bf16") else np.maximum),
+        "and": wrapped(np.bitwise_and),
+        "or": wrapped(np.bitwise_or),
+        "xor": wrapped(np.bitwise_xor),
+        "exch": lambda old, b, c: b,
+        "cas": lambda old, b, c: np.where(old == b, c, old),
+        "inc": lambda old, b, c: np.where(old >= b, np.zeros_like(old), old + np.ones_like(old)),
+        "dec": lambda old, b, c: np.where((old == 0) | (old > b), b, old - np.ones_like(old)),
+    }
+    return table[operation]
+
+
+@semantics("atom", "red")
+def _atomic(form: Form) -> None:
+    operation = form.first(*_OPERATIONS)
+    _check_modifiers(form, operation, "noftz")
+    if form.has("v2", "v4", "v8"):
+        raise form.unsupported("a vector")
+    view = form.type()
+    space = form.first(*_SPACES)
+    load, store = _LOADS[space], _STORES[space]
+    operands = form.operands
+    returns = form.stem == "atom"
+    target = form.write(operands[0], view.name) if returns else -1
+    pointer = form.address(operands[1 if returns else 0])
+    values = operands[2 if returns else 1 :]
+    b_slot = form.read(values[0], view.name)
+    c_slot = form.read(values[1], view.name) if operation == "cas" else b_slot
+    combine = _combine(operation, view)
+    width = view.bits // 8
+
+    def run(cta: Cta, threads: Threads) -> None:
+        addresses = pointer(cta, threads)
+        b, c = cta.views[b_slot][threads], cta.views[c_slot][threads]
+        members = cta.thread_ids[threads]
+        if len(np.unique(addresses)) == len(addresses):
+            old = load(cta, threads, addresses, width).view(view.dtype).reshape(b.shape)
+            new = np.ascontiguousarray(combine(old, b, c), dtype=view.dtype)
+            store(cta, threads, addresses, width, new.view(_WORD[width]).reshape(-1))
+        else:
+            # Threads that meet at an address take turns, in the order of their numbers.
+            old = np.empty_like(b)
+            for position in range(len(addresses)):
+                one = slice(position, position + 1)
+                seen = load(cta, members[one], addresses[one], width).view(view.dtype).reshape(b[one].shape)
+                old[one] = seen
+                new = np.ascontiguousarray(combine(seen, b[one], c[one]), dtype=view.dtype)
+                store(cta, members[one], addresses[one], width, new.view(_WORD[width]).reshape(-1))
+        if returns:
+            cta.views[target][threads] = old
+
+    form.step.run = run

@@ -1,0 +1,307 @@
+"""Bulk copies: `cp.async.bulk` and its tensor form (TMA), between global and shared memory.
+
+Loads take their destination at once and fill it when a wait on their mbarrier needs them. Stores read shared memory
+when `wait_group.read` (or `wait_group`) needs it, and write global memory at `wait_group` or when the kernel ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.asyncops import BulkGroups, BulkStore, Copy, barrier_at, shared_address
+from tilec.emu.decode import Form, semantics
+from tilec.emu.fault import Fault
+from tilec.emu.memory import PARAM_WINDOW, WINDOW_SHIFT
+from tilec.emu.numbers import Array
+from tilec.emu.tensormap import MAP_BYTES, Box, Layout, box_rows, combine, decode
+from tilec.ptx.module import Operand, TensorAddress
+
+if TYPE_CHECKING:
+    from tilec.emu.machine import Cta, Threads
+
+_RANKS = {f"{rank}d": rank for rank in range(1, 6)}
+
+
+def _map_at(cta: Cta, address: int) -> Layout:
+    in_params = address >> WINDOW_SHIFT == PARAM_WINDOW >> WINDOW_SHIFT
+    memory = cta.launch.params if in_params else cta.launch.memory
+    if address % 64:
+        raise Fault("misaligned", f"a tensor map at {address:#x}, which is not a multiple of 64")
+    start = memory.offset(address, MAP_BYTES, "the tensor map")
+    return decode(memory.bytes[start : start + MAP_BYTES].tobytes())
+
+
+def _rows(cta: Cta, address: int, size: int, swizzle: int, what: str) -> Array:
+    cta.shared.offset(address, size, what)
+    return box_rows(address, size, swizzle)
+
+
+def _issue_load(
+    cta: Cta, address: int, rows: Array, barrier_address: int, line: int, read: Callable[[], Array]
+) -> None:
+    """Take the destination and hang the copy on its barrier."""
+    memory = cta.shared
+    state = cta.asynchronous
+    memory.claim_rows(rows)
+    region = (rows, line, "the bulk copy")
+    state.regions.append(region)
+
+    def finish() -> None:
+        memory.deliver_rows(rows, read())
+        state.regions[:] = [other for other in state.regions if other is not region]
+
+    barrier_at(cta, barrier_address).add(Copy(len(rows) * 16, line, finish))
+
+
+def _add_store(cta: Cta, thread: int, store: BulkStore) -> None:
+    cta.asynchronous.bulk.setdefault(thread, BulkGroups()).open.append(store)
+
+
+def _store_from(cta: Cta, rows: Array, line: int, write: Callable[[Array], None]) -> BulkStore:
+    """A bulk store out of these rows; they must be ready now and stay as they are until they are read."""
+    memory = cta.shared
+    memory.require_async_readable(rows, "the bulk store")
+    data: list[Array] = []
+
+    def read() -> None:
+        memory.require_unchanged(rows, f"the bulk store of PTX line {line}")
+        data.append(memory.rows[rows])
+
+    return BulkStore(line, read, lambda: write(data[0]))
+
+
+# -- tensors -----------------------------------------------------------------------------------------------------------
+
+
+def _coordinates(form: Form, operand: Operand) -> tuple[Callable[[Cta, Threads], Array], list[int]]:
+    rank = _RANKS[form.stem.split(".")[-2]]
+    if not isinstance(operand, TensorAddress):
+        raise form.unsupported(f"{operand} where a tensor address belongs")
+    if len(operand.coordinates) != rank:
+        raise form.unsupported(f"{len(operand.coordinates)} coordinates of a {rank}d tensor")
+    return form.pointer(operand.map), [form.read(coordinate, "s32") for coordinate in operand.coordinates]
+
+
+def _layout_of_rank(cta: Cta, address: int, rank: int) -> Layout:
+    layout = _map_at(cta, address)
+    if len(layout.box) != rank:
+        raise Fault("bad-descriptor", f"a {rank}d copy through a tensor map of rank {len(layout.box)}")
+    return layout
+
+
+@semantics(*(f"cp.async.bulk.tensor.{rank}.{space}" for rank in _RANKS for space in ("shared::cluster", "shared::cta")))
+def _tensor_load(form: Form) -> None:
+    if form.has("im2col", "im2col::w", "tile::gather4", "cta_group::2"):
+        raise form.unsupported("this mode")
+    destination = form.address(form.operands[0])
+    map_pointer, coordinate_slots = _coordinates(form, form.operands[1])
+    barrier = form.address(form.operands[2])
+    mask_slot = form.read(form.operands[3], "u16") if form.has("multicast::cluster") else -1
+    line = form.step.instruction.line
+
+    def run(cta: Cta, threads: Threads) -> None:
+        places, maps, barriers = destination(cta, threads), map_pointer(cta, threads), barrier(cta, threads)
+        points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
+        masks = cta.views[mask_slot][threads].tolist() if mask_slot >= 0 else [0] * len(places)
+        for place, map_at, bar, point, mask in zip(
+            places.tolist(), maps.tolist(), barriers.tolist(), points, masks, strict=True
+        ):
+            layout = _layout_of_rank(cta, map_at, len(point))
+            first, address = cta.peer(shared_address(place))
+            targets = (
+                [peer for rank, peer in enumerate(cta.cluster.ctas) if mask >> rank & 1] if mask_slot >= 0 else [first]
+            )
+            if address % 128:
+                raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
+            box = Box(layout, point, cta.launch.memory)
+            rows = _rows(cta, address, layout.box_bytes, layout.swizzle, "the box")
+            bar_address = cta.peer(shared_address(bar))[1]
+            for target in targets:
+                _issue_load(target, address, rows, bar_address, line, box.load)
+
+    form.step.run = run
+
+
+@semantics(*(f"cp{kind}.async.bulk.tensor.{rank}.global" for kind in ("", ".reduce") for rank in _RANKS))
+def _tensor_store(form: Form) -> None:
+    if form.has("im2col", "im2col_no_offs", "tile::scatter4"):
+        raise form.unsupported("this mode")
+    map_pointer, coordinate_slots = _coordinates(form, form.operands[0])
+    source = form.address(form.operands[1])
+    operation = form.first("add", "min", "max", "and", "or", "xor") if form.stem.startswith("cp.reduce") else ""
+    if form.stem.startswith("cp.reduce") and not operation:
+        raise form.unsupported("this reduction")
+    line = form.step.instruction.line
+
+    def run(cta: Cta, threads: Threads) -> None:
+        places, maps = source(cta, threads), map_pointer(cta, threads)
+        points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
+        members = cta.thread_ids[threads].tolist()
+        for thread, place, map_at, point in zip(members, places.tolist(), maps.tolist(), points, strict=True):
+            layout = _layout_of_rank(cta, map_at, len(point))
+            address = shared_address(place)
+            if address % 128:
+                raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
+            rows = _rows(cta, address, layout.box_bytes, layout.swizzle, "the box")
+            box = Box(layout, point, cta.launch.memory)
+
+            def write(data: Array, box: Box = box) -> None:
+                if operation:
+                    box.reduce(data, operation)
+                else:
+                    box.store(data)
+
+            _add_store(cta, thread, _store_from(cta, rows, line, write))
+
+    form.step.run = run
+
+
+@semantics("cp.async.bulk.prefetch", *(f"cp.async.bulk.prefetch.tensor.{rank}" for rank in _RANKS))
+def _prefetch(form: Form) -> None:
+    def run(cta: Cta, threads: Threads) -> None:
+        return
+
+    form.step.run = run
+
+
+# -- plain ranges of bytes ---------------------------------------------------------------------------------------------
+
+
+def _check_range(address: int, size: int) -> None:
+    if address % 16 or size % 16:
+        raise Fault("misaligned", f"a bulk copy of {size} bytes at {address:#x}: both must be multiples of 16")
+
+
+@semantics("cp.async.bulk.shared::cluster", "cp.async.bulk.shared::cta")
+def _range_load(form: Form) -> None:
+    destination, source = form.address(form.operands[0]), form.address(form.operands[1])
+    size_slot = form.read(form.operands[2], "u32")
+    barrier = form.address(form.operands[3])
+    from_shared = form.modifiers[0] == "shared::cta"
+    if form.has("multicast::cluster"):
+        raise form.unsupported("multicast")
+    line = form.step.instruction.line
+
+    def run(cta: Cta, threads: Threads) -> None:
+        columns = (
+            destination(cta, threads),
+            source(cta, threads),
+            cta.views[size_slot][threads],
+            barrier(cta, threads),
+        )
+        for place, origin, size, bar in zip(*(column.tolist() for column in columns), strict=True):
+            target, address = cta.peer(shared_address(place))
+            _check_range(address, size)
+            _check_range(origin, size)
+            rows = _rows(target, address, size, 0, "the bulk copy")
+            if from_shared:
+                memory = cta.shared
+                start = memory.offset(shared_address(origin), size, "the bulk copy")
+                memory.require_async_readable(np.arange(start, start + size, 16) // 16, "the bulk copy")
+            else:
+                memory = cta.launch.memory
+                start = memory.offset(origin, size, "the bulk copy")
+            data = memory.bytes[start : start + size].reshape(-1, 16)
+            bar_owner, bar_address = cta.peer(shared_address(bar))
+            if bar_owner is not target:
+                raise Fault("bad-barrier", "the mbarrier of a bulk copy lies in another block than its destination")
+            _issue_load(target, address, rows, bar_address, line, lambda data=data: data)  # type: ignore[misc]
+
+    form.step.run = run
+
+
+_BULK_ELEMENTS = {
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+    "u32": "uint32",
+    "s32": "int32",
+    "u64": "uint64",
+    "s64": "int64",
+    "b32": "uint32",
+    "b64": "uint64",
+}
+
+
+@semantics("cp.async.bulk.global", "cp.reduce.async.bulk")
+def _range_store(form: Form) -> None:
+    destination, source = form.address(form.operands[0]), form.address(form.operands[1])
+    size_slot = form.read(form.operands[2], "u32")
+    operation, element = "", "uint8"
+    if form.stem == "cp.reduce.async.bulk":
+        if form.modifiers[0] != "global":
+            raise form.unsupported("a reduction into shared memory")
+        operation = form.first("add", "min", "max", "and", "or", "xor")
+        element = _BULK_ELEMENTS.get(form.modifiers[-1], "")
+        if not operation or not element:
+            raise form.unsupported("this reduction")
+    line = form.step.instruction.line
+
+    def run(cta: Cta, threads: Threads) -> None:
+        columns = (
+            cta.thread_ids[threads],
+            destination(cta, threads),
+            source(cta, threads),
+            cta.views[size_slot][threads],
+        )
+        for thread, place, origin, size in zip(*(column.tolist() for column in columns), strict=True):
+            origin = shared_address(origin)
+            _check_range(place, size)
+            _check_range(origin, size)
+            rows = _rows(cta, origin, size, 0, "the bulk store")
+            memory = cta.launch.memory
+            start = memory.offset(place, size, "the bulk store")
+            target = memory.bytes[start : start + size]
+
+            def write(data: Array, target: Array = target) -> None:
+                new = data.reshape(-1)
+                if operation:
+                    word = np.dtype(f"u{np.dtype(element if element != 'bfloat16' else 'uint16').itemsize}")
+                    new = combine(element, operation, target.view(word), new.view(word)).view(np.uint8)
+                target[:] = new
+
+            _add_store(cta, thread, _store_from(cta, rows, line, write))
+
+    form.step.run = run
+
+
+# -- groups of stores --------------------------------------------------------------------------------------------------
+
+
+@semantics("cp.async.bulk.commit_group")
+def _commit(form: Form) -> None:
+    def run(cta: Cta, threads: Threads) -> None:
+        for thread in cta.thread_ids[threads].tolist():
+            groups = cta.asynchronous.bulk.setdefault(thread, BulkGroups())
+            groups.committed.append(groups.open)
+            groups.open = []
+
+    form.step.run = run
+
+
+@semantics("cp.async.bulk.wait_group")
+def _wait(form: Form) -> None:
+    left = form.integer(form.operands[0])
+    only_read = form.has("read")
+
+    def run(cta: Cta, threads: Threads) -> None:
+        for thread in cta.thread_ids[threads].tolist():
+            groups = cta.asynchronous.bulk.get(thread)
+            if groups is None:
+                continue
+            due = groups.committed[: len(groups.committed) - left] if left else groups.committed
+            for store in (store for batch in due for store in batch):
+                if not store.is_read:
+                    store.read()
+                    store.is_read = True
+                if not only_read and not store.is_written:
+                    store.write()
+                    store.is_written = True
+            if not only_read:
+                groups.committed = groups.committed[len(due) :]
+
+    form.step.run = run

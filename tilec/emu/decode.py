@@ -1,0 +1,434 @@
+"""Decodes one kernel into steps: closures over operands that are resolved once.
+
+Every operand becomes a *slot*, an index into `Cta.views`: a numpy view of one register over all threads of the block,
+as the instruction's type wants to see it. Immediates and special registers are registers that are filled in advance,
+so a step never asks what kind of operand it has.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec.emu.fault import Fault, SourceLocation
+from tilec.emu.memory import PARAM_WINDOW, SHARED_BASE
+from tilec.emu.numbers import TYPES, Type
+from tilec.ptx import isa
+from tilec.ptx.module import (
+    Address,
+    Block,
+    Entry,
+    FloatImm,
+    Imm,
+    Instruction,
+    Item,
+    Label,
+    Loc,
+    Module,
+    Operand,
+    Reg,
+    RegDecl,
+    Symbol,
+    Variable,
+)
+from tilec.ptx.text import print_instruction
+
+if TYPE_CHECKING:
+    from tilec.emu.machine import Cta, Group, Threads
+
+Run = Callable[["Cta", "Threads"], None]
+"""An ordinary step: does its work for some threads, all of which go on to the next step."""
+Control = Callable[["Cta", "Group", "Threads"], bool]
+"""A step that moves threads: sets `group.pc` and returns True, or disposes of the group and returns False."""
+Place = tuple[str, int]
+"""A register: its class ("pred", "16", "32", "64") and its row there."""
+
+CLASSES: dict[str, np.dtype[Any]] = {
+    "pred": np.dtype(np.bool_),
+    "16": np.dtype(np.uint16),
+    "32": np.dtype(np.uint32),
+    "64": np.dtype(np.uint64),
+}
+_CLASS_BITS = {"pred": 1, "16": 16, "32": 32, "64": 64}
+
+SPECIAL = {
+    **{
+        f"%{name}.{axis}": "32"
+        for name in ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid")
+        for axis in "xyz"
+    },
+    **{f"%cluster_{name}.{axis}": "32" for name in ("ctaid", "nctaid") for axis in "xyz"},
+    **dict.fromkeys(("%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%gridid"), "32"),
+    **{f"%lanemask_{relation}": "32" for relation in ("eq", "lt", "le", "gt", "ge")},
+    **dict.fromkeys(("%cluster_ctarank", "%cluster_nctarank", "%dynamic_smem_size", "%total_smem_size"), "32"),
+    **dict.fromkeys(("%clock", "%globaltimer_lo"), "32"),
+    **dict.fromkeys(("%clock64", "%globaltimer"), "64"),
+}
+"""Special registers and their class."""
+TIMERS = ("%clock", "%clock64", "%globaltimer", "%globaltimer_lo")
+
+
+@dataclass(slots=True)
+class Step:
+    """One decoded instruction; exactly one of `run` and `control` is set."""
+
+    instruction: Instruction
+    stem: str
+    location: SourceLocation | None
+    run: Run | None = None
+    control: Control | None = None
+    guard: int = -1
+    negated: bool = False
+    gather: int = 0
+    registers: frozenset[Place] = frozenset()
+
+    @property
+    def text(self) -> str:
+        return print_instruction(self.instruction)
+
+
+@dataclass(slots=True)
+class _Scope:
+    outer: _Scope | None
+    registers: dict[str, Place] = field(default_factory=dict)
+    labels: dict[str, int] = field(default_factory=dict)
+    symbols: dict[str, int] = field(default_factory=dict)
+
+    def find(self, table: str, name: str) -> Any:
+        scope: _Scope | None = self
+        while scope is not None:
+            found = getattr(scope, table).get(name)
+            if found is not None:
+                return found
+            scope = scope.outer
+        return None
+
+
+Decoder = Callable[["Form"], None]
+SEMANTICS: dict[str, Decoder] = {}
+"""What each instruction does, by the stem of its row in `ptx.isa`."""
+
+
+def semantics(*stems: str) -> Callable[[Decoder], Decoder]:
+    """Register a decoder: it fills in `form.step`."""
+
+    def register(decoder: Decoder) -> Decoder:
+        for stem in stems:
+            assert stem not in SEMANTICS, stem
+            SEMANTICS[stem] = decoder
+        return decoder
+
+    return register
+
+
+class Program:
+    """One entry, decoded. Blocks make their registers from `rows`, `slots`, `constants` and `specials`."""
+
+    def __init__(self, module: Module, entry: Entry, global_symbols: dict[str, int], dynamic_smem: int) -> None:
+        self.entry = entry
+        self.module = module
+        self.target = module.target
+        self.rows = dict.fromkeys(CLASSES, 0)
+        self.slots: list[tuple[Place, Type]] = []
+        self.constants: list[tuple[Place, int]] = []
+        self.specials: list[tuple[Place, str]] = []
+        self.steps: list[Step] = []
+        self.shared: list[tuple[str, int, int]] = []
+        self.local_bytes = 0
+        self.params: dict[str, tuple[int, int]] = {}
+        self.param_bytes = 0
+        self._slot_of: dict[tuple[Place, str], int] = {}
+        self._constant_of: dict[tuple[str, int], Place] = {}
+        self._special_of: dict[str, Place] = {}
+        self._sink_of: dict[str, Place] = {}
+        self._shared_end = SHARED_BASE
+
+        root = _Scope(None)
+        root.symbols.update(global_symbols)
+        self._place_params(root)
+        variables = [*module.variables, *(item for item in entry.body if isinstance(item, Variable))]
+        for variable in variables:
+            self._place_variable(variable, root)
+        for variable in variables:
+            if variable.space == "shared" and variable.linkage == "extern":
+                # The largest swizzle repeats after 1024 bytes, and compilers rely on the loader placing it so.
+                start = _round_up(self._shared_end, max(variable.align, 1024 if dynamic_smem else 1))
+                root.symbols[variable.name] = start
+                if dynamic_smem and all(name != "dynamic shared memory" for name, _, _ in self.shared):
+                    self.shared.append(("dynamic shared memory", start, dynamic_smem))
+        self.shared_bytes = max((start + size for _, start, size in self.shared), default=SHARED_BASE)
+
+        pending: list[tuple[Instruction, _Scope, SourceLocation | None]] = []
+        self._location: SourceLocation | None = None
+        self._flatten(entry.body, root, pending)
+        for instruction, scope, location in pending:
+            self.steps.append(self._decode(instruction, scope, location))
+
+    # -- declarations --------------------------------------------------------------------------------------------------
+
+    def _place_params(self, scope: _Scope) -> None:
+        offset = 0
+        for param in self.entry.params:
+            element = TYPES[param.type].bits // 8
+            size = element if param.size is None else param.size
+            offset = _round_up(offset, max(element, param.align or 1))
+            self.params[param.name] = (offset, size)
+            scope.symbols[param.name] = PARAM_WINDOW + offset
+            offset += size
+        self.param_bytes = offset
+
+    def _place_variable(self, variable: Variable, scope: _Scope) -> None:
+        if variable.space == "shared" and variable.linkage != "extern":
+            start = _round_up(self._shared_end, variable.align)
+            scope.symbols[variable.name] = start
+            self.shared.append((variable.name, start, variable.size))
+            self._shared_end = start + variable.size
+        elif variable.space == "local":
+            start = _round_up(self.local_bytes, variable.align)
+            scope.symbols[variable.name] = start
+            self.local_bytes = start + variable.size
+
+    def _flatten(
+        self,
+        items: tuple[Item, ...],
+        scope: _Scope,
+        pending: list[tuple[Instruction, _Scope, SourceLocation | None]],
+    ) -> None:
+        for item in items:
+            match item:
+                case Instruction():
+                    pending.append((item, scope, self._location))
+                case Label():
+                    scope.labels[item.name] = len(pending)
+                case RegDecl():
+                    self._declare(item, scope)
+                case Loc():
+                    files = self.module.files
+                    file = files[item.file - 1] if 0 < item.file <= len(files) else f"file {item.file}"
+                    self._location = SourceLocation(file, item.source_line, item.column)
+                case Block():
+                    inner = _Scope(scope)
+                    for variable in item.body:
+                        if isinstance(variable, Variable):
+                            self._place_variable(variable, inner)
+                    self._flatten(item.body, inner, pending)
+                case _:
+                    pass
+
+    def _declare(self, declaration: RegDecl, scope: _Scope) -> None:
+        found = TYPES.get(declaration.type)
+        if found is None:
+            raise Fault("unsupported", f"registers of type .{declaration.type}", declaration.line)
+        name = "pred" if found.kind == "pred" else str(max(found.bits, 16))
+        if declaration.count is None:
+            scope.registers[declaration.name] = self._new_row(name)
+            return
+        for index in range(declaration.count):
+            scope.registers[f"{declaration.name}{index}"] = self._new_row(name)
+
+    def _new_row(self, class_name: str) -> Place:
+        row = self.rows[class_name]
+        self.rows[class_name] = row + 1
+        return class_name, row
+
+    # -- operands ------------------------------------------------------------------------------------------------------
+
+    def slot(self, place: Place, view: Type) -> int:
+        key = (place, view.name)
+        found = self._slot_of.get(key)
+        if found is None:
+            found = self._slot_of[key] = len(self.slots)
+            self.slots.append((place, view))
+        return found
+
+    def constant(self, class_name: str, value: int) -> Place:
+        value &= (1 << _CLASS_BITS[class_name]) - 1
+        key = (class_name, value)
+        if key not in self._constant_of:
+            place = self._constant_of[key] = self._new_row(class_name)
+            self.constants.append((place, value))
+        return self._constant_of[key]
+
+    def special(self, name: str) -> Place:
+        if name not in self._special_of:
+            place = self._special_of[name] = self._new_row(SPECIAL[name])
+            self.specials.append((place, name))
+        return self._special_of[name]
+
+    def sink(self, class_name: str) -> Place:
+        if class_name not in self._sink_of:
+            self._sink_of[class_name] = self._new_row(class_name)
+        return self._sink_of[class_name]
+
+    # -- instructions --------------------------------------------------------------------------------------------------
+
+    def _decode(self, instruction: Instruction, scope: _Scope, location: SourceLocation | None) -> Step:
+        try:
+            row = isa.lookup(instruction.opcode)
+            if row is None:
+                raise Fault("unsupported", f"unknown instruction {instruction.opcode}")
+            complaint = isa.check(instruction, self.module.target, self.module.version)
+            if complaint is not None:
+                raise Fault("unsupported", complaint)
+            step = Step(instruction, row.stem, location)
+            form = Form(self, step, scope, row)
+            if instruction.guard is not None:
+                step.guard = form.read(instruction.guard.reg, "pred")
+                step.negated = instruction.guard.negated
+            SEMANTICS[row.stem](form)
+            assert (step.run is None) != (step.control is None), instruction.opcode
+            step.registers = frozenset(form.touched)
+            return step
+        except Fault as fault:
+            raise fault.locate(instruction.line, print_instruction(instruction), location) from None
+
+
+class Form:
+    """One instruction while it is decoded: its modifiers, and its operands as slots."""
+
+    def __init__(self, program: Program, step: Step, scope: _Scope, row: isa.Row) -> None:
+        self.program = program
+        self.step = step
+        self.stem = row.stem
+        self.operands = step.instruction.operands
+        self.modifiers = tuple(step.instruction.opcode[len(row.stem) :].split(".")[1:])
+        self.types = tuple(part for part in self.modifiers if part in TYPES)
+        self.touched: set[Place] = set()
+        self._scope = scope
+
+    def has(self, *modifiers: str) -> bool:
+        """Whether the opcode carries one of these."""
+        return any(modifier in self.modifiers for modifier in modifiers)
+
+    def first(self, *modifiers: str, default: str = "") -> str:
+        """The first of these that the opcode carries."""
+        return next((modifier for modifier in self.modifiers if modifier in modifiers), default)
+
+    def unsupported(self, what: str) -> Fault:
+        return Fault("unsupported", f"{what} in {self.step.instruction.opcode}")
+
+    def type(self, index: int = -1) -> Type:
+        if not self.types:
+            raise self.unsupported("no type")
+        return TYPES[self.types[index]]
+
+    def place(self, operand: Operand) -> Place:
+        """The register that an operand names."""
+        if not isinstance(operand, Reg):
+            raise self.unsupported(f"{operand} where a register belongs")
+        found = self._scope.find("registers", operand.name)
+        if found is not None:
+            self.touched.add(found)
+            place: Place = found
+            return place
+        if operand.name in SPECIAL:
+            return self.program.special(operand.name)
+        raise self.unsupported(f"undeclared register {operand.name}")
+
+    def read(self, operand: Operand, type_name: str) -> int:
+        """The slot of a source."""
+        view = TYPES[type_name]
+        class_name = _class_of(view)
+        match operand:
+            case Reg(name="_"):
+                return self.program.slot(self.program.constant(class_name, 0), view)
+            case Reg():
+                return self._viewed(self.place(operand), view, operand)
+            case Imm(value=value):
+                bits = _integer_bits(value, view)
+                return self.program.slot(self.program.constant(class_name, bits), view)
+            case FloatImm():
+                return self.program.slot(self.program.constant(class_name, _float_bits(operand, view)), view)
+            case Symbol():
+                value = self.symbol(operand)
+                return self.program.slot(self.program.constant(class_name, value), view)
+            case _:
+                raise self.unsupported(f"operand {operand}")
+
+    def write(self, operand: Operand, type_name: str) -> int:
+        """The slot of a destination. A register wider than an integer type is written whole, extended."""
+        view = TYPES[type_name]
+        if operand == Reg("_"):
+            return self.program.slot(self.program.sink(_class_of(view)), view)
+        place = self.place(operand)
+        width = _CLASS_BITS[place[0]]
+        if width > view.bits and view.kind in "us" and view.lanes == 1:
+            view = TYPES[f"{view.kind}{width}"]
+        return self._viewed(place, view, operand)
+
+    def _viewed(self, place: Place, view: Type, operand: Operand) -> int:
+        width = _CLASS_BITS[place[0]]
+        if (place[0] == "pred") != (view.kind == "pred") or width < view.bits:
+            raise self.unsupported(f"{operand} is too narrow for .{view.name}")
+        return self.program.slot(place, view)
+
+    def symbol(self, symbol: Symbol) -> int:
+        """The address of a variable or parameter."""
+        address = self._scope.find("symbols", symbol.name)
+        if address is None:
+            raise self.unsupported(f"unknown symbol {symbol.name}")
+        return int(address) + symbol.offset
+
+    def label(self, operand: Operand) -> int:
+        """The step that a label stands before."""
+        target = self._scope.find("labels", operand.name) if isinstance(operand, Symbol) else None
+        if target is None:
+            raise self.unsupported(f"unknown label {operand}")
+        return int(target)
+
+    def address(self, operand: Operand) -> Callable[[Cta, Threads], Any]:
+        """Computes the int64 addresses that `[base+offset]` has in some threads."""
+        if not isinstance(operand, Address):
+            raise self.unsupported(f"{operand} where an address belongs")
+        return self.pointer(operand.base, operand.offset)
+
+    def pointer(self, base: Reg | Symbol | Imm, offset: int = 0) -> Callable[[Cta, Threads], Any]:
+        if isinstance(base, Reg):
+            class_name = self.place(base)[0]
+            if class_name not in ("32", "64"):
+                raise self.unsupported(f"address in {base.name}")
+            slot = self.program.slot(self.place(base), TYPES[f"b{class_name}"])
+        else:
+            value = base.value if isinstance(base, Imm) else self.symbol(base)
+            slot = self.program.slot(self.program.constant("64", value), TYPES["b64"])
+        if not offset:
+            return lambda cta, threads: cta.views[slot][threads].astype(np.int64)
+        return lambda cta, threads: cta.views[slot][threads].astype(np.int64) + offset
+
+    def integer(self, operand: Operand) -> int:
+        """An operand that must be known when the kernel is assembled."""
+        if not isinstance(operand, Imm):
+            raise self.unsupported(f"{operand} where a constant belongs")
+        return operand.value
+
+
+def _class_of(view: Type) -> str:
+    return "pred" if view.kind == "pred" else str(max(view.bits, 16))
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _integer_bits(value: int, view: Type) -> int:
+    if view.kind != "f" or view.lanes > 1:
+        return value
+    # An integer where a float belongs is its value, as in `mov.f32 %f0, 0`.
+    return int.from_bytes(np.array(float(value), view.dtype).tobytes(), "little")
+
+
+def _float_bits(operand: FloatImm, view: Type) -> int:
+    if operand.width == view.bits:
+        return operand.bits
+    number: float = struct.unpack(
+        "<f" if operand.width == 32 else "<d", operand.bits.to_bytes(operand.width // 8, "little")
+    )[0]
+    if view.kind == "f" and view.lanes == 1:
+        return int.from_bytes(np.array(number, view.dtype).tobytes(), "little")
+    # `mov.b32 %r0, 1.5`: an untyped register of 32 bits takes an f32.
+    dtype = np.float32 if view.bits == 32 else np.float64
+    return int.from_bytes(np.array(number, dtype).tobytes(), "little")

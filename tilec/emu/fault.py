@@ -1,0 +1,50 @@
+"""What the emulator says when a kernel does what the hardware does not promise."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class SourceLocation(NamedTuple):
+    """Where an instruction comes from, by its `.loc`."""
+
+    file: str
+    line: int
+    column: int
+
+
+class Fault(Exception):
+    """The kernel is wrong at one PTX line.
+
+    Kinds: "unsupported" (before anything runs), "out-of-bounds", "misaligned", "unwritten-read", "unarrived-read" (an
+    asynchronous operation has not been waited for), "unarrived-write" (it still owns the bytes that are written),
+    "early-reuse" (its operands were overwritten), "missing-proxy-fence", "bad-descriptor", "bad-barrier",
+    "barrier-overflow", "barrier-overwrite", "exit-before-read", "deadlock", "trap".
+    """
+
+    def __init__(self, kind: str, message: str, line: int = 0) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.line = line
+        self.text = ""
+        self.source: SourceLocation | None = None
+        self.where = ""
+
+    def locate(self, line: int, text: str, source: SourceLocation | None, where: str = "") -> Fault:
+        """Name the instruction, unless an inner frame knew it better."""
+        if not self.line:
+            self.line, self.text, self.source = line, text, source
+        if where and not self.where:
+            self.where = where
+        return self
+
+    def __str__(self) -> str:
+        parts = [f"{self.kind}: {self.message}"]
+        if self.line:
+            parts.append(f"at PTX line {self.line}: {self.text}")
+        if self.source is not None:
+            parts.append(f"from {self.source.file}:{self.source.line}")
+        if self.where:
+            parts.append(f"in {self.where}")
+        return "\n  ".join(parts)

@@ -1,0 +1,450 @@
+"""Runs the blocks of one cluster: registers, groups of threads, and who runs next.
+
+A register is a numpy array over all threads of a block, and threads that stand at the same step run it together. The
+group with the lowest step goes first, so that threads that parted at a branch meet again where their paths join.
+Waiting parks a group; nothing ever spins, and when nothing can run the kernel has deadlocked.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec.emu.decode import CLASSES, TIMERS, Program, Step
+from tilec.emu.fault import Fault
+from tilec.emu.memory import SHARED_BASE, SHARED_RANK_SHIFT, Memory
+from tilec.emu.numbers import Array
+
+if TYPE_CHECKING:
+    from tilec.emu.asyncops import AsyncState
+
+Threads = slice | Array
+"""Some threads of a block: a slice where they are neighbours, so that registers are viewed and not copied."""
+
+_WARP = 32
+_QUANTUM = 20_000
+"""Steps after which a group lets the others go first: someone may be waiting in a loop that polls memory."""
+_MOST_POLLS = 1000
+"""A group that hears "not yet" so often while nothing else can run is waiting for ever."""
+_FAR = 1 << 60
+_GARBAGE = {"pred": 0, "16": 0x7E1D, "32": 0x7FBADBAD, "64": 0x7FF7BADBADBADBAD}
+"""What registers hold at first: numbers that no address and no result should look like."""
+
+
+def as_threads(indices: Array) -> Threads:
+    """The cheapest form of sorted thread numbers."""
+    first, last = int(indices[0]), int(indices[-1])
+    if last - first + 1 == len(indices):
+        return slice(first, last + 1)
+    return indices
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Threads at one step. A parked group says what it waits for, and `ready` tells when to look again."""
+
+    pc: int
+    indices: Array
+    threads: Threads
+    turn: int = 0
+    ready: Callable[[], bool] | None = None
+    reason: Callable[[], str] = str
+    gathering: bool = False
+    polls: int = 0
+    """How often `test_wait` parked the group since it last succeeded."""
+    is_told_no: bool = False
+    """The next `test_wait` of the group shall fail: nothing else can run."""
+
+    def park(self, reason: Callable[[], str], ready: Callable[[], bool]) -> bool:
+        """Stop here until `ready`; returns False, which is what a control step returns then."""
+        self.reason = reason
+        self.ready = ready
+        return False
+
+
+def make_group(pc: int, indices: Array, turn: int = 0) -> Group:
+    return Group(pc, indices, as_threads(indices), turn)
+
+
+@dataclass(slots=True)
+class NamedBarrier:
+    """`bar.sync id, count`: who has arrived and how many are awaited."""
+
+    expected: int = 0
+    arrived: int = 0
+    generation: int = 0
+    contributions: list[tuple[Group, Array]] = field(default_factory=list)
+    results: dict[int, list[Array]] = field(default_factory=dict)
+
+
+class Cta:
+    """One thread block."""
+
+    def __init__(self, cluster: Cluster, rank: int, position: tuple[int, int, int]) -> None:
+        launch = cluster.launch
+        program = launch.program
+        self.cluster = cluster
+        self.launch = launch
+        self.program = program
+        self.rank = rank
+        self.position = position
+        self.thread_count = launch.thread_count
+        self.thread_ids = np.arange(self.thread_count)
+        self.exited = np.zeros(self.thread_count, np.bool_)
+        self.exited_count = 0
+        self.shared = Memory("shared", 0, program.shared_bytes, is_shared=True)
+        for name, start, size in program.shared:
+            self.shared.allocate(name, start, size)
+        self.local = np.zeros((self.thread_count, max(program.local_bytes, 1)), np.uint8)
+        self.blocks = {name: self._registers(name, dtype) for name, dtype in CLASSES.items()}
+        self._fill_constants()
+        self.views: list[Any] = [self._view(place, view) for place, view in program.slots]
+        self.groups: list[Group] = [make_group(0, np.arange(self.thread_count))]
+        self.barriers: dict[int, NamedBarrier] = {}
+        self.asynchronous: AsyncState = launch.make_async_state(self)
+        self.shared.explain = self.asynchronous.explain
+        self.cluster_arrivals = np.zeros(self.thread_count, np.int64)
+
+    def _registers(self, name: str, dtype: np.dtype[Any]) -> Array:
+        shape = (max(self.program.rows[name], 1), self.thread_count)
+        generator = self.launch.random
+        if generator is not None and name != "pred":
+            return np.frombuffer(generator.randbytes(shape[0] * shape[1] * dtype.itemsize), dtype).reshape(shape).copy()
+        return np.full(shape, _GARBAGE[name], dtype)
+
+    def _fill_constants(self) -> None:
+        for (name, row), value in self.program.constants:
+            self.blocks[name][row] = value
+        for (class_name, row), name in self.program.specials:
+            if name not in TIMERS:
+                self.blocks[class_name][row] = self._special(name)
+
+    def _view(self, place: tuple[str, int], view: Any) -> Any:
+        name, row = place
+        line = self.blocks[name][row]
+        if name == "pred":
+            return line
+        seen = line.view(view.dtype)
+        if view.lanes > 1:
+            return seen.reshape(self.thread_count, -1)[:, : view.lanes]
+        per_thread = seen.shape[0] // self.thread_count
+        # A number narrower than its register is the register's low part: the machine is little-endian, as numpy is.
+        return seen if per_thread == 1 else seen[::per_thread]
+
+    def _special(self, name: str) -> Any:
+        launch = self.launch
+        stem, _, axis = name[1:].partition(".")
+        index = "xyz".index(axis) if axis else 0
+        ids = self.thread_ids
+        x, y, _ = launch.block
+        cluster_position = tuple(p // c for p, c in zip(self.position, launch.cluster, strict=True))
+        lane = ids % _WARP
+        bit = np.left_shift(np.int64(1), lane)
+        values: dict[str, Callable[[], Any]] = {
+            "tid": lambda: (ids % x, ids // x % y, ids // (x * y))[index],
+            "ntid": lambda: launch.block[index],
+            "ctaid": lambda: self.position[index],
+            "nctaid": lambda: launch.grid[index],
+            "clusterid": lambda: cluster_position[index],
+            "nclusterid": lambda: launch.grid[index] // launch.cluster[index],
+            "cluster_ctaid": lambda: self.position[index] % launch.cluster[index],
+            "cluster_nctaid": lambda: launch.cluster[index],
+            "laneid": lambda: lane,
+            "warpid": lambda: ids // _WARP,
+            "nwarpid": lambda: -(-self.thread_count // _WARP),
+            "smid": lambda: 0,
+            "nsmid": lambda: 1,
+            "gridid": lambda: 0,
+            "lanemask_eq": lambda: bit,
+            "lanemask_lt": lambda: bit - 1,
+            "lanemask_le": lambda: bit * 2 - 1,
+            "lanemask_gt": lambda: 0xFFFFFFFF - (bit * 2 - 1),
+            "lanemask_ge": lambda: 0xFFFFFFFF - (bit - 1),
+            "cluster_ctarank": lambda: self.rank,
+            "cluster_nctarank": lambda: math.prod(launch.cluster),
+            "dynamic_smem_size": lambda: launch.dynamic_smem,
+            "total_smem_size": lambda: self.program.shared_bytes - SHARED_BASE,
+        }
+        return values[stem]()
+
+    def peer(self, address: int) -> tuple[Cta, int]:
+        """The block and its own address that a `shared::cluster` address means."""
+        rank = address >> SHARED_RANK_SHIFT
+        if not rank:
+            return self, address
+        if rank > len(self.cluster.ctas):
+            raise Fault("out-of-bounds", f"shared::cluster address {address:#x} names no block of the cluster")
+        return self.cluster.ctas[rank - 1], address & ((1 << SHARED_RANK_SHIFT) - 1)
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def run(self) -> bool:
+        """Run until every group waits or has exited; whether anything ran."""
+        ran = False
+        while True:
+            group = self._next_group()
+            if group is None:
+                return ran
+            ran = True
+            self._run_group(group)
+
+    def _next_group(self) -> Group | None:
+        runnable = []
+        for group in self.groups:
+            if group.ready is not None:
+                if not group.ready():
+                    continue
+                group.ready = None
+            runnable.append(group)
+        if not runnable:
+            return None
+        generator = self.launch.random
+        if generator is not None:
+            chosen = generator.choice(runnable)
+        else:
+            chosen = min(runnable, key=_priority)
+        return self._merge(chosen, [group for group in runnable if group.pc == chosen.pc])
+
+    def _merge(self, chosen: Group, meeting: list[Group]) -> Group:
+        """Groups at one step become one."""
+        if len(meeting) == 1:
+            return chosen
+        for group in meeting:
+            self.groups.remove(group)
+        indices = np.sort(np.concatenate([group.indices for group in meeting]))
+        merged = make_group(chosen.pc, indices, max(group.turn for group in meeting))
+        self.groups.append(merged)
+        return merged
+
+    def _run_group(self, group: Group) -> None:
+        steps = self.program.steps
+        counts = self.launch.counts
+        meet = min((g.pc for g in self.groups if g is not group and g.ready is None and g.pc > group.pc), default=_FAR)
+        generator = self.launch.random
+        budget = _QUANTUM if generator is None else generator.randrange(1, 200)
+        warps = -(-len(group.indices) // _WARP)
+        asynchronous = self.asynchronous
+        pc = group.pc
+        step: Step = steps[pc] if pc < len(steps) else self._past_the_end()
+        try:
+            while True:
+                threads: Threads = group.threads
+                counts[pc] += warps
+                if step.gather and not self._gather(group, pc, step.gather):
+                    return
+                threads = group.threads
+                if asynchronous.owned and not asynchronous.owned_registers.isdisjoint(step.registers):
+                    asynchronous.require_registers(step, group)
+                if step.guard >= 0:
+                    chosen = self.views[step.guard][threads]
+                    if step.negated:
+                        chosen = ~chosen
+                    if not chosen.all():
+                        active = group.indices[chosen]
+                        if not len(active):
+                            pc += 1
+                            budget -= 1
+                            if pc >= meet or budget <= 0:
+                                break
+                            step = steps[pc] if pc < len(steps) else self._past_the_end()
+                            continue
+                        threads = as_threads(active)
+                if step.run is not None:
+                    step.run(self, threads)
+                    pc += 1
+                else:
+                    group.pc = pc
+                    assert step.control is not None
+                    if not step.control(self, group, threads):
+                        return
+                    pc = group.pc
+                    warps = -(-len(group.indices) // _WARP)
+                    meet = min(
+                        (g.pc for g in self.groups if g is not group and g.ready is None and g.pc >= pc), default=meet
+                    )
+                budget -= 1
+                if pc >= meet or budget <= 0:
+                    break
+                step = steps[pc] if pc < len(steps) else self._past_the_end()
+        except Fault as fault:
+            where = f"block {self.position}, {describe_threads(group.indices)}"
+            raise fault.locate(step.instruction.line, step.text, step.location, where) from None
+        group.pc = pc
+        if budget <= 0:
+            group.turn += 1
+
+    def _past_the_end(self) -> Step:
+        raise Fault("unsupported", "a thread runs past the end of the kernel without ret or exit")
+
+    def _gather(self, group: Group, pc: int, size: int) -> bool:
+        """Whether the group holds whole warps (or warpgroups); threads that lack partners wait here for them."""
+        threads = group.threads
+        if (
+            isinstance(threads, slice)
+            and threads.start % size == 0
+            and (threads.stop % size == 0 or threads.stop == self.thread_count)
+        ):
+            return True
+        for other in [other for other in self.groups if other.gathering and other.pc == pc and other is not group]:
+            self.groups.remove(other)
+            group.indices = np.sort(np.concatenate([group.indices, other.indices]))
+        group.threads = as_threads(group.indices)
+        present = np.zeros(-(-self.thread_count // size) * size, np.bool_)
+        present[: self.thread_count] = self.exited
+        present[self.thread_count :] = True
+        present[group.indices] = True
+        whole = present.reshape(-1, size).all(axis=1)
+        complete = whole[group.indices // size]
+        if complete.all():
+            group.gathering = False
+            return True
+        lacking = group.indices[~complete]
+        exits = self.exited_count
+        waiting = make_group(pc, lacking, group.turn)
+        waiting.gathering = True
+        unit = "warp" if size == _WARP else "warpgroup"
+        waiting.park(lambda: f"the rest of its {unit} to arrive here", lambda: self.exited_count != exits)
+        self.groups.append(waiting)
+        if not complete.any():
+            self.groups.remove(group)
+            return False
+        group.indices = group.indices[complete]
+        group.threads = as_threads(group.indices)
+        return True
+
+    # -- what control steps use ----------------------------------------------------------------------------------------
+
+    def split(self, group: Group, threads: Threads, pc: int) -> None:
+        """Threads of the group part from it and go on at `pc`; the rest stay."""
+        leaving = self.thread_ids[threads]
+        staying = group.indices[~np.isin(group.indices, leaving)]
+        self.groups.append(make_group(pc, leaving, group.turn))
+        group.indices = staying
+        group.threads = as_threads(staying)
+
+    def exit(self, group: Group, threads: Threads) -> bool:
+        """Threads leave for good; whether any of the group are left."""
+        self.exited[threads] = True
+        leaving = self.thread_ids[threads]
+        self.exited_count += len(leaving)
+        if len(leaving) == len(group.indices):
+            self.groups.remove(group)
+            self.check_named_barriers()
+            return False
+        staying = group.indices[~np.isin(group.indices, leaving)]
+        group.indices = staying
+        group.threads = as_threads(staying)
+        self.check_named_barriers()
+        return True
+
+    def check_named_barriers(self) -> None:
+        """A barrier without a count waits for the threads that are still there, so an exit may complete it."""
+        for barrier in self.barriers.values():
+            if barrier.expected == 0 and 0 < barrier.arrived >= self.thread_count - self.exited_count:
+                release(barrier)
+
+    @property
+    def is_done(self) -> bool:
+        return not self.groups
+
+    def waiting(self) -> list[str]:
+        """One line per parked group, for the report of a deadlock."""
+        lines = []
+        for group in self.groups:
+            step = self.program.steps[group.pc]
+            line = f"{describe_threads(group.indices)} wait at PTX line {step.instruction.line} ({step.text})"
+            if step.location is not None:
+                line += f" from {step.location.file}:{step.location.line}"
+            lines.append(f"{line} for {group.reason()}")
+        return lines
+
+
+def _priority(group: Group) -> tuple[int, int]:
+    return group.turn, group.pc
+
+
+def release(barrier: NamedBarrier) -> None:
+    """Everyone has arrived: the waiting groups see a new generation."""
+    barrier.results[barrier.generation] = [values for _, values in barrier.contributions]
+    barrier.contributions = []
+    barrier.generation += 1
+    barrier.arrived = 0
+    barrier.expected = 0
+
+
+def describe_threads(indices: Array) -> str:
+    """`threads 0-127`, or the first few where they are not neighbours."""
+    first, last = int(indices[0]), int(indices[-1])
+    if first == last:
+        return f"thread {first}"
+    if last - first + 1 == len(indices):
+        return f"threads {first}-{last}"
+    return f"{len(indices)} threads from {first} to {last}"
+
+
+@dataclass(slots=True)
+class LaunchState:
+    """What all blocks of a launch share."""
+
+    program: Program
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    dynamic_smem: int
+    memory: Memory
+    params: Memory
+    random: random.Random | None
+    make_async_state: Callable[[Cta], AsyncState]
+    counts: list[int]
+    clock: int = 0
+    late_stores: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def thread_count(self) -> int:
+        x, y, z = self.block
+        return x * y * z
+
+
+class Cluster:
+    """Blocks that run at the same time and may reach each other's shared memory."""
+
+    def __init__(self, launch: LaunchState, positions: list[tuple[int, int, int]]) -> None:
+        self.launch = launch
+        self.barrier = NamedBarrier()
+        self.ctas: list[Cta] = []
+        # The size must be known before the first block fills in its special registers.
+        self.ctas = [Cta(self, rank, position) for rank, position in enumerate(positions)]
+
+    def run(self) -> None:
+        """Run every block to its end."""
+        while True:
+            alive = [cta for cta in self.ctas if not cta.is_done]
+            if not alive:
+                break
+            ran = [cta.run() for cta in alive]
+            if not any(ran) and not self._let_a_poll_fail(alive):
+                raise self._deadlock(alive)
+        for cta in self.ctas:
+            cta.asynchronous.finish()
+
+    def _let_a_poll_fail(self, alive: list[Cta]) -> bool:
+        """`test_wait` may say no: when nothing else can run, let one group hear it and try something else."""
+        for cta in alive:
+            for group in cta.groups:
+                if 0 < group.polls < _MOST_POLLS:
+                    group.ready = None
+                    group.is_told_no = True
+                    return True
+        return False
+
+    def _deadlock(self, alive: list[Cta]) -> Fault:
+        lines = [f"block {cta.position}: {line}" for cta in alive for line in cta.waiting()]
+        group_cta = alive[0]
+        step = group_cta.program.steps[group_cta.groups[0].pc]
+        fault = Fault("deadlock", "no thread can go on\n    " + "\n    ".join(lines))
+        return fault.locate(step.instruction.line, step.text, step.location)

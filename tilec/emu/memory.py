@@ -1,0 +1,267 @@
+"""Memories as flat bytes, each with a shadow byte that says what may be done with it.
+
+The shadow is what makes the emulator strict: a byte is readable only when somebody wrote it and no asynchronous
+operation owns it, and the asynchronous proxy sees what the generic proxy wrote only after a fence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilec.emu.fault import Fault
+
+Array = NDArray[Any]
+
+VALID = 1
+"""Written, or allocated in global memory."""
+UNFENCED = 2
+"""Written through the generic proxy and not yet followed by `fence.proxy.async`."""
+IN_FLIGHT = 4
+"""The destination of an asynchronous copy that has not been waited for."""
+BARRIER = 8
+"""Holds a live mbarrier."""
+GUARD = 16
+"""Lies between the variables of shared memory."""
+
+GLOBAL_BASE = 0x0100_0000_0000
+PARAM_WINDOW = 0x0500_0000_0000
+LOCAL_WINDOW = 0x0600_0000_0000
+SHARED_WINDOW = 0x0700_0000_0000
+WINDOW_SHIFT = 40
+SHARED_RANK_SHIFT = 24
+"""Above this bit a shared address carries 1 + the rank of a block of the cluster, or 0 for the block's own memory."""
+SHARED_BASE = 1024
+"""Blocks start above the kilobyte that the system keeps for itself, so that address 0 is never theirs."""
+
+_DTYPE = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+_SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
+
+
+def _repeated(byte: int, width: int) -> Any:
+    return _DTYPE[width].type(int.from_bytes(bytes([byte]) * width, "little"))
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    name: str
+    start: int
+    end: int
+
+
+class Memory:
+    """Bytes from address `base` on. Addresses are int64 arrays; widths are 1, 2, 4, 8 or 16 bytes."""
+
+    def __init__(self, name: str, base: int, size: int, *, is_shared: bool = False) -> None:
+        padded = -(-size // 16) * 16
+        self.name = name
+        self.base = base
+        self.size = padded
+        self.is_shared = is_shared
+        self.bytes = np.zeros(padded, np.uint8)
+        self.shadow = np.zeros(padded, np.uint8)
+        self.allocations: list[Allocation] = []
+        self.explain: Callable[[int], str] = lambda address: ""
+        self._data: dict[int, Array] = {}
+        self._shadow: dict[int, Array] = {}
+        self._readable: dict[int, tuple[Any, Any]] = {}
+        self._writable: dict[int, tuple[Any, Any]] = {}
+        writable = IN_FLIGHT | BARRIER | GUARD if is_shared else VALID
+        if is_shared:
+            self.shadow[:] = GUARD
+        for width in (1, 2, 4, 8):
+            self._data[width] = self.bytes.view(_DTYPE[width])
+            self._shadow[width] = self.shadow.view(_DTYPE[width])
+            self._readable[width] = (_repeated(VALID | IN_FLIGHT, width), _repeated(VALID, width))
+            self._writable[width] = (_repeated(writable, width), _repeated(0 if is_shared else VALID, width))
+        self._data[16] = self._data[8].reshape(-1, 2)
+        self._shadow[16] = self._shadow[8].reshape(-1, 2)
+        self._readable[16], self._writable[16] = self._readable[8], self._writable[8]
+        self.rows = self.bytes.reshape(-1, 16)
+        self.shadow_rows = self.shadow.reshape(-1, 16)
+
+    def allocate(self, name: str, start: int, size: int, state: int = 0) -> None:
+        """Declare `size` bytes at address `start`; `state` is their shadow from now on."""
+        self.allocations.append(Allocation(name, start, start + size))
+        self.shadow[start - self.base : start - self.base + size] = state
+
+    # -- ordinary accesses of many threads -----------------------------------------------------------------------------
+
+    def load(self, addresses: Array, width: int) -> Array:
+        """One number per address: unsigned of `width` bytes, or two 64-bit halves for 16."""
+        index = self._index(addresses, width)
+        mask, wanted = self._readable[width]
+        try:
+            states = self._shadow[width][index]
+        except IndexError:
+            raise self._outside(addresses, width) from None
+        if ((states & mask) != wanted).any():
+            raise self._unreadable(addresses, width)
+        data: Array = self._data[width][index]
+        return data
+
+    def store(self, addresses: Array, width: int, values: Array) -> None:
+        """The generic proxy writes; of threads that write one address the last wins."""
+        index = self._index(addresses, width)
+        mask, wanted = self._writable[width]
+        try:
+            states = self._shadow[width][index]
+        except IndexError:
+            raise self._outside(addresses, width) from None
+        if ((states & mask) != wanted).any():
+            raise self._unwritable(addresses, width)
+        if self.is_shared:
+            self._shadow[width][index] = _WRITTEN[width]
+        self._data[width][index] = values
+
+    def _index(self, addresses: Array, width: int) -> Array:
+        offsets = addresses - self.base if self.base else addresses
+        bits = int(np.bitwise_or.reduce(offsets)) if offsets.size else 0
+        if bits & (width - 1):
+            bad = int(addresses[(offsets & (width - 1)) != 0][0])
+            raise Fault("misaligned", f"{self.name} address {bad:#x} is not a multiple of {width}")
+        if bits < 0:
+            raise self._outside(addresses, width)
+        return offsets >> _SHIFT[width]
+
+    # -- ranges of bytes, for asynchronous operations ------------------------------------------------------------------
+
+    def offset(self, address: int, size: int, what: str) -> int:
+        """The position of a range, which must lie inside one allocation."""
+        for allocation in self.allocations:
+            if allocation.start <= address and address + size <= allocation.end:
+                return address - self.base
+        message = f"{what} touches {self.name} bytes {address:#x} to {address + size:#x}{self._nearest(address)}"
+        raise Fault("out-of-bounds", message)
+
+    def claim_rows(self, rows: Array) -> None:
+        """An asynchronous copy will write these 16-byte rows; they must not belong to another one."""
+        states = self.shadow_rows[rows]
+        if (states & (IN_FLIGHT | BARRIER | GUARD)).any():
+            wrong = np.argwhere(states & (IN_FLIGHT | BARRIER | GUARD))[0]
+            raise self._unwritable_at(self.base + int(rows[tuple(wrong[:-1])]) * 16 + int(wrong[-1]))
+        self.shadow_rows[rows] = states | IN_FLIGHT
+
+    def deliver_rows(self, rows: Array, data: Array) -> None:
+        """The asynchronous copy has arrived."""
+        self.rows[rows] = data
+        self.shadow_rows[rows] = VALID
+
+    def claim(self, addresses: Array, width: int) -> None:
+        """As `claim_rows`, for the `cp.async` of many threads."""
+        index = self._index(addresses, width)
+        mask, wanted = self._writable[width]
+        shadow = self._shadow[width]
+        try:
+            states = shadow[index]
+        except IndexError:
+            raise self._outside(addresses, width) from None
+        if ((states & mask) != wanted).any():
+            raise self._unwritable(addresses, width)
+        shadow[index] = states | _OWNED[width]
+
+    def deliver(self, addresses: Array, width: int, data: Array) -> None:
+        """The `cp.async` of these addresses have arrived; `data` has a row of bytes for each."""
+        index = self._index(addresses, width)
+        self._data[width][index] = (
+            data if width == 1 else data.view(_DTYPE[min(width, 8)]).reshape(self._data[width][index].shape)
+        )
+        self._shadow[width][index] = _ARRIVED[width]
+
+    def require_async_readable(self, rows: Array, what: str) -> None:
+        """The asynchronous proxy is about to read these 16-byte rows."""
+        states = self.shadow_rows[rows]
+        if not ((states & (VALID | UNFENCED | IN_FLIGHT)) == VALID).all():
+            wrong = np.argwhere((states & (VALID | UNFENCED | IN_FLIGHT)) != VALID)[0]
+            address = self.base + int(rows[tuple(wrong[:-1])]) * 16 + int(wrong[-1])
+            state = int(states[tuple(wrong)])
+            if state & IN_FLIGHT:
+                raise Fault("unarrived-read", f"{what} reads shared address {address:#x}{self.explain(address)}")
+            if not state & VALID:
+                raise Fault("unwritten-read", f"{what} reads shared address {address:#x}, which nobody wrote")
+            message = f"{what} reads shared address {address:#x}, written by st.shared or stmatrix"
+            raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async in between")
+
+    def require_unchanged(self, rows: Array, what: str) -> None:
+        """The asynchronous proxy reads late: whoever wrote since it was asked to did so too early."""
+        states = self.shadow_rows[rows]
+        if (states & (UNFENCED | IN_FLIGHT)).any():
+            wrong = np.argwhere(states & (UNFENCED | IN_FLIGHT))[0]
+            address = self.base + int(rows[tuple(wrong[:-1])]) * 16 + int(wrong[-1])
+            raise Fault("early-reuse", f"shared address {address:#x} is overwritten before {what} has read it")
+
+    def fence(self) -> None:
+        """`fence.proxy.async`: whatever the generic proxy wrote is visible to the asynchronous one."""
+        self.shadow &= 0xFF ^ UNFENCED
+
+    # -- what went wrong -----------------------------------------------------------------------------------------------
+
+    def _nearest(self, address: int) -> str:
+        if not self.allocations:
+            return ""
+
+        def distance(allocation: Allocation) -> int:
+            if allocation.start <= address < allocation.end:
+                return 0
+            return min(abs(address - allocation.start), abs(address - allocation.end))
+
+        nearest = min(self.allocations, key=distance)
+        return f"; the nearest allocation is '{nearest.name}', {nearest.start:#x} to {nearest.end:#x}"
+
+    def _contains(self, address: int, width: int) -> bool:
+        return any(a.start <= address and address + width <= a.end for a in self.allocations)
+
+    def _outside(self, addresses: Array, width: int) -> Fault:
+        for address in addresses.reshape(-1).tolist():
+            if not self._contains(address, width):
+                message = f"{width} bytes at {self.name} address {address:#x}{self._nearest(address)}"
+                return Fault("out-of-bounds", message)
+        return Fault("out-of-bounds", f"{self.name} access of {width} bytes")
+
+    def _state(self, address: int, width: int) -> int:
+        offset = address - self.base
+        region = self.shadow[offset : offset + width]
+        return int(np.bitwise_or.reduce(region)) & ~VALID | int(np.bitwise_and.reduce(region))
+
+    def _unreadable(self, addresses: Array, width: int) -> Fault:
+        if not self.is_shared:
+            return self._outside(addresses, width)
+        for address in addresses.reshape(-1).tolist():
+            if not self._contains(address, width):
+                return self._outside(addresses, width)
+            state = self._state(address, width)
+            if state & IN_FLIGHT:
+                return Fault("unarrived-read", f"shared address {address:#x} is read{self.explain(address)}")
+            if not state & VALID:
+                return Fault("unwritten-read", f"{width} bytes at shared address {address:#x} were never written")
+        return Fault("unwritten-read", "shared memory that was never written")
+
+    def _unwritable(self, addresses: Array, width: int) -> Fault:
+        if not self.is_shared:
+            return self._outside(addresses, width)
+        for address in addresses.reshape(-1).tolist():
+            if self._contains(address, width) and self._state(address, width) & (IN_FLIGHT | BARRIER):
+                return self._unwritable_at(address)
+        return self._outside(addresses, width)
+
+    def _unwritable_at(self, address: int) -> Fault:
+        if not self._contains(address, 1):
+            return Fault("out-of-bounds", f"{self.name} address {address:#x}{self._nearest(address)}")
+        if self._state(address, 1) & BARRIER:
+            return Fault("barrier-overwrite", f"shared address {address:#x} holds a live mbarrier")
+        return Fault("unarrived-write", f"shared address {address:#x} is overwritten{self.explain(address)}")
+
+
+def _states(byte: int) -> dict[int, Any]:
+    table = {width: _repeated(byte, width) for width in (1, 2, 4, 8)}
+    table[16] = table[8]
+    return table
+
+
+_WRITTEN = _states(VALID | UNFENCED)
+_OWNED = _states(IN_FLIGHT)
+_ARRIVED = _states(VALID)

@@ -1,0 +1,226 @@
+"""Number formats of PTX on top of numpy: types and their views, bf16, tf32 and fp8, rounding modes, exact fma."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """How a PTX type looks at a register: `lanes` numbers of numpy type `dtype`, together `bits` wide.
+
+    `kind` is "u" for untyped and unsigned, "s", "f" for what numpy computes in, "bf16" and "pred".
+    """
+
+    name: str
+    bits: int
+    dtype: np.dtype[Any]
+    kind: str
+    lanes: int = 1
+
+
+def _types() -> dict[str, Type]:
+    table: dict[str, Type] = {"pred": Type("pred", 1, np.dtype(np.bool_), "pred")}
+    for bits in (8, 16, 32, 64):
+        for letter, code in (("b", "u"), ("u", "u"), ("s", "i")):
+            kind = "s" if code == "i" else "u"
+            table[f"{letter}{bits}"] = Type(f"{letter}{bits}", bits, np.dtype(f"{code}{bits // 8}"), kind)
+    for bits in (16, 32, 64):
+        table[f"f{bits}"] = Type(f"f{bits}", bits, np.dtype(f"f{bits // 8}"), "f")
+    table["f16x2"] = Type("f16x2", 32, np.dtype(np.float16), "f", 2)
+    table["bf16"] = Type("bf16", 16, np.dtype(np.uint16), "bf16")
+    table["bf16x2"] = Type("bf16x2", 32, np.dtype(np.uint16), "bf16", 2)
+    table["tf32"] = Type("tf32", 32, np.dtype(np.uint32), "u")
+    table["u16x2"] = Type("u16x2", 32, np.dtype(np.uint16), "u", 2)
+    table["s16x2"] = Type("s16x2", 32, np.dtype(np.int16), "s", 2)
+    for name in ("e4m3x2", "e5m2x2"):
+        table[name] = Type(name, 16, np.dtype(np.uint8), "u", 2)
+    return table
+
+
+TYPES = _types()
+
+
+def bf16_to_f32(bits: Array) -> Array:
+    """Exact: bf16 is the upper half of an f32."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def f32_to_bf16(values: Array) -> Array:
+    """Round to nearest even; every NaN becomes the canonical one."""
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    rounded = (bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))) >> np.uint32(16)
+    return np.where(np.isnan(values), np.uint32(0x7FFF), rounded).astype(np.uint16)
+
+
+def tf32_to_f32(bits: Array) -> Array:
+    """The hardware ignores the low 13 bits of a tf32 operand."""
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+@lru_cache(maxsize=4)
+def _fp8_table(name: str) -> Array:
+    codes = np.arange(256)
+    sign = np.where(codes & 0x80, -1.0, 1.0)
+    if name == "e4m3":
+        exponent, mantissa = (codes >> 3) & 15, codes & 7
+        values = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10.0))
+        values = np.where((codes & 0x7F) == 0x7F, np.nan, values)
+    else:
+        exponent, mantissa = (codes >> 2) & 31, codes & 3
+        values = np.where(exponent == 0, mantissa * 2.0**-16, (4 + mantissa) * 2.0 ** (exponent - 17.0))
+        values = np.where(exponent == 31, np.where(mantissa == 0, np.inf, np.nan), values)
+    return (sign * values).astype(np.float32)
+
+
+def fp8_to_f32(bits: Array, name: str) -> Array:
+    """Exact; `name` is "e4m3" or "e5m2"."""
+    return _fp8_table(name)[bits]
+
+
+def f32_to_fp8(values: Array, name: str) -> Array:
+    """Round to nearest even and saturate to the largest finite number (`.satfinite`)."""
+    table = _fp8_table(name)
+    largest = 0x7E if name == "e4m3" else 0x7B
+    positive = table[: largest + 1].astype(np.float64)
+    magnitude = np.minimum(np.abs(values.astype(np.float64)), positive[-1])
+    upper = np.clip(np.searchsorted(positive, magnitude), 1, largest)
+    below, above = magnitude - positive[upper - 1], positive[upper] - magnitude
+    code = np.where((below < above) | ((below == above) & (upper % 2 == 1)), upper - 1, upper)
+    code = np.where(np.isnan(values), 0x7F, code)
+    return (code | np.where(np.signbit(values), 0x80, 0)).astype(np.uint8)
+
+
+DECODE: dict[str, Callable[[Array], Array]] = {
+    "f16": lambda bits: bits.view(np.float16).astype(np.float32),
+    "bf16": bf16_to_f32,
+    "tf32": tf32_to_f32,
+    "f32": lambda bits: bits.view(np.float32),
+    "e4m3": lambda bits: fp8_to_f32(bits, "e4m3"),
+    "e5m2": lambda bits: fp8_to_f32(bits, "e5m2"),
+    "s8": lambda bits: bits.view(np.int8).astype(np.float64),
+    "u8": lambda bits: bits.view(np.uint8).astype(np.float64),
+}
+"""Matrix operands by element type, from their bits. Integers go through float64, whose products and sums are exact."""
+
+
+def flush(values: Array) -> Array:
+    """`.ftz`: subnormal f32 become zero of the same sign."""
+    return np.where(np.abs(values) < np.float32(2.0**-126), np.copysign(np.float32(0), values), values)
+
+
+def narrow(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
+    """Round wide floats to a narrower float type: rn, rz, rm or rp."""
+    nearest = values.astype(dtype)
+    if rounding == "rn":
+        return nearest
+    wide = nearest.astype(values.dtype)
+    down, up = np.array(-np.inf, dtype), np.array(np.inf, dtype)
+    if rounding == "rz":
+        return np.where(np.abs(wide) > np.abs(values), np.nextafter(nearest, np.array(0, dtype)), nearest)
+    if rounding == "rm":
+        return np.where(wide > values, np.nextafter(nearest, down), nearest)
+    return np.where(wide < values, np.nextafter(nearest, up), nearest)
+
+
+def narrow_bf16(values: Array, rounding: str) -> Array:
+    """f32 to bf16 bits, rn or rz."""
+    if rounding == "rz":
+        bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32) >> np.uint32(16)
+        return np.where(np.isnan(values), np.uint32(0x7FFF), bits).astype(np.uint16)
+    return f32_to_bf16(values)
+
+
+def fma_f32(a: Array, b: Array, c: Array, rounding: str = "rn") -> Array:
+    """`a·b+c` with one rounding."""
+    product = a.astype(np.float64) * b
+    total = product + c
+    if rounding != "rn":
+        return narrow(total, np.dtype(np.float32), rounding)
+    result = total.astype(np.float32)
+    # The float64 sum is itself rounded. That can only show where it fell exactly between two f32 (or where f32 is
+    # subnormal, whose midpoints lie elsewhere): settle those by the error of the sum.
+    doubtful = (total.view(np.uint64) & np.uint64(0x1FFFFFFF)) == np.uint64(0x10000000)
+    doubtful |= (np.abs(total) < 2.0**-126) & (total != 0)
+    if doubtful.any():
+        virtual = total - product
+        error = (product - (total - virtual)) + (c - virtual)
+        odd = (total.view(np.uint64) & np.uint64(1)) == 1
+        step = np.where((error != 0) & ~odd & np.isfinite(total), np.where(error > 0, np.inf, -np.inf), total)
+        result = np.where(doubtful, np.nextafter(total, step).astype(np.float32), result)
+    return result
+
+
+def fma_f64(a: Array, b: Array, c: Array) -> Array:
+    """`a·b+c` with one rounding, element by element: numpy has nothing wider than float64 on every platform."""
+    result = a * b + c
+    flat = result.reshape(-1)
+    rows = zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), c.reshape(-1).tolist(), strict=True)
+    for index, (x, y, z) in enumerate(rows):
+        if np.isfinite(x) and np.isfinite(y) and np.isfinite(z):
+            exact = Fraction(x) * Fraction(y) + Fraction(z)
+            if exact:
+                try:
+                    flat[index] = float(exact)
+                except OverflowError:
+                    flat[index] = np.inf if exact > 0 else -np.inf
+    return result
+
+
+def to_integer(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
+    """Float to integer as `cvt` does it: round, clamp to the range, NaN to zero."""
+    wide = values.astype(np.float64)
+    rounded = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding](wide)
+    limits = np.iinfo(dtype)
+    with np.errstate(invalid="ignore"):
+        inside = np.where((rounded > float(limits.min)) & (rounded < float(limits.max)), rounded, 0).astype(dtype)
+    result = np.where(rounded >= float(limits.max), limits.max, inside)
+    result = np.where(rounded <= float(limits.min), limits.min, result)
+    return np.where(np.isnan(wide), 0, result).astype(dtype)
+
+
+def clamp_integer(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Integer to narrower integer with `.sat`."""
+    limits = np.iinfo(dtype)
+    source = np.iinfo(values.dtype)
+    low, high = max(limits.min, source.min), min(limits.max, source.max)
+    return np.clip(values, low, high).astype(dtype)
+
+
+def truncating_divide(a: Array, b: Array) -> tuple[Array, Array]:
+    """Quotient and remainder that round towards zero; a zero divisor gives all ones and the dividend."""
+    zero = b == 0
+    divisor = np.where(zero, np.array(1, b.dtype), b)
+    quotient = a // divisor
+    remainder = a - quotient * divisor
+    if a.dtype.kind == "i":
+        adjust = (remainder != 0) & ((a < 0) != (divisor < 0))
+        quotient = quotient + adjust.astype(a.dtype)
+        remainder = np.where(adjust, remainder - divisor, remainder)
+    ones = np.array(-1).astype(a.dtype)
+    return np.where(zero, ones, quotient), np.where(zero, a, remainder)
+
+
+def high_product(a: Array, b: Array) -> Array:
+    """The upper half of the double-width product."""
+    bits = a.dtype.itemsize * 8
+    if bits < 64:
+        wide = np.dtype(f"{a.dtype.kind}{a.dtype.itemsize * 2}")
+        return ((a.astype(wide) * b.astype(wide)) >> np.array(bits, wide)).astype(a.dtype)
+    mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    x, y = a.astype(np.uint64), b.astype(np.uint64)
+    low_x, high_x, low_y, high_y = x & mask, x >> half, y & mask, y >> half
+    carry = ((low_x * low_y) >> half) + ((high_x * low_y) & mask) + ((low_x * high_y) & mask)
+    high = high_x * high_y + ((high_x * low_y) >> half) + ((low_x * high_y) >> half) + (carry >> half)
+    if a.dtype.kind == "i":
+        high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
+    return high.astype(a.dtype)

@@ -1,0 +1,367 @@
+"""Warpgroup matrix instructions (wgmma) and their shared-memory descriptors.
+
+An issued wgmma owns its registers and reads its operands only when `wgmma.wait_group` retires it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.asyncops import AsyncState, RegisterOwner
+from tilec.emu.decode import Form, Place, semantics
+from tilec.emu.fault import Fault
+from tilec.emu.matrix import ELEMENT_BYTES, registers
+from tilec.emu.numbers import DECODE, Array
+from tilec.emu.semantics import predicate_source
+from tilec.emu.tensormap import swizzled
+from tilec.ptx.module import Operand, Vector
+
+if TYPE_CHECKING:
+    from tilec.emu.machine import Cta, Threads
+
+_THREADS = 128
+_SWIZZLES = (0, 128, 64, 32)
+_RESERVED = (0b11 << 14) | (0b11 << 30) | (0b111 << 46) | (0x3FF << 52)
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A matrix in shared memory; all in bytes."""
+
+    start: int
+    leading: int
+    stride: int
+    base_offset: int
+    swizzle: int
+
+
+def decode_descriptor(bits: int) -> Descriptor:
+    """The fields of a 64-bit matrix descriptor."""
+    if bits & _RESERVED:
+        raise Fault("bad-descriptor", f"matrix descriptor {bits:#018x} has bits set that must be zero")
+    return Descriptor(
+        start=(bits & 0x3FFF) << 4,
+        leading=(bits >> 16 & 0x3FFF) << 4,
+        stride=(bits >> 32 & 0x3FFF) << 4,
+        base_offset=bits >> 49 & 7,
+        swizzle=_SWIZZLES[bits >> 62],
+    )
+
+
+@lru_cache(maxsize=4096)
+def descriptor_rows(bits: int, extent: int, k: int, element_bytes: int, is_mn_major: bool) -> Array:
+    """The 16-byte rows of shared memory of an operand with `extent` rows (of M or N) and `k` columns.
+
+    K-major: [extent, chunk of k]. MN-major: [k, chunk of extent]. A chunk is 16 bytes.
+    """
+    descriptor = decode_descriptor(bits)
+    width = descriptor.swizzle or 16
+    per_chunk = 16 // element_bytes
+    if is_mn_major:
+        column = np.arange(k)[:, None]
+        chunk = np.arange(extent // per_chunk)[None, :]
+        inner = width // 16
+        # Without a swizzle the two offsets trade places: the leading one steps over k, the stride over MN.
+        over_mn, over_k = descriptor.leading, descriptor.stride
+        if not descriptor.swizzle:
+            over_mn, over_k = over_k, over_mn
+        offsets = chunk % inner * 16 + chunk // inner * over_mn + column % 8 * width + column // 8 * over_k
+    else:
+        row = np.arange(extent)[:, None]
+        chunk = np.arange(k // per_chunk)[None, :]
+        step = 16 if descriptor.swizzle else descriptor.leading
+        offsets = row % 8 * width + row // 8 * descriptor.stride + chunk * step
+    addresses = descriptor.start + offsets
+    # The pattern repeats from where the base offset says, not from a multiple of its size.
+    phase = descriptor.base_offset << 7
+    return (swizzled(addresses - phase, descriptor.swizzle) + phase) // 16
+
+
+@dataclass(slots=True, eq=False)
+class Issue(RegisterOwner):
+    """One wgmma of one warpgroup that has not been retired."""
+
+    line: int
+    shape: Shape
+    accumulators: frozenset[Place]
+    inputs: frozenset[Place]
+    accumulator_places: tuple[Place, ...]
+    a_places: tuple[Place, ...]
+    a_rows: Array | None
+    b_rows: Array
+    keeps: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a wgmma computes, from its opcode and immediates."""
+
+    n: int
+    k: int
+    result: str
+    a_kind: str
+    b_kind: str
+    sign: int
+    a_is_mn_major: bool
+    b_is_mn_major: bool
+    saturates: bool
+
+
+@dataclass(slots=True)
+class Pending:
+    """What a warpgroup has issued: not yet committed, and the committed groups, oldest first."""
+
+    open: list[Issue] = field(default_factory=list)
+    committed: list[list[Issue]] = field(default_factory=list)
+
+    def all(self) -> list[Issue]:
+        return [issue for batch in (*self.committed, self.open) for issue in batch]
+
+
+def _pending(state: AsyncState, warpgroup: int) -> Pending:
+    found = state.matrix.get(warpgroup)
+    if found is None:
+        found = state.matrix[warpgroup] = Pending()
+    assert isinstance(found, Pending)
+    return found
+
+
+def _warpgroups(cta: Cta, threads: Threads) -> list[int]:
+    members = cta.thread_ids[threads]
+    if len(members) % _THREADS:
+        raise Fault("unsupported", "wgmma under a predicate that differs within a warpgroup")
+    return [int(first) // _THREADS for first in members[::_THREADS]]
+
+
+# -- fence, commit, wait -----------------------------------------------------------------------------------------------
+
+
+@semantics("wgmma.fence")
+def _fence(form: Form) -> None:
+    form.step.gather = _THREADS
+
+    def run(cta: Cta, threads: Threads) -> None:
+        return
+
+    form.step.run = run
+
+
+@semantics("wgmma.commit_group")
+def _commit(form: Form) -> None:
+    form.step.gather = _THREADS
+
+    def run(cta: Cta, threads: Threads) -> None:
+        for warpgroup in _warpgroups(cta, threads):
+            pending = _pending(cta.asynchronous, warpgroup)
+            pending.committed.append(pending.open)
+            pending.open = []
+
+    form.step.run = run
+
+
+@semantics("wgmma.wait_group")
+def _wait(form: Form) -> None:
+    form.step.gather = _THREADS
+    left = form.integer(form.operands[0])
+
+    def run(cta: Cta, threads: Threads) -> None:
+        for warpgroup in _warpgroups(cta, threads):
+            pending = _pending(cta.asynchronous, warpgroup)
+            due = pending.committed[: len(pending.committed) - left] if left else pending.committed
+            if due:
+                pending.committed = pending.committed[len(due) :]
+                issues: list[RegisterOwner] = [issue for batch in due for issue in batch]
+                _retire(cta, warpgroup, [issue for batch in due for issue in batch])
+                cta.asynchronous.disown(issues)
+
+    form.step.run = run
+
+
+# -- mma_async ---------------------------------------------------------------------------------------------------------
+
+
+def _shape(form: Form) -> Shape:
+    match = re.fullmatch(r"m64n(\d+)k(\d+)", next((part for part in form.modifiers if part.startswith("m64")), ""))
+    kinds = [part for part in form.modifiers if part in ELEMENT_BYTES or part in ("f32", "s32")]
+    if match is None or len(kinds) != 3:
+        raise form.unsupported("this shape or type")
+    n, k = int(match[1]), int(match[2])
+    result, a_kind, b_kind = kinds
+    if a_kind not in ELEMENT_BYTES or b_kind not in ELEMENT_BYTES or k * ELEMENT_BYTES[a_kind] != 32:
+        raise form.unsupported(f"k = {k} of {a_kind}")
+    is_integer = a_kind in ("s8", "u8")
+    legal_n = n % 8 == 0 and 8 <= n <= 256 and (not is_integer or n in (8, 24) or n % 16 == 0)
+    if not legal_n or (result == "s32") != is_integer or (result == "f16" and a_kind == "bf16"):
+        raise form.unsupported("this shape or type")
+    sign, a_major, b_major = 1, False, False
+    if not is_integer:
+        scales = [form.integer(operand) for operand in form.operands[4:6]]
+        if len(scales) != 2 or any(scale not in (1, -1) for scale in scales):
+            raise form.unsupported("scales of A and B other than 1 and -1")
+        sign = scales[0] * scales[1]
+        majors = [form.integer(operand) for operand in form.operands[6:]]
+        has_registers = isinstance(form.operands[1], Vector)
+        wanted = 0 if a_kind not in ("f16", "bf16") else 1 if has_registers else 2
+        if len(majors) != wanted:
+            raise form.unsupported(f"{len(majors)} transposition operands instead of {wanted}")
+        b_major = bool(majors and majors[-1])
+        a_major = len(majors) == 2 and bool(majors[0])
+    return Shape(n, k, result, a_kind, b_kind, sign, a_major, b_major, form.has("satfinite"))
+
+
+def _places(form: Form, operand: Operand, count: int) -> tuple[Place, ...]:
+    places = tuple(form.place(item) for item in registers(form, operand, count))
+    if any(class_name != "32" for class_name, _ in places):
+        raise form.unsupported("registers that are not 32 bits wide")
+    return places
+
+
+def _uniform(values: Array, what: str) -> int:
+    if not (values == values[0]).all():
+        raise Fault("bad-descriptor", f"{what} differs between the threads of a warpgroup")
+    return int(values[0])
+
+
+@semantics("wgmma.mma_async")
+def _mma_async(form: Form) -> None:
+    form.step.gather = _THREADS
+    shape = _shape(form)
+    accumulator_places = _places(form, form.operands[0], shape.n // (4 if shape.result == "f16" else 2))
+    a_operand = form.operands[1]
+    a_places = _places(form, a_operand, 4) if isinstance(a_operand, Vector) else ()
+    a_slot = -1 if a_places else form.read(a_operand, "b64")
+    b_slot = form.read(form.operands[2], "b64")
+    keeps_slot, keeps_negated = predicate_source(form, form.operands[3])
+    accumulators, inputs = frozenset(accumulator_places), frozenset(a_places)
+    line = form.step.instruction.line
+
+    def operand_rows(
+        cta: Cta, slot: int, warpgroup: int, extent: int, kind: str, is_mn_major: bool, what: str
+    ) -> Array:
+        mine = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
+        bits = _uniform(cta.views[slot][mine], f"the descriptor of {what}")
+        rows = descriptor_rows(bits, extent, shape.k, ELEMENT_BYTES[kind], is_mn_major)
+        memory = cta.shared
+        if int(rows.max()) >= len(memory.rows):
+            raise Fault("out-of-bounds", f"{what} reaches shared address {int(rows.max()) * 16:#x}, past the end")
+        memory.require_async_readable(rows, f"{what} of the wgmma")
+        return rows
+
+    def run(cta: Cta, threads: Threads) -> None:
+        state = cta.asynchronous
+        for warpgroup in _warpgroups(cta, threads):
+            pending = _pending(state, warpgroup)
+            for other in pending.all():
+                _check_overlap(other, accumulator_places, accumulators, inputs)
+            a_rows = None
+            if a_slot >= 0:
+                a_rows = operand_rows(cta, a_slot, warpgroup, 64, shape.a_kind, shape.a_is_mn_major, "A")
+            b_rows = operand_rows(cta, b_slot, warpgroup, shape.n, shape.b_kind, shape.b_is_mn_major, "B")
+            keeps = bool(cta.views[keeps_slot][warpgroup * _THREADS]) ^ keeps_negated
+            issue = Issue(line, shape, accumulators, inputs, accumulator_places, a_places, a_rows, b_rows, keeps)
+            pending.open.append(issue)
+            state.own(warpgroup, issue)
+
+    form.step.run = run
+
+
+def _check_overlap(
+    other: Issue, places: tuple[Place, ...], accumulators: frozenset[Place], inputs: frozenset[Place]
+) -> None:
+    """Two wgmma in flight may share an accumulator only as a whole."""
+    shares = not accumulators.isdisjoint(other.accumulators) and places != other.accumulator_places
+    crosses = not inputs.isdisjoint(other.accumulators) or not accumulators.isdisjoint(other.inputs)
+    if shares or crosses:
+        message = f"registers of the wgmma of PTX line {other.line}, which has not been waited for"
+        raise Fault("unarrived-read", f"{message}, are used by another one in a different shape")
+
+
+# -- the computation ---------------------------------------------------------------------------------------------------
+
+
+def _retire(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
+    """Compute in order; an accumulator stays a matrix while one wgmma after another adds to it."""
+    held: tuple[Place, ...] = ()
+    flush: Callable[[], None] = lambda: None  # noqa: E731
+    total: Array = np.zeros(0)
+    for issue in issues:
+        shape = issue.shape
+        if issue.accumulator_places != held:
+            flush()
+            held = issue.accumulator_places
+            total = _load_accumulator(cta, warpgroup, held, shape)
+        product = np.matmul(_a_matrix(cta, warpgroup, issue), _b_matrix(cta, issue).T)
+        if shape.sign < 0:
+            product = -product
+        total = total + product if issue.keeps else product
+        if shape.result == "s32":
+            total = np.clip(total, -(2.0**31), 2.0**31 - 1) if shape.saturates else total
+
+        def flush(total: Array = total, held: tuple[Place, ...] = held, shape: Shape = shape) -> None:
+            _store_accumulator(cta, warpgroup, held, shape, total)
+
+    flush()
+
+
+def _operand(cta: Cta, rows: Array, kind: str, is_mn_major: bool, line: int) -> Array:
+    """A shared operand as [row, k] in f32."""
+    memory = cta.shared
+    memory.require_unchanged(rows, f"the wgmma of PTX line {line}")
+    word = np.dtype(f"u{ELEMENT_BYTES[kind]}")
+    matrix = DECODE[kind](memory.rows[rows].reshape(rows.shape[0], -1).view(word))
+    return matrix.T if is_mn_major else matrix
+
+
+def _b_matrix(cta: Cta, issue: Issue) -> Array:
+    return _operand(cta, issue.b_rows, issue.shape.b_kind, issue.shape.b_is_mn_major, issue.line)
+
+
+def _a_matrix(cta: Cta, warpgroup: int, issue: Issue) -> Array:
+    shape = issue.shape
+    if issue.a_rows is not None:
+        return _operand(cta, issue.a_rows, shape.a_kind, shape.a_is_mn_major, issue.line)
+    size = ELEMENT_BYTES[shape.a_kind]
+    bits = _block(cta, warpgroup, issue.a_places).view(np.dtype(f"u{size}"))
+    # registers (k half, row half), threads (w, g, t), e  →  [(w, row half, g), (k half, t, e)]
+    values = DECODE[shape.a_kind](bits).reshape(2, 2, 4, 8, 4, 4 // size)
+    matrix: Array = values.transpose(2, 1, 3, 0, 4, 5).reshape(64, shape.k)
+    return matrix
+
+
+def _block(cta: Cta, warpgroup: int, places: tuple[Place, ...]) -> Array:
+    """Registers of one warpgroup as [register, thread]."""
+    rows = [row for _, row in places]
+    mine = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
+    block: Array = np.ascontiguousarray(cta.blocks["32"][rows, mine])
+    return block
+
+
+def _load_accumulator(cta: Cta, warpgroup: int, places: tuple[Place, ...], shape: Shape) -> Array:
+    block = _block(cta, warpgroup, places)
+    groups = shape.n // 8
+    if shape.result == "f16":
+        # registers (n / 8, row half), threads (w, g, t), e
+        halves = block.view(np.float16).astype(np.float32).reshape(groups, 2, 4, 8, 4, 2)
+        return halves.transpose(2, 1, 3, 0, 4, 5).reshape(64, shape.n)
+    values = block.view(np.float32) if shape.result == "f32" else block.view(np.int32).astype(np.float64)
+    # registers (n / 8, row half, e), threads (w, g, t)  →  [(w, row half, g), (n / 8, t, e)]
+    return values.reshape(groups, 2, 2, 4, 8, 4).transpose(3, 1, 4, 0, 5, 2).reshape(64, shape.n)
+
+
+def _store_accumulator(cta: Cta, warpgroup: int, places: tuple[Place, ...], shape: Shape, total: Array) -> None:
+    groups = shape.n // 8
+    if shape.result == "f16":
+        halves = total.astype(np.float16).reshape(4, 2, 8, groups, 4, 2).transpose(3, 1, 0, 2, 4, 5)
+        block = np.ascontiguousarray(halves).view(np.uint32).reshape(len(places), _THREADS)
+    else:
+        lanes = total.reshape(4, 2, 8, groups, 4, 2).transpose(3, 1, 5, 0, 2, 4).reshape(len(places), _THREADS)
+        typed = lanes.astype(np.float32) if shape.result == "f32" else lanes.astype(np.int64).astype(np.int32)
+        block = np.ascontiguousarray(typed).view(np.uint32)
+    rows = [row for _, row in places]
+    cta.blocks["32"][rows, warpgroup * _THREADS : (warpgroup + 1) * _THREADS] = block

@@ -1,0 +1,85 @@
+"""Reads and writes the files a command names: kernels come in as `SourceFile`, outputs appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from tilec.diag import fail
+from tilec.source import SourceFile
+
+
+def read_source(path: str) -> SourceFile:
+    """The kernel file at `path`; a missing file, a directory or text that is not UTF-8 is the user's mistake."""
+    return SourceFile(path, read_text(path))
+
+
+def read_text(path: str) -> str:
+    data = read_bytes(path)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        fail("not-utf8", f"{path} is not UTF-8 text: byte 0x{data[error.start]:02x} on line {line} cannot be read")
+
+
+def read_bytes(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        fail("no-such-file", f"{path} does not exist")
+    except IsADirectoryError:
+        fail("not-a-file", f"{path} is a directory, not a file")
+    except (OSError, ValueError) as error:
+        fail("unreadable-file", f"cannot read {path}: {_reason(error)}")
+
+
+def check_writable(path: str) -> None:
+    """Refuse an output that cannot be written, before any work is done for it."""
+    file = Path(path)
+    if not path or path.endswith("/") or file.is_dir():
+        fail("not-a-file", f"cannot write {path or 'to an empty name'}: it is not the name of a file")
+    parent = file.parent
+    if not parent.is_dir():
+        what = "is not a directory" if parent.exists() else "does not exist"
+        fail("unwritable-output", f"cannot write {path}: {parent} {what}")
+    if not os.access(file if _is_special(file) else parent, os.W_OK):
+        fail("unwritable-output", f"cannot write {path}: permission denied")
+
+
+def write_all(contents: Mapping[str, bytes]) -> None:
+    """Write every file beside its destination, then rename them all: a failure leaves each destination as it was."""
+    pending: list[tuple[Path, Path]] = []
+    destination = Path()
+    try:
+        for path, data in contents.items():
+            destination = Path(path)
+            if _is_special(destination):
+                destination.write_bytes(data)
+                continue
+            # Through a symbolic link, so that the link stays and its file is replaced.
+            destination = destination.resolve()
+            temporary = destination.with_name(f".{destination.name}.{os.getpid()}.tmp")
+            pending.append((temporary, destination))
+            temporary.write_bytes(data)
+        while pending:
+            temporary, destination = pending[0]
+            temporary.replace(destination)
+            pending.pop(0)
+    except OSError as error:
+        fail("unwritable-output", f"cannot write {destination}: {_reason(error)}")
+    finally:
+        for temporary, _ in pending:
+            with suppress(OSError):
+                temporary.unlink()
+
+
+def _is_special(file: Path) -> bool:
+    """A device or a pipe: it is written in place, for renaming onto it would replace it."""
+    return file.exists() and not file.is_file()
+
+
+def _reason(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error)).lower()

@@ -1,0 +1,298 @@
+"""Runs tile IR on the CPU, block after block, with the operations' numpy references: what a kernel means, by definition.
+
+Arrays are numpy's; bfloat16, which numpy lacks, comes and goes as raw uint16 and is float32 in between, rounded at every
+step. Tiles start out as NaN (the largest value, for integers), so that a read before the first write shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilec.diag import fail
+from tilec.ir.expr import integer_range
+from tilec.ir.tile import (
+    Binary,
+    Bind,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Region,
+    Select,
+    Stmt,
+    Store,
+    TileOp,
+    Unary,
+    Var,
+)
+from tilec.ir.types import BFLOAT16, BOOL, DType
+from tilec.ops import registry
+from tilec.source import NOWHERE, Span
+
+Array = NDArray[Any]
+
+
+def run(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None) -> None:
+    """Run every block of the grid. `tensors` has an array for each tensor parameter; outputs are written in place."""
+    machine = _Machine()
+    for param in kernel.params:
+        if isinstance(param, Buffer):
+            machine.storage[param.name] = _take_tensor(param, tensors)
+        else:
+            machine.variables[param.name] = _take_scalar(param, scalars or {})
+    with np.errstate(all="ignore"):
+        for block in np.ndindex(*reversed(kernel.grid)):
+            for var, index in zip(kernel.block_vars, reversed(block), strict=True):
+                machine.variables[var.name] = np.int32(index)
+            for buffer in kernel.buffers:
+                machine.storage[buffer.name] = np.full(buffer.shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
+            machine.body(kernel.body)
+    for param in kernel.params:
+        if isinstance(param, Buffer) and param.dtype == BFLOAT16:
+            tensors[param.name][...] = bfloat16_bits(machine.storage[param.name])
+
+
+def _take_tensor(param: Buffer, tensors: Mapping[str, Array]) -> Array:
+    if param.name not in tensors:
+        fail("missing-input", f"there is no array for tensor {param.name}", param.span)
+    array = tensors[param.name]
+    wanted = np.dtype(np.uint16) if param.dtype == BFLOAT16 else numpy_type(param.dtype)
+    if array.shape != param.shape or array.dtype != wanted:
+        found = f"{array.dtype}{list(array.shape)}"
+        fail("wrong-input", f"{param.name} must be {wanted}{list(param.shape)}, not {found}", param.span)
+    return bfloat16_values(array) if param.dtype == BFLOAT16 else array
+
+
+def _take_scalar(param: Var, scalars: Mapping[str, int | float]) -> Array:
+    if param.name not in scalars:
+        fail("missing-input", f"there is no value for scalar {param.name}")
+    return convert(np.asarray(scalars[param.name]), param.dtype)
+
+
+# ---- element types ---------------------------------------------------------------------------------------------------
+
+
+def numpy_type(dtype: DType) -> np.dtype[Any]:
+    """The numpy type that values of `dtype` have while they are computed with."""
+    return np.dtype("float32" if dtype == BFLOAT16 else dtype.name)
+
+
+def bfloat16_values(bits: Array) -> Array:
+    """Raw bfloat16 bits as float32."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def bfloat16_bits(values: Array) -> Array:
+    """float32 to raw bfloat16, rounded to nearest, ties to even."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return np.where(np.isnan(values), 0x7FFF, rounded).astype(np.uint16).reshape(np.shape(values))
+
+
+def convert(value: Array, dtype: DType) -> Array:
+    """As a cast converts: floats to integers toward zero and within range, integers modulo their range."""
+    if dtype == BFLOAT16:
+        single = value.astype(np.float32)
+        return bfloat16_values(bfloat16_bits(single)).reshape(np.shape(value))
+    wanted = numpy_type(dtype)
+    if value.dtype == wanted:
+        return value
+    if dtype == BOOL:
+        return value != 0
+    if value.dtype.kind == "f" and not dtype.is_float:
+        low, high = integer_range(dtype)
+        wide = np.trunc(np.nan_to_num(value.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
+        # The largest int64 is no float64: what rounds up to it is set by hand.
+        inside = np.clip(wide, float(low), np.nextafter(float(high), 0) if dtype.bits == 64 else float(high))
+        return np.where(wide >= float(high), high, inside.astype(wanted)).astype(wanted)
+    return value.astype(wanted)
+
+
+def _poison(dtype: DType) -> float | int:
+    return float("nan") if dtype.is_float else 0 if dtype == BOOL else integer_range(dtype)[1]
+
+
+# ---- the machine -----------------------------------------------------------------------------------------------------
+
+_BINARY: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "floordiv": np.floor_divide,
+    "floormod": np.mod, "min": np.fmin, "max": np.fmax, "and": np.logical_and, "or": np.logical_or,
+    "bitand": np.bitwise_and, "bitor": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift,
+    "shr": np.right_shift, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "eq": np.equal, "ne": np.not_equal,
+}  # fmt: skip
+
+_CALLS: dict[str, Callable[..., Any]] = {
+    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt, "tanh": np.tanh,
+    "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "abs": np.abs, "sin": np.sin,
+    "cos": np.cos, "floor": np.floor, "ceil": np.ceil, "pow": np.power,
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Machine:
+    """The state of one block. Inside T.Parallel variables are arrays, and `mask` says for which elements code runs."""
+
+    storage: dict[str, Array] = field(default_factory=dict)
+    variables: dict[str, Any] = field(default_factory=dict)
+    mask: Any = True
+    span: Span = NOWHERE
+
+    # ---- statements --------------------------------------------------------------------------------------------------
+
+    def body(self, body: tuple[Stmt, ...]) -> None:
+        for stmt in body:
+            self.span = stmt.span
+            match stmt:
+                case TileOp(name=name):
+                    registry.get(name).reference(stmt, self)
+                case Store():
+                    self._store(stmt)
+                case Bind(var=var, value=value):
+                    self.variables[var.name] = self.expr(value)
+                case Parallel():
+                    self._parallel(stmt)
+                case For(var=var, start=start, stop=stop, step=step, body=inner):
+                    for value in range(int(self.expr(start)), int(self.expr(stop)), step):
+                        self.variables[var.name] = np.int32(value)
+                        self.body(inner)
+                case If():
+                    self._if(stmt)
+                case _:
+                    assert_never(stmt)
+
+    def _parallel(self, nest: Parallel) -> None:
+        for axis, (var, extent) in enumerate(zip(nest.vars, nest.extents, strict=True)):
+            shape = [1] * len(nest.extents)
+            shape[axis] = extent
+            self.variables[var.name] = np.arange(extent, dtype=np.int32).reshape(shape)
+        self.body(nest.body)
+
+    def _if(self, stmt: If) -> None:
+        condition = np.asarray(self.expr(stmt.condition))
+        if condition.ndim == 0:
+            self.body(stmt.then if condition else stmt.orelse)
+            return
+        with self.masked(condition):
+            self.body(stmt.then)
+        with self.masked(~condition):
+            self.body(stmt.orelse)
+
+    @contextmanager
+    def masked(self, condition: Array) -> Iterator[None]:
+        outer = self.mask
+        self.mask = np.logical_and(outer, condition)
+        try:
+            yield
+        finally:
+            self.mask = outer
+
+    def _store(self, stmt: Store) -> None:
+        target = self.storage[stmt.buffer.name]
+        value = self.expr(stmt.value)
+        indices, inside = self._indices(stmt.buffer, stmt.indices)
+        *where, values, active = np.broadcast_arrays(*indices, value, inside)
+        if active.all():
+            target[tuple(where)] = values
+        else:
+            target[tuple(i[active] for i in where)] = values[active]
+
+    def _indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[list[Array], Array]:
+        """Index arrays brought into range, and where the access really happens. Tiles may not be left, tensors may."""
+        arrays: list[Array] = []
+        inside: Any = True
+        for index, size in zip(indices, buffer.shape, strict=True):
+            array = np.asarray(self.expr(index))
+            inside = np.logical_and(inside, (array >= 0) & (array < size))
+            arrays.append(np.clip(array, 0, size - 1))
+        if buffer.scope != "global" and not np.all(np.logical_or(inside, np.logical_not(self.mask))):
+            fail("out-of-range", f"an index leaves {buffer.name}", self.span)
+        return arrays, np.logical_and(inside, self.mask)
+
+    # ---- what references see -----------------------------------------------------------------------------------------
+
+    def scalar(self, expr: Expr) -> Any:
+        return self.expr(expr)
+
+    def read(self, region: Region) -> Array:
+        """The region's elements; 0 for what lies outside a tensor."""
+        source, inner, outer = self._overlap(region)
+        if outer is None:
+            return source[inner]
+        result: Array = np.zeros(region.extent, source.dtype)
+        result[outer] = source[inner]
+        return result
+
+    def write(self, region: Region, value: Array) -> None:
+        """Set the region's elements, converted to the buffer's dtype; what lies outside a tensor is dropped."""
+        target, inner, outer = self._overlap(region)
+        converted = convert(value, region.buffer.dtype)
+        target[inner] = converted if outer is None else converted[outer]
+
+    def _overlap(self, region: Region) -> tuple[Array, tuple[slice, ...], tuple[slice, ...] | None]:
+        """The buffer, the part of it that the region covers, and which part of the region that is (None: all)."""
+        inner, outer = [], []
+        is_whole = True
+        for start_expr, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True):
+            start = int(self.expr(start_expr))
+            first, last = min(max(start, 0), size), min(max(start + extent, 0), size)
+            is_whole &= last - first == extent
+            inner.append(slice(first, last))
+            outer.append(slice(first - start, last - start) if first < last else slice(0, 0))
+        if not is_whole and region.buffer.scope != "global":
+            fail("out-of-range", f"a box leaves {region.buffer.name}", self.span)
+        return self.storage[region.buffer.name], tuple(inner), None if is_whole else tuple(outer)
+
+    # ---- expressions -------------------------------------------------------------------------------------------------
+
+    def expr(self, expr: Expr) -> Any:
+        """The value: a numpy scalar, or inside T.Parallel an array that broadcasts over the nest."""
+        match expr:
+            case Const(value=value, dtype=dtype):
+                return numpy_type(dtype).type(value)
+            case Var(name=name):
+                return self.variables[name]
+            case Unary(op=op, a=a):
+                return np.logical_not(self.expr(a)) if op == "not" else np.negative(self.expr(a))
+            case Binary(op=op, a=a, b=b, dtype=dtype):
+                return _rounded(_BINARY[op](self.expr(a), self.expr(b)), dtype)
+            case Call(fn=fn, args=args, dtype=dtype):
+                return _rounded(_CALLS[fn](*(self.expr(a) for a in args)), dtype)
+            case Cast(a=a, dtype=dtype):
+                return convert(np.asarray(self.expr(a)), dtype)
+            case Select():
+                return self._select(expr)
+            case Load(buffer=buffer, indices=indices):
+                arrays, inside = self._indices(buffer, indices)
+                values = self.storage[buffer.name][tuple(arrays)]
+                return values if np.all(inside) else np.where(inside, values, values.dtype.type(0))
+            case _:
+                assert_never(expr)
+
+    def _select(self, expr: Select) -> Any:
+        condition = np.asarray(self.expr(expr.condition))
+        with self.masked(condition):
+            then = self.expr(expr.then)
+        with self.masked(~condition):
+            orelse = self.expr(expr.orelse)
+        return np.where(condition, then, orelse)
+
+
+def _rounded(value: Any, dtype: DType) -> Any:
+    """Numpy computes bfloat16 as float32, and some functions of float16 as float32."""
+    if dtype == BFLOAT16:
+        return convert(np.asarray(value), dtype)
+    wanted = numpy_type(dtype)
+    return value if value.dtype == wanted else value.astype(wanted)

@@ -1,0 +1,123 @@
+"""Integer expressions as sums: coefficients of atoms plus a constant, and the interval an expression stays in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilec.ir.tile import Binary, Cast, Const, Expr, Select, Unary, Var, integer
+from tilec.ir.types import INT32
+
+Interval = tuple[float, float]
+UNKNOWN: Interval = (-math.inf, math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """constant + Σ coefficient · atom; atoms are variables and what is not affine, in order of appearance."""
+
+    terms: tuple[tuple[Expr, int], ...]
+    constant: int
+
+    @property
+    def divisor(self) -> int:
+        """The largest integer known to divide every value (0 for the constant 0)."""
+        return math.gcd(self.constant, *(c for _, c in self.terms))
+
+    def symbolic(self) -> Expr:
+        """The sum without its constant."""
+        total: Expr | None = None
+        for atom, coefficient in self.terms:
+            term = atom if coefficient == 1 else Binary("mul", atom, integer(coefficient), INT32)
+            total = term if total is None else Binary("add", total, term, INT32)
+        return integer(0) if total is None else total
+
+
+def affine(expr: Expr) -> Affine:
+    """Every integer expression is affine in some atoms, at worst in itself."""
+    terms: dict[Expr, int] = {}
+    constant = _collect(expr, 1, terms)
+    return Affine(tuple((a, c) for a, c in terms.items() if c), constant)
+
+
+def _collect(expr: Expr, factor: int, terms: dict[Expr, int]) -> int:
+    match expr:
+        case Const(value=value):
+            return factor * int(value)
+        case Unary(op="neg", a=a):
+            return _collect(a, -factor, terms)
+        case Binary(op="add", a=a, b=b):
+            return _collect(a, factor, terms) + _collect(b, factor, terms)
+        case Binary(op="sub", a=a, b=b):
+            return _collect(a, factor, terms) + _collect(b, -factor, terms)
+        case Binary(op="mul", a=a, b=Const(value=value)) | Binary(op="mul", a=Const(value=value), b=a):
+            return _collect(a, factor * int(value), terms)
+        case _:
+            terms[expr] = terms.get(expr, 0) + factor
+            return 0
+
+
+def add(a: Expr, b: Expr) -> Expr:
+    """a + b, with constants folded."""
+    if isinstance(b, Const) and b.value == 0:
+        return a
+    if isinstance(a, Const):
+        if a.value == 0:
+            return b
+        if isinstance(b, Const):
+            return integer(int(a.value) + int(b.value))
+    return Binary("add", a, b, INT32)
+
+
+def scale(a: Expr, factor: int) -> Expr:
+    """a · factor, with constants folded."""
+    if isinstance(a, Const):
+        return integer(int(a.value) * factor)
+    return a if factor == 1 else Binary("mul", a, integer(factor), INT32)
+
+
+def interval(expr: Expr, ranges: Mapping[Var, Interval]) -> Interval:
+    """Bounds, inclusive, on the value of an integer expression given those of its variables."""
+    match expr:
+        case Const(value=value):
+            return (value, value)
+        case Var():
+            return ranges.get(expr, UNKNOWN)
+        case Unary(op="neg", a=a):
+            low, high = interval(a, ranges)
+            return (-high, -low)
+        case Cast(a=a):
+            return interval(a, ranges)
+        case Select(then=a, orelse=b):
+            (la, ha), (lb, hb) = interval(a, ranges), interval(b, ranges)
+            return (min(la, lb), max(ha, hb))
+        case Binary(op=op, a=a, b=b):
+            return _binary(op, interval(a, ranges), interval(b, ranges))
+        case _:
+            return UNKNOWN
+
+
+def _binary(op: str, a: Interval, b: Interval) -> Interval:
+    match op:
+        case "add":
+            return (a[0] + b[0], a[1] + b[1])
+        case "sub":
+            return (a[0] - b[1], a[1] - b[0])
+        case "mul":
+            if a == UNKNOWN or b == UNKNOWN:
+                return UNKNOWN
+            products = [0 if 0 in (x, y) else x * y for x in a for y in b]
+            return (min(products), max(products))
+        case "floordiv" if b[0] == b[1] and b[0] > 0:
+            return tuple(x if math.isinf(x) else x // b[0] for x in a)  # type: ignore[return-value]
+        case "floormod" if b[0] == b[1] and b[0] > 0:
+            if a[0] >= 0 and a[1] < b[0]:
+                return a
+            return (0, b[0] - 1)
+        case "min":
+            return (min(a[0], b[0]), min(a[1], b[1]))
+        case "max":
+            return (max(a[0], b[0]), max(a[1], b[1]))
+        case _:
+            return UNKNOWN

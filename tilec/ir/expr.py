@@ -1,0 +1,86 @@
+"""Builds typed scalar expressions: constants that fit their type, casts, and the common type of two operands."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+from tilec.ir.tile import Cast, Const, Expr
+from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT32, DType
+
+
+def round_to(value: float, dtype: DType) -> float:
+    """The nearest value that `dtype` holds, ties to even; beyond its range, an infinity."""
+    if math.isinf(value) or math.isnan(value):
+        return value
+    if dtype == BFLOAT16:
+        # Rounding twice would go wrong in a tie: keep what float32 drops as a sticky lowest bit.
+        single = round_to(value, FLOAT32)
+        if math.isinf(single):
+            return single
+        bits: int = struct.unpack("<I", struct.pack("<f", single))[0]
+        if single != value and bits & 0xFFFF == 0x8000:
+            bits += 1 if abs(value) > abs(single) else -1
+        bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+        result: float = struct.unpack("<f", struct.pack("<I", bits))[0]
+        return result
+    code = {FLOAT16: "<e", FLOAT32: "<f"}.get(dtype)
+    if code is None:
+        return value
+    try:
+        rounded: float = struct.unpack(code, struct.pack(code, value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return rounded
+
+
+def integer_range(dtype: DType) -> tuple[int, int]:
+    """The smallest and largest value of an integer type."""
+    if dtype.kind == "int":
+        return -(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1
+    return 0, (1 << dtype.bits) - 1
+
+
+def wrap(value: int, dtype: DType) -> int:
+    """An integer as `dtype` stores it: modulo its range."""
+    low, high = integer_range(dtype)
+    return (value - low) % (high - low + 1) + low
+
+
+def constant(value: int | float | bool, dtype: DType) -> Const:
+    """A constant converted as a cast converts: floats to integers toward zero, integers modulo their range."""
+    if dtype == BOOL:
+        return Const(bool(value), BOOL)
+    if dtype.is_float:
+        return Const(round_to(float(value), dtype), dtype)
+    if isinstance(value, float) and not math.isfinite(value):
+        # What the hardware's conversion gives: the nearest end of the range, and 0 for a NaN.
+        low, high = integer_range(dtype)
+        return Const(0 if math.isnan(value) else high if value > 0 else low, dtype)
+    return Const(wrap(int(value), dtype), dtype)
+
+
+def cast(expr: Expr, dtype: DType) -> Expr:
+    """`expr` as `dtype`; itself where it already is."""
+    if expr.dtype == dtype:
+        return expr
+    if isinstance(expr, Const):
+        return constant(expr.value, dtype)
+    return Cast(expr, dtype)
+
+
+def common_type(a: DType, b: DType) -> DType | None:
+    """The type in which an operation on `a` and `b` is done, or None where neither contains the other."""
+    if a == b:
+        return INT32 if a == BOOL else a
+    if a == BOOL or b == BOOL:
+        return b if a == BOOL else a
+    if a.is_float and b.is_float:
+        if a.bits == b.bits:
+            return None
+        return a if a.bits > b.bits else b
+    if a.is_float or b.is_float:
+        return a if a.is_float else b
+    if a.bits != b.bits:
+        return a if a.bits > b.bits else b
+    return a if a.kind == "uint" else b

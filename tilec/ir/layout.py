@@ -1,0 +1,218 @@
+"""Where the elements of a tile live: in which thread's which register, or at which byte of shared memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilec.ir.tile import Binary, Expr, Var, integer
+from tilec.ir.types import INT32
+
+THREAD = Var("%tid")
+"""The thread's index within its role, as a scalar variable of tile expressions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A digit of a mixed-radix number: each step of it moves `stride` elements along dimension `dim`.
+    Dimension −1 moves nowhere: the digit replicates."""
+
+    size: int
+    dim: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A tile spread over threads and registers.
+
+    The thread index and the register index are mixed-radix numbers, least significant digit first; an element's
+    coordinates are the sums of its digits' strides. Coordinates may run past `shape` where it does not divide evenly:
+    those registers hold nothing.
+    """
+
+    shape: tuple[int, ...]
+    threads: tuple[Axis, ...]
+    registers: tuple[Axis, ...]
+
+    @property
+    def thread_count(self) -> int:
+        return math.prod(a.size for a in self.threads)
+
+    @property
+    def register_count(self) -> int:
+        return math.prod(a.size for a in self.registers)
+
+    def register_offset(self, register: int) -> tuple[int, ...]:
+        """What the register's digits add to each coordinate."""
+        offset = [0] * len(self.shape)
+        for axis in self.registers:
+            register, digit = divmod(register, axis.size)
+            if axis.dim >= 0:
+                offset[axis.dim] += digit * axis.stride
+        return tuple(offset)
+
+    def thread_coordinates(self) -> tuple[Expr, ...]:
+        """What the thread's digits add to each coordinate, as expressions of `THREAD`."""
+        total: list[Expr | None] = [None] * len(self.shape)
+        below = 1
+        for axis in self.threads:
+            if axis.dim >= 0 and axis.size > 1:
+                digit = self._digit(below, axis.size)
+                term: Expr = digit if axis.stride == 1 else Binary("mul", digit, integer(axis.stride), INT32)
+                before = total[axis.dim]
+                total[axis.dim] = term if before is None else Binary("add", before, term, INT32)
+            below *= axis.size
+        return tuple(integer(0) if t is None else t for t in total)
+
+    def _digit(self, below: int, size: int) -> Expr:
+        value: Expr = THREAD
+        if below > 1:
+            value = Binary("floordiv", value, integer(below), INT32)
+        if below * size < self.thread_count:
+            value = Binary("floormod", value, integer(size), INT32)
+        return value
+
+    def replica(self) -> Expr | None:
+        """An expression that is 0 in exactly one thread of each set that holds the same elements; None: no replication."""
+        total: Expr | None = None
+        below = 1
+        for axis in self.threads:
+            if axis.dim < 0 and axis.size > 1:
+                digit = self._digit(below, axis.size)
+                total = digit if total is None else Binary("add", total, digit, INT32)
+            below *= axis.size
+        return total
+
+    def extent(self, dim: int) -> int:
+        """One past the largest coordinate that any digit combination reaches along `dim`."""
+        return 1 + sum((a.size - 1) * a.stride for a in (*self.threads, *self.registers) if a.dim == dim)
+
+    def overhangs(self, dim: int) -> bool:
+        return self.extent(dim) > self.shape[dim]
+
+    def project(self, keep: tuple[int, ...]) -> Fragment:
+        """The layout of a tile that has only the dimensions `keep`, each element where this layout has its row: the other
+        thread digits replicate, the other register digits vanish."""
+        place = {dim: i for i, dim in enumerate(keep)}
+        threads = tuple(Axis(a.size, place.get(a.dim, -1), a.stride) for a in self.threads)
+        registers = tuple(Axis(a.size, place[a.dim], a.stride) for a in self.registers if a.dim in place)
+        return Fragment(tuple(self.shape[d] for d in keep), threads, registers)
+
+    def canonical(self) -> Fragment:
+        """Equal functions compare equal: digits of size 1 dropped, neighbours that continue one another merged."""
+        return Fragment(self.shape, _merge(self.threads), _merge(tuple(a for a in self.registers if a.dim >= 0)))
+
+
+def _merge(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    merged: list[Axis] = []
+    for axis in axes:
+        if axis.size == 1:
+            continue
+        if axis.dim < 0:
+            axis = Axis(axis.size, -1, 0)
+        last = merged[-1] if merged else None
+        if last is not None and last.dim == axis.dim and last.stride * last.size == axis.stride:
+            merged[-1] = Axis(last.size * axis.size, last.dim, last.stride)
+        elif last is not None and last.dim == axis.dim == -1:
+            merged[-1] = Axis(last.size * axis.size, -1, 0)
+        else:
+            merged.append(axis)
+    return tuple(merged)
+
+
+def _power_of_two_up_to(value: int) -> int:
+    return 1 << (max(value, 1).bit_length() - 1)
+
+
+def row_major(shape: tuple[int, ...], threads: int, vector: int) -> Fragment:
+    """The coalesced layout: each thread holds runs of `vector` elements of the last dimension (fewer where that does not
+    divide it), neighbouring threads hold neighbouring runs, and what is left over repeats in registers."""
+    last = len(shape) - 1
+    while shape[last] % vector:
+        vector //= 2
+    runs = shape[last] // vector
+    across = min(_power_of_two_up_to(threads), 1 << (runs - 1).bit_length())
+    while threads % across:
+        across //= 2
+    registers = [Axis(vector, last, 1), Axis(-(-runs // across), last, vector * across)]
+    thread_axes = [Axis(across, last, vector)]
+    left = threads // across
+    for dim in range(last - 1, -1, -1):
+        take = math.gcd(left, 1 << (shape[dim] - 1).bit_length())
+        thread_axes.append(Axis(take, dim, 1))
+        registers.append(Axis(-(-shape[dim] // take), dim, take))
+        left //= take
+    thread_axes.append(Axis(left, -1, 0))
+    return Fragment(shape, tuple(thread_axes), tuple(registers))
+
+
+def mma_accumulator(shape: tuple[int, int], warps_m: int, warps_n: int) -> Fragment:
+    """C of mma.sync m16n8: warp (i, j) holds the (M/warps_m) × (N/warps_n) block (i, j); `PTX ISA`, m16n8k16 fragments."""
+    rows, columns = shape[0] // warps_m, shape[1] // warps_n
+    lanes = (Axis(4, 1, 2), Axis(8, 0, 1))
+    warps = (Axis(warps_m, 0, rows), Axis(warps_n, 1, columns))
+    registers = (Axis(2, 1, 1), Axis(2, 0, 8), Axis(columns // 8, 1, 8), Axis(rows // 16, 0, 16))
+    return Fragment(shape, lanes + warps, registers)
+
+
+def wgmma_accumulator(shape: tuple[int, int], groups_m: int, groups_n: int) -> Fragment:
+    """D of wgmma m64nN: warpgroup (i, j) holds rows 64·i + 64·groups_m·k and the N/groups_n columns j; `PTX ISA`, wgmma
+    register fragments."""
+    columns = shape[1] // groups_n
+    lanes = (Axis(4, 1, 2), Axis(8, 0, 1), Axis(4, 0, 16))
+    groups = (Axis(groups_m, 0, 64), Axis(groups_n, 1, columns))
+    registers = (Axis(2, 1, 1), Axis(2, 0, 8), Axis(columns // 8, 1, 8), Axis(shape[0] // (64 * groups_m), 0, 64 * groups_m))
+    return Fragment(shape, lanes + groups, registers)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLayout:
+    """A tile in shared memory: the last dimension is cut into panels of `panel` elements, each panel is row-major and
+    follows the one before, and 16-byte chunks are permuted by the bank swizzle of `swizzle` bytes (0: none).
+
+    The swizzle is the one TMA, wgmma and our own accesses share: address bits 6:4, 5:4 or 4 ^= bits 9:7, 8:7 or 7.
+    """
+
+    shape: tuple[int, ...]
+    element_bytes: int
+    panel: int
+    swizzle: int = 0
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.shape[:-1])
+
+    @property
+    def panels(self) -> int:
+        return self.shape[-1] // self.panel
+
+    @property
+    def panel_bytes(self) -> int:
+        return self.rows * self.panel * self.element_bytes
+
+    @property
+    def bytes(self) -> int:
+        return self.panels * self.panel_bytes
+
+    @property
+    def swizzle_mask(self) -> int:
+        return {0: 0, 32: 1, 64: 3, 128: 7}[self.swizzle]
+
+    @property
+    def repeat_bytes(self) -> int:
+        """The swizzle pattern repeats after this many bytes; tiles start on a multiple of it."""
+        return max(self.swizzle * 8, 16)
+
+
+def plain(shape: tuple[int, ...], element_bytes: int) -> SharedLayout:
+    return SharedLayout(shape, element_bytes, shape[-1])
+
+
+def swizzled(shape: tuple[int, ...], element_bytes: int) -> SharedLayout:
+    """The widest bank swizzle whose rows divide the last dimension; plain when none does."""
+    row = shape[-1] * element_bytes
+    for width in (128, 64, 32):
+        if row % width == 0:
+            return SharedLayout(shape, element_bytes, width // element_bytes, width)
+    return plain(shape, element_bytes)

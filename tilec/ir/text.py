@@ -1,0 +1,174 @@
+"""Tile IR as text: one line per statement, regions as start:+extent. Deterministic; meant to be read and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from tilec.ir.tile import (
+    Attr,
+    Binary,
+    Bind,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Region,
+    Select,
+    Stmt,
+    Store,
+    TileOp,
+    Unary,
+    Var,
+)
+from tilec.ir.types import BOOL, FLOAT32, INT32
+
+_SYMBOLS = {
+    "or": ("or", 1), "and": ("and", 2),
+    "lt": ("<", 4), "le": ("<=", 4), "gt": (">", 4), "ge": (">=", 4), "eq": ("==", 4), "ne": ("!=", 4),
+    "bitor": ("|", 5), "xor": ("^", 6), "bitand": ("&", 7), "shl": ("<<", 8), "shr": (">>", 8),
+    "add": ("+", 9), "sub": ("-", 9), "mul": ("*", 10), "div": ("/", 10), "floordiv": ("//", 10),
+    "floormod": ("%", 10),
+}  # fmt: skip
+"""Symbol and precedence, as in Python; min and max are written as calls."""
+
+_NOT = 3
+_NEGATE = 11
+
+
+def show_kernel(kernel: Kernel, *, lines: bool = False) -> str:
+    """A kernel as text. With `lines`, each statement says which line of the source it comes from."""
+    return "\n".join(_kernel(kernel, lines)) + "\n"
+
+
+def _kernel(kernel: Kernel, lines: bool) -> Iterator[str]:
+    params = ", ".join(p.name for p in kernel.params)
+    block = ", ".join(f"{var.name} < {extent}" for var, extent in zip(kernel.block_vars, kernel.grid, strict=True))
+    yield f"kernel {kernel.name}({params}), blocks {block}, {kernel.threads} threads"
+    for param in kernel.params:
+        yield f"  {_declaration(param)}"
+    for buffer in kernel.buffers:
+        yield f"  {_declaration(buffer)}"
+    yield ""
+    for stmt in kernel.body:
+        yield from _stmt(stmt, "  ", lines)
+
+
+def _declaration(param: Buffer | Var) -> str:
+    if isinstance(param, Var):
+        return f"scalar {param.name}: {param.dtype}"
+    return f"{param.scope} {param.name}: {param.dtype}[{', '.join(map(str, param.shape))}]"
+
+
+def _stmt(stmt: Stmt, indent: str, lines: bool) -> Iterator[str]:
+    first, nested = _parts(stmt)
+    origin = f"  # line {stmt.span.line}" if lines and stmt.span.line else ""
+    yield f"{indent}{first}{origin}"
+    for head, body in nested:
+        if head:
+            yield f"{indent}{head}"
+        for inner in body:
+            yield from _stmt(inner, f"{indent}  ", lines)
+
+
+def _parts(stmt: Stmt) -> tuple[str, tuple[tuple[str, tuple[Stmt, ...]], ...]]:
+    """The line of a statement, and the statement lists below it, each with what stands above it."""
+    match stmt:
+        case TileOp():
+            return show_tile_op(stmt), ()
+        case Store(buffer=buffer, indices=indices, value=value):
+            return f"{buffer.name}[{', '.join(map(show_expr, indices))}] = {show_expr(value)}", ()
+        case Bind(var=var, value=value):
+            return f"{var.name}: {var.dtype} = {show_expr(value)}", ()
+        case Parallel(vars=variables, extents=extents, body=body):
+            names = ", ".join(v.name for v in variables)
+            return f"for {names} in parallel({', '.join(map(str, extents))}):", (("", body),)
+        case For(body=body):
+            return _for(stmt), (("", body),)
+        case If(condition=condition, then=then, orelse=orelse):
+            nested = ("", then or ()), ("else:", orelse)
+            return f"if {show_expr(condition)}:", nested if orelse else nested[:1]
+        case _:
+            assert_never(stmt)
+
+
+def _for(loop: For) -> str:
+    parts = [show_expr(loop.start), show_expr(loop.stop)]
+    if loop.step != 1:
+        parts.append(str(loop.step))
+    if loop.num_stages is not None:
+        parts.append(f"num_stages={loop.num_stages}")
+    if loop.stage is not None:
+        parts.append(f"stage={list(loop.stage)}")
+    if loop.order is not None:
+        parts.append(f"order={list(loop.order)}")
+    return f"for {loop.var.name} in {loop.kind}({', '.join(parts)}):"
+
+
+def show_tile_op(op: TileOp) -> str:
+    """`gemm A_s[:, :], B_s[:, :], C_l[:, :], clear_accum=False, …`."""
+    parts = [show_region(r) for r in op.regions]
+    parts += [f"{key}={_attr(value)}" for key, value in op.attrs]
+    return f"{op.name} {', '.join(parts)}"
+
+
+def _attr(value: Attr) -> str:
+    return str(value) if value is None or isinstance(value, int | float | str) else show_expr(value)
+
+
+def show_region(region: Region) -> str:
+    """`A[by * 128:+128, 0:+64]`; a dimension taken whole is `:`, an index without extent stands alone."""
+    dims = zip(region.start, region.extent, region.buffer.shape, strict=True)
+    return f"{region.buffer.name}[{', '.join(_dimension(*d) for d in dims)}]"
+
+
+def _dimension(start: Expr, extent: int, size: int) -> str:
+    if extent == size and isinstance(start, Const) and start.value == 0:
+        return ":"
+    return show_expr(start) if extent == 1 else f"{show_expr(start)}:+{extent}"
+
+
+def show_expr(expr: Expr) -> str:
+    """An expression as Python would write it. Constants that are not int32, float32 or bool name their type."""
+    return _expr(expr)[0]
+
+
+def _expr(expr: Expr) -> tuple[str, int]:
+    """The text, and how tightly its outermost operator binds."""
+    atom = 12
+    match expr:
+        case Const(value=value, dtype=dtype):
+            return (str(value) if dtype in (INT32, FLOAT32, BOOL) else f"{dtype}({value})"), atom
+        case Var(name=name):
+            return name, atom
+        case Unary(op=op, a=a):
+            binds = _NOT if op == "not" else _NEGATE
+            return f"{'not ' if op == 'not' else '-'}{_inside(a, binds)}", binds
+        case Binary(op="min" | "max" as op, a=a, b=b):
+            return f"{op}({show_expr(a)}, {show_expr(b)})", atom
+        case Binary(op=op, a=a, b=b):
+            symbol, binds = _SYMBOLS[op]
+            # Comparisons chain in Python, so neither side may be one.
+            left = binds + 1 if symbol in ("<", "<=", ">", ">=", "==", "!=") else binds
+            return f"{_inside(a, left)} {symbol} {_inside(b, binds + 1)}", binds
+        case Call(fn=fn, args=args):
+            return f"{fn}({', '.join(map(show_expr, args))})", atom
+        case Cast(a=a, dtype=dtype):
+            return f"{dtype}({show_expr(a)})", atom
+        case Select(condition=condition, then=then, orelse=orelse):
+            return f"select({show_expr(condition)}, {show_expr(then)}, {show_expr(orelse)})", atom
+        case Load(buffer=buffer, indices=indices):
+            return f"{buffer.name}[{', '.join(map(show_expr, indices))}]", atom
+        case _:
+            assert_never(expr)
+
+
+def _inside(expr: Expr, at_least: int) -> str:
+    text, binds = _expr(expr)
+    return text if binds >= at_least else f"({text})"

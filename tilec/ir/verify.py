@@ -1,0 +1,227 @@
+"""What tile IR promises, checked independently of the passes that make it.
+
+Checked here:
+
+ 1. names: parameters, buffers, block variables, loop variables and binds all have different names
+ 2. a variable is used only where its block, loop or bind is visible; a buffer only if the kernel declares it
+ 3. types: operands agree, comparisons and and/or/not give bool, conditions are bool, indices are integers
+ 4. a store's value has its buffer's dtype; a bind's value has its variable's
+ 5. an access has one index per dimension; a region has one start and one extent per dimension, none larger than a tile
+ 6. parameters are global, declared buffers are not; extents, grid and threads are positive
+ 7. T.Parallel holds stores, binds and ifs only; stores stand nowhere else
+ 8. manual `stage` and `order` come together and have the same length; `order` is a permutation
+
+Not checked here: that indices stay within tiles for every value of the variables, and what each operation demands of
+its operands (`ops` does that when it makes them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from tilec.ir.text import show_expr, show_tile_op
+from tilec.ir.tile import (
+    COMPARISONS,
+    Binary,
+    Bind,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Region,
+    Select,
+    Stmt,
+    Store,
+    TileOp,
+    Unary,
+    Var,
+    children,
+)
+from tilec.ir.types import BOOL
+
+
+def verify_tile(kernel: Kernel) -> Iterator[str]:
+    """Every broken promise, in words."""
+    yield from _launch(kernel)
+    checker = _Checker(kernel)
+    yield from checker.declarations(kernel)
+    yield from checker.body(kernel.body, in_parallel=False)
+
+
+def _launch(kernel: Kernel) -> Iterator[str]:
+    if not 1 <= len(kernel.grid) <= 3 or len(kernel.grid) != len(kernel.block_vars):
+        yield f"{len(kernel.grid)} grid extents for {len(kernel.block_vars)} block variables"
+    if any(e < 1 for e in (*kernel.grid, kernel.threads)):
+        yield f"grid {kernel.grid} of {kernel.threads} threads is empty"
+
+
+class _Checker:
+    def __init__(self, kernel: Kernel) -> None:
+        self.names: set[str] = set()
+        self.visible: set[Var] = set()
+        self.buffers: set[Buffer] = set()
+
+    def declarations(self, kernel: Kernel) -> Iterator[str]:
+        for param in kernel.params:
+            yield from self._declare(param)
+            if isinstance(param, Buffer) and param.scope != "global":
+                yield f"parameter {param.name} is not in global memory"
+        for buffer in kernel.buffers:
+            yield from self._declare(buffer)
+            if buffer.scope == "global":
+                yield f"tile {buffer.name} is in global memory"
+        for var in kernel.block_vars:
+            yield from self._declare(var)
+
+    def _declare(self, what: Buffer | Var) -> Iterator[str]:
+        if what.name in self.names:
+            yield f"the name {what.name} is taken twice"
+        self.names.add(what.name)
+        if isinstance(what, Var):
+            self.visible.add(what)
+            return
+        self.buffers.add(what)
+        if not what.shape or any(e < 1 for e in what.shape):
+            yield f"{what.name} has shape {what.shape}"
+
+    # ---- statements --------------------------------------------------------------------------------------------------
+
+    def body(self, body: tuple[Stmt, ...], in_parallel: bool) -> Iterator[str]:
+        before = set(self.visible)
+        for stmt in body:
+            for message in self._stmt(stmt, in_parallel):
+                yield f"line {stmt.span.line}: {message}"
+        self.visible = before
+
+    def _stmt(self, stmt: Stmt, in_parallel: bool) -> Iterator[str]:
+        if in_parallel and isinstance(stmt, TileOp | For | Parallel):
+            yield f"a {type(stmt).__name__} stands inside Parallel"
+        match stmt:
+            case TileOp(regions=regions, attrs=attrs):
+                yield from self._tile_op(stmt, regions)
+                for _, value in attrs:
+                    if value is not None and not isinstance(value, int | float | str):
+                        yield from self.expr(value)
+            case Store(buffer=buffer, indices=indices, value=value):
+                if not in_parallel:
+                    yield f"a store to {buffer.name} stands outside Parallel"
+                yield from self._access(buffer, indices)
+                yield from self.expr(value)
+                if value.dtype != buffer.dtype:
+                    yield f"a {value.dtype} is stored to {buffer.name}, which holds {buffer.dtype}"
+            case Bind(var=var, value=value):
+                yield from self.expr(value)
+                if var.dtype != value.dtype:
+                    yield f"{var.name} is {var.dtype}, its value is {value.dtype}"
+                yield from self._declare(var)
+            case Parallel(vars=variables, extents=extents, body=body):
+                if len(variables) != len(extents) or not extents or any(e < 1 for e in extents):
+                    yield f"{len(variables)} parallel variables for extents {extents}"
+                yield from self._nested(body, variables, True)
+            case For(start=start, stop=stop, var=var, body=body):
+                yield from self.expr(start)
+                yield from self.expr(stop)
+                yield from _loop(stmt)
+                yield from self._nested(body, (var,), in_parallel)
+            case If(condition=condition, then=then, orelse=orelse):
+                yield from self.expr(condition)
+                if condition.dtype != BOOL:
+                    yield f"the condition {show_expr(condition)} is {condition.dtype}"
+                yield from self.body(then, in_parallel)
+                yield from self.body(orelse, in_parallel)
+            case _:
+                assert_never(stmt)
+
+    def _nested(self, body: tuple[Stmt, ...], variables: tuple[Var, ...], in_parallel: bool) -> Iterator[str]:
+        before = set(self.visible)
+        for var in variables:
+            yield from self._declare(var)
+        yield from self.body(body, in_parallel)
+        self.visible = before
+
+    def _tile_op(self, op: TileOp, regions: tuple[Region, ...]) -> Iterator[str]:
+        if list(op.attrs) != sorted(op.attrs, key=lambda item: item[0]):
+            yield f"the attributes of {show_tile_op(op)} are not in order"
+        for region in regions:
+            yield from self._access(region.buffer, region.start)
+            if len(region.extent) != len(region.buffer.shape):
+                yield f"a region of {region.buffer.name} has {len(region.extent)} extents"
+                continue
+            is_tile = region.buffer.scope != "global"
+            for extent, size in zip(region.extent, region.buffer.shape, strict=True):
+                if extent < 1 or (is_tile and extent > size):
+                    yield f"a region of {region.buffer.name} has extent {extent} in a dimension of {size}"
+
+    # ---- expressions -------------------------------------------------------------------------------------------------
+
+    def expr(self, expr: Expr) -> Iterator[str]:
+        for child in children(expr):
+            yield from self.expr(child)
+        match expr:
+            case Const() | Cast():
+                return
+            case Var(name=name):
+                if expr not in self.visible:
+                    yield f"{name} is not visible"
+            case Load(buffer=buffer, indices=indices):
+                yield from self._indices(buffer, indices)
+            case Unary(op=op, a=a, dtype=dtype):
+                if a.dtype != dtype or (op == "not") != (dtype == BOOL):
+                    yield f"{show_expr(expr)} is {dtype} of {a.dtype}"
+            case Binary():
+                yield from _binary(expr)
+            case Call(args=args, dtype=dtype):
+                if not dtype.is_float or any(a.dtype != dtype for a in args):
+                    yield f"{show_expr(expr)} is {dtype} of {', '.join(str(a.dtype) for a in args)}"
+            case Select(condition=condition, then=then, orelse=orelse, dtype=dtype):
+                if condition.dtype != BOOL or then.dtype != dtype or orelse.dtype != dtype:
+                    yield f"{show_expr(expr)} is {dtype} of {condition.dtype}, {then.dtype}, {orelse.dtype}"
+            case _:
+                assert_never(expr)
+
+    def _access(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Iterator[str]:
+        for index in indices:
+            yield from self.expr(index)
+        yield from self._indices(buffer, indices)
+
+    def _indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Iterator[str]:
+        if buffer not in self.buffers:
+            yield f"{buffer.name} is not declared"
+        if len(indices) != len(buffer.shape):
+            yield f"{len(indices)} indices for {buffer.name}, which has {len(buffer.shape)} dimensions"
+        for index in indices:
+            if index.dtype.kind not in ("int", "uint"):
+                yield f"the index {show_expr(index)} is {index.dtype}"
+
+
+def _binary(expr: Binary) -> Iterator[str]:
+    a, b, dtype = expr.a.dtype, expr.b.dtype, expr.dtype
+    logical = expr.op in ("and", "or")
+    wanted = BOOL if logical or expr.op in COMPARISONS else a
+    if a != b or dtype != wanted or (logical and a != BOOL):
+        yield f"{show_expr(expr)} is {dtype} of {a} and {b}"
+    if expr.op == "div" and not dtype.is_float:
+        yield f"{show_expr(expr)} divides integers"
+    if expr.op in ("floordiv", "floormod", "bitand", "bitor", "xor", "shl", "shr") and dtype.is_float:
+        yield f"{show_expr(expr)} needs integers"
+
+
+def _loop(loop: For) -> Iterator[str]:
+    if loop.step == 0:
+        yield f"the loop over {loop.var.name} has step 0"
+    if loop.start.dtype != loop.var.dtype or loop.stop.dtype != loop.var.dtype:
+        yield f"{loop.var.name} is {loop.var.dtype}, its bounds are {loop.start.dtype} and {loop.stop.dtype}"
+    if (loop.stage is None) != (loop.order is None):
+        yield "stage and order do not come together"
+    elif loop.stage is not None and loop.order is not None:
+        if len(loop.stage) != len(loop.order):
+            yield f"{len(loop.stage)} stages for {len(loop.order)} places"
+        if sorted(loop.order) != list(range(len(loop.order))):
+            yield f"order {loop.order} is not a permutation"

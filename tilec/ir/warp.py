@@ -1,0 +1,324 @@
+"""Warp IR: what each warp role does, in issue order, with every wait, arrival and fence in place.
+
+A program has one role (all warps run the same code) or several (warp specialisation). Operations are still tile-sized, but
+each is one hardware mechanism: a TMA load, a wgmma group, an elementwise sweep in a known layout.
+
+Tiles that have several versions in flight are addressed through *cursors*: a position in a ring, held in registers, advanced
+once per logical iteration. Two statements of one role that work on different iterations have different cursors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tilec.ir.layout import Fragment, SharedLayout
+from tilec.ir.tile import Buffer, Expr, Parallel, Region, Var
+from tilec.source import NOWHERE, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """`depth` versions of some shared tiles that are filled and freed together.
+
+    With mbarriers (`bytes` > 0) a role of its own fills it: `full` completes when `bytes` have arrived, `empty` when
+    `arrivals` warps have released the version. Without, the roles that share it order themselves by waits and barriers.
+    """
+
+    name: str
+    depth: int
+    buffers: tuple[str, ...]
+    bytes: int = 0
+    arrivals: int = 0
+
+    @property
+    def has_barriers(self) -> bool:
+        return self.bytes > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A role's position in a ring. `name` is unique in the program."""
+
+    name: str
+    ring: str
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTile:
+    """A shared buffer with all its versions: `depth` of them, `stride` bytes apart, the first at `offset`."""
+
+    buffer: Buffer
+    layout: SharedLayout
+    depth: int = 1
+    offset: int = 0
+
+    @property
+    def stride(self) -> int:
+        return -(-self.layout.bytes // 1024) * 1024 if self.depth > 1 else self.layout.bytes
+
+    @property
+    def bytes(self) -> int:
+        return self.stride * self.depth
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A TMA descriptor parameter: boxes of `box` elements (in the order of the tensor's axes), bank swizzle in bytes."""
+
+    name: str
+    tensor: Buffer
+    box: tuple[int, ...]
+    swizzle: int
+
+
+# ---- operations ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """`cursors` gives the position of each ring that the operation's tiles belong to."""
+
+    cursors: tuple[Cursor, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise(Operation):
+    """A parallel nest, each thread sweeping its registers of `layout`."""
+
+    nest: Parallel
+    layout: Fragment
+
+
+@dataclass(frozen=True, slots=True)
+class CpAsync(Operation):
+    """Global to shared by cp.async in chunks of `width` bytes (4, 8 or 16); what lies outside the tensor becomes zero."""
+
+    source: Region
+    destination: Buffer
+    layout: Fragment
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class TmaLoad(Operation):
+    """Global to shared by TMA, signalling the full barrier of the ring. `start` is the region's first index."""
+
+    map: TensorMap
+    start: tuple[Expr, ...]
+    destination: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class TmaStore(Operation):
+    """Shared to global by TMA, issued by the role's first thread, as one bulk group."""
+
+    map: TensorMap
+    start: tuple[Expr, ...]
+    source: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMatrix(Operation):
+    """An accumulator fragment to a 16-bit shared tile by stmatrix, converting to the tile's type."""
+
+    source: Buffer
+    destination: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Mma(Operation):
+    """C += op(A)·op(B) by ldmatrix and mma.sync m16n8k16, A and B in shared memory."""
+
+    a: Buffer
+    b: Buffer
+    c: Buffer
+    transpose_a: bool
+    transpose_b: bool
+    clear: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wgmma(Operation):
+    """C += op(A)·op(B) as one wgmma group, A and B in shared memory: complete only after a wait."""
+
+    a: Buffer
+    b: Buffer
+    c: Buffer
+    transpose_a: bool
+    transpose_b: bool
+    clear: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(Operation):
+    """Reduce one dimension of a fragment, through `scratch` in shared memory where the row crosses warps."""
+
+    source: Buffer
+    destination: Buffer
+    kind: Literal["sum", "max", "min", "absmax"]
+    dim: int
+    clear: bool
+    scratch: Buffer | None
+
+
+# ---- synchronisation: placed by passes.sync, except the ring protocol, which follows from the roles ------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BarSync(Operation):
+    """All threads of the role meet at named barrier `id`."""
+
+    id: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class CpAsyncCommit(Operation):
+    """Close a group of this thread's cp.async (possibly an empty one, to keep the count)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpAsyncWait(Operation):
+    """Wait until at most `pending` of this thread's newest groups are in flight."""
+
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class WgmmaWait(Operation):
+    """Wait until at most `pending` of this warpgroup's newest wgmma groups are in flight."""
+
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class BulkWait(Operation):
+    """The role's first thread waits until at most `pending` of its newest TMA stores still read shared memory."""
+
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyFence(Operation):
+    """Make this thread's ordinary shared-memory writes visible to the asynchronous proxy."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingAcquire(Operation):
+    """Producer: wait until the version is empty, then announce the bytes that will fill it."""
+
+    cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class RingWait(Operation):
+    """Consumer: wait until the version is full."""
+
+    cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class RingRelease(Operation):
+    """Consumer: each warp arrives on the version's empty barrier."""
+
+    cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class Advance(Operation):
+    """Move a cursor to the next version."""
+
+    cursor: Cursor
+
+
+# ---- structure -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Let(Operation):
+    var: Var
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Loop(Operation):
+    """`for var in range(start, stop, step)`, run by all threads of the role alike. `part` says which piece of a software
+    pipeline it is."""
+
+    var: Var
+    start: Expr
+    stop: Expr
+    step: int
+    body: tuple[Operation, ...]
+    part: Literal["", "steady"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch(Operation):
+    """A condition that all threads of the role agree on."""
+
+    condition: Expr
+    then: tuple[Operation, ...]
+    orelse: tuple[Operation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Warps first_warp … first_warp + warps − 1. `registers` is the setmaxnreg count (None: as launched).
+    `single_thread` roles run their body in one elected thread."""
+
+    name: str
+    first_warp: int
+    warps: int
+    body: tuple[Operation, ...]
+    registers: int | None = None
+    single_thread: bool = False
+
+    @property
+    def threads(self) -> int:
+        return self.warps * 32
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A kernel ready to be written as PTX. `smem_bytes` is dynamic shared memory, `barriers_at` the offset of the rings'
+    mbarriers in it: for each ring in turn `depth` full barriers, then `depth` empty ones."""
+
+    name: str
+    params: tuple[Buffer | Var, ...]
+    maps: tuple[TensorMap, ...]
+    grid: tuple[int, int, int]
+    block_vars: tuple[Var, ...]
+    roles: tuple[Role, ...]
+    shared: tuple[SharedTile, ...]
+    fragments: tuple[tuple[Buffer, Fragment], ...]
+    rings: tuple[Ring, ...]
+    smem_bytes: int = 0
+    barriers_at: int = 0
+    span: Span = field(default=NOWHERE, compare=False)
+
+    @property
+    def threads(self) -> int:
+        return sum(r.threads for r in self.roles)
+
+
+def nested(op: Operation) -> tuple[tuple[Operation, ...], ...]:
+    """The operation lists inside a structured operation."""
+    match op:
+        case Loop(body=body):
+            return (body,)
+        case Branch(then=then, orelse=orelse):
+            return (then, orelse)
+        case _:
+            return ()
+
+
+def walk(body: tuple[Operation, ...]) -> Iterator[Operation]:
+    """Every operation, in program order, parents first."""
+    for op in body:
+        yield op
+        for inner in nested(op):
+            yield from walk(inner)

@@ -1,0 +1,126 @@
+"""Warp IR as text: what each role executes, one operation per line, with the versions it touches. Meant to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.ir import warp
+from tilec.ir.layout import Fragment, SharedLayout
+from tilec.ir.text import show_expr, show_region
+from tilec.ir.tile import Buffer, Store, walk
+from tilec.ir.warp import Operation, Program
+
+
+def show_program(program: Program) -> str:
+    return "\n".join(_program(program)) + "\n"
+
+
+def _program(program: Program) -> Iterator[str]:
+    names = ", ".join([p.name for p in program.params] + [m.name for m in program.maps])
+    grid = " x ".join(map(str, program.grid))
+    yield f"program {program.name}({names}), {grid} blocks of {program.threads} threads, {program.smem_bytes} bytes shared"
+    for tensor_map in program.maps:
+        box = ", ".join(map(str, tensor_map.box))
+        yield f"  map {tensor_map.name}: {tensor_map.tensor.name} in boxes of [{box}], swizzle {tensor_map.swizzle}"
+    for tile in program.shared:
+        versions = f", {tile.depth} versions {tile.stride} bytes apart" if tile.depth > 1 else ""
+        yield f"  shared {_declared(tile.buffer)} at {tile.offset}: {_shared_layout(tile.layout)}{versions}"
+    for buffer, layout in program.fragments:
+        yield f"  fragment {_declared(buffer)}: {show_fragment(layout)}"
+    for ring in program.rings:
+        barriers = f", {ring.bytes} bytes a version, {ring.arrivals} warps release it" if ring.has_barriers else ""
+        yield f"  ring {ring.name}: depth {ring.depth}{barriers}"
+    for role in program.roles:
+        yield ""
+        registers = f", {role.registers} registers" if role.registers else ""
+        single = ", one thread" if role.single_thread else ""
+        yield f"  role {role.name}: warps {role.first_warp} to {role.first_warp + role.warps - 1}{registers}{single}"
+        yield from _body(role.body, "    ")
+
+
+def _declared(buffer: Buffer) -> str:
+    return f"{buffer.name}: {buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
+
+
+def _shared_layout(layout: SharedLayout) -> str:
+    panels = f"{layout.panels} panels of {layout.panel} columns" if layout.panels > 1 else "row-major"
+    return f"{panels}, swizzle {layout.swizzle}" if layout.swizzle else panels
+
+
+def show_fragment(layout: Fragment) -> str:
+    """Digits, least significant first: `size` values that move `stride` along dimension `d` are `size·d(stride)`."""
+    sides = []
+    for axes in (layout.threads, layout.registers):
+        digits = [f"{a.size}·{'xyzuvw'[a.dim]}({a.stride})" if a.dim >= 0 else f"{a.size}·replica" for a in axes if a.size > 1]
+        sides.append(" ".join(digits) or "1")
+    return f"threads {sides[0]}, registers {sides[1]}"
+
+
+def _body(body: tuple[Operation, ...], indent: str) -> Iterator[str]:
+    for op in body:
+        match op:
+            case warp.Loop(var=var, start=start, stop=stop, step=step, body=inner, part=part):
+                steps = f", {step}" if step != 1 else ""
+                label = f"  # {part} state" if part else ""
+                yield f"{indent}for {var.name} in range({show_expr(start)}, {show_expr(stop)}{steps}):{label}"
+                yield from _body(inner, indent + "  ")
+            case warp.Branch(condition=condition, then=then, orelse=orelse):
+                yield f"{indent}if {show_expr(condition)}:"
+                yield from _body(then, indent + "  ")
+                if orelse:
+                    yield f"{indent}else:"
+                    yield from _body(orelse, indent + "  ")
+            case _:
+                versions = f"  @ {', '.join(c.name for c in op.cursors)}" if op.cursors else ""
+                line = f"  # line {op.span.line}" if op.span.line else ""
+                yield f"{indent}{_operation(op)}{versions}{line}"
+
+
+def _operation(op: Operation) -> str:
+    match op:
+        case warp.Let(var=var, value=value):
+            return f"{var.name} = {show_expr(value)}"
+        case warp.Elementwise(nest=nest):
+            extents = ", ".join(map(str, nest.extents))
+            stores = [
+                f"{s.buffer.name}[{', '.join(map(show_expr, s.indices))}] = {show_expr(s.value)}"
+                for s in walk(nest.body)
+                if isinstance(s, Store)
+            ]
+            return f"elementwise ({extents}) {'; '.join(stores)}"
+        case warp.CpAsync(source=source, destination=destination, width=width):
+            return f"cp_async.{width} {destination.name} = {show_region(source)}"
+        case warp.TmaLoad(map=tensor_map, start=start, destination=destination):
+            return f"tma_load {destination.name} = {tensor_map.name}[{', '.join(map(show_expr, start))}]"
+        case warp.TmaStore(map=tensor_map, start=start, source=source):
+            return f"tma_store {tensor_map.name}[{', '.join(map(show_expr, start))}] = {source.name}"
+        case warp.StoreMatrix(source=source, destination=destination):
+            return f"stmatrix {destination.name} = {source.name}"
+        case warp.Mma() | warp.Wgmma():
+            a = op.a.name + (".T" if op.transpose_a else "")
+            b = op.b.name + (".T" if op.transpose_b else "")
+            return f"{type(op).__name__.lower()} {op.c.name} {'=' if op.clear else '+='} {a} @ {b}"
+        case warp.Reduce(source=source, destination=destination, kind=kind, dim=dim):
+            return f"reduce_{kind} {destination.name} = {source.name} along {dim}"
+        case warp.BarSync(id=number, threads=threads):
+            return f"barrier {number}, {threads} threads"
+        case warp.CpAsyncCommit():
+            return "cp_async commit"
+        case warp.CpAsyncWait(pending=pending):
+            return f"cp_async wait, {pending} in flight"
+        case warp.WgmmaWait(pending=pending):
+            return f"wgmma wait, {pending} in flight"
+        case warp.BulkWait(pending=pending):
+            return f"tma_store wait, {pending} in flight"
+        case warp.ProxyFence():
+            return "fence to the asynchronous proxy"
+        case warp.RingAcquire(cursor=cursor):
+            return f"acquire {cursor.name}"
+        case warp.RingWait(cursor=cursor):
+            return f"wait for {cursor.name}"
+        case warp.RingRelease(cursor=cursor):
+            return f"release {cursor.name}"
+        case warp.Advance(cursor=cursor):
+            return f"advance {cursor.name}"
+        case _:
+            return type(op).__name__

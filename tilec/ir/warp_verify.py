@@ -1,0 +1,390 @@
+"""What holds of a synchronised warp program, checked by running its control flow and its waits, but none of its arithmetic.
+
+1. Roles partition the threads of the block, whole warps each; warpgroup operations run in whole warpgroups.
+2. Shared tiles do not overlap one another nor the barriers, and lie inside the dynamic shared memory asked for.
+3. A tile with several versions is only touched through a cursor of its ring.
+4. Barriers: every full barrier that is waited for is filled, every release meets its acquire, each with the arrivals that the
+   barrier counts; no role waits for ever, and no version is filled while its readers have it.
+5. What an asynchronous operation writes is read, and what it reads is overwritten, only after a wait that covers it.
+6. Two operations of one role that touch the same version of a shared tile, one of them writing, have a barrier between
+   them, and a proxy fence where ordinary writes meet the asynchronous proxy.
+
+Not checked here: that a cursor points at the iteration that the schedule means (the emulator's comparison with numpy finds
+that), and global memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tilec.ir import warp
+from tilec.ir.tile import Binary, Call, Cast, Const, Expr, Load, Select, Store, Unary, Var, walk_expr
+from tilec.ir.tile import walk as walk_tile
+from tilec.ir.warp import Operation, Program, Ring, Role
+
+MAX_STEPS = 20_000  # operations executed per role: enough for every shape of pipeline, whatever the trip count
+
+
+def program_violations(program: Program) -> Iterator[str]:
+    yield from _partition(program)
+    yield from _memory(program)
+    for sample in _samples(program):
+        found = list(_Run(program, sample).violations())
+        yield from found
+        if found:
+            return
+
+
+def _partition(program: Program) -> Iterator[str]:
+    next_warp = 0
+    for role in program.roles:
+        if role.first_warp != next_warp:
+            yield f"role {role.name} starts at warp {role.first_warp}, the one before ends at {next_warp}"
+        next_warp = role.first_warp + role.warps
+        if role.warps % 4 and (role.registers or any(isinstance(op, warp.Wgmma) for op in warp.walk(role.body))):
+            yield f"role {role.name} has {role.warps} warps, not whole warpgroups"
+
+
+def _memory(program: Program) -> Iterator[str]:
+    taken = [(t.offset, t.offset + t.bytes, t.buffer.name) for t in program.shared]
+    size = sum(16 * r.depth for r in program.rings if r.has_barriers)
+    taken.append((program.barriers_at, program.barriers_at + size, "the barriers"))
+    taken.sort()
+    for (_, end, name), (start, _, other) in zip(taken, taken[1:], strict=False):
+        if end > start:
+            yield f"{name} ends at byte {end} of shared memory, {other} starts at {start}"
+    if taken[-1][1] > program.smem_bytes:
+        yield f"{taken[-1][2]} ends at byte {taken[-1][1]} of {program.smem_bytes}"
+
+
+def _samples(program: Program) -> Iterator[dict[str, int]]:
+    """The first and the last block; scalar parameters 0 and 3."""
+    for last in (False, True):
+        values = {p.name: 3 if last else 0 for p in program.params if isinstance(p, Var)}
+        for var, extent in zip(program.block_vars, program.grid, strict=False):
+            values[var.name] = extent - 1 if last else 0
+        yield values
+
+
+# ---- a role's run, one operation at a time ---------------------------------------------------------------------------
+
+
+class _Unknown(Exception):
+    """The control flow depends on data."""
+
+
+def _evaluate(expr: Expr, values: dict[str, int]) -> int:
+    match expr:
+        case Const(value=value):
+            return int(value)
+        case Var(name=name):
+            if name not in values:
+                raise _Unknown
+            return values[name]
+        case Unary(op=op, a=a):
+            value = _evaluate(a, values)
+            return -value if op == "neg" else int(not value)
+        case Cast(a=a):
+            return _evaluate(a, values)
+        case Select(condition=c, then=a, orelse=b):
+            return _evaluate(a if _evaluate(c, values) else b, values)
+        case Binary(op=op, a=a, b=b):
+            return _apply(op, _evaluate(a, values), _evaluate(b, values))
+        case Call() | Load():
+            raise _Unknown
+
+
+def _apply(op: str, a: int, b: int) -> int:
+    match op:
+        case "add":
+            return a + b
+        case "sub":
+            return a - b
+        case "mul":
+            return a * b
+        case "floordiv":
+            return a // b
+        case "floormod":
+            return a % b
+        case "min":
+            return min(a, b)
+        case "max":
+            return max(a, b)
+        case "lt":
+            return int(a < b)
+        case "le":
+            return int(a <= b)
+        case "gt":
+            return int(a > b)
+        case "ge":
+            return int(a >= b)
+        case "eq":
+            return int(a == b)
+        case "ne":
+            return int(a != b)
+        case "and" | "bitand":
+            return a & b
+        case "or" | "bitor":
+            return a | b
+        case _:
+            raise _Unknown
+
+
+def _execution(body: tuple[Operation, ...], values: dict[str, int]) -> Iterator[Operation]:
+    """The operations in the order in which the role executes them. Where the control flow depends on data, a loop runs
+    twice and a branch takes its first side."""
+    for op in body:
+        match op:
+            case warp.Loop(var=var, start=start, stop=stop, step=step, body=inner):
+                try:
+                    trips = range(_evaluate(start, values), _evaluate(stop, values), step)
+                except _Unknown:
+                    trips = range(2)
+                for value in trips:
+                    yield from _execution(inner, {**values, var.name: value})
+            case warp.Branch(condition=condition, then=then, orelse=orelse):
+                try:
+                    taken = bool(_evaluate(condition, values))
+                except _Unknown:
+                    taken = True
+                yield from _execution(then if taken else orelse, values)
+            case warp.Let(var=var, value=value):
+                try:
+                    values[var.name] = _evaluate(value, values)
+                except _Unknown:
+                    values.pop(var.name, None)
+            case _:
+                yield op
+
+
+# ---- rings -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Version:
+    """`fills` and `frees` count completed phases of the full and the empty barrier."""
+
+    fills: int = 0
+    frees: int = 0
+    released: int = 0
+
+
+@dataclass(slots=True)
+class _Access:
+    """Who touched a version of a shared tile: in which barrier interval it was complete, or in which group it still is."""
+
+    op: str
+    write: bool
+    async_proxy: bool
+    queue: str | None
+    group: int
+    interval: int
+    fenced: bool = False
+
+
+@dataclass(slots=True)
+class _RoleState:
+    role: Role
+    steps: Iterator[Operation]
+    waiting: Operation | None = None
+    done: bool = False
+    executed: int = 0
+    positions: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, int] = field(default_factory=dict)
+    interval: int = 0
+    accesses: dict[tuple[str, int], list[_Access]] = field(default_factory=dict)
+
+
+class _Run:
+    """All roles together, each until it must wait."""
+
+    def __init__(self, program: Program, sample: dict[str, int]) -> None:
+        self.program = program
+        self.rings = {r.name: r for r in program.rings}
+        self.ring_of: dict[str, Ring] = {b: r for r in program.rings for b in r.buffers}
+        self.fragments = {b.name for b, _ in program.fragments}
+        self.versions = {(r.name, v): _Version() for r in program.rings for v in range(r.depth)}
+        self.roles = [_RoleState(r, _execution(r.body, dict(sample))) for r in program.roles]
+
+    def violations(self) -> Iterator[str]:
+        while True:
+            moved = False
+            for state in self.roles:
+                for message in self.advance(state):
+                    if message:
+                        yield message
+                        return
+                    moved = True
+            if all(s.done for s in self.roles):
+                break
+            if not moved:
+                for state in self.roles:
+                    if state.waiting is not None:
+                        yield f"role {state.role.name} waits for ever at {_name(state.waiting)}, line {state.waiting.span.line}"
+                return
+        yield from self.leftovers()
+
+    def advance(self, state: _RoleState) -> Iterator[str]:
+        """Run until a wait; one empty string per operation that was executed."""
+        while not state.done:
+            op = state.waiting or next(state.steps, None)
+            if op is None or state.executed > MAX_STEPS:
+                state.done = True
+                return
+            state.waiting = None
+            message = self.step(state, op)
+            if message is None:
+                state.waiting = op
+                return
+            state.executed += 1
+            yield message
+
+    def step(self, state: _RoleState, op: Operation) -> str | None:
+        """Execute one operation: a violation, "" if all is well, None if it cannot go on yet."""
+        match op:
+            case warp.RingAcquire(cursor=cursor):
+                ring, version, turn = self.position(state, cursor)
+                if version.frees < turn:
+                    return None
+                # The copies announced here fill the version as soon as anybody looks.
+                version.fills += 1
+                return ""
+            case warp.RingWait(cursor=cursor):
+                ring, version, turn = self.position(state, cursor)
+                return "" if version.fills > turn else None
+            case warp.RingRelease(cursor=cursor):
+                return self.release(state, op, cursor)
+            case warp.Advance(cursor=cursor):
+                state.positions[cursor.name] = state.positions.get(cursor.name, 0) + 1
+                return ""
+            case warp.BarSync():
+                state.interval += 1
+                return ""
+            case warp.ProxyFence():
+                for access in self.all_accesses(state):
+                    access.fenced |= access.group == 0
+                return ""
+            case warp.CpAsyncWait(pending=pending):
+                return self.wait(state, "cp.async", pending)
+            case warp.WgmmaWait(pending=pending):
+                return self.wait(state, "wgmma", pending)
+            case warp.BulkWait(pending=pending):
+                return self.wait(state, "bulk", pending)
+            case warp.CpAsyncCommit():
+                return ""
+            case _:
+                return self.touch(state, op)
+
+    def position(self, state: _RoleState, cursor: warp.Cursor) -> tuple[Ring, _Version, int]:
+        ring = self.rings[cursor.ring]
+        turn, slot = divmod(state.positions.get(cursor.name, 0), ring.depth)
+        return ring, self.versions[(ring.name, slot)], turn
+
+    def release(self, state: _RoleState, op: Operation, cursor: warp.Cursor) -> str:
+        ring, version, turn = self.position(state, cursor)
+        slot = state.positions.get(cursor.name, 0) % ring.depth
+        for buffer in ring.buffers:
+            for access in state.accesses.get((buffer, slot), ()):
+                if access.group:
+                    return f"line {op.span.line}: {ring.name} is released while {access.op} still reads it"
+        if version.fills <= turn:
+            return f"line {op.span.line}: {ring.name} is released before it was filled"
+        version.released += state.role.warps
+        if version.released > ring.arrivals:
+            return f"line {op.span.line}: {version.released} warps release {ring.name}, its barrier counts {ring.arrivals}"
+        if version.released == ring.arrivals:
+            version.released = 0
+            version.frees += 1
+        return ""
+
+    def wait(self, state: _RoleState, queue: str, pending: int) -> str:
+        done = state.groups.get(queue, 0) - pending
+        for access in self.all_accesses(state):
+            if access.queue == queue and 0 < access.group <= done:
+                access.group, access.interval = 0, state.interval
+        return ""
+
+    def all_accesses(self, state: _RoleState) -> Iterator[_Access]:
+        for accesses in state.accesses.values():
+            yield from accesses
+
+    def touch(self, state: _RoleState, op: Operation) -> str:
+        reads, writes, queue, async_reads = _effects(op)
+        group = 0
+        if queue is not None:
+            state.groups[queue] = group = state.groups.get(queue, 0) + 1
+        for name, write in (*((n, False) for n in sorted(reads)), *((n, True) for n in sorted(writes))):
+            ring = self.ring_of.get(name)
+            slot = 0
+            if ring is not None and ring.depth > 1:
+                cursor = next((c for c in op.cursors if c.ring == ring.name), None)
+                if cursor is None:
+                    return f"line {op.span.line}: {_name(op)} touches {name}, which has {ring.depth} versions, without a cursor"
+                slot = state.positions.get(cursor.name, 0) % ring.depth
+            kept = state.accesses.setdefault((name, slot), [])
+            for earlier in kept:
+                message = self.conflict(state, op, name, earlier, write, queue, name in async_reads)
+                if message:
+                    return message
+            if write and queue is None:
+                kept.clear()
+            kept[:] = kept[-8:]
+            kept.append(_Access(_name(op), write, name in async_reads, queue, group, state.interval))
+        return ""
+
+    def conflict(
+        self, state: _RoleState, op: Operation, name: str, earlier: _Access, write: bool, queue: str | None, by_async: bool
+    ) -> str:
+        if not (earlier.write or write):
+            return ""
+        where = f"line {op.span.line}: {_name(op)} on {name}"
+        if earlier.group and not (name in self.fragments and earlier.queue == queue == "wgmma"):
+            return f"{where} does not wait for {earlier.op}"
+        ring = self.ring_of.get(name)
+        if name in self.fragments or (ring is not None and ring.has_barriers):
+            return ""
+        if earlier.interval == state.interval:
+            return f"{where} has no barrier after {earlier.op}"
+        if by_async and earlier.write and not earlier.async_proxy and not earlier.fenced:
+            return f"{where} has no proxy fence after {earlier.op}"
+        return ""
+
+    def leftovers(self) -> Iterator[str]:
+        for state in self.roles:
+            for access in self.all_accesses(state):
+                if access.group and access.queue in ("bulk", "wgmma"):
+                    yield f"role {state.role.name} ends while {access.op} is in flight"
+                    return
+        for (name, slot), version in self.versions.items():
+            if self.rings[name].has_barriers and version.fills != version.frees:
+                yield f"version {slot} of {name} is filled {version.fills} times and released {version.frees} times"
+
+
+def _name(op: Operation) -> str:
+    return type(op).__name__
+
+
+def _effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
+    """Names read, names written, the queue in which the operation completes, and what the asynchronous proxy reads."""
+    match op:
+        case warp.Elementwise(nest=nest):
+            stores = [s for s in walk_tile(nest.body) if isinstance(s, Store)]
+            exprs = [e for s in stores for e in (s.value, *s.indices)]
+            exprs += [v for s in walk_tile(nest.body) for v in (getattr(s, "condition", None),) if v is not None]
+            reads = {e.buffer.name for x in exprs for e in walk_expr(x) if isinstance(e, Load)}
+            return reads, {s.buffer.name for s in stores}, None, set()
+        case warp.CpAsync(destination=d):
+            return set(), {d.name}, "cp.async", set()
+        case warp.TmaStore(source=s):
+            return {s.name}, set(), "bulk", {s.name}
+        case warp.StoreMatrix(source=s, destination=d):
+            return {s.name}, {d.name}, None, set()
+        case warp.Mma(a=a, b=b, c=c):
+            return {a.name, b.name}, {c.name}, None, set()
+        case warp.Wgmma(a=a, b=b, c=c):
+            return {a.name, b.name}, {c.name}, "wgmma", {a.name, b.name}
+        case warp.Reduce(source=s, destination=d, scratch=scratch):
+            return {s.name}, {d.name} | ({scratch.name} if scratch else set()), None, set()
+        case _:
+            return set(), set(), None, set()

@@ -1,0 +1,260 @@
+"""The launch manifest: everything a host needs to launch a kernel, carried in its cubin as JSON in a global byte array.
+
+`variable` makes the array for a PTX module; `in_module` reads it back from there, and `extract` from the ELF file.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from tilec.diag import fail
+from tilec.ptx.module import Module, Variable
+
+SCHEMA = 1
+"""Raised whenever a reader of the previous version would misread a manifest."""
+
+SYMBOL_PREFIX = "__tilec_manifest_"
+
+TensorRole = Literal["in", "out", "inout"]
+Swizzle = Literal[0, 32, 64, 128]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """A tensor parameter of the kernel, row-major and dense."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    role: TensorRole
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarInfo:
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class PointerParam:
+    """The address of a tensor's first element, 8 bytes."""
+
+    tensor: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarParam:
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapParam:
+    """A 128-byte TMA descriptor to be encoded on the host. `box` is in elements, in the order of the tensor's axes;
+    `swizzle` is the bank swizzle's width in bytes. Out-of-range elements are filled with zero."""
+
+    tensor: str
+    dtype: str
+    box: tuple[int, ...]
+    swizzle: Swizzle
+
+
+Param = PointerParam | ScalarParam | TensorMapParam
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """`params` are the kernel's parameters in order; `tensors` and `scalars` are what the kernel's author declared.
+    `grid`, `block` and `cluster` are x, y, z; a cluster of (1, 1, 1) is launched without the cluster attribute."""
+
+    entry: str
+    target: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    dynamic_smem: int
+    tensors: tuple[TensorInfo, ...]
+    scalars: tuple[ScalarInfo, ...]
+    params: tuple[Param, ...]
+
+    def tensor(self, name: str) -> TensorInfo:
+        for tensor in self.tensors:
+            if tensor.name == name:
+                return tensor
+        raise KeyError(name)
+
+
+# ---- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
+    """One deterministic text per manifest: keys in this order, no spaces unless indented."""
+    record: dict[str, object] = {
+        "schema": SCHEMA,
+        "entry": manifest.entry,
+        "target": manifest.target,
+        "grid": manifest.grid,
+        "block": manifest.block,
+        "cluster": manifest.cluster,
+        "dynamic_smem": manifest.dynamic_smem,
+        "tensors": [{"name": t.name, "dtype": t.dtype, "shape": t.shape, "role": t.role} for t in manifest.tensors],
+        "scalars": [{"name": s.name, "dtype": s.dtype} for s in manifest.scalars],
+        "params": [_param_record(p) for p in manifest.params],
+    }
+    return json.dumps(record, indent=indent, separators=(",", ":") if indent is None else None)
+
+
+def _param_record(param: Param) -> dict[str, object]:
+    match param:
+        case PointerParam(tensor):
+            return {"kind": "pointer", "tensor": tensor}
+        case ScalarParam(name, dtype):
+            return {"kind": "scalar", "name": name, "dtype": dtype}
+        case TensorMapParam(tensor, dtype, box, swizzle):
+            return {"kind": "tensor-map", "tensor": tensor, "dtype": dtype, "box": box, "swizzle": swizzle}
+
+
+def summary(manifest: Manifest) -> str:
+    """The manifest for a person to read."""
+    launch = [("grid", manifest.grid), ("block", manifest.block)]
+    if manifest.cluster != (1, 1, 1):
+        launch.append(("cluster", manifest.cluster))
+    lines = [f"{manifest.entry} for {manifest.target}"]
+    lines += [f"  {name:8} {x} x {y} x {z}" for name, (x, y, z) in launch]
+    lines += [f"  {'smem':8} {manifest.dynamic_smem} bytes, dynamic", "  parameters"]
+    for index, param in enumerate(manifest.params):
+        match param:
+            case PointerParam(name):
+                tensor = manifest.tensor(name)
+                text = f"pointer to {_tensor(tensor)}, {tensor.role}"
+            case ScalarParam(name, dtype):
+                text = f"scalar {name}: {dtype}"
+            case TensorMapParam(name, dtype, box, swizzle):
+                tensor = manifest.tensor(name)
+                text = f"tensor map of {_tensor(tensor)}, {tensor.role}: box {_by(box)} of {dtype}, swizzle {swizzle}"
+        lines.append(f"    {index}: {text}")
+    return "\n".join(lines)
+
+
+def _tensor(tensor: TensorInfo) -> str:
+    return f"{tensor.name}: {_by(tensor.shape)} {tensor.dtype}"
+
+
+def _by(extents: tuple[int, ...]) -> str:
+    return " x ".join(map(str, extents))
+
+
+def from_json(text: str) -> Manifest:
+    """The manifest written by `to_json`; anything else is refused as `bad-manifest`."""
+    try:
+        record = json.loads(text)
+        schema = record["schema"]
+        if schema != SCHEMA:
+            fail("bad-manifest", f"the manifest has schema {schema}, this tilec reads schema {SCHEMA}")
+        return Manifest(
+            entry=str(record["entry"]),
+            target=str(record["target"]),
+            grid=_extents(record["grid"]),
+            block=_extents(record["block"]),
+            cluster=_extents(record["cluster"]),
+            dynamic_smem=int(record["dynamic_smem"]),
+            tensors=tuple(
+                TensorInfo(str(t["name"]), str(t["dtype"]), tuple(map(int, t["shape"])), _role(t["role"]))
+                for t in record["tensors"]
+            ),
+            scalars=tuple(ScalarInfo(str(s["name"]), str(s["dtype"])) for s in record["scalars"]),
+            params=tuple(_param(p) for p in record["params"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        fail("bad-manifest", f"the manifest cannot be read: {type(error).__name__} {error}")
+
+
+def _param(record: dict[str, Any]) -> Param:
+    match record["kind"]:
+        case "pointer":
+            return PointerParam(str(record["tensor"]))
+        case "scalar":
+            return ScalarParam(str(record["name"]), str(record["dtype"]))
+        case "tensor-map":
+            box = tuple(map(int, record["box"]))
+            return TensorMapParam(str(record["tensor"]), str(record["dtype"]), box, _swizzle(record["swizzle"]))
+        case kind:
+            raise ValueError(f"unknown parameter kind {kind!r}")
+
+
+def _extents(values: list[int]) -> tuple[int, int, int]:
+    x, y, z = values
+    return int(x), int(y), int(z)
+
+
+def _role(text: str) -> TensorRole:
+    if text not in ("in", "out", "inout"):
+        raise ValueError(f"unknown tensor role {text!r}")
+    return cast(TensorRole, text)
+
+
+def _swizzle(value: int) -> Swizzle:
+    if value not in (0, 32, 64, 128):
+        raise ValueError(f"unknown swizzle {value!r}")
+    return cast(Swizzle, value)
+
+
+# ---- in a PTX module and in a cubin ----------------------------------------------------------------------------------
+
+
+def variable(manifest: Manifest) -> Variable:
+    """The global array that carries the manifest through the assembler."""
+    data = to_json(manifest).encode()
+    return Variable("global", SYMBOL_PREFIX + manifest.entry, 1, len(data), "visible", data)
+
+
+def in_module(module: Module) -> tuple[Manifest, ...]:
+    """The manifests that a PTX module carries."""
+    carried = (v for v in module.variables if v.name.startswith(SYMBOL_PREFIX))
+    return tuple(from_json(v.data.decode()) for v in carried)
+
+
+def extract(cubin: bytes) -> list[Manifest]:
+    """The manifests in a cubin, sorted by entry."""
+    try:
+        found = dict(_symbols(cubin))
+    except (struct.error, ValueError, IndexError) as error:
+        fail("not-a-cubin", f"this is not a cubin: {error}")
+    if not found:
+        fail("no-manifest", "the cubin carries no launch manifest", help="only cubins made by tilec carry one")
+    return [from_json(found[name].decode(errors="replace")) for name in sorted(found)]
+
+
+_SYMTAB = 2
+_NOBITS = 8
+
+
+def _symbols(elf: bytes) -> list[tuple[str, bytes]]:
+    """Name and contents of each manifest symbol of a little-endian ELF64 file (`man 5 elf` for the offsets)."""
+    if elf[:6] != b"\x7fELF\x02\x01":
+        raise ValueError("it does not start like a 64-bit ELF file")
+    (section_table,) = struct.unpack_from("<Q", elf, 0x28)
+    entry_size, count = struct.unpack_from("<HH", elf, 0x3A)
+    # Per section: name, type, flags, address, offset, size, link, info, alignment, size of an entry.
+    sections = [struct.unpack_from("<IIQQQQIIQQ", elf, section_table + i * entry_size) for i in range(count)]
+    found = []
+    for _, kind, _, _, offset, size, link, *_ in sections:
+        if kind != _SYMTAB:
+            continue
+        names = sections[link][4]
+        for at in range(offset, offset + size, 24):
+            name_at, _, _, section, value, length = struct.unpack_from("<IBBHQQ", elf, at)
+            end = elf.index(b"\0", names + name_at)
+            name = elf[names + name_at : end].decode(errors="replace")
+            if not name.startswith(SYMBOL_PREFIX) or not 0 < section < count or sections[section][1] == _NOBITS:
+                continue
+            # In an executable the value is relative to the section: nvlink leaves section addresses at zero.
+            start = sections[section][4] + value - sections[section][3]
+            contents = elf[start : start + length]
+            if len(contents) != length:
+                raise ValueError(f"{name} runs past the end of the file")
+            found.append((name, contents))
+    return found

@@ -1,0 +1,206 @@
+"""Arithmetic on values: Python's own on Python values, typed expressions once an operand is known at run time only.
+
+A literal takes the type of the other operand; otherwise the narrower operand is converted, integers to floats.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Literal
+
+from tilec.diag import Label, fail
+from tilec.ir.expr import cast, common_type, constant
+from tilec.ir.tile import Binary, BinaryOp, Call, Const, Expr, Select, Unary
+from tilec.ir.types import BOOL, FLOAT32, INT32, DType
+from tilec.ops.signature import Argument, as_expr
+from tilec.ops.values import EXPR_TYPES, Access, Value, describe
+from tilec.source import Span
+
+Operator = Literal[
+    "+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>", "<", "<=", ">", ">=", "==", "!=", "min", "max"
+]
+
+_IR_NAMES: dict[str, BinaryOp] = {
+    "+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "floormod",
+    "&": "bitand", "|": "bitor", "^": "xor", "<<": "shl", ">>": "shr",
+    "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne", "min": "min", "max": "max",
+}  # fmt: skip
+
+_PYTHON: dict[str, Callable[..., Value]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod, "**": operator.pow, "&": operator.and_, "|": operator.or_, "^": operator.xor,
+    "<<": operator.lshift, ">>": operator.rshift, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "min": min, "max": max,
+}  # fmt: skip
+
+_INTEGERS_ONLY = ("//", "%", "&", "|", "^", "<<", ">>")
+_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+_LARGEST_EXPONENT = 1024
+
+
+def is_runtime(value: Value) -> bool:
+    """Whether a value is an expression that the kernel computes."""
+    return isinstance(value, (*EXPR_TYPES, Access))
+
+
+def binary(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
+    """`a op b`."""
+    if not is_runtime(a.value) and not is_runtime(b.value):
+        return _static(op, a, b, span)
+    return runtime_binary(op, a, b, span)
+
+
+def _static(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
+    left, right = a.value, b.value
+    if op in ("==", "!="):
+        # dtypes, strings and None compare too.
+        return (left == right) == (op == "==")
+    both_numbers = isinstance(left, int | float) and isinstance(right, int | float)
+    both_sequences = (isinstance(left, str) and isinstance(right, str)) or (
+        isinstance(left, tuple) and isinstance(right, tuple)
+    )
+    if not both_numbers and not (op == "+" and both_sequences):
+        for argument in (a, b):
+            if not isinstance(argument.value, int | float):
+                fail("not-a-scalar", f"`{op}` needs numbers", argument.span, f"this is {describe(argument.value)}")
+    if op in ("**", "<<") and isinstance(right, int | float) and abs(right) > _LARGEST_EXPONENT:
+        fail("static-arithmetic", "the result is too large", span)
+    try:
+        result = _PYTHON[op](left, right)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        fail("static-arithmetic", "this cannot be computed", span, str(error).lower())
+    if isinstance(result, complex):
+        fail("static-arithmetic", "the result is not a real number", span)
+    return result
+
+
+def runtime_binary(op: Operator, a: Argument, b: Argument, span: Span) -> Expr:
+    """`a op b` where at least one side is an expression."""
+    left, right = unify(a, b, span)
+    dtype = left.dtype
+    if op == "**":
+        if not dtype.is_float:
+            fail("wrong-dtype", "`**` needs floats at run time", span, f"this is {dtype}")
+        return Call("pow", (left, right), dtype)
+    if dtype == BOOL and op in ("&", "|"):
+        return Binary("and" if op == "&" else "or", left, right, BOOL)
+    if dtype == BOOL and op not in _COMPARISONS:
+        left, right, dtype = cast(left, INT32), cast(right, INT32), INT32
+    if dtype.is_float and op in _INTEGERS_ONLY:
+        fail("wrong-dtype", f"`{op}` needs integers", span, f"this is {dtype}")
+    if op == "/" and not dtype.is_float:
+        fail(
+            "integer-division",
+            "`/` of integers known only at run time",
+            span,
+            f"both sides are {dtype}",
+            help="write `//` to round down, or cast one side to a float",
+        )
+    return Binary(_IR_NAMES[op], left, right, BOOL if op in _COMPARISONS else dtype)
+
+
+def unify(a: Argument, b: Argument, span: Span) -> tuple[Expr, Expr]:
+    """Both sides as expressions of one type."""
+    if not is_runtime(a.value):
+        right = as_expr(b)
+        return _literal_like(a, right.dtype), _lift(right, a)
+    left = as_expr(a)
+    if not is_runtime(b.value):
+        return _lift(left, b), _literal_like(b, left.dtype)
+    right = as_expr(b)
+    if left.dtype == right.dtype:
+        return left, right
+    dtype = common_type(left.dtype, right.dtype)
+    if dtype is None:
+        fail(
+            "dtype-mismatch",
+            f"{left.dtype} and {right.dtype} do not mix",
+            span,
+            secondary=(Label(a.span, str(left.dtype)), Label(b.span, str(right.dtype))),
+            help="cast one side, for example with T.float32(…)",
+        )
+    return cast(left, dtype), cast(right, dtype)
+
+
+def _lifted(dtype: DType, literal: Value) -> DType:
+    """The type of an operation between an operand of `dtype` and a Python number."""
+    if isinstance(literal, float) and not dtype.is_float:
+        return FLOAT32
+    if dtype == BOOL and not isinstance(literal, bool):
+        return INT32
+    return dtype
+
+
+def _lift(expr: Expr, other: Argument) -> Expr:
+    return cast(expr, _lifted(expr.dtype, other.value))
+
+
+def _literal_like(argument: Argument, dtype: DType) -> Expr:
+    return as_expr(argument, _lifted(dtype, argument.value))
+
+
+def condition(argument: Argument) -> Value:
+    """A truth value: Python's for Python values, bool or `!= 0` for expressions."""
+    value = argument.value
+    if not is_runtime(value):
+        if not isinstance(value, int | float | str | tuple | None):
+            fail("not-a-scalar", "a condition is needed here", argument.span, f"this is {describe(value)}")
+        return bool(value)
+    expr = as_expr(argument)
+    return expr if expr.dtype == BOOL else Binary("ne", expr, constant(0, expr.dtype), BOOL)
+
+
+def negate(a: Argument) -> Value:
+    """`-a`."""
+    if isinstance(a.value, int | float):
+        return -a.value
+    expr = as_expr(a)
+    if isinstance(expr, Const) and expr.dtype.is_float:
+        return constant(-expr.value, expr.dtype)
+    if expr.dtype == BOOL:
+        expr = cast(expr, INT32)
+    return Unary("neg", expr, expr.dtype)
+
+
+def invert(a: Argument) -> Value:
+    """`~a`: every bit flipped."""
+    if isinstance(a.value, int):
+        return ~int(a.value)
+    expr = as_expr(a)
+    if expr.dtype == BOOL:
+        return Unary("not", expr, BOOL)
+    if expr.dtype.is_float:
+        fail("wrong-dtype", "`~` needs an integer", a.span, f"this is {expr.dtype}")
+    return Binary("xor", expr, constant(-1, expr.dtype), expr.dtype)
+
+
+def logical_not(a: Argument) -> Value:
+    """`not a`."""
+    value = condition(a)
+    return not value if isinstance(value, bool) else Unary("not", as_expr(Argument(value, a.span)), BOOL)
+
+
+def logical(op: Literal["and", "or"], a: Value, b: Value) -> Value:
+    """`a and b`, `a or b` of two results of `condition`; one known at compile time decides or drops out."""
+    for known, other in ((a, b), (b, a)):
+        if isinstance(known, bool):
+            return known if known == (op == "or") else other
+    assert isinstance(a, EXPR_TYPES) and isinstance(b, EXPR_TYPES), "a condition is a bool or an expression"
+    return Binary(op, a, b, BOOL)
+
+
+def select(test: Argument, then: Argument, orelse: Argument, span: Span) -> Value:
+    """`then if test else orelse`."""
+    decided = condition(test)
+    if isinstance(decided, bool):
+        return (then if decided else orelse).value
+    if not is_runtime(then.value) and not is_runtime(orelse.value):
+        is_float = isinstance(then.value, float) or isinstance(orelse.value, float)
+        a, b = (as_expr(x, FLOAT32 if is_float else None) for x in (then, orelse))
+        if a.dtype != b.dtype:
+            a, b = cast(a, INT32), cast(b, INT32)
+    else:
+        a, b = unify(then, orelse, span)
+    assert isinstance(decided, EXPR_TYPES)
+    return Select(decided, a, b, a.dtype)

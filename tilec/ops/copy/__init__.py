@@ -1,0 +1,94 @@
+"""T.copy: a box of one buffer to a box of another, converting the element type."""
+
+from __future__ import annotations
+
+from tilec.diag import Label, fail
+from tilec.ir.tile import Region, TileOp
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
+from tilec.ops.signature import Call, Parameter, Signature
+from tilec.ops.values import Access, show_shape
+
+
+def _check(call: Call) -> TileOp:
+    src, dst = _regions(call)
+    if src.shape != dst.shape:
+        fail(
+            "shape-mismatch",
+            "the two sides of T.copy have different shapes",
+            call.span,
+            f"from {show_shape(src.extent)} to {show_shape(dst.extent)}",
+            secondary=tuple(
+                Label(r.buffer.span, f"{r.buffer.name} is {show_shape(r.buffer.shape)}") for r in (src, dst)
+            ),
+        )
+    return tile_op("copy", (src, dst), call.span)
+
+
+def _regions(call: Call) -> tuple[Region, Region]:
+    """An index without extent takes the shape of the other side, so the other side is looked at first."""
+    if not _is_corner(call, "src"):
+        src = call.region("src")
+        return src, call.region("dst", src.extent)
+    if _is_corner(call, "dst"):
+        fail(
+            "unknown-extent",
+            "nothing says how much T.copy is to copy",
+            call.span,
+            "both sides are an index without extent",
+            help="write a slice on one side, as in `A[0:16, 0:16]`",
+        )
+    dst = call.region("dst")
+    return call.region("src", dst.extent), dst
+
+
+def _is_corner(call: Call, name: str) -> bool:
+    value = call[name].value
+    return isinstance(value, Access) and not value.has_extent
+
+
+def _effects(op: TileOp) -> Effects:
+    src, dst = op.regions
+    return Effects((src,), (dst,))
+
+
+def _reference(op: TileOp, env: Environment) -> None:
+    src, dst = op.regions
+    env.write(dst, env.read(src).reshape(dst.extent))
+
+
+COPY = register(
+    Operation(
+        "copy",
+        (
+            Spelling(
+                Signature(
+                    "T.copy",
+                    (
+                        Parameter("src"),
+                        Parameter("dst"),
+                        *(
+                            Parameter(name, default, supported=False, keyword_only=True)
+                            for name, default in (
+                                ("coalesced_width", None),
+                                ("disable_tma", False),
+                                ("eviction_policy", None),
+                                ("prefer_instruction", None),
+                                ("annotations", None),
+                                ("loop_layout", None),
+                            )
+                        ),
+                    ),
+                ),
+                """Copy `src` to `dst`, both a tensor, a shared tile, a fragment or a box of one, of the same shape.
+
+                Dimensions of extent 1 do not count. An index without extent, `A[i, j]`, takes the shape of the other
+                side, aligned at the last dimension. Elements are converted to the dtype of `dst`. What lies outside a
+                tensor reads as 0 and is not written.
+                """,
+                _check,
+            ),
+        ),
+        _effects,
+        _reference,
+    )
+)

@@ -1,0 +1,71 @@
+"""T.fill and T.clear: one value for every element of a tile."""
+
+from __future__ import annotations
+
+from tilec.diag import fail
+from tilec.ir.expr import constant
+from tilec.ir.tile import Expr, Region, TileOp
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
+from tilec.ops.signature import Call, Parameter, Signature, as_expr
+
+
+def _tile(call: Call) -> Region:
+    dst = call.region("buffer")
+    if dst.buffer.scope == "global":
+        fail(
+            "wrong-scope",
+            f"{call.name} needs a tile, not a tensor",
+            call["buffer"].span,
+            f"{dst.buffer.name} lies in global memory",
+            help="fill a tile and T.copy it",
+        )
+    return dst
+
+
+def _check_fill(call: Call) -> TileOp:
+    dst = _tile(call)
+    return tile_op("fill", (dst,), call.span, value=as_expr(call["value"], dst.buffer.dtype))
+
+
+def _check_clear(call: Call) -> TileOp:
+    dst = _tile(call)
+    return tile_op("fill", (dst,), call.span, value=constant(0, dst.buffer.dtype))
+
+
+def fill_value(op: TileOp) -> Expr:
+    """The value, of the buffer's dtype."""
+    value = op.attr("value")
+    assert value is not None and not isinstance(value, int | float | str)
+    return value
+
+
+def _effects(op: TileOp) -> Effects:
+    return Effects((), op.regions)
+
+
+def _reference(op: TileOp, env: Environment) -> None:
+    import numpy as np
+
+    (dst,) = op.regions
+    env.write(dst, np.full(dst.extent, env.scalar(fill_value(op))))
+
+
+FILL = register(
+    Operation(
+        "fill",
+        (
+            Spelling(
+                Signature("T.fill", (Parameter("buffer"), Parameter("value"))),
+                """Set every element of `buffer`, a tile or a box of one, to `value`, converted to its dtype.""",
+                _check_fill,
+            ),
+            Spelling(
+                Signature("T.clear", (Parameter("buffer"),)),
+                """Set every element of `buffer`, a tile or a box of one, to 0.""",
+                _check_clear,
+            ),
+        ),
+        _effects,
+        _reference,
+    )
+)

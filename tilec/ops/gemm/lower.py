@@ -1,0 +1,48 @@
+"""T.gemm by wgmma (one asynchronous group) or by ldmatrix and mma.sync."""
+
+from __future__ import annotations
+
+from tilec.ir.tile import TileOp
+from tilec.ir.warp import Mma, Operation, Wgmma
+from tilec.ops.lowering import Context, Demand, demand
+from tilec.ops.registry import facet
+
+
+@facet("gemm", "lower")
+def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
+    a, b, c = (r.buffer for r in op.regions)
+    make = Wgmma if op.attr("via") == "wgmma" else Mma
+    return (
+        make(
+            a,
+            b,
+            c,
+            bool(op.attr("transpose_A")),
+            bool(op.attr("transpose_B")),
+            bool(op.attr("clear_accum")),
+            cursors=context.cursors,
+            span=op.span,
+        ),
+    )
+
+
+@facet("gemm", "demand")
+def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+    a, b, c = (r.buffer for r in op.regions)
+    m, n = c.shape
+    k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
+    if op.attr("via") == "wgmma":
+        layout = context.fragments[c.name]
+        columns = 8 * next(x.size for x in layout.registers[2:] if x.dim == 1)
+        count = (m // 64) * (n // columns) * (k // 16)
+        return (demand("wgmma.ss", n=columns, count=count, k_bytes=32),)
+    warps = context.threads // 32
+    # Every warp loads its rows of A and columns of B: the block's perimeter, once per k.
+    layout = context.fragments[c.name]
+    rows = 16 * layout.registers[3].size
+    columns = 8 * layout.registers[2].size
+    loaded = warps * (rows + columns) * k * a.dtype.bytes
+    return (
+        demand("ldmatrix", bytes=loaded),
+        demand("mma.sync", count=(m // 16) * (n // 8) * (k // 16), warps=warps),
+    )

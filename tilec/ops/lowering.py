@@ -1,0 +1,76 @@
+"""What an operation's `lower` and `demand` are given: the layouts chosen for its tiles, and what may be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tilec.ir.layout import Fragment, SharedLayout, row_major
+from tilec.ir.tile import Buffer, Cast, Const, Expr, Load, Parallel, Region, Store, Var
+from tilec.ir.types import INT32
+from tilec.ir.warp import Cursor, Elementwise, TensorMap
+from tilec.source import Span
+
+VECTOR_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """`cursors` are the positions of the rings that the operation's tiles belong to; `tensor_map(tensor, box, swizzle)`
+    registers a TMA descriptor; `scratch(bytes, span)` asks for shared memory of the operation's own."""
+
+    threads: int
+    fragments: Mapping[str, Fragment]
+    shared: Mapping[str, SharedLayout]
+    cursors: tuple[Cursor, ...]
+    tensor_map: Callable[[Buffer, tuple[int, ...], int], TensorMap]
+    scratch: Callable[[int, Span], Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """So much of one priced instruction kind; the target file has the price."""
+
+    kind: str
+    parameters: tuple[tuple[str, int], ...]
+
+
+def demand(kind: str, **parameters: int) -> Demand:
+    return Demand(kind, tuple(sorted(parameters.items())))
+
+
+def sweep(destination: Region, value: Region | Expr, context: Context, span: Span) -> Elementwise:
+    """`destination = value`, element by element, each thread moving the elements it holds (or runs of 16 bytes)."""
+    regions = [destination, value] if isinstance(value, Region) else [destination]
+    fragment = next((r.buffer for r in regions if r.buffer.scope == "fragment"), None)
+    extents = destination.shape if fragment is None else fragment.shape
+    variables = tuple(Var(f"%e{d}") for d in range(len(extents)))
+    stored = Load(value.buffer, element(value, variables, extents)) if isinstance(value, Region) else value
+    if stored.dtype != destination.buffer.dtype:
+        stored = Cast(stored, destination.buffer.dtype)
+    store = Store(destination.buffer, element(destination, variables, extents), stored, span)
+    nest = Parallel(variables, extents, (store,), span)
+    if fragment is not None:
+        layout = context.fragments[fragment.name]
+    else:
+        vector = VECTOR_BYTES // max(r.buffer.dtype.bytes for r in regions)
+        layout = row_major(extents, context.threads, vector)
+    return Elementwise(nest, layout, cursors=context.cursors, span=span)
+
+
+def element(region: Region, variables: tuple[Var, ...], extents: tuple[int, ...]) -> tuple[Expr, ...]:
+    """The index, in the region's buffer, of the element at `variables` of a box of `extents`: dimensions of extent 1
+    stay at the region's start, the others follow the box's in order."""
+    from tilec.ir.affine import add
+
+    moving = [v for v, extent in zip(variables, extents, strict=True) if extent != 1]
+    indices: list[Expr] = []
+    for start, extent in zip(region.start, region.extent, strict=True):
+        if extent == 1:
+            indices.append(start)
+        else:
+            indices.append(add(start, moving.pop(0)))
+    return tuple(indices)
+
+
+ZERO = Const(0, INT32)

@@ -1,0 +1,126 @@
+"""The operations on whole tiles, by name. Each is one file (or folder) of this package, with its facets side by side.
+
+spellings   the `T.*` names a kernel may call it by: parameters, docs, `check`
+effects     the regions it reads and writes
+reference   what it computes, in numpy
+demand      instruction kinds and counts, which a target file prices      } attached with `facet`
+lower       how it becomes warp IR                                        } by the files that know
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+from tilec.diag import InternalError
+from tilec.ir.tile import Attr, Expr, Region, TileOp
+from tilec.ops.signature import Call, Signature
+from tilec.source import Span
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic]
+
+
+class Environment(Protocol):
+    """What a reference computes on. Arrays have the region's extents; bfloat16 travels as float32."""
+
+    def read(self, region: Region) -> Array: ...
+
+    def write(self, region: Region, value: Array) -> None: ...
+
+    def scalar(self, expr: Expr) -> int | float | bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    reads: tuple[Region, ...]
+    writes: tuple[Region, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """One `T.*` name of an operation. `check` turns its arguments into the operation, or fails on the one to blame."""
+
+    signature: Signature
+    doc: str
+    check: Callable[[Call], TileOp]
+
+
+Facet = Literal["demand", "lower"]
+FacetFunction = TypeVar("FacetFunction", bound=Callable[..., Any])
+
+
+@dataclass(slots=True)
+class Operation:
+    name: str
+    spellings: tuple[Spelling, ...]
+    effects: Callable[[TileOp], Effects]
+    reference: Callable[[TileOp, Environment], None]
+    facets: dict[Facet, Callable[..., Any]] = field(default_factory=dict)
+
+    @property
+    def demand(self) -> Callable[..., Any]:
+        return self._facet("demand")
+
+    @property
+    def lower(self) -> Callable[..., Any]:
+        return self._facet("lower")
+
+    def _facet(self, which: Facet) -> Callable[..., Any]:
+        if which not in self.facets:
+            raise InternalError(f"T.{self.name} has no {which}")
+        return self.facets[which]
+
+
+_OPERATIONS: dict[str, Operation] = {}
+_SPELLINGS: dict[str, Spelling] = {}
+
+
+def register(operation: Operation) -> Operation:
+    """Make an operation known; called once by the file that owns it."""
+    assert operation.name not in _OPERATIONS, f"two operations are called {operation.name}"
+    _OPERATIONS[operation.name] = operation
+    for spelling in operation.spellings:
+        _SPELLINGS[spelling.signature.name.removeprefix("T.")] = spelling
+    return operation
+
+
+def facet(name: str, which: Facet) -> Callable[[FacetFunction], FacetFunction]:
+    """Decorator: the function is the `which` facet of operation `name`."""
+
+    def attach(function: FacetFunction) -> FacetFunction:
+        operation = _OPERATIONS[name]
+        assert which not in operation.facets, f"T.{name} has two facets {which}"
+        operation.facets[which] = function
+        return function
+
+    return attach
+
+
+def get(name: str) -> Operation:
+    """The operation that a `TileOp` names."""
+    return _OPERATIONS[name]
+
+
+def operations() -> Iterator[Operation]:
+    """All operations, by name."""
+    for name in sorted(_OPERATIONS):
+        yield _OPERATIONS[name]
+
+
+def spelling(name: str) -> Spelling | None:
+    """What a kernel means by `T.name`, if that is an operation on whole tiles."""
+    return _SPELLINGS.get(name)
+
+
+def spelling_names() -> tuple[str, ...]:
+    return tuple(sorted(_SPELLINGS))
+
+
+def tile_op(name: str, regions: tuple[Region, ...], span: Span, **attrs: Attr) -> TileOp:
+    """A `TileOp` with its attributes in order."""
+    return TileOp(name, regions, tuple(sorted(attrs.items())), span)

@@ -1,0 +1,189 @@
+"""Functions of scalars: `T.exp2`, `T.max`, `T.ceildiv`, casts. One row each; they give a value and touch no buffer."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilec.diag import fail
+from tilec.ir.expr import cast, constant, integer_range
+from tilec.ir.tile import Binary, Expr
+from tilec.ir.tile import Call as MathCall
+from tilec.ir.types import FLOAT32, DType
+from tilec.ops.arithmetic import Operator, binary, is_runtime, negate, select
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
+from tilec.ops.values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarFunction:
+    """`is_guarded`: an argument may be evaluated only where a condition holds, so it may index out of range."""
+
+    signature: Signature
+    doc: str
+    build: Callable[[Call], Value]
+    is_guarded: bool = False
+
+
+def convert(argument: Argument, dtype: DType) -> Expr:
+    """`T.float32(x)`, `T.cast(x, dtype)`: always typed, also of a Python number."""
+    value = argument.value
+    if isinstance(value, str) and dtype.is_float and value.lower() in ("inf", "-inf", "nan"):
+        return constant(float(value), dtype)
+    if isinstance(value, int | float):
+        # Unlike a literal in the program, a cast may cut off.
+        return constant(value, dtype)
+    return cast(as_expr(argument), dtype)
+
+
+def _math(fn: str) -> Callable[[Call], Value]:
+    def build(call: Call) -> Value:
+        operands = []
+        for name in call.arguments:
+            # Python numbers and integers become float32, as TileLang has it.
+            operand = as_expr(call[name])
+            operands.append(operand if operand.dtype.is_float else cast(operand, FLOAT32))
+        dtype = max((o.dtype for o in operands), key=lambda d: d.bits)
+        return MathCall(fn, tuple(cast(o, dtype) for o in operands), dtype)
+
+    return build
+
+
+def _operator(op: Operator) -> Callable[[Call], Value]:
+    return lambda call: binary(op, call["a"], call["b"], call.span)
+
+
+def _abs(call: Call) -> Value:
+    argument = call["x"]
+    if isinstance(argument.value, int | float):
+        return abs(argument.value)
+    expr = as_expr(argument)
+    if expr.dtype.is_float:
+        return MathCall("abs", (expr,), expr.dtype)
+    if expr.dtype.kind == "uint":
+        return expr
+    negative = as_expr(Argument(negate(argument), argument.span))
+    return Binary("max", cast(expr, negative.dtype), negative, negative.dtype)
+
+
+def _ceildiv(call: Call) -> Value:
+    a, b = call["a"], call["b"]
+    if isinstance(a.value, int) and isinstance(b.value, int):
+        if b.value == 0:
+            fail("static-arithmetic", "T.ceildiv by zero", b.span)
+        return -(-a.value // b.value)
+    raised = binary("+", a, Argument(binary("-", b, Argument(1, b.span), b.span), b.span), call.span)
+    return binary("//", Argument(raised, call.span), b, call.span)
+
+
+def _clamp(call: Call) -> Value:
+    low = Argument(binary("max", call["x"], call["low"], call.span), call.span)
+    return binary("min", low, call["high"], call.span)
+
+
+def _infinity(call: Call) -> Value:
+    dtype = call.dtype("dtype")
+    if not dtype.is_float:
+        fail("wrong-dtype", f"{dtype} has no infinity", call["dtype"].span, help=f"use T.max_value({dtype.name!r})")
+    return constant(math.inf, dtype)
+
+
+_LARGEST_FLOAT = {
+    "float16": 65504.0,
+    "bfloat16": (2 - 2**-7) * 2.0**127,
+    "float32": (2 - 2**-23) * 2.0**127,
+    "float64": sys.float_info.max,
+}
+
+
+def _extreme(sign: int) -> Callable[[Call], Value]:
+    def build(call: Call) -> Value:
+        dtype = call.dtype("dtype")
+        if dtype.is_float:
+            return constant(sign * _LARGEST_FLOAT[dtype.name], dtype)
+        return constant(integer_range(dtype)[0 if sign < 0 else 1], dtype)
+
+    return build
+
+
+def _next_power_of_2(call: Call) -> Value:
+    return 1 << (max(call.integer("n"), 1) - 1).bit_length()
+
+
+def _row(
+    name: str, parameters: str, doc: str, build: Callable[[Call], Value], is_guarded: bool = False
+) -> ScalarFunction:
+    return ScalarFunction(Signature(name, tuple(Parameter(p) for p in parameters.split())), doc, build, is_guarded)
+
+
+def _if_then_else(call: Call) -> Value:
+    return select(call["condition"], call["then"], call["orelse"], call.span)
+
+
+FUNCTIONS: dict[str, ScalarFunction] = {
+    f.signature.name: f
+    for f in (
+        _row("T.exp", "x", "e to the power x", _math("exp")),
+        _row("T.exp2", "x", "2 to the power x", _math("exp2")),
+        _row("T.log", "x", "natural logarithm", _math("log")),
+        _row("T.log2", "x", "logarithm to base 2", _math("log2")),
+        _row("T.sqrt", "x", "square root", _math("sqrt")),
+        _row("T.rsqrt", "x", "1 / sqrt(x)", _math("rsqrt")),
+        _row("T.tanh", "x", "hyperbolic tangent", _math("tanh")),
+        _row("T.sigmoid", "x", "1 / (1 + exp(-x))", _math("sigmoid")),
+        _row("T.sin", "x", "sine", _math("sin")),
+        _row("T.cos", "x", "cosine", _math("cos")),
+        _row("T.floor", "x", "the largest integer not above x, as a float", _math("floor")),
+        _row("T.ceil", "x", "the smallest integer not below x, as a float", _math("ceil")),
+        _row("T.pow", "x y", "x to the power y", _math("pow")),
+        _row("T.abs", "x", "absolute value", _abs),
+        _row("T.max", "a b", "the larger", _operator("max")),
+        _row("T.min", "a b", "the smaller", _operator("min")),
+        _row("T.clamp", "x low high", "x, but at least low and at most high", _clamp),
+        _row("T.floordiv", "a b", "a // b, rounding down", _operator("//")),
+        _row("T.floormod", "a b", "a % b, with the sign of b", _operator("%")),
+        _row("T.ceildiv", "a b", "a / b, rounding up", _ceildiv),
+        _row("T.shift_left", "a b", "a << b", _operator("<<")),
+        _row("T.shift_right", "a b", "a >> b", _operator(">>")),
+        _row("T.cast", "value dtype", "value converted to dtype", lambda c: convert(c["value"], c.dtype("dtype"))),
+        _row("T.Cast", "dtype value", "value converted to dtype", lambda c: convert(c["value"], c.dtype("dtype"))),
+        _row("T.infinity", "dtype", "plus infinity", _infinity),
+        _row("T.max_value", "dtype", "the largest finite value", _extreme(1)),
+        _row("T.min_value", "dtype", "the smallest finite value", _extreme(-1)),
+        _row("T.if_then_else", "condition then orelse", "`then` where the condition holds", _if_then_else, True),
+        _row("T.Select", "condition then orelse", "`then` where the condition holds", _if_then_else, True),
+        _row("tilelang.cdiv", "a b", "a / b, rounding up", _ceildiv),
+        _row("tilelang.next_power_of_2", "n", "the smallest power of two that is not below n", _next_power_of_2),
+    )
+}
+
+
+# ---- Python's own functions, on values known at compile time ---------------------------------------------------------
+
+_PYTHON: dict[str, Callable[..., Value]] = {
+    "int": int, "float": float, "bool": bool, "abs": abs, "min": min, "max": max, "round": round, "len": len,
+    "sum": sum, "math.sqrt": math.sqrt, "math.log": math.log, "math.log2": math.log2, "math.exp": math.exp,
+    "math.ceil": math.ceil, "math.floor": math.floor, "math.gcd": math.gcd, "math.prod": math.prod,
+    "math.pow": math.pow,
+}  # fmt: skip
+PYTHON_NAMES = tuple(_PYTHON)
+MATH_CONSTANTS = {"math.pi": math.pi, "math.e": math.e, "math.inf": math.inf, "math.nan": math.nan}
+
+
+def call_python(name: str, arguments: tuple[Argument, ...], call: Argument) -> Value:
+    """`min(a, b)`, `math.sqrt(x)` and the like."""
+    for argument in arguments:
+        if is_runtime(argument.value):
+            fail(
+                "runtime-argument",
+                f"{name}() works on values known at compile time",
+                argument.span,
+                "known only at run time",
+                help=f"use T.{name.removeprefix('math.')}" if f"T.{name.removeprefix('math.')}" in FUNCTIONS else None,
+            )
+    try:
+        return _PYTHON[name](*(a.value for a in arguments))
+    except (ArithmeticError, TypeError, ValueError) as error:
+        fail("static-arithmetic", f"{name}() cannot be computed", call.span, str(error).lower())

@@ -1,0 +1,289 @@
+"""Matches the arguments of a `T.*` call to its parameters, and asks them to be what the operation needs.
+
+Every check names the argument it is about and points at its text, so that an operation only lists its demands.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilec.diag import Label, fail
+from tilec.ir.expr import cast, constant
+from tilec.ir.tile import Buffer, Expr, Load, Region, integer
+from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, INT64, DType
+from tilec.ops.values import EXPR_TYPES, Access, Range, Value, WarpPolicy, describe, show_shape
+from tilec.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Required:
+    """The default of a parameter that has none."""
+
+
+REQUIRED = Required()
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`supported` is False for a parameter of TileLang's that tilec does not honour: only its default is accepted."""
+
+    name: str
+    default: Value | Required = REQUIRED
+    supported: bool = True
+    keyword_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """`variadic` collects any number of positional arguments instead of the first parameters."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    variadic: bool = False
+
+    def __str__(self) -> str:
+        shown = ["*args"] if self.variadic else []
+        shown += [p.name if isinstance(p.default, Required) else f"{p.name}=" for p in self.parameters if p.supported]
+        return f"{self.name}({', '.join(shown)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    value: Value
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call whose arguments have found their parameters. `span` is the whole call."""
+
+    name: str
+    arguments: Mapping[str, Argument]
+    variadic: tuple[Argument, ...]
+    span: Span
+
+    def __getitem__(self, name: str) -> Argument:
+        return self.arguments[name]
+
+    def is_given(self, name: str) -> bool:
+        return self.arguments[name].span != self.span
+
+    def refuse(self, name: str, wanted: str) -> None:
+        """The argument is not what the operation needs."""
+        argument = self[name]
+        fail(
+            "wrong-argument",
+            f"{self.name}: `{name}` must be {wanted}",
+            argument.span,
+            f"this is {describe(argument.value)}",
+        )
+
+    def boolean(self, name: str) -> bool:
+        value = self[name].value
+        if not isinstance(value, bool):
+            self.refuse(name, "True or False, known at compile time")
+        return bool(value)
+
+    def integer(self, name: str) -> int:
+        value = self[name].value
+        if not isinstance(value, int) or isinstance(value, bool):
+            self.refuse(name, "an integer known at compile time")
+        assert isinstance(value, int)
+        return value
+
+    def dtype(self, name: str) -> DType:
+        return as_dtype(self[name])
+
+    def policy(self, name: str) -> str:
+        value = self[name].value
+        if not isinstance(value, WarpPolicy):
+            self.refuse(name, "T.GemmWarpPolicy.Square, FullRow or FullCol")
+        assert isinstance(value, WarpPolicy)
+        return value.name
+
+    def region(self, name: str, like: tuple[int, ...] | None = None) -> Region:
+        """A tile or a box of one. An index without extent takes those of `like`, aligned at the last dimension."""
+        argument = self[name]
+        match argument.value:
+            case Buffer(shape=shape) as buffer:
+                return Region(buffer, tuple(integer(0) for _ in shape), shape, argument.span)
+            case Access() as access if access.has_extent:
+                return _box(access, argument.span)
+            case Access() as access if like is not None:
+                return _corner(access, like, argument.span)
+            case Access():
+                fail(
+                    "unknown-extent",
+                    f"{self.name}: `{name}` has an index but no extent",
+                    argument.span,
+                    help="write a slice, as in `A[0:16, :]`",
+                )
+            case _:
+                self.refuse(name, "a tensor, a tile or a part of one")
+        raise AssertionError("not a region")
+
+
+def bind(signature: Signature, positional: Sequence[Argument], keywords: Mapping[str, Argument], span: Span) -> Call:
+    """Each argument to its parameter, as Python does it. A parameter that is not given points at the whole call."""
+    name = signature.name
+    parameters = {p.name: p for p in signature.parameters}
+    places = [] if signature.variadic else [p for p in signature.parameters if not p.keyword_only]
+    if not signature.variadic and len(positional) > len(places):
+        wanted = f"{len(places)} argument{'s' * (len(places) != 1)}"
+        fail(
+            "too-many-arguments",
+            f"{name} takes {wanted}, {len(positional)} are given",
+            positional[len(places)].span,
+            "one too many",
+            help=f"write {signature}",
+        )
+    given = {} if signature.variadic else {p.name: a for p, a in zip(places, positional, strict=False)}
+    for key, argument in keywords.items():
+        if key not in parameters:
+            near = nearest(key, [p.name for p in signature.parameters if p.supported])
+            help_text = f"did you mean `{near}`?" if near else f"write {signature}"
+            fail("unknown-keyword", f"{name} has no parameter `{key}`", argument.span, help=help_text)
+        if key in given:
+            first = Label(given[key].span, "given here already")
+            fail("duplicate-argument", f"{name} gets `{key}` twice", argument.span, secondary=(first,))
+        given[key] = argument
+    for parameter in signature.parameters:
+        argument_given = given.get(parameter.name)
+        if argument_given is None:
+            if isinstance(parameter.default, Required):
+                fail("missing-argument", f"{name} needs `{parameter.name}`", span, help=f"write {signature}")
+            given[parameter.name] = Argument(parameter.default, span)
+        elif not parameter.supported and argument_given.value != parameter.default:
+            fail(
+                "unsupported-keyword",
+                f"{name}: `{parameter.name}` is not supported",
+                argument_given.span,
+                f"only {parameter.default} is accepted here",
+                help="leave it out",
+            )
+    return Call(name, given, tuple(positional) if signature.variadic else (), span)
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that `name` was probably meant to be."""
+    lowered = {c.lower(): c for c in candidates}
+    matches = difflib.get_close_matches(name.lower(), list(lowered), n=1)
+    return lowered[matches[0]] if matches else None
+
+
+# ---- one argument ----------------------------------------------------------------------------------------------------
+
+
+def as_dtype(argument: Argument) -> DType:
+    """A dtype by name or object."""
+    value = argument.value
+    if isinstance(value, DType):
+        return value
+    if not isinstance(value, str):
+        fail("wrong-argument", "a dtype is needed here", argument.span, f"this is {describe(value)}")
+    if value not in BY_NAME:
+        near = nearest(value, BY_NAME)
+        help_text = f"did you mean {near!r}?" if near else f"supported are {', '.join(sorted(BY_NAME))}"
+        fail("unknown-dtype", f"{value!r} is not a supported dtype", argument.span, help=help_text)
+    return BY_NAME[value]
+
+
+def as_shape(argument: Argument, what: str) -> tuple[int, ...]:
+    """Positive integers known at compile time: a tuple, or one number."""
+    value = argument.value
+    items = value if isinstance(value, tuple) else (value,)
+    if not items:
+        fail("wrong-shape", f"{what} needs at least one dimension", argument.span)
+    for item in items:
+        if isinstance(item, EXPR_TYPES):
+            fail("runtime-shape", f"{what} must be known at compile time", argument.span, "depends on a run-time value")
+        if not isinstance(item, int) or isinstance(item, bool):
+            fail("wrong-shape", f"{what} must be made of integers", argument.span, f"holds {describe(item)}")
+        if item <= 0:
+            fail("wrong-shape", f"{what} must be positive", argument.span, f"holds {item}")
+    return tuple(i for i in items if isinstance(i, int))
+
+
+def as_expr(argument: Argument, dtype: DType | None = None) -> Expr:
+    """A scalar. With `dtype` it is converted to that; without, a Python number becomes int32 or float32."""
+    value = argument.value
+    if isinstance(value, bool):
+        return constant(value, dtype or BOOL)
+    if isinstance(value, int):
+        return literal(value, dtype or (INT32 if -(2**31) <= value < 2**31 else INT64), argument.span)
+    if isinstance(value, float):
+        return constant(value, dtype or FLOAT32)
+    expr = _element(argument)
+    return cast(expr, dtype) if dtype else expr
+
+
+def _element(argument: Argument) -> Expr:
+    """What is known at run time only."""
+    value = argument.value
+    if isinstance(value, Access) and not value.has_extent:
+        return Load(value.buffer, tuple(i for i in value.indices if not isinstance(i, Range)))
+    if isinstance(value, Access):
+        fail("not-a-scalar", "one element is needed here, not a slice", argument.span)
+    if isinstance(value, Buffer):
+        fail(
+            "not-a-scalar",
+            "one element is needed here, not a whole buffer",
+            argument.span,
+            f"this is {describe(value)}",
+            help=f"index it inside T.Parallel: {value.name}[{', '.join('ijklmnop'[: len(value.shape)])}]",
+        )
+    if not isinstance(value, EXPR_TYPES):
+        fail("not-a-scalar", "a number is needed here", argument.span, f"this is {describe(value)}")
+    return value
+
+
+def literal(value: int, dtype: DType, span: Span) -> Expr:
+    """A Python integer in the program, as `dtype`: it must fit."""
+    result = constant(value, dtype)
+    if dtype.kind in ("int", "uint") and result.value != value:
+        fail("literal-range", f"{value} does not fit in {dtype}", span, f"{dtype} would hold {result.value}")
+    return result
+
+
+# ---- regions ---------------------------------------------------------------------------------------------------------
+
+
+def _box(access: Access, span: Span) -> Region:
+    start = tuple(i.start if isinstance(i, Range) else i for i in access.indices)
+    extent = tuple(i.extent if isinstance(i, Range) else 1 for i in access.indices)
+    return _inside(Region(access.buffer, start, extent, span))
+
+
+def _corner(access: Access, like: tuple[int, ...], span: Span) -> Region:
+    start = tuple(i for i in access.indices if not isinstance(i, Range))
+    rank = len(start)
+    surplus = like[: max(len(like) - rank, 0)]
+    if any(e != 1 for e in surplus):
+        fail(
+            "shape-mismatch",
+            f"{access.buffer.name} has too few dimensions for this copy",
+            span,
+            f"{rank} indices, the other side has shape {show_shape(like)}",
+        )
+    extent = (1,) * (rank - len(like)) + like[len(surplus) :]
+    return _inside(Region(access.buffer, start, extent, span))
+
+
+def _inside(region: Region) -> Region:
+    """Tensors may be left: reads give 0 and stores are dropped. Tiles may not."""
+    if region.buffer.scope == "global":
+        return region
+    for start, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True):
+        low = getattr(start, "value", 0)
+        if low + extent > size or low < 0:
+            declared = Label(region.buffer.span, f"shape {show_shape(region.buffer.shape)}")
+            fail(
+                "out-of-range",
+                f"the box leaves {region.buffer.name}",
+                region.span,
+                f"covers {low} to {low + extent - 1} of a dimension of {size}",
+                secondary=(declared,),
+            )
+    return region

@@ -1,0 +1,84 @@
+"""What an expression of a kernel evaluates to at compile time, before an operation has looked at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from tilec.ir.tile import Binary, Buffer, Call, Cast, Const, Expr, Load, Select, Unary, Var
+from tilec.ir.types import DType
+
+Policy = {"Square": "square", "FullRow": "full_row", "FullCol": "full_col"}
+"""The members of `T.GemmWarpPolicy`, and what the IR calls them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """`start:stop` of one dimension; the extent is known at compile time, the start may not be."""
+
+    start: Expr
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`buffer[...]` as written: an element, a box, or a corner whose extents come from the other side of a copy."""
+
+    buffer: Buffer
+    indices: tuple[Expr | Range, ...]
+
+    @property
+    def has_extent(self) -> bool:
+        return any(isinstance(i, Range) for i in self.indices)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A name that means something only when called or looked into: `T.copy`, `T.GemmWarpPolicy`, `math`, `T` itself."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class WarpPolicy:
+    """A member of `T.GemmWarpPolicy`."""
+
+    name: str
+
+
+Static = Union[int, float, bool, str, None, DType, WarpPolicy, "tuple[Value, ...]"]
+Value = Static | Buffer | Access | Member | Expr
+"""Python values stay Python values until they meet a typed operand; `Expr` is what is known at run time only."""
+
+EXPR_TYPES = (Const, Var, Unary, Binary, Call, Cast, Select, Load)
+
+
+def describe(value: Value) -> str:
+    """What a value is, in the words of a message."""
+    match value:
+        case bool() | None:
+            return f"{value}"
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return f"the string {value!r}"
+        case DType(name=name):
+            return f"the dtype {name}"
+        case WarpPolicy():
+            return "a warp policy"
+        case tuple():
+            return f"a tuple of {len(value)}"
+        case Buffer(name=name, shape=shape, dtype=dtype, scope=scope):
+            kind = {"global": "tensor", "shared": "shared tile", "fragment": "fragment"}[scope]
+            return f"{name}, a {dtype} {kind} of shape {show_shape(shape)}"
+        case Access(buffer=buffer):
+            return f"a part of {buffer.name}"
+        case Member(path=path):
+            return f"{path} itself"
+        case _:
+            return f"a {value.dtype} known only at run time"
+
+
+def show_shape(shape: tuple[int, ...]) -> str:
+    """`[128, 64]`."""
+    return f"[{', '.join(map(str, shape))}]"

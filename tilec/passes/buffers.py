@@ -1,0 +1,36 @@
+"""Give every shared tile its place in dynamic shared memory, and the mbarriers of the rings theirs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.diag import Label, fail
+from tilec.ir.warp import Program, SharedTile
+from tilec.target import Target
+
+ALIGNMENT = 1024  # bytes: the 128-byte swizzle repeats after as many
+BARRIER_BYTES = 8
+
+
+def place(program: Program, target: Target) -> Program:
+    """Tiles one after another in program order, barriers behind them."""
+    placed: list[SharedTile] = []
+    offset = 0
+    for tile in program.shared:
+        offset = -(-offset // ALIGNMENT) * ALIGNMENT
+        placed.append(replace(tile, offset=offset))
+        offset += tile.bytes
+    barriers_at = -(-offset // BARRIER_BYTES) * BARRIER_BYTES
+    total = barriers_at + sum(2 * r.depth * BARRIER_BYTES for r in program.rings if r.has_barriers)
+    limit = target.limit("smem_bytes_per_cta")
+    if total > limit:
+        largest = sorted(placed, key=lambda t: -t.bytes)
+        fail(
+            "shared-memory-overflow",
+            f"the tiles take {total:,} bytes of shared memory, {target.name} has {limit:,} for a block",
+            largest[0].buffer.span,
+            f"{largest[0].buffer.name} alone takes {largest[0].bytes:,} bytes",
+            secondary=tuple(Label(t.buffer.span, f"{t.bytes:,} bytes") for t in largest[1:3]),
+            help="use smaller tiles or fewer stages",
+        )
+    return replace(program, shared=tuple(placed), smem_bytes=total, barriers_at=barriers_at)

@@ -1,0 +1,340 @@
+"""Turn each pipelined loop into a scheduling problem: statements priced, dependences with their distances, rings with their
+lifetimes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilec.diag import InternalError, Label, fail
+from tilec.ir.tile import (
+    Bind,
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    For,
+    If,
+    Load,
+    Parallel,
+    Select,
+    Stmt,
+    Store,
+    TileOp,
+    Unary,
+    bodies,
+    walk,
+    walk_expr,
+)
+from tilec.ops import registry
+from tilec.ops.lowering import Context, Demand, demand
+from tilec.passes.layout import Laid
+from tilec.passes.select import is_pipelined
+from tilec.passes.usage import expressions, reads, writes
+from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use
+from tilec.target import Target
+
+BARRIER_BYTES = 16  # one full and one empty mbarrier per version
+TILE_ALIGNMENT = 1024  # the 128-byte swizzle repeats after this many bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RingPlan:
+    """Shared tiles that are filled by statements `producers` and read by `consumers`, and so live and die together."""
+
+    buffers: tuple[Buffer, ...]
+    producers: tuple[int, ...]
+    consumers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopProblem:
+    """`statements` are the scheduled ones, in source order (binds are replayed at their uses); `rings` parallel the
+    problem's."""
+
+    loop: For
+    statements: tuple[Stmt, ...]
+    roles: tuple[str, ...]
+    rings: tuple[RingPlan, ...]
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Accesses:
+    """Names of the buffers that a statement touches."""
+
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+    @property
+    def all(self) -> frozenset[str]:
+        return self.reads | self.writes
+
+
+def accesses(stmt: Stmt) -> Accesses:
+    """Everything a statement, with all that is nested in it, reads and writes."""
+    return Accesses(frozenset(b.name for b in reads(stmt)), frozenset(b.name for b in writes(stmt)))
+
+
+def problems(laid: Laid, target: Target) -> tuple[LoopProblem, ...]:
+    """One problem per pipelined loop, in program order; none in a serial kernel."""
+    if laid.form == "serial":
+        return ()
+    loops = [s for s in walk(laid.kernel.body) if isinstance(s, For) and is_pipelined(s)]
+    return tuple(_Builder(laid, target, loop, index).build() for index, loop in enumerate(loops))
+
+
+def is_producer(stmt: Stmt, laid: Laid) -> bool:
+    """Whether a statement of a pipelined loop belongs to the producer role."""
+    return laid.form == "warp_specialised" and isinstance(stmt, TileOp) and stmt.name == "copy" and stmt.attr("via") == "tma"
+
+
+class _Builder:
+    def __init__(self, laid: Laid, target: Target, loop: For, index: int) -> None:
+        self.laid, self.target, self.loop, self.index = laid, target, loop, index
+        self.statements = tuple(s for s in loop.body if not isinstance(s, Bind))
+        self.accesses = tuple(accesses(s) for s in self.statements)
+        self.roles = tuple(
+            "all" if laid.form != "warp_specialised" else "producer" if is_producer(s, laid) else "consumer"
+            for s in self.statements
+        )
+        role_names = tuple(dict.fromkeys(self.roles))
+        self.issue_slot = {role: len(target.slots) + i for i, role in enumerate(role_names)}
+        self.slots = (*target.slots, *(Slot(f"issue ({role})") for role in role_names))
+        self.slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
+
+    def build(self) -> LoopProblem:
+        rings = self.rings()
+        ops = tuple(self.op(i) for i in range(len(self.statements)))
+        pool = Pool("smem", self.target.limit("smem_bytes_per_cta"), self.reserved(rings))
+        needed = pool.reserved + sum(_version_bytes(self.laid, r) for r in rings)
+        if needed > pool.capacity:
+            self.overflow(needed, pool.capacity, rings)
+        name = f"{self.laid.kernel.name}.{self.loop.var.name}"
+        problem = Problem(
+            name,
+            ops,
+            tuple(self.edges(ops, {b.name for r in rings for b in r.buffers})),
+            self.slots,
+            (pool,),
+            tuple(
+                Ring(
+                    "+".join(b.name for b in r.buffers),
+                    r.producers,
+                    r.consumers,
+                    _version_bytes(self.laid, r),
+                    0,
+                    self.loop.num_stages,
+                )
+                for r in rings
+            ),
+        )
+        return LoopProblem(self.loop, self.statements, self.roles, rings, problem)
+
+    def overflow(self, needed: int, capacity: int, rings: tuple[RingPlan, ...]) -> None:
+        tiles = sorted((b for b in self.laid.kernel.buffers if b.scope == "shared"), key=lambda b: -b.bytes)
+        fail(
+            "shared-memory-overflow",
+            f"the tiles take {needed:,} bytes of shared memory, {self.target.name} has {capacity:,} for a block",
+            tiles[0].span,
+            f"{tiles[0].name} alone is {self.laid.shared[tiles[0].name].bytes:,} bytes",
+            secondary=tuple(Label(b.span, f"{self.laid.shared[b.name].bytes:,} bytes") for b in tiles[1:3]),
+            help="use smaller tiles",
+        )
+
+    # ---- rings ----
+
+    def rings(self) -> tuple[RingPlan, ...]:
+        """Tiles that may have several versions, grouped by who reads them."""
+        groups: dict[tuple[int, ...], list[tuple[Buffer, int]]] = {}
+        outside = self.touched_outside()
+        for i, stmt in enumerate(self.statements):
+            if not (isinstance(stmt, TileOp) and stmt.name == "copy"):
+                continue
+            source, destination = stmt.regions
+            tile = destination.buffer
+            if tile.scope != "shared" or source.buffer.scope != "global" or not destination.is_whole or tile.name in outside:
+                continue
+            writers = [j for j, a in enumerate(self.accesses) if tile.name in a.writes]
+            readers = tuple(j for j, a in enumerate(self.accesses) if tile.name in a.reads)
+            # Read before written: the value comes from the iteration before, so one version carries it.
+            if writers != [i] or not readers or readers[0] < i:
+                continue
+            groups.setdefault(readers, []).append((tile, i))
+        if self.laid.form == "warp_specialised":
+            self.check_fed(groups)
+        return tuple(
+            RingPlan(tuple(t for t, _ in members), tuple(i for _, i in members), readers)
+            for readers, members in groups.items()
+        )
+
+    def check_fed(self, groups: dict[tuple[int, ...], list[tuple[Buffer, int]]]) -> None:
+        versioned = {i for members in groups.values() for _, i in members}
+        for i, role in enumerate(self.roles):
+            if role == "producer" and i not in versioned:
+                raise InternalError(f"statement {i} of {self.loop.var.name} fills a tile that cannot be a ring")
+
+    def touched_outside(self) -> frozenset[str]:
+        """Buffers that statements outside this loop use."""
+        names: set[str] = set()
+
+        def visit(stmts: tuple[Stmt, ...]) -> None:
+            for stmt in stmts:
+                if stmt is self.loop:
+                    continue
+                inner = bodies(stmt)
+                if any(self.loop is s for body in inner for s in walk(body)):
+                    for body in inner:
+                        visit(body)
+                else:
+                    names.update(accesses(stmt).all)
+
+        visit(self.laid.kernel.body)
+        return frozenset(names)
+
+    def reserved(self, rings: tuple[RingPlan, ...]) -> int:
+        """Shared memory that is not this loop's rings: other tiles, scratch, barriers."""
+        ours = {b.name for r in rings for b in r.buffers}
+        others = sum(_aligned(layout.bytes) for name, layout in self.laid.shared.items() if name not in ours)
+        depth = self.loop.num_stages or 16
+        return others + _aligned(depth * BARRIER_BYTES * max(len(rings), 1))
+
+    # ---- costs ----
+
+    def op(self, index: int) -> Op:
+        stmt = self.statements[index]
+        timings = [self.target.price(d.kind, **dict(d.parameters)) for d in demands(stmt, self.laid)]
+        issue = max(sum(t.issue for t in timings), 1)
+        if not is_asynchronous(stmt):
+            # The role's warps do the work themselves: nothing else issues until it is through.
+            issue = max(issue, *(cycles for t in timings for _, cycles, _ in t.uses), 1)
+        uses: dict[int, int] = {}
+        for timing in timings:
+            for slot, cycles, offset in timing.uses:
+                if cycles:
+                    uses[self.slot_ids[slot]] = uses.get(self.slot_ids[slot], 0) + cycles
+        uses[self.issue_slot[self.roles[index]]] = issue
+        chained = sum(t.latency for t in timings)
+        overlapped = max((t.latency for t in timings), default=1)
+        latency = overlapped if isinstance(stmt, TileOp) else chained
+        return Op(
+            describe(stmt),
+            tuple(Use(slot, cycles) for slot, cycles in sorted(uses.items())),
+            issue,
+            max(latency, issue, 1),
+            self.roles[index],
+            stmt.span.line,
+        )
+
+    # ---- dependences ----
+
+    def edges(self, ops: tuple[Op, ...], versioned: set[str]) -> list[Edge]:
+        found: dict[tuple[int, int, int], Edge] = {}
+
+        def add(src: int, dst: int, latency: int, distance: int, why: str) -> None:
+            key = (src, dst, distance)
+            if key not in found or found[key].latency < latency:
+                found[key] = Edge(src, dst, latency, distance, why)
+
+        n = len(ops)
+        for i in range(n):
+            for j in range(n):
+                # i in one iteration, j in the same one (if later in the text) or in the next.
+                distance = 0 if i < j else 1
+                for name in sorted(self.accesses[i].writes & self.accesses[j].reads):
+                    if distance == 0 or name not in versioned:
+                        add(i, j, self.hand_over(ops, i, j), distance, f"data {name}")
+                for name in sorted((self.accesses[i].reads & self.accesses[j].writes) - versioned):
+                    add(i, j, self.hand_over(ops, i, j), distance, f"anti {name}")
+                for name in sorted((self.accesses[i].writes & self.accesses[j].writes) - versioned):
+                    add(i, j, self.hand_over(ops, i, j), distance, f"output {name}")
+        return list(found.values())
+
+    def hand_over(self, ops: tuple[Op, ...], i: int, j: int) -> int:
+        """Cycles from the issue of i until j may issue. Products into one accumulator follow each other at full rate."""
+        a, b = self.statements[i], self.statements[j]
+        if isinstance(a, TileOp) and isinstance(b, TileOp) and a.name == b.name == "gemm":
+            if a.regions[2].buffer == b.regions[2].buffer:
+                return max(use.cycles for use in ops[i].uses)
+        return ops[i].latency
+
+
+def is_asynchronous(stmt: Stmt) -> bool:
+    """Whether the statement only starts something that a wait completes."""
+    return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") in ("tma", "tma_store", "cp_async", "wgmma")
+
+
+def describe(stmt: Stmt) -> str:
+    """A short name for messages and traces: `copy A → A_shared`."""
+    match stmt:
+        case TileOp(name="copy", regions=(source, destination)):
+            return f"copy {source.buffer.name} → {destination.buffer.name}"
+        case TileOp(name=name, regions=regions):
+            return f"{name} {', '.join(r.buffer.name for r in regions)}"
+        case Parallel():
+            written = dict.fromkeys(s.buffer.name for s in walk(stmt.body) if isinstance(s, Store))
+            return f"parallel {', '.join(written)}"
+        case For(var=var):
+            return f"for {var.name}"
+        case If():
+            return "if"
+        case Store(buffer=buffer):
+            return f"store {buffer.name}"
+        case Bind(var=var):
+            return f"bind {var.name}"
+
+
+def demands(stmt: Stmt, laid: Laid) -> tuple[Demand, ...]:
+    """What a statement, with all that is nested in it, asks of the machine."""
+    context = pricing_context(laid)
+    total: list[Demand] = []
+    for s in walk((stmt,)):
+        if isinstance(s, TileOp):
+            total += registry.get(s.name).demand(s, context)
+        elif isinstance(s, Parallel):
+            total += _nest_demands(s, laid.kernel.threads)
+    return tuple(total) or (demand("elementwise", ops=1, elements=1, threads=laid.kernel.threads),)
+
+
+def pricing_context(laid: Laid) -> Context:
+    """A context for prices only: nothing may be registered through it."""
+
+    def refuse(*_: object) -> object:
+        raise InternalError("prices need no resources")
+
+    return Context(laid.kernel.threads, laid.fragments, laid.shared, (), refuse, refuse)  # type: ignore[arg-type]
+
+
+TRANSCENDENTAL = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sigmoid", "sin", "cos", "pow"})
+
+
+def _nest_demands(nest: Parallel, threads: int) -> list[Demand]:
+    elements = math.prod(nest.extents)
+    found: list[Demand] = []
+    operations = special = 0
+    for stmt in walk(nest.body):
+        for expr in expressions(stmt):
+            for e in walk_expr(expr):
+                match e:
+                    case Load(buffer=buffer) if buffer.scope != "fragment":
+                        found.append(demand(f"ld.{buffer.scope}", bytes=elements * buffer.dtype.bytes, threads=threads))
+                    case Call(fn=fn) if fn in TRANSCENDENTAL:
+                        special += 1
+                    case Unary() | Binary() | Cast() | Select() | Call():
+                        operations += 1
+                    case _:
+                        pass
+        if isinstance(stmt, Store) and stmt.buffer.scope != "fragment":
+            found.append(demand(f"st.{stmt.buffer.scope}", bytes=elements * stmt.buffer.dtype.bytes, threads=threads))
+    if special:
+        found.append(demand("mufu", elements=elements * special))
+    found.append(demand("elementwise", ops=max(operations, 1), elements=elements, threads=threads))
+    return found
+
+
+def _aligned(size: int) -> int:
+    return -(-size // TILE_ALIGNMENT) * TILE_ALIGNMENT
+
+
+def _version_bytes(laid: Laid, ring: RingPlan) -> int:
+    return sum(_aligned(laid.shared[b.name].bytes) for b in ring.buffers)

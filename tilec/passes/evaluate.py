@@ -1,0 +1,343 @@
+"""Evaluates expressions of the syntax tree: to Python values where all is known, to typed expressions elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal, assert_never
+
+from tilec.diag import Label, fail
+from tilec.ir.affine import affine
+from tilec.ir.expr import cast
+from tilec.ir.tile import Binary, Buffer, Expr, Var, integer
+from tilec.ir.types import BOOL, BY_NAME, INT32, DType
+from tilec.ops import arithmetic, registry
+from tilec.ops.scalar import FUNCTIONS, MATH_CONSTANTS, PYTHON_NAMES, call_python, convert
+from tilec.ops.signature import Argument, as_expr, bind, nearest
+from tilec.ops.values import Access, Member, Policy, Range, Value, WarpPolicy, describe, show_shape
+from tilec.passes.fold import fold_expr
+from tilec.passes.scope import Scope
+from tilec.source import Span
+from tilec.syntax import ast
+
+ALLOCATIONS = ("T.alloc_shared", "T.alloc_fragment")
+LOOPS = ("T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel", "range")
+OTHERS = ("T.Kernel", "T.Tensor", "T.prim_func", "T.GemmWarpPolicy")
+
+
+def supported_names() -> list[str]:
+    """Every `T.*` name that means something, for the help of a message."""
+    spellings = [f"T.{name}" for name in registry.spelling_names()]
+    functions = [name for name in FUNCTIONS if name.startswith("T.")]
+    return [*spellings, *functions, *ALLOCATIONS, *LOOPS, *OTHERS, *(f"T.{name}" for name in BY_NAME)]
+
+
+@dataclass(slots=True)
+class Evaluator:
+    """Evaluates in a scope. `ranges` are the values of loop variables; inside `Parallel`, fragments may be indexed."""
+
+    scope: Scope
+    is_parallel: bool = False
+    guards: int = 0
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Inside, an index out of range proves nothing: the code may not run."""
+        self.guards += 1
+        try:
+            yield
+        finally:
+            self.guards -= 1
+
+    def argument(self, node: ast.Expr) -> Argument:
+        """A value as it is: an indexed buffer may still become a box of a copy."""
+        return Argument(self.value(node), node.span)
+
+    def operand(self, node: ast.Expr) -> Argument:
+        """A value to compute with: an indexed buffer is one of its elements."""
+        argument = self.argument(node)
+        access = argument.value
+        if not isinstance(access, Access) or access.has_extent:
+            return argument
+        self.element(access, node.span, "read")
+        return Argument(as_expr(argument), node.span)
+
+    def value(self, node: ast.Expr) -> Value:
+        """What an expression means."""
+        match node:
+            case ast.Number(value=number):
+                return number
+            case ast.String(value=text):
+                return text
+            case ast.Constant(name=name):
+                return self._constant(name, node.span)
+            case ast.Name(id=name):
+                return self.scope.read(name, node.span)
+            case ast.Tuple(items=items) | ast.List(items=items):
+                return tuple(self.value(i) for i in items)
+            case ast.Attribute():
+                return self._attribute(node)
+            case ast.Call():
+                return self._call(node)
+            case ast.Subscript():
+                return self._subscript(node)
+            case ast.Unary():
+                return self._unary(node)
+            case ast.Binary(op=op, left=left, right=right):
+                return arithmetic.binary(op, self.operand(left), self.operand(right), node.span)
+            case ast.Compare():
+                return self._compare(node)
+            case ast.Boolean():
+                return self._boolean(node)
+            case ast.Conditional():
+                return self._conditional(node)
+            case ast.Dict():
+                return self._dict(node)
+            case _:
+                assert_never(node)
+
+    def _dict(self, node: ast.Dict) -> Value:
+        fail("unsupported-syntax", "dictionaries are not part of the kernel language", node.span)
+
+    def _constant(self, name: str, span: Span) -> Value:
+        if name == "...":
+            fail("unsupported-syntax", "`...` is no value", span)
+        return {"True": True, "False": False, "None": None}[name]
+
+    # ---- names with dots ---------------------------------------------------------------------------------------------
+
+    def _attribute(self, node: ast.Attribute) -> Value:
+        owner = self.value(node.value)
+        if isinstance(owner, Member):
+            return self._member(owner.path, node)
+        if not isinstance(owner, Buffer) or node.name not in ("shape", "dtype"):
+            fail("unknown-attribute", f"there is no attribute `{node.name}` here", node.span, f"of {describe(owner)}")
+        return owner.shape if node.name == "shape" else owner.dtype
+
+    def _member(self, owner: str, node: ast.Attribute) -> Value:
+        path = f"{owner}.{node.name}"
+        if owner == "tilelang" and node.name == "language":
+            return Member("T")
+        if path in MATH_CONSTANTS:
+            return MATH_CONSTANTS[path]
+        if owner == "T" and node.name in BY_NAME:
+            return BY_NAME[node.name]
+        if owner == "T.GemmWarpPolicy":
+            if node.name not in Policy:
+                fail(
+                    "unknown-attribute",
+                    f"there is no warp policy `{node.name}`",
+                    node.span,
+                    f"known: {', '.join(Policy)}",
+                )
+            return WarpPolicy(Policy[node.name])
+        return Member(path)
+
+    # ---- calls -------------------------------------------------------------------------------------------------------
+
+    def callee(self, node: ast.Call) -> str | None:
+        """The dotted name of what is called, where it is a name of the language."""
+        function = self.value(node.function)
+        return function.path if isinstance(function, Member) else None
+
+    def _call(self, node: ast.Call) -> Value:
+        function = self.value(node.function)
+        if isinstance(function, DType):
+            if len(node.args) != 1 or node.keywords:
+                fail("wrong-argument", f"T.{function.name}(x) takes one value", node.span)
+            return convert(self.operand(node.args[0]), function)
+        if not isinstance(function, Member):
+            fail("not-callable", "this cannot be called", node.function.span, f"this is {describe(function)}")
+        path = function.path
+        if path in FUNCTIONS:
+            return self._function(path, node)
+        if path in PYTHON_NAMES:
+            if node.keywords:
+                fail("unknown-keyword", f"{path}() takes no keywords here", node.keywords[0].span)
+            arguments = tuple(self.operand(a) for a in node.args)
+            return call_python(path, arguments, Argument(None, node.span))
+        self.refuse_call(path, node)
+        return None
+
+    def _function(self, path: str, node: ast.Call) -> Value:
+        function = FUNCTIONS[path]
+        if not function.is_guarded:
+            return function.build(bind(function.signature, *self.operands(node), node.span))
+        with self.guarded():
+            arguments = self.operands(node)
+        return function.build(bind(function.signature, *arguments, node.span))
+
+    def arguments(self, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
+        """Positional and keyword arguments; a keyword's text counts with its name."""
+        positional = [self.argument(a) for a in node.args]
+        return positional, {k.name: Argument(self.value(k.value), k.span) for k in node.keywords}
+
+    def operands(self, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
+        """Arguments to compute with."""
+        positional = [self.operand(a) for a in node.args]
+        return positional, {k.name: Argument(self.operand(k.value).value, k.span) for k in node.keywords}
+
+    def refuse_call(self, path: str, node: ast.Call) -> None:
+        """Say why a name of the language cannot be called where a value is needed, or at all."""
+        span = node.span
+        name = path.removeprefix("T.")
+        if path.startswith("T.") and registry.spelling(name):
+            fail("not-a-value", f"{path} gives no value", span, help="write it as a statement of its own")
+        if path in ALLOCATIONS:
+            fail("not-a-value", f"{path} needs a name", span, help=f"write `name = {path}(shape, dtype)`")
+        if path in LOOPS:
+            fail("not-a-value", f"{path} belongs in a for statement", span, help=f"write `for i in {path}(…):`")
+        if path == "T.Kernel":
+            fail("not-a-value", "T.Kernel belongs in a with statement", span, help="write `with T.Kernel(…) as bx:`")
+        if not path.startswith("T."):
+            fail("unsupported-operation", f"{path} cannot be called in a kernel", node.function.span)
+        self.refuse_name(path, node.function.span)
+
+    def refuse_name(self, path: str, span: Span) -> None:
+        """`T.something` that tilec does not know."""
+        near = nearest(path.removeprefix("T."), [n.removeprefix("T.") for n in supported_names()])
+        fail(
+            "unsupported-operation",
+            f"{path} is not supported",
+            span,
+            help=f"did you mean T.{near}?" if near else None,
+        )
+
+    # ---- operators ---------------------------------------------------------------------------------------------------
+
+    def _unary(self, node: ast.Unary) -> Value:
+        operand = self.operand(node.operand)
+        match node.op:
+            case "-":
+                return arithmetic.negate(operand)
+            case "+":
+                return operand.value if isinstance(operand.value, int | float) else as_expr(operand)
+            case "~":
+                return arithmetic.invert(operand)
+            case "not":
+                return arithmetic.logical_not(operand)
+            case _:
+                assert_never(node.op)
+
+    def _compare(self, node: ast.Compare) -> Value:
+        result: Value = True
+        left = self.operand(node.first)
+        for op, right_node in zip(node.ops, node.rest, strict=True):
+            right = self.operand(right_node)
+            link = arithmetic.binary(op, left, right, left.span.to(right.span))
+            result = arithmetic.logical("and", result, link)
+            left = right
+        return result
+
+    def _boolean(self, node: ast.Boolean) -> Value:
+        left = arithmetic.condition(self.operand(node.left))
+        if isinstance(left, bool) and left == (node.op == "or"):
+            # As in Python, the other side is not even looked at.
+            return left
+        with self.guarded():
+            right = arithmetic.condition(self.operand(node.right))
+        return arithmetic.logical(node.op, left, right)
+
+    def _conditional(self, node: ast.Conditional) -> Value:
+        test = self.operand(node.condition)
+        decided = arithmetic.condition(test)
+        if isinstance(decided, bool):
+            return self.value(node.then if decided else node.orelse)
+        with self.guarded():
+            then, orelse = self.operand(node.then), self.operand(node.orelse)
+        return arithmetic.select(test, then, orelse, node.span)
+
+    # ---- subscripts --------------------------------------------------------------------------------------------------
+
+    def _subscript(self, node: ast.Subscript) -> Value:
+        owner = self.value(node.value)
+        if isinstance(owner, tuple | str):
+            return self._item(owner, node)
+        if not isinstance(owner, Buffer):
+            fail("not-a-buffer", "this cannot be indexed", node.value.span, f"this is {describe(owner)}")
+        return self.access(owner, node)
+
+    def _item(self, owner: tuple[Value, ...] | str, node: ast.Subscript) -> Value:
+        index = node.indices[0]
+        position = None if isinstance(index, ast.Slice) else self.value(index)
+        if len(node.indices) != 1 or not isinstance(position, int):
+            fail("wrong-argument", "a tuple is indexed by one number known at compile time", node.span)
+        if not -len(owner) <= position < len(owner):
+            fail("out-of-range", f"there is no item {position}", node.span, f"the tuple has {len(owner)}")
+        return owner[position]
+
+    def access(self, buffer: Buffer, node: ast.Subscript) -> Access:
+        """`buffer[...]`, with as many indices as dimensions."""
+        indices = node.indices
+        if len(indices) == 1 and isinstance(indices[0], ast.Tuple):
+            indices = indices[0].items
+        if len(indices) != len(buffer.shape):
+            wanted = f"{buffer.name} has shape {show_shape(buffer.shape)}"
+            count = f"{len(indices)} {'index' if len(indices) == 1 else 'indices'}"
+            fail(
+                "wrong-rank",
+                f"{count} for {len(buffer.shape)} dimension{'s' * (len(buffer.shape) != 1)}",
+                node.span,
+                wanted,
+                secondary=(Label(buffer.span, "from here"),),
+            )
+        return Access(buffer, tuple(self._index(i, buffer, dim) for dim, i in enumerate(indices)))
+
+    def element(self, access: Access, span: Span, what: Literal["read", "written"]) -> None:
+        """Check that one element may be touched here."""
+        buffer = access.buffer
+        if buffer.scope == "fragment" and not self.is_parallel:
+            fail(
+                "fragment-index",
+                f"an element of {buffer.name} is {what} outside T.Parallel",
+                span,
+                "a fragment is spread over the threads",
+                help="write `for i in T.Parallel(n):` around it",
+            )
+        if buffer.scope == "global" or self.guards:
+            return
+        for index, size in zip(access.indices, buffer.shape, strict=True):
+            limits = None if isinstance(index, Range) else self._bounds(index)
+            if limits is not None and (limits[0] < 0 or limits[1] >= size):
+                reach = f"{limits[0]}" if limits[0] == limits[1] else f"{limits[0]} to {limits[1]}"
+                fail(
+                    "out-of-range",
+                    f"the index leaves {buffer.name}",
+                    span,
+                    f"reaches {reach} in a dimension of {size}",
+                    secondary=(Label(buffer.span, f"shape {show_shape(buffer.shape)}"),),
+                )
+
+    def _bounds(self, index: Expr) -> tuple[int, int] | None:
+        """The smallest and largest value of a sum of multiples of loop variables; None for any other expression."""
+        form = affine(index)
+        low = high = form.constant
+        for atom, factor in form.terms:
+            if not (isinstance(atom, Var) and atom.name in self.ranges):
+                return None
+            ends = [factor * end for end in self.ranges[atom.name]]
+            low, high = low + min(ends), high + max(ends)
+        return low, high
+
+    def _index(self, node: ast.Expr | ast.Slice, buffer: Buffer, dim: int) -> Expr | Range:
+        if not isinstance(node, ast.Slice):
+            return self.index(node)
+        if node.step is not None and self.value(node.step) not in (None, 1):
+            fail("unsupported-syntax", "slices have step 1", node.step.span)
+        start = integer(0) if node.lower is None else self.index(node.lower)
+        stop = integer(buffer.shape[dim]) if node.upper is None else self.index(node.upper)
+        form = affine(Binary("sub", stop, start, INT32))
+        if form.terms:
+            fail("runtime-shape", "the extent of a slice must be known at compile time", node.span)
+        if form.constant <= 0:
+            fail("wrong-shape", "the slice is empty", node.span, f"its extent is {form.constant}")
+        return Range(start, form.constant)
+
+    def index(self, node: ast.Expr) -> Expr:
+        """An integer that addresses something."""
+        expr = as_expr(self.operand(node))
+        if expr.dtype.is_float or expr.dtype == BOOL:
+            fail("wrong-dtype", "an index must be an integer", node.span, f"this is {expr.dtype}")
+        return fold_expr(expr if expr.dtype.bits == 64 else cast(expr, INT32))

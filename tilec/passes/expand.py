@@ -1,0 +1,377 @@
+"""Turn a kernel and the verified schedules of its loops into warp IR: roles, rings, and for each role the prologue, steady
+state and epilogue of its part of every pipelined loop.
+
+The role's statements of stage s work s iterations behind those of stage 0. At time step t, statement of stage s runs
+iteration t − s; steps 0 … S−1 are the prologue, S … n−1 the steady state, n … n+S−1 the epilogue, where n is the trip count
+and S the last stage of the role. Ring positions are cursors, one per ring and stage, advanced each step that they are live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilec.diag import InternalError
+from tilec.ir import warp
+from tilec.ir.affine import add, scale
+from tilec.ir.layout import plain
+from tilec.ir.tile import (
+    Bind,
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    If,
+    Load,
+    Parallel,
+    Region,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    integer,
+    substitute,
+)
+from tilec.ir.types import BOOL, INT8, INT32
+from tilec.ops import registry
+from tilec.ops.lowering import Context
+from tilec.passes.depend import LoopProblem, RingPlan, accesses
+from tilec.passes.layout import Laid
+from tilec.passes.select import is_pipelined
+from tilec.sched.schedule import Schedule
+from tilec.source import Span
+from tilec.target import Target
+
+WARPGROUP_WARPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A pipelined loop with the schedule that is to be carried out."""
+
+    loop: LoopProblem
+    schedule: Schedule
+
+
+def expand(laid: Laid, scheduled: Sequence[Scheduled], target: Target) -> warp.Program:
+    return _Expander(laid, scheduled, target).program()
+
+
+class _Expander:
+    def __init__(self, laid: Laid, scheduled: Sequence[Scheduled], target: Target) -> None:
+        self.laid, self.kernel, self.target = laid, laid.kernel, target
+        self.loops = {id(s.loop.loop): s for s in scheduled}
+        self.specialised = laid.form == "warp_specialised"
+        self.maps: dict[tuple[str, tuple[int, ...], int], warp.TensorMap] = {}
+        self.scratch_tiles: dict[tuple[Span, int], Buffer] = {}
+        self.ring_of: dict[str, warp.Ring] = {}
+        self.rings: list[warp.Ring] = []
+        self.plans: dict[str, tuple[Scheduled, RingPlan]] = {}
+        for s in scheduled:
+            self.add_rings(s)
+
+    def add_rings(self, s: Scheduled) -> None:
+        for plan, ring, depth in zip(s.loop.rings, s.loop.problem.rings, s.schedule.depth, strict=True):
+            size = sum(self.laid.shared[b.name].bytes for b in plan.buffers) if self.specialised else 0
+            arrivals = self.kernel.threads // 32 if self.specialised else 0
+            made = warp.Ring(ring.name, depth, tuple(b.name for b in plan.buffers), size, arrivals)
+            self.rings.append(made)
+            self.plans[ring.name] = (s, plan)
+            for b in plan.buffers:
+                self.ring_of[b.name] = made
+
+    # ---- the program ----
+
+    def program(self) -> warp.Program:
+        kernel = self.kernel
+        warps = kernel.threads // 32
+        if self.specialised:
+            groups = warps // WARPGROUP_WARPS
+            few, many = register_split(groups, self.target)
+            consumer = warp.Role("consumer", 0, warps, self.body(kernel.body, "consumer"), many)
+            producer = warp.Role("producer", warps, WARPGROUP_WARPS, self.body(kernel.body, "producer"), few, True)
+            roles: tuple[warp.Role, ...] = (consumer, producer)
+        else:
+            roles = (warp.Role("all", 0, warps, self.body(kernel.body, "all")),)
+        grid = (*kernel.grid, 1, 1)[:3]
+        return warp.Program(
+            kernel.name,
+            kernel.params,
+            tuple(self.maps.values()),
+            (grid[0], grid[1], grid[2]),
+            kernel.block_vars,
+            roles,
+            tuple(self.shared_tiles()),
+            tuple((b, self.laid.fragments[b.name]) for b in kernel.buffers if b.scope == "fragment"),
+            tuple(self.rings),
+            span=kernel.span,
+        )
+
+    def shared_tiles(self) -> Iterator[warp.SharedTile]:
+        for buffer in self.kernel.buffers:
+            if buffer.scope == "shared":
+                ring = self.ring_of.get(buffer.name)
+                yield warp.SharedTile(buffer, self.laid.shared[buffer.name], ring.depth if ring else 1)
+        for buffer in self.scratch_tiles.values():
+            yield warp.SharedTile(buffer, plain(buffer.shape, 1))
+
+    def tensor_map(self, tensor: Buffer, box: tuple[int, ...], swizzle: int) -> warp.TensorMap:
+        key = (tensor.name, box, swizzle)
+        if key not in self.maps:
+            taken = sum(k[0] == tensor.name for k in self.maps)
+            self.maps[key] = warp.TensorMap(f"{tensor.name}_map{taken or ''}", tensor, box, swizzle)
+        return self.maps[key]
+
+    def scratch(self, size: int, span: Span) -> Buffer:
+        return self.scratch_tiles.setdefault(
+            (span, size), Buffer(f"scratch.{len(self.scratch_tiles)}", (size,), INT8, "shared", span)
+        )
+
+    # ---- statements ----
+
+    def body(self, stmts: Sequence[Stmt], role: str) -> tuple[warp.Operation, ...]:
+        return tuple(op for stmt in stmts for op in self.stmt(stmt, role))
+
+    def stmt(self, stmt: Stmt, role: str) -> tuple[warp.Operation, ...]:
+        match stmt:
+            case For() if id(stmt) in self.loops:
+                return tuple(_Pipeline(self, self.loops[id(stmt)], role).operations())
+            case For():
+                body = self.body(stmt.body, role)
+                return (warp.Loop(stmt.var, stmt.start, stmt.stop, stmt.step, body, span=stmt.span),) if body else ()
+            case If():
+                then, orelse = self.body(stmt.then, role), self.body(stmt.orelse, role)
+                return (warp.Branch(stmt.condition, then, orelse, span=stmt.span),) if then or orelse else ()
+            case Bind():
+                return (warp.Let(stmt.var, stmt.value, span=stmt.span),)
+            case _:
+                return self.lower(stmt, ()) if role != "producer" else ()
+
+    def lower(self, stmt: Stmt, cursors: tuple[warp.Cursor, ...]) -> tuple[warp.Operation, ...]:
+        """One statement as operations of the role that runs it, on the versions that `cursors` point at."""
+        match stmt:
+            case TileOp():
+                context = Context(
+                    self.kernel.threads, self.laid.fragments, self.laid.shared, cursors, self.tensor_map, self.scratch
+                )
+                operations: tuple[warp.Operation, ...] = registry.get(stmt.name).lower(stmt, context)
+                return operations
+            case Parallel():
+                return (warp.Elementwise(stmt, self.laid.nest_layout(stmt), cursors=cursors, span=stmt.span),)
+            case If():
+                then = tuple(op for s in stmt.then for op in self.lower(s, cursors))
+                orelse = tuple(op for s in stmt.orelse for op in self.lower(s, cursors))
+                return (warp.Branch(stmt.condition, then, orelse, span=stmt.span),)
+            case For():
+                body = tuple(op for s in stmt.body for op in self.lower(s, cursors))
+                return (warp.Loop(stmt.var, stmt.start, stmt.stop, stmt.step, body, span=stmt.span),)
+            case Bind():
+                return (warp.Let(stmt.var, stmt.value, span=stmt.span),)
+            case Store():
+                raise InternalError("a store outside T.Parallel")
+
+
+def register_split(consumer_groups: int, target: Target) -> tuple[int, int]:
+    """Registers per thread for the producer warpgroup and for each consumer warpgroup: what the producer gives back is
+    shared out in setmaxnreg's steps of 8, with at most 240 each (the largest count that leaves one for the hardware)."""
+    few = 40 if consumer_groups <= 2 else 32
+    left = target.limit("registers_per_sm") // 128 - few
+    return few, min(240, left // consumer_groups // 8 * 8)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A statement of the role, or the release of a ring, at its place in the pipeline."""
+
+    stage: int
+    phase: int
+    position: int
+    statement: Stmt | None
+    rings: tuple[str, ...]  # whose versions it uses
+    acquires: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
+    releases: str = ""
+
+
+class _Pipeline:
+    """One role's part of one pipelined loop."""
+
+    def __init__(self, expander: _Expander, scheduled: Scheduled, role: str) -> None:
+        self.expander, self.role = expander, role
+        self.loop = scheduled.loop.loop
+        self.scheduled = scheduled
+        self.binds = _replayed(self.loop.body)
+        steps = sorted(self.steps(), key=lambda s: (s.phase, s.position))
+        lowest = min((s.stage for s in steps), default=0)
+        self.steps_in_order = [replace(s, stage=s.stage - lowest) for s in steps]
+        self.last_stage = max((s.stage for s in self.steps_in_order), default=0)
+
+    # ---- what this role does, in order of issue ----
+
+    def steps(self) -> Iterator[_Step]:
+        problem, schedule = self.scheduled.loop.problem, self.scheduled.schedule
+        rings = self.scheduled.loop.rings
+        names = [r.name for r in problem.rings]
+        place = {op: k for k, op in enumerate(schedule.order)}
+        mine = [i for i, role in enumerate(self.scheduled.loop.roles) if role == self.role]
+        for i in mine:
+            used = accesses(self.scheduled.loop.statements[i]).all
+            touched = tuple(n for n, r in zip(names, rings, strict=True) if used & {b.name for b in r.buffers})
+            acquires = tuple(n for n, r in zip(names, rings, strict=True) if self.role == "producer" and r.producers[0] == i)
+            waits = tuple(
+                n for n, r in zip(names, rings, strict=True) if self.role == "consumer" and self.first_use(r) == i
+            )
+            yield _Step(
+                schedule.start[i] // schedule.ii,
+                schedule.start[i] % schedule.ii,
+                place[i],
+                self.scheduled.loop.statements[i],
+                touched,
+                acquires,
+                waits,
+            )
+        if self.role != "consumer":
+            return
+        for ring, name in zip(rings, names, strict=True):
+            done = max(schedule.start[c] + problem.ops[c].latency for c in ring.consumers)
+            yield _Step(done // schedule.ii, done % schedule.ii, len(problem.ops), None, (name,), releases=name)
+
+    def first_use(self, ring: RingPlan) -> int:
+        schedule = self.scheduled.schedule
+        place = {op: k for k, op in enumerate(schedule.order)}
+        return min(ring.consumers, key=lambda c: (schedule.start[c], place[c]))
+
+    # ---- prologue, steady state, epilogue ----
+
+    def operations(self) -> Iterator[warp.Operation]:
+        if not self.steps_in_order:
+            return
+        loop, last = self.loop, self.last_stage
+        trips = static_trips(loop)
+        if trips is not None and trips <= last:
+            for t in range(trips + last):
+                yield from self.time_step(lambda stage, t=t: self.iteration(t - stage), lambda s, t=t: 0 <= t - s < trips)  # type: ignore[misc]
+            return
+        for t in range(last):
+            body = tuple(self.time_step(lambda stage, t=t: self.iteration(t - stage), lambda s, t=t: s <= t))  # type: ignore[misc]
+            if trips is not None:
+                yield from body
+            else:
+                yield warp.Branch(_less(self.iteration(t), loop.stop), body, span=loop.span)
+        current: Expr = loop.var
+        steady = tuple(self.time_step(lambda stage: add(current, integer(-stage * loop.step)), lambda s: True))
+        yield warp.Loop(loop.var, self.iteration(last), loop.stop, loop.step, steady, "steady", span=loop.span)
+        for e in range(last):
+            yield from self.epilogue(e, trips)
+
+    def epilogue(self, e: int, trips: int | None) -> Iterator[warp.Operation]:
+        live = lambda s: e < s  # noqa: E731
+        if trips is not None:
+            yield from self.time_step(lambda stage: self.iteration(trips + e - stage), live)
+            return
+        end = add(self.loop.start, scale(trip_count(self.loop), self.loop.step))
+        # With fewer iterations than stages, some of these never began.
+        for stage in sorted({s.stage for s in self.steps_in_order if live(s.stage)}, reverse=True):
+            value = add(end, integer((e - stage) * self.loop.step))
+            body = tuple(self.time_step(lambda _, value=value: value, lambda s, stage=stage: s == stage))  # type: ignore[misc]
+            yield warp.Branch(_less_equal(self.loop.start, value), body, span=self.loop.span)
+
+    def iteration(self, k: int) -> Expr:
+        """The loop variable's value in iteration k."""
+        return add(self.loop.start, integer(k * self.loop.step))
+
+    def time_step(self, value, live) -> Iterator[warp.Operation]:  # type: ignore[no-untyped-def]
+        """All steps whose stage is live, each in its own iteration, then the cursors move on."""
+        cursors: dict[tuple[str, int], warp.Cursor] = {}
+        for step in self.steps_in_order:
+            if not live(step.stage):
+                continue
+            mine = tuple(self.cursor(name, step.stage) for name in step.rings)
+            mine = tuple(c for c in mine if c is not None)
+            cursors |= {(c.ring, step.stage): c for c in mine}
+            by_ring = {c.ring: c for c in mine}
+            for name in step.acquires:
+                yield warp.RingAcquire(by_ring[name], span=self.loop.span)
+            for name in step.waits:
+                yield warp.RingWait(by_ring[name], span=self.loop.span)
+            if step.statement is not None:
+                yield from self.expander.lower(self.shifted(step.statement, value(step.stage)), mine)
+            if step.releases:
+                yield warp.RingRelease(by_ring[step.releases], span=self.loop.span)
+        for cursor in cursors.values():
+            yield warp.Advance(cursor, span=self.loop.span)
+
+    def cursor(self, ring: str, stage: int) -> warp.Cursor | None:
+        """A ring of one version without barriers needs no position."""
+        made = next(r for r in self.expander.rings if r.name == ring)
+        if made.depth == 1 and not made.has_barriers:
+            return None
+        return warp.Cursor(f"{ring}.{self.role}.{stage}", ring)
+
+    def shifted(self, stmt: Stmt, value: Expr) -> Stmt:
+        """The statement in the iteration in which the loop variable is `value`, binds replayed."""
+        values: dict[Var, Expr] = {self.loop.var: value}
+        for bind in self.binds:
+            values[bind.var] = substitute(bind.value, values)
+        return substitute_stmt(stmt, values)
+
+
+def _replayed(body: tuple[Stmt, ...]) -> tuple[Bind, ...]:
+    return tuple(s for s in body if isinstance(s, Bind))
+
+
+def static_trips(loop: For) -> int | None:
+    if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
+        return max(0, -(-(int(loop.stop.value) - int(loop.start.value)) // loop.step))
+    return None
+
+
+def trip_count(loop: For) -> Expr:
+    """max(0, ⌈(stop − start) / step⌉) as an expression."""
+    span = Binary("sub", loop.stop, loop.start, INT32)
+    rounded: Expr = span
+    if loop.step != 1:
+        rounded = Binary("floordiv", add(span, integer(loop.step - 1)), integer(loop.step), INT32)
+    return Binary("max", rounded, integer(0), INT32)
+
+
+def _less(a: Expr, b: Expr) -> Expr:
+    return Binary("lt", a, b, BOOL)
+
+
+def _less_equal(a: Expr, b: Expr) -> Expr:
+    return Binary("le", a, b, BOOL)
+
+
+def substitute_stmt(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
+    """The statement with variables replaced in every expression."""
+    match stmt:
+        case TileOp():
+            regions = tuple(replace(r, start=tuple(substitute(s, values) for s in r.start)) for r in stmt.regions)
+            attrs = tuple((k, v if v is None or isinstance(v, int | float | bool | str) else substitute(v, values)) for k, v in stmt.attrs)
+            return replace(stmt, regions=regions, attrs=attrs)
+        case Store():
+            indices = tuple(substitute(i, values) for i in stmt.indices)
+            return replace(stmt, indices=indices, value=substitute(stmt.value, values))
+        case Bind():
+            return replace(stmt, value=substitute(stmt.value, values))
+        case Parallel():
+            return replace(stmt, body=tuple(substitute_stmt(s, values) for s in stmt.body))
+        case For():
+            return replace(
+                stmt,
+                start=substitute(stmt.start, values),
+                stop=substitute(stmt.stop, values),
+                body=tuple(substitute_stmt(s, values) for s in stmt.body),
+            )
+        case If():
+            return replace(
+                stmt,
+                condition=substitute(stmt.condition, values),
+                then=tuple(substitute_stmt(s, values) for s in stmt.then),
+                orelse=tuple(substitute_stmt(s, values) for s in stmt.orelse),
+            )
+
+
+__all__ = ["Load", "Region", "Scheduled", "expand", "is_pipelined"]

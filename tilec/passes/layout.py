@@ -1,0 +1,242 @@
+"""Give every tile a layout: registers for fragments, byte order for shared tiles.
+
+Fragment layouts spread from where they are fixed (accumulators) along elementwise nests, reductions and copies; what nothing
+fixes gets the coalesced layout. Two demands that differ are an error that names both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilec.diag import Label, fail
+from tilec.ir.layout import Fragment, SharedLayout, mma_accumulator, plain, row_major, swizzled, wgmma_accumulator
+from tilec.ir.tile import (
+    Bind,
+    Buffer,
+    Const,
+    Expr,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Region,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    walk,
+    walk_expr,
+)
+from tilec.passes.select import Form, Selected, mma_warps, wgmma_groups
+from tilec.source import Span
+
+VECTOR_BYTES = 16  # the widest access of one thread
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A kernel whose tiles all have layouts, by buffer name. `nests` are those of the elementwise nests, by identity order."""
+
+    kernel: Kernel
+    form: Form
+    fragments: dict[str, Fragment]
+    shared: dict[str, SharedLayout]
+
+    def nest_layout(self, nest: Parallel) -> Fragment:
+        """The layout that a parallel nest sweeps: that of a fragment it indexes with all its variables, else coalesced."""
+        for buffer, dims, _ in fragment_uses(nest):
+            if dims == tuple(range(len(nest.vars))):
+                return self.fragments[buffer.name]
+        return row_major(nest.extents, self.kernel.threads, _widest_vector(nest))
+
+
+def assign(selected: Selected) -> Laid:
+    kernel = selected.kernel
+    fragments = _Fragments(kernel).solve()
+    shared = {b.name: layout for b, layout in _shared_layouts(kernel)}
+    return Laid(kernel, selected.form, fragments, shared)
+
+
+def _shared_layouts(kernel: Kernel) -> Iterator[tuple[Buffer, SharedLayout]]:
+    permuted: set[str] = set()
+    for stmt in walk(kernel.body):
+        if isinstance(stmt, TileOp) and stmt.name == "gemm":
+            permuted |= {r.buffer.name for r in stmt.regions[:2]}
+        elif isinstance(stmt, TileOp) and stmt.name == "copy" and stmt.attr("via") in ("tma", "tma_store", "stmatrix"):
+            permuted |= {r.buffer.name for r in stmt.regions if r.buffer.scope == "shared"}
+    for buffer in kernel.buffers:
+        if buffer.scope == "shared":
+            make = swizzled if buffer.name in permuted else plain
+            yield buffer, make(buffer.shape, buffer.dtype.bytes)
+
+
+def fragment_uses(nest: Parallel) -> Iterator[tuple[Buffer, tuple[int, ...], Span]]:
+    """Each use of a fragment in a nest: the buffer, and which loop variable indexes each of its dimensions."""
+    place = {var: i for i, var in enumerate(nest.vars)}
+
+    def dims(buffer: Buffer, indices: tuple[Expr, ...], span: Span) -> tuple[int, ...]:
+        for dim, index in enumerate(indices):
+            if index not in place and not (buffer.shape[dim] == 1 and index == Const(0, index.dtype)):
+                fail(
+                    "fragment-index",
+                    f"the fragment {buffer.name} must be indexed with the variables of T.Parallel",
+                    span,
+                    f"index {dim} is another expression",
+                    secondary=(Label(buffer.span, "a fragment lives in registers"),),
+                    help="use a tile made by T.alloc_shared where any element may be read",
+                )
+        return tuple(place[i] for i in indices if isinstance(i, Var))
+
+    for stmt in walk(nest.body):
+        exprs: tuple[Expr, ...] = ()
+        match stmt:
+            case Store(buffer=buffer, indices=indices, value=value, span=span):
+                exprs = (value, *indices)
+                if buffer.scope == "fragment":
+                    yield buffer, dims(buffer, indices, span), span
+            case Bind(value=value):
+                exprs = (value,)
+            case If(condition=condition):
+                exprs = (condition,)
+            case _:
+                pass
+        for expr in exprs:
+            for e in walk_expr(expr):
+                if isinstance(e, Load) and e.buffer.scope == "fragment":
+                    yield e.buffer, dims(e.buffer, e.indices, stmt.span), stmt.span
+
+
+def _widest_vector(nest: Parallel) -> int:
+    """Elements a thread may move at once: as many of the largest element type as fit 16 bytes."""
+    sizes = [1]
+    for stmt in walk(nest.body):
+        if isinstance(stmt, Store):
+            sizes.append(stmt.buffer.dtype.bytes)
+            sizes += [e.buffer.dtype.bytes for e in walk_expr(stmt.value) if isinstance(e, Load)]
+    return VECTOR_BYTES // max(sizes)
+
+
+class _Fragments:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.known: dict[str, tuple[Fragment, Span]] = {}
+
+    def solve(self) -> dict[str, Fragment]:
+        fragments = [b for b in self.kernel.buffers if b.scope == "fragment"]
+        stmts = list(walk(self.kernel.body))
+        while True:
+            before = len(self.known)
+            for stmt in stmts:
+                self.spread(stmt)
+            if len(self.known) > before:
+                continue
+            unknown = [b for b in fragments if b.name not in self.known]
+            if not unknown:
+                return {name: layout for name, (layout, _) in self.known.items()}
+            # The tile with the most dimensions fixes those that are its projections.
+            first = max(unknown, key=lambda b: len(b.shape))
+            vector = VECTOR_BYTES // self.memory_bytes(first)
+            self.fix(first, row_major(first.shape, self.kernel.threads, vector), first.span)
+
+    def memory_bytes(self, fragment: Buffer) -> int:
+        """The size of the widest element that is copied between the fragment and memory."""
+        sizes = [0]
+        for stmt in walk(self.kernel.body):
+            if isinstance(stmt, TileOp) and stmt.name == "copy" and any(r.buffer == fragment for r in stmt.regions):
+                sizes += [r.buffer.dtype.bytes for r in stmt.regions if r.buffer.scope != "fragment"]
+        return max(sizes) or fragment.dtype.bytes
+
+    def fix(self, buffer: Buffer, layout: Fragment, span: Span) -> None:
+        if buffer.name not in self.known:
+            self.known[buffer.name] = (layout, span)
+            return
+        other, where = self.known[buffer.name]
+        if other.canonical() != layout.canonical():
+            fail(
+                "layout-conflict",
+                f"two statements need {buffer.name} in different registers",
+                span,
+                "this one needs another layout",
+                secondary=(Label(where, "the layout comes from here"),),
+                help="copy through a tile made by T.alloc_shared in between",
+            )
+
+    def get(self, buffer: Buffer) -> Fragment | None:
+        found = self.known.get(buffer.name)
+        return found[0] if found else None
+
+    def spread(self, stmt: Stmt) -> None:
+        match stmt:
+            case TileOp(name="gemm"):
+                c = stmt.regions[2].buffer
+                self.fix(c, self.accumulator(stmt), stmt.span)
+            case TileOp(name="reduce"):
+                source = self.get(stmt.regions[0].buffer)
+                if source is not None:
+                    self.fix(stmt.regions[1].buffer, self.reduced(stmt, source), stmt.span)
+            case TileOp(name="copy"):
+                self.copy(*stmt.regions, stmt.span)
+            case Parallel():
+                self.nest(stmt)
+            case _:
+                pass
+
+    def accumulator(self, op: TileOp) -> Fragment:
+        m, n = op.regions[2].buffer.shape
+        if op.attr("via") == "wgmma":
+            groups = wgmma_groups(op, self.kernel.threads)
+            assert groups is not None
+            return wgmma_accumulator((m, n), *groups)
+        warps = mma_warps(op, self.kernel.threads)
+        assert warps is not None
+        return mma_accumulator((m, n), *warps)
+
+    def reduced(self, op: TileOp, source: Fragment) -> Fragment:
+        dim = op.attr("dim")
+        assert isinstance(dim, int)
+        keep = tuple(d for d in range(len(source.shape)) if d != dim)
+        layout = source.project(keep)
+        shape = op.regions[1].buffer.shape
+        if len(shape) == len(source.shape):  # the dimension is kept with extent 1
+            place = {i: d for i, d in enumerate(keep)}
+            move = lambda axes: tuple(type(a)(a.size, place.get(a.dim, -1), a.stride) for a in axes)  # noqa: E731
+            layout = Fragment(shape, move(layout.threads), move(layout.registers))
+        return layout
+
+    def copy(self, source: Region, destination: Region, span: Span) -> None:
+        if source.buffer.scope == destination.buffer.scope == "fragment":
+            a, b = self.get(source.buffer), self.get(destination.buffer)
+            if a is not None:
+                self.fix(destination.buffer, a, span)
+            elif b is not None:
+                self.fix(source.buffer, b, span)
+
+    def nest(self, nest: Parallel) -> None:
+        uses = list(fragment_uses(nest))
+        everything = tuple(range(len(nest.vars)))
+        whole = next((self.known[b.name][0] for b, dims, _ in uses if dims == everything and b.name in self.known), None)
+        if whole is None:
+            return
+        for buffer, dims, span in uses:
+            if dims != tuple(sorted(dims)):
+                fail(
+                    "fragment-index",
+                    f"the fragment {buffer.name} is indexed in another order than the loop",
+                    span,
+                    "its rows would have to move between threads",
+                    help="transpose through a tile made by T.alloc_shared",
+                )
+            self.fix(buffer, _with_unit_dims(whole.project(dims), buffer.shape), span)
+
+
+def _with_unit_dims(layout: Fragment, shape: tuple[int, ...]) -> Fragment:
+    """Put back dimensions of extent 1 that the indices skip."""
+    if len(layout.shape) == len(shape):
+        return layout
+    kept = [d for d, extent in enumerate(shape) if extent != 1]
+    kept = kept if len(kept) == len(layout.shape) else list(range(len(layout.shape)))
+    place = dict(enumerate(kept))
+    threads = tuple(type(a)(a.size, place.get(a.dim, -1), a.stride) for a in layout.threads)
+    registers = tuple(type(a)(a.size, place[a.dim], a.stride) for a in layout.registers)
+    return Fragment(shape, threads, registers)

@@ -1,0 +1,110 @@
+"""Names of a kernel: what each means where, and the unique names they get in tile IR.
+
+A name bound inside a loop or under a run-time condition ends with it: there is no value it could have afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilec.diag import Label, fail
+from tilec.ops.signature import nearest
+from tilec.ops.values import Value
+from tilec.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """`ended` names the region ("the loop") in which the name was bound and with which it went away."""
+
+    value: Value
+    span: Span
+    ended: str | None = None
+
+
+@dataclass(slots=True)
+class Scope:
+    """`region` says in words what ends with this scope; `is_loop` means that its body runs more than once."""
+
+    parent: Scope | None = None
+    region: str = "the file"
+    is_loop: bool = False
+    names: dict[str, Binding] = field(default_factory=dict)
+    read_from_outside: dict[str, Span] = field(default_factory=dict)
+
+    def find(self, name: str) -> Binding | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.parent
+        return None
+
+    def visible(self) -> list[str]:
+        """Every name that may be used here."""
+        scope: Scope | None = self
+        names: list[str] = []
+        while scope is not None:
+            names.extend(n for n, b in scope.names.items() if b.ended is None)
+            scope = scope.parent
+        return names
+
+    def read(self, name: str, span: Span) -> Value:
+        """The value of a name, or a diagnostic on its use."""
+        binding = self.find(name)
+        if binding is None:
+            near = nearest(name, self.visible())
+            fail("unknown-name", f"`{name}` is not defined", span, help=f"did you mean `{near}`?" if near else None)
+        if binding.ended is not None:
+            fail(
+                "out-of-scope",
+                f"`{name}` is used after {binding.ended} it was bound in",
+                span,
+                secondary=(Label(binding.span, "bound here"),),
+                help="keep what must outlive it in a buffer, or write `T.if_then_else`",
+            )
+        scope: Scope | None = self
+        while scope is not None and name not in scope.names:
+            scope.read_from_outside.setdefault(name, span)
+            scope = scope.parent
+        return binding.value
+
+    def bind(self, name: str, value: Value, span: Span) -> None:
+        """Give a name a value from here on; it may have had another."""
+        scope: Scope | None = self
+        while scope is not None and name not in scope.names:
+            if scope.is_loop and name in scope.read_from_outside:
+                fail(
+                    "rebind-in-loop",
+                    f"`{name}` would have to carry a value from one iteration to the next",
+                    span,
+                    "rebound here",
+                    secondary=(
+                        Label(scope.read_from_outside[name], "read here, with its value from outside the loop"),
+                    ),
+                    help="keep it in a buffer, for example T.alloc_fragment((1,), dtype)",
+                )
+            scope = scope.parent
+        self.names[name] = Binding(value, span)
+
+    def close(self) -> None:
+        """The region ends: what was bound in it may no longer be used."""
+        assert self.parent is not None, "the outermost scope is never closed"
+        for name, binding in self.names.items():
+            ended = binding.ended or self.region
+            self.parent.names[name] = Binding(None, binding.span, ended)
+
+
+@dataclass(slots=True)
+class UniqueNames:
+    """Hands out each name once: `i`, then `i_1`, `i_2`."""
+
+    taken: set[str] = field(default_factory=set)
+
+    def take(self, name: str) -> str:
+        candidate, count = name, 0
+        while candidate in self.taken:
+            count += 1
+            candidate = f"{name}_{count}"
+        self.taken.add(candidate)
+        return candidate

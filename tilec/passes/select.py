@@ -1,0 +1,293 @@
+"""Choose the hardware mechanism of each copy and gemm, and the form of the kernel: one role or several.
+
+Afterwards every copy and gemm has an attribute `via`:
+copy: "tma" | "cp_async" | "registers" | "tma_store" | "stmatrix"; gemm: "wgmma" | "mma".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tilec.diag import Label, fail
+from tilec.ir.affine import affine
+from tilec.ir.tile import Attr, Buffer, For, If, Kernel, Region, Stmt, TileOp, walk
+from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
+from tilec.target import Target
+
+Form = Literal["serial", "unspecialised", "warp_specialised"]
+Strategy = Literal["auto", "none", "unspecialize", "warp-specialize"]
+
+TMA_ALIGNMENT = 16  # bytes: global address, row strides, inner box (cuTensorMapEncodeTiled)
+MAX_BOX = 256  # elements along any dimension of a TMA box
+WARPGROUP = 128  # threads
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The kernel with mechanisms chosen. In a warp-specialised kernel `producers` are the copies of the producer role."""
+
+    kernel: Kernel
+    form: Form
+    producers: frozenset[int]
+
+
+def select(kernel: Kernel, target: Target, strategy: Strategy, opt_level: int) -> Selected:
+    form = _form(kernel, target, strategy, opt_level)
+    selector = _Selector(kernel, target, form, opt_level)
+    body = selector.body(kernel.body, pipelined=False)
+    buffers = kernel.buffers + tuple(selector.staging)
+    return replace_kernel(kernel, body, buffers, form)
+
+
+def replace_kernel(kernel: Kernel, body: tuple[Stmt, ...], buffers: tuple[Buffer, ...], form: Form) -> Selected:
+    return Selected(replace(kernel, body=body, buffers=buffers), form, frozenset())
+
+
+def is_pipelined(loop: For) -> bool:
+    """`num_stages=0` switches pipelining off."""
+    return loop.kind == "pipelined" and loop.num_stages != 0
+
+
+def _form(kernel: Kernel, target: Target, strategy: Strategy, opt_level: int) -> Form:
+    loops = [s for s in walk(kernel.body) if isinstance(s, For) and is_pipelined(s)]
+    if strategy == "none" or opt_level < 2 or not loops:
+        return "serial"
+    able = target.has("tma") and target.has("setmaxnreg")
+    if strategy == "warp-specialize":
+        refusal = _why_not_specialised(kernel, loops) if able else f"{target.name} has no TMA"
+        if refusal:
+            fail(
+                "strategy-impossible",
+                f"this kernel cannot be warp-specialised: {refusal}",
+                loops[0].span,
+                "the pipelined loop",
+                help="leave --pipeline-strategy at auto",
+            )
+        return "warp_specialised"
+    if strategy == "auto" and opt_level >= 3 and able and _why_not_specialised(kernel, loops) is None:
+        return "warp_specialised"
+    return "unspecialised"
+
+
+def _why_not_specialised(kernel: Kernel, loops: list[For]) -> str | None:
+    """A producer warp can feed a loop only by TMA, and only unconditionally."""
+    if kernel.threads % WARPGROUP or kernel.threads > 3 * WARPGROUP:
+        return f"{kernel.threads} threads are not one to three warpgroups of {WARPGROUP}"
+    fed = 0
+    for loop in loops:
+        for stmt in loop.body:
+            inner = [s for s in walk((stmt,)) if isinstance(s, TileOp) and _is_load(s)]
+            for copy in inner:
+                if copy is not stmt:
+                    return f"the copy in line {copy.span.line} is conditional or in a loop of its own"
+                reason = _why_not_tma(copy)
+                if reason:
+                    return f"the copy in line {copy.span.line} cannot use TMA, {reason}"
+                fed += 1
+    return None if fed else "no copy from global to shared memory in a pipelined loop"
+
+
+def _is_load(op: TileOp) -> bool:
+    return op.name == "copy" and op.regions[0].buffer.scope == "global" and op.regions[1].buffer.scope == "shared"
+
+
+def _why_not_tma(op: TileOp) -> str | None:
+    source, destination = op.regions
+    if not destination.is_whole:
+        return "it fills a part of a tile"
+    return why_no_tensor_map(source, destination.buffer)
+
+
+def why_no_tensor_map(outside: Region, tile: Buffer) -> str | None:
+    """Why TMA cannot move between this region of a tensor and the tile, or None."""
+    tensor = outside.buffer
+    if tensor.dtype != tile.dtype:
+        return f"it converts {tensor.dtype} to {tile.dtype}"
+    if len(tile.shape) < 2 or len(tensor.shape) > 5:
+        return f"the tile has {len(tile.shape)} dimension(s) and the tensor {len(tensor.shape)}"
+    size = tensor.dtype.bytes
+    if outside.extent[-1] != tile.shape[-1] or outside.shape != _squeeze(tile.shape):
+        return "the region has another shape than the tile"
+    strides = [size * math.prod(tensor.shape[d + 1 :]) for d in range(len(tensor.shape) - 1)]
+    if any(s % TMA_ALIGNMENT for s in strides):
+        return f"{tensor.name}'s rows are {strides[-1]} bytes, not a multiple of {TMA_ALIGNMENT}"
+    if tile.shape[-1] * size % TMA_ALIGNMENT:
+        return f"a tile row is {tile.shape[-1] * size} bytes, not a multiple of {TMA_ALIGNMENT}"
+    if any(e > MAX_BOX for e in outside.extent[:-1]):
+        return f"a box has at most {MAX_BOX} rows"
+    if tile.shape[-1] > MAX_BOX and tile.shape[-1] * size % 32:
+        return f"a box has at most {MAX_BOX} columns"
+    return None
+
+
+def _squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(e for e in shape if e != 1) or (1,)
+
+
+class _Selector:
+    def __init__(self, kernel: Kernel, target: Target, form: Form, opt_level: int) -> None:
+        self.kernel, self.target, self.form, self.opt_level = kernel, target, form, opt_level
+        self.staging: list[Buffer] = []
+        self.accumulators = {s.regions[2].buffer.name for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm"}
+
+    def body(self, stmts: tuple[Stmt, ...], pipelined: bool) -> tuple[Stmt, ...]:
+        return tuple(new for stmt in stmts for new in self.stmt(stmt, pipelined))
+
+    def stmt(self, stmt: Stmt, pipelined: bool) -> tuple[Stmt, ...]:
+        match stmt:
+            case For():
+                return (replace(stmt, body=self.body(stmt.body, pipelined or is_pipelined(stmt))),)
+            case If():
+                return (replace(stmt, then=self.body(stmt.then, pipelined), orelse=self.body(stmt.orelse, pipelined)),)
+            case TileOp(name="copy"):
+                return self.copy(stmt, pipelined)
+            case TileOp(name="gemm"):
+                return (with_attr(stmt, "via", self.gemm(stmt)),)
+            case _:
+                return (stmt,)
+
+    def copy(self, op: TileOp, pipelined: bool) -> tuple[Stmt, ...]:
+        source, destination = op.regions
+        scopes = (source.buffer.scope, destination.buffer.scope)
+        if scopes == ("global", "shared"):
+            if pipelined and self.form == "warp_specialised":
+                return (with_attr(op, "via", "tma"),)
+            return (with_attr(op, "via", "cp_async" if cp_async_width(op, self.target) else "registers"),)
+        tma_store = self.target.has("tma") and self.opt_level >= 2 and destination.buffer.scope == "global"
+        if scopes == ("shared", "global") and tma_store and source.is_whole:
+            if why_no_tensor_map(destination, source.buffer) is None:
+                return (with_attr(op, "via", "tma_store"),)
+        if scopes == ("fragment", "global") and tma_store and source.is_whole:
+            staged = self.staged_store(op)
+            if staged:
+                return staged
+        if scopes == ("fragment", "shared") and self.takes_stmatrix(source, destination):
+            return (with_attr(op, "via", "stmatrix"),)
+        return (with_attr(op, "via", "registers"),)
+
+    def staged_store(self, op: TileOp) -> tuple[Stmt, ...] | None:
+        """An accumulator's elements lie scattered over lanes: through shared memory they leave as whole rows, by TMA."""
+        source, destination = op.regions
+        if source.buffer.name not in self.accumulators:
+            return None
+        name = f"{source.buffer.name}.staging"
+        taken = sum(s.name.startswith(name) for s in self.staging)
+        tile = Buffer(name + (f".{taken}" if taken else ""), source.buffer.shape, destination.buffer.dtype, "shared", op.span)
+        if why_no_tensor_map(destination, tile) is not None:
+            return None
+        reuse = next((s for s in self.staging if s.shape == tile.shape and s.dtype == tile.dtype), None)
+        if reuse is None:
+            self.staging.append(tile)
+        else:
+            tile = reuse
+        whole = Region(tile, source.start, source.extent, op.span)
+        into = TileOp("copy", (source, whole), op.attrs, op.span)
+        out = TileOp("copy", (whole, destination), op.attrs, op.span)
+        via = "stmatrix" if self.takes_stmatrix(source, whole) else "registers"
+        return with_attr(into, "via", via), with_attr(out, "via", "tma_store")
+
+    def takes_stmatrix(self, source: Region, destination: Region) -> bool:
+        return (
+            self.target.has("stmatrix")
+            and source.buffer.name in self.accumulators
+            and source.is_whole
+            and destination.is_whole
+            and source.buffer.dtype == FLOAT32
+            and destination.buffer.dtype in (FLOAT16, BFLOAT16)
+            and destination.buffer.shape[-1] % 16 == 0
+        )
+
+    def gemm(self, op: TileOp) -> str:
+        a, b, c = (r.buffer for r in op.regions)
+        for region in op.regions[:2]:
+            if region.buffer.scope != "shared":
+                fail(
+                    "unsupported-operand",
+                    "T.gemm takes its operands from shared memory",
+                    region.span,
+                    f"{region.buffer.name} is a {region.buffer.scope} tile",
+                    secondary=(Label(region.buffer.span, "allocated here"),),
+                    help="copy it to a tile made by T.alloc_shared first",
+                )
+        if a.dtype != b.dtype or a.dtype not in (FLOAT16, BFLOAT16) or c.dtype != FLOAT32:
+            fail(
+                "unsupported-type",
+                f"T.gemm of {a.dtype} × {b.dtype} into {c.dtype} is not supported",
+                op.span,
+                "here",
+                help="use float16 or bfloat16 operands and a float32 accumulator",
+            )
+        if self.target.has("wgmma") and wgmma_groups(op, self.kernel.threads):
+            return "wgmma"
+        if mma_warps(op, self.kernel.threads) is None:
+            m, n = c.shape
+            fail(
+                "unsupported-shape",
+                f"{self.kernel.threads} threads cannot share a {m} × {n} accumulator",
+                op.span,
+                f"{self.kernel.threads // 32} warps, blocks of 16 × 8",
+                help="use tile sizes that are multiples of 16, or other threads=",
+            )
+        return "mma"
+
+
+def with_attr(op: TileOp, key: str, value: Attr) -> TileOp:
+    """The operation with one attribute set."""
+    return replace(op, attrs=tuple(sorted([*((k, v) for k, v in op.attrs if k != key), (key, value)], key=lambda kv: kv[0])))
+
+
+def cp_async_width(op: TileOp, target: Target) -> int | None:
+    """The largest chunk, in bytes, by which cp.async can make this copy: both sides aligned, never across the tensor's edge."""
+    source, destination = op.regions
+    if not target.has("cp.async") or source.buffer.dtype != destination.buffer.dtype or not destination.is_whole:
+        return None
+    size = source.buffer.dtype.bytes
+    row = source.buffer.shape[-1] * size if len(source.buffer.shape) > 1 else 0
+    first = affine(source.start[-1]).divisor * size
+    inner = source.extent[-1] * size
+    edge = source.buffer.shape[-1] * size
+    for width in (16, 8, 4):
+        if all(v % width == 0 for v in (row, first, inner, edge)):
+            return width
+    return None
+
+
+def wgmma_groups(op: TileOp, threads: int) -> tuple[int, int] | None:
+    """How the warpgroups share the accumulator, (along M, along N), or None where wgmma cannot do this gemm."""
+    a, b, c = (r.buffer for r in op.regions)
+    m, n = c.shape
+    k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
+    if threads % WARPGROUP or m % 64 or k % 16 or not all(r.is_whole for r in op.regions):
+        return None
+    if any(t.shape[-1] * t.dtype.bytes % 32 for t in (a, b)):
+        return None  # no bank swizzle fits the rows
+    groups = threads // WARPGROUP
+    across_m = {"full_row": groups, "full_col": 1}.get(str(op.attr("policy")), math.gcd(groups, m // 64))
+    across_n = groups // across_m
+    if across_m * across_n != groups or (m // 64) % across_m or n % (8 * across_n) or n // across_n > 256:
+        return None
+    b_panel = min(64, 32 * (b.shape[-1] // 32) or 16)
+    if not op.attr("transpose_B") and across_n > 1 and (n // across_n) % b_panel:
+        return None
+    return across_m, across_n
+
+
+def mma_warps(op: TileOp, threads: int) -> tuple[int, int] | None:
+    """How the warps share the accumulator, (along M, along N): as square as the policy allows, blocks of 16 × 16 at least."""
+    a, _, c = (r.buffer for r in op.regions)
+    m, n = c.shape
+    k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
+    if threads % 32 or m % 16 or n % 8 or k % 16 or not all(r.is_whole for r in op.regions):
+        return None
+    warps = threads // 32
+    splits = [(i, warps // i) for i in range(1, warps + 1) if warps % i == 0]
+    fitting = [(i, j) for i, j in splits if m % (16 * i) == 0 and n % (8 * j) == 0]
+    policy = op.attr("policy")
+    if policy == "full_row":
+        fitting = [s for s in fitting if s[1] == 1] or fitting
+    elif policy == "full_col":
+        fitting = [s for s in fitting if s[0] == 1] or fitting
+    # Shared-memory traffic is proportional to the perimeter of a warp's block.
+    return min(fitting, key=lambda s: (m // s[0] + n // s[1], s), default=None)

@@ -1,0 +1,104 @@
+"""What statements read and write: per statement as lists of buffers, per kernel as the direction of each tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, assert_never
+
+from tilec.ir.tile import (
+    Bind,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Region,
+    Stmt,
+    Store,
+    TileOp,
+    bodies,
+    walk_expr,
+)
+from tilec.ops import registry
+
+Direction = Literal["in", "out", "inout"]
+
+
+def usage(kernel: Kernel) -> dict[str, Direction]:
+    """For each tensor parameter in order: `in` is never written, `out` is never read. An unused tensor is `in`."""
+    body = kernel.body
+    read = {b.name for stmt in body for b in reads(stmt)}
+    written = {b.name for stmt in body for b in writes(stmt)}
+    return {
+        p.name: "in" if p.name not in written else "inout" if p.name in read else "out"
+        for p in kernel.params
+        if isinstance(p, Buffer)
+    }
+
+
+def reads(stmt: Stmt) -> tuple[Buffer, ...]:
+    """Every buffer that the statement, or one inside it, may read; each once, in program order."""
+    return tuple(dict.fromkeys(_reads(stmt)))
+
+
+def writes(stmt: Stmt) -> tuple[Buffer, ...]:
+    """Every buffer that the statement, or one inside it, may write; each once, in program order."""
+    return tuple(dict.fromkeys(_writes(stmt)))
+
+
+def expressions(stmt: Stmt) -> Iterator[Expr]:
+    """The expressions of the statement itself, without those of statements inside it."""
+    match stmt:
+        case TileOp(regions=regions, attrs=attrs):
+            for region in regions:
+                yield from region.start
+            for _, value in attrs:
+                if value is not None and not isinstance(value, int | float | str):
+                    yield value
+        case Store(indices=indices, value=value):
+            yield from indices
+            yield value
+        case Bind(value=value):
+            yield value
+        case For(start=start, stop=stop):
+            yield start
+            yield stop
+        case If(condition=condition):
+            yield condition
+        case Parallel():
+            return
+        case _:
+            assert_never(stmt)
+
+
+def _loads(stmt: Stmt) -> Iterator[Buffer]:
+    for expr in expressions(stmt):
+        for part in walk_expr(expr):
+            if isinstance(part, Load):
+                yield part.buffer
+
+
+def _reads(stmt: Stmt) -> Iterator[Buffer]:
+    if isinstance(stmt, TileOp):
+        yield from _buffers(registry.get(stmt.name).effects(stmt).reads)
+    yield from _loads(stmt)
+    for body in bodies(stmt):
+        for nested in body:
+            yield from _reads(nested)
+
+
+def _writes(stmt: Stmt) -> Iterator[Buffer]:
+    if isinstance(stmt, TileOp):
+        yield from _buffers(registry.get(stmt.name).effects(stmt).writes)
+    elif isinstance(stmt, Store):
+        yield stmt.buffer
+    for body in bodies(stmt):
+        for nested in body:
+            yield from _writes(nested)
+
+
+def _buffers(regions: tuple[Region, ...]) -> Iterator[Buffer]:
+    for region in regions:
+        yield region.buffer

@@ -1,0 +1,179 @@
+"""PTX text to a cubin, by nvJitLink: no GPU, driver or toolkit. The only module that imports it.
+
+The assembler's log is part of the result: registers and spills of each entry, and as `Remark`s what it did to the code
+without being asked (waits injected, wgmma serialised, setmaxnreg ignored).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from tilec.diag import InternalError
+
+RemarkKind = Literal["register-spill", "wgmma-serialised", "injected-wait", "setmaxnreg-ignored", "assembler-warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryReport:
+    """What one kernel costs, in the assembler's words; sizes in bytes per thread, `smem_bytes` static and per CTA."""
+
+    name: str
+    registers: int
+    barriers: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    smem_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """`code` is the assembler's own number (`C7518`), or `spill` or `warning` where it gives none."""
+
+    kind: RemarkKind
+    code: str
+    text: str
+    entry: str | None = None
+    ptx_line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    cubin: bytes
+    info: str
+    entries: tuple[EntryReport, ...]
+    remarks: tuple[Remark, ...]
+
+
+def assemble(ptx: str, target: str, *, opt_level: int = 3) -> Assembled:
+    """Assemble and link one PTX module for `target`. PTX that is refused is a bug in tilec, not in the kernel."""
+    options = [f"-arch={target}", "-verbose", "-O0" if opt_level == 0 else "-O3"]
+    if "setmaxnreg" in ptx:
+        # nvJitLink compiles PTX relocatable (-c), and relocatable code may not move registers between warps: setmaxnreg
+        # is ignored (C7504). `-ewp`, extensible whole program, is the mode nvcc uses for the same purpose, but -c wins
+        # over it. Options for ptxas stand directly before that -c, so a last `-o` takes "-c" as its file name, which is
+        # not used: the result comes back in memory. Checked with 13.0.88 and 13.5.37: .text is what ptxas itself makes.
+        # Must stay last. If a release parses differently, C7504 or the missing-entry check below says so.
+        options += ["-Xptxas=-ewp", "-Xptxas=-o"]
+    cubin, info = _link(ptx, options)
+    entries = parse_entries(info)
+    if not entries and ".entry" in ptx:
+        raise InternalError(f"the assembler made no kernel of the PTX\n{info}")
+    return Assembled(cubin, info, entries, parse_remarks(info, entries))
+
+
+def _link(ptx: str, options: list[str]) -> tuple[bytes, str]:
+    from cuda.bindings import nvjitlink
+
+    data = ptx.encode()
+    try:
+        handle = nvjitlink.create(len(options), options)
+    except nvjitlink.nvJitLinkError as error:
+        raise InternalError(f"nvJitLink does not take {' '.join(options)}: {error}") from error
+    try:
+        try:
+            nvjitlink.add_data(handle, nvjitlink.InputType.PTX, data, len(data), "kernel.ptx")
+            nvjitlink.complete(handle)
+        except nvjitlink.nvJitLinkError as error:
+            log = _text(nvjitlink.get_error_log_size(handle), handle, nvjitlink.get_error_log)
+            raise InternalError(_refusal(ptx, log or str(error))) from error
+        info = _text(nvjitlink.get_info_log_size(handle), handle, nvjitlink.get_info_log)
+        cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
+        nvjitlink.get_linked_cubin(handle, cubin)
+    finally:
+        nvjitlink.destroy(handle)
+    return bytes(cubin), info
+
+
+def _text(size: int, handle: int, read: Callable[[int, bytearray], None]) -> str:
+    buffer = bytearray(size)
+    if size:
+        read(handle, buffer)
+    return buffer.rstrip(b"\0").decode(errors="replace")
+
+
+def _refusal(ptx: str, log: str) -> str:
+    """The assembler's errors, each with the PTX line it names."""
+    lines = ptx.split("\n")
+    message = ["the assembler refused the PTX"]
+    for entry in log.splitlines():
+        message.append(entry)
+        named = re.search(r"\bline (\d+)", entry)
+        if named and 0 < int(named[1]) <= len(lines):
+            message.append(f"    {named[1]} | {lines[int(named[1]) - 1].strip()}")
+    return "\n".join(message)
+
+
+# ---- the log ---------------------------------------------------------------------------------------------------------
+
+_PROPERTIES = re.compile(r"^ptxas info\s*: Function properties for (\S+)$")
+_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"^ptxas info\s*: Used (\d+) registers(?:, used (\d+) barriers)?")
+_LINKED = re.compile(r"^info\s*: Function properties for '(.+)':$")
+_LINKED_SMEM = re.compile(r"(\d+) bytes smem")
+_ADVICE = re.compile(r"^ptxas info\s*: \((C\d+)\) (.*)$")
+_WARNING = re.compile(r"^ptxas (?:.*; )?warning\s*:\s*(.*)$")
+
+
+def parse_entries(info: str) -> tuple[EntryReport, ...]:
+    """The kernels that the log reports on, in the log's order.
+
+    The compiler's lines give stack and spills, then registers; the linker's, at the end, the shared memory. Only what
+    the linker kept is reported.
+    """
+    frames: dict[str, tuple[int, int, int]] = {}
+    registers: dict[str, tuple[int, int]] = {}
+    shared: dict[str, int] = {}
+    compiled = linked = ""
+    for line in info.splitlines():
+        if match := _PROPERTIES.match(line):
+            compiled = match[1]
+        elif match := _LINKED.match(line):
+            linked = match[1]
+        elif linked and (match := _LINKED_SMEM.search(line)):
+            shared[linked] = int(match[1])
+            linked = ""
+        elif match := _FRAME.search(line):
+            frames[compiled] = (int(match[1]), int(match[2]), int(match[3]))
+        elif match := _USED.match(line):
+            registers[compiled] = (int(match[1]), int(match[2] or 0))
+    return tuple(
+        EntryReport(name, *registers.get(name, (0, 0)), *frames.get(name, (0, 0, 0)), smem_bytes)
+        for name, smem_bytes in shared.items()
+    )
+
+
+def parse_remarks(info: str, entries: tuple[EntryReport, ...]) -> tuple[Remark, ...]:
+    """What deserves a warning: the assembler's numbered advice, its warnings, and spills."""
+    remarks = []
+    for line in info.splitlines():
+        if match := _ADVICE.match(line):
+            text = match[2].removeprefix("Potential Performance Loss: ")
+            entry = re.search(r"function '(\S+)'", text)
+            near = re.search(r"\bline (\d+)", text)
+            remarks.append(
+                Remark(_kind(text), match[1], text, entry[1] if entry else None, int(near[1]) if near else None)
+            )
+        elif match := _WARNING.match(line):
+            near = re.search(r"\bline (\d+);", line)
+            remarks.append(Remark("assembler-warning", "warning", match[1], None, int(near[1]) if near else None))
+    for report in entries:
+        if report.spill_store_bytes or report.spill_load_bytes:
+            bytes_each_way = f"{report.spill_store_bytes} bytes stored, {report.spill_load_bytes} bytes loaded"
+            text = f"registers spill to local memory: {bytes_each_way} per thread, at {report.registers} registers"
+            remarks.append(Remark("register-spill", "spill", text, report.name))
+    return tuple(remarks)
+
+
+def _kind(text: str) -> RemarkKind:
+    # By wording, not by number: each family has a dozen numbers (C7504–C7508, C7509–C7516, C7518, C7520; C7517, C7519).
+    if "setmaxnreg" in text:
+        return "setmaxnreg-ignored"
+    if "injected" in text:
+        return "injected-wait"
+    if "serialized" in text:
+        return "wgmma-serialised"
+    return "assembler-warning"

@@ -1,0 +1,290 @@
+"""The instructions: a row per form, with its operands and the least target and PTX version that know it.
+
+A row is found by the longest run of an opcode's leading parts: `cp.async.bulk.tensor.2d.…` finds `cp.async.bulk.tensor`.
+Rows say what the assembler would say early and in our words; the assembler stays the judge of the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilec.ptx.module import (
+    Address,
+    FloatImm,
+    Imm,
+    Instruction,
+    NotPred,
+    Operand,
+    Pair,
+    Reg,
+    Symbol,
+    TensorAddress,
+    Vector,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What a modifier needs beyond its row: `modifier` is matched against the dot-separated parts of the opcode."""
+
+    modifier: str
+    sm: int = 0
+    ptx: tuple[int, int] = (0, 0)
+    needs_arch_specific: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One form. `operands` is one letter per operand, `?` after those that may be left out:
+
+    d destination register, D destination register or pair, v register or vector, s source (register, constant or
+    symbol), x source, vector or negated predicate, p predicate source, m address, t tensor address, l label, i integer.
+    """
+
+    stem: str
+    operands: str
+    sm: int = 0
+    ptx: tuple[int, int] = (1, 0)
+    needs_arch_specific: bool = False
+    requirements: tuple[Requirement, ...] = ()
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "d": (Reg,),
+    "D": (Reg, Pair),
+    "v": (Reg, Vector),
+    "s": (Reg, Imm, FloatImm, Symbol),
+    "x": (Reg, Imm, FloatImm, Symbol, Vector, NotPred),
+    "p": (Reg, NotPred, Imm),
+    "m": (Address,),
+    "t": (TensorAddress,),
+    "l": (Symbol,),
+    "i": (Imm,),
+}
+_WORDS = {
+    "d": "a destination register",
+    "D": "a destination register or pair",
+    "v": "a register or vector",
+    "s": "a register or constant",
+    "x": "a source",
+    "p": "a predicate",
+    "m": "an address",
+    "t": "a tensor address",
+    "l": "a label",
+    "i": "an integer",
+}
+
+# Modifiers that came later than the instructions they stand on.
+_BF16 = (Requirement("bf16", 80, (7, 0)), Requirement("bf16x2", 80, (7, 0)))
+_BF16_ARITHMETIC = (Requirement("bf16", 90, (7, 8)), Requirement("bf16x2", 90, (7, 8)))
+_HALF_ORDER = (Requirement("f16", 80, (7, 0)), Requirement("f16x2", 80, (7, 0)), *_BF16)
+_FP8 = (Requirement("e4m3", 89, (8, 4)), Requirement("e5m2", 89, (8, 4)))
+_FP8_CONVERSIONS = (Requirement("e4m3x2", 89, (8, 1)), Requirement("e5m2x2", 89, (8, 1)))
+_TANH_EX2_HALF = (
+    Requirement("f16", 75, (7, 0)),
+    Requirement("f16x2", 75, (7, 0)),
+    Requirement("bf16", 90, (7, 8)),
+    Requirement("bf16x2", 90, (7, 8)),
+)
+_CLUSTER_SCOPE = (Requirement("cluster", 90, (7, 8)), Requirement("shared::cluster", 90, (7, 8)))
+_SHARED_CTA = (Requirement("shared::cta", 30, (7, 8)),)
+
+
+def _rows() -> tuple[Row, ...]:
+    def plain(stems: str, operands: str, *requirements: Requirement) -> list[Row]:
+        return [Row(stem, operands, requirements=requirements) for stem in stems.split()]
+
+    return (
+        # Arithmetic and logic.
+        *plain("add sub", "dss", *_BF16_ARITHMETIC),
+        *plain("mul", "dss", *_BF16_ARITHMETIC),
+        *plain("div rem and or xor shl shr", "dss"),
+        *plain("min max", "dsss?", *_HALF_ORDER),
+        *plain("abs neg", "ds", *_BF16),
+        *plain("not popc clz brev cnot", "ds"),
+        *plain("mad sad", "dsss"),
+        *plain("fma", "dsss", *_BF16),
+        *plain("rcp sqrt rsqrt lg2 sin cos", "ds"),
+        *plain("ex2", "ds", *_TANH_EX2_HALF),
+        Row("tanh", "ds", 75, (7, 0), requirements=_TANH_EX2_HALF),
+        *plain("copysign", "dss"),
+        *plain("prmt bfe", "dsss"),
+        *plain("bfi", "dssss"),
+        *plain("bfind", "ds"),
+        *plain("shf", "dsss"),
+        *plain("lop3", "dsssi"),
+        *plain("selp", "dssp"),
+        *plain("setp", "Dssp?", *_BF16_ARITHMETIC),
+        *plain("set", "dssp?"),
+        Row("dp4a", "dsss", 61, (5, 0)),
+        # Moves and conversions.
+        *plain("mov", "vx"),
+        *plain("cvt", "dss?", *_BF16, *_FP8_CONVERSIONS, Requirement("tf32", 80, (7, 0))),
+        *plain("cvta isspacep", "ds"),
+        Row("mapa", "dss", 90, (7, 8)),
+        # Memory.
+        *plain("ld", "vms?", *_CLUSTER_SCOPE, *_SHARED_CTA),
+        *plain("st", "mvs?", *_CLUSTER_SCOPE, *_SHARED_CTA),
+        *plain("atom", "dmss?", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
+        *plain("red", "ms", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
+        *plain("prefetch", "m"),
+        Row("prefetch.tensormap", "m", 90, (8, 0)),
+        Row("prefetch.param.tensormap", "m", 90, (8, 0)),
+        Row("createpolicy", "ds?s?s?", 80, (7, 4)),
+        # Control.
+        *plain("bra", "l"),
+        *plain("ret exit trap", ""),
+        Row("nanosleep", "s", 70, (6, 3)),
+        Row("griddepcontrol", "", 90, (7, 8)),
+        Row("setmaxnreg", "i", 90, (8, 0), needs_arch_specific=True),
+        # Barriers and fences.
+        *plain("bar.sync", "ss?"),
+        *plain("bar.arrive", "ss"),
+        *plain("bar.red", "dsxx?"),
+        Row("barrier.sync", "ss?", 30, (6, 0)),
+        Row("barrier.arrive", "ss", 30, (6, 0)),
+        Row("barrier.cluster.arrive", "", 90, (7, 8)),
+        Row("barrier.cluster.wait", "", 90, (7, 8)),
+        Row("bar.warp.sync", "s", 30, (6, 0)),
+        *plain("membar", ""),
+        Row("fence", "", 70, (6, 0), requirements=_CLUSTER_SCOPE),
+        Row("fence.proxy.async", "", 90, (8, 0)),
+        Row("fence.mbarrier_init", "", 90, (8, 0)),
+        # Threads of a warp among themselves.
+        Row("shfl.sync", "Dssss", 30, (6, 0)),
+        Row("vote.sync", "dps", 30, (6, 0)),
+        Row("match.any.sync", "dss", 70, (6, 0)),
+        Row("redux.sync", "dss", 80, (7, 0)),
+        Row("activemask", "d", 30, (6, 2)),
+        Row("elect.sync", "Ds", 90, (8, 0)),
+        # mbarrier.
+        Row("mbarrier.init", "ms", 80, (7, 0), requirements=_SHARED_CTA),
+        Row("mbarrier.inval", "m", 80, (7, 0), requirements=_SHARED_CTA),
+        Row(
+            "mbarrier.arrive",
+            "dms?",
+            80,
+            (7, 0),
+            requirements=(Requirement("expect_tx", 90, (8, 0)), *_CLUSTER_SCOPE, *_SHARED_CTA),
+        ),
+        Row("mbarrier.arrive_drop", "dms?", 80, (7, 0), requirements=(*_CLUSTER_SCOPE, *_SHARED_CTA)),
+        Row("mbarrier.expect_tx", "ms", 90, (8, 0)),
+        Row("mbarrier.complete_tx", "ms", 90, (8, 0)),
+        Row("mbarrier.test_wait", "dms", 80, (7, 0), requirements=(Requirement("parity", 80, (7, 1)), *_SHARED_CTA)),
+        Row("mbarrier.try_wait", "dmss?", 90, (7, 8)),
+        # Asynchronous copies.
+        Row("cp.async", "mmis?s?", 80, (7, 0)),
+        Row("cp.async.commit_group", "", 80, (7, 0)),
+        Row("cp.async.wait_group", "i", 80, (7, 0)),
+        Row("cp.async.wait_all", "", 80, (7, 0)),
+        Row("cp.async.mbarrier.arrive", "m", 80, (7, 0)),
+        Row("cp.async.bulk.shared::cluster", "mmsms?s?", 90, (8, 0)),
+        Row("cp.async.bulk.shared::cta", "mmsms?", 90, (8, 6)),
+        Row("cp.async.bulk.global", "mmss?", 90, (8, 0)),
+        Row("cp.async.bulk.commit_group", "", 90, (8, 0)),
+        Row("cp.async.bulk.wait_group", "i", 90, (8, 0)),
+        Row("cp.async.bulk.prefetch", "ms?s?", 90, (8, 0)),
+        Row("cp.reduce.async.bulk", "mmss?", 90, (8, 0)),
+    )
+
+
+_TENSOR_RANKS = ("1d", "2d", "3d", "4d", "5d")
+
+
+def _tensor_rows() -> tuple[Row, ...]:
+    rows = []
+    for rank in _TENSOR_RANKS:
+        rows += [
+            Row(f"cp.async.bulk.tensor.{rank}.shared::cluster", "mtms?s?", 90, (8, 0)),
+            Row(f"cp.async.bulk.tensor.{rank}.shared::cta", "mtms?", 90, (8, 6)),
+            Row(f"cp.async.bulk.tensor.{rank}.global", "tms?", 90, (8, 0)),
+            Row(f"cp.reduce.async.bulk.tensor.{rank}.global", "tms?", 90, (8, 0)),
+            Row(f"cp.async.bulk.prefetch.tensor.{rank}", "ts?", 90, (8, 0)),
+        ]
+    return tuple(rows)
+
+
+def _matrix_rows() -> tuple[Row, ...]:
+    return (
+        Row("ldmatrix.sync", "vm", 75, (6, 5)),
+        Row("stmatrix.sync", "mv", 90, (7, 8)),
+        Row("mma.sync", "vvvv", 70, (6, 4), requirements=(*_BF16, *_FP8, Requirement("m16n8k16", 80, (7, 0)))),
+        Row("wgmma.fence", "", 90, (8, 0), needs_arch_specific=True),
+        Row("wgmma.commit_group", "", 90, (8, 0), needs_arch_specific=True),
+        Row("wgmma.wait_group", "i", 90, (8, 0), needs_arch_specific=True),
+        Row("wgmma.mma_async", "vvspi?i?i?i?", 90, (8, 0), needs_arch_specific=True),
+    )
+
+
+ROWS: dict[str, Row] = {row.stem: row for row in (*_rows(), *_tensor_rows(), *_matrix_rows())}
+"""Every form by its stem."""
+
+
+@lru_cache(maxsize=None)
+def lookup(opcode: str) -> Row | None:
+    """The row of an instruction by its whole opcode, or None where nobody knows it."""
+    stem = opcode
+    while stem:
+        row = ROWS.get(stem)
+        if row is not None:
+            return row
+        stem = stem.rpartition(".")[0]
+    return None
+
+
+@lru_cache(maxsize=None)
+def _pattern(operands: str) -> tuple[tuple[str, bool], ...]:
+    return tuple((kind, optional == "?") for kind, optional in re.findall(r"(\w)(\??)", operands))
+
+
+@lru_cache(maxsize=None)
+def _target_complaint(opcode: str, target: str, version: str) -> str | None:
+    row = lookup(opcode)
+    assert row is not None
+    match = re.fullmatch(r"sm_(\d+)([af]?)", target)
+    if match is None:
+        return f"unknown target {target}"
+    sm, suffix = int(match[1]), match[2]
+    major, _, minor = version.partition(".")
+    ptx = (int(major), int(minor or 0))
+    if row.stem.startswith("wgmma") and sm != 90:
+        return f"{opcode} exists on sm_90a only"
+    parts = set(opcode.split("."))
+    needs = [Requirement("", row.sm, row.ptx, row.needs_arch_specific)]
+    needs.extend(requirement for requirement in row.requirements if requirement.modifier in parts)
+    for need in needs:
+        subject = f".{need.modifier} of {opcode}" if need.modifier else opcode
+        if sm < need.sm:
+            return f"{subject} needs sm_{need.sm}, the target is {target}"
+        if ptx < need.ptx:
+            return f"{subject} needs PTX {need.ptx[0]}.{need.ptx[1]}, the module says {version}"
+        if need.needs_arch_specific and not suffix:
+            return f"{subject} needs an architecture-specific target such as {target}a"
+    return None
+
+
+def check(instruction: Instruction, target: str, version: str) -> str | None:
+    """What is wrong with an instruction on a target (`sm_90a`) at a PTX version (`8.0`), or None."""
+    row = lookup(instruction.opcode)
+    if row is None:
+        return f"unknown instruction {instruction.opcode}"
+    return _operand_complaint(instruction, row) or _target_complaint(instruction.opcode, target, version)
+
+
+def _operand_complaint(instruction: Instruction, row: Row) -> str | None:
+    pattern = _pattern(row.operands)
+    operands = instruction.operands
+    least = sum(not optional for _, optional in pattern)
+    if not least <= len(operands) <= len(pattern):
+        wanted = str(len(pattern)) if least == len(pattern) else f"{least} to {len(pattern)}"
+        return f"{instruction.opcode} takes {wanted} operands, not {len(operands)}"
+    for position, (operand, (kind, _)) in enumerate(zip(operands, pattern, strict=False), start=1):
+        if not _fits(operand, kind):
+            return f"operand {position} of {instruction.opcode} must be {_WORDS[kind]}"
+    return None
+
+
+def _fits(operand: Operand, kind: str) -> bool:
+    return isinstance(operand, _KINDS[kind])

@@ -1,0 +1,30 @@
+"""Finds the text that ships beside the code: grammars and target files, in a wheel or in a checkout."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
+
+
+@cache
+def _folder(name: str) -> Path:
+    # A wheel carries the folders inside the package (see pyproject.toml); in a checkout they lie beside it.
+    installed = _PACKAGE / "_data" / name
+    return installed if installed.is_dir() else _PACKAGE.parent / name
+
+
+def grammar(name: str) -> str:
+    """The text of a grammar, named with its suffix: `tile.lark`."""
+    return (_folder("grammar") / name).read_text(encoding="utf-8")
+
+
+def target_text(name: str) -> str:
+    """The text of the target file of `name`: `sm_90a`. `target_names` lists them."""
+    return (_folder("targets") / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def target_names() -> tuple[str, ...]:
+    """The targets that ship, by name."""
+    return tuple(sorted(path.stem for path in _folder("targets").glob("*.toml")))
