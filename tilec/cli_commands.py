@@ -5,14 +5,27 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from tilec import __version__, files, options
-from tilec.cli_console import BUG, OK, USAGE, WRONG_KERNEL, Exit, console, reported, show, show_bug, show_entries
-from tilec.cli_console import show_times, usage
+from tilec.cli_console import (
+    BUG,
+    OK,
+    USAGE,
+    WRONG_KERNEL,
+    Exit,
+    console,
+    reported,
+    show,
+    show_bug,
+    show_entries,
+    show_times,
+    usage,
+)
 from tilec.diag import CompileError, fail
 from tilec.driver import SUFFIX, Observer, Stopped
 from tilec.options import STAGES, STRATEGIES, CompileOptions, Stage
@@ -59,7 +72,8 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         entry=given["entry"],
         pipeline_strategy=given["pipeline_strategy"],
         schedule=None if trace is None else files.read_text(trace),
-        cache_dir=None if given["no_cache"] else options.cache_folder(),
+        cache_dir=options.cache_folder(),
+        solve_afresh=given["no_cache"],
         unlimited_smem=options.wants_unlimited_smem(),
     )
 
@@ -131,10 +145,8 @@ def build(
     observer = Observer(keep=keep, dump_dir=dump_ir, stop_after=last)
     with reported(source):
         result = None
-        try:
+        with suppress(Stopped):
             result = driver.build(source, asked, observer)
-        except Stopped:
-            pass
         show(observer.warnings, source)
         written = {path: observer.texts[stage] for stage, paths in outputs.items() for path in paths}
         files.write_all(written)

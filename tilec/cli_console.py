@@ -71,7 +71,7 @@ def show_bug(error: BaseException, arguments: Sequence[str], *, traceback: bool)
     lines = [
         f"internal error: {kind}{error}",
         "",
-        f"This is a bug in tilec {__version__}, not in your kernel. Please report it, with the kernel and this command:",
+        f"This is a bug in tilec {__version__}, not in your kernel. Please report it, with the kernel and the command:",
         f"  tilec {' '.join(arguments)}",
     ]
     if not traceback:

@@ -48,8 +48,11 @@ class Stopped(Exception):
 
 @dataclass
 class Observer:
-    """Is shown each stage's value before anything trusts it: writes the dump first, so that a value that does not verify
-    leaves its evidence, then verifies, keeps the text where it is wanted, and stops the pipeline where it is told to."""
+    """Is shown each stage's value before anything trusts it.
+
+    Writes the dump first, so that a value that does not verify leaves its evidence; then verifies, keeps the text where
+    it is wanted, and stops the pipeline where it is told to.
+    """
 
     keep: Collection[Stage] = ()
     dump_dir: str | None = None
@@ -124,8 +127,8 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
     target = planned.target
 
     from tilec.codegen.emit import emit
-    from tilec.ir.text import print_program
-    from tilec.ir.verify import program_violations
+    from tilec.ir.warp_text import show_program
+    from tilec.ir.warp_verify import program_violations
     from tilec.manifest import in_module
     from tilec.passes.buffers import place
     from tilec.passes.expand import Scheduled, expand
@@ -138,7 +141,7 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
     program = expand(planned.laid, scheduled, target)
     program = synchronise(program)
     program = place(program, target)
-    observer.saw("warp", program, print_program, program_violations)
+    observer.saw("warp", program, show_program, program_violations)
 
     # The file's name alone: where it lies must not change the output.
     module = emit(program, target, Path(source.path).name, usage(planned.kernel))
@@ -168,7 +171,7 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
 def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Kernel:
     """The front end: kernel text to tile IR, every mistake in the kernel found."""
     from tilec.ir.text import print_kernel
-    from tilec.ir.verify import kernel_violations
+    from tilec.ir.verify import verify_tile
     from tilec.passes.elaborate import elaborate
     from tilec.passes.fold import fold
     from tilec.syntax.parse import parse
@@ -178,7 +181,7 @@ def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Ke
     observer.saw("ast", module, unparse)
     kernel = elaborate(module, source, dict(options.defines), options.entry)
     kernel = fold(kernel)
-    return observer.saw("tile", kernel, print_kernel, kernel_violations)
+    return observer.saw("tile", kernel, print_kernel, verify_tile)
 
 
 def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Plan:
@@ -192,7 +195,20 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
 
     target = targets.load(options.target)
     laid = assign(select(kernel, target, options.strategy, options.opt_level))
-    observer.saw("layout", laid, print_laid)
+    observer.saw("layout", laid, _laid_text)
     loops = problems(laid, target)
-    observer.saw("problem", loops, print_problems)
+    observer.saw("problem", loops, lambda v: "".join(repr(p.problem) + "\n" for p in v))
     return Plan(kernel, laid, target, (), "")
+
+
+def _laid_text(laid: Laid) -> str:
+    """The kernel, and under it where the elements of each of its tiles live."""
+    from tilec.ir.text import print_kernel
+    from tilec.ir.warp_text import show_fragment
+
+    lines = [print_kernel(laid.kernel)]
+    for name, fragment in laid.fragments.items():
+        lines.append(f"fragment {name}: {show_fragment(fragment)}")
+    for name, shared in laid.shared.items():
+        lines.append(f"shared {name}: {shared.panels} panels of {shared.panel}, swizzle {shared.swizzle}")
+    return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
-"""Runs tile IR on the CPU, block after block, with the operations' numpy references: what a kernel means, by definition.
+"""Runs tile IR on the CPU, block after block, with the operations' numpy references: the meaning of a kernel.
 
-Arrays are numpy's; bfloat16, which numpy lacks, comes and goes as raw uint16 and is float32 in between, rounded at every
-step. Tiles start out as NaN (the largest value, for integers), so that a read before the first write shows.
+Arrays are numpy's; bfloat16, which numpy lacks, comes and goes as raw uint16 and is float32 in between, rounded at
+every step. Tiles start out as NaN (the largest value, for integers), so that a read before the first write shows.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def convert(value: Array, dtype: DType) -> Array:
     if value.dtype == wanted:
         return value
     if dtype == BOOL:
-        return value != 0
+        return np.not_equal(value, 0)
     if value.dtype.kind == "f" and not dtype.is_float:
         low, high = integer_range(dtype)
         wide = np.trunc(np.nan_to_num(value.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
@@ -165,8 +165,8 @@ class _Machine:
                 case Parallel():
                     self._parallel(stmt)
                 case For(var=var, start=start, stop=stop, step=step, body=inner):
-                    for value in range(int(self.expr(start)), int(self.expr(stop)), step):
-                        self.variables[var.name] = np.int32(value)
+                    for index in range(int(self.expr(start)), int(self.expr(stop)), step):
+                        self.variables[var.name] = np.int32(index)
                         self.body(inner)
                 case If():
                     self._if(stmt)

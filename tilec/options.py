@@ -23,8 +23,8 @@ Value = int | float | bool | str
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """`schedule` is the text of a trace to use in place of the solver. `cache_dir` None: schedules are not cached.
-    `unlimited_smem` lifts the shared-memory limit, to see what a tile that does not fit would have become."""
+    """`schedule` is the text of a trace to use in place of the solver. `cache_dir` keeps parser tables and solved
+    schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone. `unlimited_smem` lifts the shared-memory limit, to see what a tile that does not fit would have become."""
 
     target: str = "sm_90a"
     opt_level: int = 3
@@ -33,6 +33,7 @@ class CompileOptions:
     pipeline_strategy: Strategy = "auto"
     schedule: str | None = None
     cache_dir: str | None = None
+    solve_afresh: bool = False
     unlimited_smem: bool = False
 
     @property

@@ -57,7 +57,7 @@ def _warning(kind: RemarkKind, span: Span, group: list[Remark], ptx: list[str]) 
     for remark in group[:_MOST_NOTES]:
         notes.append(remark.text if remark.code in ("spill", "warning") else f"{remark.code}: {remark.text}")
         if remark.ptx_line is not None and 0 < remark.ptx_line <= len(ptx):
-            notes[-1] += f"\nPTX line {remark.ptx_line}: {ptx[remark.ptx_line - 1].strip()}"
+            notes.append(f"PTX line {remark.ptx_line}: {ptx[remark.ptx_line - 1].strip()}")
     if len(group) > _MOST_NOTES:
         notes.append(f"and {len(group) - _MOST_NOTES} more of the kind")
     primary = None if span == NOWHERE else Label(span)

@@ -159,5 +159,5 @@ def test_typed_variables_become_bytes() -> None:
 
 
 def test_a_syntax_error_names_the_line() -> None:
-    with pytest.raises(PtxSyntaxError, match="PTX line 7: cannot read 'add.s32 %r0 %r1;'"):
+    with pytest.raises(PtxSyntaxError, match=r"PTX line 7: cannot read 'add\.s32 %r0 %r1;'"):
         body_of("ret;\nadd.s32 %r0 %r1;")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilec.codegen.builder import Builder
@@ -55,7 +54,7 @@ class Addresses:
 
     def global_base(self, buffer: Buffer, terms: tuple[tuple[Expr, int], ...], constant: int) -> Reg:
         key = ("global", buffer.name, terms, constant)
-        return self.once(key, lambda: self.new_global_base(buffer, terms, constant))
+        return self.scalars.once(key, lambda: self.new_global_base(buffer, terms, constant))
 
     def new_global_base(self, buffer: Buffer, terms: tuple[tuple[Expr, int], ...], constant: int) -> Reg:
         base = self.pointers[buffer.name]
@@ -80,21 +79,14 @@ class Addresses:
             raise InternalError(f"{buffer.name} has {ring.depth} versions, and which one is meant is not said")
         position = self.positions[cursor.name]
         key = ("tile", buffer.name, cursor.name, position.version)
-        return self.once(key, lambda: self.builder.into("b32", "mad.lo.u32", position.slot, Imm(tile.stride), base)), tile.offset
+        return self.scalars.once(
+            key, lambda: self.builder.into("b32", "mad.lo.u32", position.slot, Imm(tile.stride), base)
+        ), tile.offset
 
     def forget_positions(self) -> None:
         """Cursors may have moved: at the borders of loops and branches."""
         for position in self.positions.values():
             position.version += 1
-
-    def once(self, key: object, compute: Callable[[], Reg]) -> Reg:
-        """The register computed under `key` in a scope that surrounds this one, or a new one."""
-        for scope in reversed(self.scalars.scopes):
-            if key in scope:
-                return scope[key]  # type: ignore[index, return-value]
-        result = compute()
-        self.scalars.scopes[-1][key] = result  # type: ignore[index]
-        return result
 
     def shared_element(self, buffer: Buffer, indices: tuple[Expr, ...], cursors: tuple[Cursor, ...]) -> Address:
         layout = self.tiles[buffer.name].layout
@@ -105,7 +97,7 @@ class Addresses:
     def sum(self, base: Reg, inside: Reg | None) -> Reg:
         if inside is None:
             return base
-        return self.once(("sum", base, inside), lambda: self.builder.into("b32", "add.u32", base, inside))
+        return self.scalars.once(("sum", base, inside), lambda: self.builder.into("b32", "add.u32", base, inside))
 
     def tile_offset(self, layout: SharedLayout, indices: tuple[Expr, ...]) -> tuple[Reg | None, int]:
         """The byte offset of an element inside its tile: a register (None: zero) plus a constant.

@@ -6,14 +6,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilec.codegen.builder import f32, register_class
+from tilec.codegen.builder import Class, f32, register_class
+from tilec.codegen.scalar import ReadElement
 from tilec.codegen.state import State
 from tilec.diag import InternalError
-from tilec.ir.affine import Interval, add, affine
-from tilec.ir.layout import THREAD, Fragment
+from tilec.ir.affine import add, affine
+from tilec.ir.layout import Fragment
 from tilec.ir.tile import (
-    Bind,
     Binary,
+    Bind,
     Buffer,
     Cast,
     Expr,
@@ -23,14 +24,14 @@ from tilec.ir.tile import (
     Store,
     Unary,
     Var,
+    children,
     integer,
     substitute,
     walk_expr,
     with_children,
-    children,
 )
 from tilec.ir.types import BOOL, FLOAT32, DType
-from tilec.ir.warp import Cursor, Elementwise
+from tilec.ir.warp import Elementwise
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Vector
 
 MAX_VECTOR_BYTES = 16
@@ -137,19 +138,8 @@ class _Sweep:
         for dim, extent in enumerate(self.layout.shape):
             if self.layout.overhangs(dim):
                 # A run lies wholly inside or outside: its length divides the extent (see `row_major`).
-                inside += self.bound(values[0][self.vars[dim]], extent)
+                inside += self.scalars.bounds(values[0][self.vars[dim]], extent)
         return _Run(register, values, tuple(inside), {})
-
-    def bound(self, index: Expr, extent: int) -> list[Expr]:
-        """The conditions, not known to hold, under which 0 ≤ index < extent."""
-        form = affine(index)
-        low, high = self.scalars.interval(index)
-        conditions: list[Expr] = []
-        if high >= extent:
-            conditions.append(Binary("lt", form.symbolic(), integer(extent - form.constant), BOOL))
-        if low < 0:
-            conditions.append(Binary("ge", form.symbolic(), integer(-form.constant), BOOL))
-        return conditions
 
     # ---- loads ----
 
@@ -173,7 +163,7 @@ class _Sweep:
         if first.terms != second.terms or second.constant != first.constant + 1:
             return 1
         aligned = math.gcd(first.divisor, buffer.shape[-1]) if len(buffer.shape) > 1 else first.divisor
-        if self.bound(substitute(indices[-1], run.values[-1]), buffer.shape[-1]):
+        if self.scalars.bounds(substitute(indices[-1], run.values[-1]), buffer.shape[-1]):
             aligned = math.gcd(aligned, buffer.shape[-1])
         if buffer.scope == "shared":
             aligned = math.gcd(aligned, self.state.addresses.tiles[buffer.name].layout.panel)
@@ -202,14 +192,10 @@ class _Sweep:
     def read_substituted(self, load: Load, run: _Run, lane: int) -> Operand:
         """An element whose indices are already those of this lane."""
         if load.buffer.scope == "fragment":
-            place = self.places[load.buffer.name][tuple(self.fragment_index(load, run, lane))]
-            return self.state.fragments[load.buffer.name][place]
+            raise InternalError(f"the fragment {load.buffer.name} cannot index another buffer")
         indices = tuple(self.resolved(i, run, lane) for i in load.indices)
         guard = self.guard(load.buffer, indices, run.inside)
         return self.load_vector(load.buffer, self.address(load.buffer, indices), 1, guard)[0]
-
-    def fragment_index(self, load: Load, run: _Run, lane: int) -> Iterator[int]:
-        raise InternalError(f"the fragment {load.buffer.name} cannot index another buffer")
 
     def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
         if buffer.scope == "global":
@@ -221,16 +207,8 @@ class _Sweep:
         conditions = list(more)
         if buffer.scope == "global":
             for index, extent in zip(indices, buffer.shape, strict=True):
-                conditions += self.bound(index, extent)
-        return self.all_of(tuple(dict.fromkeys(conditions)))
-
-    def all_of(self, conditions: tuple[Expr, ...]) -> Reg | None:
-        if not conditions:
-            return None
-        total = conditions[0]
-        for condition in conditions[1:]:
-            total = Binary("and", total, condition, BOOL)
-        return self.scalars.register(total)
+                conditions += self.scalars.bounds(index, extent)
+        return self.scalars.all_of(conditions)
 
     def load_vector(self, buffer: Buffer, address: Address, width: int, guard: Reg | None) -> list[Operand]:
         dtype = buffer.dtype
@@ -241,9 +219,15 @@ class _Sweep:
                 self.builder.emit(f"mov.{cls}", word, f32(0.0) if cls == "f32" else Imm(0))
         space = "global.nc" if buffer.scope == "global" and buffer.name not in self.state.written else buffer.scope
         vector = f".v{count}" if count > 1 else ""
-        self.builder.emit(f"ld.{space}{vector}.{spelled}", words[0] if count == 1 else Vector(words), address, guard=guard)
+        self.builder.emit(
+            f"ld.{space}{vector}.{spelled}", words[0] if count == 1 else Vector(words), address, guard=guard
+        )
         if per_word == 1:
-            return list(words) if dtype.kind != "bool" else [self.builder.into("pred", "setp.ne.b32", w, Imm(0)) for w in words]
+            return (
+                list(words)
+                if dtype.kind != "bool"
+                else [self.builder.into("pred", "setp.ne.b32", w, Imm(0)) for w in words]
+            )
         return [part for word in words for part in self.unpack(word, dtype, per_word)]
 
     def unpack(self, word: Reg, dtype: DType, per_word: int) -> Iterator[Operand]:
@@ -274,13 +258,15 @@ class _Sweep:
             guard = self.with_conditions(guard, a.conditions, run, lane)
             vector = f".v{len(words)}" if len(words) > 1 else ""
             _, spelled, _, _ = _words(store.buffer.dtype, width)
-            value = words[0] if len(words) == 1 else Vector(tuple(words))  # type: ignore[arg-type]
+            value = words[0] if len(words) == 1 else Vector(tuple(words))
             address = self.address(store.buffer, indices)
-            self.builder.emit(f"st.{store.buffer.scope}{vector}.{spelled.replace('s8', 'u8')}", address, value, guard=guard)
+            self.builder.emit(
+                f"st.{store.buffer.scope}{vector}.{spelled.replace('s8', 'u8')}", address, value, guard=guard
+            )
 
     def with_conditions(self, guard: Reg | None, conditions: tuple[Expr, ...], run: _Run, lane: int) -> Reg | None:
         for condition in conditions:
-            holds = self.scalars.register(substitute_vars(condition, run.values[lane], self), self.reader(run, lane))
+            holds = self.scalars.register(substitute_vars(condition, run.values[lane]), self.reader(run, lane))
             guard = holds if guard is None else self.builder.into("pred", "and.pred", guard, holds)
         return guard
 
@@ -300,15 +286,18 @@ class _Sweep:
     def packed_values(self, store: Store, run: _Run, lane: int, width: int) -> list[Reg]:
         dtype = store.buffer.dtype
         lanes = range(lane, lane + width)
-        cls, _, count, per_word = _words(dtype, width)
+        _, _, _, per_word = _words(dtype, width)
         if per_word == 1:
             values = [self.value(store.value, run, i) for i in lanes]
             if dtype.kind == "bool":
                 return [
-                    self.builder.into("b32", "selp.b32", Imm(1), Imm(0), self.scalars.in_register(v, dtype)) for v in values
+                    self.builder.into("b32", "selp.b32", Imm(1), Imm(0), self.scalars.in_register(v, dtype))
+                    for v in values
                 ]
             return [self.scalars.in_register(v, dtype) for v in values]
-        narrowing = isinstance(store.value, Cast) and store.value.a.dtype == FLOAT32 and dtype.is_float and dtype.bits == 16
+        narrowing = (
+            isinstance(store.value, Cast) and store.value.a.dtype == FLOAT32 and dtype.is_float and dtype.bits == 16
+        )
         words = []
         for first in range(lane, lane + width, per_word):
             if narrowing:
@@ -316,7 +305,10 @@ class _Sweep:
                 low, high = (self.value(store.value.a, run, i) for i in (first, first + 1))
                 words.append(pack_f32(self.state, dtype, low, high))
             else:
-                parts = [self.scalars.in_register(self.value(store.value, run, i), dtype) for i in range(first, first + per_word)]
+                parts = [
+                    self.scalars.in_register(self.value(store.value, run, i), dtype)
+                    for i in range(first, first + per_word)
+                ]
                 words.append(self.pack(parts, dtype))
         return words
 
@@ -331,9 +323,9 @@ class _Sweep:
     # ---- values ----
 
     def value(self, expr: Expr, run: _Run, lane: int) -> Operand:
-        return self.scalars.value(substitute_vars(expr, run.values[lane], self), self.reader(run, lane))
+        return self.scalars.value(substitute_vars(expr, run.values[lane]), self.reader(run, lane))
 
-    def reader(self, run: _Run, lane: int):  # type: ignore[no-untyped-def]
+    def reader(self, run: _Run, lane: int) -> ReadElement:
         def read(load: Load) -> Operand:
             if load.buffer.scope == "fragment":
                 place = self.fragment_register(load.buffer, load.indices, run, lane)
@@ -345,14 +337,14 @@ class _Sweep:
     def fragment_register(self, buffer: Buffer, indices: tuple[Expr, ...], run: _Run, lane: int) -> int:
         """Which of the fragment's registers this thread's element of this lane is in."""
         offset = self.offsets[run.register + lane]
-        place = {v: o for v, o in zip(self.vars, offset, strict=True)}
+        place = dict(zip(self.vars, offset, strict=True))
         return self.places[buffer.name][tuple(place[i] if isinstance(i, Var) else 0 for i in indices)]
 
 
 @dataclass(slots=True)
 class _Run:
-    """Consecutive registers from `register` on: the loop variables' values in each, the conditions under which they hold
-    elements at all, and what has been loaded for them."""
+    """Consecutive registers from `register` on: the loop variables' values in each, the conditions under which they
+    hold elements at all, and what has been loaded for them."""
 
     register: int
     values: list[dict[Var, Expr]]
@@ -360,13 +352,13 @@ class _Run:
     loaded: dict[Load, list[Operand]]
 
 
-def substitute_vars(expr: Expr, values: dict[Var, Expr], sweep: _Sweep) -> Expr:
+def substitute_vars(expr: Expr, values: dict[Var, Expr]) -> Expr:
     """Loop variables replaced outside loads only: a load is looked up by its own text."""
     if isinstance(expr, Load):
         return expr
     if isinstance(expr, Var):
         return values.get(expr, expr)
-    return with_children(expr, tuple(substitute_vars(c, values, sweep) for c in children(expr)))
+    return with_children(expr, tuple(substitute_vars(c, values) for c in children(expr)))
 
 
 def _places(layout: Fragment) -> dict[tuple[int, ...], int]:
@@ -374,7 +366,7 @@ def _places(layout: Fragment) -> dict[tuple[int, ...], int]:
     return {layout.register_offset(r): r for r in reversed(range(layout.register_count))}
 
 
-def _words(dtype: DType, width: int) -> tuple[str, str, int, int]:
+def _words(dtype: DType, width: int) -> tuple[Class, str, int, int]:
     """How `width` neighbours travel: register class, type as spelled, number of words, elements per word."""
     if width * dtype.bytes >= 4 and dtype.bytes < 4:
         return "b32", "b32", width * dtype.bytes // 4, 4 // dtype.bytes
@@ -391,6 +383,3 @@ def pack_f32(state: State, dtype: DType, low: Operand, high: Operand) -> Reg:
     low, high = (state.scalars.in_register(v, FLOAT32) for v in (low, high))
     short = "f16x2" if dtype.name == "float16" else "bf16x2"
     return state.builder.into("b32", f"cvt.rn.{short}.f32", high, low)
-
-
-__all__ = ["THREAD", "Cursor", "Interval", "assignments", "emit_elementwise", "pack_f32"]

@@ -13,15 +13,12 @@ from tilec.codegen.state import State
 from tilec.codegen.transfer import barrier_address, emit_cp_async, emit_tma_load, emit_tma_store
 from tilec.diag import InternalError
 from tilec.ir import warp
-from tilec.ir.affine import add
 from tilec.ir.layout import THREAD
-from tilec.ir.tile import Binary, Buffer, Expr, integer
-from tilec.ir.types import BOOL
+from tilec.ir.tile import Buffer, Store, walk
 from tilec.ir.warp import Operation, Program, Role
-from tilec.ptx.module import Address, Entry, Guard, Imm, Module, Param, Reg, RegDecl, Symbol, Variable, Vector
+from tilec.ptx.module import Address, Entry, Guard, Imm, Item, Module, Pair, Param, Reg, Symbol, Variable
 from tilec.target import Target
 
-PIPE = "consumer"
 SMEM = "tilec_smem"
 
 
@@ -85,7 +82,7 @@ class _Entry:
                 offset += 16 * ring.depth
         self.written = frozenset(_written(program))
 
-    def build(self) -> tuple[Reg | RegDecl, ...]:
+    def build(self) -> tuple[Item, ...]:
         self.load_parameters()
         thread = self.builder.into("b32", "mov.u32", Reg("%tid.x"))
         self.scalars.define(THREAD, thread, (0, self.program.threads - 1))
@@ -100,7 +97,7 @@ class _Entry:
         self.initialise_barriers(thread)
         self.roles()
         self.builder.emit("ret")
-        return (*self.builder.declarations(), *self.builder.items)  # type: ignore[arg-type, return-value]
+        return (*self.builder.declarations(), *self.builder.items)
 
     def load_parameters(self) -> None:
         for param in self.program.params:
@@ -113,7 +110,9 @@ class _Entry:
                 raise InternalError("a bool parameter")
             small = {8: "8", 16: "16"}.get(param.dtype.bits) if not param.dtype.is_float else None
             kind = f"{'s' if param.dtype.kind == 'int' else 'u'}{small}" if small else cls
-            self.scalars.define(param, self.builder.into(cls, f"ld.param.{kind}", Address(Symbol(param.name))), (-(2.0**31), 2.0**31))
+            self.scalars.define(
+                param, self.builder.into(cls, f"ld.param.{kind}", Address(Symbol(param.name))), (-(2.0**31), 2.0**31)
+            )
         for tensor_map in self.program.maps:
             address = self.builder.into("b64", "mov.u64", Symbol(tensor_map.name))
             self.pointers[tensor_map.name] = self.builder.into("b64", "cvta.param.u64", address)
@@ -129,7 +128,9 @@ class _Entry:
             for version in range(ring.depth if ring.has_barriers else 0):
                 full = self.barriers[ring.name] + 8 * version
                 self.builder.emit("mbarrier.init.shared::cta.b64", Address(base, full), Imm(1))
-                self.builder.emit("mbarrier.init.shared::cta.b64", Address(base, full + 8 * ring.depth), Imm(ring.arrivals))
+                self.builder.emit(
+                    "mbarrier.init.shared::cta.b64", Address(base, full + 8 * ring.depth), Imm(ring.arrivals)
+                )
         self.builder.emit("fence.mbarrier_init.release.cluster")
         for tensor_map in self.program.maps:
             self.builder.emit("prefetch.tensormap", Address(self.pointers[tensor_map.name]))
@@ -157,15 +158,13 @@ class _Entry:
     def role(self, role: Role, barrier_id: int, end: str) -> None:
         builder = self.builder
         if role.registers is not None:
-            entry = 65536 // self.program.threads // 8 * 8
+            entry = self.target.limit("registers_per_sm") // self.program.threads // 8 * 8
             direction = "inc" if role.registers > entry else "dec"
             builder.emit(f"setmaxnreg.{direction}.sync.aligned.u32", Imm(role.registers))
         if role.single_thread:
             first = builder.into("pred", "setp.ne.u32", self.scalars.register(WARP), Imm(role.first_warp))
             builder.emit("bra", Symbol(end), guard=first)
             elected = builder.new("pred")
-            from tilec.ptx.module import Pair
-
             builder.emit("elect.sync", Pair(Reg("_"), elected), Imm(-1))
             builder.emit("bra", Symbol(end), guard=Guard(elected, True))
         before = self.scalars.ranges[THREAD]
@@ -332,8 +331,6 @@ class _Entry:
 
 def _written(program: Program) -> set[str]:
     """Tensors that the kernel stores to: their loads must not take the read-only path."""
-    from tilec.ir.tile import Store, walk
-
     names: set[str] = set()
     for role in program.roles:
         for op in warp.walk(role.body):
@@ -342,6 +339,3 @@ def _written(program: Program) -> set[str]:
             elif isinstance(op, warp.TmaStore):
                 names.add(op.map.tensor.name)
     return names
-
-
-__all__ = ["BOOL", "Binary", "Expr", "Vector", "add", "emit", "integer", "manifest"]

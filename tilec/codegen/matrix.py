@@ -1,7 +1,7 @@
 """Tensor-core operations: mma.sync with ldmatrix, wgmma from descriptors, and stmatrix.
 
-Fragment and descriptor formats are those of the PTX ISA: "Matrix fragments for mma.m16n8k16", "Asynchronous warpgroup level
-matrix shared memory layout", "Matrix descriptor format".
+Fragment and descriptor formats are those of the PTX ISA: "Matrix fragments for mma.m16n8k16", "Asynchronous
+warpgroup level matrix shared memory layout", "Matrix descriptor format".
 """
 
 from __future__ import annotations
@@ -101,7 +101,11 @@ def load_a(op: Mma, state: State, row: Expr, k: int) -> tuple[Reg, ...]:
 def load_b(op: Mma, state: State, column: Expr, k: int, blocks: int) -> list[tuple[Reg, ...]]:
     """B's 16 × 8 blocks, one or two side by side: matrices (k 0–7, n 0–7), (8–15, 0–7), then the next eight columns."""
     if op.transpose_b:  # stored as (N, K): rows are columns of B
-        n = add(column, add(_digit(LANE, 1, 8), scale(_digit(LANE, 16, 2), 8))) if blocks == 2 else add(column, _digit(LANE, 1, 8))
+        n = (
+            add(column, add(_digit(LANE, 1, 8), scale(_digit(LANE, 16, 2), 8)))
+            if blocks == 2
+            else add(column, _digit(LANE, 1, 8))
+        )
         kk = add(scale(_digit(LANE, 8, 2), 8), integer(k))
         registers = ldmatrix(state, op.b, n, kk, op.cursors, 2 * blocks, False)
     else:

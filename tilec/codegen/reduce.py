@@ -1,4 +1,6 @@
-"""Row reductions of fragments: a thread's registers, then lanes by butterfly shuffles, then warps through shared memory."""
+"""Row reductions of fragments: a thread's registers, then lanes by butterfly shuffles, then warps through shared
+memory.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from tilec.ir.layout import THREAD, Fragment
 from tilec.ir.tile import Binary, Expr, integer
 from tilec.ir.types import BOOL, FLOAT32, INT32
 from tilec.ir.warp import Reduce
-from tilec.ptx.module import Address, FloatImm, Imm, Operand, Reg
+from tilec.ptx.module import Address, Imm, Operand, Reg
 
 FULL_WARP = Imm(-1)
 IDENTITY = {"sum": 0.0, "max": float("-inf"), "min": float("inf"), "absmax": 0.0}
@@ -99,12 +101,10 @@ def _across_warps(op: Reduce, state: State, layout: Fragment, partial: dict[int,
     """Every warp leaves what it has; every thread picks up what the warps of its row left."""
     assert op.scratch is not None
     threads = state.role.threads
-    thread = state.scalars.register(THREAD)
     place = {d: i for i, d in enumerate(partial)}
     for d, value in partial.items():
         state.builder.emit("st.shared.f32", _scratch(op, state, THREAD, place[d] * threads), value)
     state.builder.emit("bar.sync", Imm(state.barrier_id), Imm(threads))
-    del thread
     others = list(_row_mates(layout, op.dim))
     result = {}
     for d, i in place.items():
@@ -151,6 +151,3 @@ def _write(op: Reduce, state: State, register: int, value: Reg) -> None:
         state.builder.emit("mov.f32", target, value)
     else:
         state.builder.emit("mov.b16", target, state.scalars.narrow(value, dtype))
-
-
-__all__ = ["FloatImm", "emit_reduce"]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from tilec.codegen.builder import Builder, f32, half_bits, immediate, register_class
 from tilec.diag import InternalError
-from tilec.ir.affine import Interval, interval
-from tilec.ir.tile import COMPARISONS, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var
-from tilec.ir.types import FLOAT32, DType
+from tilec.ir.affine import Interval, affine, interval
+from tilec.ir.tile import COMPARISONS, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var, integer
+from tilec.ir.types import BOOL, FLOAT32, DType
 from tilec.ptx.module import Imm, Operand, Reg, Vector
 
 ReadElement = Callable[[Load], Operand]
@@ -26,7 +26,7 @@ class Scalars:
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
-        self.scopes: list[dict[Expr, Operand]] = [{}]
+        self.scopes: list[dict[object, Operand]] = [{}]  # keyed by expression, or by whoever calls `once`
         self.ranges: dict[Var, Interval] = {}
 
     # ---- scopes ----
@@ -42,8 +42,38 @@ class Scalars:
         self.scopes[-1][var] = value
         self.ranges[var] = bounds
 
-    def interval(self, expr: Expr, extra: Mapping[Var, Interval] | None = None) -> Interval:
-        return interval(expr, self.ranges | extra if extra else self.ranges)
+    def interval(self, expr: Expr) -> Interval:
+        return interval(expr, self.ranges)
+
+    def once(self, key: object, compute: Callable[[], Reg]) -> Reg:
+        """The register computed under `key` in a scope that surrounds this one, or a new one."""
+        for scope in reversed(self.scopes):
+            found = scope.get(key)
+            if isinstance(found, Reg):
+                return found
+        result = compute()
+        self.scopes[-1][key] = result
+        return result
+
+    # ---- conditions ----
+
+    def bounds(self, index: Expr, extent: int) -> list[Expr]:
+        """The conditions, not known to hold, under which 0 ≤ index < extent."""
+        form = affine(index)
+        low, high = self.interval(index)
+        found: list[Expr] = []
+        if high >= extent:
+            found.append(Binary("lt", form.symbolic(), integer(extent - form.constant), BOOL))
+        if low < 0:
+            found.append(Binary("ge", form.symbolic(), integer(-form.constant), BOOL))
+        return found
+
+    def all_of(self, conditions: Iterable[Expr]) -> Reg | None:
+        """A predicate that holds where all of them do; None: always."""
+        total: Expr | None = None
+        for condition in dict.fromkeys(conditions):
+            total = condition if total is None else Binary("and", total, condition, BOOL)
+        return None if total is None else self.register(total)
 
     # ---- values ----
 
@@ -110,7 +140,13 @@ class Scalars:
         if op in ("floordiv", "floormod"):
             return self.divide(op, a, b, dtype, read)
         x, y = self.value(a, read), self.value(b, read)
-        simple = {"add": f"add.{signed}", "sub": f"sub.{signed}", "mul": f"mul.lo.{signed}", "min": f"min.{signed}", "max": f"max.{signed}"}
+        simple = {
+            "add": f"add.{signed}",
+            "sub": f"sub.{signed}",
+            "mul": f"mul.lo.{signed}",
+            "min": f"min.{signed}",
+            "max": f"max.{signed}",
+        }
         if op in simple:
             if op == "mul" and isinstance(b, Const) and _power_of_two(int(b.value)):
                 return emit(wide, f"shl.b{bits}", self.in_register(x, dtype), Imm(int(b.value).bit_length() - 1))
@@ -268,7 +304,9 @@ class Scalars:
         x = self.in_register(value, source)
         if target.kind == "bool":
             suffix = f"f{source.bits}" if source.is_float else f"s{max(source.bits, 32)}"
-            return emit("pred", f"setp.ne{'u' if source.is_float else ''}.{suffix}", x, f32(0.0) if source.is_float else Imm(0))
+            return emit(
+                "pred", f"setp.ne{'u' if source.is_float else ''}.{suffix}", x, f32(0.0) if source.is_float else Imm(0)
+            )
         if source.is_float and source.bits == 16:
             return self.convert(self.widen(x, source), FLOAT32, target)
         if target.is_float and target.bits == 16:
@@ -282,7 +320,9 @@ class Scalars:
         if source.is_float:
             return self.wrap(emit(cls, f"cvt.rzi.{'s64' if cls == 'b64' else 's32'}.{of}", x), target)
         if cls != register_class(source):
-            return self.wrap(emit(cls, f"cvt.{'s64' if cls == 'b64' else 'u32'}.{of if cls == 'b64' else 'u64'}", x), target)
+            return self.wrap(
+                emit(cls, f"cvt.{'s64' if cls == 'b64' else 'u32'}.{of if cls == 'b64' else 'u64'}", x), target
+            )
         return self.wrap(x, target) if target.bits < source.bits else x
 
     def wrap(self, value: Reg, dtype: DType) -> Reg:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from tilec.codegen.address import SHARED_BASE
 from tilec.codegen.state import State
-from tilec.ir.affine import add, affine
+from tilec.ir.affine import add
 from tilec.ir.layout import SharedLayout
-from tilec.ir.tile import Binary, Expr, Var, integer
-from tilec.ir.types import BOOL
+from tilec.ir.tile import Expr, Var, integer, substitute
 from tilec.ir.warp import CpAsync, TensorMap, TmaLoad, TmaStore
 from tilec.ops.lowering import element
-from tilec.ptx.module import Address, Imm, Operand, Reg, TensorAddress
+from tilec.ptx.module import Address, Imm, Operand, TensorAddress
 
 
 def emit_cp_async(op: CpAsync, state: State) -> None:
@@ -20,65 +20,33 @@ def emit_cp_async(op: CpAsync, state: State) -> None:
     coordinates = layout.thread_coordinates()
     run = op.width // source.buffer.dtype.bytes
     variables = tuple(Var(f"%c{d}") for d in range(len(layout.shape)))
-    into_tile = iter_unit_dims(op.destination.shape)
     with scalars.scope():
         for register in range(0, layout.register_count, run):
             offset = layout.register_offset(register)
             here = tuple(add(c, integer(o)) for c, o in zip(coordinates, offset, strict=True))
             values = dict(zip(variables, here, strict=True))
-            indices = tuple(_put(i, values) for i in element(source, variables, layout.shape))
-            inside = [c for i, e in zip(indices, source.buffer.shape, strict=True) for c in bounds(state, i, e)]
-            within = [c for d, e in enumerate(layout.shape) if layout.overhangs(d) for c in bounds(state, here[d], e)]
-            guard = _all(state, within)
+            indices = tuple(substitute(i, values) for i in element(source, variables, layout.shape))
+            inside = [c for i, e in zip(indices, source.buffer.shape, strict=True) for c in scalars.bounds(i, e)]
+            within = [c for d, e in enumerate(layout.shape) if layout.overhangs(d) for c in scalars.bounds(here[d], e)]
+            guard = scalars.all_of(within)
             operands: list[Operand] = [
-                state.addresses.shared_element(op.destination, into_tile(here), op.cursors),
+                state.addresses.shared_element(op.destination, with_unit_dims(here, op.destination.shape), op.cursors),
                 state.addresses.global_element(source.buffer, indices),
                 Imm(op.width),
             ]
-            exists = _all(state, inside)
+            exists = scalars.all_of(inside)
             if exists is not None:
                 operands.append(builder.into("b32", "selp.b32", Imm(op.width), Imm(0), exists))
             cache = "cg" if op.width == 16 else "ca"
             builder.emit(f"cp.async.{cache}.shared.global", *operands, guard=guard)
 
 
-def iter_unit_dims(shape: tuple[int, ...]):  # type: ignore[no-untyped-def]
-    """Puts the dimensions of extent 1 back into an index that skips them."""
-
-    def full(index: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        rest = list(index)
-        if len(rest) == len(shape):
-            return index
-        return tuple(integer(0) if e == 1 else rest.pop(0) for e in shape)
-
-    return full
-
-
-def bounds(state: State, index: Expr, extent: int) -> list[Expr]:
-    """The conditions, not known to hold, under which 0 ≤ index < extent."""
-    form = affine(index)
-    low, high = state.scalars.interval(index)
-    found: list[Expr] = []
-    if high >= extent:
-        found.append(Binary("lt", form.symbolic(), integer(extent - form.constant), BOOL))
-    if low < 0:
-        found.append(Binary("ge", form.symbolic(), integer(-form.constant), BOOL))
-    return found
-
-
-def _all(state: State, conditions: list[Expr]) -> Reg | None:
-    if not conditions:
-        return None
-    total = conditions[0]
-    for condition in conditions[1:]:
-        total = Binary("and", total, condition, BOOL)
-    return state.scalars.register(total)
-
-
-def _put(index: Expr, values: dict[Var, Expr]) -> Expr:
-    from tilec.ir.tile import substitute
-
-    return substitute(index, dict(values))
+def with_unit_dims(index: tuple[Expr, ...], shape: tuple[int, ...]) -> tuple[Expr, ...]:
+    """Put the dimensions of extent 1 back into an index that skips them."""
+    rest = list(index)
+    if len(rest) == len(shape):
+        return index
+    return tuple(integer(0) if e == 1 else rest.pop(0) for e in shape)
 
 
 # ---- TMA -------------------------------------------------------------------------------------------------------------
@@ -111,7 +79,9 @@ def emit_tma_store(op: TmaStore, state: State) -> None:
     builder.emit("cp.async.bulk.commit_group", guard=state.leader)
 
 
-def _box(state: State, tensor_map: TensorMap, start: tuple[Expr, ...], panel: int, layout: SharedLayout) -> TensorAddress:
+def _box(
+    state: State, tensor_map: TensorMap, start: tuple[Expr, ...], panel: int, layout: SharedLayout
+) -> TensorAddress:
     """Coordinates go fastest dimension first."""
     last = add(start[-1], integer(panel * layout.panel))
     coordinates = tuple(state.scalars.register(e) for e in (last, *reversed(start[:-1])))
@@ -120,14 +90,12 @@ def _box(state: State, tensor_map: TensorMap, start: tuple[Expr, ...], panel: in
 
 def barrier_address(state: State, cursor: str, ring: str, *, empty: bool) -> Address:
     """The full or empty mbarrier of the version a cursor points at."""
-    from tilec.codegen.matrix import Imm as _Imm  # noqa: F401  (operands come from one place)
-    from tilec.codegen.address import SHARED_BASE
-
     addresses = state.addresses
     made = next(r for r in state.program.rings if r.name == ring)
     position = addresses.positions[cursor]
     base = state.scalars.register(SHARED_BASE)
-    slot = addresses.once(
-        ("barrier", cursor, position.version), lambda: state.builder.into("b32", "mad.lo.u32", position.slot, Imm(8), base)
+    slot = state.scalars.once(
+        ("barrier", cursor, position.version),
+        lambda: state.builder.into("b32", "mad.lo.u32", position.slot, Imm(8), base),
     )
     return Address(slot, state.barriers[ring] + (8 * made.depth if empty else 0))

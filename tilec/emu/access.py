@@ -16,7 +16,12 @@ from tilec.ptx.module import Operand, Reg, Vector
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
 
-_WORD = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+_WORD: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.uint8),
+    2: np.dtype(np.uint16),
+    4: np.dtype(np.uint32),
+    8: np.dtype(np.uint64),
+}
 _SPACES = ("global", "const", "shared", "shared::cta", "shared::cluster", "param", "param::entry", "local")
 _KNOWN = {
     *_SPACES,

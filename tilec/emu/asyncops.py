@@ -294,12 +294,11 @@ def _cp_async(form: Form) -> None:
                 raise Fault("misaligned", f"a source of cp.async is not a multiple of {width}")
         active = np.zeros(cta.thread_count, np.bool_)
         active[threads] = True
-        arrays = [np.zeros(cta.thread_count, np.int64) for _ in range(3)]
-        for array, values in zip(arrays, (to, source_at, count), strict=True):
-            array[threads] = values
+        destinations, sources, counts = (np.zeros(cta.thread_count, np.int64) for _ in range(3))
+        destinations[threads], sources[threads], counts[threads] = to, source_at, count
         state.sequence += 1
-        record = ThreadCopies(line, width, active, *arrays, state.committed.copy(), state.sequence)
-        state.copies.append(record)
+        batch = state.committed.copy()
+        state.copies.append(ThreadCopies(line, width, active, destinations, sources, counts, batch, state.sequence))
 
     form.step.run = run
 

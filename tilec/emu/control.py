@@ -191,8 +191,8 @@ def _bar_red(form: Form) -> None:
 
         def finish() -> None:
             everyone = np.concatenate(barrier.results[generation])
-            combined = {"and": everyone.all, "or": everyone.any, "popc": everyone.sum}[operation]()
-            cta.views[result_slot][members] = combined
+            result = everyone.sum() if operation == "popc" else everyone.all() if operation == "and" else everyone.any()
+            cta.views[result_slot][members] = result
             group.pc = here + 1
 
         _complete(cta, barrier, barrier_id)
@@ -308,7 +308,8 @@ def _shfl(form: Form) -> None:
 
 def _per_warp(members: Array) -> Array:
     """For each thread the position of its warp among the warps that are here."""
-    return np.unique(members >> 5, return_inverse=True)[1]
+    positions: Array = np.unique(members >> 5, return_inverse=True)[1]
+    return positions
 
 
 def _ballot(members: Array, values: Array) -> Array:

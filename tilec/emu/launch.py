@@ -53,7 +53,7 @@ def launch(
     adversary: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
-    """Run kernel `entry`. `args` are its parameters in order: arrays (written in place), numbers by the parameter's type,
+    """Run kernel `entry`. `args` are its parameters in order: arrays (written in place), numbers by `.param` type,
     `TensorMap`, `None` for a null pointer, bytes as they are, or a tuple for a C struct.
 
     Raises `Fault` on whatever the hardware does not promise to do. An `adversary` is the seed of an unfriendly but
@@ -151,7 +151,7 @@ class _Allocator:
         if id(root) not in self._roots:
             self._roots[id(root)] = (root, self._reserve(root.nbytes))
         start = self._roots[id(root)][1]
-        return start + array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+        return start + int(array.__array_interface__["data"][0]) - int(root.__array_interface__["data"][0])
 
     def build(self) -> tuple[Memory, dict[str, int]]:
         """Global memory with everything copied in, and the addresses of the module's variables."""

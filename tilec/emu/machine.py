@@ -298,7 +298,7 @@ class Cta:
         present[: self.thread_count] = self.exited
         present[self.thread_count :] = True
         present[group.indices] = True
-        whole = present.reshape(-1, size).all(axis=1)
+        whole: Array = np.all(present.reshape(-1, size), axis=1)
         complete = whole[group.indices // size]
         if complete.all():
             group.gathering = False

@@ -1,18 +1,17 @@
 """Matrix instructions of a warp: ldmatrix, stmatrix and mma.sync.
 
-Fragments are numpy reshapes: a register of a warp is (g, t) = (lane / 4, lane % 4), and each layout of the manual is one
+Fragments are numpy reshapes: a lane of a warp is (g, t) = (lane / 4, lane % 4), and each layout of the manual is one
 permutation of these axes with the register number. Below, w counts warps and e the elements of one register.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilec.emu.decode import Form, semantics
-from tilec.emu.memory import UNFENCED, VALID
 from tilec.emu.numbers import DECODE, Array
 from tilec.ptx.module import Operand, Vector
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
 
 ELEMENT_BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
-_BYTES = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
+_BYTES: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
 
 
 def registers(form: Form, operand: Operand, count: int) -> tuple[Operand, ...]:
@@ -98,7 +97,7 @@ def _mma(form: Form) -> None:
         raise form.unsupported("this shape or type")
     result_kind, a_kind, b_kind, c_kind = kinds
     if a_kind not in ELEMENT_BYTES or result_kind != c_kind or result_kind not in ("f32", "f16", "s32"):
-        raise form.unsupported(f"these types")  # noqa: F541
+        raise form.unsupported("this mixture of types")
     if ELEMENT_BYTES[a_kind] != ELEMENT_BYTES[b_kind]:
         raise form.unsupported("operands of different widths")
     form.step.gather = 32
@@ -148,6 +147,3 @@ def _to_s32(values: Array, saturates: bool) -> Array:
     if saturates:
         return np.clip(exact, -(2**31), 2**31 - 1).astype(np.int32)
     return exact.astype(np.int32)
-
-
-STORED = VALID | UNFENCED

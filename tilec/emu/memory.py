@@ -38,7 +38,12 @@ SHARED_RANK_SHIFT = 24
 SHARED_BASE = 1024
 """Blocks start above the kilobyte that the system keeps for itself, so that address 0 is never theirs."""
 
-_DTYPE = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+_DTYPE: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.uint8),
+    2: np.dtype(np.uint16),
+    4: np.dtype(np.uint32),
+    8: np.dtype(np.uint64),
+}
 _SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
 
 

@@ -212,7 +212,8 @@ def _cvt_packed(form: Form, target: Type, source: Type) -> None:
         raise form.unsupported("two sources")
 
     def pack(a: Array, b: Array) -> Array:
-        return (one(a).astype(word) << word.type(half_bits)) | one(b).astype(word)
+        packed: Array = (one(a).astype(word) << word.type(half_bits)) | one(b).astype(word)
+        return packed
 
     form.step.run = apply(pack, slot, [high, low])
 
@@ -237,8 +238,7 @@ def _cvta(form: Form) -> None:
 @semantics("isspacep")
 def _isspacep(form: Form) -> None:
     space = form.modifiers[0].partition("::")[0]
-    base = {"global": GLOBAL_BASE, "const": GLOBAL_BASE, "param": PARAM_WINDOW, **_WINDOWS}[space]
-    base = {"global": GLOBAL_BASE, "const": GLOBAL_BASE, "param": PARAM_WINDOW}.get(space, base)
+    base = {"global": GLOBAL_BASE, "const": GLOBAL_BASE, "param": PARAM_WINDOW}.get(space, _WINDOWS[space])
     window = np.uint64(base >> WINDOW_SHIFT)
     elementwise(form, lambda a: (a >> np.uint64(WINDOW_SHIFT)) == window, "pred", "u64")
 
@@ -251,7 +251,9 @@ def _mapa(form: Form) -> None:
     def map_address(address: Array, rank: Array) -> Array:
         word = view.dtype.type
         window = address & ~word(0xFFFFFFFF) if view.bits == 64 else word(0)
-        return window | (address & word(mask)) | ((rank.astype(view.dtype) + word(1)) << word(SHARED_RANK_SHIFT))
+        in_cluster = (rank.astype(view.dtype) + word(1)) << word(SHARED_RANK_SHIFT)
+        mapped: Array = window | (address & word(mask)) | in_cluster
+        return mapped
 
     elementwise(form, map_address, view.name, view.name, "u32")
 

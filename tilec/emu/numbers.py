@@ -215,7 +215,8 @@ def high_product(a: Array, b: Array) -> Array:
     bits = a.dtype.itemsize * 8
     if bits < 64:
         wide = np.dtype(f"{a.dtype.kind}{a.dtype.itemsize * 2}")
-        return ((a.astype(wide) * b.astype(wide)) >> np.array(bits, wide)).astype(a.dtype)
+        narrow_high: Array = ((a.astype(wide) * b.astype(wide)) >> np.array(bits, wide)).astype(a.dtype)
+        return narrow_high
     mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     x, y = a.astype(np.uint64), b.astype(np.uint64)
     low_x, high_x, low_y, high_y = x & mask, x >> half, y & mask, y >> half
@@ -223,4 +224,5 @@ def high_product(a: Array, b: Array) -> Array:
     high = high_x * high_y + ((high_x * low_y) >> half) + ((low_x * high_y) >> half) + (carry >> half)
     if a.dtype.kind == "i":
         high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
-    return high.astype(a.dtype)
+    wide_high: Array = high.astype(a.dtype)
+    return wide_high

@@ -194,7 +194,8 @@ def _dp4a(form: Form) -> None:
     def dot(a: Array, b: Array, c: Array) -> Array:
         bytes_a = np.ascontiguousarray(a).view(np.int8 if left[0] == "s" else np.uint8).reshape(-1, 4)
         bytes_b = np.ascontiguousarray(b).view(np.int8 if right[0] == "s" else np.uint8).reshape(-1, 4)
-        return ((bytes_a.astype(np.int64) * bytes_b).sum(axis=1) + c).astype(np.uint32)
+        total: Array = (bytes_a.astype(np.int64) * bytes_b).sum(axis=1) + c
+        return total.astype(np.uint32)
 
     elementwise(form, dot, "b32", "b32", "b32", left)
 
@@ -295,7 +296,7 @@ def _shift(form: Form) -> None:
     def shift(a: Array, amount: Array) -> Array:
         # A shift by the width or more gives zero, or copies of the sign.
         clamped = np.minimum(amount, limit - np.uint32(1)).astype(a.dtype)
-        shifted = np.left_shift(a, clamped) if is_left else np.right_shift(a, clamped)
+        shifted: Array = np.left_shift(a, clamped) if is_left else np.right_shift(a, clamped)
         if view.kind == "s" and not is_left:
             return shifted
         return np.where(amount >= limit, np.array(0, a.dtype), shifted)
@@ -328,7 +329,8 @@ def _count(form: Form) -> None:
         )
 
     def popc(a: Array) -> Array:
-        return bits_of(a).sum(axis=1).astype(np.uint32)
+        count: Array = bits_of(a).sum(axis=1)
+        return count.astype(np.uint32)
 
     def clz(a: Array) -> Array:
         bits = bits_of(a)[:, ::-1]
@@ -385,7 +387,8 @@ def _insert(form: Form) -> None:
         chosen = (position >= first[:, None]) & (position < (first + count)[:, None])
         mask = np.where(chosen, np.uint64(1) << position.astype(np.uint64), np.uint64(0)).sum(axis=1, dtype=np.uint64)
         shifted = np.where(first < bits, a.astype(np.uint64) << np.minimum(first, 63).astype(np.uint64), np.uint64(0))
-        return ((shifted & mask) | (b.astype(np.uint64) & ~mask)).astype(b.dtype)
+        merged: Array = (shifted & mask) | (b.astype(np.uint64) & ~mask)
+        return merged.astype(b.dtype)
 
     elementwise(form, insert, view.name, view.name, view.name, "u32", "u32")
 

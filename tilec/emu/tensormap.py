@@ -1,4 +1,4 @@
-"""Tensor maps: what `cuTensorMapEncodeTiled` would make, in an encoding of our own, and the boxes that they describe."""
+"""Tensor maps: what `cuTensorMapEncodeTiled` would make, in an encoding of our own, and the boxes they describe."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SIZES |= {"float64": 8, "bfloat16": 2, "int8": 1, "int16": 2, "bool": 1}
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A kernel argument: boxes of `array`. `box` is in the order of the array's axes; sizes and strides are the array's.
+    """A kernel argument: boxes of `array`. `box` is in the order of the axes; sizes and strides are those of the array.
 
     `element` names the type where numpy has none, such as "bfloat16" in uint16; `fill` is "zero" or "nan".
     """
@@ -112,7 +112,8 @@ def swizzled(addresses: Array, swizzle: int) -> Array:
     """Shared addresses after the bank swizzle, which acts on the bits of the absolute address."""
     if not swizzle:
         return addresses
-    return addresses ^ (((addresses >> 7) & (swizzle // 16 - 1)) << 4)
+    moved: Array = addresses ^ (((addresses >> 7) & (swizzle // 16 - 1)) << 4)
+    return moved
 
 
 @lru_cache(maxsize=1024)

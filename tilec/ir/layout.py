@@ -74,7 +74,9 @@ class Fragment:
         return value
 
     def replica(self) -> Expr | None:
-        """An expression that is 0 in exactly one thread of each set that holds the same elements; None: no replication."""
+        """An expression that is 0 in exactly one thread of each set that holds the same elements; None: no
+        replication.
+        """
         total: Expr | None = None
         below = 1
         for axis in self.threads:
@@ -92,8 +94,8 @@ class Fragment:
         return self.extent(dim) > self.shape[dim]
 
     def project(self, keep: tuple[int, ...]) -> Fragment:
-        """The layout of a tile that has only the dimensions `keep`, each element where this layout has its row: the other
-        thread digits replicate, the other register digits vanish."""
+        """The layout of a tile that has only the dimensions `keep`, each element where this layout has its row: the
+        other thread digits replicate, the other register digits vanish."""
         place = {dim: i for i, dim in enumerate(keep)}
         threads = tuple(Axis(a.size, place.get(a.dim, -1), a.stride) for a in self.threads)
         registers = tuple(Axis(a.size, place[a.dim], a.stride) for a in self.registers if a.dim in place)
@@ -126,8 +128,8 @@ def _power_of_two_up_to(value: int) -> int:
 
 
 def row_major(shape: tuple[int, ...], threads: int, vector: int) -> Fragment:
-    """The coalesced layout: each thread holds runs of `vector` elements of the last dimension (fewer where that does not
-    divide it), neighbouring threads hold neighbouring runs, and what is left over repeats in registers."""
+    """The coalesced layout: each thread holds runs of `vector` elements of the last dimension (fewer where that
+    does not divide it), neighbouring threads hold neighbouring runs, and what is left over repeats in registers."""
     last = len(shape) - 1
     while shape[last] % vector:
         vector //= 2
@@ -148,7 +150,9 @@ def row_major(shape: tuple[int, ...], threads: int, vector: int) -> Fragment:
 
 
 def mma_accumulator(shape: tuple[int, int], warps_m: int, warps_n: int) -> Fragment:
-    """C of mma.sync m16n8: warp (i, j) holds the (M/warps_m) × (N/warps_n) block (i, j); `PTX ISA`, m16n8k16 fragments."""
+    """C of mma.sync m16n8: warp (i, j) holds the (M/warps_m) × (N/warps_n) block (i, j); `PTX ISA`, m16n8k16
+    fragments.
+    """
     rows, columns = shape[0] // warps_m, shape[1] // warps_n
     lanes = (Axis(4, 1, 2), Axis(8, 0, 1))
     warps = (Axis(warps_m, 0, rows), Axis(warps_n, 1, columns))
@@ -162,7 +166,12 @@ def wgmma_accumulator(shape: tuple[int, int], groups_m: int, groups_n: int) -> F
     columns = shape[1] // groups_n
     lanes = (Axis(4, 1, 2), Axis(8, 0, 1), Axis(4, 0, 16))
     groups = (Axis(groups_m, 0, 64), Axis(groups_n, 1, columns))
-    registers = (Axis(2, 1, 1), Axis(2, 0, 8), Axis(columns // 8, 1, 8), Axis(shape[0] // (64 * groups_m), 0, 64 * groups_m))
+    registers = (
+        Axis(2, 1, 1),
+        Axis(2, 0, 8),
+        Axis(columns // 8, 1, 8),
+        Axis(shape[0] // (64 * groups_m), 0, 64 * groups_m),
+    )
     return Fragment(shape, lanes + groups, registers)
 
 

@@ -42,7 +42,7 @@ _NOT = 3
 _NEGATE = 11
 
 
-def show_kernel(kernel: Kernel, *, lines: bool = False) -> str:
+def print_kernel(kernel: Kernel, *, lines: bool = False) -> str:
     """A kernel as text. With `lines`, each statement says which line of the source it comes from."""
     return "\n".join(_kernel(kernel, lines)) + "\n"
 

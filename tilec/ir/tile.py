@@ -1,7 +1,7 @@
 """Tile IR: one kernel as whole-tile operations on global, shared and fragment buffers.
 
-Names are resolved, every expression has a type, and each buffer and variable name is unique within the kernel. Tile IR is
-never changed in place: passes make new nodes, and keep the ones they do not touch.
+Names are resolved, every expression has a type, and each buffer and variable name is unique within the kernel. Tile
+IR is never changed in place: passes make new nodes, and keep the ones they do not touch.
 """
 
 from __future__ import annotations
@@ -195,8 +195,8 @@ LoopKind = Literal["serial", "pipelined", "unroll"]
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """`for var in range(start, stop, step)`. `num_stages` is None where the source does not give one; `stage` and `order`
-    are the manual lists of T.Pipelined, one entry per scheduled statement."""
+    """`for var in range(start, stop, step)`. `num_stages` is None where the source does not give one; `stage` and
+    `order` are the manual lists of T.Pipelined, one entry per scheduled statement."""
 
     kind: LoopKind
     var: Var
@@ -223,7 +223,9 @@ Stmt = TileOp | Store | Bind | Parallel | For | If
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """`params` in launch order: global buffers and scalar variables. `grid` and `block_vars` are x, y, z, as many as written."""
+    """`params` in launch order: global buffers and scalar variables. `grid` and `block_vars` are x, y, z, as many as
+    written.
+    """
 
     name: str
     params: tuple[Buffer | Var, ...]

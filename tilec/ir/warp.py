@@ -1,10 +1,11 @@
 """Warp IR: what each warp role does, in issue order, with every wait, arrival and fence in place.
 
-A program has one role (all warps run the same code) or several (warp specialisation). Operations are still tile-sized, but
-each is one hardware mechanism: a TMA load, a wgmma group, an elementwise sweep in a known layout.
+A program has one role (all warps run the same code) or several (warp specialisation). Operations are still
+tile-sized, but each is one hardware mechanism: a TMA load, a wgmma group, an elementwise sweep in a known layout.
 
-Tiles that have several versions in flight are addressed through *cursors*: a position in a ring, held in registers, advanced
-once per logical iteration. Two statements of one role that work on different iterations have different cursors.
+Tiles that have several versions in flight are addressed through *cursors*: a position in a ring, held in registers,
+advanced once per logical iteration. Two statements of one role that work on different iterations have different
+cursors.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class SharedTile:
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A TMA descriptor parameter: boxes of `box` elements (in the order of the tensor's axes), bank swizzle in bytes."""
+    """A TMA descriptor parameter: boxes of `box` elements in the order of the tensor's axes, bank swizzle in bytes."""
 
     name: str
     tensor: Buffer
@@ -94,7 +95,7 @@ class Elementwise(Operation):
 
 @dataclass(frozen=True, slots=True)
 class CpAsync(Operation):
-    """Global to shared by cp.async in chunks of `width` bytes (4, 8 or 16); what lies outside the tensor becomes zero."""
+    """Global to shared by cp.async in chunks of `width` bytes (4, 8 or 16), zeros for what lies outside the tensor."""
 
     source: Region
     destination: Buffer
@@ -245,8 +246,8 @@ class Let(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Loop(Operation):
-    """`for var in range(start, stop, step)`, run by all threads of the role alike. `part` says which piece of a software
-    pipeline it is."""
+    """`for var in range(start, stop, step)`, run by all threads of the role alike. `part` says which piece of a
+    software pipeline it is."""
 
     var: Var
     start: Expr
@@ -284,8 +285,8 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A kernel ready to be written as PTX. `smem_bytes` is dynamic shared memory, `barriers_at` the offset of the rings'
-    mbarriers in it: for each ring in turn `depth` full barriers, then `depth` empty ones."""
+    """A kernel ready to be written as PTX. `smem_bytes` is dynamic shared memory, `barriers_at` the offset of the
+    rings' mbarriers in it: for each ring in turn `depth` full barriers, then `depth` empty ones."""
 
     name: str
     params: tuple[Buffer | Var, ...]

@@ -18,10 +18,11 @@ def show_program(program: Program) -> str:
 def _program(program: Program) -> Iterator[str]:
     names = ", ".join([p.name for p in program.params] + [m.name for m in program.maps])
     grid = " x ".join(map(str, program.grid))
-    yield f"program {program.name}({names}), {grid} blocks of {program.threads} threads, {program.smem_bytes} bytes shared"
+    yield f"program {program.name}({names})"
+    yield f"  {grid} blocks of {program.threads} threads, {program.smem_bytes} bytes of shared memory"
     for tensor_map in program.maps:
         box = ", ".join(map(str, tensor_map.box))
-        yield f"  map {tensor_map.name}: {tensor_map.tensor.name} in boxes of [{box}], swizzle {tensor_map.swizzle}"
+        yield f"  map {tensor_map.name}: {tensor_map.tensor.name}, boxes of [{box}], swizzle {tensor_map.swizzle}"
     for tile in program.shared:
         versions = f", {tile.depth} versions {tile.stride} bytes apart" if tile.depth > 1 else ""
         yield f"  shared {_declared(tile.buffer)} at {tile.offset}: {_shared_layout(tile.layout)}{versions}"
@@ -51,7 +52,9 @@ def show_fragment(layout: Fragment) -> str:
     """Digits, least significant first: `size` values that move `stride` along dimension `d` are `size·d(stride)`."""
     sides = []
     for axes in (layout.threads, layout.registers):
-        digits = [f"{a.size}·{'xyzuvw'[a.dim]}({a.stride})" if a.dim >= 0 else f"{a.size}·replica" for a in axes if a.size > 1]
+        digits = [
+            f"{a.size}·{'xyzuvw'[a.dim]}({a.stride})" if a.dim >= 0 else f"{a.size}·replica" for a in axes if a.size > 1
+        ]
         sides.append(" ".join(digits) or "1")
     return f"threads {sides[0]}, registers {sides[1]}"
 

@@ -1,22 +1,25 @@
-"""What holds of a synchronised warp program, checked by running its control flow and its waits, but none of its arithmetic.
+"""What holds of a synchronised warp program, checked by running its control flow and its waits, but none of its
+arithmetic.
 
 1. Roles partition the threads of the block, whole warps each; warpgroup operations run in whole warpgroups.
 2. Shared tiles do not overlap one another nor the barriers, and lie inside the dynamic shared memory asked for.
 3. A tile with several versions is only touched through a cursor of its ring.
-4. Barriers: every full barrier that is waited for is filled, every release meets its acquire, each with the arrivals that the
-   barrier counts; no role waits for ever, and no version is filled while its readers have it.
-5. What an asynchronous operation writes is read, and what it reads is overwritten, only after a wait that covers it.
-6. Two operations of one role that touch the same version of a shared tile, one of them writing, have a barrier between
-   them, and a proxy fence where ordinary writes meet the asynchronous proxy.
+4. Barriers: every full barrier that is waited for is filled, every release meets its acquire, each with the
+   arrivals that the barrier counts; no role waits for ever, and no version is filled while its readers have it.
+5. What an asynchronous operation writes is read, and what it reads is overwritten, only after a wait that covers
+   it.
+6. Two operations of one role that touch the same version of a shared tile, one of them writing, have a barrier
+   between them, and a proxy fence where ordinary writes meet the asynchronous proxy.
 
-Not checked here: that a cursor points at the iteration that the schedule means (the emulator's comparison with numpy finds
-that), and global memory.
+Not checked here: that a cursor points at the iteration that the schedule means (the emulator's comparison with
+numpy finds that), and global memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tilec.ir import warp
 from tilec.ir.tile import Binary, Call, Cast, Const, Expr, Load, Select, Store, Unary, Var, walk_expr
@@ -51,7 +54,7 @@ def _memory(program: Program) -> Iterator[str]:
     size = sum(16 * r.depth for r in program.rings if r.has_barriers)
     taken.append((program.barriers_at, program.barriers_at + size, "the barriers"))
     taken.sort()
-    for (_, end, name), (start, _, other) in zip(taken, taken[1:], strict=False):
+    for (_, end, name), (start, _, other) in pairwise(taken):
         if end > start:
             yield f"{name} ends at byte {end} of shared memory, {other} starts at {start}"
     if taken[-1][1] > program.smem_bytes:
@@ -172,7 +175,9 @@ class _Version:
 
 @dataclass(slots=True)
 class _Access:
-    """Who touched a version of a shared tile: in which barrier interval it was complete, or in which group it still is."""
+    """Who touched a version of a shared tile: in which barrier interval it was complete, or in which group it still
+    is.
+    """
 
     op: str
     write: bool
@@ -221,7 +226,8 @@ class _Run:
             if not moved:
                 for state in self.roles:
                     if state.waiting is not None:
-                        yield f"role {state.role.name} waits for ever at {_name(state.waiting)}, line {state.waiting.span.line}"
+                        place = f"{_name(state.waiting)}, line {state.waiting.span.line}"
+                        yield f"role {state.role.name} waits for ever at {place}"
                 return
         yield from self.leftovers()
 
@@ -244,14 +250,14 @@ class _Run:
         """Execute one operation: a violation, "" if all is well, None if it cannot go on yet."""
         match op:
             case warp.RingAcquire(cursor=cursor):
-                ring, version, turn = self.position(state, cursor)
+                _, version, turn = self.position(state, cursor)
                 if version.frees < turn:
                     return None
                 # The copies announced here fill the version as soon as anybody looks.
                 version.fills += 1
                 return ""
             case warp.RingWait(cursor=cursor):
-                ring, version, turn = self.position(state, cursor)
+                _, version, turn = self.position(state, cursor)
                 return "" if version.fills > turn else None
             case warp.RingRelease(cursor=cursor):
                 return self.release(state, op, cursor)
@@ -292,7 +298,9 @@ class _Run:
             return f"line {op.span.line}: {ring.name} is released before it was filled"
         version.released += state.role.warps
         if version.released > ring.arrivals:
-            return f"line {op.span.line}: {version.released} warps release {ring.name}, its barrier counts {ring.arrivals}"
+            return (
+                f"line {op.span.line}: {version.released} warps release {ring.name}, its barrier counts {ring.arrivals}"
+            )
         if version.released == ring.arrivals:
             version.released = 0
             version.frees += 1
@@ -320,7 +328,7 @@ class _Run:
             if ring is not None and ring.depth > 1:
                 cursor = next((c for c in op.cursors if c.ring == ring.name), None)
                 if cursor is None:
-                    return f"line {op.span.line}: {_name(op)} touches {name}, which has {ring.depth} versions, without a cursor"
+                    return f"line {op.span.line}: {_name(op)} touches {name} without saying which version"
                 slot = state.positions.get(cursor.name, 0) % ring.depth
             kept = state.accesses.setdefault((name, slot), [])
             for earlier in kept:
@@ -334,7 +342,14 @@ class _Run:
         return ""
 
     def conflict(
-        self, state: _RoleState, op: Operation, name: str, earlier: _Access, write: bool, queue: str | None, by_async: bool
+        self,
+        state: _RoleState,
+        op: Operation,
+        name: str,
+        earlier: _Access,
+        write: bool,
+        queue: str | None,
+        by_async: bool,
     ) -> str:
         if not (earlier.write or write):
             return ""

@@ -11,7 +11,7 @@ from typing import Literal
 
 from tilec.diag import Label, fail
 from tilec.ir.expr import cast, common_type, constant
-from tilec.ir.tile import Binary, BinaryOp, Call, Const, Expr, Select, Unary
+from tilec.ir.tile import Binary, BinaryOp, Buffer, Call, Const, Expr, Select, Unary
 from tilec.ir.types import BOOL, FLOAT32, INT32, DType
 from tilec.ops.signature import Argument, as_expr
 from tilec.ops.values import EXPR_TYPES, Access, Value, describe
@@ -62,6 +62,8 @@ def _static(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
     )
     if not both_numbers and not (op == "+" and both_sequences):
         for argument in (a, b):
+            if isinstance(argument.value, Buffer):
+                as_expr(argument)
             if not isinstance(argument.value, int | float):
                 fail("not-a-scalar", f"`{op}` needs numbers", argument.span, f"this is {describe(argument.value)}")
     if op in ("**", "<<") and isinstance(right, int | float) and abs(right) > _LARGEST_EXPONENT:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tilec.ir.affine import add
 from tilec.ir.layout import Fragment, SharedLayout, row_major
-from tilec.ir.tile import Buffer, Cast, Const, Expr, Load, Parallel, Region, Store, Var
-from tilec.ir.types import INT32
+from tilec.ir.tile import Buffer, Cast, Expr, Load, Parallel, Region, Store, Var
 from tilec.ir.warp import Cursor, Elementwise, TensorMap
 from tilec.source import Span
 
@@ -61,8 +61,6 @@ def sweep(destination: Region, value: Region | Expr, context: Context, span: Spa
 def element(region: Region, variables: tuple[Var, ...], extents: tuple[int, ...]) -> tuple[Expr, ...]:
     """The index, in the region's buffer, of the element at `variables` of a box of `extents`: dimensions of extent 1
     stay at the region's start, the others follow the box's in order."""
-    from tilec.ir.affine import add
-
     moving = [v for v, extent in zip(variables, extents, strict=True) if extent != 1]
     indices: list[Expr] = []
     for start, extent in zip(region.start, region.extent, strict=True):
@@ -71,6 +69,3 @@ def element(region: Region, variables: tuple[Var, ...], extents: tuple[int, ...]
         else:
             indices.append(add(start, moving.pop(0)))
     return tuple(indices)
-
-
-ZERO = Const(0, INT32)

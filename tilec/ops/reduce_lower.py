@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal, cast
 
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import TileOp
@@ -14,8 +15,9 @@ from tilec.ops.registry import facet
 @facet("reduce", "lower")
 def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
     source, destination = (r.buffer for r in op.regions)
-    dim, kind = op.attr("dim"), op.attr("kind")
-    assert isinstance(dim, int) and kind in ("sum", "max", "min", "absmax")
+    dim = op.attr("dim")
+    kind = cast(Literal["sum", "max", "min", "absmax"], op.attr("kind"))
+    assert isinstance(dim, int)
     layout = context.fragments[source.name]
     warps = crossing_warps(layout, dim)
     scratch = None

@@ -70,13 +70,17 @@ def describe(value: Value) -> str:
             return f"a tuple of {len(value)}"
         case Buffer(name=name, shape=shape, dtype=dtype, scope=scope):
             kind = {"global": "tensor", "shared": "shared tile", "fragment": "fragment"}[scope]
-            return f"{name}, a {dtype} {kind} of shape {show_shape(shape)}"
+            return f"{name}, {_a(dtype)} {kind} of shape {show_shape(shape)}"
         case Access(buffer=buffer):
             return f"a part of {buffer.name}"
         case Member(path=path):
             return f"{path} itself"
         case _:
-            return f"a {value.dtype} known only at run time"
+            return f"{_a(value.dtype)} known only at run time"
+
+
+def _a(dtype: DType) -> str:
+    return f"an {dtype}" if dtype.name.startswith("i") else f"a {dtype}"
 
 
 def show_shape(shape: tuple[int, ...]) -> str:

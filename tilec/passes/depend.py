@@ -1,5 +1,6 @@
-"""Turn each pipelined loop into a scheduling problem: statements priced, dependences with their distances, rings with their
-lifetimes."""
+"""Turn each pipelined loop into a scheduling problem: statements priced, dependences with their distances, rings with
+their lifetimes.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from dataclasses import dataclass
 
 from tilec.diag import InternalError, Label, fail
 from tilec.ir.tile import (
-    Bind,
     Binary,
+    Bind,
     Buffer,
     Call,
     Cast,
@@ -86,7 +87,12 @@ def problems(laid: Laid, target: Target) -> tuple[LoopProblem, ...]:
 
 def is_producer(stmt: Stmt, laid: Laid) -> bool:
     """Whether a statement of a pipelined loop belongs to the producer role."""
-    return laid.form == "warp_specialised" and isinstance(stmt, TileOp) and stmt.name == "copy" and stmt.attr("via") == "tma"
+    return (
+        laid.form == "warp_specialised"
+        and isinstance(stmt, TileOp)
+        and stmt.name == "copy"
+        and stmt.attr("via") == "tma"
+    )
 
 
 class _Builder:
@@ -153,7 +159,12 @@ class _Builder:
                 continue
             source, destination = stmt.regions
             tile = destination.buffer
-            if tile.scope != "shared" or source.buffer.scope != "global" or not destination.is_whole or tile.name in outside:
+            if (
+                tile.scope != "shared"
+                or source.buffer.scope != "global"
+                or not destination.is_whole
+                or tile.name in outside
+            ):
                 continue
             writers = [j for j, a in enumerate(self.accesses) if tile.name in a.writes]
             readers = tuple(j for j, a in enumerate(self.accesses) if tile.name in a.reads)
@@ -210,7 +221,7 @@ class _Builder:
             issue = max(issue, *(cycles for t in timings for _, cycles, _ in t.uses), 1)
         uses: dict[int, int] = {}
         for timing in timings:
-            for slot, cycles, offset in timing.uses:
+            for slot, cycles, _ in timing.uses:
                 if cycles:
                     uses[self.slot_ids[slot]] = uses.get(self.slot_ids[slot], 0) + cycles
         uses[self.issue_slot[self.roles[index]]] = issue
@@ -251,17 +262,21 @@ class _Builder:
         return list(found.values())
 
     def hand_over(self, ops: tuple[Op, ...], i: int, j: int) -> int:
-        """Cycles from the issue of i until j may issue. Products into one accumulator follow each other at full rate."""
+        """Cycles from the issue of i until j may issue. Products into one accumulator leave no gap."""
         a, b = self.statements[i], self.statements[j]
-        if isinstance(a, TileOp) and isinstance(b, TileOp) and a.name == b.name == "gemm":
-            if a.regions[2].buffer == b.regions[2].buffer:
-                return max(use.cycles for use in ops[i].uses)
+        if _accumulator(a) is not None and _accumulator(a) == _accumulator(b):
+            return max(use.cycles for use in ops[i].uses)
         return ops[i].latency
 
 
 def is_asynchronous(stmt: Stmt) -> bool:
     """Whether the statement only starts something that a wait completes."""
     return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") in ("tma", "tma_store", "cp_async", "wgmma")
+
+
+def _accumulator(stmt: Stmt) -> Buffer | None:
+    """What a gemm adds to."""
+    return stmt.regions[2].buffer if isinstance(stmt, TileOp) and stmt.name == "gemm" else None
 
 
 def describe(stmt: Stmt) -> str:

@@ -1,9 +1,10 @@
-"""Turn a kernel and the verified schedules of its loops into warp IR: roles, rings, and for each role the prologue, steady
-state and epilogue of its part of every pipelined loop.
+"""Turn a kernel and the verified schedules of its loops into warp IR: roles, rings, and for each role the prologue,
+steady state and epilogue of its part of every pipelined loop.
 
-The role's statements of stage s work s iterations behind those of stage 0. At time step t, statement of stage s runs
-iteration t − s; steps 0 … S−1 are the prologue, S … n−1 the steady state, n … n+S−1 the epilogue, where n is the trip count
-and S the last stage of the role. Ring positions are cursors, one per ring and stage, advanced each step that they are live.
+The role's statements of stage s work s iterations behind those of stage 0. At time step t, statement of stage s
+runs iteration t − s; steps 0 … S−1 are the prologue, S … n−1 the steady state, n … n+S−1 the epilogue, where n is
+the trip count and S the last stage of the role. Ring positions are cursors, one per ring and stage, advanced each
+step that they are live.
 """
 
 from __future__ import annotations
@@ -16,16 +17,14 @@ from tilec.ir import warp
 from tilec.ir.affine import add, scale
 from tilec.ir.layout import plain
 from tilec.ir.tile import (
-    Bind,
     Binary,
+    Bind,
     Buffer,
     Const,
     Expr,
     For,
     If,
-    Load,
     Parallel,
-    Region,
     Stmt,
     Store,
     TileOp,
@@ -38,12 +37,12 @@ from tilec.ops import registry
 from tilec.ops.lowering import Context
 from tilec.passes.depend import LoopProblem, RingPlan, accesses
 from tilec.passes.layout import Laid
-from tilec.passes.select import is_pipelined
 from tilec.sched.schedule import Schedule
 from tilec.source import Span
 from tilec.target import Target
 
 WARPGROUP_WARPS = 4
+MAX_UNROLL = 64  # trips; a T.unroll of more stays a loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +136,9 @@ class _Expander:
         match stmt:
             case For() if id(stmt) in self.loops:
                 return tuple(_Pipeline(self, self.loops[id(stmt)], role).operations())
+            case For(kind="unroll") if (trips := static_trips(stmt)) is not None and trips <= MAX_UNROLL:
+                copies = (_at(stmt, integer(int(stmt.start.value) + i * stmt.step)) for i in range(trips))  # type: ignore[union-attr]
+                return tuple(op for copy in copies for op in self.body(copy, role))
             case For():
                 body = self.body(stmt.body, role)
                 return (warp.Loop(stmt.var, stmt.start, stmt.stop, stmt.step, body, span=stmt.span),) if body else ()
@@ -174,7 +176,7 @@ class _Expander:
 
 def register_split(consumer_groups: int, target: Target) -> tuple[int, int]:
     """Registers per thread for the producer warpgroup and for each consumer warpgroup: what the producer gives back is
-    shared out in setmaxnreg's steps of 8, with at most 240 each (the largest count that leaves one for the hardware)."""
+    shared out in setmaxnreg's steps of 8, at most 240 each: more than 255 cannot be named by an instruction."""
     few = 40 if consumer_groups <= 2 else 32
     left = target.limit("registers_per_sm") // 128 - few
     return few, min(240, left // consumer_groups // 8 * 8)
@@ -218,7 +220,9 @@ class _Pipeline:
         for i in mine:
             used = accesses(self.scheduled.loop.statements[i]).all
             touched = tuple(n for n, r in zip(names, rings, strict=True) if used & {b.name for b in r.buffers})
-            acquires = tuple(n for n, r in zip(names, rings, strict=True) if self.role == "producer" and r.producers[0] == i)
+            acquires = tuple(
+                n for n, r in zip(names, rings, strict=True) if self.role == "producer" and r.producers[0] == i
+            )
             waits = tuple(
                 n for n, r in zip(names, rings, strict=True) if self.role == "consumer" and self.first_use(r) == i
             )
@@ -248,47 +252,46 @@ class _Pipeline:
         if not self.steps_in_order:
             return
         loop, last = self.loop, self.last_stage
+        stages = sorted({s.stage for s in self.steps_in_order})
         trips = static_trips(loop)
         if trips is not None and trips <= last:
             for t in range(trips + last):
-                yield from self.time_step(lambda stage, t=t: self.iteration(t - stage), lambda s, t=t: 0 <= t - s < trips)  # type: ignore[misc]
+                yield from self.time_step({s: self.iteration(t - s) for s in stages if 0 <= t - s < trips})
             return
         for t in range(last):
-            body = tuple(self.time_step(lambda stage, t=t: self.iteration(t - stage), lambda s, t=t: s <= t))  # type: ignore[misc]
-            if trips is not None:
-                yield from body
+            body = tuple(self.time_step({s: self.iteration(t - s) for s in stages if s <= t}))
+            if trips is None:
+                yield warp.Branch(Binary("lt", self.iteration(t), loop.stop, BOOL), body, span=loop.span)
             else:
-                yield warp.Branch(_less(self.iteration(t), loop.stop), body, span=loop.span)
-        current: Expr = loop.var
-        steady = tuple(self.time_step(lambda stage: add(current, integer(-stage * loop.step)), lambda s: True))
+                yield from body
+        steady = tuple(self.time_step({s: add(loop.var, integer(-s * loop.step)) for s in stages}))
         yield warp.Loop(loop.var, self.iteration(last), loop.stop, loop.step, steady, "steady", span=loop.span)
         for e in range(last):
-            yield from self.epilogue(e, trips)
+            live = [s for s in stages if e < s]
+            if trips is not None:
+                yield from self.time_step({s: self.iteration(trips + e - s) for s in live})
+            else:
+                yield from self.guarded_epilogue(e, live)
 
-    def epilogue(self, e: int, trips: int | None) -> Iterator[warp.Operation]:
-        live = lambda s: e < s  # noqa: E731
-        if trips is not None:
-            yield from self.time_step(lambda stage: self.iteration(trips + e - stage), live)
-            return
+    def guarded_epilogue(self, e: int, live: list[int]) -> Iterator[warp.Operation]:
+        """With fewer iterations than stages, some of these never began."""
         end = add(self.loop.start, scale(trip_count(self.loop), self.loop.step))
-        # With fewer iterations than stages, some of these never began.
-        for stage in sorted({s.stage for s in self.steps_in_order if live(s.stage)}, reverse=True):
+        for stage in reversed(live):
             value = add(end, integer((e - stage) * self.loop.step))
-            body = tuple(self.time_step(lambda _, value=value: value, lambda s, stage=stage: s == stage))  # type: ignore[misc]
-            yield warp.Branch(_less_equal(self.loop.start, value), body, span=self.loop.span)
+            begun = Binary("le", self.loop.start, value, BOOL)
+            yield warp.Branch(begun, tuple(self.time_step({stage: value})), span=self.loop.span)
 
     def iteration(self, k: int) -> Expr:
         """The loop variable's value in iteration k."""
         return add(self.loop.start, integer(k * self.loop.step))
 
-    def time_step(self, value, live) -> Iterator[warp.Operation]:  # type: ignore[no-untyped-def]
-        """All steps whose stage is live, each in its own iteration, then the cursors move on."""
+    def time_step(self, values: Mapping[int, Expr]) -> Iterator[warp.Operation]:
+        """The steps of the stages in `values`, each with that value of the loop variable; then the cursors move on."""
         cursors: dict[tuple[str, int], warp.Cursor] = {}
         for step in self.steps_in_order:
-            if not live(step.stage):
+            if step.stage not in values:
                 continue
-            mine = tuple(self.cursor(name, step.stage) for name in step.rings)
-            mine = tuple(c for c in mine if c is not None)
+            mine = tuple(c for name in step.rings if (c := self.cursor(name, step.stage)) is not None)
             cursors |= {(c.ring, step.stage): c for c in mine}
             by_ring = {c.ring: c for c in mine}
             for name in step.acquires:
@@ -296,7 +299,7 @@ class _Pipeline:
             for name in step.waits:
                 yield warp.RingWait(by_ring[name], span=self.loop.span)
             if step.statement is not None:
-                yield from self.expander.lower(self.shifted(step.statement, value(step.stage)), mine)
+                yield from self.expander.lower(self.shifted(step.statement, values[step.stage]), mine)
             if step.releases:
                 yield warp.RingRelease(by_ring[step.releases], span=self.loop.span)
         for cursor in cursors.values():
@@ -315,6 +318,11 @@ class _Pipeline:
         for bind in self.binds:
             values[bind.var] = substitute(bind.value, values)
         return substitute_stmt(stmt, values)
+
+
+def _at(loop: For, value: Expr) -> tuple[Stmt, ...]:
+    """The loop's body in one iteration."""
+    return tuple(substitute_stmt(s, {loop.var: value}) for s in loop.body)
 
 
 def _replayed(body: tuple[Stmt, ...]) -> tuple[Bind, ...]:
@@ -336,20 +344,15 @@ def trip_count(loop: For) -> Expr:
     return Binary("max", rounded, integer(0), INT32)
 
 
-def _less(a: Expr, b: Expr) -> Expr:
-    return Binary("lt", a, b, BOOL)
-
-
-def _less_equal(a: Expr, b: Expr) -> Expr:
-    return Binary("le", a, b, BOOL)
-
-
 def substitute_stmt(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
     """The statement with variables replaced in every expression."""
     match stmt:
         case TileOp():
             regions = tuple(replace(r, start=tuple(substitute(s, values) for s in r.start)) for r in stmt.regions)
-            attrs = tuple((k, v if v is None or isinstance(v, int | float | bool | str) else substitute(v, values)) for k, v in stmt.attrs)
+            attrs = tuple(
+                (k, v if v is None or isinstance(v, int | float | bool | str) else substitute(v, values))
+                for k, v in stmt.attrs
+            )
             return replace(stmt, regions=regions, attrs=attrs)
         case Store():
             indices = tuple(substitute(i, values) for i in stmt.indices)
@@ -372,6 +375,3 @@ def substitute_stmt(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
                 then=tuple(substitute_stmt(s, values) for s in stmt.then),
                 orelse=tuple(substitute_stmt(s, values) for s in stmt.orelse),
             )
-
-
-__all__ = ["Load", "Region", "Scheduled", "expand", "is_pipelined"]

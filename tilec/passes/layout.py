@@ -1,7 +1,7 @@
 """Give every tile a layout: registers for fragments, byte order for shared tiles.
 
-Fragment layouts spread from where they are fixed (accumulators) along elementwise nests, reductions and copies; what nothing
-fixes gets the coalesced layout. Two demands that differ are an error that names both.
+Fragment layouts spread from where they are fixed (accumulators) along elementwise nests, reductions and copies;
+what nothing fixes gets the coalesced layout. Two demands that differ are an error that names both.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilec.diag import Label, fail
-from tilec.ir.layout import Fragment, SharedLayout, mma_accumulator, plain, row_major, swizzled, wgmma_accumulator
+from tilec.ir.layout import Axis, Fragment, SharedLayout, mma_accumulator, plain, row_major, swizzled, wgmma_accumulator
 from tilec.ir.tile import (
     Bind,
     Buffer,
@@ -36,7 +36,9 @@ VECTOR_BYTES = 16  # the widest access of one thread
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """A kernel whose tiles all have layouts, by buffer name. `nests` are those of the elementwise nests, by identity order."""
+    """A kernel whose tiles all have layouts, by buffer name. `nests` are those of the elementwise nests, by identity
+    order.
+    """
 
     kernel: Kernel
     form: Form
@@ -44,7 +46,9 @@ class Laid:
     shared: dict[str, SharedLayout]
 
     def nest_layout(self, nest: Parallel) -> Fragment:
-        """The layout that a parallel nest sweeps: that of a fragment it indexes with all its variables, else coalesced."""
+        """The layout that a parallel nest sweeps: that of a fragment it indexes with all its variables, else
+        coalesced.
+        """
         for buffer, dims, _ in fragment_uses(nest):
             if dims == tuple(range(len(nest.vars))):
                 return self.fragments[buffer.name]
@@ -176,7 +180,7 @@ class _Fragments:
                 if source is not None:
                     self.fix(stmt.regions[1].buffer, self.reduced(stmt, source), stmt.span)
             case TileOp(name="copy"):
-                self.copy(*stmt.regions, stmt.span)
+                self.copy(stmt.regions[0], stmt.regions[1], stmt.span)
             case Parallel():
                 self.nest(stmt)
             case _:
@@ -199,9 +203,7 @@ class _Fragments:
         layout = source.project(keep)
         shape = op.regions[1].buffer.shape
         if len(shape) == len(source.shape):  # the dimension is kept with extent 1
-            place = {i: d for i, d in enumerate(keep)}
-            move = lambda axes: tuple(type(a)(a.size, place.get(a.dim, -1), a.stride) for a in axes)  # noqa: E731
-            layout = Fragment(shape, move(layout.threads), move(layout.registers))
+            layout = _spread(layout, shape, keep)
         return layout
 
     def copy(self, source: Region, destination: Region, span: Span) -> None:
@@ -215,7 +217,9 @@ class _Fragments:
     def nest(self, nest: Parallel) -> None:
         uses = list(fragment_uses(nest))
         everything = tuple(range(len(nest.vars)))
-        whole = next((self.known[b.name][0] for b, dims, _ in uses if dims == everything and b.name in self.known), None)
+        whole = next(
+            (self.known[b.name][0] for b, dims, _ in uses if dims == everything and b.name in self.known), None
+        )
         if whole is None:
             return
         for buffer, dims, span in uses:
@@ -236,7 +240,13 @@ def _with_unit_dims(layout: Fragment, shape: tuple[int, ...]) -> Fragment:
         return layout
     kept = [d for d, extent in enumerate(shape) if extent != 1]
     kept = kept if len(kept) == len(layout.shape) else list(range(len(layout.shape)))
-    place = dict(enumerate(kept))
-    threads = tuple(type(a)(a.size, place.get(a.dim, -1), a.stride) for a in layout.threads)
-    registers = tuple(type(a)(a.size, place[a.dim], a.stride) for a in layout.registers)
-    return Fragment(shape, threads, registers)
+    return _spread(layout, shape, tuple(kept))
+
+
+def _spread(layout: Fragment, shape: tuple[int, ...], dims: tuple[int, ...]) -> Fragment:
+    """The layout with its dimensions at the places `dims` of a larger shape."""
+
+    def moved(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(a.size, dims[a.dim] if a.dim >= 0 else -1, a.stride) for a in axes)
+
+    return Fragment(shape, moved(layout.threads), moved(layout.registers))

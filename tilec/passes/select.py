@@ -26,23 +26,17 @@ WARPGROUP = 128  # threads
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The kernel with mechanisms chosen. In a warp-specialised kernel `producers` are the copies of the producer role."""
+    """The kernel with mechanisms chosen."""
 
     kernel: Kernel
     form: Form
-    producers: frozenset[int]
 
 
 def select(kernel: Kernel, target: Target, strategy: Strategy, opt_level: int) -> Selected:
     form = _form(kernel, target, strategy, opt_level)
     selector = _Selector(kernel, target, form, opt_level)
     body = selector.body(kernel.body, pipelined=False)
-    buffers = kernel.buffers + tuple(selector.staging)
-    return replace_kernel(kernel, body, buffers, form)
-
-
-def replace_kernel(kernel: Kernel, body: tuple[Stmt, ...], buffers: tuple[Buffer, ...], form: Form) -> Selected:
-    return Selected(replace(kernel, body=body, buffers=buffers), form, frozenset())
+    return Selected(replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging)), form)
 
 
 def is_pipelined(loop: For) -> bool:
@@ -130,7 +124,9 @@ class _Selector:
     def __init__(self, kernel: Kernel, target: Target, form: Form, opt_level: int) -> None:
         self.kernel, self.target, self.form, self.opt_level = kernel, target, form, opt_level
         self.staging: list[Buffer] = []
-        self.accumulators = {s.regions[2].buffer.name for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm"}
+        self.accumulators = {
+            s.regions[2].buffer.name for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm"
+        }
 
     def body(self, stmts: tuple[Stmt, ...], pipelined: bool) -> tuple[Stmt, ...]:
         return tuple(new for stmt in stmts for new in self.stmt(stmt, pipelined))
@@ -156,25 +152,25 @@ class _Selector:
                 return (with_attr(op, "via", "tma"),)
             return (with_attr(op, "via", "cp_async" if cp_async_width(op, self.target) else "registers"),)
         tma_store = self.target.has("tma") and self.opt_level >= 2 and destination.buffer.scope == "global"
-        if scopes == ("shared", "global") and tma_store and source.is_whole:
-            if why_no_tensor_map(destination, source.buffer) is None:
+        if tma_store and source.is_whole:
+            if scopes[0] == "shared" and why_no_tensor_map(destination, source.buffer) is None:
                 return (with_attr(op, "via", "tma_store"),)
-        if scopes == ("fragment", "global") and tma_store and source.is_whole:
-            staged = self.staged_store(op)
-            if staged:
+            if scopes[0] == "fragment" and (staged := self.staged_store(op)):
                 return staged
         if scopes == ("fragment", "shared") and self.takes_stmatrix(source, destination):
             return (with_attr(op, "via", "stmatrix"),)
         return (with_attr(op, "via", "registers"),)
 
     def staged_store(self, op: TileOp) -> tuple[Stmt, ...] | None:
-        """An accumulator's elements lie scattered over lanes: through shared memory they leave as whole rows, by TMA."""
+        """An accumulator lies scattered over lanes: through shared memory it leaves as whole rows, by TMA."""
         source, destination = op.regions
         if source.buffer.name not in self.accumulators:
             return None
         name = f"{source.buffer.name}.staging"
         taken = sum(s.name.startswith(name) for s in self.staging)
-        tile = Buffer(name + (f".{taken}" if taken else ""), source.buffer.shape, destination.buffer.dtype, "shared", op.span)
+        tile = Buffer(
+            name + (f".{taken}" if taken else ""), source.buffer.shape, destination.buffer.dtype, "shared", op.span
+        )
         if why_no_tensor_map(destination, tile) is not None:
             return None
         reuse = next((s for s in self.staging if s.shape == tile.shape and s.dtype == tile.dtype), None)
@@ -235,11 +231,15 @@ class _Selector:
 
 def with_attr(op: TileOp, key: str, value: Attr) -> TileOp:
     """The operation with one attribute set."""
-    return replace(op, attrs=tuple(sorted([*((k, v) for k, v in op.attrs if k != key), (key, value)], key=lambda kv: kv[0])))
+    return replace(
+        op, attrs=tuple(sorted([*((k, v) for k, v in op.attrs if k != key), (key, value)], key=lambda kv: kv[0]))
+    )
 
 
 def cp_async_width(op: TileOp, target: Target) -> int | None:
-    """The largest chunk, in bytes, by which cp.async can make this copy: both sides aligned, never across the tensor's edge."""
+    """The largest chunk, in bytes, by which cp.async can make this copy: both sides aligned, never across the tensor's
+    edge.
+    """
     source, destination = op.regions
     if not target.has("cp.async") or source.buffer.dtype != destination.buffer.dtype or not destination.is_whole:
         return None
@@ -275,7 +275,9 @@ def wgmma_groups(op: TileOp, threads: int) -> tuple[int, int] | None:
 
 
 def mma_warps(op: TileOp, threads: int) -> tuple[int, int] | None:
-    """How the warps share the accumulator, (along M, along N): as square as the policy allows, blocks of 16 × 16 at least."""
+    """How the warps share the accumulator, (along M, along N): as square as the policy allows, blocks of 16 × 16 at
+    least.
+    """
     a, _, c = (r.buffer for r in op.regions)
     m, n = c.shape
     k = a.shape[0] if op.attr("transpose_A") else a.shape[1]

@@ -1,13 +1,14 @@
 """Place every wait, fence and barrier inside each role, from what its operations touch and how they complete.
 
-The role is executed abstractly, loops a few times over, with a record of each shared-memory access: who made it, whether it
-has completed, whether a barrier has passed since. When an operation conflicts with an earlier one, what is missing between
-them is placed in front of it: the wait of the mechanism that the earlier one uses (counted in that mechanism's own groups), a
-proxy fence where ordinary writes meet the asynchronous proxy, a barrier where other threads are concerned. Placements belong
-to operations of the program text, so that they hold in every trip of a loop; the walk repeats until nothing is missing.
+The role is executed abstractly, loops a few times over, with a record of each shared-memory access: who made it,
+whether it has completed, whether a barrier has passed since. When an operation conflicts with an earlier one, what
+is missing between them is placed in front of it: the wait of the mechanism that the earlier one uses (counted in
+that mechanism's own groups), a proxy fence where ordinary writes meet the asynchronous proxy, a barrier where other
+threads are concerned. Placements belong to operations of the program text, so that they hold in every trip of a
+loop; the walk repeats until nothing is missing.
 
-A barrier is dear and an early wait is cheap, so a barrier placed in a run of operations also waits for what the operations
-after it in that run will need.
+A barrier is dear and an early wait is cheap, so a barrier placed in a run of operations also waits for what the
+operations after it in that run will need.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tilec.ir import warp
 from tilec.ir.tile import Load, Store, walk_expr
 from tilec.ir.tile import walk as walk_tile
 from tilec.passes.usage import expressions
+from tilec.source import NOWHERE
 
 Queue = Literal["cp_async", "wgmma", "bulk"]
 QUEUES: tuple[Queue, ...] = ("cp_async", "wgmma", "bulk")
@@ -93,11 +95,13 @@ def synchronise(program: warp.Program) -> warp.Program:
     for number, role in enumerate(program.roles):
         placed = _Role(role, rings, fragments).place()
         barrier = warp.BarSync(0 if len(program.roles) == 1 else 1 + number, role.threads)
-        roles.append(replace(role, body=_insert(role.body, placed, barrier, _counter())))
+        roles.append(replace(role, body=_insert(role.body, placed, barrier, _Counter())))
     return replace(program, roles=tuple(roles))
 
 
-class _counter:  # noqa: N801 - a plain running number, the same in the walk and in the rewriting
+class _Counter:
+    """A running number, the same in the walk and in the rewriting."""
+
     def __init__(self) -> None:
         self.value = -1
 
@@ -115,7 +119,7 @@ class _Node:
     bodies: tuple[tuple[_Node, ...], ...]
 
 
-def _number(body: tuple[warp.Operation, ...], counter: _counter) -> tuple[_Node, ...]:
+def _number(body: tuple[warp.Operation, ...], counter: _Counter) -> tuple[_Node, ...]:
     nodes = []
     for op in body:
         place = counter.next()
@@ -129,7 +133,7 @@ END = -1  # the place after the role's last operation
 class _Role:
     def __init__(self, role: warp.Role, rings: dict[str, warp.Ring], fragments: set[str]) -> None:
         self.rings, self.fragments = rings, fragments
-        self.nodes = _number(role.body, _counter())
+        self.nodes = _number(role.body, _Counter())
         self.depth = max((r.depth for r in rings.values()), default=1)
         self.needs: dict[int, Needs] = {}
         self.changed = False
@@ -201,7 +205,8 @@ class _Role:
             if not (record.touch.write or touch.write):
                 continue
             if touch.buffer in self.fragments:
-                # Registers are a thread's own: only operations still in flight matter, and wgmma groups keep their order.
+                # Registers are a thread's own: only operations still in flight matter, and wgmma
+                # groups keep their order.
                 if record.group and not (record.queue == queue == "wgmma"):
                     yield record
             elif self.owned(touch):
@@ -211,7 +216,7 @@ class _Role:
                 yield record
 
     def owned(self, touch: Touch) -> bool:
-        """Rings with mbarriers order producers and consumers; only the consumer's own completion is left to wait for."""
+        """Rings with mbarriers order their roles; only the consumer's own completion is left to wait for."""
         ring = self.rings.get(touch.buffer)
         return ring is not None and ring.has_barriers
 
@@ -296,7 +301,11 @@ class _Role:
 
 
 def _insert(
-    body: tuple[warp.Operation, ...], placed: dict[int, Needs], barrier: warp.BarSync, counter: _counter, outer: bool = True
+    body: tuple[warp.Operation, ...],
+    placed: dict[int, Needs],
+    barrier: warp.BarSync,
+    counter: _Counter,
+    outer: bool = True,
 ) -> tuple[warp.Operation, ...]:
     new: list[warp.Operation] = []
     for op in body:
@@ -318,12 +327,12 @@ def _insert(
 def _before(needs: Needs | None, barrier: warp.BarSync, op: warp.Operation | None) -> Iterator[warp.Operation]:
     if needs is None:
         return
-    span = {} if op is None else {"span": op.span}
+    span = NOWHERE if op is None else op.span
     waits = {"cp_async": warp.CpAsyncWait, "wgmma": warp.WgmmaWait, "bulk": warp.BulkWait}
     for queue in QUEUES:
         if queue in needs.waits:
-            yield waits[queue](needs.waits[queue], **span)
+            yield waits[queue](needs.waits[queue], span=span)
     if needs.fence:
-        yield warp.ProxyFence(**span)
+        yield warp.ProxyFence(span=span)
     if needs.barrier:
-        yield replace(barrier, **span)
+        yield replace(barrier, span=span)

@@ -1,6 +1,6 @@
 """The instructions: a row per form, with its operands and the least target and PTX version that know it.
 
-A row is found by the longest run of an opcode's leading parts: `cp.async.bulk.tensor.2d.…` finds `cp.async.bulk.tensor`.
+A row is found by the longest run of leading parts: `cp.async.bulk.commit_group` before `cp.async`.
 Rows say what the assembler would say early and in our words; the assembler stays the judge of the rest.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from tilec.ptx.module import (
     Address,
@@ -39,8 +39,9 @@ class Requirement:
 class Row:
     """One form. `operands` is one letter per operand, `?` after those that may be left out:
 
-    d destination register, D destination register or pair, v register or vector, s source (register, constant or
-    symbol), x source, vector or negated predicate, p predicate source, m address, t tensor address, l label, i integer.
+    d destination register, D destination register or pair, v register or vector, w the same or a constant, s source
+    (register, constant or symbol), x source, vector or negated predicate, p predicate source, m address, t tensor
+    address, l label, i integer.
     """
 
     stem: str
@@ -55,6 +56,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "d": (Reg,),
     "D": (Reg, Pair),
     "v": (Reg, Vector),
+    "w": (Reg, Vector, Imm, FloatImm),
     "s": (Reg, Imm, FloatImm, Symbol),
     "x": (Reg, Imm, FloatImm, Symbol, Vector, NotPred),
     "p": (Reg, NotPred, Imm),
@@ -67,6 +69,7 @@ _WORDS = {
     "d": "a destination register",
     "D": "a destination register or pair",
     "v": "a register or vector",
+    "w": "a register, vector or constant",
     "s": "a register or constant",
     "x": "a source",
     "p": "a predicate",
@@ -126,7 +129,7 @@ def _rows() -> tuple[Row, ...]:
         Row("mapa", "dss", 90, (7, 8)),
         # Memory.
         *plain("ld", "vms?", *_CLUSTER_SCOPE, *_SHARED_CTA),
-        *plain("st", "mvs?", *_CLUSTER_SCOPE, *_SHARED_CTA),
+        *plain("st", "mws?", *_CLUSTER_SCOPE, *_SHARED_CTA),
         *plain("atom", "dmss?", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
         *plain("red", "ms", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
         *plain("prefetch", "m"),
@@ -222,7 +225,7 @@ ROWS: dict[str, Row] = {row.stem: row for row in (*_rows(), *_tensor_rows(), *_m
 """Every form by its stem."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def lookup(opcode: str) -> Row | None:
     """The row of an instruction by its whole opcode, or None where nobody knows it."""
     stem = opcode
@@ -234,12 +237,12 @@ def lookup(opcode: str) -> Row | None:
     return None
 
 
-@lru_cache(maxsize=None)
+@cache
 def _pattern(operands: str) -> tuple[tuple[str, bool], ...]:
     return tuple((kind, optional == "?") for kind, optional in re.findall(r"(\w)(\??)", operands))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _target_complaint(opcode: str, target: str, version: str) -> str | None:
     row = lookup(opcode)
     assert row is not None

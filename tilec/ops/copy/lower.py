@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tilec.diag import InternalError, Label, fail
+from tilec.ir.affine import affine
 from tilec.ir.layout import SharedLayout, row_major
 from tilec.ir.tile import Buffer, Region, TileOp
 from tilec.ir.warp import CpAsync, CpAsyncCommit, Operation, StoreMatrix, TensorMap, TmaLoad, TmaStore
@@ -55,8 +56,6 @@ def _cp_async(op: TileOp, context: Context) -> CpAsync:
 
 def _chunk(source: Region, layout: SharedLayout) -> int:
     """The bytes one cp.async moves: 16 where everything is aligned to it, else 8 or 4 (see `passes.select`)."""
-    from tilec.ir.affine import affine
-
     size = source.buffer.dtype.bytes
     edge = source.buffer.shape[-1] * size
     first = affine(source.start[-1]).divisor * size

@@ -28,7 +28,7 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
 
 @facet("gemm", "demand")
 def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
-    a, b, c = (r.buffer for r in op.regions)
+    a, _, c = (r.buffer for r in op.regions)
     m, n = c.shape
     k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
     if op.attr("via") == "wgmma":

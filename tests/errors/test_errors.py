@@ -1,0 +1,103 @@
+"""Kernels that are wrong, and what must be said about them.
+
+A comment on the blamed line says what: `# error: [code] "part of the title, label, note or help"`. Where the line
+cannot carry a comment, `# error@7: …` names it, and `# error@0: …` expects a diagnostic that points nowhere. Anything
+else that is reported fails the test. A first line `# RUN: -D K=V --entry name --target sm_90a` passes options.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tilec.diag import CompileError, Diagnostic
+from tilec.files import read_source
+from tilec.options import parse_define
+from tilec.passes.elaborate import elaborate
+from tilec.passes.fold import fold
+from tilec.render import render
+from tilec.syntax.parse import parse
+
+FOLDER = Path(__file__).parent
+KERNELS = sorted(FOLDER.glob("*.tl"))
+
+_EXPECTATION = re.compile(r'# error(?:@(?P<line>\d+))?: \[(?P<code>[a-z0-9-]+)\] "(?P<text>[^"]*)"')
+
+
+@dataclass(frozen=True)
+class Expectation:
+    line: int
+    code: str
+    text: str
+
+
+def expectations(text: str) -> list[Expectation]:
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        for match in _EXPECTATION.finditer(line):
+            found.append(Expectation(int(match["line"] or number), match["code"], match["text"]))
+    return found
+
+
+def run_options(text: str) -> list[str]:
+    first = text.split("\n", 1)[0]
+    return shlex.split(first.removeprefix("# RUN:")) if first.startswith("# RUN:") else []
+
+
+def compile_diagnostics(path: Path, options: Sequence[str]) -> tuple[Diagnostic, ...]:
+    """What a build of the kernel with these command-line options reports."""
+    given = dict(zip(options[::2], options[1::2], strict=True))
+    defines = dict(parse_define(value) for flag, value in zip(options[::2], options[1::2], strict=True) if flag == "-D")
+    try:
+        source = read_source(str(path))
+        fold(elaborate(parse(source), source, defines, given.get("--entry")))
+    except CompileError as error:
+        return error.diagnostics
+    return ()
+
+
+def said(diagnostic: Diagnostic) -> str:
+    """Everything a diagnostic says, to look for the expected text in."""
+    labels = [label.text for label in (diagnostic.primary, *diagnostic.secondary) if label]
+    return "\n".join([diagnostic.title, *labels, *diagnostic.notes, diagnostic.help or ""])
+
+
+@pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.stem)
+def test_reports(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    wanted = expectations(text)
+    assert wanted, f"{path.name} says nothing about what must be reported"
+    diagnostics = compile_diagnostics(path, run_options(text))
+    shown = "\n\n".join(render(d, read_source(str(path))).plain for d in diagnostics)
+    reported = [(d.primary.span.line if d.primary else 0, d.code) for d in diagnostics]
+    assert sorted(reported) == sorted((e.line, e.code) for e in wanted), shown
+    for diagnostic in diagnostics:
+        assert any(e.code == diagnostic.code and e.text in said(diagnostic) for e in wanted), shown
+
+
+@pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.stem)
+def test_messages_keep_to_the_style(path: Path) -> None:
+    """Lower case, no full stop, one line, a help that is not the title again."""
+    for diagnostic in compile_diagnostics(path, run_options(path.read_text(encoding="utf-8"))):
+        title = diagnostic.title
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", diagnostic.code)
+        assert "\n" not in title and not title.endswith("."), title
+        first_word = re.split(r"[\s:(]", title)[0]
+        is_a_name = not first_word.isalpha() or "_" in first_word
+        assert title[0].islower() or is_a_name or len(first_word) == 1 or first_word[1:] != first_word[1:].lower(), (
+            title
+        )
+        assert diagnostic.help != title
+
+
+def test_text_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.tl"
+    path.write_bytes(b"# caf\xe9\n")
+    (diagnostic,) = compile_diagnostics(path, [])
+    assert diagnostic.code == "not-utf8"
+    assert "line 1" in diagnostic.title

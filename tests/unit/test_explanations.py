@@ -1,0 +1,44 @@
+"""`tilec explain` knows every code that a diagnostic can carry, and no others."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import tilec
+from tilec.explanations import EXPLANATIONS
+from tilec.ptx.assemble import RemarkKind
+
+MAKERS = {"fail", "Diagnostic"}
+
+
+def _codes() -> Iterator[tuple[str, str]]:
+    """Every literal first argument of a call that makes a diagnostic, with its place."""
+    for path in sorted(Path(tilec.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            first = node.args[0]
+            if name in MAKERS and isinstance(first, ast.Constant) and isinstance(first.value, str):
+                yield first.value, f"{path}:{node.lineno}"
+
+
+def test_every_code_is_explained() -> None:
+    missing = {code: where for code, where in _codes() if code not in EXPLANATIONS}
+    assert missing == {}
+    assert set(get_args(RemarkKind)) <= EXPLANATIONS.keys()
+
+
+def test_every_explanation_is_of_a_code_in_use() -> None:
+    used = {code for code, _ in _codes()} | set(get_args(RemarkKind))
+    assert sorted(EXPLANATIONS.keys() - used) == []
+
+
+def test_explanations_read_well() -> None:
+    for code, text in EXPLANATIONS.items():
+        assert text[0].isupper() or not text[0].isalpha(), code
+        assert text.endswith((".", ")", "…", "bfloat16")), code
+        assert "\n\n" not in text, code

@@ -1,0 +1,281 @@
+"""Runs a built kernel in the emulator: arrays in, arrays out, and a comparison with the tile-level reference.
+
+In `.npz` files and here, a tensor is an array under its parameter's name. bfloat16 travels as its raw bits (uint16);
+arrays of ml_dtypes, which numpy stores as void of the same size, are taken as raw bits too. A scalar is a 0-d array.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec import interp
+from tilec.diag import Diagnostic, Label, fail
+from tilec.emu.launch import Fault, TensorMap, launch
+from tilec.ir.tile import Buffer, Const, For, Kernel, Stmt, TileOp, Var, bodies
+from tilec.ir.types import BFLOAT16, BOOL, DType
+from tilec.manifest import Manifest, PointerParam, ScalarParam, TensorMapParam
+from tilec.source import SourceFile, Span
+
+if TYPE_CHECKING:
+    from tilec.driver import Build
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """One array per tensor parameter, written in place by a run, and one number per scalar parameter."""
+
+    tensors: dict[str, Array]
+    scalars: dict[str, int | float]
+
+    def copy(self) -> Arguments:
+        return Arguments({name: array.copy() for name, array in self.tensors.items()}, dict(self.scalars))
+
+
+def storage_type(dtype: DType) -> np.dtype[Any]:
+    """The numpy type that a tensor's bytes travel as."""
+    return np.dtype(np.uint16) if dtype == BFLOAT16 else np.dtype(dtype.name)
+
+
+def values_of(array: Array, dtype: DType) -> Array:
+    """A tensor's elements as numbers that numpy can compute with."""
+    return interp.bfloat16_values(array) if dtype == BFLOAT16 else array
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+
+
+def random_arguments(kernel: Kernel, manifest: Manifest, seed: int) -> Arguments:
+    """Normal floats and small integers; the same for the same seed. Pure outputs are poisoned."""
+    generator = np.random.default_rng(seed)
+    arguments = Arguments({}, {})
+    for param in kernel.params:
+        if isinstance(param, Var):
+            drawn = generator.normal() if param.dtype.is_float else generator.integers(1, 5)
+            arguments.scalars[param.name] = drawn.item() if isinstance(drawn, np.generic) else drawn
+        elif manifest.tensor(param.name).role == "out":
+            arguments.tensors[param.name] = poisoned(param)
+        else:
+            arguments.tensors[param.name] = _random(param, generator)
+    return arguments
+
+
+def _random(param: Buffer, generator: np.random.Generator) -> Array:
+    dtype = param.dtype
+    if dtype.is_float:
+        drawn = generator.standard_normal(param.shape, dtype=np.float32)
+        return interp.bfloat16_bits(drawn) if dtype == BFLOAT16 else drawn.astype(storage_type(dtype))
+    low, high = (0, 2) if dtype == BOOL else (-4, 5) if dtype.kind == "int" else (0, 9)
+    return generator.integers(low, high, param.shape).astype(storage_type(dtype))
+
+
+def poisoned(param: Buffer) -> Array:
+    """An array whose elements no correct kernel would write: NaN, or the byte 0xAB repeated."""
+    array = np.empty(param.shape, storage_type(param.dtype))
+    if param.dtype == BFLOAT16:
+        array.fill(0x7FFF)
+    elif param.dtype.is_float:
+        array.fill(np.nan)
+    else:
+        array.reshape(-1).view(np.uint8).fill(0x01 if param.dtype == BOOL else 0xAB)
+    return array
+
+
+def read_arguments(data: bytes, path: str, kernel: Kernel, manifest: Manifest) -> Arguments:
+    """The arguments in an `.npz` file; a pure output that is not in it is poisoned."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            given = {name: file[name] for name in file.files}
+    except (ValueError, OSError, AttributeError, zipfile.BadZipFile) as error:
+        fail("bad-inputs", f"{path} is not an .npz file of arrays: {error}")
+    unknown = sorted(given.keys() - {p.name for p in kernel.params})
+    if unknown:
+        known = ", ".join(p.name for p in kernel.params)
+        fail("bad-inputs", f"{path} has '{unknown[0]}', which is no parameter of {kernel.name}",
+             help=f"its parameters are {known}")  # fmt: skip
+    arguments = Arguments({}, {})
+    for param in kernel.params:
+        if isinstance(param, Var):
+            arguments.scalars[param.name] = _scalar(param, given, path)
+        elif param.name in given:
+            arguments.tensors[param.name] = _tensor(param, given[param.name], path)
+        elif manifest.tensor(param.name).role == "out":
+            arguments.tensors[param.name] = poisoned(param)
+        else:
+            fail("missing-input", f"{path} has no array '{param.name}', which the kernel reads")
+    return arguments
+
+
+def _tensor(param: Buffer, array: Array, path: str) -> Array:
+    wanted = storage_type(param.dtype)
+    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
+        array = array.view(wanted)
+    if array.shape != param.shape or array.dtype != wanted:
+        found = f"{array.dtype} {list(array.shape)}"
+        note = " (the raw bits of bfloat16)" if param.dtype == BFLOAT16 else ""
+        fail("wrong-input", f"{path}: {param.name} is {found}, expected {wanted} {list(param.shape)}{note}")
+    return np.array(array, order="C")
+
+
+def _scalar(param: Var, given: Mapping[str, Array], path: str) -> int | float:
+    if param.name not in given:
+        fail("missing-input", f"{path} has no value for the scalar '{param.name}'")
+    array = given[param.name]
+    if array.size != 1 or array.dtype.kind not in "iufb" or (array.dtype.kind == "f" and not param.dtype.is_float):
+        fail("wrong-input", f"{path}: {param.name} is {array.dtype} {list(array.shape)}, expected one {param.dtype}")
+    number: int | float = array.reshape(()).item()
+    return number
+
+
+def write_arguments(arguments: Arguments) -> bytes:
+    """Every tensor by name, as an `.npz` file."""
+    out = io.BytesIO()
+    np.savez(out, allow_pickle=False, **arguments.tensors)
+    return out.getvalue()
+
+
+# ---- running ---------------------------------------------------------------------------------------------------------
+
+
+def run(build: Build, arguments: Arguments, progress: Callable[[int, int], None] | None = None) -> None:
+    """Run the PTX on the CPU; tensors are written in place. A fault is a `Fault`."""
+    manifest = build.manifest
+    launch(
+        build.ptx,
+        manifest.entry,
+        manifest.grid,
+        manifest.block,
+        launch_arguments(manifest, arguments),
+        cluster=manifest.cluster,
+        dynamic_smem=manifest.dynamic_smem,
+        progress=progress,
+    )
+
+
+def launch_arguments(manifest: Manifest, arguments: Arguments) -> list[object]:
+    """The kernel's parameters in order."""
+    made: list[object] = []
+    for param in manifest.params:
+        match param:
+            case PointerParam(tensor=name):
+                made.append(arguments.tensors[name])
+            case TensorMapParam(tensor=name, dtype=dtype, box=box, swizzle=swizzle):
+                made.append(TensorMap(arguments.tensors[name], box, swizzle, dtype))
+            case ScalarParam(name=name, dtype=dtype):
+                value = arguments.scalars[name]
+                # The emulator takes a bfloat16 as its bits.
+                made.append(interp.bfloat16_bits(np.array(value, np.float32)).item() if dtype == "bfloat16" else value)
+    return made
+
+
+def fault_diagnostic(fault: Fault, source: SourceFile) -> Diagnostic:
+    """The fault, at the kernel's line where the PTX names one."""
+    primary = None
+    if fault.source is not None and 0 < fault.source.line <= len(source.lines):
+        text = source.lines[fault.source.line - 1].rstrip()
+        start = len(text) - len(text.lstrip()) + 1
+        primary = Label(Span(fault.source.line, start, fault.source.line, len(text) + 1), fault.kind)
+    notes = [f"PTX line {fault.line}: {fault.text.strip()}"] if fault.line else []
+    if fault.where:
+        notes.append(f"in {fault.where}")
+    return Diagnostic("emulation-fault", f"the emulated kernel faults: {fault.message}", primary, (), tuple(notes))
+
+
+# ---- comparing -------------------------------------------------------------------------------------------------------
+
+# Rounding of a result, relative to it: two of the format's steps, and for float32 what fast functions may lose.
+_RELATIVE = {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": 1e-5, "float64": 1e-13}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One output against the reference. `worst` is the index of the largest error beyond what is allowed there."""
+
+    name: str
+    matches: bool
+    max_error: float
+    allowed: float
+    worst: tuple[int, ...]
+    found: float
+    expected: float
+
+
+def reference(kernel: Kernel, arguments: Arguments) -> None:
+    """Run the tile-level reference; tensors are written in place."""
+    interp.run(kernel, arguments.tensors, arguments.scalars)
+
+
+def compare(kernel: Kernel, manifest: Manifest, found: Arguments, expected: Arguments) -> list[Comparison]:
+    """Every tensor that the kernel writes."""
+    outputs = [p for p in kernel.params if isinstance(p, Buffer) and manifest.tensor(p.name).role != "in"]
+    terms = summed_terms(kernel)
+    coarsest = max((_RELATIVE[b.dtype.name] for b in kernel.buffers if _rounds(b)), default=0.0)
+    return [_compare(p, found.tensors[p.name], expected.tensors[p.name], terms, coarsest) for p in outputs]
+
+
+def _rounds(buffer: Buffer) -> bool:
+    """A fragment holds what the kernel computes, so its format's rounding shows in the result."""
+    return buffer.scope == "fragment" and buffer.dtype.is_float
+
+
+def _compare(param: Buffer, found: Array, expected: Array, terms: int, coarsest: float) -> Comparison:
+    # Compared in double precision, except integers, which need every bit.
+    kind = np.float64 if param.dtype.is_float else np.object_ if param.dtype.bits == 64 else np.int64
+    left: Any = values_of(found, param.dtype).astype(kind)
+    right: Any = values_of(expected, param.dtype).astype(kind)
+    if not param.dtype.is_float:
+        error = np.abs(left - right).astype(np.float64)
+        allowed: Array = np.zeros(right.shape)
+    else:
+        same = (left == right) | (np.isnan(left) & np.isnan(right))
+        with np.errstate(invalid="ignore"):
+            error = np.where(same, 0.0, np.abs(left - right))
+        error[np.isnan(error)] = np.inf
+        finite = np.abs(right[np.isfinite(right)])
+        # A sum in another order differs by its rounding steps, in units of the largest result.
+        scale = float(finite.max()) if finite.size else 0.0
+        relative = max(_RELATIVE[param.dtype.name], coarsest)
+        allowed = relative * np.abs(np.where(np.isfinite(right), right, 0.0)) + terms * 2.0**-24 * scale
+    excess = error - allowed
+    worst = np.unravel_index(int(np.argmax(excess)), excess.shape) if excess.size else ()
+    index = tuple(int(i) for i in worst)
+    if not excess.size:
+        return Comparison(param.name, True, 0.0, 0.0, (), 0.0, 0.0)
+    return Comparison(
+        param.name,
+        bool(excess[index] <= 0),
+        float(error.max()),
+        float(allowed[index]),
+        index,
+        float(left[index]),
+        float(right[index]),
+    )
+
+
+def summed_terms(kernel: Kernel) -> int:
+    """An upper bound on how many numbers one result sums: trip counts times the longest side of what is reduced."""
+    return max(_terms(kernel.body, 1), default=1)
+
+
+def _terms(body: tuple[Stmt, ...], trips: int) -> Iterator[int]:
+    for stmt in body:
+        inside = trips * _trip_count(stmt) if isinstance(stmt, For) else trips
+        yield inside
+        if isinstance(stmt, TileOp) and len({r.shape for r in stmt.regions}) > 1:
+            yield inside * max(extent for region in stmt.regions for extent in region.extent)
+        for nested in bodies(stmt):
+            yield from _terms(nested, inside)
+
+
+def _trip_count(loop: For) -> int:
+    if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
+        return max(math.ceil((int(loop.stop.value) - int(loop.start.value)) / loop.step), 1)
+    return 64  # known only at run time: a bound for the tolerance, no more

@@ -1,0 +1,328 @@
+"""What stands behind each diagnostic code: `tilec explain CODE`. The first sentence is also its line in the list."""
+
+from __future__ import annotations
+
+# A code, and indented under it what to say about it. Lines that begin with # are headings for the reader of this file.
+_TEXT = """
+# files and the command line
+
+no-such-file
+    A file that the command names does not exist. Paths are relative to the current folder.
+
+not-a-file
+    A folder stands where a file is needed. Name the file itself: -o out/gemm.cubin, not -o out/.
+
+unreadable-file
+    A file exists but cannot be read. Look at its permissions.
+
+not-utf8
+    A file is not UTF-8 text. Kernel files are Python text, and Python text is UTF-8; save it in that
+    encoding.
+
+unwritable-output
+    An output cannot be written. Outputs are made in memory and written at the end, each beside its
+    destination and then renamed, so an error never leaves half a file and never touches the old one.
+
+unknown-target
+    There is no target file of that name. `tilec targets` lists the machines.
+
+bad-target-file
+    A target file breaks the rules of its format. targets/README.md explains them.
+
+bad-define
+    A -D option is not NAME=VALUE, or its value has another type than the constant it replaces. Values are
+    integers, floats, True, False or strings: -D M=4096 -D dtype=bfloat16
+
+unknown-define
+    A -D option names no constant of the kernel file. Only names assigned at the top of the file can be
+    overridden, and an override that changed nothing would be a silent mistake.
+
+unknown-entry
+    --entry names no kernel of the file. A kernel is a function decorated with @T.prim_func.
+
+which-entry
+    The file holds several kernels and --entry does not say which one to compile.
+
+no-kernel
+    The file holds no function decorated with @T.prim_func, so there is nothing to compile.
+
+unknown-code
+    `tilec explain` knows no such code. Without an argument it lists them all.
+
+bad-schedule
+    The file given with --schedule is no schedule trace of this kernel, or its schedule does not hold. A
+    schedule may come from anywhere, so it is verified against the same problem the solver would get: every
+    dependence, every row of the reservation table, every ring and pool. Each broken rule is listed.
+
+not-a-cubin
+    The file is not a cubin (a 64-bit ELF file), or it is damaged.
+
+no-manifest
+    The cubin has no launch manifest. tilec puts one into every cubin it makes; other compilers do not.
+
+bad-manifest
+    The cubin's launch manifest cannot be read: it was written by another version of tilec, or damaged.
+
+bad-inputs
+    The arrays given to `tilec emulate --inputs` cannot be read or do not fit the kernel's parameters. Each
+    tensor is an array under its parameter's name, with exactly its shape. bfloat16 travels as uint16 (its
+    raw bits), fp8 as uint8; ml_dtypes arrays are taken as well. A scalar is a 0-d array. Pure outputs may
+    be left out.
+
+missing-input
+    A tensor that the kernel reads, or a scalar, has no array in the inputs.
+
+wrong-input
+    An input array has another shape or dtype than its parameter.
+
+emulation-fault
+    The emulator stopped because the PTX did something the hardware does not promise. It read data that had
+    not arrived, left its memory, reused what was still in use, or could not go on. The PTX is tilec's work:
+    unless the kernel itself indexes out of range, please report it.
+
+emulation-mismatch
+    The PTX, run in the emulator, does not compute what the tile-level reference computes. The comparison
+    allows for rounding and for sums in another order, nothing more. Please report it.
+
+# the text
+
+syntax
+    The file is not written in the kernel language, a subset of Python with TileLang's operations.
+
+unsupported-syntax
+    A Python construct that the kernel language does not have.
+
+too-deep
+    Blocks or expressions are nested deeper than the compiler accepts.
+
+misplaced-statement
+    A statement stands where it cannot. Constants and functions stand at the top of the file; a kernel's
+    statements stand inside `with T.Kernel(…) as …:`, which is the last thing in its function.
+
+no-effect
+    A statement computes a value that nothing uses. Store it, bind it to a name, or remove it.
+
+missing-kernel
+    A @T.prim_func function has no `with T.Kernel(…):` block, so it launches nothing.
+
+missing-type
+    A kernel parameter has no annotation. Write A: T.Tensor((M, K), "float16") or n: T.int32.
+
+missing-value
+    A name is declared with a type and no value. Names are bound where they are introduced.
+
+assertion-failed
+    An `assert` in the kernel file does not hold for these constants.
+
+# names
+
+unknown-name
+    A name is used that nothing defines.
+
+unknown-attribute
+    An attribute that the object before the dot does not have.
+
+unknown-dtype
+    A name that is no dtype, or a dtype that is not supported yet.
+
+duplicate-definition
+    A name is defined twice in one place. Names are immutable here; a later definition would hide the
+    earlier one by accident.
+
+out-of-scope
+    A name is used outside the block that binds it. A loop's and an `if`'s names end with it.
+
+rebind-in-loop
+    A name bound outside a loop would be changed inside it. Scalars do not carry values from one iteration
+    to the next; keep such a value in a fragment: s = T.alloc_fragment((1,), "float32").
+
+bad-target
+    The left side of an assignment is nothing that can be assigned to.
+
+# calls
+
+unsupported-operation
+    A T.* operation that tilec does not have yet, or a name that is not an operation.
+
+unsupported-keyword
+    A known operation is called with a keyword that is not supported yet. To ignore it might change the
+    result, so it is refused; leave it out or write its default.
+
+unknown-keyword
+    A keyword that the operation does not have.
+
+duplicate-argument
+    One argument is given twice, by position and by keyword.
+
+missing-argument
+    A required argument is not given.
+
+too-many-arguments
+    More positional arguments are given than the operation takes.
+
+wrong-argument
+    An argument is of a kind that the operation does not take there.
+
+not-callable
+    Something that is not a function is called.
+
+not-a-value
+    An operation that gives no value stands where a value is needed.
+
+not-a-buffer
+    Something that is neither a tensor nor a tile is indexed.
+
+not-a-scalar
+    A whole buffer or a slice stands where one number is needed. Index one element.
+
+# types and shapes
+
+dtype-mismatch
+    Operands have dtypes that do not go together. There is no implicit conversion between a float and a
+    narrower type; write the cast, T.float32(x) or T.cast(x, "float32").
+
+wrong-dtype
+    An operation does not work on this dtype.
+
+integer-division
+    `/` between integers known only at run time. Write // for the quotient, or convert to a float.
+
+literal-range
+    A literal does not fit in the dtype it is to have.
+
+static-arithmetic
+    An expression of constants cannot be computed: a division by zero, or a result out of range.
+
+shape-mismatch
+    The shapes of an operation's operands disagree. T.gemm(A, B, C) computes C[M, N] += A[M, K] @ B[K, N];
+    with transpose_A, A is stored (K, M), with transpose_B, B is stored (N, K). T.copy moves equal boxes; an
+    operand written as an index takes its extents from the other side.
+
+wrong-shape
+    A shape or extent is not one: empty, not positive, not made of integers, or too large.
+
+wrong-rank
+    A buffer is indexed with more or fewer indices than it has dimensions.
+
+wrong-scope
+    An operation needs a tile in shared memory or in registers and got another kind of buffer.
+
+wrong-variable-count
+    A loop binds more or fewer variables than it has extents.
+
+out-of-range
+    An index or a box that is known at compile time leaves its buffer.
+
+unknown-extent
+    Nothing says how large a region is. Give T.copy one operand with a shape: a tile, or a slice.
+
+runtime-shape
+    A shape or extent depends on a value known only at run time.
+
+runtime-grid
+    The grid of T.Kernel depends on a value known only at run time.
+
+runtime-argument
+    An argument that must be known at compile time is not.
+
+# loops and threads
+
+not-a-loop
+    A `for` runs over something that is no loop of the kernel language.
+
+loop-in-parallel
+    A loop stands inside T.Parallel, whose body each thread runs for its own elements. Give T.Parallel one
+    more extent, or take the loop outside.
+
+tile-op-in-parallel
+    An operation on whole tiles stands inside T.Parallel. All threads do it together; take it out.
+
+store-outside-parallel
+    An element of a buffer is written outside T.Parallel. All threads would write it; say which elements are
+    meant: for i in T.Parallel(n): X[i] = …
+
+fragment-index
+    A fragment lives in registers, so its elements can only be named by the variables of T.Parallel, in the
+    loop's order. Where any element may be needed, use T.alloc_shared.
+
+fragment-region
+    T.copy moves a fragment only as a whole: part of it may lie in other threads' registers.
+
+layout-conflict
+    Two statements need one fragment spread over the threads in two different ways. Accumulators of T.gemm
+    have the tensor core's layout, and elementwise loops carry layouts from one fragment to the next. Copy
+    the fragment to another one of its own shape through shared memory where both are needed.
+
+bad-threads
+    A block has between 32 and 1024 threads, in whole warps.
+
+manual-schedule
+    The `stage` and `order` of T.Pipelined do not describe a schedule of the loop's statements. Both lists
+    have one entry per statement (binds not counted); `order` is a permutation.
+
+strategy-impossible
+    --pipeline-strategy asks for a form that this kernel or this machine does not allow.
+
+unsupported-operand
+    T.gemm's operand stands where the instruction cannot take it from yet.
+
+unsupported-shape
+    The tile cannot be divided among the threads in the pieces that the instruction needs.
+
+unsupported-type
+    The machine's tensor cores do not take this combination of dtypes.
+
+# resources and schedules
+
+shared-memory-overflow
+    The tiles of one block need more shared memory than the machine has for a block. Each version of a
+    pipelined tile counts: depth times its size. Use smaller tiles, or a smaller num_stages.
+
+unschedulable
+    No schedule exists at any initiation interval, or none within what was asked for. The message names the
+    slot, pool or ceiling that binds, and the statements involved.
+
+schedule-not-proven
+    The solver stopped at its effort limit with a schedule that holds but is not proven optimal. The code is
+    correct. The limit is counted in deterministic steps, so a rebuild gives the same schedule.
+
+# what the assembler says
+
+register-spill
+    The assembler ran out of registers and keeps some values in local memory, which is slow. A smaller tile,
+    or more threads to share the accumulator, is the usual remedy.
+
+wgmma-serialised
+    The assembler waits after every wgmma instruction instead of keeping them in flight, which costs up to
+    three times the time (its messages C7510 to C7520). It does so when other instructions touch the
+    accumulator or operand registers of a group in flight, or when a group crosses a divergent branch or a
+    call.
+
+injected-wait
+    The assembler put a wait or a fence of its own between wgmma instructions (C7517, C7519), because
+    registers of a group in flight were used without one. The result is right, the pipeline is not what was
+    planned.
+
+setmaxnreg-ignored
+    The assembler dropped the instruction that moves registers between warp roles (C7504 to C7508), so a
+    warp-specialised kernel runs with the registers it was launched with, and may spill.
+
+assembler-warning
+    A warning of the assembler that tilec has no name for. The note has its text.
+"""
+
+
+def _parse(text: str) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    code = ""
+    for line in text.splitlines():
+        if line.startswith("    "):
+            found[code].append(line.strip())
+        elif line and not line.startswith("#"):
+            code = line
+            assert code not in found, f"{code} is explained twice"
+            found[code] = []
+    return {code: "\n".join(lines) for code, lines in found.items()}
+
+
+EXPLANATIONS = _parse(_TEXT)

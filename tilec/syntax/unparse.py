@@ -1,0 +1,179 @@
+"""Syntax tree to text: one canonical spelling, so that `parse(unparse(tree))` is the tree again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import assert_never
+
+from tilec.syntax import ast
+
+_CONDITIONAL, _OR, _AND, _NOT, _COMPARE = 1, 2, 3, 4, 5
+_BINARY: dict[ast.BinaryOp, int] = {
+    "|": 6, "^": 7, "&": 8, "<<": 9, ">>": 9, "+": 10, "-": 10, "*": 11, "/": 11, "//": 11, "%": 11, "**": 13,
+}  # fmt: skip
+_UNARY, _POWER, _PRIMARY, _ATOM = 12, 13, 14, 15
+
+
+def unparse(module: ast.Module) -> str:
+    """The file as text, with four spaces per block and as few brackets as its meaning allows."""
+    return "".join(f"{line}\n" for statement in module.body for line in _stmt(statement))
+
+
+_Simple = (
+    ast.Import | ast.Assign | ast.AnnotatedAssign | ast.AugmentedAssign | ast.Evaluate | ast.Pass | ast.Return
+    | ast.Assert
+)  # fmt: skip
+
+
+# ---- statements ------------------------------------------------------------------------------------------------------
+
+
+def _stmt(node: ast.Stmt) -> Iterator[str]:
+    match node:
+        case ast.If():
+            yield from _if(node, "if")
+        case ast.For(target=target, iterable=iterable, body=body):
+            yield f"for {_bare(target)} in {_bare(iterable)}:"
+            yield from _block(body)
+        case ast.With(context=context, target=target, body=body):
+            bound = "" if target is None else f" as {_at_least(target, _PRIMARY)}"
+            yield f"with {unparse_expr(context)}{bound}:"
+            yield from _block(body)
+        case ast.Function():
+            yield from (f"@{unparse_expr(d)}" for d in node.decorators)
+            returns = "" if node.returns is None else f" -> {unparse_expr(node.returns)}"
+            yield f"def {node.name}({', '.join(map(_parameter, node.params))}){returns}:"
+            yield from _block(node.body)
+        case _:
+            yield _simple(node)
+
+
+def _simple(node: _Simple) -> str:
+    match node:
+        case ast.Import(names=names, module=module):
+            listed = ", ".join(n.name if n.alias is None else f"{n.name} as {n.alias}" for n in names)
+            return f"import {listed}" if module is None else f"from {module} import {listed}"
+        case ast.Assign(targets=targets, value=value):
+            return " = ".join(map(_bare, (*targets, value)))
+        case ast.AnnotatedAssign(target=target, annotation=annotation, value=value):
+            head = f"{unparse_expr(target)}: {unparse_expr(annotation)}"
+            return head if value is None else f"{head} = {_bare(value)}"
+        case ast.AugmentedAssign(target=target, op=op, value=value):
+            return f"{_bare(target)} {op}= {_bare(value)}"
+        case ast.Evaluate(value=value):
+            return _bare(value)
+        case ast.Pass():
+            return "pass"
+        case ast.Return(value=value):
+            return "return" if value is None else f"return {_bare(value)}"
+        case ast.Assert(condition=condition, message=message):
+            return f"assert {', '.join(unparse_expr(e) for e in (condition, message) if e is not None)}"
+        case _:
+            assert_never(node)
+
+
+def _if(node: ast.If, word: str) -> Iterator[str]:
+    yield f"{word} {unparse_expr(node.condition)}:"
+    yield from _block(node.then)
+    if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
+        yield from _if(node.orelse[0], "elif")
+    elif node.orelse:
+        yield "else:"
+        yield from _block(node.orelse)
+
+
+def _block(body: Sequence[ast.Stmt]) -> Iterator[str]:
+    for statement in body:
+        for line in _stmt(statement):
+            yield f"    {line}"
+
+
+def _parameter(node: ast.Parameter) -> str:
+    annotation = "" if node.annotation is None else f": {unparse_expr(node.annotation)}"
+    return node.name + annotation + ("" if node.default is None else f" = {unparse_expr(node.default)}")
+
+
+# ---- expressions -----------------------------------------------------------------------------------------------------
+
+
+def unparse_expr(node: ast.Expr) -> str:
+    """An expression as text."""
+    return _expr(node)[0]
+
+
+def _bare(node: ast.Expr) -> str:
+    """A tuple needs no brackets where a whole line is one."""
+    if isinstance(node, ast.Tuple) and node.items:
+        return _items(node.items)
+    return unparse_expr(node)
+
+
+def _items(items: tuple[ast.Expr, ...]) -> str:
+    listed = ", ".join(map(unparse_expr, items))
+    return f"{listed}," if len(items) == 1 else listed
+
+
+def _at_least(node: ast.Expr, binds: int) -> str:
+    text, own = _expr(node)
+    return text if own >= binds else f"({text})"
+
+
+def _expr(node: ast.Expr) -> tuple[str, int]:
+    """The text, and how tightly its outermost operator binds."""
+    match node:
+        case ast.Number(value=value):
+            return ("1e999" if value == math.inf else repr(value)), _ATOM
+        case ast.String(value=value):
+            return repr(value), _ATOM
+        case ast.Constant(name=name) | ast.Name(id=name):
+            return name, _ATOM
+        case ast.Tuple(items=items):
+            return f"({_items(items)})", _ATOM
+        case ast.List(items=items):
+            return f"[{', '.join(map(unparse_expr, items))}]", _ATOM
+        case ast.Dict(items=items):
+            return f"{{{', '.join(f'{unparse_expr(k)}: {unparse_expr(v)}' for k, v in items)}}}", _ATOM
+        case ast.Attribute(value=ast.Number() as value, name=name):
+            # Without brackets it would read as a float.
+            return f"({unparse_expr(value)}).{name}", _PRIMARY
+        case ast.Attribute(value=value, name=name):
+            return f"{_at_least(value, _PRIMARY)}.{name}", _PRIMARY
+        case ast.Call(function=function, args=args, keywords=keywords):
+            given = [*map(unparse_expr, args), *(f"{k.name}={unparse_expr(k.value)}" for k in keywords)]
+            return f"{_at_least(function, _PRIMARY)}({', '.join(given)})", _PRIMARY
+        case ast.Subscript(value=value, indices=indices):
+            return f"{_at_least(value, _PRIMARY)}[{', '.join(map(_index, indices))}]", _PRIMARY
+        case _:
+            return _operator(node)
+
+
+def _index(node: ast.Expr | ast.Slice) -> str:
+    if not isinstance(node, ast.Slice):
+        return unparse_expr(node)
+    lower, upper, step = ("" if e is None else unparse_expr(e) for e in (node.lower, node.upper, node.step))
+    return f"{lower}:{upper}" + (f":{step}" if step else "")
+
+
+def _operator(node: ast.Unary | ast.Binary | ast.Compare | ast.Boolean | ast.Conditional) -> tuple[str, int]:
+    match node:
+        case ast.Unary(op="not", operand=operand):
+            return f"not {_at_least(operand, _NOT)}", _NOT
+        case ast.Unary(op=op, operand=operand):
+            return f"{op}{_at_least(operand, _UNARY)}", _UNARY
+        case ast.Binary(op="**", left=left, right=right):
+            return f"{_at_least(left, _PRIMARY)} ** {_at_least(right, _UNARY)}", _POWER
+        case ast.Binary(op=op, left=left, right=right):
+            binds = _BINARY[op]
+            return f"{_at_least(left, binds)} {op} {_at_least(right, binds + 1)}", binds
+        case ast.Compare(first=first, ops=ops, rest=rest):
+            tail = (f" {op} {_at_least(e, _COMPARE + 1)}" for op, e in zip(ops, rest, strict=True))
+            return _at_least(first, _COMPARE + 1) + "".join(tail), _COMPARE
+        case ast.Boolean(op=op, left=left, right=right):
+            binds = _AND if op == "and" else _OR
+            return f"{_at_least(left, binds)} {op} {_at_least(right, binds + 1)}", binds
+        case ast.Conditional(condition=condition, then=then, orelse=orelse):
+            parts = (_at_least(then, _OR), _at_least(condition, _OR), _at_least(orelse, _CONDITIONAL))
+            return f"{parts[0]} if {parts[1]} else {parts[2]}", _CONDITIONAL
+        case _:
+            assert_never(node)
