@@ -7,6 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tilec.ir.tile import Kernel
+from tilec.passes.elaborate import Define, elaborate
+from tilec.passes.fold import fold
+from tilec.source import SourceFile
+from tilec.syntax.parse import parse
+
 TESTS = Path(__file__).parent
 Golden = Callable[[str, str, str], None]
 
@@ -32,3 +38,26 @@ def golden(request: pytest.FixtureRequest) -> Golden:
         assert text == expected, f"differs from {where}; if the change is meant, `pytest --bless` and read the diff"
 
     return compare
+
+
+@pytest.fixture
+def kernel() -> Callable[..., Kernel]:
+    """`kernel(text, M=64)` is the folded tile IR of a kernel file, with constants overridden."""
+
+    def build(text: str, entry: str | None = None, **defines: Define) -> Kernel:
+        source = SourceFile("kernel.tl", text)
+        return fold(elaborate(parse(source), source, defines, entry))
+
+    return build
+
+
+@pytest.fixture
+def body(kernel: Callable[..., Kernel]) -> Callable[..., Kernel]:
+    """`body(text, params)` is the tile IR of a kernel that has these lines under `T.Kernel(4, threads=128) as bx`."""
+
+    def build(text: str, params: str = "") -> Kernel:
+        lines = "".join(f"        {line}\n" for line in text.strip("\n").split("\n"))
+        head = "import tilelang.language as T\n\n@T.prim_func\n"
+        return kernel(f"{head}def kernel({params}):\n    with T.Kernel(4, threads=128) as bx:\n{lines}")
+
+    return build

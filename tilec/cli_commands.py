@@ -141,8 +141,9 @@ def build(
 
     printed = stop_after if stop_after is not None and not outputs else None
     keep = {*outputs} | ({printed} if printed else set())
-    last = stop_after or (max(keep, key=STAGES.index) if keep else "cubin")
-    observer = Observer(keep=keep, dump_dir=dump_ir, stop_after=last)
+    # No further than what is asked for; a dump asks for everything.
+    last = stop_after or (None if dump_ir is not None else max(keep, key=STAGES.index))
+    observer = Observer(keep=keep, dump_dir=dump_ir, stop_after=None if last == STAGES[-1] else last)
     with reported(source):
         result = None
         with suppress(Stopped):

@@ -78,7 +78,7 @@ def emulate(
 
 def _line(result: Comparison) -> str:
     verdict = "ok" if result.matches else "MISMATCH"
-    return f"{result.name}: max error {result.max_error:.3g}, {result.allowed:.3g} allowed where it is worst: {verdict}"
+    return f"{result.name}: worst error {result.error:.3g}, {result.allowed:.3g} allowed there: {verdict}"
 
 
 def _mismatch(result: Comparison) -> Diagnostic:

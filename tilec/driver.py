@@ -5,15 +5,16 @@ Later stages are imported where they are called: a command that stops early does
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tilec import files, remarks
-from tilec.diag import Diagnostic, InternalError
+from tilec.diag import Diagnostic, InternalError, Label, fail
 from tilec.options import STAGES, CompileOptions, Stage
+from tilec.records import dataclass
 from tilec.source import SourceFile
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tilec.passes.layout import Laid
     from tilec.ptx.assemble import EntryReport
     from tilec.sched.schedule import Schedule
-    from tilec.sched.solve import Solution
+    from tilec.sched.solution import Solution
     from tilec.target import Target
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ class Stopped(Exception):
     """The stage that was asked for has been reached. Not an error."""
 
 
-@dataclass
+@dataclasses.dataclass
 class Observer:
     """Is shown each stage's value before anything trusts it.
 
@@ -57,10 +58,10 @@ class Observer:
     keep: Collection[Stage] = ()
     dump_dir: str | None = None
     stop_after: Stage | None = None
-    texts: dict[Stage, bytes] = field(default_factory=dict)
-    seconds: list[tuple[Stage, float]] = field(default_factory=list)
-    warnings: list[Diagnostic] = field(default_factory=list)
-    _since: float = field(default_factory=time.perf_counter)
+    texts: dict[Stage, bytes] = dataclasses.field(default_factory=dict)
+    seconds: list[tuple[Stage, float]] = dataclasses.field(default_factory=list)
+    warnings: list[Diagnostic] = dataclasses.field(default_factory=list)
+    _since: float = dataclasses.field(default_factory=time.perf_counter)
 
     def saw(
         self,
@@ -197,8 +198,49 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
     laid = assign(select(kernel, target, options.strategy, options.opt_level))
     observer.saw("layout", laid, _laid_text)
     loops = problems(laid, target)
-    observer.saw("problem", loops, lambda v: "".join(repr(p.problem) + "\n" for p in v))
-    return Plan(kernel, laid, target, (), "")
+    observer.saw("problem", loops, _problem_text)
+    planned = tuple(Planned(loop, _schedule(loop, options)) for loop in loops)
+    observer.warnings += [w for p in planned if (w := _not_proven(p)) is not None]
+    trace = ""
+    observer.saw("schedule", planned, lambda _: trace, _broken_schedules)
+    return Plan(kernel, laid, target, planned, trace)
+
+
+def _schedule(loop: LoopProblem, options: CompileOptions) -> Solution:
+    """The schedule of a loop: from its stage= and order= lists, or solved."""
+    from tilec.passes.annotate import given_schedule
+    from tilec.sched.bounds import Unschedulable
+    from tilec.sched.solve import given, solve
+
+    by_hand = given_schedule(loop)
+    if by_hand is not None:
+        return given(loop.problem, by_hand)
+    try:
+        return solve(loop.problem)
+    except Unschedulable as refusal:
+        lines = [loop.problem.ops[op].line for op in refusal.ops]
+        spans = [s.span for s in loop.statements if s.span.line in lines]
+        fail("unschedulable", f"no schedule exists: {refusal.reason}", loop.loop.span, "this loop",
+             secondary=tuple(Label(span) for span in spans))  # fmt: skip
+
+
+def _broken_schedules(planned: tuple[Planned, ...]) -> Iterator[str]:
+    """The verifier's word on every schedule, wherever it came from."""
+    from tilec.sched.verify import violations
+
+    for p in planned:
+        yield from violations(p.loop.problem, p.solution.schedule)
+
+
+def _not_proven(planned: Planned) -> Diagnostic | None:
+    if planned.solution.warning is None:
+        return None
+    label = Label(planned.loop.loop.span)
+    return Diagnostic("schedule-not-proven", planned.solution.warning, label, severity="warning")
+
+
+def _problem_text(loops: tuple[LoopProblem, ...]) -> str:
+    return "".join(repr(p.problem) + "\n" for p in loops)
 
 
 def _laid_text(laid: Laid) -> str:

@@ -10,7 +10,6 @@ import io
 import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from tilec.emu.launch import Fault, TensorMap, launch
 from tilec.ir.tile import Buffer, Const, For, Kernel, Stmt, TileOp, Var, bodies
 from tilec.ir.types import BFLOAT16, BOOL, DType
 from tilec.manifest import Manifest, PointerParam, ScalarParam, TensorMapParam
+from tilec.records import dataclass
 from tilec.source import SourceFile, Span
 
 if TYPE_CHECKING:
@@ -197,11 +197,11 @@ _RELATIVE = {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": 1e-5, "float64"
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One output against the reference. `worst` is the index of the largest error beyond what is allowed there."""
+    """One output against the reference. `worst` is where the error is largest against what is allowed there."""
 
     name: str
     matches: bool
-    max_error: float
+    error: float
     allowed: float
     worst: tuple[int, ...]
     found: float
@@ -252,7 +252,7 @@ def _compare(param: Buffer, found: Array, expected: Array, terms: int, coarsest:
     return Comparison(
         param.name,
         bool(excess[index] <= 0),
-        float(error.max()),
+        float(error[index]),
         float(allowed[index]),
         index,
         float(left[index]),

@@ -260,6 +260,10 @@ manual-schedule
     The `stage` and `order` of T.Pipelined do not describe a schedule of the loop's statements. Both lists
     have one entry per statement (binds not counted); `order` is a permutation.
 
+schedule-order
+    The `stage` and `order` of T.Pipelined put a statement before one that it depends on. The message names
+    both and the tile between them.
+
 strategy-impossible
     --pipeline-strategy asks for a form that this kernel or this machine does not allow.
 

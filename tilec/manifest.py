@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from tilec.diag import fail
 from tilec.ptx.module import Module, Variable
+from tilec.records import dataclass
 
 SCHEMA = 1
 """Raised whenever a reader of the previous version would misread a manifest."""

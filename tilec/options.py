@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from tilec.diag import fail
+from tilec.records import dataclass
 
 Strategy = Literal["auto", "none", "unspecialize", "warp-specialize"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
@@ -24,7 +24,8 @@ Value = int | float | bool | str
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """`schedule` is the text of a trace to use in place of the solver. `cache_dir` keeps parser tables and solved
-    schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone. `unlimited_smem` lifts the shared-memory limit, to see what a tile that does not fit would have become."""
+    schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone. `unlimited_smem` lifts the
+    shared-memory limit, to see what a tile that does not fit would have become."""
 
     target: str = "sm_90a"
     opt_level: int = 3

@@ -10,12 +10,12 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Literal, NoReturn, get_args
 
 from tilec import resources
 from tilec.diag import InternalError, fail
+from tilec.records import dataclass
 from tilec.sched.problem import Pool, Slot
 
 SourceKind = Literal["vendor", "measured", "derived", "guess"]

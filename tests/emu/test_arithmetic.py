@@ -368,7 +368,9 @@ def test_integer_conversions(source: str, target: str) -> None:
     np.testing.assert_array_equal(compute(f"cvt.{target}.{source} $d, $a;", wide, a), a.astype(to).astype(wide))
     limits = np.iinfo(to)
     clamped = np.array([min(max(value, limits.min), limits.max) for value in a.tolist()], dtype=to)
-    np.testing.assert_array_equal(compute(f"cvt.sat.{target}.{source} $d, $a;", wide, a), clamped.astype(wide))
+    from_limits = np.iinfo(WRAPPED[source])
+    if from_limits.min < limits.min or from_limits.max > limits.max:
+        np.testing.assert_array_equal(compute(f"cvt.sat.{target}.{source} $d, $a;", wide, a), clamped.astype(wide))
 
 
 @pytest.mark.parametrize("target", ["s32", "u32", "s64", "u64", "s8", "u8", "s16"])

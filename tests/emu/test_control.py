@@ -246,9 +246,15 @@ wait:
 
 
 def test_warpgroup_instructions_wait_for_their_warpgroup() -> None:
-    source = kernel(
-        "mov.u32 %r1, %tid.x;\n setp.lt.u32 %p1, %r1, 64;\n @%p1 bra out;\n wgmma.fence.sync.aligned;\nout:\n bar.sync 0;"
-    )
+    body = """
+    mov.u32 %r1, %tid.x;
+    setp.lt.u32 %p1, %r1, 64;
+    @%p1 bra over;
+    wgmma.fence.sync.aligned;
+over:
+    bar.sync 0;
+    """
+    source = kernel(body)
     assert "the rest of its warpgroup" in deadlock(source, 128).message
 
 
@@ -258,7 +264,7 @@ def test_barrier_misuse() -> None:
             launch(kernel(text), "k", 1, 32, [None])
         assert caught.value.kind == kind
     with pytest.raises(Fault) as caught:
-        launch(kernel("bar.sync 1, 32;"), "k", 1, 64, [None])
+        launch(kernel("bar.sync 1, 64;"), "k", 1, 96, [None])
     assert caught.value.kind == "barrier-overflow"
 
 
@@ -283,3 +289,35 @@ def test_cluster_barrier_and_remote_shared_memory() -> None:
     """
     launch(kernel(body, variables=".shared .align 4 .b8 box[4];"), "k", 4, 1, [out], cluster=2)
     assert out.tolist() == [41, 40, 41, 40]
+
+
+def test_paths_of_a_branch_join_at_its_end() -> None:
+    body = """
+    mov.u32 %r1, %tid.x;
+    setp.lt.u32 %p1, %r1, 7;
+    @!%p1 bra otherwise;
+    mov.u32 %r8, 1;
+    bra.uni joined;
+otherwise:
+    mov.u32 %r8, 2;
+joined:
+    add.u32 %r8, %r8, 10;
+    """
+    out = np.zeros(32, np.uint32)
+    report = launch(kernel(body + STORE), "k", 1, 32, [out])
+    assert out.tolist() == [11] * 7 + [12] * 25
+    assert report.counts["add"] == 1
+
+
+def test_predicate_logic() -> None:
+    body = """
+    mov.u32 %r1, %tid.x;
+    setp.lt.u32 %p1, %r1, 40;
+    setp.gt.u32 %p2, %r1, 10;
+    and.pred %p3, %p1, %p2;
+    not.pred %p4, %p3;
+    mov.pred %p5, %p4;
+    xor.pred %p6, %p5, %p1;
+    selp.u32 %r8, 1, 0, %p6;
+    """
+    assert run(body) == [int((not 10 < t < 40) != (t < 40)) for t in range(64)]

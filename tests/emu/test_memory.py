@@ -180,16 +180,21 @@ def test_predicated_accesses_touch_nothing() -> None:
     mad.wide.u32 %rd1, %r1, 4, %rd1;
     setp.lt.u32 %p1, %r1, 4;
     @%p1 st.global.u32 [%rd1], %r1;
-    @!%p1 ld.global.u32 %r2, [0];
+    mov.u64 %rd3, 0;
+    @!%p1 ld.global.u32 %r2, [%rd3];
     """
     source = kernel(body)
     assert fault(source, [out]).kind == "out-of-bounds"
-    launch(source.replace("@!%p1 ld.global.u32 %r2, [0];", ""), "k", 1, 32, [out])
+    launch(source.replace("@!%p1 ld.global.u32 %r2, [%rd3];", ""), "k", 1, 32, [out])
     assert out.tolist() == [0, 1, 2, 3]
 
 
 def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="takes 1 arguments, not 0"):
         launch(kernel(""), "k", 1, 1, [])
+    with pytest.raises(ValueError, match="blocks of"):
+        launch(kernel("", directives=".reqntid 64"), "k", 1, 32, [None])
+    with pytest.raises(ValueError, match="clusters of"):
+        launch(kernel("", directives=".reqnctapercluster 2, 1, 1"), "k", 2, 32, [None])
     with pytest.raises(ValueError, match="no entry 'nobody'; it has k"):
         launch(kernel(""), "nobody", 1, 1, [None])

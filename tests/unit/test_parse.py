@@ -219,8 +219,12 @@ leaves = st.one_of(
     st.integers(0, 10**20).map(ast.Number),
     st.floats(0, allow_nan=False).map(ast.Number),
     st.text(max_size=5).map(ast.String),
-    st.sampled_from(["True", "False", "None", "..."]).map(ast.Constant),
+    st.builds(ast.Constant, st.sampled_from(["True", "False", "None", "..."])),
 )
+
+
+def chain(first: ast.Expr, links: list[tuple[ast.CompareOp, ast.Expr]]) -> ast.Expr:
+    return ast.Compare(first, tuple(op for op, _ in links), tuple(e for _, e in links))
 
 
 def compound(inner: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.Expr]:
@@ -241,9 +245,7 @@ def compound(inner: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.Expr]:
         st.builds(ast.Subscript, inner, st.lists(index, min_size=1, max_size=3).map(tuple)),
         st.builds(ast.Unary, st.sampled_from(["-", "+", "~", "not"]), inner),
         st.builds(ast.Binary, st.sampled_from(operators), inner, inner),
-        st.tuples(inner, compares).map(
-            lambda t: ast.Compare(t[0], tuple(o for o, _ in t[1]), tuple(e for _, e in t[1]))
-        ),
+        st.builds(chain, inner, compares),
         st.builds(ast.Boolean, st.sampled_from(["and", "or"]), inner, inner),
         st.builds(ast.Conditional, inner, inner, inner),
     )

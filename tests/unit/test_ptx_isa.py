@@ -51,6 +51,7 @@ ACCUMULATOR = Vector((R,) * 4)
 WGMMA = Instruction(
     "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16", (ACCUMULATOR, R, R, P, *(Imm(1),) * 2, *(Imm(0),) * 2)
 )
+TENSOR_LOAD = "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes"
 TENSOR: tuple[Operand, ...] = (Address(R), TensorAddress(R, (R, R)), Address(R))
 
 
@@ -60,10 +61,10 @@ TENSOR: tuple[Operand, ...] = (Address(R), TensorAddress(R, (R, R)), Address(R))
         (Instruction("add.s32", (R, R, Imm(1))), "sm_80", "7.0", None),
         (Instruction("add.s32", (R, R)), "sm_80", "7.0", "add.s32 takes 3 operands, not 2"),
         (
-            Instruction("ld.global.b32", (R, Symbol("a"))),
+            Instruction("ld.b32", (R, Symbol("a"))),
             "sm_80",
             "7.0",
-            "operand 2 of ld.global.b32 must be an address",
+            "operand 2 of ld.b32 must be an address",
         ),
         (Instruction("min.s32", (R, R)), "sm_80", "7.0", "min.s32 takes 3 to 4 operands, not 2"),
         (WGMMA, "sm_90a", "8.0", None),
@@ -76,10 +77,10 @@ TENSOR: tuple[Operand, ...] = (Address(R), TensorAddress(R, (R, R)), Address(R))
             "mbarrier.try_wait.parity.shared.b64 needs sm_90, the target is sm_80",
         ),
         (
-            Instruction("cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes", TENSOR),
+            Instruction(TENSOR_LOAD, TENSOR),
             "sm_90a",
             "8.0",
-            "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes needs PTX 8.6, the module says 8.0",
+            f"{TENSOR_LOAD} needs PTX 8.6, the module says 8.0",
         ),
         (
             Instruction("add.bf16x2", (R, R, R)),

@@ -110,6 +110,9 @@ class Addresses:
         linear = add(scale(row, layout.panel * layout.element_bytes), self.column_offset(layout, indices[-1]))
         form = affine(linear)
         constant = form.constant
+        if self.scalars.interval(form.symbolic())[0] < 0:
+            # The constant keeps the sum from passing below the start of shared memory on its way.
+            return self.scalars.register(swizzle(linear, layout) if layout.swizzle else linear), 0
         if not layout.swizzle:
             symbolic = form.symbolic()
             return (self.scalars.register(symbolic) if form.terms else None), constant

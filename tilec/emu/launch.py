@@ -62,6 +62,11 @@ def launch(
     module = _parse(ptx)
     kernel = _find_entry(module, entry)
     sizes = [_three(extents) for extents in (grid, block, cluster)]
+    if _directive(kernel, ".reqntid") not in (None, sizes[1]):
+        raise ValueError(f"{entry} must be launched with blocks of {_directive(kernel, '.reqntid')}, not {sizes[1]}")
+    if _directive(kernel, ".reqnctapercluster") not in (None, sizes[2]):
+        required = _directive(kernel, ".reqnctapercluster")
+        raise ValueError(f"{entry} must be launched with clusters of {required}, not {sizes[2]}")
     allocator = _Allocator(module)
     params = _pack_params(kernel, args, allocator)
     memory, symbols = allocator.build()
@@ -108,6 +113,15 @@ def _find_entry(module: Module, name: str) -> Entry:
             return entry
     names = ", ".join(entry.name for entry in module.entries)
     raise ValueError(f"the module has no entry '{name}'; it has {names or 'none'}")
+
+
+def _directive(entry: Entry, name: str) -> tuple[int, int, int] | None:
+    """The extents that a performance directive of the kernel fixes."""
+    for directive in entry.directives:
+        word, _, values = directive.partition(" ")
+        if word == name:
+            return _three([int(value) for value in values.split(",")])
+    return None
 
 
 def _three(extents: int | Sequence[int]) -> tuple[int, int, int]:

@@ -224,7 +224,7 @@ class Cta:
     def _run_group(self, group: Group) -> None:
         steps = self.program.steps
         counts = self.launch.counts
-        meet = min((g.pc for g in self.groups if g is not group and g.ready is None and g.pc > group.pc), default=_FAR)
+        meet = self._meeting_point(group)
         generator = self.launch.random
         budget = _QUANTUM if generator is None else generator.randrange(1, 200)
         warps = -(-len(group.indices) // _WARP)
@@ -264,9 +264,7 @@ class Cta:
                         return
                     pc = group.pc
                     warps = -(-len(group.indices) // _WARP)
-                    meet = min(
-                        (g.pc for g in self.groups if g is not group and g.ready is None and g.pc >= pc), default=meet
-                    )
+                    meet = self._meeting_point(group)
                 budget -= 1
                 if pc >= meet or budget <= 0:
                     break
@@ -277,6 +275,13 @@ class Cta:
         group.pc = pc
         if budget <= 0:
             group.turn += 1
+
+    def _meeting_point(self, group: Group) -> int:
+        """The step at which another group could run first, or join."""
+        if self.launch.random is not None:
+            return _FAR
+        turn = group.turn
+        return min((g.pc for g in self.groups if g.ready is None and g.turn <= turn and g is not group), default=_FAR)
 
     def _past_the_end(self) -> Step:
         raise Fault("unsupported", "a thread runs past the end of the kernel without ret or exit")

@@ -48,16 +48,18 @@ def wrap(value: int, dtype: DType) -> int:
 
 
 def constant(value: int | float | bool, dtype: DType) -> Const:
-    """A constant converted as a cast converts: floats to integers toward zero, integers modulo their range."""
+    """A constant converted as a cast converts: floats to integers toward zero and within the range, as the hardware
+    does, a NaN to 0; integers modulo the range."""
     if dtype == BOOL:
         return Const(bool(value), BOOL)
     if dtype.is_float:
         return Const(round_to(float(value), dtype), dtype)
-    if isinstance(value, float) and not math.isfinite(value):
-        # What the hardware's conversion gives: the nearest end of the range, and 0 for a NaN.
-        low, high = integer_range(dtype)
-        return Const(0 if math.isnan(value) else high if value > 0 else low, dtype)
-    return Const(wrap(int(value), dtype), dtype)
+    if not isinstance(value, float):
+        return Const(wrap(value, dtype), dtype)
+    low, high = integer_range(dtype)
+    if math.isnan(value):
+        return Const(0, dtype)
+    return Const(high if value >= high else low if value <= low else int(value), dtype)
 
 
 def cast(expr: Expr, dtype: DType) -> Expr:

@@ -259,11 +259,13 @@ class Loop(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Branch(Operation):
-    """A condition that all threads of the role agree on."""
+    """A condition that all threads of the role agree on. A `guard` protects a piece of a software pipeline: where
+    it does not hold, nothing after it in the pipeline needs what it would have done."""
 
     condition: Expr
     then: tuple[Operation, ...]
     orelse: tuple[Operation, ...] = ()
+    part: Literal["", "guard"] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ arithmetic.
 1. Roles partition the threads of the block, whole warps each; warpgroup operations run in whole warpgroups.
 2. Shared tiles do not overlap one another nor the barriers, and lie inside the dynamic shared memory asked for.
 3. A tile with several versions is only touched through a cursor of its ring.
-4. Barriers: every full barrier that is waited for is filled, every release meets its acquire, each with the
-   arrivals that the barrier counts; no role waits for ever, and no version is filled while its readers have it.
+4. Barriers: a copy fills a version that its role has acquired; every full barrier that is waited for is filled,
+   every release meets its acquire, each with the arrivals that the barrier counts; no role waits for ever, and no
+   version is filled while its readers have it.
 5. What an asynchronous operation writes is read, and what it reads is overwritten, only after a wait that covers
    it.
 6. Two operations of one role that touch the same version of a shared tile, one of them writing, have a barrier
@@ -62,11 +63,18 @@ def _memory(program: Program) -> Iterator[str]:
 
 
 def _samples(program: Program) -> Iterator[dict[str, int]]:
-    """The first and the last block; scalar parameters 0 and 3."""
-    for last in (False, True):
-        values = {p.name: 3 if last else 0 for p in program.params if isinstance(p, Var)}
+    """The first three blocks and the last one; scalar parameters 0, 1, 2 and 5. One block where all take the same
+    path.
+    """
+    operations = [op for role in program.roles for op in warp.walk(role.body)]
+    fixed = all(
+        isinstance(op.start, Const) and isinstance(op.stop, Const) if isinstance(op, warp.Loop) else True
+        for op in operations
+    ) and not any(isinstance(op, warp.Branch) for op in operations)
+    for index, scalar in ((0, 0),) if fixed else ((0, 0), (1, 1), (2, 2), (-1, 5)):
+        values = {p.name: scalar for p in program.params if isinstance(p, Var)}
         for var, extent in zip(program.block_vars, program.grid, strict=False):
-            values[var.name] = extent - 1 if last else 0
+            values[var.name] = min(index, extent - 1) if index >= 0 else extent - 1
         yield values
 
 
@@ -196,6 +204,7 @@ class _RoleState:
     done: bool = False
     executed: int = 0
     positions: dict[str, int] = field(default_factory=dict)
+    acquired: dict[str, int] = field(default_factory=dict)  # how many versions of each ring
     groups: dict[str, int] = field(default_factory=dict)
     interval: int = 0
     accesses: dict[tuple[str, int], list[_Access]] = field(default_factory=dict)
@@ -255,7 +264,10 @@ class _Run:
                     return None
                 # The copies announced here fill the version as soon as anybody looks.
                 version.fills += 1
+                state.acquired[cursor.ring] = state.acquired.get(cursor.ring, 0) + 1
                 return ""
+            case warp.TmaLoad(destination=destination):
+                return self.load(state, op, destination.name)
             case warp.RingWait(cursor=cursor):
                 _, version, turn = self.position(state, cursor)
                 return "" if version.fills > turn else None
@@ -286,6 +298,13 @@ class _Run:
         ring = self.rings[cursor.ring]
         turn, slot = divmod(state.positions.get(cursor.name, 0), ring.depth)
         return ring, self.versions[(ring.name, slot)], turn
+
+    def load(self, state: _RoleState, op: Operation, buffer: str) -> str:
+        ring = self.ring_of[buffer]
+        cursor = next((c for c in op.cursors if c.ring == ring.name), None)
+        if cursor is None or state.positions.get(cursor.name, 0) >= state.acquired.get(ring.name, 0):
+            return f"line {op.span.line}: {buffer} is filled before its version is acquired"
+        return ""
 
     def release(self, state: _RoleState, op: Operation, cursor: warp.Cursor) -> str:
         ring, version, turn = self.position(state, cursor)

@@ -221,10 +221,10 @@ class _Pipeline:
             used = accesses(self.scheduled.loop.statements[i]).all
             touched = tuple(n for n, r in zip(names, rings, strict=True) if used & {b.name for b in r.buffers})
             acquires = tuple(
-                n for n, r in zip(names, rings, strict=True) if self.role == "producer" and r.producers[0] == i
+                n for n, r in zip(names, rings, strict=True) if self.role == "producer" and self.first(r.producers) == i
             )
             waits = tuple(
-                n for n, r in zip(names, rings, strict=True) if self.role == "consumer" and self.first_use(r) == i
+                n for n, r in zip(names, rings, strict=True) if self.role == "consumer" and self.first(r.consumers) == i
             )
             yield _Step(
                 schedule.start[i] // schedule.ii,
@@ -241,10 +241,11 @@ class _Pipeline:
             done = max(schedule.start[c] + problem.ops[c].latency for c in ring.consumers)
             yield _Step(done // schedule.ii, done % schedule.ii, len(problem.ops), None, (name,), releases=name)
 
-    def first_use(self, ring: RingPlan) -> int:
+    def first(self, statements: tuple[int, ...]) -> int:
+        """The one that issues first."""
         schedule = self.scheduled.schedule
         place = {op: k for k, op in enumerate(schedule.order)}
-        return min(ring.consumers, key=lambda c: (schedule.start[c], place[c]))
+        return min(statements, key=lambda s: (schedule.start[s], place[s]))
 
     # ---- prologue, steady state, epilogue ----
 
@@ -261,7 +262,7 @@ class _Pipeline:
         for t in range(last):
             body = tuple(self.time_step({s: self.iteration(t - s) for s in stages if s <= t}))
             if trips is None:
-                yield warp.Branch(Binary("lt", self.iteration(t), loop.stop, BOOL), body, span=loop.span)
+                yield warp.Branch(Binary("lt", self.iteration(t), loop.stop, BOOL), body, part="guard", span=loop.span)
             else:
                 yield from body
         steady = tuple(self.time_step({s: add(loop.var, integer(-s * loop.step)) for s in stages}))
@@ -279,7 +280,7 @@ class _Pipeline:
         for stage in reversed(live):
             value = add(end, integer((e - stage) * self.loop.step))
             begun = Binary("le", self.loop.start, value, BOOL)
-            yield warp.Branch(begun, tuple(self.time_step({stage: value})), span=self.loop.span)
+            yield warp.Branch(begun, tuple(self.time_step({stage: value})), part="guard", span=self.loop.span)
 
     def iteration(self, k: int) -> Expr:
         """The loop variable's value in iteration k."""

@@ -13,12 +13,13 @@ operations after it in that run will need.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tilec.ir import warp
-from tilec.ir.tile import Load, Store, walk_expr
+from tilec.ir.tile import Const, Load, Store, walk_expr
 from tilec.ir.tile import walk as walk_tile
 from tilec.passes.usage import expressions
 from tilec.source import NOWHERE
@@ -127,6 +128,16 @@ def _number(body: tuple[warp.Operation, ...], counter: _Counter) -> tuple[_Node,
     return tuple(nodes)
 
 
+@dataclass(slots=True)
+class _State:
+    """Where the abstract execution stands: see `_Role`."""
+
+    records: dict[tuple[str, int], list[Record]]
+    issued: dict[Queue, int]
+    epoch: int
+    position: dict[str, int]
+
+
 END = -1  # the place after the role's last operation
 
 
@@ -134,7 +145,9 @@ class _Role:
     def __init__(self, role: warp.Role, rings: dict[str, warp.Ring], fragments: set[str]) -> None:
         self.rings, self.fragments = rings, fragments
         self.nodes = _number(role.body, _Counter())
-        self.depth = max((r.depth for r in rings.values()), default=1)
+        depths = [r.depth for r in rings.values()]
+        period = math.lcm(*depths)
+        self.trips = period * -(-(max(depths, default=1) + 2) // period)
         self.needs: dict[int, Needs] = {}
         self.changed = False
 
@@ -155,13 +168,17 @@ class _Role:
     def run(self, nodes: tuple[_Node, ...]) -> None:
         for i, node in enumerate(nodes):
             match node.op:
-                case warp.Loop(part=part):
-                    # A software pipeline repeats itself after as many trips as a ring has versions.
-                    for _ in range(self.depth + 2 if part == "steady" else 2):
-                        self.run(node.bodies[0])
+                case warp.Loop():
+                    self.loop(node, node.op)
+                case warp.Branch(part="guard"):
+                    self.run(node.bodies[0])
                 case warp.Branch():
-                    for body in node.bodies:
-                        self.run(body)
+                    before = self.snapshot()
+                    self.run(node.bodies[0])
+                    after = self.snapshot()
+                    self.restore(before)
+                    self.run(node.bodies[1])
+                    self.merge(after)
                 case warp.Advance(cursor=cursor):
                     self.position[cursor.name] = self.position.get(cursor.name, 0) + 1
                 case warp.RingRelease(cursor=cursor):
@@ -170,6 +187,36 @@ class _Role:
                     pass
                 case _:
                     self.execute(node, nodes[i + 1 :])
+
+    def loop(self, node: _Node, op: warp.Loop) -> None:
+        """A few trips, and a multiple of every ring's depth: then a loop that is skipped leaves every cursor at the
+        same version as one that runs."""
+        before = self.snapshot()
+        for _ in range(self.trips if op.part == "steady" else 2):
+            self.run(node.bodies[0])
+        runs = isinstance(op.start, Const) and isinstance(op.stop, Const) and op.start.value < op.stop.value
+        if not runs:
+            self.merge(before)
+
+    def snapshot(self) -> _State:
+        records = {key: [replace(r) for r in kept] for key, kept in self.records.items()}
+        return _State(records, dict(self.issued), self.epoch, dict(self.position))
+
+    def restore(self, state: _State) -> None:
+        self.records, self.issued, self.epoch, self.position = state.records, state.issued, state.epoch, state.position
+
+    def merge(self, other: _State) -> None:
+        """What may hold where two paths meet: the accesses of both, each as far from its path's end as it is."""
+        for key, kept in other.records.items():
+            mine = self.records.setdefault(key, [])
+            for record in kept:
+                group = record.group
+                if group and record.queue:
+                    group += self.issued[record.queue] - other.issued[record.queue]
+                recent = record.epoch == other.epoch
+                moved = replace(record, group=group, epoch=self.epoch if recent else min(record.epoch, self.epoch - 1))
+                if moved not in mine:
+                    mine.append(moved)
 
     def execute(self, node: _Node, following: tuple[_Node, ...]) -> None:
         mine, queue = touches(node.op)

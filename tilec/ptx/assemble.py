@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from tilec.diag import InternalError
+from tilec.records import dataclass
 
 RemarkKind = Literal["register-spill", "wgmma-serialised", "injected-wait", "setmaxnreg-ignored", "assembler-warning"]
 

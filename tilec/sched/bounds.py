@@ -6,9 +6,9 @@ Every bound here is a proof that needs no solver: no schedule with a smaller II 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from tilec.records import dataclass
 from tilec.sched.problem import Problem
 
 BoundKind = Literal["slot", "recurrence", "ring", "pool", "stages"]
@@ -103,9 +103,9 @@ def arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> tuple[A
     )
 
 
-def earliest(problem: Problem, ii: int, within: Sequence[Arc]) -> list[int]:
-    """The smallest non-negative starts that respect `within`. Needs an II without a positive cycle."""
-    starts, cycle = _relax(len(problem.ops), within, ii, [0] * len(problem.ops))
+def earliest(problem: Problem, ii: int, within: Sequence[Arc], floor: Sequence[int] = ()) -> list[int]:
+    """The smallest starts, not below `floor` (or 0), that respect `within`. Needs an II without a positive cycle."""
+    starts, cycle = _relax(len(problem.ops), within, ii, list(floor) or [0] * len(problem.ops))
     assert not cycle, f"II {ii} is below the recurrence bound"
     return [start for start in starts if start is not None]
 

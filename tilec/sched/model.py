@@ -10,13 +10,22 @@ Only the native half of ortools is used: it imports in a tenth of the time of `c
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from tilec.records import dataclass
 from tilec.sched.bounds import arcs, earliest
 from tilec.sched.problem import Problem
 
 Outcome = Literal["found", "refuted", "unknown"]
+
+
+def families(problem: Problem) -> tuple[str, ...]:
+    """The constraints besides the dependences, as groups that can be left out of a model one by one."""
+    names = ["stages"] if problem.max_stages is not None else []
+    names += ["rings"] if problem.rings else []
+    names += [f"pool {pool.name}" for pool in problem.pools]
+    used = {use.slot for op in problem.ops for use in op.uses if use.cycles}
+    return tuple(names + [f"slot {slot.name}" for index, slot in enumerate(problem.slots) if index in used])
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +41,22 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A linear expression: Σ coefficient · variable + constant."""
+    """What is minimised: Σ coefficient · variable."""
 
     terms: tuple[tuple[int, int], ...]
-    constant: int = 0
 
 
 class Model:
     """One II of one problem. Constraints are added between solves, as the levels of the objective are settled.
 
-    `without` leaves out families of constraints, named "slot NAME", "pool NAME", "rings" and "stages": what still has
-    no schedule without a family was not refuted by it.
+    `stages` asks for a schedule of at most so many stages; a tight limit makes the search much faster, but only a
+    model without one refutes the II. `without` leaves out families of constraints, named as in `families`: what
+    still has no schedule without a family was not refuted by it.
     """
 
-    def __init__(self, problem: Problem, ii: int, without: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, problem: Problem, ii: int, stages: int | None = None, without: frozenset[str] = frozenset()
+    ) -> None:
         # Late, because most commands and every cache hit do without.
         from ortools.sat.python import cp_model_helper
 
@@ -54,9 +65,13 @@ class Model:
         self.problem, self.ii = problem, ii
         within = arcs(problem) if "rings" not in without else arcs(problem, [None] * len(problem.rings))
         self.low = earliest(problem, ii, within)
-        self.high = self._horizon(without)
-        self.start = [self._variable(low, self.high) for low in self.low]
-        self._split: dict[int, tuple[int, int]] = {}
+        self.stages = self._enough_stages(without)
+        self.is_complete = stages is None or stages >= self.stages
+        self.high = (self.stages if self.is_complete or stages is None else stages) * ii - 1
+        self.start = [self._variable(low, max(low, self.high)) for low in self.low]
+        if max(self.low, default=0) > self.high:
+            self._refuse()
+        self._phases: dict[tuple[int, int], int] = {}
         for edge in problem.edges:
             self._at_least(edge.src, edge.dst, edge.latency - ii * edge.distance)
         for index, slot in enumerate(problem.slots):
@@ -69,32 +84,41 @@ class Model:
     # --- solving ---
 
     def feasible(self, effort: float) -> Answer:
-        self._proto.clear_objective()
         return self._solve(effort)
 
-    def minimise(self, objective: Sum, effort: float, hint: Sequence[int]) -> Answer:
-        """`hint` are starts known to satisfy the model."""
-        self._proto.clear_objective()
+    def minimise(self, objective: Sum, effort: float, hint: Sequence[int], by_core: bool = False) -> Answer:
+        """`hint` are starts known to satisfy the model. `by_core` raises the lower bound from conflicts among the
+        terms: fast to prove sums of many booleans, but it finds nothing better on the way."""
         for variable, coefficient in objective.terms:
             self._proto.objective.vars.append(variable)
             self._proto.objective.coeffs.append(coefficient)
-        self._proto.clear_solution_hint()
         self._proto.solution_hint.vars.extend(self.start)
         self._proto.solution_hint.values.extend(list(hint))
-        return self._solve(effort)
+        answer = self._solve(effort, by_core)
+        self._proto.clear_objective()
+        self._proto.clear_solution_hint()
+        return answer
 
     def settle(self, objective: Sum, value: int) -> None:
         """From now on the objective is at most `value`."""
-        self._linear(objective.terms, None, value - objective.constant)
+        self._linear(objective.terms, None, value)
 
-    def _solve(self, effort: float) -> Answer:
+    def fix(self, op: int, start: int) -> None:
+        domain = self._proto.variables[self.start[op]].domain
+        domain[0] = domain[1] = start
+
+    def _solve(self, effort: float, by_core: bool = False) -> Answer:
         parameters = self._cp.SatParameters()
         parameters.num_workers = 1
         parameters.random_seed = 0
         parameters.max_deterministic_time = effort
-        # The models are small: these stages of presolve cost more than they save.
-        parameters.symmetry_level = 0
-        parameters.cp_model_probing_level = 0
+        # Measured on loops of 3 to 120 ops: presolve and the linear relaxation cost more than they save on models
+        # this small, and disjunctions that reason about precedences find the tight schedules.
+        parameters.cp_model_presolve = False
+        parameters.linearization_level = 0
+        parameters.use_dynamic_precedence_in_disjunctive = True
+        parameters.use_strong_propagation_in_disjunctive = True
+        parameters.optimize_with_core = by_core
         solver = self._cp.SolveWrapper()
         solver.set_parameters(parameters)
         response = solver.solve(self._proto)
@@ -110,13 +134,6 @@ class Model:
 
     # --- what can be minimised ---
 
-    def last_stage(self) -> Sum:
-        last = self._variable(0, self.high // self.ii)
-        for start in self.start:
-            # start ≤ II · last + II − 1
-            self._linear(((start, 1), (last, -self.ii)), None, self.ii - 1)
-        return Sum(((last, 1),))
-
     def length(self) -> Sum:
         longest = max((op.latency for op in self.problem.ops), default=0)
         end = self._variable(0, self.high + longest)
@@ -124,12 +141,14 @@ class Model:
             self._linear(((end, 1), (start, -1)), op.latency, None)
         return Sum(((end, 1),))
 
-    def ring_bytes(self) -> Sum:
-        return Sum(tuple((depth, ring.bytes) for depth, ring in zip(self.depth, self.problem.rings, strict=True)))
+    def ring_bytes(self, unit: int) -> Sum:
+        """In units of `unit` bytes, a divisor of every ring's."""
+        rings = zip(self.depth, self.problem.rings, strict=True)
+        return Sum(tuple((depth, ring.bytes // unit) for depth, ring in rings))
 
     def inversions(self, pairs: Iterable[tuple[int, int]]) -> Sum:
         """How many of the pairs (earlier op, later op) issue in the other order within the interval."""
-        terms = []
+        terms: list[tuple[int, int]] = []
         for first, second in pairs:
             swapped = self._variable(0, 1)
             before, after = self._phase(first), self._phase(second)
@@ -142,11 +161,11 @@ class Model:
 
     # --- constraints ---
 
-    def _horizon(self, without: frozenset[str]) -> int:
-        """A start that no schedule needs to exceed.
+    def _enough_stages(self, without: frozenset[str]) -> int:
+        """A number of stages that no schedule needs to exceed.
 
-        With the phases and depths of any schedule kept, the stages only have to satisfy difference constraints, and the
-        least stages that do are longest paths: at most one step per op, each no longer than its longest wait.
+        With the phases and depths of any schedule kept, the stages only have to satisfy difference constraints, and
+        the least stages that do are longest paths: at most one step per op, each no longer than its longest wait.
         """
         ii = self.ii
         waits = [0] * len(self.problem.ops)
@@ -160,12 +179,12 @@ class Model:
                     waits[consumer] = max(waits[consumer], wait)
         stages = sum(waits) + 1
         if self.problem.max_stages is not None and "stages" not in without:
-            stages = min(stages, self.problem.max_stages)
-        return max([stages * ii - 1, *self.low])
+            return min(stages, self.problem.max_stages)
+        return stages
 
     def _reserve(self, slot: int) -> None:
         width = self.problem.slots[slot].width
-        intervals: list[tuple[int, int, int]] = []
+        intervals: list[tuple[int, int]] = []
         for index, op in enumerate(self.problem.ops):
             for use in op.uses:
                 if use.slot != slot or use.cycles == 0:
@@ -174,23 +193,21 @@ class Model:
                 turns, rest = divmod(use.cycles, self.ii)
                 width -= turns
                 if rest:
-                    intervals.append((self._phase(index, use.offset), rest, 1))
+                    intervals.append((self._phase(index, use.offset), rest))
         if width < 0 or (width == 0 and intervals):
-            self._linear((), 1, 1)
+            self._refuse()
             return
-        if width == 1:
-            self._no_overlap(intervals)
+        if width == 1 and len(intervals) > 1:
+            self._proto.constraints.add().no_overlap.intervals.extend(self._members(intervals))
         elif len(intervals) > width:
             self._cumulative(intervals, width)
 
-    def _no_overlap(self, intervals: list[tuple[int, int, int]]) -> None:
-        if len(intervals) < 2:
-            return
-        members = [self._interval(phase, size, shift) for phase, size, _ in intervals for shift in (0, -self.ii)]
-        self._proto.constraints.add().no_overlap.intervals.extend(members)
+    def _members(self, intervals: list[tuple[int, int]]) -> list[int]:
+        """Each interval twice: as it is, and moved by −II for the part that runs past the end of the table."""
+        return [self._interval(phase, size, shift) for phase, size in intervals for shift in (0, -self.ii)]
 
-    def _cumulative(self, intervals: list[tuple[int, int, int]], width: int) -> None:
-        members = [self._interval(phase, size, shift) for phase, size, _ in intervals for shift in (0, -self.ii)]
+    def _cumulative(self, intervals: list[tuple[int, int]], width: int) -> None:
+        members = self._members(intervals)
         cumulative = self._proto.constraints.add().cumulative
         cumulative.capacity.offset = width
         cumulative.intervals.extend(members)
@@ -206,8 +223,8 @@ class Model:
             for producer in ring.producers:
                 for consumer in ring.consumers:
                     latency = self.problem.ops[consumer].latency
-                    terms = ((depth, self.ii), (self.start[producer], 1), (self.start[consumer], -1))
-                    self._linear(terms, latency, None)
+                    covered = ((depth, self.ii), (self.start[producer], 1), (self.start[consumer], -1))
+                    self._linear(covered, latency, None)
         for index, pool in enumerate(self.problem.pools):
             if f"pool {pool.name}" in without:
                 continue
@@ -224,18 +241,20 @@ class Model:
             return
         self._linear(((self.start[second], 1), (self.start[first], -1)), apart, None)
 
+    def _refuse(self) -> None:
+        self._linear((), 1, 1)
+
     # --- protocol buffers ---
 
     def _phase(self, op: int, offset: int = 0) -> int:
         """The variable (start[op] + offset) mod II."""
         offset %= self.ii
-        key = op * self.ii + offset
-        if key not in self._split:
-            stage = self._variable(0, (self.high + offset) // self.ii)
+        if (op, offset) not in self._phases:
+            stage = self._variable(0, (max(self.low[op], self.high) + offset) // self.ii)
             phase = self._variable(0, self.ii - 1)
             self._linear(((stage, self.ii), (phase, 1), (self.start[op], -1)), offset, offset)
-            self._split[key] = (stage, phase)
-        return self._split[key][1]
+            self._phases[op, offset] = phase
+        return self._phases[op, offset]
 
     def _variable(self, low: int, high: int) -> int:
         variables = self._proto.variables

@@ -5,7 +5,7 @@ Ids are dense: an op, slot or ring is named by its place in its tuple. All times
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tilec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,39 @@
+"""Build a kernel, run its PTX in the emulator, and compare every output with the tile-level reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilec import emulate
+from tilec.driver import Build, Observer, build
+from tilec.options import CompileOptions, Strategy, Value
+from tilec.source import SourceFile
+
+HERE = Path(__file__).parent
+SAMPLES = HERE.parents[1] / "samples"
+
+
+def built(
+    path: Path, target: str, strategy: Strategy = "auto", opt_level: int = 3, **defines: Value
+) -> tuple[SourceFile, Build]:
+    source = SourceFile(path.name, path.read_text(encoding="utf-8"))
+    options = CompileOptions(
+        target=target, opt_level=opt_level, defines=tuple(defines.items()), pipeline_strategy=strategy
+    )
+    return source, build(source, options, Observer())
+
+
+def agrees(
+    path: Path, target: str, strategy: Strategy = "auto", opt_level: int = 3, seed: int = 0, **defines: Value
+) -> Build:
+    """Fails where an output of the emulated PTX differs from the reference by more than rounding."""
+    _, made = built(path, target, strategy, opt_level, **defines)
+    found = emulate.random_arguments(made.kernel, made.manifest, seed)
+    expected = found.copy()
+    emulate.run(made, found)
+    emulate.reference(made.kernel, expected)
+    results = emulate.compare(made.kernel, made.manifest, found, expected)
+    assert results, "the kernel writes nothing"
+    for r in results:
+        assert r.matches, f"{r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"
+    return made

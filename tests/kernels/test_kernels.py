@@ -1,0 +1,165 @@
+"""Whole kernels: the PTX that ships, run by the emulator, against numpy."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import get_args
+
+import pytest
+from harness import HERE, SAMPLES, agrees, built
+
+from tilec.options import Strategy, Value
+
+FORMS: list[tuple[str, Strategy]] = [
+    ("sm_80", "auto"),
+    ("sm_80", "none"),
+    ("sm_90a", "auto"),
+    ("sm_90a", "unspecialize"),
+    ("sm_90a", "none"),
+]
+forms = pytest.mark.parametrize(("target", "strategy"), FORMS, ids=lambda v: str(v))
+
+
+def test_every_strategy_is_covered() -> None:
+    assert {s for _, s in FORMS} | {"warp-specialize"} == set(get_args(Strategy))
+
+
+# ---- samples ---------------------------------------------------------------------------------------------------------
+
+SMALL: dict[str, dict[str, Value]] = {
+    "vector_add": {"N": 5000},
+    "gemm": {"M": 256, "N": 256, "K": 256},
+    "gemm_bias_relu": {"M": 256, "N": 256, "K": 256},
+    "softmax": {"M": 10},
+}
+
+
+def test_every_sample_is_here() -> None:
+    assert {p.stem for p in SAMPLES.glob("*.tl")} == set(SMALL)
+
+
+@forms
+@pytest.mark.parametrize("name", SMALL)
+def test_sample(name: str, target: str, strategy: Strategy) -> None:
+    agrees(SAMPLES / f"{name}.tl", target, strategy, **SMALL[name])
+
+
+# ---- gemm: shapes, edges, types, trip counts -------------------------------------------------------------------------
+
+
+@forms
+@pytest.mark.parametrize("k", [1, 63, 64, 128, 192, 256, 320], ids=lambda k: f"k{k}")
+def test_gemm_trip_counts(target: str, strategy: Strategy, k: int) -> None:
+    """One trip up to one more than the deepest ring has versions, whole and partial last tiles."""
+    agrees(SAMPLES / "gemm.tl", target, strategy, M=128, N=128, K=k)
+
+
+@forms
+@pytest.mark.parametrize("shape", [(200, 136, 104), (100, 77, 33), (1, 8, 64), (129, 257, 66)], ids=str)
+def test_gemm_edges(target: str, strategy: Strategy, shape: tuple[int, int, int]) -> None:
+    """Sizes that no tile divides; rows of 2, 4 and 16 bytes' alignment."""
+    m, n, k = shape
+    agrees(SAMPLES / "gemm.tl", target, strategy, M=m, N=n, K=k)
+
+
+@forms
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gemm_wide_tile(target: str, strategy: Strategy, dtype: str) -> None:
+    agrees(SAMPLES / "gemm.tl", target, strategy, M=256, N=512, K=320, block_N=256, num_stages=3, dtype=dtype)
+
+
+def transposed() -> Iterator[dict[str, Value]]:
+    tiles: list[dict[str, Value]] = [
+        {},
+        {"out": "float16", "threads": 256, "bN": 128, "N": 256},
+        {"bK": 32, "K": 160},
+        {"bK": 128, "K": 384},
+        {"M": 128, "N": 96, "bM": 64, "bN": 96},
+        {"bM": 128, "bN": 32, "N": 40},
+    ]
+    for t_a, t_b, tile in itertools.product((False, True), (False, True), tiles):
+        yield {"tA": t_a, "tB": t_b, **tile}
+
+
+@forms
+@pytest.mark.parametrize("defines", transposed(), ids=lambda d: "-".join(f"{k}{v}" for k, v in d.items()))
+def test_gemm_transposed(target: str, strategy: Strategy, defines: dict[str, Value]) -> None:
+    agrees(HERE / "gemm_transposed.tl", target, strategy, **defines)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_gemm_num_stages(target: str, stages: int) -> None:
+    made = agrees(SAMPLES / "gemm.tl", target, M=128, N=128, K=448, block_K=32, num_stages=stages)
+    assert all(d <= stages for s in made.schedules for d in s.depth)
+
+
+def test_num_stages_changes_the_emitted_rings() -> None:
+    depths = []
+    for stages in (1, 2, 3, 4):
+        _, made = built(SAMPLES / "gemm.tl", "sm_90a", num_stages=stages)
+        (ring,) = made.program.rings
+        assert (ring.depth,) == made.schedules[0].depth
+        assert made.ptx.count("mbarrier.init") == 2 * ring.depth
+        depths.append(ring.depth)
+    assert depths == [1, 2, 3, 4]
+
+
+# ---- other shapes of program -----------------------------------------------------------------------------------------
+
+
+@forms
+def test_trip_count_known_only_at_run_time(target: str, strategy: Strategy) -> None:
+    """Blocks with 0, 1, 2 and 3 trips, the pipeline inside a serial loop: positions and phases carry over."""
+    agrees(HERE / "triangular.tl", target, strategy)
+
+
+@forms
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_attention(target: str, strategy: Strategy, stages: int) -> None:
+    """Two products, a softmax between them, accumulators that ordinary code reads and scales."""
+    agrees(HERE / "attention.tl", target, strategy, num_stages=stages)
+
+
+@forms
+@pytest.mark.parametrize("form", [0, 1, 2])
+def test_manual_schedule(target: str, strategy: Strategy, form: int) -> None:
+    made = agrees(HERE / "manual.tl", target, strategy, form=form)
+    if strategy != "none":
+        assert [s.stage for s in made.schedules] == [[(0, 0, 1), (0, 1, 3), (0, 0, 0)][form]]
+
+
+@forms
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "int8"])
+def test_elementwise(target: str, strategy: Strategy, dtype: str) -> None:
+    agrees(HERE / "elementwise.tl", target, strategy, dtype=dtype)
+
+
+@forms
+@pytest.mark.parametrize(
+    "defines",
+    [{}, {"N": 1000}, {"N": 7}, {"threads": 32}, {"threads": 256, "N": 512}, {"dtype": "float16"}, {"dtype": "bfloat16"}],
+    ids=lambda d: "-".join(f"{k}{v}" for k, v in d.items()) or "plain",
+)
+def test_reductions(target: str, strategy: Strategy, defines: dict[str, Value]) -> None:
+    agrees(HERE / "reductions.tl", target, strategy, **defines)
+
+
+@forms
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
+def test_transpose_through_shared_memory(target: str, strategy: Strategy, dtype: str) -> None:
+    agrees(HERE / "shared.tl", target, strategy, dtype=dtype)
+
+
+@forms
+def test_unroll_and_branches(target: str, strategy: Strategy) -> None:
+    agrees(HERE / "unrolled.tl", target, strategy)
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_opt_levels(target: str, level: int) -> None:
+    made = agrees(SAMPLES / "gemm.tl", target, opt_level=level, M=128, N=128, K=192)
+    assert bool(made.schedules) == (level >= 2)
+    assert len(made.program.roles) == (2 if level == 3 and target == "sm_90a" else 1)

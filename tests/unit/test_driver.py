@@ -1,0 +1,120 @@
+"""The observer's order of things, and the assembler's remarks as warnings that name a line of the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tilec import driver, files, remarks
+from tilec.diag import InternalError
+from tilec.driver import Observer, Stopped
+from tilec.options import STAGES, CompileOptions
+from tilec.ptx.assemble import Remark
+from tilec.source import SourceFile, Span
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+
+
+def _broken(_: object) -> Iterator[str]:
+    yield "first promise"
+    yield "second promise"
+
+
+def test_a_value_that_does_not_verify_leaves_its_dump(tmp_path: Path) -> None:
+    observer = Observer(dump_dir=str(tmp_path))
+    with pytest.raises(InternalError, match="the tile does not verify:\n  first promise\n  second promise"):
+        observer.saw("tile", "value", str, _broken)
+    assert (tmp_path / "02-tile.tile").read_text() == "value"
+
+
+def test_texts_are_made_only_where_they_are_wanted() -> None:
+    def never(_: object) -> str:
+        raise AssertionError("not wanted")
+
+    observer = Observer(keep={"ptx"})
+    assert observer.saw("tile", 3, never) == 3
+    assert observer.saw("ptx", 4, str) == 4
+    assert observer.texts == {"ptx": b"4"}
+
+
+def test_stops_after_the_stage_has_been_verified() -> None:
+    observer = Observer(stop_after="tile")
+    observer.saw("ast", 1, str)
+    with pytest.raises(InternalError):
+        observer.saw("tile", 1, str, _broken)
+    with pytest.raises(Stopped):
+        observer.saw("tile", 1, str)
+    assert [stage for stage, _ in observer.seconds] == ["ast", "tile"]
+
+
+def test_a_build_passes_every_stage_in_order() -> None:
+    source = files.read_source(str(SAMPLES / "vector_add.tl"))
+    observer = Observer()
+    build = driver.build(source, CompileOptions(), observer)
+    assert tuple(stage for stage, _ in observer.seconds) == STAGES
+    assert build.cubin.startswith(b"\x7fELF")
+    assert build.manifest.entry == build.kernel.name == "vector_add"
+    assert [e.name for e in build.entries] == ["vector_add"]
+    assert build.warnings == ()
+
+
+def test_where_the_file_lies_does_not_matter(tmp_path: Path) -> None:
+    text = (SAMPLES / "vector_add.tl").read_text()
+    built = [
+        driver.build(SourceFile(f"{folder}/vector_add.tl", text), CompileOptions(), Observer())
+        for folder in ("a", "/b/c")
+    ]
+    assert built[0].ptx == built[1].ptx
+    assert built[0].cubin == built[1].cubin
+
+
+# ---- remarks ---------------------------------------------------------------------------------------------------------
+
+KERNEL = SourceFile("k.tl", "first\n    second\nthird")
+PTX = """\
+.version 8.0
+.visible .entry k()
+{
+    mov.u32 %r0, 0;
+    .loc 1 2 5
+    add.u32 %r0, %r0, 1;
+    .loc 1 3 0
+    ret;
+}"""
+
+
+def _line(text: str) -> int:
+    return 1 + PTX.split("\n").index(f"    {text}")
+
+
+def test_a_ptx_line_leads_to_its_source_line() -> None:
+    remark = Remark("injected-wait", "C7517", "a wait is injected", "k", _line("add.u32 %r0, %r0, 1;"))
+    (warning,) = remarks.warnings([remark], PTX, KERNEL, Span(1, 1, 1, 6))
+    assert (warning.code, warning.severity) == ("injected-wait", "warning")
+    assert warning.primary is not None
+    assert warning.primary.span == Span(2, 5, 2, 11)
+    assert warning.notes == ("C7517: a wait is injected", "PTX line 6: add.u32 %r0, %r0, 1;")
+
+
+def test_a_remark_without_a_line_is_about_the_kernel() -> None:
+    remark = Remark("register-spill", "spill", "8 bytes", "k")
+    (warning,) = remarks.warnings([remark], PTX, KERNEL, Span(3, 1, 3, 6))
+    assert warning.primary is not None
+    assert warning.primary.span == Span(3, 1, 3, 6)
+    assert warning.notes == ("8 bytes",)
+
+
+def test_code_before_the_first_loc_is_about_the_kernel() -> None:
+    remark = Remark("injected-wait", "C7519", "an arrive is injected", "k", _line("mov.u32 %r0, 0;"))
+    (warning,) = remarks.warnings([remark], PTX, KERNEL, Span(1, 1, 1, 6))
+    assert warning.primary is not None
+    assert warning.primary.span.line == 1
+
+
+def test_remarks_of_one_kind_on_one_line_are_one_warning() -> None:
+    line = _line("add.u32 %r0, %r0, 1;")
+    many = [Remark("injected-wait", "C7519", f"number {i}", "k", line) for i in range(5)]
+    (warning,) = remarks.warnings(many, PTX, KERNEL, Span(1, 1, 1, 6))
+    assert warning.notes[-1] == "and 2 more of the kind"

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tilec.ir.text import print_kernel, show_expr
+from tilec.ir.tile import Binary, Bind, Const, Expr, If, Kernel, Parallel, Select, Store, TileOp, Unary, Var, integer
+from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32
+from tilec.ir.verify import verify_tile
+
+X, Y, Z = Var("x"), Var("y"), Var("z")
+
+EVERYTHING = """
+s = T.alloc_shared((8, 8), "float16")
+x = T.alloc_fragment((8, 8), "float32")
+row = bx * 8
+T.fill(x, alpha)
+for k in T.Pipelined(1, n, num_stages=2, order=[0, 1], stage=[0, 1]):
+    T.copy(A[row + k * 8, 0], s)
+    if k % 2 == 0 and alpha > 0.5:
+        for i, j in T.Parallel(8, 8):
+            v = T.exp2(s[i, j])
+            x[i, j] = T.max(x[i, j], v) if i < j else -(x[i, j] + 1)
+    else:
+        T.reduce_sum(x, x[0, :], dim=0, clear=False)
+T.copy(x, A[row : row + 8, 0:8])
+"""
+
+
+def test_everything_once(body: Callable[..., Kernel], golden: Callable[[str, str, str], None]) -> None:
+    built = body(EVERYTHING, 'A: T.Tensor((64, 8), "float16"), alpha: T.float32, n: T.int32')
+    assert list(verify_tile(built)) == []
+    golden("tile", "everything", print_kernel(built))
+
+
+def test_lines_are_shown_on_request(body: Callable[..., Kernel]) -> None:
+    text = print_kernel(body('x = T.alloc_fragment((8,), "float32")\nT.clear(x)'), lines=True)
+    assert "  fill x[:], value=0.0  # line 7\n" in text
+
+
+@pytest.mark.parametrize(
+    ("expr", "text"),
+    [
+        (Binary("mul", Binary("add", X, Y, INT32), Z, INT32), "(x + y) * z"),
+        (Binary("add", Binary("mul", X, Y, INT32), Z, INT32), "x * y + z"),
+        (Binary("sub", X, Binary("sub", Y, Z, INT32), INT32), "x - (y - z)"),
+        (Binary("sub", Binary("sub", X, Y, INT32), Z, INT32), "x - y - z"),
+        (Unary("neg", Binary("add", X, Y, INT32), INT32), "-(x + y)"),
+        (Unary("not", Binary("lt", X, Y, BOOL), BOOL), "not x < y"),
+        (Binary("and", Binary("or", X, Y, BOOL), Z, BOOL), "(x or y) and z"),
+        (Binary("min", X, Binary("add", Y, Z, INT32), INT32), "min(x, y + z)"),
+        (Select(Binary("lt", X, Y, BOOL), X, Y, INT32), "select(x < y, x, y)"),
+        (Const(1.5, FLOAT16), "float16(1.5)"),
+        (Const(1.5, FLOAT32), "1.5"),
+        (Const(True, BOOL), "True"),
+    ],
+)
+def test_expressions(expr: Expr, text: str) -> None:
+    assert show_expr(expr) == text
+
+
+# ---- the verifier ----------------------------------------------------------------------------------------------------
+
+
+def broken(built: Kernel, **changes: object) -> str:
+    return "\n".join(verify_tile(replace(built, **changes)))  # type: ignore[arg-type]
+
+
+def test_the_verifier_finds_what_is_broken(body: Callable[..., Kernel]) -> None:
+    built = body('x = T.alloc_fragment((8,), "float32")\ny = bx + 1\nT.clear(x)\nfor i in T.Parallel(8):\n    x[i] = 0')
+    bind, clear, nest = built.body
+    (x,) = built.buffers
+    assert isinstance(bind, Bind) and isinstance(clear, TileOp) and isinstance(nest, Parallel)
+    assert list(verify_tile(built)) == []
+    assert "taken twice" in broken(built, body=(bind, bind))
+    assert "taken twice" in broken(built, buffers=(x, x))
+    assert "not declared" in broken(built, buffers=())
+    assert "not visible" in broken(built, block_vars=(Var("other"),))
+    assert "0 grid extents" in broken(built, grid=())
+    assert "is empty" in broken(built, threads=0)
+    assert "is in global memory" in broken(built, buffers=(replace(x, scope="global"),))
+    assert "outside Parallel" in broken(built, body=(Store(x, (integer(0),), Const(0.0, FLOAT32)),))
+    assert "inside Parallel" in broken(built, body=(replace(nest, body=(clear,)),))
+    assert "which holds float32" in broken(built, body=(replace(nest, body=(Store(x, (integer(0),), integer(0)),)),))
+    assert "its value is float32" in broken(built, body=(Bind(Var("z"), Const(0.0, FLOAT32)),))
+    assert "2 indices for x" in broken(built, body=(replace(nest, body=(Store(x, (X, X), Const(0.0, FLOAT32)),)),))
+    assert "the condition 1 is int32" in broken(built, body=(If(integer(1), ()),))
+    wide = replace(clear.regions[0], extent=(9,))
+    assert "extent 9 in a dimension of 8" in broken(built, body=(replace(clear, regions=(wide,)),))
+    mixed = Binary("add", integer(1), Const(1.0, FLOAT32), INT32)
+    assert "int32 of int32 and float32" in broken(built, body=(Bind(Var("z"), mixed),))
+    halves = Binary("div", integer(1), integer(2), INT32)
+    assert "divides integers" in broken(built, body=(Bind(Var("z"), halves),))

@@ -1,0 +1,171 @@
+"""Schedules and targets as tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from tilec import resources, target
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tilec.driver import Planned
+    from tilec.sched.problem import Problem
+    from tilec.sched.schedule import Schedule
+
+_TIMELINE = 64
+"""Columns that one interval is drawn in."""
+
+
+def _table(title: str, *columns: str) -> Table:
+    """Numbers to the right; a column whose name starts with < to the left."""
+    table = Table(title=Text(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column.removeprefix("<"), justify="left" if column.startswith("<") else "right")
+    return table
+
+
+def schedule_tables(planned: Planned) -> Iterator[RenderableType]:
+    """Everything that one loop's schedule decides, and what bounds it."""
+    problem, solution = planned.loop.problem, planned.solution
+    schedule = solution.schedule
+    yield Text(
+        f"{problem.name}, line {planned.loop.loop.span.line}: II {schedule.ii} cycles, {schedule.status}", "bold"
+    )
+    if solution.warning:
+        yield Text(solution.warning, "yellow")
+    yield Text()
+    yield _bounds(planned)
+    yield Text()
+    if solution.attempts:
+        yield _attempts(planned)
+        yield Text()
+    yield _ops(problem, schedule)
+    yield Text()
+    if problem.rings:
+        yield _rings(problem, schedule)
+        yield Text()
+    if problem.pools:
+        yield _pools(problem, schedule)
+        yield Text()
+    yield _reservations(problem, schedule)
+
+
+def _bounds(planned: Planned) -> Table:
+    table = _table("bounds on the interval", "II ≥", "<kind", "<because")
+    bounds = planned.solution.bounds
+    for bound in sorted(bounds.each, key=lambda b: -b.ii):
+        style = "bold" if bound.ii == bounds.mii else ""
+        table.add_row(str(bound.ii), bound.kind, Text(bound.culprit), style=style)
+    return table
+
+
+def _attempts(planned: Planned) -> Table:
+    table = _table("intervals tried", "II", "<outcome", "<how", "<why")
+    for attempt in planned.solution.attempts:
+        table.add_row(str(attempt.ii), attempt.outcome, attempt.how, Text(attempt.why))
+    return table
+
+
+def _ops(problem: Problem, schedule: Schedule) -> Table:
+    table = _table(
+        "statements, as they issue", "#", "<statement", "<role", "line", "stage", "start", "issue", "latency"
+    )
+    for op in schedule.order:
+        spec = problem.ops[op]
+        numbers = (schedule.stage[op], schedule.start[op], spec.issue, spec.latency)
+        table.add_row(str(op), Text(spec.name), spec.role, str(spec.line), *map(str, numbers))
+    return table
+
+
+def _rings(problem: Problem, schedule: Schedule) -> Table:
+    table = _table("rings", "<ring", "lifetime", "depth", "bytes each", "bytes")
+    for ring, depth in zip(problem.rings, schedule.depth, strict=True):
+        last = max((schedule.start[c] + problem.ops[c].latency for c in ring.consumers), default=0)
+        first = min((schedule.start[p] for p in ring.producers), default=0)
+        numbers = (last - first, depth, ring.bytes, depth * ring.bytes)
+        table.add_row(Text(ring.name), *(f"{n:,}" for n in numbers))
+    return table
+
+
+def _pools(problem: Problem, schedule: Schedule) -> Table:
+    table = _table("pools", "<pool", "held by rings", "reserved", "capacity")
+    for index, pool in enumerate(problem.pools):
+        pairs = zip(problem.rings, schedule.depth, strict=True)
+        held = sum(depth * ring.bytes for ring, depth in pairs if ring.pool == index)
+        table.add_row(pool.name, f"{held:,}", f"{pool.reserved:,}", f"{pool.capacity:,}")
+    return table
+
+
+def _reservations(problem: Problem, schedule: Schedule) -> Group:
+    """One interval, slot by slot: which statement holds it when. `·` is free, `+` more than one unit in use."""
+    used = sorted({use.slot for op in problem.ops for use in op.uses})
+    width = max((len(problem.slots[slot].name) for slot in used), default=0)
+    columns = min(_TIMELINE, schedule.ii)
+    lines = [Text(f"reservation table: one interval, {schedule.ii / columns:.3g} cycles a column", "bold")]
+    for slot in used:
+        holders: list[set[int]] = [set() for _ in range(columns)]
+        busy = 0
+        for number, op in enumerate(problem.ops):
+            for use in op.uses:
+                if use.slot == slot and use.cycles:
+                    busy += use.cycles
+                    first = schedule.start[number] + use.offset
+                    for column in _columns(first, use.cycles, schedule.ii, columns):
+                        holders[column].add(number)
+        row = "".join("·" if not h else _letter(min(h)) if len(h) == 1 else "+" for h in holders)
+        share = busy / (schedule.ii * problem.slots[slot].width)
+        lines.append(Text(f"{problem.slots[slot].name:{width}} {row} {share:4.0%}"))
+    lines.append(Text("  ".join(f"{_letter(i)} {op.name}" for i, op in enumerate(problem.ops)), "dim"))
+    return Group(*lines)
+
+
+def _columns(first: int, cycles: int, ii: int, columns: int) -> Iterator[int]:
+    """The columns that cycles first … first + cycles − 1 fall into, modulo the interval."""
+    if cycles >= ii:
+        yield from range(columns)
+        return
+    start = first % ii * columns // ii
+    end = (first % ii + cycles - 1) * columns // ii
+    yield from (column % columns for column in range(start, end + 1))
+
+
+def _letter(op: int) -> str:
+    return "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[op] if op < 62 else "#"
+
+
+# ---- targets ---------------------------------------------------------------------------------------------------------
+
+
+def target_list() -> Table:
+    table = _table("", "<target", "<PTX", "shared memory", "<features")
+    table.title = None
+    for name in resources.target_names():
+        machine = target.load(name)
+        smem = f"{machine.limit('smem_bytes_per_cta'):,}"
+        table.add_row(name, f"{machine.ptx_version} {machine.ptx_target}", smem, ", ".join(machine.features))
+    return table
+
+
+def target_details(name: str) -> Group:
+    """Limits, slots, pools and priced kinds of one machine, each with where the number comes from."""
+    machine = target.load(name)
+    limits = _table(f"{name}: limits", "<limit", "value", "<source", "<where")
+    for limit in machine.limits:
+        limits.add_row(limit.name, f"{limit.value:,}", limit.source.kind, Text(limit.source.where))
+    slots = _table("slots", "<slot", "width")
+    for slot in machine.slots:
+        slots.add_row(slot.name, str(slot.width))
+    kinds = _table("instruction kinds", "<kind", "<uses", "<issue", "<latency", "<source", "<where")
+    for kind in machine.kinds:
+        uses = "; ".join(
+            f"{slot} for {cycles}" + (f" at {offset}" if offset != "0" else "") for slot, cycles, offset in kind.uses
+        )
+        source = kind.source
+        kinds.add_row(kind.name, Text(uses), Text(kind.issue), Text(kind.latency), source.kind, Text(source.where))
+    return Group(Text("features: " + ", ".join(machine.features)), Text(), limits, Text(), slots, Text(), kinds)

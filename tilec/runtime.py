@@ -1,0 +1,196 @@
+"""Loads a cubin on the GPU of this machine and launches it as its manifest says, through cuda-python's driver API."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilec.manifest import Manifest, PointerParam, ScalarParam, TensorMapParam, extract
+
+Array = NDArray[Any]
+
+_MAP_TYPES = {
+    "uint8": "UINT8", "int8": "UINT8", "bool": "UINT8", "uint16": "UINT16", "int16": "UINT16",
+    "uint32": "UINT32", "int32": "INT32", "uint64": "UINT64", "int64": "INT64",
+    "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
+}  # fmt: skip
+_ELEMENT_BYTES = {"UINT8": 1, "UINT16": 2, "FLOAT16": 2, "BFLOAT16": 2, "UINT32": 4, "INT32": 4, "FLOAT32": 4}
+
+_SCALARS: dict[str, Any] = {
+    "int8": ctypes.c_int8, "uint8": ctypes.c_uint8, "int16": ctypes.c_int16, "uint16": ctypes.c_uint16,
+    "int32": ctypes.c_int32, "uint32": ctypes.c_uint32, "int64": ctypes.c_int64, "uint64": ctypes.c_uint64,
+    "float32": ctypes.c_float, "float64": ctypes.c_double, "bool": ctypes.c_bool,
+}  # fmt: skip
+
+
+class GpuError(RuntimeError):
+    """A call of the driver API failed."""
+
+
+def has_gpu() -> bool:
+    """Whether there is a driver with a GPU behind it."""
+    try:
+        from cuda.bindings import driver
+
+        (status,) = driver.cuInit(0)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            return False
+        status, count = driver.cuDeviceGetCount()
+        return bool(status == driver.CUresult.CUDA_SUCCESS and count > 0)
+    except (ImportError, RuntimeError):
+        # The bindings are there on every machine; the driver's library may not be.
+        return False
+
+
+def compute_capability() -> tuple[int, int]:
+    """Of the first GPU: (9, 0) for sm_90."""
+    from cuda.bindings import driver
+
+    _call(driver.cuInit(0))
+    device = _call(driver.cuDeviceGet(0))
+    attribute = driver.CUdevice_attribute
+    major = _call(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device))
+    minor = _call(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
+    return int(major), int(minor)
+
+
+def _call(result: Sequence[Any]) -> Any:
+    """The value of a driver call, which returns its status first."""
+    from cuda.bindings import driver
+
+    status, *values = result
+    if status != driver.CUresult.CUDA_SUCCESS:
+        _, text = driver.cuGetErrorString(status)
+        raise GpuError(f"{status.name}: {(text or b'').decode()}")
+    return values[0] if values else None
+
+
+class Kernel:
+    """A loaded kernel. Holds the module and the context of device 0; `close` gives them back."""
+
+    def __init__(self, cubin: bytes, entry: str | None = None) -> None:
+        from cuda.bindings import driver
+
+        found = extract(cubin)
+        chosen = [m for m in found if entry in (None, m.entry)]
+        if len(chosen) != 1:
+            raise ValueError(f"which kernel? the cubin has {', '.join(m.entry for m in found)}")
+        self.manifest: Manifest = chosen[0]
+        _call(driver.cuInit(0))
+        self._device = _call(driver.cuDeviceGet(0))
+        self._context = _call(driver.cuDevicePrimaryCtxRetain(self._device))
+        _call(driver.cuCtxSetCurrent(self._context))
+        self._module = _call(driver.cuModuleLoadData(cubin))
+        self._function = _call(driver.cuModuleGetFunction(self._module, self.manifest.entry.encode()))
+        if self.manifest.dynamic_smem > 0:
+            limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            _call(driver.cuFuncSetAttribute(self._function, limit, self.manifest.dynamic_smem))
+
+    def close(self) -> None:
+        from cuda.bindings import driver
+
+        _call(driver.cuModuleUnload(self._module))
+        _call(driver.cuDevicePrimaryCtxRelease(self._device))
+
+    def run(self, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None) -> None:
+        """Copy the tensors to the GPU, launch once, and copy back what the kernel writes. bfloat16 as raw uint16."""
+        from cuda.bindings import driver
+
+        addresses: dict[str, Any] = {}
+        try:
+            for tensor in self.manifest.tensors:
+                array = tensors[tensor.name]
+                if array.shape != tensor.shape or not array.flags.c_contiguous:
+                    raise ValueError(f"{tensor.name} must be a row-major array of shape {list(tensor.shape)}")
+                addresses[tensor.name] = _call(driver.cuMemAlloc(max(array.nbytes, 1)))
+                _call(driver.cuMemcpyHtoD(addresses[tensor.name], array.ctypes.data, array.nbytes))
+            self.launch({name: int(address) for name, address in addresses.items()}, scalars or {})
+            _call(driver.cuCtxSynchronize())
+            for tensor in self.manifest.tensors:
+                if tensor.role != "in":
+                    array = tensors[tensor.name]
+                    _call(driver.cuMemcpyDtoH(array.ctypes.data, addresses[tensor.name], array.nbytes))
+        finally:
+            for address in addresses.values():
+                driver.cuMemFree(address)
+
+    def launch(self, addresses: Mapping[str, int], scalars: Mapping[str, int | float], stream: int = 0) -> None:
+        """Launch on device addresses, without waiting."""
+        from cuda.bindings import driver
+
+        manifest = self.manifest
+        values: list[Any] = []
+        pointers: list[int] = []
+        for param in manifest.params:
+            match param:
+                case PointerParam(tensor=name):
+                    values.append(ctypes.c_uint64(addresses[name]))
+                    pointers.append(ctypes.addressof(values[-1]))
+                case ScalarParam(name=name, dtype=dtype):
+                    values.append(_scalar(dtype, scalars[name]))
+                    pointers.append(ctypes.addressof(values[-1]))
+                case TensorMapParam():
+                    values.append(encode(manifest, param, addresses[param.tensor]))
+                    pointers.append(values[-1].getPtr())
+        packed = (ctypes.c_void_p * max(len(pointers), 1))(*pointers)
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = manifest.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = manifest.block
+        config.sharedMemBytes = manifest.dynamic_smem
+        config.hStream = driver.CUstream(stream)
+        if manifest.cluster != (1, 1, 1):
+            config.attrs = [_cluster(manifest.cluster)]
+            config.numAttrs = 1
+        _call(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(packed), 0))
+
+
+def encode(manifest: Manifest, param: TensorMapParam, address: int) -> Any:
+    """The 128-byte descriptor of a tensor map, by the driver. It wants the fastest dimension first."""
+    from cuda.bindings import driver
+
+    tensor = manifest.tensor(param.tensor)
+    rank = len(tensor.shape)
+    element = _MAP_TYPES[param.dtype]
+    strides = [_ELEMENT_BYTES.get(element, 8)]
+    for extent in reversed(tensor.shape[1:]):
+        strides.append(strides[-1] * extent)
+    swizzle = "NONE" if param.swizzle == 0 else f"{param.swizzle}B"
+    return _call(
+        driver.cuTensorMapEncodeTiled(
+            driver.CUtensorMapDataType[f"CU_TENSOR_MAP_DATA_TYPE_{element}"],
+            rank,
+            address,
+            [driver.cuuint64_t(extent) for extent in reversed(tensor.shape)],
+            [driver.cuuint64_t(stride) for stride in strides[1:]],
+            [driver.cuuint32_t(extent) for extent in reversed(param.box)],
+            [driver.cuuint32_t(1)] * rank,
+            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            driver.CUtensorMapSwizzle[f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"],
+            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+    )
+
+
+def _scalar(dtype: str, value: int | float) -> Any:
+    """A C value of the scalar's size. The 16-bit floats travel as their bits."""
+    if dtype == "float16":
+        return ctypes.c_uint16(int(np.array(value, np.float16).view(np.uint16)))
+    if dtype == "bfloat16":
+        from tilec.interp import bfloat16_bits
+
+        return ctypes.c_uint16(int(bfloat16_bits(np.array(value, np.float32))))
+    return _SCALARS[dtype](value)
+
+
+def _cluster(extents: tuple[int, int, int]) -> Any:
+    from cuda.bindings import driver
+
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = extents
+    return attribute

@@ -1,0 +1,73 @@
+"""Keeps solved schedules in a folder, found again by the content of their problem.
+
+A hit is verified like any schedule and costs no solver: ortools is not even imported. Entries that cannot be read or
+do not hold are solved again and overwritten. A folder that cannot be written is no error, the cache is only faster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+from tilec.sched import text
+from tilec.sched.bounds import bounds
+from tilec.sched.problem import Problem
+from tilec.sched.solution import Solution
+from tilec.sched.solve import solve
+from tilec.sched.verify import violations
+
+# Raise the first whenever the same problem may get another answer; the second is the version that pyproject.toml pins.
+SOLVER = 1
+ORTOOLS = "9.15.6755"
+
+
+def solve_cached(
+    problem: Problem,
+    folder: Path | None,
+    effort: float = 1.0,
+    afresh: bool = False,
+    solver: Callable[[Problem, float], Solution] = solve,
+) -> Solution:
+    """The solution from the folder, or a new one that is then kept there. `afresh` looks nothing up."""
+    if folder is None:
+        return solver(problem, effort)
+    path = folder / "schedules" / f"{key(problem, effort)}.json"
+    known = None if afresh else _read(path, problem)
+    if known is not None:
+        return known
+    solution = solver(problem, effort)
+    _write(path, solution)
+    return solution
+
+
+def key(problem: Problem, effort: float) -> str:
+    """What an answer depends on, as a hash. The problem's name and the lines of its ops are in no answer, so an edit
+    elsewhere in the file does not solve a loop again."""
+    asked = replace(problem, name="", ops=tuple(replace(op, line=0) for op in problem.ops))
+    content = {"problem": text.to_json(asked), "effort": effort, "solver": SOLVER, "ortools": ORTOOLS}
+    return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _read(path: Path, problem: Problem) -> Solution | None:
+    try:
+        solution = text.solution_from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return None
+    if solution.bounds != bounds(problem) or any(violations(problem, solution.schedule)):
+        return None
+    return solution
+
+
+def _write(path: Path, solution: Solution) -> None:
+    # Beside its place and then renamed: a reader sees a whole entry or none, whoever else is writing.
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(text.solution_to_json(solution)), encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,49 @@
+"""What must be true of a problem before anything is made of it.
+
+Promises, each checked:
+- every id of a slot, op, ring or pool is the place of one
+- widths and depths are at least 1; times, sizes and distances are not negative
+- a ring has producers and consumers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.sched.problem import Problem
+
+
+def faults(problem: Problem) -> Iterator[str]:
+    """Every broken promise in one sentence."""
+    ops, slots, pools = range(len(problem.ops)), range(len(problem.slots)), range(len(problem.pools))
+    for slot in problem.slots:
+        if slot.width < 1:
+            yield f"slot {slot.name} has width {slot.width}"
+    for pool in problem.pools:
+        if pool.capacity < 0 or pool.reserved < 0:
+            yield f"pool {pool.name} has capacity {pool.capacity} and {pool.reserved} reserved"
+    for op in problem.ops:
+        if op.issue < 0 or op.latency < 0:
+            yield f"op {op.name} issues for {op.issue} cycles with latency {op.latency}"
+        for use in op.uses:
+            if use.slot not in slots:
+                yield f"op {op.name} uses slot {use.slot}, there are {len(slots)}"
+            if use.cycles < 0 or use.offset < 0:
+                yield f"op {op.name} holds slot {use.slot} for {use.cycles} cycles from {use.offset} on"
+    for index, edge in enumerate(problem.edges):
+        if edge.src not in ops or edge.dst not in ops:
+            yield f"edge {index} goes from op {edge.src} to op {edge.dst}, there are {len(ops)} ops"
+        if edge.distance < 0:
+            yield f"edge {index} has distance {edge.distance}"
+    for ring in problem.rings:
+        if not ring.producers or not ring.consumers:
+            yield f"ring {ring.name} has {len(ring.producers)} producers and {len(ring.consumers)} consumers"
+        for op_id in (*ring.producers, *ring.consumers):
+            if op_id not in ops:
+                yield f"ring {ring.name} names op {op_id}, there are {len(ops)}"
+        if ring.pool not in pools:
+            yield f"ring {ring.name} lives in pool {ring.pool}, there are {len(pools)}"
+        if ring.bytes < 0 or (ring.max_depth is not None and ring.max_depth < 1):
+            yield f"ring {ring.name} has versions of {ring.bytes} bytes and at most {ring.max_depth} of them"
+    if problem.max_stages is not None and problem.max_stages < 1:
+        yield f"max_stages is {problem.max_stages}"

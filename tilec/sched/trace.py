@@ -1,0 +1,265 @@
+"""The schedule trace: one JSON value for two readers.
+
+`traceEvents` draw overlapped iterations in Perfetto or chrome://tracing, one cycle as one microsecond. The `tilec`
+member says what was decided and why, and `read_schedule` reads it back, edited or not. Everything in it is an integer, a
+string, a truth value or null, so that equal solutions are equal bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tilec.sched import text
+from tilec.sched.problem import Problem, Use
+from tilec.sched.schedule import Schedule
+from tilec.sched.solution import Solution
+
+SCHEMA = 1
+
+
+class TraceError(ValueError):
+    """The text is no trace, or says nothing that can be used; the message names the place."""
+
+
+def trace(loops: Sequence[tuple[Problem, Solution]], kernel: str = "", target: str = "") -> dict[str, Any]:
+    """The whole trace of a kernel; loops in program order."""
+    return {
+        # The first key must be this one: viewers look at the beginning of a file to tell its format.
+        "traceEvents": [event for index, loop in enumerate(loops) for event in _events(index + 1, *loop)],
+        "displayTimeUnit": "ns",
+        "tilec": {
+            "schema": SCHEMA,
+            "kernel": kernel,
+            "target": target,
+            "loops": [_loop(problem, solution) for problem, solution in loops],
+        },
+    }
+
+
+def dump(value: dict[str, Any]) -> str:
+    """The text of a trace: events one a line, the `tilec` member indented for people."""
+    events = ",\n".join(json.dumps(event, ensure_ascii=False) for event in value["traceEvents"])
+    rest = {name: member for name, member in value.items() if name != "traceEvents"}
+    return f'{{"traceEvents": [\n{events}\n],\n{json.dumps(rest, indent=1, ensure_ascii=False)[2:]}\n'
+
+
+# --- the record ---
+
+
+def _loop(problem: Problem, solution: Solution) -> dict[str, Any]:
+    schedule, ii = solution.schedule, solution.schedule.ii
+    return {
+        "name": problem.name,
+        "ii": ii,
+        "mii": solution.bounds.mii,
+        "status": schedule.status,
+        "proof": _proof(solution),
+        "stages": max(schedule.stage, default=0) + 1,
+        "order": list(schedule.order),
+        "ops": [_op(problem, schedule, op) for op in range(len(problem.ops))],
+        "rings": [_ring(problem, schedule, ring) for ring in range(len(problem.rings))],
+        "pools": [_pool(problem, schedule, pool) for pool in range(len(problem.pools))],
+        "slots": [_slot(problem, ii, slot) for slot in range(len(problem.slots))],
+        "bounds": [{**text.encode(bound), "binds": bound.ii == solution.bounds.mii} for bound in solution.bounds.each],
+        "attempts": text.encode(solution.attempts),
+        "objectives": text.encode(solution.objectives),
+        "edges": [
+            {
+                **text.encode(edge),
+                "slack": schedule.start[edge.dst] + edge.distance * ii - schedule.start[edge.src] - edge.latency,
+            }
+            for edge in problem.edges
+        ],
+    }
+
+
+def _proof(solution: Solution) -> str:
+    match solution.schedule.status:
+        case "optimal":
+            return f"every II below {solution.schedule.ii} is refuted"
+        case "feasible":
+            return solution.warning or ""
+        case "given":
+            return f"the schedule was given; no II below {solution.bounds.mii} is possible"
+
+
+def _op(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
+    op, start = problem.ops[index], schedule.start[index]
+    return {
+        "id": index,
+        "name": op.name,
+        "role": op.role,
+        "line": op.line,
+        "start": start,
+        "stage": start // schedule.ii,
+        "phase": start % schedule.ii,
+        "order": schedule.order.index(index),
+        "issue": op.issue,
+        "latency": op.latency,
+        "rows": [
+            {"slot": problem.slots[use.slot].name, "rows": _rows(start + use.offset, use.cycles, schedule.ii)}
+            for use in op.uses
+            if use.cycles
+        ],
+    }
+
+
+def _rows(start: int, cycles: int, ii: int) -> list[list[int]]:
+    """The rows of the reservation table that a use holds, as half-open ranges; a full turn of the table is one."""
+    turns, rest = divmod(cycles, ii)
+    first = start % ii
+    rows = [[0, ii]] * turns
+    if first + rest <= ii:
+        return rows + ([[first, first + rest]] if rest else [])
+    return [*rows, [first, ii], [0, first + rest - ii]]
+
+
+def _ring(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
+    ring = problem.rings[index]
+    written = min((schedule.start[op] for op in ring.producers), default=0)
+    done = max((schedule.start[op] + problem.ops[op].latency for op in ring.consumers), default=0)
+    return {
+        "name": ring.name,
+        "pool": problem.pools[ring.pool].name,
+        "depth": schedule.depth[index],
+        "max_depth": ring.max_depth,
+        "bytes": ring.bytes,
+        "total_bytes": schedule.depth[index] * ring.bytes,
+        "lifetime": done - written,
+        "producers": list(ring.producers),
+        "consumers": list(ring.consumers),
+    }
+
+
+def _pool(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
+    pool = problem.pools[index]
+    rings = zip(problem.rings, schedule.depth, strict=True)
+    peak = pool.reserved + sum(ring.bytes * depth for ring, depth in rings if ring.pool == index)
+    return {"name": pool.name, "capacity": pool.capacity, "reserved": pool.reserved, "peak": peak}
+
+
+def _slot(problem: Problem, ii: int, index: int) -> dict[str, Any]:
+    slot = problem.slots[index]
+    held = sum(use.cycles for op in problem.ops for use in op.uses if use.slot == index)
+    return {"name": slot.name, "width": slot.width, "held": held, "percent": 100 * held // (slot.width * ii)}
+
+
+# --- the drawing ---
+
+
+def _events(process: int, problem: Problem, solution: Solution) -> list[dict[str, Any]]:
+    """One process a loop; tracks for the intervals, then one a slot, then one an op. A track gets a second lane where
+    iterations overlap on it, because slices of one track must nest."""
+    schedule, ii = solution.schedule, solution.schedule.ii
+    stages = max(schedule.stage, default=0) + 1
+    iterations = stages + 2
+    tracks = _Tracks(process)
+    for interval in range(iterations + stages - 1):
+        part = "prologue" if interval < stages - 1 else "steady state" if interval < iterations else "epilogue"
+        tracks.slice("interval", f"interval {interval}: {part}", interval * ii, ii, {})
+    for index, slot in enumerate(problem.slots):
+        held = [
+            (schedule.start[op] + use.offset + iteration * ii, op, iteration, use)
+            for op in range(len(problem.ops))
+            for use in problem.ops[op].uses
+            if use.slot == index and use.cycles
+            for iteration in range(iterations)
+        ]
+        for start, op, iteration, use in sorted(held, key=_by_start):
+            about = {"iteration": iteration, "line": problem.ops[op].line}
+            tracks.slice(f"slot {slot.name}", problem.ops[op].name, start, use.cycles, about)
+    for index, op in enumerate(problem.ops):
+        busy = max([op.latency, op.issue, 1, *(use.offset + use.cycles for use in op.uses)])
+        for iteration in range(iterations):
+            start = schedule.start[index] + iteration * ii
+            about = {"iteration": iteration, "stage": schedule.stage[index], "line": op.line}
+            track = tracks.slice(f"op {index} {op.name}", op.name, start, busy, about)
+            if 0 < op.issue < busy:
+                tracks.inside(track, "issue", start, op.issue)
+    title = f"{problem.name or 'loop'}: II {ii}, {stages} stages, {schedule.status}"
+    name = {"ph": "M", "pid": process, "name": "process_name", "args": {"name": title}}
+    return [name, *tracks.names, *tracks.events]
+
+
+def _by_start(held: tuple[int, int, int, Use]) -> tuple[int, int, int]:
+    return held[:3]
+
+
+class _Tracks:
+    """Puts slices on the first lane of their track that is free."""
+
+    def __init__(self, process: int) -> None:
+        self.process = process
+        self.names: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
+        self._lanes: dict[str, list[tuple[int, int]]] = {}
+        self._count = 0
+
+    def slice(self, track: str, name: str, start: int, cycles: int, about: dict[str, int]) -> int:
+        """Slices of a track arrive by rising start. Returns the lane's thread id."""
+        lanes = self._lanes.setdefault(track, [])
+        for lane, (thread, free_from) in enumerate(lanes):
+            if free_from <= start:
+                lanes[lane] = thread, start + cycles
+                break
+        else:
+            thread = self._thread(track, len(lanes))
+            lanes.append((thread, start + cycles))
+        self.inside(thread, name, start, cycles, about)
+        return thread
+
+    def inside(self, thread: int, name: str, start: int, cycles: int, about: dict[str, int] | None = None) -> None:
+        event = {"ph": "X", "pid": self.process, "tid": thread, "name": name, "ts": start, "dur": cycles}
+        self.events.append({**event, "args": about} if about else event)
+
+    def _thread(self, track: str, lane: int) -> int:
+        self._count += 1
+        name = track if lane == 0 else f"{track} ({lane + 1})"
+        common = {"ph": "M", "pid": self.process, "tid": self._count}
+        self.names.append({**common, "name": "thread_name", "args": {"name": name}})
+        self.names.append({**common, "name": "thread_sort_index", "args": {"sort_index": self._count}})
+        return self._count
+
+
+# --- reading back ---
+
+
+def read_schedule(source: str) -> list[Schedule]:
+    """The schedules of a trace's text, one a loop, for `verify` to judge.
+
+    Start times, II and depths are taken at their word. The order follows from them, so that a person who edits a start
+    time need not edit the order too; the recorded order only says which of two ops that issue in one cycle is first.
+    """
+    try:
+        value = json.loads(source)
+    except ValueError as error:
+        raise TraceError(f"not JSON: {error}") from error
+    record = _member(value, "tilec", dict, "the trace")
+    if record.get("schema") != SCHEMA:
+        raise TraceError(f"schema is {record.get('schema')!r}, this version reads {SCHEMA}")
+    return [_schedule(loop, f"loop {index}") for index, loop in enumerate(_member(record, "loops", list, "tilec"))]
+
+
+def _schedule(loop: object, place: str) -> Schedule:
+    ii = _member(loop, "ii", int, place)
+    if ii < 1:
+        raise TraceError(f"{place}: II is {ii}, it must be at least 1")
+    ops = _member(loop, "ops", list, place)
+    start = tuple(_member(op, "start", int, f"{place}, op {index}") for index, op in enumerate(ops))
+    recorded = _member(loop, "order", list, place)
+    if sorted(op for op in recorded if isinstance(op, int)) != list(range(len(start))):
+        raise TraceError(f"{place}: order does not list each of the {len(start)} ops once")
+    order = tuple(sorted(recorded, key=lambda op: start[op] % ii))
+    rings = _member(loop, "rings", list, place)
+    depth = tuple(_member(ring, "depth", int, f"{place}, ring {index}") for index, ring in enumerate(rings))
+    return Schedule(ii, start, order, depth, "given")
+
+
+def _member(value: object, name: str, kind: type[Any], place: str) -> Any:
+    if not isinstance(value, dict) or name not in value:
+        raise TraceError(f"{place}: '{name}' is missing")
+    if type(value[name]) is not kind:
+        raise TraceError(f"{place}: '{name}' is {value[name]!r}, expected {kind.__name__}")
+    return value[name]
