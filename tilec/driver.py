@@ -193,38 +193,67 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
     from tilec.passes.depend import problems
     from tilec.passes.layout import assign
     from tilec.passes.select import select
+    from tilec.sched.trace import dump
+    from tilec.sched.trace import trace as write_trace
 
     target = targets.load(options.target)
     laid = assign(select(kernel, target, options.strategy, options.opt_level))
     observer.saw("layout", laid, _laid_text)
     loops = problems(laid, target)
-    observer.saw("problem", loops, _problem_text)
-    planned = tuple(Planned(loop, _schedule(loop, options)) for loop in loops)
+    observer.saw("problem", loops, _problem_text, _problem_violations)
+    planned = _schedule(loops, options)
     observer.warnings += [w for p in planned if (w := _not_proven(p)) is not None]
-    trace = ""
-    observer.saw("schedule", planned, lambda _: trace, _broken_schedules)
+    trace = dump(write_trace([(p.loop.problem, p.solution) for p in planned], kernel.name, target.name))
+    observer.saw("schedule", planned, lambda _: trace, _schedule_violations)
     return Plan(kernel, laid, target, planned, trace)
 
 
-def _schedule(loop: LoopProblem, options: CompileOptions) -> Solution:
-    """The schedule of a loop: from its stage= and order= lists, or solved."""
+def _schedule(loops: tuple[LoopProblem, ...], options: CompileOptions) -> tuple[Planned, ...]:
+    """A schedule for each loop: read from a trace, given by its stage= and order= lists, or solved."""
     from tilec.passes.annotate import given_schedule
+    from tilec.sched.solve import given
+
+    if options.schedule is not None:
+        return _read_schedules(loops, options.schedule)
+    planned = []
+    for loop in loops:
+        by_hand = given_schedule(loop)
+        solution = _solve(loop, options) if by_hand is None else given(loop.problem, by_hand)
+        planned.append(Planned(loop, solution))
+    return tuple(planned)
+
+
+def _solve(loop: LoopProblem, options: CompileOptions) -> Solution:
     from tilec.sched.bounds import Unschedulable
-    from tilec.sched.solve import given, solve
+    from tilec.sched.cache import solve_cached
 
-    by_hand = given_schedule(loop)
-    if by_hand is not None:
-        return given(loop.problem, by_hand)
+    folder = Path(options.cache_dir) if options.cache_dir is not None else None
     try:
-        return solve(loop.problem)
+        return solve_cached(loop.problem, folder, afresh=options.solve_afresh)
     except Unschedulable as refusal:
-        lines = [loop.problem.ops[op].line for op in refusal.ops]
-        spans = [s.span for s in loop.statements if s.span.line in lines]
-        fail("unschedulable", f"no schedule exists: {refusal.reason}", loop.loop.span, "this loop",
-             secondary=tuple(Label(span) for span in spans))  # fmt: skip
+        involved = [Label(loop.statements[op].span) for op in refusal.ops]
+        fail("unschedulable", f"no schedule exists: {refusal.reason}", loop.loop.span, secondary=tuple(involved))
 
 
-def _broken_schedules(planned: tuple[Planned, ...]) -> Iterator[str]:
+def _read_schedules(loops: tuple[LoopProblem, ...], trace: str) -> tuple[Planned, ...]:
+    """The schedules of a trace, if they hold for these loops: a person may have edited them."""
+    from tilec.sched.solve import given
+    from tilec.sched.trace import TraceError, read_schedule
+    from tilec.sched.verify import violations
+
+    try:
+        schedules = read_schedule(trace)
+    except TraceError as error:
+        fail("bad-schedule", f"the schedule file cannot be used: {error}")
+    if len(schedules) != len(loops):
+        fail("bad-schedule", f"the schedule file has {len(schedules)} loops, the kernel {len(loops)}")
+    for loop, schedule in zip(loops, schedules, strict=True):
+        if broken := tuple(violations(loop.problem, schedule)):
+            fail("bad-schedule", "the given schedule does not hold for this loop", loop.loop.span, notes=broken)
+    return tuple(Planned(loop, given(loop.problem, s)) for loop, s in zip(loops, schedules, strict=True))
+
+
+def _schedule_violations(planned: tuple[Planned, ...]) -> Iterator[str]:
     """The verifier's word on every schedule, wherever it came from."""
     from tilec.sched.verify import violations
 
@@ -239,8 +268,19 @@ def _not_proven(planned: Planned) -> Diagnostic | None:
     return Diagnostic("schedule-not-proven", planned.solution.warning, label, severity="warning")
 
 
+def _problem_violations(loops: tuple[LoopProblem, ...]) -> Iterator[str]:
+    from tilec.sched.check import faults
+
+    for loop in loops:
+        yield from faults(loop.problem)
+
+
 def _problem_text(loops: tuple[LoopProblem, ...]) -> str:
-    return "".join(repr(p.problem) + "\n" for p in loops)
+    import json
+
+    from tilec.sched.text import to_json
+
+    return json.dumps([to_json(loop.problem) for loop in loops], indent=1, ensure_ascii=False) + "\n"
 
 
 def _laid_text(laid: Laid) -> str:

@@ -83,7 +83,7 @@ def transposed() -> Iterator[dict[str, Value]]:
 
 
 @forms
-@pytest.mark.parametrize("defines", transposed(), ids=lambda d: "-".join(f"{k}{v}" for k, v in d.items()))
+@pytest.mark.parametrize("defines", list(transposed()), ids=lambda d: "-".join(f"{k}{v}" for k, v in d.items()))
 def test_gemm_transposed(target: str, strategy: Strategy, defines: dict[str, Value]) -> None:
     agrees(HERE / "gemm_transposed.tl", target, strategy, **defines)
 

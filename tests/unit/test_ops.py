@@ -142,3 +142,8 @@ def test_static_values_stay_python_values() -> None:
     assert binary("min", a, b, CALL) == 2.0
     assert select(Argument(True, CALL), a, b, CALL) == 7
     assert logical("and", True, False) is False
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda op: op.name)
+def test_every_operation_has_every_facet(operation: Operation) -> None:
+    assert callable(operation.demand) and callable(operation.lower)

@@ -1,6 +1,7 @@
-"""Every `T.*` operation. Importing this package registers all of them."""
+"""Every `T.*` operation. Importing this package registers all of them, with all their facets."""
 
-from tilec.ops import copy as copy
-from tilec.ops import fill as fill
-from tilec.ops import gemm as gemm
-from tilec.ops import reduce as reduce
+from tilec.ops import copy, fill, fill_lower, gemm, reduce, reduce_lower
+from tilec.ops.copy import lower as copy_lower
+from tilec.ops.gemm import lower as gemm_lower
+
+__all__ = ["copy", "copy_lower", "fill", "fill_lower", "gemm", "gemm_lower", "reduce", "reduce_lower"]

@@ -5,7 +5,6 @@ Every check names the argument it is about and points at its text, so that an op
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -168,6 +167,9 @@ def bind(signature: Signature, positional: Sequence[Argument], keywords: Mapping
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """The candidate that `name` was probably meant to be."""
+    # Only messages need it, and it takes longer to import than a kernel takes to check.
+    import difflib
+
     lowered = {c.lower(): c for c in candidates}
     matches = difflib.get_close_matches(name.lower(), list(lowered), n=1)
     return lowered[matches[0]] if matches else None

@@ -163,7 +163,7 @@ def parse_remarks(info: str, entries: tuple[EntryReport, ...]) -> tuple[Remark, 
     for report in entries:
         if report.spill_store_bytes or report.spill_load_bytes:
             bytes_each_way = f"{report.spill_store_bytes} bytes stored, {report.spill_load_bytes} bytes loaded"
-            text = f"registers spill to local memory: {bytes_each_way} per thread, at {report.registers} registers"
+            text = f"{bytes_each_way} per thread, at {report.registers} registers"
             remarks.append(Remark("register-spill", "spill", text, report.name))
     return tuple(remarks)
 

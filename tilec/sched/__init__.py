@@ -1,4 +1,4 @@
-"""The modulo scheduler: integers in (`problem`), a proven schedule out (`solve`, `schedule`), and the reasons (`trace`).
+"""The modulo scheduler: integers in (`problem`), a proven schedule out (`solve`), and the reasons for it (`trace`).
 
 It knows nothing of kernels or machines, and imports nothing else of the compiler but the dataclass decorator.
 """

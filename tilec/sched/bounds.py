@@ -110,6 +110,13 @@ def earliest(problem: Problem, ii: int, within: Sequence[Arc], floor: Sequence[i
     return [start for start in starts if start is not None]
 
 
+def reach(problem: Problem, ii: int, within: Sequence[Arc], op: int) -> list[int | None]:
+    """How long after `op` each op must issue at least; None where nothing says so. Negative numbers are deadlines."""
+    origin: list[int | None] = [None] * len(problem.ops)
+    origin[op] = 0
+    return _relax(len(problem.ops), within, ii, origin)[0]
+
+
 def serial_ii(problem: Problem) -> int:
     """An II that is large enough to run one op after the other, with nothing in flight at the end."""
     spans = [max([op.latency, 1, *(use.offset + use.cycles for use in op.uses)]) for op in problem.ops]
@@ -121,14 +128,11 @@ def serial_ii(problem: Problem) -> int:
 def ring_lifetimes(problem: Problem, ii: int) -> list[int]:
     """For each ring the shortest lifetime that the dependences allow."""
     within = arcs(problem)
-    reach = {}
-    for producer in sorted({producer for ring in problem.rings for producer in ring.producers}):
-        origin: list[int | None] = [None] * len(problem.ops)
-        origin[producer] = 0
-        reach[producer], _ = _relax(len(problem.ops), within, ii, origin)
+    producers = sorted({producer for ring in problem.rings for producer in ring.producers})
+    after = {producer: reach(problem, ii, within, producer) for producer in producers}
     lifetimes = []
     for ring in problem.rings:
-        pairs = [(reach[p][c], problem.ops[c].latency) for p in ring.producers for c in ring.consumers]
+        pairs = [(after[p][c], problem.ops[c].latency) for p in ring.producers for c in ring.consumers]
         lifetimes.append(max([0, *(apart + latency for apart, latency in pairs if apart is not None)]))
     return lifetimes
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -65,9 +66,10 @@ def _read(path: Path, problem: Problem) -> Solution | None:
 def _write(path: Path, solution: Solution) -> None:
     # Beside its place and then renamed: a reader sees a whole entry or none, whoever else is writing.
     temporary = path.with_name(f".{path.stem}.{os.getpid()}")
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(text.solution_to_json(solution)), encoding="utf-8")
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+        try:
+            temporary.write_text(json.dumps(text.solution_to_json(solution)), encoding="utf-8")
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -51,27 +51,36 @@ class Model:
 
     `stages` asks for a schedule of at most so many stages; a tight limit makes the search much faster, but only a
     model without one refutes the II. `without` leaves out families of constraints, named as in `families`: what
-    still has no schedule without a family was not refuted by it.
+    still has no schedule without a family was not refuted by it. `anchored` is for asking whether there is a schedule
+    at all: its starts count from wherever the busiest op puts the interval, see `_anchor`.
     """
 
     def __init__(
-        self, problem: Problem, ii: int, stages: int | None = None, without: frozenset[str] = frozenset()
+        self,
+        problem: Problem,
+        ii: int,
+        stages: int | None = None,
+        without: frozenset[str] = frozenset(),
+        anchored: bool = False,
     ) -> None:
         # Late, because most commands and every cache hit do without.
         from ortools.sat.python import cp_model_helper
 
         self._cp: Any = cp_model_helper
         self._proto: Any = cp_model_helper.CpModelProto()
-        self.problem, self.ii = problem, ii
+        self.problem, self.ii, self._is_anchored = problem, ii, anchored
         within = arcs(problem) if "rings" not in without else arcs(problem, [None] * len(problem.rings))
         self.low = earliest(problem, ii, within)
         self.stages = self._enough_stages(without)
         self.is_complete = stages is None or stages >= self.stages
-        self.high = (self.stages if self.is_complete or stages is None else stages) * ii - 1
+        span = (self.stages if self.is_complete or stages is None else stages) * ii - 1
+        self.high = span + ii if anchored else span
         self.start = [self._variable(low, max(low, self.high)) for low in self.low]
-        if max(self.low, default=0) > self.high:
-            self._refuse()
         self._phases: dict[tuple[int, int], int] = {}
+        if max(self.low, default=0) > span:
+            self._refuse()
+        if anchored:
+            self._anchor(span)
         for edge in problem.edges:
             self._at_least(edge.src, edge.dst, edge.latency - ii * edge.distance)
         for index, slot in enumerate(problem.slots):
@@ -112,10 +121,10 @@ class Model:
         parameters.num_workers = 1
         parameters.random_seed = 0
         parameters.max_deterministic_time = effort
-        # Measured on loops of 3 to 120 ops: presolve and the linear relaxation cost more than they save on models
-        # this small, and disjunctions that reason about precedences find the tight schedules.
+        # Measured on loops of 3 to 120 ops: presolve costs more than it saves on models this small, as does the linear
+        # relaxation once a schedule is known; disjunctions that reason about precedences find the tight schedules.
         parameters.cp_model_presolve = False
-        parameters.linearization_level = 0
+        parameters.linearization_level = 1 if self._is_anchored else 0
         parameters.use_dynamic_precedence_in_disjunctive = True
         parameters.use_strong_propagation_in_disjunctive = True
         parameters.optimize_with_core = by_core
@@ -181,6 +190,16 @@ class Model:
         if self.problem.max_stages is not None and "stages" not in without:
             return min(stages, self.problem.max_stages)
         return stages
+
+    def _anchor(self, span: int) -> None:
+        """Turns every schedule so that its busiest op issues in the first cycle of the interval. Nothing but stages
+        tells a schedule from the same one turned, and those are counted from its first issue."""
+        first = self._variable(0, self.ii - 1)
+        for start in self.start:
+            self._linear(((start, 1), (first, -1)), 0, span)
+        busy = [sum(use.cycles for use in op.uses) for op in self.problem.ops]
+        if busy:
+            self._proto.variables[self._phase(busy.index(max(busy)))].domain[1] = 0
 
     def _reserve(self, slot: int) -> None:
         width = self.problem.slots[slot].width

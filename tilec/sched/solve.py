@@ -12,16 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import gcd
 
+from tilec.records import dataclass
 from tilec.sched.bounds import Arc, Bounds, arcs, bounds, earliest, ring_lifetimes, serial_ii
 from tilec.sched.model import Answer, Model, Sum, families
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule, Status
 from tilec.sched.solution import Attempt, Objective, Solution
 from tilec.sched.verify import violations
+from tilec.sched.windows import refutation
 
 __all__ = ["Solution", "evaluate", "given", "justify", "make", "solve"]
 
 # Deterministic time, of which one unit is one to five seconds here.
+_EFFORT_AT_ONCE = 0.002
 _EFFORT_PER_II = 2.0
 _EFFORT_PER_SWEEP = 10.0
 _EFFORT_PER_LEVEL = 0.1
@@ -34,12 +37,15 @@ def solve(problem: Problem, effort: float = 1.0) -> Solution:
     `Unschedulable` if no II admits a schedule."""
     proven = bounds(problem)
     sweep = _Sweep(problem, proven, effort)
-    ii, model, answer = sweep.run()
-    settled = _Levels(problem, ii, model, answer.start, effort) if model is not None else None
-    start = answer.start if settled is None else settled.run()
-    is_proven = all(attempt.outcome != "unknown" for attempt in sweep.attempts)
-    schedule = make(problem, ii, start, "optimal" if is_proven else "feasible")
-    objectives = evaluate(problem, schedule) if settled is None else settled.objectives(schedule, sweep.stages_proven)
+    found = sweep.run()
+    status: Status = "feasible" if any(attempt.outcome == "unknown" for attempt in sweep.attempts) else "optimal"
+    if found.is_serial:
+        schedule = make(problem, found.ii, found.start, status)
+        objectives = evaluate(problem, schedule)
+    else:
+        levels = _Levels(problem, found, effort)
+        schedule = make(problem, found.ii, levels.run(), status)
+        objectives = levels.objectives(schedule, sweep.stages_proven)
     broken = list(violations(problem, schedule))
     assert not broken, f"the solver's schedule does not hold: {broken[0]}"
     return Solution(schedule, proven, tuple(sweep.attempts), objectives)
@@ -119,6 +125,20 @@ def justify(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
     return tuple(earliest(problem, ii, within, floor))
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Some schedule at the smallest II that could be found."""
+
+    ii: int
+    start: tuple[int, ...]
+    is_serial: bool
+
+
+def _from_zero(start: Sequence[int]) -> tuple[int, ...]:
+    first = min(start, default=0)
+    return tuple(at - first for at in start)
+
+
 class _Sweep:
     """Looks for the smallest II that has a schedule, with as few stages as possible."""
 
@@ -128,18 +148,23 @@ class _Sweep:
         self.stages_proven = True
         self.spent = 0.0
 
-    def run(self) -> tuple[int, Model | None, Answer]:
+    def run(self) -> Found:
         ii = self.proven.mii
         if ii > 1:
             reasons = "; ".join(bound.culprit for bound in self.proven.binding)
             self.attempts.append(Attempt(ii - 1, "refuted", "bound", reasons))
         serial = max(ii, serial_ii(self.problem))
-        while ii < serial and self.spent < _EFFORT_PER_SWEEP * self.effort:
-            model, answer = self.attempt(ii)
+        while ii <= serial and self.spent < _EFFORT_PER_SWEEP * self.effort:
+            reason = refutation(self.problem, ii)
+            if reason is not None:
+                self.attempts.append(Attempt(ii, "refuted", "bound", reason))
+                ii += 1
+                continue
+            answer = self.attempt(ii)
             if answer.outcome == "found":
                 self.explain_last()
                 self.attempts.append(Attempt(ii, "found", "solver", "a schedule exists"))
-                return ii, model, answer
+                return Found(ii, _from_zero(answer.start), is_serial=False)
             why = "no schedule exists" if answer.outcome == "refuted" else "neither found nor refuted with this effort"
             self.attempts.append(Attempt(ii, answer.outcome, "solver", why))
             # Once a proof is lost, so is the reason to look at every single II.
@@ -147,34 +172,37 @@ class _Sweep:
             ii += 1 if is_sound else max(1, ii // 32)
         return self.serial(ii, serial)
 
-    def attempt(self, ii: int) -> tuple[Model | None, Answer]:
+    def attempt(self, ii: int) -> Answer:
         """Few stages first: those models are small, and the first that has a schedule has the fewest stages. Only the
         model of all stages refutes the II."""
         budget = _EFFORT_PER_II * self.effort
         least = max(earliest(self.problem, ii, arcs(self.problem)), default=0) // ii + 1
         self.stages_proven = True
-        known: tuple[Model, Answer] | None = None
         for stages in range(least, least + 2):
-            model, answer = self.ask(ii, stages, budget)
-            if answer.outcome == "found" or (answer.outcome == "refuted" and model.is_complete):
-                return model, answer
+            answer, is_complete = self.ask(ii, stages, budget)
+            if answer.outcome == "found" or (answer.outcome == "refuted" and is_complete):
+                return answer
             self.stages_proven &= answer.outcome == "refuted"
-        model, answer = self.ask(ii, None, budget)
-        if answer.outcome != "found":
-            return None, answer
-        known = model, answer
-        for stages in range(least + 2, max(answer.start) // ii + 1):
-            model, answer = self.ask(ii, stages, _EFFORT_PER_LEVEL * self.effort)
+        known, _ = self.ask(ii, None, budget)
+        if known.outcome != "found":
+            return known
+        for stages in range(least + 2, max(_from_zero(known.start)) // ii + 1):
+            answer, _ = self.ask(ii, stages, _EFFORT_PER_LEVEL * self.effort)
             if answer.outcome == "found":
-                return model, answer
+                return answer
             self.stages_proven &= answer.outcome == "refuted"
         return known
 
-    def ask(self, ii: int, stages: int | None, budget: float) -> tuple[Model, Answer]:
+    def ask(self, ii: int, stages: int | None, budget: float) -> tuple[Answer, bool]:
+        # Where there is room a plain model finds it at once; where there is none, only an anchored one soon knows.
         model = Model(self.problem, ii, stages)
-        answer = model.feasible(budget)
+        answer = model.feasible(_EFFORT_AT_ONCE * self.effort)
+        if answer.outcome == "unknown":
+            self.spent += answer.effort
+            model = Model(self.problem, ii, stages, anchored=True)
+            answer = model.feasible(budget)
         self.spent += answer.effort
-        return model, answer
+        return answer, model.is_complete
 
     def explain_last(self) -> None:
         """Names what refuted the largest II below the answer: an irreducible set of constraint families that, with
@@ -184,17 +212,18 @@ class _Sweep:
             return
         dropped: frozenset[str] = frozenset()
         for family in families(self.problem):
-            answer = Model(self.problem, last.ii, None, dropped | {family}).feasible(_EFFORT_PER_REASON * self.effort)
+            model = Model(self.problem, last.ii, None, dropped | {family}, anchored=True)
+            answer = model.feasible(_EFFORT_PER_REASON * self.effort)
             if answer.outcome == "refuted":
                 dropped |= {family}
         needed = [family for family in families(self.problem) if family not in dropped]
         why = f"the dependences and {' and '.join(needed)} leave no room" if needed else "the dependences leave no room"
         self.attempts[-1] = Attempt(last.ii, "refuted", "solver", why)
 
-    def serial(self, ii: int, serial: int) -> tuple[int, Model | None, Answer]:
+    def serial(self, ii: int, serial: int) -> Found:
         """One op after the other: a schedule that every schedulable problem has, so that running out of effort is
         never a failure."""
-        if ii < serial:
+        if ii <= serial:
             self.attempts.append(Attempt(ii, "unknown", "solver", "not tried, the effort was spent"))
         self.attempts.append(Attempt(serial, "found", "serial", "one op after the other"))
         at, start = 0, [0] * len(self.problem.ops)
@@ -203,7 +232,7 @@ class _Sweep:
             spec = self.problem.ops[op]
             waits = [edge.latency for edge in self.problem.edges if edge.src == op]
             at += max([1, spec.latency, *waits, *(use.offset + use.cycles for use in spec.uses)])
-        return serial, None, Answer("found", False, tuple(start), 0.0)
+        return Found(serial, tuple(start), is_serial=True)
 
 
 def _topological(problem: Problem) -> list[int]:
@@ -231,8 +260,10 @@ class _Levels:
     A level whose value already equals a lower bound is proven without the solver.
     """
 
-    def __init__(self, problem: Problem, ii: int, model: Model, start: tuple[int, ...], effort: float) -> None:
-        self.problem, self.ii, self.model, self.start, self.effort = problem, ii, model, start, effort
+    def __init__(self, problem: Problem, found: Found, effort: float) -> None:
+        self.problem, self.ii, self.effort = problem, found.ii, effort
+        self.start = justify(problem, found.ii, found.start)
+        self.model = Model(problem, self.ii, max(self.start, default=0) // self.ii + 1)
         self.proofs: list[bool] = []
 
     def run(self) -> tuple[int, ...]:

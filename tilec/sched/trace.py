@@ -1,8 +1,8 @@
 """The schedule trace: one JSON value for two readers.
 
 `traceEvents` draw overlapped iterations in Perfetto or chrome://tracing, one cycle as one microsecond. The `tilec`
-member says what was decided and why, and `read_schedule` reads it back, edited or not. Everything in it is an integer, a
-string, a truth value or null, so that equal solutions are equal bytes.
+member says what was decided and why, and `read_schedule` reads it back, edited or not. Everything in it is an integer,
+a string, a truth value or null, so that equal solutions are equal bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilec.sched import text
-from tilec.sched.problem import Problem, Use
+from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Solution
 
@@ -161,15 +161,15 @@ def _events(process: int, problem: Problem, solution: Solution) -> list[dict[str
         tracks.slice("interval", f"interval {interval}: {part}", interval * ii, ii, {})
     for index, slot in enumerate(problem.slots):
         held = [
-            (schedule.start[op] + use.offset + iteration * ii, op, iteration, use)
-            for op in range(len(problem.ops))
-            for use in problem.ops[op].uses
+            (schedule.start[holder] + use.offset + iteration * ii, holder, iteration, use.cycles)
+            for holder in range(len(problem.ops))
+            for use in problem.ops[holder].uses
             if use.slot == index and use.cycles
             for iteration in range(iterations)
         ]
-        for start, op, iteration, use in sorted(held, key=_by_start):
-            about = {"iteration": iteration, "line": problem.ops[op].line}
-            tracks.slice(f"slot {slot.name}", problem.ops[op].name, start, use.cycles, about)
+        for start, holder, iteration, cycles in sorted(held):
+            about = {"iteration": iteration, "line": problem.ops[holder].line}
+            tracks.slice(f"slot {slot.name}", problem.ops[holder].name, start, cycles, about)
     for index, op in enumerate(problem.ops):
         busy = max([op.latency, op.issue, 1, *(use.offset + use.cycles for use in op.uses)])
         for iteration in range(iterations):
@@ -181,10 +181,6 @@ def _events(process: int, problem: Problem, solution: Solution) -> list[dict[str
     title = f"{problem.name or 'loop'}: II {ii}, {stages} stages, {schedule.status}"
     name = {"ph": "M", "pid": process, "name": "process_name", "args": {"name": title}}
     return [name, *tracks.names, *tracks.events]
-
-
-def _by_start(held: tuple[int, int, int, Use]) -> tuple[int, int, int]:
-    return held[:3]
 
 
 class _Tracks:

@@ -1,0 +1,27 @@
+"""A 128×128×64 fp16 GEMM with TMA descriptors, compiled by Triton for sm_90a without a GPU."""
+
+import sys
+from pathlib import Path
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+
+@triton.jit
+def gemm(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    row, column = tl.program_id(1) * BM, tl.program_id(0) * BN
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        total = tl.dot(a.load([row, k]), b.load([k, column]), total)
+    c.store([row, column], total.to(tl.float16))
+
+
+signature = {
+    "a": "tensordesc<fp16[128, 64]>", "b": "tensordesc<fp16[64, 128]>", "c": "tensordesc<fp16[128, 128]>",
+    "K": "i32", "BM": "constexpr", "BN": "constexpr", "BK": "constexpr",
+}  # fmt: skip
+source = ASTSource(gemm, signature, {"BM": 128, "BN": 128, "BK": 64})
+kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 8, "num_stages": 4})
+Path(sys.argv[1]).write_bytes(kernel.asm["cubin"])

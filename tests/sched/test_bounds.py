@@ -1,0 +1,76 @@
+"""Each bound: its value, and the words for what causes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from loops import best, gemm, random_problem
+
+from tilec.sched.bounds import Bound, Unschedulable, bounds
+from tilec.sched.problem import Edge, Op, Problem, Slot, Use
+from tilec.sched.windows import refutation
+
+
+def bound_of(problem: Problem, kind: str) -> Bound:
+    return [bound for bound in bounds(problem).each if bound.kind == kind][-1]
+
+
+def test_slot() -> None:
+    port, tensor = (bound for bound in bounds(gemm()).each if bound.kind == "slot")
+    assert (port.ii, port.ops) == (512, (0, 1))
+    assert port.culprit == "slot port is held 512 cycles an iteration: 256 load A + 256 load B"
+    assert (tensor.ii, tensor.ops) == (512, (2,))
+
+
+def test_wide_slot() -> None:
+    ops = tuple(Op(f"op{i}", (Use(0, 5),), 1, 5) for i in range(3))
+    bound = bound_of(Problem("wide", ops, (), (Slot("unit", 2),)), "slot")
+    assert (bound.ii, bound.culprit) == (8, "slot unit of 2 is held 15 cycles an iteration: 5 op0 + 5 op1 + 5 op2")
+
+
+def test_recurrence() -> None:
+    ops = (Op("a", (), 1, 3), Op("b", (), 1, 4), Op("c", (), 1, 1))
+    problem = Problem("cycle", ops, (Edge(0, 1, 3), Edge(1, 0, 4, 2), Edge(1, 2, 4), Edge(2, 1, 1, 2)), ())
+    bound = bound_of(problem, "recurrence")
+    assert (bound.ii, bound.culprit, bound.ops) == (4, "a → b → a takes 7 cycles over 2 iterations", (0, 1))
+
+
+def test_ring() -> None:
+    bound = bound_of(gemm(2), "ring")
+    assert bound.ii == 884
+    assert bound.culprit == "load A → gemm → load A takes 1768 cycles over 2 iterations (ring A+B of depth 2)"
+
+
+def test_pool() -> None:
+    bound = bound_of(gemm(capacity=1024 + 3 * 32768), "pool")
+    assert bound.ii == 590
+    assert bound.culprit == "pool smem would hold 132096 of 99328 at II 589: 1024 reserved + 4 × 32768 A+B"
+
+
+def test_stages() -> None:
+    bound = bound_of(replace(gemm(), max_stages=2), "stages")
+    assert bound.ii == 593
+    assert bound.culprit == "op gemm issues in cycle 1184 at the earliest, 2 stages of 592 end before"
+
+
+def test_windows_name_the_pair() -> None:
+    assert (
+        refutation(gemm(2), 1011)
+        == "load A and load B hold slot port for 512 cycles, and the dependences keep them closer"
+    )
+    assert refutation(gemm(2), 1012) is None
+
+
+@pytest.mark.parametrize("seed", range(150, 300))
+def test_bounds_and_windows_refute_only_what_has_no_schedule(seed: int) -> None:
+    problem = random_problem(seed)
+    try:
+        mii = bounds(problem).mii
+    except Unschedulable:
+        mii = 7
+    for ii in range(1, min(mii, 7)):
+        assert best(problem, ii) is None
+    for ii in range(mii, 7):
+        if refutation(problem, ii) is not None:
+            assert best(problem, ii) is None

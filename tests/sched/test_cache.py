@@ -1,0 +1,177 @@
+"""The cache: found by content, verified, never in the way. And the JSON that it and others are written in."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from loops import KNOWN, gemm, random_problem
+
+from tilec.sched import cache, text
+from tilec.sched.bounds import Unschedulable
+from tilec.sched.problem import Problem
+from tilec.sched.solution import Solution
+from tilec.sched.solve import solve
+
+
+class Counting:
+    """A solver that counts."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, problem: Problem, effort: float) -> Solution:
+        self.calls += 1
+        return solve(problem, effort)
+
+
+def entry(folder: Path) -> Path:
+    (path,) = (folder / "schedules").iterdir()
+    return path
+
+
+def test_a_second_time_costs_nothing(tmp_path: Path) -> None:
+    solver = Counting()
+    first = cache.solve_cached(gemm(), tmp_path, solver=solver)
+    assert cache.solve_cached(gemm(), tmp_path, solver=solver) == first
+    moved = replace(gemm(), name="elsewhere", ops=tuple(replace(op, line=op.line + 9) for op in gemm().ops))
+    assert cache.solve_cached(moved, tmp_path, solver=solver) == first
+    assert solver.calls == 1
+    assert cache.solve_cached(gemm(3), tmp_path, solver=solver) != first
+    cache.solve_cached(gemm(), tmp_path, afresh=True, solver=solver)
+    cache.solve_cached(gemm(), tmp_path, effort=2.0, solver=solver)
+    assert solver.calls == 4
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"schema": 1, "solution": {}}', "\udcff"])
+def test_a_damaged_entry_is_solved_again_and_repaired(tmp_path: Path, damage: str) -> None:
+    solver = Counting()
+    first = cache.solve_cached(gemm(), tmp_path, solver=solver)
+    path = entry(tmp_path)
+    whole = path.read_text()
+    path.write_bytes(damage.encode("utf-8", "surrogateescape"))
+    assert cache.solve_cached(gemm(), tmp_path, solver=solver) == first
+    assert (solver.calls, path.read_text()) == (2, whole)
+
+
+def test_an_entry_that_does_not_hold_is_not_believed(tmp_path: Path) -> None:
+    solver = Counting()
+    first = cache.solve_cached(gemm(), tmp_path, solver=solver)
+    path = entry(tmp_path)
+    value = json.loads(path.read_text())
+    value["solution"]["schedule"]["start"][2] -= 1
+    path.write_text(json.dumps(value))
+    assert cache.solve_cached(gemm(), tmp_path, solver=solver) == first
+    assert solver.calls == 2
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert cache.solve_cached(gemm(), blocked).schedule.ii == 512
+    assert list(tmp_path.iterdir()) == [blocked]
+
+
+def test_nothing_else_is_left_in_the_folder(tmp_path: Path) -> None:
+    cache.solve_cached(gemm(), tmp_path)
+    assert entry(tmp_path).name == f"{cache.key(gemm(), 1.0)}.json"
+
+
+def test_a_hit_needs_no_solver(tmp_path: Path) -> None:
+    cache.solve_cached(gemm(), tmp_path)
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom loops import gemm\nfrom tilec.sched import cache\n"
+        f"assert cache.solve_cached(gemm(), Path({str(tmp_path)!r})).schedule.ii == 512\n"
+        "assert 'ortools' not in sys.modules"
+    )
+    search = os.pathsep.join((str(Path(__file__).parent), str(Path.cwd())))
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": search}, check=False)
+    assert done.returncode == 0
+
+
+def test_the_key_says_which_solver_it_is() -> None:
+    assert version("ortools") == cache.ORTOOLS
+
+
+# --- JSON ---
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_problems_round_trip(seed: int) -> None:
+    problem = random_problem(seed)
+    assert text.from_json(json.loads(json.dumps(text.to_json(problem)))) == problem
+
+
+def test_solutions_round_trip() -> None:
+    for problem in (gemm(2), KNOWN[2][0]):
+        solution = solve(problem)
+        assert text.solution_from_json(json.loads(json.dumps(text.solution_to_json(solution)))) == solution
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        (("ops", 0, "latency"), "long", "problem.ops[0].latency: expected int, found 'long'"),
+        (("ops", 0, "latency"), True, "problem.ops[0].latency: expected int, found True"),
+        (("ops", 0, "uses"), None, "problem.ops[0].uses: expected an array, found None"),
+        (("edges", 1), [], "problem.edges[1]: expected an object, found []"),
+        (("edges", 1, "dst"), 7, "edge 1 goes from op 1 to op 7, there are 3 ops"),
+        (("edges", 1, "distance"), -1, "edge 1 has distance -1"),
+        (("slots", 0, "width"), 0, "slot port has width 0"),
+        (("slots", 0, "wide"), 0, "problem.slots[0]: 'wide' is not known here"),
+        (("rings", 0, "consumers"), [], "ring A+B has 2 producers and 0 consumers"),
+        (("rings", 0, "pool"), 3, "ring A+B lives in pool 3, there are 1"),
+        (("pools", 0, "capacity"), -1, "pool smem has capacity -1 and 1024 reserved"),
+        (("max_stages",), 0, "max_stages is 0"),
+    ],
+)
+def test_what_is_no_problem(path: tuple[str | int, ...], value: object, says: str) -> None:
+    json_value = text.to_json(gemm())
+    at = json_value["problem"]
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+    with pytest.raises(text.TextError) as caught:
+        text.from_json(json_value)
+    assert str(caught.value) == says
+
+
+def test_missing_members() -> None:
+    for value, says in (
+        ([], "expected an object with 'problem'"),
+        ({"problem": {}}, "schema is None, this version reads 1"),
+        ({"schema": 1, "problem": {}}, "problem: 'name' is missing"),
+    ):
+        with pytest.raises(text.TextError, match=says):
+            text.from_json(value)
+
+
+def test_the_exchange_form() -> None:
+    problem = text.from_neutral(
+        {
+            "name": "pair",
+            "ops": [
+                {"name": "a", "resource": "r", "duration": 2},
+                {"name": "b", "resource": "r", "duration": 3},
+                {"name": "c", "resource": None, "duration": 0},
+            ],
+            "edges": [[0, 1, 4, 0], [1, 0, 2, 1], [1, 2, 5, 0]],
+            "limits": {"r": 1},
+        }
+    )
+    assert [(op.latency, len(op.uses)) for op in problem.ops] == [(4, 1), (5, 1), (0, 0)]
+    assert solve(problem).schedule.ii == 7
+    with pytest.raises(text.TextError, match="expected an object with name"):
+        text.from_neutral({"name": "pair"})
+
+
+def test_unschedulable_problems_are_not_kept(tmp_path: Path) -> None:
+    with pytest.raises(Unschedulable):
+        cache.solve_cached(gemm(capacity=1024), tmp_path)
+    assert not (tmp_path / "schedules").exists()

@@ -1,0 +1,178 @@
+"""The solver against stated answers, against enumeration, and against itself under other conditions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from loops import KNOWN, best, gemm, random_problem
+
+from tilec.sched import solve as solving
+from tilec.sched.bounds import Unschedulable
+from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use
+from tilec.sched.solve import evaluate, given, justify, solve
+from tilec.sched.verify import violations
+
+
+@pytest.mark.parametrize(("problem", "ii"), KNOWN, ids=lambda value: getattr(value, "name", ""))
+def test_known_answers(problem: Problem, ii: int) -> None:
+    solution = solve(problem)
+    assert (solution.schedule.ii, solution.schedule.status) == (ii, "optimal")
+    assert not list(violations(problem, solution.schedule))
+    assert all(attempt.outcome == "refuted" for attempt in solution.attempts[:-1])
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_random_problems_against_enumeration(seed: int) -> None:
+    problem = random_problem(seed)
+    try:
+        solution = solve(problem)
+    except Unschedulable:
+        assert all(best(problem, ii) is None for ii in range(1, 9))
+        return
+    ii = solution.schedule.ii
+    smaller = [at for at in range(1, min(ii, 8)) if best(problem, at) is not None]
+    assert not smaller, f"II {smaller[0]} has a schedule, the solver says {ii}"
+    assert not list(violations(problem, solution.schedule))
+    assert solution.schedule.status == "optimal"
+    expected = best(problem, ii) if ii <= 8 else None
+    if expected is not None:
+        stages, length, held, swapped, start = expected
+        assert [level.value for level in solution.objectives] == [stages, length, held, swapped, sum(start)]
+        assert solution.schedule.start == start
+        assert all(level.proven for level in solution.objectives)
+
+
+@pytest.mark.parametrize(("max_depth", "ii", "depth"), [(None, 512, 4), (4, 512, 4), (3, 675, 3), (2, 1012, 2)])
+def test_a_short_ring_costs_time(max_depth: int | None, ii: int, depth: int) -> None:
+    solution = solve(gemm(max_depth))
+    assert (solution.schedule.ii, solution.schedule.depth) == (ii, (depth,))
+    assert solution.schedule.status == "optimal"
+
+
+def test_a_small_pool_is_a_short_ring() -> None:
+    solution = solve(gemm(capacity=1024 + 3 * 32768))
+    assert (solution.schedule.ii, solution.schedule.depth) == (675, (3,))
+    assert "pool" in {bound.kind for bound in solution.bounds.each}
+
+
+def test_latency_is_hidden_by_stages_not_by_waiting() -> None:
+    solution = solve(gemm())
+    assert solution.schedule.stage == (0, 0, 2)
+
+
+def test_the_refuting_constraints_are_named() -> None:
+    infeasible = next(problem for problem, _ in KNOWN if problem.name == "minII_infeasible")
+    refuted = [attempt for attempt in solve(infeasible).attempts if attempt.outcome == "refuted"]
+    assert [(attempt.ii, attempt.how) for attempt in refuted] == [(2, "bound"), (3, "solver")]
+    assert refuted[1].why == "the dependences and slot r leave no room"
+
+
+def test_stages_can_be_limited() -> None:
+    two = Problem(**{field: getattr(gemm(), field) for field in Problem.__slots__} | {"max_stages": 1})
+    solution = solve(two)
+    assert max(solution.schedule.stage) == 0
+    assert [bound.kind for bound in solution.bounds.binding] == ["stages"]
+
+
+def test_uses_longer_than_the_interval_take_units_of_a_wide_slot() -> None:
+    slots = (Slot("copier", 3),)
+    ops = (Op("long", (Use(0, 25),), 1, 25), Op("short", (Use(0, 5),), 1, 5))
+    solution = solve(Problem("wide", ops, (), slots))
+    assert solution.schedule.ii == 10
+    assert not list(violations(Problem("wide", ops, (), slots), solution.schedule))
+
+
+def test_no_ops() -> None:
+    solution = solve(Problem("empty", (), (), ()))
+    assert (solution.schedule.ii, solution.schedule.start) == (1, ())
+
+
+def test_without_effort_there_is_still_a_schedule() -> None:
+    problem = gemm(2)
+    solution = solve(problem, effort=0.0)
+    assert solution.schedule.status == "feasible"
+    assert not list(violations(problem, solution.schedule))
+    assert solution.warning is not None and "not proven optimal" in solution.warning
+
+
+@pytest.mark.parametrize(
+    ("problem", "kind", "says"),
+    [
+        (
+            Problem("loop", (Op("a", (), 1, 3), Op("b", (), 1, 2)), (Edge(0, 1, 3), Edge(1, 0, 2)), ()),
+            "recurrence",
+            "a → b → a takes 5 cycles and comes back to the same iteration",
+        ),
+        (
+            Problem("self", (Op("a", (Use(0, 4), Use(0, 4, 2)), 1, 3),), (), (Slot("unit"),)),
+            "slot",
+            "op a alone needs 2 units of slot unit, which has 1",
+        ),
+        (
+            Problem("big", (Op("a", (), 1, 3),), (), (), (Pool("smem", 100, 8),), (Ring("A", (0,), (0,), 96, 0),)),
+            "pool",
+            "pool smem would hold 104 of 100 at II 3: 8 reserved + 1 × 96 A",
+        ),
+    ],
+    ids=["recurrence", "slot", "pool"],
+)
+def test_what_no_interval_admits(problem: Problem, kind: str, says: str) -> None:
+    with pytest.raises(Unschedulable) as caught:
+        solve(problem)
+    assert (caught.value.kind, caught.value.reason, caught.value.ops[0]) == (kind, says, 0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_justified_schedules_hold(seed: int) -> None:
+    problem = random_problem(seed)
+    try:
+        schedule = solve(problem).schedule
+    except Unschedulable:
+        return
+    late = tuple(start + 3 * schedule.ii for start in schedule.start)
+    moved = justify(problem, schedule.ii, late)
+    assert all(new <= old for new, old in zip(moved, late, strict=True))
+    # Later stages than the limit are the point of this test, so only that may be wrong.
+    broken = list(violations(problem, solving.make(problem, schedule.ii, moved, "given")))
+    assert [message for message in broken if "stages are allowed" not in message] == []
+
+
+def test_a_given_schedule_is_evaluated() -> None:
+    problem = gemm()
+    solution = given(problem, solve(problem).schedule)
+    assert solution.objectives == evaluate(problem, solution.schedule)
+    assert [(level.name, level.value) for level in solution.objectives[:2]] == [("stages", 3), ("length", 2024)]
+    assert solution.attempts == () and solution.bounds.mii == 512
+
+
+PRINT_ALL = """
+import json, sys
+from loops import KNOWN, gemm
+from tilec.sched.solve import solve
+from tilec.sched.trace import dump, trace
+problems = [problem for problem, _ in KNOWN] + [gemm(3)]
+print(dump(trace([(problem, solve(problem)) for problem in problems])))
+heavy = sorted({name.partition(".")[0] for name in sys.modules} & {"pandas", "numpy"})
+assert not heavy, heavy
+"""
+
+
+def run_alone(code: str, hash_seed: str) -> str:
+    search = os.pathsep.join((str(Path(__file__).parent), str(Path.cwd())))
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": search}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_equal_bytes_whatever_the_hash_seed_and_no_heavy_imports() -> None:
+    assert run_alone(PRINT_ALL, "1") == run_alone(PRINT_ALL, "2")
+
+
+def test_ortools_is_imported_only_to_solve() -> None:
+    modules = "tilec.sched.solve, tilec.sched.trace, tilec.sched.cache"
+    run_alone(f"import sys\nimport {modules}\nassert 'ortools' not in sys.modules", "0")

@@ -1,0 +1,122 @@
+"""The trace: what viewers need, what people read, and the way back."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from loops import KNOWN, gemm
+
+from tilec.sched.problem import Problem
+from tilec.sched.schedule import Schedule
+from tilec.sched.solution import Solution
+from tilec.sched.solve import given, solve
+from tilec.sched.trace import TraceError, dump, read_schedule, trace
+from tilec.sched.verify import violations
+
+
+@pytest.fixture(scope="module")
+def loops() -> list[tuple[Problem, Solution]]:
+    problems = [gemm(3), *(problem for problem, _ in KNOWN)]
+    return [(problem, solve(problem)) for problem in problems]
+
+
+def test_the_first_key_tells_viewers_the_format(loops: list[tuple[Problem, Solution]]) -> None:
+    assert dump(trace(loops)).startswith('{"traceEvents": [')
+
+
+def test_slices_of_a_track_nest(loops: list[tuple[Problem, Solution]]) -> None:
+    tracks: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    value = json.loads(dump(trace(loops)))
+    for event in value["traceEvents"]:
+        if event["ph"] == "X":
+            assert event["dur"] > 0
+            tracks[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    assert len(tracks) > 20
+    for slices in tracks.values():
+        for start, end in slices:
+            for other_start, other_end in slices:
+                apart = end <= other_start or other_end <= start
+                nested = (start <= other_start and other_end <= end) or (other_start <= start and end <= other_end)
+                assert apart or nested
+
+
+def test_every_track_has_a_name(loops: list[tuple[Problem, Solution]]) -> None:
+    events = trace(loops)["traceEvents"]
+    named = {(event["pid"], event["tid"]) for event in events if event["name"] == "thread_name"}
+    assert {(event["pid"], event["tid"]) for event in events if event["ph"] == "X"} == named
+
+
+def test_the_record(loops: list[tuple[Problem, Solution]]) -> None:
+    record = trace(loops[:1], "gemm", "sm_90a")["tilec"]
+    loop = record["loops"][0]
+    assert (record["schema"], record["kernel"], record["target"]) == (1, "gemm", "sm_90a")
+    assert (loop["ii"], loop["mii"], loop["status"], loop["proof"]) == (
+        675,
+        590,
+        "optimal",
+        "every II below 675 is refuted",
+    )
+    assert [bound["name"] for bound in loop["bounds"] if bound["binds"]] == ["ring A+B of depth 3"]
+    assert [attempt["ii"] for attempt in loop["attempts"]] == list(range(589, 676))
+    assert loop["rings"][0] | {"lifetime": 2024, "depth": 3, "total_bytes": 98304} == loop["rings"][0]
+    assert loop["pools"] == [{"name": "smem", "capacity": 232448, "reserved": 1024, "peak": 1024 + 98304}]
+    product = loop["ops"][2]
+    assert (product["line"], product["start"], product["stage"], product["phase"]) == (7, 1440, 2, 90)
+    assert product["rows"] == [{"slot": "tensor", "rows": [[90, 602]]}]
+    assert all(edge["slack"] >= 0 for edge in loop["edges"])
+
+
+def test_rows_run_past_the_end_of_the_table() -> None:
+    late = Schedule(600, (0, 256, 1440), (0, 2, 1), (4,), "given")
+    assert not list(violations(gemm(), late))
+    product = trace([(gemm(), given(gemm(), late))])["tilec"]["loops"][0]["ops"][2]
+    assert product["rows"] == [{"slot": "tensor", "rows": [[240, 600], [0, 152]]}]
+
+
+def test_round_trip(loops: list[tuple[Problem, Solution]]) -> None:
+    read = read_schedule(dump(trace(loops)))
+    assert read == [replace(solution.schedule, status="given") for _, solution in loops]
+
+
+def test_a_given_schedule_can_be_traced(loops: list[tuple[Problem, Solution]]) -> None:
+    again = [(p, given(p, s)) for (p, _), s in zip(loops, read_schedule(dump(trace(loops))), strict=True)]
+    record = trace(again)["tilec"]["loops"][0]
+    assert record["proof"] == "the schedule was given; no II below 590 is possible"
+    assert read_schedule(dump(trace(again))) == [solution.schedule for _, solution in again]
+
+
+def edited(change: Any) -> str:
+    value = trace([(gemm(), solve(gemm()))])
+    change(value["tilec"]["loops"][0])
+    return dump(value)
+
+
+def test_an_edited_start_moves_the_op_in_the_order_too() -> None:
+    # One interval later for the second load: the ring no longer covers it, the order is as before.
+    (schedule,) = read_schedule(edited(lambda loop: loop["ops"][2].update(start=1536)))
+    assert schedule.order == (0, 2, 1)
+    assert list(violations(gemm(), schedule)) == [
+        "ring A+B has depth 4 but needs 5: a version lives 2120 cycles, from 0 to 2120, at II 512"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("{", "not JSON"),
+        ("{}", "the trace: 'tilec' is missing"),
+        ('{"tilec": {"schema": 9}}', "schema is 9, this version reads 1"),
+        (edited(lambda loop: loop.pop("ii")), "loop 0: 'ii' is missing"),
+        (edited(lambda loop: loop.update(ii=0)), "loop 0: II is 0, it must be at least 1"),
+        (edited(lambda loop: loop["ops"][1].update(start="soon")), "loop 0, op 1: 'start' is 'soon', expected int"),
+        (edited(lambda loop: loop.update(order=[0, 1])), "loop 0: order does not list each of the 3 ops once"),
+        (edited(lambda loop: loop["rings"][0].update(depth=True)), "loop 0, ring 0: 'depth' is True, expected int"),
+    ],
+)
+def test_what_is_no_trace(source: str, says: str) -> None:
+    with pytest.raises(TraceError, match=says):
+        read_schedule(source)

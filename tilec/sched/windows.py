@@ -1,0 +1,84 @@
+"""Refutes an II without the solver: pairs of uses of one slot that the dependences leave no room for.
+
+Longest paths say how far apart two starts must and may be. Two uses of a slot of one unit are further restricted: their
+distance modulo II lies between the length of the one and II less the length of the other. Where the window holds no
+such distance there is no schedule; where it holds those of one turn only, the window shrinks, and others with it.
+
+This is what rings of bounded depth run into: a dozen cycles short of the smallest II, every II fails for the same
+reason, and finding that reason takes the solver a thousand times longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.sched.bounds import arcs, reach
+from tilec.sched.problem import Problem
+
+# Windows of more ops than this take longer to keep up to date than the solver needs without them.
+_MOST_OPS = 48
+_ROUNDS = 4
+
+
+def refutation(problem: Problem, ii: int) -> str | None:
+    """Why there is no schedule at this II, or None if that cannot be told. Needs an II without a positive cycle."""
+    if len(problem.ops) > _MOST_OPS:
+        return None
+    within = arcs(problem)
+    apart = [reach(problem, ii, within, op) for op in range(len(problem.ops))]
+    pairs = list(_pairs(problem))
+    for _ in range(_ROUNDS):
+        has_changed = False
+        for u, v, slot, ahead, behind in pairs:
+            # start[v] − start[u] lies in [turn·II + ahead, (turn + 1)·II − behind] for some whole turn.
+            low, high = apart[u][v], apart[v][u]
+            first = None if low is None else -(-(low + behind - ii) // ii)
+            last = None if high is None else (-high - ahead) // ii
+            if first is not None and last is not None and first > last:
+                return _words(problem, u, v, slot, ahead + behind)
+            if first is not None and low is not None and first * ii + ahead > low:
+                has_changed = True
+                if not _tighten(apart, u, v, first * ii + ahead):
+                    return _words(problem, u, v, slot, ahead + behind)
+            if last is not None and high is not None and behind - (last + 1) * ii > high:
+                has_changed = True
+                if not _tighten(apart, v, u, behind - (last + 1) * ii):
+                    return _words(problem, u, v, slot, ahead + behind)
+        if not has_changed:
+            break
+    return None
+
+
+def _pairs(problem: Problem) -> Iterator[tuple[int, int, int, int, int]]:
+    """(op, other op, slot, cycles the other must stay behind, cycles it must end ahead of the next turn)."""
+    for slot, spec in enumerate(problem.slots):
+        if spec.width > 1:
+            continue
+        users = [(op, use) for op, of in enumerate(problem.ops) for use in of.uses if use.slot == slot and use.cycles]
+        for at, (v, later) in enumerate(users):
+            for u, use in users[:at]:
+                if u != v:
+                    shift = use.offset - later.offset
+                    yield u, v, slot, use.cycles + shift, later.cycles - shift
+
+
+def _tighten(apart: list[list[int | None]], u: int, v: int, least: int) -> bool:
+    """Records start[v] − start[u] ≥ least, and what follows from it. False if that is a contradiction."""
+    back = apart[v][u]
+    if back is not None and back + least > 0:
+        return False
+    onward = [(b, beyond) for b, beyond in enumerate(apart[v]) if beyond is not None]
+    for row in apart:
+        before = row[u]
+        if before is None:
+            continue
+        for b, beyond in onward:
+            known = row[b]
+            if known is None or before + least + beyond > known:
+                row[b] = before + least + beyond
+    return True
+
+
+def _words(problem: Problem, u: int, v: int, slot: int, cycles: int) -> str:
+    names = f"{problem.ops[u].name} and {problem.ops[v].name}"
+    return f"{names} hold slot {problem.slots[slot].name} for {cycles} cycles, and the dependences keep them closer"
