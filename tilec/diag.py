@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, NoReturn
 
+from tilec.records import dataclass
 from tilec.source import Span
 
 Severity = Literal["error", "warning", "note"]

@@ -141,7 +141,7 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
     scheduled = [Scheduled(p.loop, p.solution.schedule) for p in planned.loops]
     program = expand(planned.laid, scheduled, target)
     program = synchronise(program)
-    program = place(program, target)
+    program = place(program, target, unlimited=options.unlimited_smem)
     observer.saw("warp", program, show_program, program_violations)
 
     # The file's name alone: where it lies must not change the output.
@@ -199,7 +199,7 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
     target = targets.load(options.target)
     laid = assign(select(kernel, target, options.strategy, options.opt_level))
     observer.saw("layout", laid, _laid_text)
-    loops = problems(laid, target)
+    loops = problems(laid, target, unlimited_smem=options.unlimited_smem)
     observer.saw("problem", loops, _problem_text, _problem_violations)
     planned = _schedule(loops, options)
     observer.warnings += [w for p in planned if (w := _not_proven(p)) is not None]

@@ -20,6 +20,11 @@ def grammar(name: str) -> str:
     return (_folder("grammar") / name).read_text(encoding="utf-8")
 
 
+def tables_folder() -> Path:
+    """Where a wheel keeps parser tables that were made when it was built; a checkout has no such folder."""
+    return _PACKAGE / "_data" / "tables"
+
+
 def target_text(name: str) -> str:
     """The text of the target file of `name`: `sm_90a`. `target_names` lists them."""
     return (_folder("targets") / f"{name}.toml").read_text(encoding="utf-8")

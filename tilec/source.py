@@ -1,8 +1,10 @@
-"""Source text and positions in it. Every node of every IR carries a `Span`, so that each later stage can name its line."""
+"""Source text and positions in it. Every node of every IR carries a `Span`, so each later stage can name its line."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from tilec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

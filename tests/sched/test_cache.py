@@ -129,6 +129,11 @@ def test_solutions_round_trip() -> None:
         (("rings", 0, "pool"), 3, "ring A+B lives in pool 3, there are 1"),
         (("pools", 0, "capacity"), -1, "pool smem has capacity -1 and 1024 reserved"),
         (("max_stages",), 0, "max_stages is 0"),
+        (
+            ("edges", 2, "distance"),
+            0,
+            "within one iteration these ops wait for each other, or for ops that do: gemm",
+        ),
     ],
 )
 def test_what_is_no_problem(path: tuple[str | int, ...], value: object, says: str) -> None:

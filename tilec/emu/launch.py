@@ -6,7 +6,7 @@ import itertools
 import random
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +22,7 @@ from tilec.emu.numbers import TYPES, Array
 from tilec.emu.tensormap import TensorMap, encode
 from tilec.ptx.module import Entry, Module, Param
 from tilec.ptx.parse import parse_module
+from tilec.records import dataclass
 
 __all__ = ["Fault", "Report", "SourceLocation", "TensorMap", "launch"]
 

@@ -7,13 +7,13 @@ operation owns it, and the asynchronous proxy sees what the generic proxy wrote 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilec.emu.fault import Fault
+from tilec.records import dataclass
 
 Array = NDArray[Any]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from tilec.emu.fault import Fault
 from tilec.emu.memory import Memory
 from tilec.emu.numbers import Array, bf16_to_f32, f32_to_bf16
+from tilec.records import dataclass
 
 _MAGIC = b"tilecmap"
 _LAYOUT = struct.Struct("<8sQBBBB5I5Q5H")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tilec.ir.tile import Binary, Cast, Const, Expr, Select, Unary, Var, integer
 from tilec.ir.types import INT32
+from tilec.records import dataclass
 
 Interval = tuple[float, float]
 UNKNOWN: Interval = (-math.inf, math.inf)

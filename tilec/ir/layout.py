@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tilec.ir.tile import Binary, Expr, Var, integer
 from tilec.ir.types import INT32
+from tilec.records import dataclass
 
 THREAD = Var("%tid")
 """The thread's index within its role, as a scalar variable of tile expressions."""

@@ -7,10 +7,11 @@ IR is never changed in place: passes make new nodes, and keep the ones they do n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from tilec.ir.types import BOOL, INT32, DType
+from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
 Scope = Literal["global", "shared", "fragment"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from tilec.records import dataclass
 
 Kind = Literal["float", "int", "uint", "bool"]
 

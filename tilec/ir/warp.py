@@ -11,11 +11,12 @@ cursors.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.ir.tile import Buffer, Expr, Parallel, Region, Var
+from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from tilec.diag import fail
+from tilec.ir import warp
 from tilec.ir.expr import constant
 from tilec.ir.tile import Expr, Region, TileOp
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
+from tilec.ops.lowering import Context, Demand, demand, sweep
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Call, Parameter, Signature, as_expr
 
 
@@ -69,3 +73,17 @@ FILL = register(
         _reference,
     )
 )
+
+
+@facet("fill", "lower")
+def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+    return (sweep(op.regions[0], fill_value(op), context, op.span),)
+
+
+@facet("fill", "demand")
+def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+    region = op.regions[0]
+    elements = math.prod(region.extent)
+    if region.buffer.scope == "fragment":
+        return (demand("elementwise", ops=1, elements=elements, threads=context.threads),)
+    return (demand(f"st.{region.buffer.scope}", bytes=elements * region.buffer.dtype.bytes, threads=context.threads),)

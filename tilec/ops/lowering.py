@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from tilec.ir.affine import add
 from tilec.ir.layout import Fragment, SharedLayout, row_major
 from tilec.ir.tile import Buffer, Cast, Expr, Load, Parallel, Region, Store, Var
 from tilec.ir.warp import Cursor, Elementwise, TensorMap
+from tilec.records import dataclass
 from tilec.source import Span
 
 VECTOR_BYTES = 16

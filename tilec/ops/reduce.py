@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 from tilec.diag import Label, fail
+from tilec.ir import warp
+from tilec.ir.layout import Fragment
 from tilec.ir.tile import Region, TileOp
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
+from tilec.ops.lowering import Context, Demand, demand
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.ops.values import show_shape
 
@@ -115,3 +119,38 @@ def _spelling(kind: Kind, what: str) -> Spelling:
 REDUCE = register(
     Operation("reduce", tuple(_spelling(kind, what) for kind, what in _KINDS.items()), _effects, _reference)
 )
+
+
+@facet("reduce", "lower")
+def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+    source, destination = (r.buffer for r in op.regions)
+    dim = op.attr("dim")
+    kind = cast(Kind, op.attr("kind"))
+    assert isinstance(dim, int)
+    layout = context.fragments[source.name]
+    warps = crossing_warps(layout, dim)
+    scratch = None
+    if warps > 1:
+        kept = math.prod(a.size for a in layout.registers if a.dim != dim)
+        scratch = context.scratch(4 * kept * context.threads, op.span)
+    return (
+        warp.Reduce(
+            source, destination, kind, dim, bool(op.attr("clear")), scratch, cursors=context.cursors, span=op.span
+        ),
+    )
+
+
+def crossing_warps(layout: Fragment, dim: int) -> int:
+    """How many warps hold parts of one row along `dim`."""
+    below, warps = 1, 1
+    for axis in layout.threads:
+        if axis.dim == dim:
+            low, high = max(below, 32), max(below * axis.size, 32)
+            warps *= high // low
+        below *= axis.size
+    return warps
+
+
+@facet("reduce", "demand")
+def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+    return (demand("reduce", elements=math.prod(op.regions[0].buffer.shape), threads=context.threads),)

@@ -4,7 +4,7 @@ spellings   the `T.*` names a kernel may call it by: parameters, docs, `check`
 effects     the regions it reads and writes
 reference   what it computes, in numpy
 demand      instruction kinds and counts, which a target file prices      } attached with `facet`
-lower       how it becomes warp IR                                        } by the files that know
+lower       how it becomes warp IR                                        } in the file or folder of the operation
 """
 
 from __future__ import annotations

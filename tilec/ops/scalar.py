@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tilec.diag import fail
 from tilec.ir.expr import cast, constant, integer_range
@@ -15,6 +14,7 @@ from tilec.ir.types import FLOAT32, DType
 from tilec.ops.arithmetic import Operator, binary, is_runtime, negate, select
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import Value
+from tilec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

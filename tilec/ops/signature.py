@@ -6,13 +6,13 @@ Every check names the argument it is about and points at its text, so that an op
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tilec.diag import Label, fail
 from tilec.ir.expr import cast, constant
 from tilec.ir.tile import Buffer, Expr, Load, Region, integer
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, INT64, DType
 from tilec.ops.values import EXPR_TYPES, Access, Range, Value, WarpPolicy, describe, show_shape
+from tilec.records import dataclass
 from tilec.source import Span
 
 

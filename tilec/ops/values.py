@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Union
 
 from tilec.ir.tile import Binary, Buffer, Call, Cast, Const, Expr, Load, Select, Unary, Var
 from tilec.ir.types import DType
+from tilec.records import dataclass
 
 Policy = {"Square": "square", "FullRow": "full_row", "FullCol": "full_col"}
 """The members of `T.GemmWarpPolicy`, and what the IR calls them."""

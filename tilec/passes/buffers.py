@@ -12,8 +12,8 @@ ALIGNMENT = 1024  # bytes: the 128-byte swizzle repeats after as many
 BARRIER_BYTES = 8
 
 
-def place(program: Program, target: Target) -> Program:
-    """Tiles one after another in program order, barriers behind them."""
+def place(program: Program, target: Target, *, unlimited: bool = False) -> Program:
+    """Tiles one after another in program order, barriers behind them. `unlimited` accepts what no block could hold."""
     placed: list[SharedTile] = []
     offset = 0
     for tile in program.shared:
@@ -23,7 +23,7 @@ def place(program: Program, target: Target) -> Program:
     barriers_at = -(-offset // BARRIER_BYTES) * BARRIER_BYTES
     total = barriers_at + sum(2 * r.depth * BARRIER_BYTES for r in program.rings if r.has_barriers)
     limit = target.limit("smem_bytes_per_cta")
-    if total > limit:
+    if total > limit and not unlimited:
         largest = sorted(placed, key=lambda t: -t.bytes)
         fail(
             "shared-memory-overflow",

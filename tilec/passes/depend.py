@@ -5,7 +5,6 @@ their lifetimes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tilec.diag import InternalError, Label, fail
 from tilec.ir.tile import (
@@ -32,10 +31,12 @@ from tilec.ops.lowering import Context, Demand, demand
 from tilec.passes.layout import Laid
 from tilec.passes.select import is_pipelined
 from tilec.passes.usage import expressions, reads, writes
+from tilec.records import dataclass
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use
 from tilec.target import Target
 
 BARRIER_BYTES = 16  # one full and one empty mbarrier per version
+UNLIMITED = 1 << 31
 TILE_ALIGNMENT = 1024  # the 128-byte swizzle repeats after this many bytes
 
 
@@ -77,12 +78,12 @@ def accesses(stmt: Stmt) -> Accesses:
     return Accesses(frozenset(b.name for b in reads(stmt)), frozenset(b.name for b in writes(stmt)))
 
 
-def problems(laid: Laid, target: Target) -> tuple[LoopProblem, ...]:
+def problems(laid: Laid, target: Target, *, unlimited_smem: bool = False) -> tuple[LoopProblem, ...]:
     """One problem per pipelined loop, in program order; none in a serial kernel."""
     if laid.form == "serial":
         return ()
     loops = [s for s in walk(laid.kernel.body) if isinstance(s, For) and is_pipelined(s)]
-    return tuple(_Builder(laid, target, loop, index).build() for index, loop in enumerate(loops))
+    return tuple(_Builder(laid, target, loop, unlimited_smem).build() for loop in loops)
 
 
 def is_producer(stmt: Stmt, laid: Laid) -> bool:
@@ -96,8 +97,9 @@ def is_producer(stmt: Stmt, laid: Laid) -> bool:
 
 
 class _Builder:
-    def __init__(self, laid: Laid, target: Target, loop: For, index: int) -> None:
-        self.laid, self.target, self.loop, self.index = laid, target, loop, index
+    def __init__(self, laid: Laid, target: Target, loop: For, unlimited_smem: bool) -> None:
+        self.laid, self.target, self.loop = laid, target, loop
+        self.smem_bytes = UNLIMITED if unlimited_smem else target.limit("smem_bytes_per_cta")
         self.statements = tuple(s for s in loop.body if not isinstance(s, Bind))
         self.accesses = tuple(accesses(s) for s in self.statements)
         self.roles = tuple(
@@ -112,7 +114,7 @@ class _Builder:
     def build(self) -> LoopProblem:
         rings = self.rings()
         ops = tuple(self.op(i) for i in range(len(self.statements)))
-        pool = Pool("smem", self.target.limit("smem_bytes_per_cta"), self.reserved(rings))
+        pool = Pool("smem", self.smem_bytes, self.reserved(rings))
         needed = pool.reserved + sum(_version_bytes(self.laid, r) for r in rings)
         if needed > pool.capacity:
             self.overflow(needed, pool.capacity, rings)

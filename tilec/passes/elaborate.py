@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tilec.diag import Label, fail
 from tilec.ir.tile import Buffer, Kernel, Var
@@ -14,6 +13,7 @@ from tilec.ops.values import EXPR_TYPES, Member, Value, describe
 from tilec.passes.evaluate import Evaluator
 from tilec.passes.scope import Binding, Scope
 from tilec.passes.statements import Body, check_assert, unpack
+from tilec.records import dataclass
 from tilec.source import NOWHERE, SourceFile, Span
 from tilec.syntax import ast
 

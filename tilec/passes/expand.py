@@ -10,7 +10,7 @@ step that they are live.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilec.diag import InternalError
 from tilec.ir import warp
@@ -37,6 +37,7 @@ from tilec.ops import registry
 from tilec.ops.lowering import Context
 from tilec.passes.depend import LoopProblem, RingPlan, accesses
 from tilec.passes.layout import Laid
+from tilec.records import dataclass
 from tilec.sched.schedule import Schedule
 from tilec.source import Span
 from tilec.target import Target

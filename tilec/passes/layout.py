@@ -7,7 +7,6 @@ what nothing fixes gets the coalesced layout. Two demands that differ are an err
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tilec.diag import Label, fail
 from tilec.ir.layout import Axis, Fragment, SharedLayout, mma_accumulator, plain, row_major, swizzled, wgmma_accumulator
@@ -29,6 +28,7 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.passes.select import Form, Selected, mma_warps, wgmma_groups
+from tilec.records import dataclass
 from tilec.source import Span
 
 VECTOR_BYTES = 16  # the widest access of one thread

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from tilec.diag import fail
@@ -13,6 +12,7 @@ from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import EXPR_TYPES, describe
 from tilec.passes.fold import fold_expr
 from tilec.passes.usage import reads, writes
+from tilec.records import dataclass
 
 _BOUNDS = (Parameter("start"), Parameter("stop", None))
 _STEP = Parameter("step", None)

@@ -7,13 +7,14 @@ copy: "tma" | "cp_async" | "registers" | "tma_store" | "stmatrix"; gemm: "wgmma"
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from tilec.diag import Label, fail
 from tilec.ir.affine import affine
 from tilec.ir.tile import Attr, Buffer, For, If, Kernel, Region, Stmt, TileOp, walk
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
+from tilec.records import dataclass
 from tilec.target import Target
 
 Form = Literal["serial", "unspecialised", "warp_specialised"]

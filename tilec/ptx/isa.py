@@ -7,7 +7,6 @@ Rows say what the assembler would say early and in our words; the assembler stay
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 
 from tilec.ptx.module import (
@@ -23,6 +22,7 @@ from tilec.ptx.module import (
     TensorAddress,
     Vector,
 )
+from tilec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

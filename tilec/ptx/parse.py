@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -39,6 +39,7 @@ from tilec.ptx.module import (
     Variable,
     Vector,
 )
+from tilec.records import dataclass
 
 
 class PtxSyntaxError(Exception):

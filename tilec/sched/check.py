@@ -4,6 +4,7 @@ Promises, each checked:
 - every id of a slot, op, ring or pool is the place of one
 - widths and depths are at least 1; times, sizes and distances are not negative
 - a ring has producers and consumers
+- every cycle of dependences crosses into a later iteration
 """
 
 from __future__ import annotations
@@ -47,3 +48,18 @@ def faults(problem: Problem) -> Iterator[str]:
             yield f"ring {ring.name} has versions of {ring.bytes} bytes and at most {ring.max_depth} of them"
     if problem.max_stages is not None and problem.max_stages < 1:
         yield f"max_stages is {problem.max_stages}"
+    if all(edge.src in ops and edge.dst in ops for edge in problem.edges):
+        yield from _cycle(problem)
+
+
+def _cycle(problem: Problem) -> Iterator[str]:
+    """Ops are struck off when nothing of their own iteration is before them; those of a cycle never are."""
+    left = set(range(len(problem.ops)))
+    while True:
+        blocked = {edge.dst for edge in problem.edges if edge.distance == 0 and edge.src in left}
+        if blocked >= left:
+            break
+        left &= blocked
+    if left:
+        names = ", ".join(problem.ops[op].name for op in sorted(left))
+        yield f"within one iteration these ops wait for each other, or for ops that do: {names}"

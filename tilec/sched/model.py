@@ -77,6 +77,7 @@ class Model:
         self.high = span + ii if anchored else span
         self.start = [self._variable(low, max(low, self.high)) for low in self.low]
         self._phases: dict[tuple[int, int], int] = {}
+        self._first: int | None = None
         if max(self.low, default=0) > span:
             self._refuse()
         if anchored:
@@ -112,6 +113,16 @@ class Model:
         """From now on the objective is at most `value`."""
         self._linear(objective.terms, None, value)
 
+    def begin_at_once(self) -> None:
+        """Some op issues in cycle 0. True of every schedule of the smallest length, or it could be moved to be shorter;
+        saying so spares the solver all the others."""
+        here = self._proto.constraints.add().bool_or
+        for low, start in zip(self.low, self.start, strict=True):
+            if low == 0:
+                is_first = self._variable(0, 1)
+                self._linear(((start, 1),), None, 0, unless=-is_first - 1)
+                here.literals.append(is_first)
+
     def fix(self, op: int, start: int) -> None:
         domain = self._proto.variables[self.start[op]].domain
         domain[0] = domain[1] = start
@@ -144,11 +155,12 @@ class Model:
     # --- what can be minimised ---
 
     def length(self) -> Sum:
+        """From cycle 0, or from the first issue where that is not cycle 0, to the last result."""
         longest = max((op.latency for op in self.problem.ops), default=0)
         end = self._variable(0, self.high + longest)
         for start, op in zip(self.start, self.problem.ops, strict=True):
             self._linear(((end, 1), (start, -1)), op.latency, None)
-        return Sum(((end, 1),))
+        return Sum(((end, 1),) if self._first is None else ((end, 1), (self._first, -1)))
 
     def ring_bytes(self, unit: int) -> Sum:
         """In units of `unit` bytes, a divisor of every ring's."""
@@ -194,7 +206,7 @@ class Model:
     def _anchor(self, span: int) -> None:
         """Turns every schedule so that its busiest op issues in the first cycle of the interval. Nothing but stages
         tells a schedule from the same one turned, and those are counted from its first issue."""
-        first = self._variable(0, self.ii - 1)
+        first = self._first = self._variable(0, self.ii - 1)
         for start in self.start:
             self._linear(((start, 1), (first, -1)), 0, span)
         busy = [sum(use.cycles for use in op.uses) for op in self.problem.ops]

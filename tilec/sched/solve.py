@@ -263,42 +263,63 @@ class _Levels:
     def __init__(self, problem: Problem, found: Found, effort: float) -> None:
         self.problem, self.ii, self.effort = problem, found.ii, effort
         self.start = justify(problem, found.ii, found.start)
-        self.model = Model(problem, self.ii, max(self.start, default=0) // self.ii + 1)
+        stages = max(self.start, default=0) // self.ii + 1
+        self.model = Model(problem, self.ii, stages)
+        self.anchored = Model(problem, self.ii, stages, anchored=True)
         self.proofs: list[bool] = []
 
     def run(self) -> tuple[int, ...]:
         problem, ii, model = self.problem, self.ii, self.model
         ends = (low + op.latency for low, op in zip(model.low, problem.ops, strict=True))
-        self.settle(model.length, lambda start: _length(problem, start), max(ends, default=0))
+        self.settle(Model.length, lambda start: _length(problem, start), max(ends, default=0))
+        if self.proofs[0]:
+            model.begin_at_once()
         unit = gcd(*(ring.bytes for ring in problem.rings)) or 1
         lives = ring_lifetimes(problem, ii)
         least = sum(max(1, -(-life // ii)) * ring.bytes for life, ring in zip(lives, problem.rings, strict=True))
         self.settle(
-            lambda: model.ring_bytes(unit), lambda start: _ring_bytes(problem, ii, start) // unit, least // unit
+            lambda model: model.ring_bytes(unit), lambda start: _ring_bytes(problem, ii, start) // unit, least // unit
         )
-        pairs = _pairs(problem)
-        self.settle(lambda: model.inversions(pairs), lambda start: _inversions(pairs, ii, start), 0, (True, False))
+        self.settle_order()
         self.settle_starts()
         return self.start
 
-    def settle(
-        self,
-        objective: Callable[[], Sum],
-        value: Callable[[Sequence[int]], int],
-        least: int,
-        ways: tuple[bool, ...] = (False,),
-    ) -> None:
-        """`ways` says, try by try, whether to search by cores."""
-        expression = objective()
+    def settle(self, objective: Callable[[Model], Sum], value: Callable[[Sequence[int]], int], least: int) -> None:
+        """An objective that stays the same when a schedule is turned: if a plain model does not prove it at once, an
+        anchored one may."""
+        expression, turned = objective(self.model), objective(self.anchored)
         is_proven = value(self.start) <= least
-        for by_core in ways:
+        for model, minimised, effort in (
+            (self.model, expression, _EFFORT_AT_ONCE),
+            (self.anchored, turned, _EFFORT_PER_LEVEL),
+        ):
+            if is_proven:
+                break
+            answer = model.minimise(minimised, effort * self.effort, self.start)
+            if answer.outcome == "found":
+                self.improve(_from_zero(answer.start), value)
+            is_proven = answer.proven
+        for model, minimised in ((self.model, expression), (self.anchored, turned)):
+            model.settle(minimised, value(self.start))
+        self.proofs.append(is_proven)
+
+    def improve(self, start: tuple[int, ...], value: Callable[[Sequence[int]], int]) -> None:
+        if value(start) < value(self.start):
+            self.start = start
+
+    def settle_order(self) -> None:
+        """By cores first, which prove soon or not at all; else the ordinary way, which finds something on the way."""
+        pairs = _pairs(self.problem)
+        expression = self.model.inversions(pairs)
+        is_proven = _inversions(pairs, self.ii, self.start) == 0
+        for by_core in (True, False):
             if is_proven:
                 break
             answer = self.model.minimise(expression, _EFFORT_PER_LEVEL * self.effort, self.start, by_core)
-            if answer.outcome == "found" and value(answer.start) <= value(self.start):
-                self.start = answer.start
+            if answer.outcome == "found":
+                self.improve(answer.start, lambda start: _inversions(pairs, self.ii, start))
             is_proven = answer.proven
-        self.model.settle(expression, value(self.start))
+        self.model.settle(expression, _inversions(pairs, self.ii, self.start))
         self.proofs.append(is_proven)
 
     def settle_starts(self) -> None:

@@ -6,9 +6,10 @@ Every node knows its `span`. Spans take no part in equality, so that a tree prin
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Literal
 
+from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
 # ---- expressions -----------------------------------------------------------------------------------------------------

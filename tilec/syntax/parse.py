@@ -20,7 +20,7 @@ import lark
 from lark.lark import PostLex
 
 from tilec.diag import CompileError, Label, fail
-from tilec.resources import grammar
+from tilec.resources import grammar, tables_folder
 from tilec.source import SourceFile, Span
 from tilec.syntax import ast
 from tilec.syntax.explain import BRACKETS, explain_character, explain_token
@@ -65,19 +65,45 @@ def _tokens(parser: lark.Lark, text: str) -> list[lark.Token]:
 
 @lru_cache(maxsize=4)
 def _parser(cache_dir: Path | None) -> lark.Lark:
+    """From the tables that the wheel carries, or those of an earlier run; else made now and left for the next run."""
     text = grammar("tile.lark")
-    if cache_dir is None:
-        return _build(text)
-    version = f"{lark.__version__} {sys.version_info[:2]} {_Lines.__module__}.{_Lines.__qualname__}\n"
-    path = cache_dir / f"tile-{hashlib.sha256((version + text).encode()).hexdigest()[:24]}.tables"
-    try:
-        with path.open("rb") as file:
-            return lark.Lark.load(file)
-    except (OSError, pickle.UnpicklingError, EOFError, LookupError, AttributeError, ImportError, TypeError, ValueError):
-        # Absent, or not whole: build the tables and leave them for the next run.
-        parser = _build(text)
-    _keep(parser, path)
+    name = _tables_name(text)
+    for folder in (tables_folder(), cache_dir):
+        if folder is None:
+            continue
+        try:
+            with (folder / name).open("rb") as file:
+                return lark.Lark.load(file)
+        except (
+            OSError,
+            pickle.UnpicklingError,
+            EOFError,
+            LookupError,
+            AttributeError,
+            ImportError,
+            TypeError,
+            ValueError,
+        ):
+            continue  # absent, or not whole
+    parser = _build(text)
+    if cache_dir is not None:
+        _keep(parser, cache_dir / name)
     return parser
+
+
+def _tables_name(text: str) -> str:
+    """Tables hold for one grammar, one release of Lark and one of Python."""
+    version = f"{lark.__version__} {sys.version_info[:2]} {_Lines.__module__}.{_Lines.__qualname__}\n"
+    return f"tile-{hashlib.sha256((version + text).encode()).hexdigest()[:24]}.tables"
+
+
+def write_tables(folder: Path) -> Path:
+    """Make the tables and save them in `folder`, as the build of the wheel does."""
+    text = grammar("tile.lark")
+    path = folder / _tables_name(text)
+    with path.open("wb") as file:
+        _build(text).save(file)
+    return path
 
 
 def _build(text: str) -> lark.Lark:

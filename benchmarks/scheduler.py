@@ -1,0 +1,70 @@
+"""Solves modulo-scheduling problems from a folder and prints what was proven and how long it took.
+
+    python benchmarks/scheduler.py FOLDER [PATTERN]
+
+Each file is one problem as JSON, either as `tilec --emit problem` writes it or in the exchange form (name, ops with one
+resource and a duration, edges as [src, dst, latency, distance], limits per resource). A file may state the best known
+II as {"best": {"ii": …}}; it is printed beside ours. Seconds are the smallest of three runs, import excluded.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tilec.sched.bounds import Unschedulable
+from tilec.sched.problem import Problem
+from tilec.sched.solution import Solution
+from tilec.sched.solve import solve
+from tilec.sched.text import from_json, from_neutral
+from tilec.sched.verify import violations
+
+RUNS = 3
+
+
+def problem_of(value: dict[str, Any]) -> Problem:
+    return from_json(value) if "problem" in value else from_neutral(value)
+
+
+def timed(problem: Problem) -> tuple[Solution, float]:
+    best = float("inf")
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        solution = solve(problem)
+        best = min(best, time.perf_counter() - start)
+    return solution, best
+
+
+def main(folder: Path, pattern: str) -> int:
+    # Once, so that no problem is charged for loading the solver.
+    solve(Problem("warm-up", (), (), ()))
+    print(f"{'problem':44} {'ops':>4} {'MII':>6} {'II':>6} {'known':>6}  {'proof':9} {'seconds':>8}")
+    wrong = 0
+    for path in sorted(folder.glob(pattern)):
+        value = json.loads(path.read_text(encoding="utf-8"))
+        problem = problem_of(value)
+        known = value.get("best", {}).get("ii", "")
+        try:
+            solution, seconds = timed(problem)
+        except Unschedulable as error:
+            print(f"{problem.name:44} {len(problem.ops):4} unschedulable: {error.reason}")
+            continue
+        ii, status = solution.schedule.ii, solution.schedule.status
+        broken = list(violations(problem, solution.schedule))
+        is_worse = known != "" and ii > known
+        wrong += bool(broken) or is_worse
+        remark = f"  {broken[0]}" if broken else "  worse than known" if is_worse else ""
+        print(
+            f"{problem.name:44} {len(problem.ops):4} {solution.bounds.mii:6} {ii:6} {known:>6}  {status:9} "
+            f"{seconds:8.3f}{remark}"
+        )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) == 3 else "*.json"))

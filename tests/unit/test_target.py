@@ -1,0 +1,207 @@
+"""Target files: what ships is sound, prices are what the sources say, faults are named."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilec import resources, target
+from tilec.diag import CompileError, InternalError
+from tilec.target import FormulaError, Target, evaluate, load, parse, whole_cycles
+
+COMMON = (
+    *("cp.async", "ld.global", "st.global", "ld.shared", "st.shared", "mma.sync", "ldmatrix"),
+    *("elementwise", "mufu", "reduce", "barrier", "mbarrier"),
+)
+HOPPER = ("tma.load", "tma.store", "wgmma.ss", "wgmma.rs")
+
+
+@pytest.mark.parametrize("name", resources.target_names())
+def test_every_target_that_ships(name: str) -> None:
+    machine = load(name)
+    assert machine.name == name
+    assert machine.limit("smem_bytes_per_cta") == machine.pool("smem").capacity
+    assert all(machine.prices(kind) for kind in COMMON)
+    assert all(machine.prices(kind) == machine.has("tma") for kind in HOPPER)
+    for kind in machine.kinds:
+        small = machine.price(kind.name, **dict.fromkeys(kind.parameters, 32))
+        large = machine.price(kind.name, **dict.fromkeys(kind.parameters, 64))
+        assert small.latency <= large.latency and small.issue <= large.issue
+        assert large.latency >= max((offset + cycles for _, cycles, offset in large.uses), default=0) // 2
+        assert {slot for slot, _, _ in large.uses} <= {slot.name for slot in machine.slots}
+
+
+@pytest.mark.parametrize("name", resources.target_names())
+def test_every_number_has_a_public_source(name: str) -> None:
+    machine = load(name)
+    for source in (*(limit.source for limit in machine.limits), *(kind.source for kind in machine.kinds)):
+        assert len(source.where) > 10
+        assert ".md" not in source.where, "sources are named in words, not as files of ours"
+
+
+def test_hopper_numbers() -> None:
+    hopper = load("sm_90a")
+    assert hopper.has("wgmma") and hopper.has("tma") and not hopper.has("tcgen05")
+    assert (hopper.limit("smem_bytes_per_cta"), hopper.limit("registers_per_sm")) == (232448, 65536)
+    # Published cycles of wgmma m64nNk16, operands in shared memory and A in registers.
+    for n, shared, registers in ((8, 18, 13), (16, 20, 13), (32, 24, 16), (64, 32, 32), (128, 64, 64), (256, 128, 128)):
+        assert hopper.price("wgmma.ss", n=n, count=1, k_bytes=32).uses[0] == ("tc_and_mma", shared, 0)
+        assert hopper.price("wgmma.rs", n=n, count=1).uses[0] == ("tc_and_mma", registers, 0)
+    # 8, 16 and 32 KB boxes from HBM: 636, 677 and 751 ns.
+    for kilobytes, ns in ((8, 636), (16, 677), (32, 751)):
+        latency = hopper.price("tma.load", bytes=kilobytes * 1024).latency
+        assert latency == pytest.approx(ns * 1.755, rel=0.01)
+    # 63 % of 1024 FMA · 4 tensor cores … 2680 FLOP a cycle.
+    product = hopper.price("mma.sync", count=1000, warps=4)
+    assert 2 * 16 * 8 * 16 * 1000 / product.uses[0][1] == pytest.approx(2680, rel=0.03)
+
+
+def test_ampere_numbers() -> None:
+    ampere = load("sm_80")
+    assert ampere.has("cp.async") and not ampere.has("tma")
+    assert ampere.limit("smem_bytes_per_cta") == 166912
+    # 128 × 128 × 32 on four tensor cores of 256 FMA a cycle.
+    assert ampere.price("mma.sync", count=256, warps=8).uses[0] == ("tc_and_mma", 512, 0)
+    assert ampere.price("mma.sync", count=256, warps=2).uses[0] == ("tc_and_mma", 1024, 0)
+    assert ampere.price("elementwise", ops=1, elements=4096, threads=128).uses[0][1] == 64
+    assert load("sm_90a").price("elementwise", ops=1, elements=4096, threads=128).uses[0][1] == 32
+    with pytest.raises(InternalError, match=re.escape("target sm_80 does not price 'wgmma.ss'")):
+        ampere.price("wgmma.ss", n=64, count=1, k_bytes=32)
+
+
+def test_wrong_questions_are_bugs_of_ours() -> None:
+    machine = load("sm_80")
+    with pytest.raises(InternalError, match=re.escape("'mufu' on sm_80 is priced by (elements), not by (bytes)")):
+        machine.price("mufu", bytes=4)
+    for ask in (machine.limit, machine.slot, machine.pool):
+        with pytest.raises(InternalError, match="target sm_80 has no"):
+            ask("nonsense")
+
+
+def test_an_unknown_target_suggests_the_nearest() -> None:
+    with pytest.raises(CompileError) as caught:
+        load("sm90")
+    (diagnostic,) = caught.value.diagnostics
+    assert (diagnostic.code, diagnostic.title) == ("unknown-target", "unknown target 'sm90'")
+    assert diagnostic.help == "did you mean 'sm_90a'?"
+    assert diagnostic.notes == (f"known targets: {', '.join(resources.target_names())}",)
+
+
+# --- formulas ---
+
+
+@pytest.mark.parametrize(
+    ("formula", "cycles"),
+    [
+        *(("7", 7), ("n / 2", 4), ("max(n / 2, (64 + n) / 4)", 18), ("min(n, 3) * 2 - 1", 5)),
+        *(("ceil(n / 3)", 3), ("0.1 * 30", 3), ("n / 3", 3), ("-n + 9", 1), ("max(n)", 8)),
+    ],
+)
+def test_formulas(formula: str, cycles: int) -> None:
+    assert whole_cycles(evaluate(formula, {"n": 8})) == cycles
+
+
+@pytest.mark.parametrize(
+    ("formula", "says"),
+    [
+        ("m + 1", "unknown name 'm', expected one of: n"),
+        ("n +", "is not a formula"),
+        ("n ** 2", "'n ** 2' is not allowed in a formula"),
+        ("__import__('os')", "is not allowed in a formula"),
+        ("n.real", "'n.real' is not allowed in a formula"),
+        ("True", "'True' is not allowed in a formula"),
+        ("max()", "'max()' is not allowed in a formula"),
+    ],
+)
+def test_what_is_no_formula(formula: str, says: str) -> None:
+    with pytest.raises(FormulaError, match=re.escape(says)):
+        evaluate(formula, {"n": 8})
+
+
+# --- files ---
+
+SMALL = """
+name = "toy"
+ptx = { target = "sm_80", version = "8.0" }
+features = ["mma.sync"]
+[limits]
+smem = { value = 1024, source = { kind = "guess", where = "nowhere in particular" } }
+[slots.unit]
+width = 1
+what = "the only one"
+[pools.smem]
+limit = "smem"
+[timing.work]
+parameters = ["n"]
+uses = [{ slot = "unit", cycles = "n / 2", offset = 3 }]
+issue = 1
+latency = "occupancy + n"
+source = { kind = "guess", where = "nowhere in particular" }
+"""
+
+
+def test_a_small_file() -> None:
+    machine: Target = parse(SMALL, "toy.toml")
+    timing = machine.price("work", n=9)
+    assert (timing.uses, timing.issue, timing.latency) == ((("unit", 5, 3),), 1, 17)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("[limits]", "[limits", "toy.toml is not TOML"),
+        ('name = "toy"', "", "toy.toml: 'name' is missing"),
+        ('name = "toy"', "name = 3", "toy.toml: name: expected a string, found 3"),
+        ("[limits]", "color = 1\n[limits]", "toy.toml: 'color' is not known here"),
+        ('["mma.sync"]', '"mma.sync"', "toy.toml: features: expected an array, found 'mma.sync'"),
+        ("value = 1024", "value = 1.5", "toy.toml: limits.smem.value: expected a whole number, found 1.5"),
+        ("width = 1", "width = 0", "toy.toml: slots.unit: width is 0, a slot has at least one unit"),
+        ('limit = "smem"', 'limit = "tmem"', "toy.toml: pools.smem: there is no limit 'tmem'"),
+        ('slot = "unit"', 'slot = "xu"', "toy.toml: timing.work.uses: there is no slot 'xu', expected one of: unit"),
+        ("n / 2", "m / 2", "toy.toml: timing.work: unknown name 'm', expected one of: n"),
+        ("occupancy + n", "n - 100", "toy.toml: timing.work: a number of cycles is negative"),
+        ("issue = 1", "issue = true", "toy.toml: timing.work.issue: expected a number or a formula, found True"),
+        (
+            'latency = "occupancy + n"\nsource = { kind = "guess"',
+            'latency = 1\nsource = { kind = "rumour"',
+            "toy.toml: timing.work.source: kind is 'rumour', expected one of: vendor, measured, derived, guess",
+        ),
+        ("ptx = {", "ptx = 8 # {", "toy.toml: ptx: expected a table, found 8"),
+    ],
+)
+def test_faults_in_a_file_are_named(old: str, new: str, says: str) -> None:
+    assert old in SMALL
+    with pytest.raises(CompileError) as caught:
+        parse(SMALL.replace(old, new), "toy.toml")
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "bad-target-file"
+    assert diagnostic.title.startswith(says)
+
+
+# --- resources ---
+
+
+def test_resources_of_a_checkout() -> None:
+    assert resources.target_names() == ("sm_80", "sm_90a")
+    assert resources.target_text("sm_80").startswith("# Ampere")
+    assert resources.grammar("tile.lark")
+
+
+def test_resources_of_an_installed_package(tmp_path: Path) -> None:
+    # As a wheel lays it out: the folders inside the package.
+    package = tmp_path / "tilec"
+    (package / "_data" / "targets").mkdir(parents=True)
+    (package / "_data" / "targets" / "toy.toml").write_text(SMALL)
+    (package / "__init__.py").write_text("")
+    (package / "resources.py").write_text(Path(resources.__file__).read_text())
+    code = "from tilec import resources; assert resources.target_names() == ('toy',); resources.target_text('toy')"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+
+
+def test_loading_is_lazy() -> None:
+    code = "import sys; from tilec import target; assert not {'tomllib', 'difflib'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(target.__file__).parent.parent)

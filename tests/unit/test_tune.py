@@ -1,0 +1,103 @@
+"""The tuner's model against arithmetic by hand, its space and its ranking."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tilec.tune.model import Launch, LoopCost, Machine, Prediction, Residence, cta_cycles, ctas_per_sm, predict
+from tilec.tune.search import Candidate, Refused, Rejection, search
+from tilec.tune.space import Point, SpaceError, space
+
+HOPPER = Machine(sms=132, l2_bytes_per_cycle=4472, dram_bytes_per_cycle=1720)
+LOOP = LoopCost(ii=512, length=2024, trips=64, busy=512)
+SM = Residence(233472, 1024, 128, 65536, 256, 2048, 32)
+
+
+def test_one_cta() -> None:
+    assert cta_cycles([LOOP]) == 2024 + 63 * 512
+    assert cta_cycles([replace(LOOP, trips=1)]) == 2024
+    assert cta_cycles([replace(LOOP, trips=0)]) == 0
+    assert cta_cycles([LOOP, replace(LOOP, trips=1)]) == 2024 + 63 * 512 + 2024
+
+
+def test_neighbours_share_slots_but_hide_latency() -> None:
+    waiting = LoopCost(ii=1000, length=2000, trips=11, busy=300)
+    assert cta_cycles([waiting], 1) == cta_cycles([waiting], 3) == 12000
+    assert cta_cycles([waiting], 4) == 2000 + 10 * 1200
+
+
+def test_waves() -> None:
+    one = cta_cycles([LOOP])
+    assert predict([LOOP], Launch(132), HOPPER) == Prediction(one, 0, 1)
+    assert predict([LOOP], Launch(133), HOPPER) == Prediction(2 * one, 0, 2)
+    assert predict([LOOP], Launch(1), HOPPER).compute == one
+    assert predict([LOOP], Launch(0), HOPPER).cycles == 0
+
+
+def test_a_wave_that_is_not_full_shares_less() -> None:
+    two = Launch(ctas=3 * 132, ctas_per_sm=2)
+    assert predict([LOOP], two, HOPPER).compute == cta_cycles([LOOP], 2) + cta_cycles([LOOP], 1)
+
+
+def test_bandwidth_is_a_roof() -> None:
+    bound = predict([LOOP], Launch(1, dram_bytes=1720 * 10**6, l2_bytes=4472 * 10**5), HOPPER)
+    assert (bound.memory, bound.cycles) == (10**6, 10**6)
+    assert predict([LOOP], Launch(1, dram_bytes=10**9), Machine(132)).memory == 0
+
+
+@pytest.mark.parametrize(
+    ("smem", "registers", "threads", "expected"),
+    [
+        (100_000, 128, 256, 2),  # registers: 65536 / (128 · 256), and as many by shared memory
+        (232448, 128, 128, 1),  # all the shared memory there is
+        (232449, 128, 128, 0),
+        (0, 32, 1024, 2),  # threads
+        (0, 16, 32, 32),  # CTAs
+        (0, 255, 384, 0 + 65536 // (32 * 256 * 12)),
+        (0, 255, 32, 65536 // (32 * 256 * 4)),  # warps are rounded up to four
+    ],
+)
+def test_residence(smem: int, registers: int, threads: int, expected: int) -> None:
+    assert ctas_per_sm(smem, registers, threads, SM) == expected
+
+
+def test_space() -> None:
+    both = space([("M", [64, 128, 64]), ("wide", [True, 1])])
+    assert both.size == 4
+    assert list(both.points()) == [
+        (("M", 64), ("wide", True)),
+        (("M", 64), ("wide", 1)),
+        (("M", 128), ("wide", True)),
+        (("M", 128), ("wide", 1)),
+    ]
+    assert list(space([]).points()) == [()]
+    with pytest.raises(SpaceError, match="'M' is given twice"):
+        space([("M", [1]), ("M", [2])])
+    with pytest.raises(SpaceError, match="'M' has no values to try"):
+        space([("M", [])])
+
+
+def predict_block(point: Point) -> int:
+    block = int(dict(point)["block"])
+    if block > 256:
+        raise Refused(f"a block of {block} does not fit")
+    return 1000 - block if block != 128 else 1000 - 64
+
+
+def test_search_ranks_and_says_what_was_refused() -> None:
+    ranking = search(space([("block", [32, 128, 512, 64, 256])]), predict_block, keep=3)
+    assert ranking.best == (
+        Candidate((("block", 256),), 744),
+        # As fast as 64, and earlier in the space.
+        Candidate((("block", 128),), 936),
+        Candidate((("block", 64),), 936),
+    )
+    assert ranking.predicted == 4
+    assert ranking.rejected == (Rejection((("block", 512),), "a block of 512 does not fit"),)
+
+
+def test_search_of_nothing_that_fits() -> None:
+    ranking = search(space([("block", [512])]), predict_block)
+    assert (ranking.best, ranking.predicted, len(ranking.rejected)) == ((), 0, 1)

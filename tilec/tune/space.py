@@ -1,0 +1,55 @@
+"""The variants of a kernel: values for its compile-time constants, as `-D` takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+
+from tilec.records import dataclass
+
+Value = int | float | bool | str
+Point = tuple[tuple[str, Value], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One constant and the values to try, in the order they were given."""
+
+    name: str
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Every combination of the axes' values."""
+
+    axes: tuple[Axis, ...]
+
+    @property
+    def size(self) -> int:
+        return prod(len(axis.values) for axis in self.axes)
+
+    def points(self) -> Iterator[Point]:
+        """In the order of the axes, the last one fastest."""
+        names = [axis.name for axis in self.axes]
+        for values in product(*(axis.values for axis in self.axes)):
+            yield tuple(zip(names, values, strict=True))
+
+
+class SpaceError(ValueError):
+    """An axis that says nothing, or the same twice."""
+
+
+def space(axes: Sequence[tuple[str, Sequence[Value]]]) -> Space:
+    """A space from names and lists of values; values given twice count once."""
+    made: list[Axis] = []
+    for name, values in axes:
+        if any(axis.name == name for axis in made):
+            raise SpaceError(f"'{name}' is given twice")
+        if not values:
+            raise SpaceError(f"'{name}' has no values to try")
+        # By type too: 1 and True are equal to Python, and two variants to a kernel.
+        different = {(type(value), value): value for value in values}
+        made.append(Axis(name, tuple(different.values())))
+    return Space(tuple(made))
