@@ -2,9 +2,10 @@
 
     python benchmarks/scheduler.py FOLDER [PATTERN]
 
-Each file is one problem as JSON, either as `tilec --emit problem` writes it or in the exchange form (name, ops with one
-resource and a duration, edges as [src, dst, latency, distance], limits per resource). A file may state the best known
-II as {"best": {"ii": …}}; it is printed beside ours. Seconds are the smallest of three runs, import excluded.
+Each file is JSON: either the problems of a kernel as `tilec --emit problem` writes them, or one in the exchange form
+(name, ops with one resource and a duration, edges as [src, dst, latency, distance], limits per resource). A file may
+state the best known II as {"best": {"ii": …}}; it is printed beside ours. Seconds are the smallest of three runs, import
+excluded.
 """
 
 from __future__ import annotations
@@ -25,8 +26,13 @@ from tilec.sched.verify import violations
 RUNS = 3
 
 
-def problem_of(value: dict[str, Any]) -> Problem:
-    return from_json(value) if "problem" in value else from_neutral(value)
+def problems_of(value: Any) -> list[tuple[Problem, int | None]]:
+    """The problems of a file, each with the best known II."""
+    if isinstance(value, list):
+        return [(from_json(member), None) for member in value]
+    if "problem" in value:
+        return [(from_json(value), None)]
+    return [(from_neutral(value), value.get("best", {}).get("ii"))]
 
 
 def timed(problem: Problem) -> tuple[Solution, float]:
@@ -38,30 +44,32 @@ def timed(problem: Problem) -> tuple[Solution, float]:
     return solution, best
 
 
+def report(problem: Problem, known: int | None) -> bool:
+    """Prints a line; says whether all is well."""
+    title = f"{problem.name:44} {len(problem.ops):4}"
+    try:
+        solution, seconds = timed(problem)
+    except Unschedulable as error:
+        print(f"{title} unschedulable: {error.reason}")
+        return False
+    ii, status = solution.schedule.ii, solution.schedule.status
+    broken = list(violations(problem, solution.schedule))
+    is_worse = known is not None and ii > known
+    remark = f"  {broken[0]}" if broken else "  worse than known" if is_worse else ""
+    print(f"{title} {solution.bounds.mii:6} {ii:6} {known or '':>6}  {status:9} {seconds:8.3f}{remark}")
+    return not broken and not is_worse
+
+
 def main(folder: Path, pattern: str) -> int:
     # Once, so that no problem is charged for loading the solver.
     solve(Problem("warm-up", (), (), ()))
     print(f"{'problem':44} {'ops':>4} {'MII':>6} {'II':>6} {'known':>6}  {'proof':9} {'seconds':>8}")
-    wrong = 0
-    for path in sorted(folder.glob(pattern)):
-        value = json.loads(path.read_text(encoding="utf-8"))
-        problem = problem_of(value)
-        known = value.get("best", {}).get("ii", "")
-        try:
-            solution, seconds = timed(problem)
-        except Unschedulable as error:
-            print(f"{problem.name:44} {len(problem.ops):4} unschedulable: {error.reason}")
-            continue
-        ii, status = solution.schedule.ii, solution.schedule.status
-        broken = list(violations(problem, solution.schedule))
-        is_worse = known != "" and ii > known
-        wrong += bool(broken) or is_worse
-        remark = f"  {broken[0]}" if broken else "  worse than known" if is_worse else ""
-        print(
-            f"{problem.name:44} {len(problem.ops):4} {solution.bounds.mii:6} {ii:6} {known:>6}  {status:9} "
-            f"{seconds:8.3f}{remark}"
-        )
-    return 1 if wrong else 0
+    found = [
+        problem
+        for path in sorted(folder.glob(pattern))
+        for problem in problems_of(json.loads(path.read_text(encoding="utf-8")))
+    ]
+    return 0 if all([report(problem, known) for problem, known in found]) else 1
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from tilec.passes.select import is_pipelined
 from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use
-from tilec.target import Target
+from tilec.target import Target, Timing
 
 BARRIER_BYTES = 16  # one full and one empty mbarrier per version
 UNLIMITED = 1 << 31
@@ -217,27 +217,31 @@ class _Builder:
     def op(self, index: int) -> Op:
         stmt = self.statements[index]
         timings = [self.target.price(d.kind, **dict(d.parameters)) for d in demands(stmt, self.laid)]
-        issue = max(sum(t.issue for t in timings), 1)
-        if not is_asynchronous(stmt):
-            # The role's warps do the work themselves: nothing else issues until it is through.
-            issue = max(issue, *(cycles for t in timings for _, cycles, _ in t.uses), 1)
-        uses: dict[int, int] = {}
+        # The parts of a tile operation overlap, warp by warp; those of a nest wait for one another.
+        together = max if isinstance(stmt, TileOp) else sum
+        issue = max(together(self.busy(t, stmt) for t in timings), 1)
+        latency = together(t.latency for t in timings)
+        uses: dict[int, tuple[int, int]] = {}
         for timing in timings:
-            for slot, cycles, _ in timing.uses:
-                if cycles:
-                    uses[self.slot_ids[slot]] = uses.get(self.slot_ids[slot], 0) + cycles
-        uses[self.issue_slot[self.roles[index]]] = issue
-        chained = sum(t.latency for t in timings)
-        overlapped = max((t.latency for t in timings), default=1)
-        latency = overlapped if isinstance(stmt, TileOp) else chained
+            for slot, cycles, offset in timing.uses:
+                held, first = uses.get(self.slot_ids[slot], (0, offset))
+                uses[self.slot_ids[slot]] = (held + cycles, min(first, offset))
+        uses[self.issue_slot[self.roles[index]]] = (issue, 0)
         return Op(
             describe(stmt),
-            tuple(Use(slot, cycles) for slot, cycles in sorted(uses.items())),
+            tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles),
             issue,
             max(latency, issue, 1),
             self.roles[index],
             stmt.span.line,
         )
+
+    def busy(self, timing: Timing, stmt: Stmt) -> int:
+        """Cycles in which the role's warps issue nothing else. What is not asynchronous they do themselves: they are
+        busy until the last of the units is through."""
+        if is_asynchronous(stmt):
+            return timing.issue
+        return max([timing.issue, *(offset + cycles for _, cycles, offset in timing.uses)])
 
     # ---- dependences ----
 
