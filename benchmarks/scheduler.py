@@ -4,8 +4,8 @@
 
 Each file is JSON: either the problems of a kernel as `tilec --emit problem` writes them, or one in the exchange form
 (name, ops with one resource and a duration, edges as [src, dst, latency, distance], limits per resource). A file may
-state the best known II as {"best": {"ii": …}}; it is printed beside ours. Seconds are the smallest of three runs, import
-excluded.
+state the best known II as {"best": {"ii": …}}; it is printed beside ours. Seconds are the smallest of three runs,
+import excluded.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def main(folder: Path, pattern: str) -> int:
         for path in sorted(folder.glob(pattern))
         for problem in problems_of(json.loads(path.read_text(encoding="utf-8")))
     ]
-    return 0 if all([report(problem, known) for problem, known in found]) else 1
+    wrong = sum(not report(problem, known) for problem, known in found)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

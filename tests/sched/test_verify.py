@@ -24,7 +24,7 @@ def test_good() -> None:
         ({"start": (0, 256, 1439)}, "op gemm issues in cycle 1439, 1 before op load B is ready (data B)"),
         (
             {"start": (0, 255, 1440)},
-            "slot port has 1 units but 2 are held in cycle 255 of the interval, by load A, load B (1 cycles are over)",
+            "slot port of width 1 is held 2 times in cycle 255 of the interval, by load A, load B; cycles over: 1",
         ),
         ({"start": (-512, 256, 1440)}, "op load A starts in cycle -512, before its iteration does"),
         ({"start": (0, 256)}, "there are 2 start times for 3 ops"),
@@ -37,7 +37,7 @@ def test_good() -> None:
         ({"depth": (8,)}, "pool smem holds 263168 of 232448: 1024 reserved + 8 × 32768 A+B"),
         ({"order": (0, 2, 1)}, "order puts op gemm (cycle 416 of the interval) before op load B (cycle 256)"),
         ({"order": (0, 1, 1)}, "order [0, 1, 1] does not list each of the 3 ops once"),
-        ({"ii": 511}, "op gemm, 1 iterations later, issues in cycle 1951, 1 before op gemm is ready (output C)"),
+        ({"ii": 511}, "op gemm, 1 iteration later, issues in cycle 1951, 1 before op gemm is ready (output C)"),
         ({"ii": 0}, "II is 0, it must be at least 1"),
     ],
 )
@@ -56,4 +56,4 @@ def test_a_use_may_run_past_the_end_of_the_table() -> None:
     problem = Problem("turn", ops, (Edge(0, 1, 0),), (Slot("unit"),), (Pool("p", 1),), (Ring("r", (0,), (1,), 1, 0),))
     assert list(violations(problem, Schedule(8, (6, 8), (1, 0), (1,), "given"))) == []
     over = list(violations(problem, Schedule(8, (7, 8), (1, 0), (1,), "given")))
-    assert over == ["slot unit has 1 units but 2 are held in cycle 2 of the interval, by a, b (1 cycles are over)"]
+    assert over == ["slot unit of width 1 is held 2 times in cycle 2 of the interval, by a, b; cycles over: 1"]

@@ -50,7 +50,8 @@ class Addresses:
                 terms[atom] = terms.get(atom, 0) + coefficient * stride
             stride *= extent
         beyond = constant // MAX_OFFSET * MAX_OFFSET
-        return Address(self.global_base(buffer, tuple(terms.items()), beyond), constant - beyond)
+        moving = tuple((atom, coefficient) for atom, coefficient in terms.items() if coefficient)
+        return Address(self.global_base(buffer, moving, beyond), constant - beyond)
 
     def global_base(self, buffer: Buffer, terms: tuple[tuple[Expr, int], ...], constant: int) -> Reg:
         key = ("global", buffer.name, terms, constant)
@@ -59,8 +60,12 @@ class Addresses:
     def new_global_base(self, buffer: Buffer, terms: tuple[tuple[Expr, int], ...], constant: int) -> Reg:
         base = self.pointers[buffer.name]
         for atom, coefficient in terms:
-            if coefficient:
-                base = self.builder.into("b64", "mad.wide.s32", self.scalars.register(atom), Imm(coefficient), base)
+            index = self.scalars.register(atom)
+            if -(1 << 31) <= coefficient < 1 << 31:
+                base = self.builder.into("b64", "mad.wide.s32", index, Imm(coefficient), base)
+            else:
+                wide = self.builder.into("b64", "cvt.s64.s32", index)
+                base = self.builder.into("b64", "mad.lo.s64", wide, Imm(coefficient), base)
         if constant:
             base = self.builder.into("b64", "add.s64", base, Imm(constant))
         return base

@@ -137,6 +137,23 @@ def ring_lifetimes(problem: Problem, ii: int) -> list[int]:
     return lifetimes
 
 
+def depth_limits(problem: Problem, ii: int, without: frozenset[str] = frozenset()) -> list[int | None]:
+    """The depth that no ring can exceed at this II: its own limit, and what the pool has left when every other ring is
+    as shallow as its lifetime allows. `without` names pools that are no limit, as "pool NAME"."""
+    lifetimes = ring_lifetimes(problem, ii)
+    least = [ring.bytes * max(1, -(-life // ii)) for life, ring in zip(lifetimes, problem.rings, strict=True)]
+    limits: list[int | None] = []
+    for index, ring in enumerate(problem.rings):
+        pool = problem.pools[ring.pool]
+        if ring.bytes == 0 or f"pool {pool.name}" in without:
+            limits.append(ring.max_depth)
+            continue
+        others = sum(size for at, size in enumerate(least) if at != index and problem.rings[at].pool == ring.pool)
+        room = max(0, pool.capacity - pool.reserved - others) // ring.bytes
+        limits.append(room if ring.max_depth is None else min(room, ring.max_depth))
+    return limits
+
+
 # --- one function a kind ---
 
 
@@ -182,7 +199,7 @@ def _cycle_bound(problem: Problem, within: Sequence[Arc], kind: Literal["recurre
             raise Unschedulable(kind, name, reason, ops)
         ii = -(-latency // distance)
         forced = f" ({name})" if kind == "ring" else ""
-        over = "iteration" if distance == 1 else f"{distance} iterations"
+        over = "1 iteration" if distance == 1 else f"{distance} iterations"
         culprit = Bound(kind, name, ii, f"{path} takes {latency} cycles over {over}{forced}", ops)
     return culprit
 

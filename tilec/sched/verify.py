@@ -55,7 +55,7 @@ def _dependences(problem: Problem, schedule: Schedule) -> Iterator[str]:
         if issues < ready:
             src, dst = problem.ops[edge.src].name, problem.ops[edge.dst].name
             why = f" ({edge.why})" if edge.why else ""
-            later = f", {edge.distance} iterations later," if edge.distance else ""
+            later = f", {edge.distance} iteration{'s' * (edge.distance > 1)} later," if edge.distance else ""
             yield f"op {dst}{later} issues in cycle {issues}, {ready - issues} before op {src} is ready{why}"
 
 
@@ -72,8 +72,8 @@ def _rows(problem: Problem, schedule: Schedule) -> Iterator[str]:
         if over:
             held = table[over[0]]
             yield (
-                f"slot {slot.name} has {slot.width} units but {len(held)} are held in cycle {over[0]} of the interval, "
-                f"by {', '.join(held)} ({len(over)} cycles are over)"
+                f"slot {slot.name} of width {slot.width} is held {len(held)} times in cycle {over[0]} of the interval, "
+                f"by {', '.join(held)}; cycles over: {len(over)}"
             )
 
 
