@@ -54,6 +54,11 @@ bad-schedule
     schedule may come from anywhere, so it is verified against the same problem the solver would get: every
     dependence, every row of the reservation table, every ring and pool. Each broken rule is listed.
 
+scalar-read
+    An element of a shared tile or a fragment is read where all threads of the block compute the same value:
+    in an index, a condition or a loop bound outside T.Parallel. No thread holds it for all. Elements of
+    tensors may be read there.
+
 not-a-cubin
     The file is not a cubin (a 64-bit ELF file), or it is damaged.
 

@@ -163,3 +163,10 @@ def test_opt_levels(target: str, level: int) -> None:
     made = agrees(SAMPLES / "gemm.tl", target, opt_level=level, M=128, N=128, K=192)
     assert bool(made.schedules) == (level >= 2)
     assert len(made.program.roles) == (2 if level == 3 and target == "sm_90a" else 1)
+
+
+@forms
+def test_indices_and_trip_counts_in_tensors(target: str, strategy: Strategy) -> None:
+    """Random small integers as row offsets and trip counts, out of range ones among them."""
+    for seed in range(3):
+        agrees(HERE / "gather.tl", target, strategy, seed=seed)

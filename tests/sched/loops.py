@@ -146,6 +146,8 @@ def random_problem(seed: int) -> Problem:
         consumers = (count - 1,) if draw.random() < 0.7 else (producer + 1, count - 1)
         depth = draw.choice((None, 1, 2))
         rings.append(Ring("ring", (producer,), tuple(dict.fromkeys(consumers)), 10, 0, depth))
+        if draw.random() < 0.4:
+            rings.append(Ring("other", (0,), (count - 1,), draw.choice((5, 10)), 0, draw.choice((None, 2))))
     pools = (Pool("pool", draw.choice((10, 20, 35)), draw.choice((0, 5)) if rings else 0),)
     stages = draw.choice((None, None, None, 1, 2, 3))
     return Problem(f"random {seed}", ops, tuple(edges), slots, pools, tuple(rings), stages)

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilec.codegen.builder import Class, f32, register_class
+from tilec.codegen.builder import register_class
+from tilec.codegen.memory import load_vector, pack, pack_f32, words_of
 from tilec.codegen.scalar import ReadElement
 from tilec.codegen.state import State
 from tilec.diag import InternalError
@@ -30,7 +31,7 @@ from tilec.ir.tile import (
     walk_expr,
     with_children,
 )
-from tilec.ir.types import BOOL, FLOAT32, DType
+from tilec.ir.types import BOOL, FLOAT32
 from tilec.ir.warp import Elementwise
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Vector
 
@@ -176,8 +177,14 @@ class _Sweep:
             indices = tuple(self.resolved(substitute(i, run.values[lane]), run, lane) for i in load.indices)
             guard = self.guard(load.buffer, indices, run.inside)
             address = self.address(load.buffer, indices)
-            values += self.load_vector(load.buffer, address, width, guard)
+            values += load_vector(
+                self.builder, load.buffer, address, width, guard, load.buffer.name not in self.state.written
+            )
         return values
+
+    def fetch(self, buffer: Buffer, address: Address, width: int, guard: Reg | None) -> list[Operand]:
+        read_only = buffer.name not in self.state.written
+        return load_vector(self.builder, buffer, address, width, guard, read_only)
 
     def resolved(self, index: Expr, run: _Run, lane: int) -> Expr:
         """The index with the elements it reads put in as variables."""
@@ -195,7 +202,14 @@ class _Sweep:
             raise InternalError(f"the fragment {load.buffer.name} cannot index another buffer")
         indices = tuple(self.resolved(i, run, lane) for i in load.indices)
         guard = self.guard(load.buffer, indices, run.inside)
-        return self.load_vector(load.buffer, self.address(load.buffer, indices), 1, guard)[0]
+        return load_vector(
+            self.builder,
+            load.buffer,
+            self.address(load.buffer, indices),
+            1,
+            guard,
+            load.buffer.name not in self.state.written,
+        )[0]
 
     def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
         if buffer.scope == "global":
@@ -209,36 +223,6 @@ class _Sweep:
             for index, extent in zip(indices, buffer.shape, strict=True):
                 conditions += self.scalars.bounds(index, extent)
         return self.scalars.all_of(conditions)
-
-    def load_vector(self, buffer: Buffer, address: Address, width: int, guard: Reg | None) -> list[Operand]:
-        dtype = buffer.dtype
-        cls, spelled, count, per_word = _words(dtype, width)
-        words = self.builder.many(cls, count)
-        if guard is not None:
-            for word in words:
-                self.builder.emit(f"mov.{cls}", word, f32(0.0) if cls == "f32" else Imm(0))
-        space = "global.nc" if buffer.scope == "global" and buffer.name not in self.state.written else buffer.scope
-        vector = f".v{count}" if count > 1 else ""
-        self.builder.emit(
-            f"ld.{space}{vector}.{spelled}", words[0] if count == 1 else Vector(words), address, guard=guard
-        )
-        if per_word == 1:
-            return (
-                list(words)
-                if dtype.kind != "bool"
-                else [self.builder.into("pred", "setp.ne.b32", w, Imm(0)) for w in words]
-            )
-        return [part for word in words for part in self.unpack(word, dtype, per_word)]
-
-    def unpack(self, word: Reg, dtype: DType, per_word: int) -> Iterator[Operand]:
-        if dtype.bits == 16 and dtype.is_float:
-            halves = self.builder.many("b16", 2)
-            self.builder.emit("mov.b32", Vector(halves), word)
-            yield from halves
-            return
-        sign = "s" if dtype.kind == "int" else "u"
-        for i in range(per_word):
-            yield self.builder.into("b32", f"bfe.{sign}32", word, Imm(i * dtype.bits), Imm(dtype.bits))
 
     # ---- stores ----
 
@@ -257,7 +241,7 @@ class _Sweep:
             guard = self.guard(store.buffer, indices, (*run.inside, *once))
             guard = self.with_conditions(guard, a.conditions, run, lane)
             vector = f".v{len(words)}" if len(words) > 1 else ""
-            _, spelled, _, _ = _words(store.buffer.dtype, width)
+            _, spelled, _, _ = words_of(store.buffer.dtype, width)
             value = words[0] if len(words) == 1 else Vector(tuple(words))
             address = self.address(store.buffer, indices)
             self.builder.emit(
@@ -286,7 +270,7 @@ class _Sweep:
     def packed_values(self, store: Store, run: _Run, lane: int, width: int) -> list[Reg]:
         dtype = store.buffer.dtype
         lanes = range(lane, lane + width)
-        _, _, _, per_word = _words(dtype, width)
+        _, _, _, per_word = words_of(dtype, width)
         if per_word == 1:
             values = [self.value(store.value, run, i) for i in lanes]
             if dtype.kind == "bool":
@@ -303,22 +287,14 @@ class _Sweep:
             if narrowing:
                 assert isinstance(store.value, Cast)
                 low, high = (self.value(store.value.a, run, i) for i in (first, first + 1))
-                words.append(pack_f32(self.state, dtype, low, high))
+                words.append(pack_f32(self.state.scalars, dtype, low, high))
             else:
                 parts = [
                     self.scalars.in_register(self.value(store.value, run, i), dtype)
                     for i in range(first, first + per_word)
                 ]
-                words.append(self.pack(parts, dtype))
+                words.append(pack(self.builder, parts, dtype))
         return words
-
-    def pack(self, parts: list[Reg], dtype: DType) -> Reg:
-        if dtype.bits == 16 and dtype.is_float:
-            return self.builder.into("b32", "mov.b32", Vector(tuple(parts)))
-        word = parts[0]
-        for i, part in enumerate(parts[1:], 1):
-            word = self.builder.into("b32", "bfi.b32", part, word, Imm(i * dtype.bits), Imm(dtype.bits))
-        return word
 
     # ---- values ----
 
@@ -364,22 +340,3 @@ def substitute_vars(expr: Expr, values: dict[Var, Expr]) -> Expr:
 def _places(layout: Fragment) -> dict[tuple[int, ...], int]:
     """Register index by what the register adds to the coordinates."""
     return {layout.register_offset(r): r for r in reversed(range(layout.register_count))}
-
-
-def _words(dtype: DType, width: int) -> tuple[Class, str, int, int]:
-    """How `width` neighbours travel: register class, type as spelled, number of words, elements per word."""
-    if width * dtype.bytes >= 4 and dtype.bytes < 4:
-        return "b32", "b32", width * dtype.bytes // 4, 4 // dtype.bytes
-    if dtype.bytes == 1:
-        return "b32", "s8" if dtype.kind == "int" else "u8", width, 1
-    if dtype.bytes == 2 and not dtype.is_float:
-        return "b32", "s16" if dtype.kind == "int" else "u16", width, 1
-    cls = register_class(dtype)
-    return cls, cls, width, 1
-
-
-def pack_f32(state: State, dtype: DType, low: Operand, high: Operand) -> Reg:
-    """Two float32 values as neighbouring 16-bit floats, the first in the low half."""
-    low, high = (state.scalars.in_register(v, FLOAT32) for v in (low, high))
-    short = "f16x2" if dtype.name == "float16" else "bf16x2"
-    return state.builder.into("b32", f"cvt.rn.{short}.f32", high, low)

@@ -7,6 +7,7 @@ from tilec.codegen.address import SHARED_BASE, Addresses, Position
 from tilec.codegen.builder import Builder, register_class
 from tilec.codegen.elementwise import emit_elementwise
 from tilec.codegen.matrix import WARP, emit_mma, emit_store_matrix, emit_wgmma
+from tilec.codegen.memory import load_vector
 from tilec.codegen.reduce import emit_reduce
 from tilec.codegen.scalar import Scalars
 from tilec.codegen.state import State
@@ -14,9 +15,9 @@ from tilec.codegen.transfer import barrier_address, emit_cp_async, emit_tma_load
 from tilec.diag import InternalError
 from tilec.ir import warp
 from tilec.ir.layout import THREAD
-from tilec.ir.tile import Buffer, Store, walk
+from tilec.ir.tile import Buffer, Load, Store, walk
 from tilec.ir.warp import Operation, Program, Role
-from tilec.ptx.module import Address, Entry, Guard, Imm, Item, Module, Pair, Param, Reg, Symbol, Variable
+from tilec.ptx.module import Address, Entry, Guard, Imm, Item, Module, Operand, Pair, Param, Reg, Symbol, Variable
 from tilec.target import Target
 
 SMEM = "tilec_smem"
@@ -74,6 +75,7 @@ class _Entry:
         self.scalars = Scalars(self.builder)
         self.pointers: dict[str, Reg] = {}
         self.addresses = Addresses(self.builder, self.scalars, program, self.pointers)
+        self.scalars.read_uniform = self.read_uniform
         self.barriers: dict[str, int] = {}
         offset = program.barriers_at
         for ring in program.rings:
@@ -307,6 +309,16 @@ class _Entry:
         builder.emit("bra", Symbol(again), guard=self.compare("lt", counter, stop))
         builder.place(done)
         self.addresses.forget_positions()
+
+    def read_uniform(self, load: Load) -> Operand:
+        """An element that every thread reads for itself: an index or a bound that lies in a tensor."""
+        if load.buffer.scope != "global":
+            raise InternalError(f"{load.buffer.name} is read outside T.Parallel")
+        within = zip(load.indices, load.buffer.shape, strict=True)
+        conditions = [c for index, extent in within for c in self.scalars.bounds(index, extent)]
+        guard = self.scalars.all_of(conditions)
+        address = self.addresses.global_element(load.buffer, load.indices)
+        return load_vector(self.builder, load.buffer, address, 1, guard, load.buffer.name not in self.written)[0]
 
     def compare(self, op: str, a: Reg, b: object) -> Reg:
         return self.builder.into("pred", f"setp.{op}.s32", a, b)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ warpgroup level matrix shared memory layout", "Matrix descriptor format".
 from __future__ import annotations
 
 from tilec.codegen.builder import f32
-from tilec.codegen.elementwise import pack_f32
+from tilec.codegen.memory import pack_f32
 from tilec.codegen.state import State
 from tilec.ir.affine import add, scale
 from tilec.ir.layout import THREAD, Axis, Fragment, SharedLayout
@@ -222,7 +222,9 @@ def emit_store_matrix(op: StoreMatrix, state: State) -> None:
                 for block in range(j, j + blocks):
                     for half in range(2):
                         first = 4 * (i * columns + block) + 2 * half
-                        words.append(pack_f32(state, op.destination.dtype, registers[first], registers[first + 1]))
+                        words.append(
+                            pack_f32(state.scalars, op.destination.dtype, registers[first], registers[first + 1])
+                        )
                 n = add(column, integer(8 * j))
                 address = state.addresses.shared_element(op.destination, (m, n), op.cursors)
                 builder.emit(f"stmatrix.sync.aligned.m8n8.x{len(words)}.shared.b16", address, Vector(tuple(words)))

@@ -17,15 +17,18 @@ ReadElement = Callable[[Load], Operand]
 """Gives the value of a buffer element that an expression reads."""
 
 
-def no_loads(load: Load) -> Operand:
-    raise InternalError(f"{load.buffer.name} is read outside T.Parallel")
+def _no_memory(load: Load) -> Operand:
+    raise InternalError(f"{load.buffer.name} is read before there are addresses")
 
 
 class Scalars:
-    """`ranges` holds an interval for every variable, so that divisions and bounds can be simplified."""
+    """`ranges` holds an interval for every variable, so that divisions and bounds can be simplified. `read_uniform`
+    gives the elements that all threads read alike, outside elementwise nests."""
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
+        self.read_uniform: ReadElement = _no_memory
+        self.loads = 0
         self.scopes: list[dict[object, Operand]] = [{}]  # keyed by expression, or by whoever calls `once`
         self.ranges: dict[Var, Interval] = {}
 
@@ -77,7 +80,7 @@ class Scalars:
 
     # ---- values ----
 
-    def register(self, expr: Expr, read: ReadElement = no_loads) -> Reg:
+    def register(self, expr: Expr, read: ReadElement | None = None) -> Reg:
         """The value in a register."""
         value = self.value(expr, read)
         return value if isinstance(value, Reg) else self.materialise(value, expr.dtype)
@@ -89,7 +92,7 @@ class Scalars:
             return self.builder.into("pred", "setp.ne.b32", Imm(value.value), Imm(0))
         return self.builder.into(cls, f"mov.{cls}", value)
 
-    def value(self, expr: Expr, read: ReadElement = no_loads) -> Operand:
+    def value(self, expr: Expr, read: ReadElement | None = None) -> Operand:
         """The value as an operand: constants stay immediate."""
         if isinstance(expr, Const):
             if expr.dtype.kind == "bool":
@@ -97,7 +100,8 @@ class Scalars:
             operand = immediate(expr)
             return self.materialise(operand, expr.dtype) if expr.dtype.is_float and expr.dtype.bits == 16 else operand
         if isinstance(expr, Load):
-            return read(expr)
+            self.loads += 1
+            return (read or self.read_uniform)(expr)
         reusable = not expr.dtype.is_float or isinstance(expr, Var)
         if reusable:
             for scope in reversed(self.scopes):
@@ -105,12 +109,13 @@ class Scalars:
                     return scope[expr]
         if isinstance(expr, Var):
             raise InternalError(f"the variable {expr.name} has no value here")
+        loads = self.loads
         result = self.compute(expr, read)
-        if reusable and read is no_loads:
+        if reusable and self.loads == loads:  # memory may change
             self.scopes[-1][expr] = result
         return result
 
-    def compute(self, expr: Expr, read: ReadElement) -> Operand:
+    def compute(self, expr: Expr, read: ReadElement | None) -> Operand:
         match expr:
             case Unary(op=op, a=a):
                 return self.unary(op, a, expr.dtype, read)
@@ -133,7 +138,7 @@ class Scalars:
 
     # ---- integers and booleans ----
 
-    def int_binary(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement) -> Reg:
+    def int_binary(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement | None) -> Reg:
         wide = register_class(dtype)
         signed, bits = ("s" if dtype.kind == "int" else "u"), ("64" if wide == "b64" else "32")
         emit = self.builder.into
@@ -161,7 +166,7 @@ class Scalars:
     def in_register(self, value: Operand, dtype: DType) -> Reg:
         return value if isinstance(value, Reg) else self.materialise(value, dtype)
 
-    def divide(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement) -> Reg:
+    def divide(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement | None) -> Reg:
         """Python's floor division and modulo."""
         wide = register_class(dtype)
         bits = "64" if wide == "b64" else "32"
@@ -186,7 +191,7 @@ class Scalars:
             return emit(wide, f"selp.b{bits}", emit(wide, f"sub.s{bits}", quotient, Imm(1)), quotient, fix)
         return emit(wide, f"selp.b{bits}", emit(wide, f"add.s{bits}", remainder, y), remainder, fix)
 
-    def compare(self, op: str, a: Expr, b: Expr, read: ReadElement) -> Reg:
+    def compare(self, op: str, a: Expr, b: Expr, read: ReadElement | None) -> Reg:
         dtype = a.dtype
         x, y = self.value(a, read), self.value(b, read)
         if dtype.is_float and dtype.bits == 16:
@@ -197,7 +202,7 @@ class Scalars:
         suffix = f"f{dtype.bits}" if dtype.is_float else f"{'s' if dtype.kind == 'int' else 'u'}{max(dtype.bits, 32)}"
         return self.builder.into("pred", f"setp.{name}.{suffix}", self.in_register(x, dtype), y)
 
-    def logic(self, op: str, a: Expr, b: Expr, read: ReadElement) -> Reg:
+    def logic(self, op: str, a: Expr, b: Expr, read: ReadElement | None) -> Reg:
         names = {"and": "and.pred", "or": "or.pred", "bitand": "and.pred", "bitor": "or.pred", "xor": "xor.pred"}
         return self.builder.into("pred", names[op], self.register(a, read), self.register(b, read))
 
@@ -215,7 +220,7 @@ class Scalars:
         """A float32 rounded to a 16-bit float, to nearest even."""
         return self.builder.into("b16", f"cvt.rn.{_short(dtype)}.f32", self.in_register(value, FLOAT32))
 
-    def float_binary(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement) -> Reg:
+    def float_binary(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement | None) -> Reg:
         x, y = self.value(a, read), self.value(b, read)
         if dtype.bits == 16:
             # float32 has more than twice the digits of a 16-bit float, so rounding twice is rounding once.
@@ -232,7 +237,7 @@ class Scalars:
         # Signed zero and NaN as in numpy's maximum would need .NaN forms; the language has C's fmax.
         return self.builder.into("f64" if cls == "f64" else "f32", f"{names[op]}.{cls}", x, y)
 
-    def unary(self, op: str, a: Expr, dtype: DType, read: ReadElement) -> Reg:
+    def unary(self, op: str, a: Expr, dtype: DType, read: ReadElement | None) -> Reg:
         x = self.register(a, read)
         if op == "not":
             return self.builder.into("pred", "not.pred", x)
@@ -243,7 +248,7 @@ class Scalars:
         wide = register_class(dtype)
         return self.builder.into(wide, f"neg.s{64 if wide == 'b64' else 32}", x)
 
-    def call(self, fn: str, args: tuple[Expr, ...], dtype: DType, read: ReadElement) -> Reg:
+    def call(self, fn: str, args: tuple[Expr, ...], dtype: DType, read: ReadElement | None) -> Reg:
         values = [self.value(a, read) for a in args]
         if dtype.is_float and dtype.bits == 16:
             return self.narrow(self.function(fn, [self.widen(v, dtype) for v in values]), dtype)
@@ -333,7 +338,7 @@ class Scalars:
             return self.builder.into("b32", "and.b32", value, Imm((1 << dtype.bits) - 1))
         return self.builder.into("b32", "bfe.s32", value, Imm(0), Imm(dtype.bits))
 
-    def select(self, c: Expr, a: Expr, b: Expr, dtype: DType, read: ReadElement) -> Reg:
+    def select(self, c: Expr, a: Expr, b: Expr, dtype: DType, read: ReadElement | None) -> Reg:
         condition = self.register(c, read)
         x, y = self.value(a, read), self.value(b, read)
         cls = register_class(dtype)

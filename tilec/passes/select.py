@@ -12,8 +12,9 @@ from typing import Literal
 
 from tilec.diag import Label, fail
 from tilec.ir.affine import affine
-from tilec.ir.tile import Attr, Buffer, For, If, Kernel, Region, Stmt, TileOp, walk
+from tilec.ir.tile import Attr, Buffer, For, If, Kernel, Load, Parallel, Region, Stmt, TileOp, bodies, walk, walk_expr
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
+from tilec.passes.usage import expressions
 from tilec.records import dataclass
 from tilec.target import Target
 
@@ -33,7 +34,28 @@ class Selected:
     form: Form
 
 
+def _check_scalar_reads(body: tuple[Stmt, ...]) -> None:
+    """Outside elementwise nests all threads compute alike, and only tensors look alike to all of them."""
+    for stmt in body:
+        if isinstance(stmt, Parallel):
+            continue
+        for expr in expressions(stmt):
+            for e in walk_expr(expr):
+                if isinstance(e, Load) and e.buffer.scope != "global":
+                    fail(
+                        "scalar-read",
+                        f"an element of the tile {e.buffer.name} is read outside T.Parallel",
+                        stmt.span,
+                        "here every thread needs the value",
+                        secondary=(Label(e.buffer.span, f"a {e.buffer.scope} tile"),),
+                        help="read it inside T.Parallel, or keep the value in a tensor",
+                    )
+        for nested in bodies(stmt):
+            _check_scalar_reads(nested)
+
+
 def select(kernel: Kernel, target: Target, strategy: Strategy, opt_level: int) -> Selected:
+    _check_scalar_reads(kernel.body)
     form = _form(kernel, target, strategy, opt_level)
     selector = _Selector(kernel, target, form, opt_level)
     body = selector.body(kernel.body, pipelined=False)

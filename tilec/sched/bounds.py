@@ -110,6 +110,11 @@ def earliest(problem: Problem, ii: int, within: Sequence[Arc], floor: Sequence[i
     return [start for start in starts if start is not None]
 
 
+def has_positive_cycle(problem: Problem, ii: int, within: Sequence[Arc]) -> bool:
+    """Whether `within` contradicts itself at this II."""
+    return bool(_relax(len(problem.ops), within, ii, [0] * len(problem.ops))[1])
+
+
 def reach(problem: Problem, ii: int, within: Sequence[Arc], op: int) -> list[int | None]:
     """How long after `op` each op must issue at least; None where nothing says so. Negative numbers are deadlines."""
     origin: list[int | None] = [None] * len(problem.ops)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from tilec.records import dataclass
-from tilec.sched.bounds import arcs, earliest
+from tilec.sched.bounds import arcs, depth_limits, earliest
 from tilec.sched.problem import Problem
 
 Outcome = Literal["found", "refuted", "unknown"]
@@ -47,7 +47,8 @@ class Sum:
 
 
 class Model:
-    """One II of one problem. Constraints are added between solves, as the levels of the objective are settled.
+    """One II of one problem, at least as large as the bounds. Constraints are added between solves, as the levels of
+    the objective are settled.
 
     `stages` asks for a schedule of at most so many stages; a tight limit makes the search much faster, but only a
     model without one refutes the II. `without` leaves out families of constraints, named as in `families`: what
@@ -69,8 +70,9 @@ class Model:
         self._cp: Any = cp_model_helper
         self._proto: Any = cp_model_helper.CpModelProto()
         self.problem, self.ii, self._is_anchored = problem, ii, anchored
-        within = arcs(problem) if "rings" not in without else arcs(problem, [None] * len(problem.rings))
-        self.low = earliest(problem, ii, within)
+        unlimited: list[int | None] = [None] * len(problem.rings)
+        self._most = unlimited if "rings" in without else depth_limits(problem, ii, without)
+        self.low = earliest(problem, ii, arcs(problem, self._most))
         self.stages = self._enough_stages(without)
         self.is_complete = stages is None or stages >= self.stages
         span = (self.stages if self.is_complete or stages is None else stages) * ii - 1
@@ -247,9 +249,9 @@ class Model:
 
     def _add_rings(self, without: frozenset[str]) -> None:
         longest = self.high + max((op.latency for op in self.problem.ops), default=0)
-        most = max(1, -(-longest // self.ii))
-        for ring in self.problem.rings:
-            depth = self._variable(1, most if ring.max_depth is None else min(most, ring.max_depth))
+        enough = max(1, -(-longest // self.ii))
+        for ring, most in zip(self.problem.rings, self._most, strict=True):
+            depth = self._variable(1, enough if most is None else min(enough, most))
             self.depth.append(depth)
             for producer in ring.producers:
                 for consumer in ring.consumers:

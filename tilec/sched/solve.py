@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from math import gcd
 
 from tilec.records import dataclass
-from tilec.sched.bounds import Arc, Bounds, arcs, bounds, earliest, ring_lifetimes, serial_ii
+from tilec.sched.bounds import Arc, Bounds, arcs, bounds, depth_limits, earliest, ring_lifetimes, serial_ii
 from tilec.sched.model import Answer, Model, Sum, families
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule, Status
@@ -176,7 +176,7 @@ class _Sweep:
         """Few stages first: those models are small, and the first that has a schedule has the fewest stages. Only the
         model of all stages refutes the II."""
         budget = _EFFORT_PER_II * self.effort
-        least = max(earliest(self.problem, ii, arcs(self.problem)), default=0) // ii + 1
+        least = max(earliest(self.problem, ii, arcs(self.problem, depth_limits(self.problem, ii))), default=0) // ii + 1
         self.stages_proven = True
         for stages in range(least, least + 2):
             answer, is_complete = self.ask(ii, stages, budget)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.sched.bounds import arcs, depth_limits, positive_cycle, reach
+from tilec.sched.bounds import arcs, depth_limits, has_positive_cycle, reach
 from tilec.sched.problem import Problem
 
 # Windows of more ops than this take longer to keep up to date than the solver needs without them.
@@ -22,11 +22,11 @@ _ROUNDS = 4
 
 def refutation(problem: Problem, ii: int) -> str | None:
     """Why there is no schedule at this II, or None if that cannot be told. Needs an II without a positive cycle."""
+    within = arcs(problem, depth_limits(problem, ii))
+    if has_positive_cycle(problem, ii, within):
+        return "rings that fit in their pools are too shallow for the dependences between them"
     if len(problem.ops) > _MOST_OPS:
         return None
-    within = arcs(problem, depth_limits(problem, ii))
-    if positive_cycle(problem, ii, within):
-        return "the rings that fit in their pools are too shallow for a cycle of dependences"
     apart = [reach(problem, ii, within, op) for op in range(len(problem.ops))]
     pairs = list(_pairs(problem))
     for _ in range(_ROUNDS):

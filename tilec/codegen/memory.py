@@ -1,0 +1,73 @@
+"""Elements in memory and in registers: how neighbours travel together, are taken apart and put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.codegen.builder import Builder, Class, f32, register_class
+from tilec.codegen.scalar import Scalars
+from tilec.ir.tile import Buffer
+from tilec.ir.types import FLOAT32, DType
+from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
+
+
+def words_of(dtype: DType, width: int) -> tuple[Class, str, int, int]:
+    """How `width` neighbours travel: register class, type as spelled, number of words, elements per word."""
+    if width * dtype.bytes >= 4 and dtype.bytes < 4:
+        return "b32", "b32", width * dtype.bytes // 4, 4 // dtype.bytes
+    if dtype.bytes == 1:
+        return "b32", "s8" if dtype.kind == "int" else "u8", width, 1
+    if dtype.bytes == 2 and not dtype.is_float:
+        return "b32", "s16" if dtype.kind == "int" else "u16", width, 1
+    cls = register_class(dtype)
+    return cls, cls, width, 1
+
+
+def load_vector(
+    builder: Builder, buffer: Buffer, address: Address, width: int, guard: Reg | None, read_only: bool
+) -> list[Operand]:
+    """`width` neighbouring elements; zeros where the guard does not hold. `read_only`: nobody writes the tensor."""
+    dtype = buffer.dtype
+    cls, spelled, count, per_word = words_of(dtype, width)
+    words = builder.many(cls, count)
+    if guard is not None:
+        for word in words:
+            builder.emit(f"mov.{cls}", word, f32(0.0) if cls == "f32" else Imm(0))
+    space = "global.nc" if buffer.scope == "global" and read_only else buffer.scope
+    vector = f".v{count}" if count > 1 else ""
+    target = words[0] if count == 1 else Vector(words)
+    builder.emit(f"ld.{space}{vector}.{spelled}", target, address, guard=guard)
+    if dtype.kind == "bool":
+        return [builder.into("pred", "setp.ne.b32", w, Imm(0)) for w in words]
+    if per_word == 1:
+        return list(words)
+    return [part for word in words for part in unpack(builder, word, dtype, per_word)]
+
+
+def unpack(builder: Builder, word: Reg, dtype: DType, per_word: int) -> Iterator[Operand]:
+    """The elements of a 32-bit word, lowest first."""
+    if dtype.bits == 16 and dtype.is_float:
+        halves = builder.many("b16", 2)
+        builder.emit("mov.b32", Vector(halves), word)
+        yield from halves
+        return
+    sign = "s" if dtype.kind == "int" else "u"
+    for i in range(per_word):
+        yield builder.into("b32", f"bfe.{sign}32", word, Imm(i * dtype.bits), Imm(dtype.bits))
+
+
+def pack(builder: Builder, parts: list[Reg], dtype: DType) -> Reg:
+    """The elements as one 32-bit word, the first lowest."""
+    if dtype.bits == 16 and dtype.is_float:
+        return builder.into("b32", "mov.b32", Vector(tuple(parts)))
+    word = parts[0]
+    for i, part in enumerate(parts[1:], 1):
+        word = builder.into("b32", "bfi.b32", part, word, Imm(i * dtype.bits), Imm(dtype.bits))
+    return word
+
+
+def pack_f32(scalars: Scalars, dtype: DType, low: Operand, high: Operand) -> Reg:
+    """Two float32 values as neighbouring 16-bit floats, the first in the low half."""
+    low, high = (scalars.in_register(v, FLOAT32) for v in (low, high))
+    short = "f16x2" if dtype.name == "float16" else "bf16x2"
+    return scalars.builder.into("b32", f"cvt.rn.{short}.f32", high, low)
