@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +25,7 @@ from tilec.cli_console import (
     show,
     show_bug,
     show_entries,
+    show_tables,
     show_times,
     usage,
 )
@@ -51,7 +54,8 @@ def kernel_options(command: Command) -> Command:
             type=click.Choice(STRATEGIES),
             default="auto",
             show_default=True,
-            help="How pipelined loops run: serially, all warps alike, with a producer warp, or as pays best.",
+            help="How pipelined loops run. auto: as pays best. none: serially. unspecialize: all warps alike. "
+            "warp-specialize: loads in a warp of their own.",
         ),
         click.option("--schedule", metavar="FILE", help="Take the schedule from this trace, after verifying it."),
         click.option("--no-cache", is_flag=True, help="Solve again, even where the schedule is cached."),
@@ -234,7 +238,9 @@ def explain(code: str | None) -> None:
 
     if code is None:
         for name in sorted(EXPLANATIONS):
-            print(f"{name:24} {EXPLANATIONS[name].partition('.')[0]}")
+            # Up to the first full stop that ends a sentence: the one in `T.copy` does not.
+            first = re.split(r"\.\s", " ".join(EXPLANATIONS[name].split()))[0]
+            print(f"{name:24} {first.removesuffix('.')}")
         return
     code = code.strip("[]")
     if code not in EXPLANATIONS:
@@ -254,7 +260,7 @@ def targets(name: str | None) -> None:
     from tilec.cli_tables import target_details, target_list
 
     with reported(None):
-        console().print(target_list() if name is None else target_details(name))
+        show_tables([target_list() if name is None else target_details(name)])
 
 
 @click.command()
@@ -264,6 +270,8 @@ def schedule(file: str, verbose: bool, **given: Any) -> None:
     """Show the solved pipeline of each loop: II and what bounds it, stages, order, rings, reservation table."""
     from tilec import driver
     from tilec.cli_tables import schedule_tables
+    from tilec.ir.tile import For, walk
+    from tilec.passes.select import is_pipelined
 
     with reported(None):
         source = files.read_source(file)
@@ -273,11 +281,11 @@ def schedule(file: str, verbose: bool, **given: Any) -> None:
         plan = driver.plan(source, asked, observer)
         show(observer.warnings, source)
     if not plan.loops:
-        print(f"{plan.kernel.name}: no pipelined loop")
-    out = console()
-    for loop in plan.loops:
-        for table in schedule_tables(loop):
-            out.print(table)
+        loops = [s for s in walk(plan.kernel.body) if isinstance(s, For) and is_pipelined(s)]
+        said = f"pipelined loops run serially at -O{asked.opt_level}, strategy {asked.pipeline_strategy}"
+        print(f"{plan.kernel.name}: {said if loops else 'no pipelined loop'}")
+    width = console().width
+    show_tables(table for loop in plan.loops for table in schedule_tables(loop, width))
 
 
 def _emulate() -> click.Command:
@@ -302,6 +310,9 @@ def run(arguments: Sequence[str]) -> int:
     name = arguments[0] if arguments else ""
     command = COMMANDS[name]() if name in COMMANDS else build
     rest = list(arguments[1:] if name in COMMANDS else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show → is no reason to fail
     try:
         command.main(rest, prog_name=f"tilec {name}" if name in COMMANDS else "tilec", standalone_mode=False)
         sys.stdout.flush()

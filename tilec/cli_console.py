@@ -11,7 +11,7 @@ from tilec import __version__
 from tilec.diag import CompileError, Diagnostic
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from tilec.options import Stage
     from tilec.ptx.assemble import EntryReport
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 OK, WRONG_KERNEL, USAGE, BUG = 0, 1, 2, 3
 
-# Wide enough for any table here, where there is no terminal to ask.
 _PLAIN_WIDTH = 160
 
 
@@ -32,11 +31,26 @@ class Exit(Exception):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Coloured on a terminal that wants it; rich itself heeds NO_COLOR."""
+    """Coloured on a terminal that wants it; else plain, and wide enough for any table here."""
     from rich.console import Console
 
-    plain = not (sys.stderr if stderr else sys.stdout).isatty()
-    return Console(stderr=stderr, highlight=False, width=_PLAIN_WIDTH if plain else None)
+    if not (sys.stderr if stderr else sys.stdout).isatty():
+        return Console(stderr=stderr, highlight=False, width=_PLAIN_WIDTH)
+    out = Console(stderr=stderr, highlight=False)
+    # rich heeds NO_COLOR by itself, but keeps bold and dim.
+    return Console(stderr=stderr, highlight=False, color_system=None) if out.no_color else out
+
+
+def show_tables(tables: Iterable[RenderableType]) -> None:
+    """On standard output; without a terminal, lines end where their text does."""
+    out = console()
+    with out.capture() as captured:
+        for table in tables:
+            out.print(table)
+    text = captured.get()
+    if not out.is_terminal:
+        text = "\n".join(line.rstrip() for line in text.split("\n"))
+    sys.stdout.write(text)
 
 
 @contextmanager

@@ -12,26 +12,27 @@ from rich.text import Text
 from tilec import resources, target
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import JustifyMethod, RenderableType
 
     from tilec.driver import Planned
     from tilec.sched.problem import Problem
     from tilec.sched.schedule import Schedule
 
 _TIMELINE = 64
-"""Columns that one interval is drawn in."""
+"""Columns that one interval is drawn in, where there is room."""
 
 
 def _table(title: str, *columns: str) -> Table:
     """Numbers to the right; a column whose name starts with < to the left."""
-    table = Table(title=Text(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(title=Text(title, "bold"), title_justify="left", box=None, pad_edge=False)
     for column in columns:
-        table.add_column(column.removeprefix("<"), justify="left" if column.startswith("<") else "right")
+        justify: JustifyMethod = "left" if column.startswith("<") else "right"
+        table.add_column(column.removeprefix("<"), justify=justify, overflow="fold")
     return table
 
 
-def schedule_tables(planned: Planned) -> Iterator[RenderableType]:
-    """Everything that one loop's schedule decides, and what bounds it."""
+def schedule_tables(planned: Planned, width: int) -> Iterator[RenderableType]:
+    """Everything that one loop's schedule decides, and what bounds it, in lines of `width` columns."""
     problem, solution = planned.loop.problem, planned.solution
     schedule = solution.schedule
     yield Text(
@@ -53,7 +54,7 @@ def schedule_tables(planned: Planned) -> Iterator[RenderableType]:
     if problem.pools:
         yield _pools(problem, schedule)
         yield Text()
-    yield _reservations(problem, schedule)
+    yield _reservations(problem, schedule, width)
 
 
 def _bounds(planned: Planned) -> Table:
@@ -102,37 +103,44 @@ def _pools(problem: Problem, schedule: Schedule) -> Table:
     return table
 
 
-def _reservations(problem: Problem, schedule: Schedule) -> Group:
-    """One interval, slot by slot: which statement holds it when. `·` is free, `+` more than one unit in use."""
+def _reservations(problem: Problem, schedule: Schedule, terminal: int) -> Group:
+    """One interval, slot by slot: which statement holds it when. `·` is free, `+` held by several statements."""
     used = sorted({use.slot for op in problem.ops for use in op.uses})
     width = max((len(problem.slots[slot].name) for slot in used), default=0)
-    columns = min(_TIMELINE, schedule.ii)
-    lines = [Text(f"reservation table: one interval, {schedule.ii / columns:.3g} cycles a column", "bold")]
+    cycles = -(-schedule.ii // min(_TIMELINE, max(8, terminal - width - len("  100%"))))
+    lines = [Text(f"reservation table: one interval, {cycles} cycle{'s' * (cycles > 1)} a column", "bold")]
+    is_shared = False
     for slot in used:
-        holders: list[set[int]] = [set() for _ in range(columns)]
+        holders: list[set[int]] = [set() for _ in range(-(-schedule.ii // cycles))]
         busy = 0
         for number, op in enumerate(problem.ops):
             for use in op.uses:
                 if use.slot == slot and use.cycles:
                     busy += use.cycles
                     first = schedule.start[number] + use.offset
-                    for column in _columns(first, use.cycles, schedule.ii, columns):
+                    for column in _columns(first, use.cycles, schedule.ii, cycles):
                         holders[column].add(number)
+        is_shared |= any(len(h) > 1 for h in holders)
         row = "".join("·" if not h else _letter(min(h)) if len(h) == 1 else "+" for h in holders)
         share = busy / (schedule.ii * problem.slots[slot].width)
         lines.append(Text(f"{problem.slots[slot].name:{width}} {row} {share:4.0%}"))
-    lines.append(Text("  ".join(f"{_letter(i)} {op.name}" for i, op in enumerate(problem.ops)), "dim"))
+    legend = [f"{_letter(i)} {op.name}" for i, op in enumerate(problem.ops)] + ["+ several"] * is_shared
+    lines.append(Text("  ".join(legend), "dim"))
     return Group(*lines)
 
 
-def _columns(first: int, cycles: int, ii: int, columns: int) -> Iterator[int]:
-    """The columns that cycles first … first + cycles − 1 fall into, modulo the interval."""
-    if cycles >= ii:
+def _columns(first: int, held: int, ii: int, cycles: int) -> Iterator[int]:
+    """The columns, of so many cycles each, that cycles first … first + held − 1 fall into, modulo the interval."""
+    columns = -(-ii // cycles)
+    if held >= ii:
         yield from range(columns)
         return
-    start = first % ii * columns // ii
-    end = (first % ii + cycles - 1) * columns // ii
-    yield from (column % columns for column in range(start, end + 1))
+    start = first % ii
+    if start + held <= ii:
+        yield from range(start // cycles, (start + held - 1) // cycles + 1)
+    else:
+        yield from range(start // cycles, columns)
+        yield from range((start + held - 1 - ii) // cycles + 1)
 
 
 def _letter(op: int) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from tilec.ir.expr import integer_range
 from tilec.ir.tile import Binary, Cast, Const, Expr, Select, Unary, Var, integer
-from tilec.ir.types import INT32
+from tilec.ir.types import INT32, DType
 from tilec.records import dataclass
 
 Interval = tuple[float, float]
@@ -86,16 +87,31 @@ def interval(expr: Expr, ranges: Mapping[Var, Interval]) -> Interval:
             return ranges.get(expr, UNKNOWN)
         case Unary(op="neg", a=a):
             low, high = interval(a, ranges)
-            return (-high, -low)
-        case Cast(a=a):
-            return interval(a, ranges)
+            return _computed((-high, -low), expr.dtype)
+        case Cast(a=a) if a.dtype.kind == "bool":
+            return (0, 1)
+        case Cast(a=a) if not a.dtype.is_float:
+            return _wrapped(interval(a, ranges), expr.dtype)
         case Select(then=a, orelse=b):
             (la, ha), (lb, hb) = interval(a, ranges), interval(b, ranges)
             return (min(la, lb), max(ha, hb))
         case Binary(op=op, a=a, b=b):
-            return _binary(op, interval(a, ranges), interval(b, ranges))
+            return _computed(_binary(op, interval(a, ranges), interval(b, ranges)), expr.dtype)
         case _:
             return UNKNOWN
+
+
+def _computed(bounds: Interval, dtype: DType) -> Interval:
+    """The bounds of a result. Index arithmetic, which is int32, is taken not to overflow."""
+    return bounds if dtype == INT32 else _wrapped(bounds, dtype)
+
+
+def _wrapped(bounds: Interval, dtype: DType) -> Interval:
+    """What is left of the bounds in an integer type, where values wrap around."""
+    if dtype.kind not in ("int", "uint"):
+        return bounds
+    low, high = integer_range(dtype)
+    return bounds if low <= bounds[0] and bounds[1] <= high else (low, high)
 
 
 def _binary(op: str, a: Interval, b: Interval) -> Interval:

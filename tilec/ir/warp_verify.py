@@ -341,7 +341,10 @@ class _Run:
         group = 0
         if queue is not None:
             state.groups[queue] = group = state.groups.get(queue, 0) + 1
-        for name, write in (*((n, False) for n in sorted(reads)), *((n, True) for n in sorted(writes))):
+        accesses = [*((n, False) for n in sorted(reads)), *((n, True) for n in sorted(writes))]
+        kept_of = {}
+        # All conflicts before any record: an operation may read and write one tile, and does not wait for itself.
+        for name, write in accesses:
             ring = self.ring_of.get(name)
             slot = 0
             if ring is not None and ring.depth > 1:
@@ -349,11 +352,13 @@ class _Run:
                 if cursor is None:
                     return f"line {op.span.line}: {_name(op)} touches {name} without saying which version"
                 slot = state.positions.get(cursor.name, 0) % ring.depth
-            kept = state.accesses.setdefault((name, slot), [])
-            for earlier in kept:
+            kept_of[name] = state.accesses.setdefault((name, slot), [])
+            for earlier in kept_of[name]:
                 message = self.conflict(state, op, name, earlier, write, queue, name in async_reads)
                 if message:
                     return message
+        for name, write in accesses:
+            kept = kept_of[name]
             if write and queue is None:
                 kept.clear()
             kept[:] = kept[-8:]

@@ -207,6 +207,9 @@ class _Role:
 
     def merge(self, other: _State) -> None:
         """What may hold where two paths meet: the accesses of both, each as far from its path's end as it is."""
+        for queue in QUEUES:
+            # Counted on from the path that issued more, no group in flight gets a number that means it is done.
+            self.shift(queue, max(0, other.issued[queue] - self.issued[queue]))
         for key, kept in other.records.items():
             mine = self.records.setdefault(key, [])
             for record in kept:
@@ -217,6 +220,14 @@ class _Role:
                 moved = replace(record, group=group, epoch=self.epoch if recent else min(record.epoch, self.epoch - 1))
                 if moved not in mine:
                     mine.append(moved)
+
+    def shift(self, queue: Queue, count: int) -> None:
+        """Renumber the groups of this path as if `count` more had been issued before them."""
+        self.issued[queue] += count
+        for records in self.records.values():
+            for record in records:
+                if record.queue == queue and record.group:
+                    record.group += count
 
     def execute(self, node: _Node, following: tuple[_Node, ...]) -> None:
         mine, queue = touches(node.op)

@@ -25,11 +25,12 @@ __all__ = ["Solution", "evaluate", "given", "justify", "make", "solve"]
 
 # Deterministic time, of which one unit is one to five seconds here.
 _EFFORT_AT_ONCE = 0.002
-_EFFORT_PER_II = 2.0
+_EFFORT_PER_II = 0.5
+_EFFORT_IN_HURRY = 0.05
 _EFFORT_PER_SWEEP = 10.0
 _EFFORT_PER_LEVEL = 0.1
 _EFFORT_FOR_STARTS = 0.03
-_EFFORT_PER_REASON = 0.1
+_EFFORT_PER_REASON = 0.02
 
 
 def solve(problem: Problem, effort: float = 1.0) -> Solution:
@@ -154,28 +155,33 @@ class _Sweep:
             reasons = "; ".join(bound.culprit for bound in self.proven.binding)
             self.attempts.append(Attempt(ii - 1, "refuted", "bound", reasons))
         serial = max(ii, serial_ii(self.problem))
-        while ii <= serial and self.spent < _EFFORT_PER_SWEEP * self.effort:
+        is_hurried = False
+        while ii <= serial:
             reason = refutation(self.problem, ii)
             if reason is not None:
                 self.attempts.append(Attempt(ii, "refuted", "bound", reason))
                 ii += 1
                 continue
-            answer = self.attempt(ii)
+            answer = self.attempt(ii, _EFFORT_IN_HURRY if is_hurried else _EFFORT_PER_II)
             if answer.outcome == "found":
                 self.explain_last()
                 self.attempts.append(Attempt(ii, "found", "solver", "a schedule exists"))
                 return Found(ii, _from_zero(answer.start), is_serial=False)
             why = "no schedule exists" if answer.outcome == "refuted" else "neither found nor refuted with this effort"
             self.attempts.append(Attempt(ii, answer.outcome, "solver", why))
-            # Once a proof is lost, so is the reason to look at every single II.
-            is_sound = all(attempt.outcome == "refuted" for attempt in self.attempts)
-            ii += 1 if is_sound else max(1, ii // 32)
-        return self.serial(ii, serial)
+            # Once a proof is lost, so is the reason to look hard at every single II.
+            is_hurried |= answer.outcome == "unknown" or self.spent >= _EFFORT_PER_SWEEP * self.effort
+            step = max(1, ii // 32) if is_hurried else 1
+            ii += step
+            if step > 1:
+                why = "skipped: the effort for proofs is spent, only some intervals are tried from here on"
+                self.attempts.append(Attempt(ii - 1, "unknown", "solver", why))
+        return self.serial(serial)
 
-    def attempt(self, ii: int) -> Answer:
+    def attempt(self, ii: int, effort: float) -> Answer:
         """Few stages first: those models are small, and the first that has a schedule has the fewest stages. Only the
         model of all stages refutes the II."""
-        budget = _EFFORT_PER_II * self.effort
+        budget = effort * self.effort
         least = max(earliest(self.problem, ii, arcs(self.problem, depth_limits(self.problem, ii))), default=0) // ii + 1
         self.stages_proven = True
         for stages in range(least, least + 2):
@@ -220,11 +226,9 @@ class _Sweep:
         why = f"the dependences and {' and '.join(needed)} leave no room" if needed else "the dependences leave no room"
         self.attempts[-1] = Attempt(last.ii, "refuted", "solver", why)
 
-    def serial(self, ii: int, serial: int) -> Found:
+    def serial(self, serial: int) -> Found:
         """One op after the other: a schedule that every schedulable problem has, so that running out of effort is
         never a failure."""
-        if ii <= serial:
-            self.attempts.append(Attempt(ii, "unknown", "solver", "not tried, the effort was spent"))
         self.attempts.append(Attempt(serial, "found", "serial", "one op after the other"))
         at, start = 0, [0] * len(self.problem.ops)
         for op in _topological(self.problem):
