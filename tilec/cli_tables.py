@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -125,8 +125,18 @@ def _reservations(problem: Problem, schedule: Schedule, terminal: int) -> Group:
         share = busy / (schedule.ii * problem.slots[slot].width)
         lines.append(Text(f"{problem.slots[slot].name:{width}} {row} {share:4.0%}"))
     legend = [f"{_letter(i)} {op.name}" for i, op in enumerate(problem.ops)] + ["+ several"] * is_shared
-    lines.append(Text("  ".join(legend), "dim"))
-    return Group(*lines)
+    return Group(*lines, *(Text(line, "dim") for line in _wrapped(legend, terminal)))
+
+
+def _wrapped(entries: Sequence[str], width: int) -> list[str]:
+    """Lines of whole entries."""
+    lines = [entries[0]]
+    for entry in entries[1:]:
+        if len(lines[-1]) + 2 + len(entry) <= width:
+            lines[-1] += f"  {entry}"
+        else:
+            lines.append(entry)
+    return lines
 
 
 def _columns(first: int, held: int, ii: int, cycles: int) -> Iterator[int]:

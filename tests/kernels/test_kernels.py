@@ -153,6 +153,11 @@ def test_transpose_through_shared_memory(target: str, strategy: Strategy, dtype:
 
 
 @forms
+def test_tile_changed_in_place(target: str, strategy: Strategy) -> None:
+    agrees(HERE / "in_place.tl", target, strategy)
+
+
+@forms
 def test_unroll_and_branches(target: str, strategy: Strategy) -> None:
     agrees(HERE / "unrolled.tl", target, strategy)
 

@@ -123,8 +123,11 @@ def test_explain(capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("explain", "shape-mismatch") == 0
     assert EXPLANATIONS["shape-mismatch"] in capfd.readouterr().out
     assert tilec("explain", "[shape-mismatch]") == 0
+    capfd.readouterr()
     assert tilec("explain") == 0
-    assert "shape-mismatch" in capfd.readouterr().out
+    listed = capfd.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == sorted(EXPLANATIONS), "one line for each"
+    assert any("T.Parallel" in line for line in listed), "sentences are whole"
 
 
 def test_targets(capfd: pytest.CaptureFixture[str]) -> None:
@@ -141,8 +144,11 @@ def test_schedule_shows_the_pipeline(capfd: pytest.CaptureFixture[str]) -> None:
     shown = capfd.readouterr().out
     for part in ("II ", "optimal", "bounds", "stage", "rings", "A_shared", "reservation table"):
         assert part in shown
+    assert all(line == line.rstrip() for line in shown.splitlines())
     assert tilec("schedule", VECTOR_ADD) == 0
     assert "no pipelined loop" in capfd.readouterr().out
+    assert tilec("schedule", GEMM, "-O1") == 0
+    assert "serially at -O1" in capfd.readouterr().out
 
 
 # ---- emulate ---------------------------------------------------------------------------------------------------------
@@ -220,6 +226,12 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(command, shell=True, env=environment, capture_output=True, check=False)
     assert done.stderr == b""
+
+
+def test_a_terminal_without_our_characters_is_no_error() -> None:
+    done = _process("schedule", GEMM, PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"copy A ? A_shared" in done.stdout
 
 
 def test_what_start_up_loads() -> None:

@@ -4,9 +4,9 @@ arithmetic.
 1. Roles partition the threads of the block, whole warps each; warpgroup operations run in whole warpgroups.
 2. Shared tiles do not overlap one another nor the barriers, and lie inside the dynamic shared memory asked for.
 3. A tile with several versions is only touched through a cursor of its ring.
-4. Barriers: a copy fills a version that its role has acquired; every full barrier that is waited for is filled,
-   every release meets its acquire, each with the arrivals that the barrier counts; no role waits for ever, and no
-   version is filled while its readers have it.
+4. Barriers: a copy fills a version that its role has acquired, and nobody reads one that it has not waited for;
+   every full barrier that is waited for is filled, every release meets its acquire, each with the arrivals that the
+   barrier counts; no role waits for ever, and no version is filled while its readers have it.
 5. What an asynchronous operation writes is read, and what it reads is overwritten, only after a wait that covers
    it.
 6. Two operations of one role that touch the same version of a shared tile, one of them writing, have a barrier
@@ -205,6 +205,7 @@ class _RoleState:
     executed: int = 0
     positions: dict[str, int] = field(default_factory=dict)
     acquired: dict[str, int] = field(default_factory=dict)  # how many versions of each ring
+    waited: dict[str, int] = field(default_factory=dict)  # likewise
     groups: dict[str, int] = field(default_factory=dict)
     interval: int = 0
     accesses: dict[tuple[str, int], list[_Access]] = field(default_factory=dict)
@@ -270,7 +271,11 @@ class _Run:
                 return self.load(state, op, destination.name)
             case warp.RingWait(cursor=cursor):
                 _, version, turn = self.position(state, cursor)
-                return "" if version.fills > turn else None
+                if version.fills <= turn:
+                    return None
+                position = state.positions.get(cursor.name, 0)
+                state.waited[cursor.ring] = max(state.waited.get(cursor.ring, 0), position + 1)
+                return ""
             case warp.RingRelease(cursor=cursor):
                 return self.release(state, op, cursor)
             case warp.Advance(cursor=cursor):
@@ -347,11 +352,14 @@ class _Run:
         for name, write in accesses:
             ring = self.ring_of.get(name)
             slot = 0
-            if ring is not None and ring.depth > 1:
+            if ring is not None and (ring.depth > 1 or ring.has_barriers):
                 cursor = next((c for c in op.cursors if c.ring == ring.name), None)
                 if cursor is None:
                     return f"line {op.span.line}: {_name(op)} touches {name} without saying which version"
-                slot = state.positions.get(cursor.name, 0) % ring.depth
+                position = state.positions.get(cursor.name, 0)
+                if ring.has_barriers and position >= state.waited.get(ring.name, 0):
+                    return f"line {op.span.line}: {_name(op)} touches {name} before it has waited for the version"
+                slot = position % ring.depth
             kept_of[name] = state.accesses.setdefault((name, slot), [])
             for earlier in kept_of[name]:
                 message = self.conflict(state, op, name, earlier, write, queue, name in async_reads)

@@ -117,6 +117,7 @@ class _Constants:
         self.scope = Scope(_builtins())
         self.evaluator = Evaluator(self.scope)
         self.defined: dict[str, Span] = {}
+        self.constants: list[str] = []
 
     def run(self, module: ast.Module) -> None:
         for statement in module.body:
@@ -124,10 +125,10 @@ class _Constants:
 
     def check_all_used(self) -> None:
         for name in self.defines:
-            if name in self.defined:
+            if name in self.constants:
                 continue
-            near = nearest(name, self.defined)
-            known = ", ".join(self.defined)
+            near = nearest(name, self.constants)
+            known = ", ".join(self.constants)
             fail(
                 "unknown-define",
                 f"-D {name} names no constant of the file",
@@ -184,6 +185,7 @@ class _Constants:
         match target:
             case ast.Name(id=name):
                 self._claim(name, target.span)
+                self.constants.append(name)
                 value = argument.value
                 if name in self.defines:
                     value = self._override(name, value, target.span)

@@ -31,6 +31,7 @@ from tilec.ir.tile import (
     Var,
     integer,
     substitute,
+    walk,
 )
 from tilec.ir.types import BOOL, INT8, INT32
 from tilec.ops import registry
@@ -138,7 +139,7 @@ class _Expander:
             case For() if id(stmt) in self.loops:
                 return tuple(_Pipeline(self, self.loops[id(stmt)], role).operations())
             case For(kind="unroll") if (trips := static_trips(stmt)) is not None and trips <= MAX_UNROLL:
-                copies = (_at(stmt, integer(int(stmt.start.value) + i * stmt.step)) for i in range(trips))  # type: ignore[union-attr]
+                copies = (self.at(stmt, integer(int(stmt.start.value) + i * stmt.step)) for i in range(trips))  # type: ignore[union-attr]
                 return tuple(op for copy in copies for op in self.body(copy, role))
             case For():
                 body = self.body(stmt.body, role)
@@ -150,6 +151,16 @@ class _Expander:
                 return (warp.Let(stmt.var, stmt.value, span=stmt.span),)
             case _:
                 return self.lower(stmt, ()) if role != "producer" else ()
+
+    def at(self, loop: For, value: Expr) -> tuple[Stmt, ...]:
+        """The loop's body in one iteration. The pipelined loops in it keep their schedules."""
+        body = tuple(substitute_stmt(s, {loop.var: value}) for s in loop.body)
+        for old, new in zip(walk(loop.body), walk(body), strict=True):
+            if id(old) in self.loops and isinstance(new, For):
+                scheduled = self.loops[id(old)]
+                statements = tuple(s for s in new.body if not isinstance(s, Bind))
+                self.loops[id(new)] = replace(scheduled, loop=replace(scheduled.loop, loop=new, statements=statements))
+        return body
 
     def lower(self, stmt: Stmt, cursors: tuple[warp.Cursor, ...]) -> tuple[warp.Operation, ...]:
         """One statement as operations of the role that runs it, on the versions that `cursors` point at."""
@@ -320,11 +331,6 @@ class _Pipeline:
         for bind in self.binds:
             values[bind.var] = substitute(bind.value, values)
         return substitute_stmt(stmt, values)
-
-
-def _at(loop: For, value: Expr) -> tuple[Stmt, ...]:
-    """The loop's body in one iteration."""
-    return tuple(substitute_stmt(s, {loop.var: value}) for s in loop.body)
 
 
 def _replayed(body: tuple[Stmt, ...]) -> tuple[Bind, ...]:

@@ -12,8 +12,24 @@ from typing import Literal
 
 from tilec.diag import Label, fail
 from tilec.ir.affine import affine
-from tilec.ir.tile import Attr, Buffer, For, If, Kernel, Load, Parallel, Region, Stmt, TileOp, bodies, walk, walk_expr
+from tilec.ir.tile import (
+    Attr,
+    Bind,
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Region,
+    Stmt,
+    TileOp,
+    bodies,
+    walk,
+    walk_expr,
+)
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
+from tilec.passes.loops import replayable
 from tilec.passes.usage import expressions
 from tilec.records import dataclass
 from tilec.target import Target
@@ -63,8 +79,13 @@ def select(kernel: Kernel, target: Target, strategy: Strategy, opt_level: int) -
 
 
 def is_pipelined(loop: For) -> bool:
-    """`num_stages=0` switches pipelining off."""
-    return loop.kind == "pipelined" and loop.num_stages != 0
+    """`num_stages=0` switches pipelining off. Of nested ones the innermost is pipelined: it is where the time goes. A
+    bind that reads what the loop writes has its value at one time only, so there the iterations stay apart."""
+    if loop.kind != "pipelined" or loop.num_stages == 0:
+        return False
+    if any(isinstance(s, Bind) and not again for s, again in zip(loop.body, replayable(loop.body), strict=True)):
+        return False
+    return not any(isinstance(s, For) and is_pipelined(s) for s in walk(loop.body))
 
 
 def _form(kernel: Kernel, target: Target, strategy: Strategy, opt_level: int) -> Form:
@@ -157,7 +178,7 @@ class _Selector:
     def stmt(self, stmt: Stmt, pipelined: bool) -> tuple[Stmt, ...]:
         match stmt:
             case For():
-                return (replace(stmt, body=self.body(stmt.body, pipelined or is_pipelined(stmt))),)
+                return (self.loop(stmt, pipelined or is_pipelined(stmt)),)
             case If():
                 return (replace(stmt, then=self.body(stmt.then, pipelined), orelse=self.body(stmt.orelse, pipelined)),)
             case TileOp(name="copy"):
@@ -166,6 +187,17 @@ class _Selector:
                 return (with_attr(stmt, "via", self.gemm(stmt)),)
             case _:
                 return (stmt,)
+
+    def loop(self, loop: For, pipelined: bool) -> For:
+        """A statement that becomes two leaves both in its place of a manual schedule."""
+        parts = [(s, self.stmt(s, pipelined)) for s in loop.body]
+        new = replace(loop, body=tuple(s for _, part in parts for s in part))
+        if loop.stage is None or loop.order is None or not is_pipelined(loop):
+            return new
+        counts = [len(part) for s, part in parts if not isinstance(s, Bind)]
+        places = [(place, i) for place, count in zip(loop.order, counts, strict=True) for i in range(count)]
+        stages = tuple(stage for stage, count in zip(loop.stage, counts, strict=True) for _ in range(count))
+        return replace(new, stage=stages, order=tuple(sorted(places).index(p) for p in places))
 
     def copy(self, op: TileOp, pipelined: bool) -> tuple[Stmt, ...]:
         source, destination = op.regions

@@ -13,6 +13,7 @@ operations after it in that run will need.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -74,6 +75,21 @@ class Needs:
     waits: dict[Queue, int] = field(default_factory=dict)
     fence: bool = False
     barrier: bool = False
+
+
+Part = Literal["all", "barrier", "fence"] | Queue
+
+
+def _without(needs: Needs, part: Part) -> Needs:
+    match part:
+        case "all":
+            return Needs()
+        case "barrier":
+            return replace(needs, barrier=False)
+        case "fence":
+            return replace(needs, fence=False)
+        case _:
+            return replace(needs, waits={q: n for q, n in needs.waits.items() if q != part})
 
 
 @dataclass(slots=True)
@@ -152,16 +168,33 @@ class _Role:
         self.changed = False
 
     def place(self) -> dict[int, Needs]:
-        while True:
-            self.changed = False
-            self.records: dict[tuple[str, int], list[Record]] = {}
-            self.issued: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
-            self.epoch = 0
-            self.position: dict[str, int] = {}
-            self.run(self.nodes)
-            self.finish()
-            if not self.changed:
-                return self.needs
+        while self.sweep():
+            pass
+        self.prune()
+        return self.needs
+
+    def sweep(self) -> bool:
+        """Execute the role once, and say whether something was missing; it has been added to the needs."""
+        self.changed = False
+        self.records: dict[tuple[str, int], list[Record]] = {}
+        self.issued: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
+        self.epoch = 0
+        self.position: dict[str, int] = {}
+        self.run(self.nodes)
+        self.finish()
+        return self.changed
+
+    def prune(self) -> None:
+        """What was placed early may since be served by what was placed later: drop what nothing misses, the last in
+        the text first."""
+        parts: tuple[Part, ...] = ("all", "barrier", "fence", *QUEUES)
+        for place, part in itertools.product(sorted(self.needs, reverse=True), parts):
+            lighter = _without(self.needs[place], part)
+            if lighter != self.needs[place]:
+                before = {p: replace(n, waits=dict(n.waits)) for p, n in self.needs.items()}
+                self.needs[place] = lighter
+                if self.sweep():
+                    self.needs = before
 
     # ---- abstract execution ----
 

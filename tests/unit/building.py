@@ -1,0 +1,62 @@
+"""Builds kernels as far as a test needs them, and runs warp programs, changed ones too, in the emulator."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from tilec import emulate
+from tilec import target as targets
+from tilec.codegen.emit import emit
+from tilec.driver import Build, Observer, build
+from tilec.emu.launch import Fault
+from tilec.ir.warp import Program
+from tilec.manifest import in_module
+from tilec.options import CompileOptions, Strategy, Value
+from tilec.passes.usage import usage
+from tilec.ptx.text import print_module
+from tilec.source import SourceFile
+
+ROOT = Path(__file__).parents[2]
+SAMPLES, KERNELS = ROOT / "samples", ROOT / "tests/kernels"
+
+Defines = tuple[tuple[str, Value], ...]
+
+
+@cache
+def built(path: Path, target: str, strategy: Strategy = "auto", level: int = 3, defines: Defines = ()) -> Build:
+    """A kernel file, all the way."""
+    source = SourceFile(path.name, path.read_text(encoding="utf-8"))
+    return build_source(source, target, strategy, level, defines)
+
+
+def build_source(
+    source: SourceFile, target: str, strategy: Strategy = "auto", level: int = 3, defines: Defines = ()
+) -> Build:
+    options = CompileOptions(target=target, opt_level=level, defines=defines, pipeline_strategy=strategy)
+    return build(source, options, Observer())
+
+
+def outcome(made: Build, program: Program, target: str, seed: int = 0) -> str:
+    """What the emulator says of another warp program for the same kernel: its fault, the first output that differs
+    from the reference, or nothing."""
+    module = emit(program, targets.load(target), "kernel.tl", usage(made.kernel))
+    (manifest,) = in_module(module)
+    found = emulate.random_arguments(made.kernel, manifest, seed)
+    expected = found.copy()
+    try:
+        emulate.launch(
+            print_module(module),
+            manifest.entry,
+            manifest.grid,
+            manifest.block,
+            emulate.launch_arguments(manifest, found),
+            dynamic_smem=manifest.dynamic_smem,
+        )
+    except Fault as fault:
+        return f"{fault.kind}: {fault.message}"
+    emulate.reference(made.kernel, expected)
+    for result in emulate.compare(made.kernel, manifest, found, expected):
+        if not result.matches:
+            return f"{result.name}{list(result.worst)} is {result.found}, not {result.expected}"
+    return ""

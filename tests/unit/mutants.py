@@ -1,0 +1,47 @@
+"""Programs with one piece of their synchronisation missing, or waiting for less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilec.ir import warp
+
+REMOVED = (
+    warp.BarSync,
+    warp.CpAsyncWait,
+    warp.WgmmaWait,
+    warp.BulkWait,
+    warp.ProxyFence,
+    warp.RingWait,
+    warp.RingAcquire,
+    warp.RingRelease,
+)
+COUNTED = (warp.CpAsyncWait, warp.WgmmaWait, warp.BulkWait)
+
+
+def mutants(program: warp.Program) -> Iterator[tuple[str, warp.Program]]:
+    """Every program that lacks one synchronising operation or has one wait that leaves one more group in flight."""
+    for index, role in enumerate(program.roles):
+        for what, body in _changed(role.body, role.name):
+            roles = (*program.roles[:index], replace(role, body=body), *program.roles[index + 1 :])
+            yield what, replace(program, roles=roles)
+
+
+def _changed(body: tuple[warp.Operation, ...], place: str) -> Iterator[tuple[str, tuple[warp.Operation, ...]]]:
+    for i, op in enumerate(body):
+        here = f"{place}.{i}"
+        before, after = body[:i], body[i + 1 :]
+        if isinstance(op, REMOVED):
+            yield f"{here} without {type(op).__name__}, line {op.span.line}", (*before, *after)
+        if isinstance(op, COUNTED):
+            more = replace(op, pending=op.pending + 1)
+            yield f"{here} {type(op).__name__} of {more.pending}, line {op.span.line}", (*before, more, *after)
+        if isinstance(op, warp.Loop):
+            for what, inner in _changed(op.body, here):
+                yield what, (*before, replace(op, body=inner), *after)
+        if isinstance(op, warp.Branch):
+            for what, inner in _changed(op.then, f"{here}.then"):
+                yield what, (*before, replace(op, then=inner), *after)
+            for what, inner in _changed(op.orelse, f"{here}.else"):
+                yield what, (*before, replace(op, orelse=inner), *after)

@@ -1,0 +1,145 @@
+"""Sums and intervals of random integer expressions against their values."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from evaluation import evaluate
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tilec.ir.affine import UNKNOWN, Affine, Interval, add, affine, interval, scale
+from tilec.ir.text import show_expr
+from tilec.ir.tile import COMPARISONS, Binary, Cast, Const, Expr, Select, Unary, Var, integer, walk_expr
+from tilec.ir.types import BOOL, FLOAT32, INT8, INT32, INT64, UINT8, UINT32
+from tilec.passes.fold import fold_expr
+
+VARIABLES = (Var("x"), Var("y"), Var("z"))
+X, Y, Z = VARIABLES
+RANGES: dict[Var, Interval] = {X: (0, 15), Y: (-6, 9), Z: (3, 3)}
+
+leaves = st.one_of(st.sampled_from(VARIABLES), st.integers(-9, 9).map(integer))
+divisors = st.sampled_from([1, 2, 3, 4, 8, 16]).map(integer)
+
+
+def combine(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+    def binary(op: str, a: Expr, b: Expr) -> Expr:
+        return Binary(op, a, b, INT32)  # type: ignore[arg-type]
+
+    def select(op: str, a: Expr, b: Expr, c: Expr, d: Expr) -> Expr:
+        return Select(Binary(op, a, b, BOOL), c, d, INT32)  # type: ignore[arg-type]
+
+    def there_and_back(a: Expr, through: object) -> Expr:
+        return Cast(Cast(a, through), INT32)  # type: ignore[arg-type]
+
+    return st.one_of(
+        st.builds(lambda a: Unary("neg", a, INT32), inner),
+        st.builds(binary, st.sampled_from(["add", "sub", "mul", "min", "max"]), inner, inner),
+        st.builds(binary, st.sampled_from(["floordiv", "floormod"]), inner, divisors),
+        st.builds(select, st.sampled_from(COMPARISONS), inner, inner, inner, inner),
+        st.builds(there_and_back, inner, st.sampled_from([INT8, UINT8, UINT32, INT64])),
+    )
+
+
+expressions = st.recursive(leaves, combine, max_leaves=8)
+points = st.fixed_dictionaries({v.name: st.integers(int(RANGES[v][0]), int(RANGES[v][1])) for v in VARIABLES})
+examples = settings(max_examples=400, deadline=None, derandomize=True)
+
+
+def fits(expr: Expr, point: dict[str, int]) -> bool:
+    """Whether no part of the expression overflows 32 bits."""
+    parts = [e for e in walk_expr(expr) if e.dtype != BOOL]
+    return all(-(2**31) <= evaluate(e, point) < 2**31 for e in parts if not isinstance(e, Cast))
+
+
+@given(expressions, points)
+@examples
+def test_a_sum_recombines_to_the_expression(expr: Expr, point: dict[str, int]) -> None:
+    form = affine(expr)
+    value = int(evaluate(expr, point))
+    assert form.constant + sum(c * int(evaluate(atom, point)) for atom, c in form.terms) == value
+    assert form.constant + int(evaluate(form.symbolic(), point)) == value
+    assert all(coefficient for _, coefficient in form.terms)
+    assert value % form.divisor == 0 if form.divisor else value == 0
+
+
+@given(expressions, points)
+@examples
+def test_values_stay_in_their_interval(expr: Expr, point: dict[str, int]) -> None:
+    assume(fits(expr, point))
+    low, high = interval(expr, RANGES)
+    assert low <= int(evaluate(expr, point)) <= high
+
+
+@given(expressions, points)
+@examples
+def test_folding_changes_no_value(expr: Expr, point: dict[str, int]) -> None:
+    folded = fold_expr(expr)
+    assume(fits(expr, point) and fits(folded, point))
+    assert int(evaluate(folded, point)) == int(evaluate(expr, point))
+    assert fold_expr(folded) == folded
+
+
+@given(expressions, st.integers(-9, 9), points)
+@examples
+def test_add_and_scale(expr: Expr, number: int, point: dict[str, int]) -> None:
+    value = int(evaluate(expr, point))
+    assert int(evaluate(add(expr, integer(number)), point)) == value + number
+    assert int(evaluate(add(integer(number), expr), point)) == value + number
+    assert int(evaluate(scale(expr, number), point)) == value * number
+
+
+# ---- what it is for --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expr", "terms", "constant", "divisor"),
+    [
+        (integer(0), "", 0, 0),
+        (integer(12), "", 12, 12),
+        (Binary("add", Binary("mul", X, integer(64), INT32), integer(16), INT32), "64 x", 16, 16),
+        (Binary("sub", Binary("mul", integer(4), X, INT32), Binary("mul", X, integer(4), INT32), INT32), "", 0, 0),
+        (Unary("neg", Binary("sub", X, Y, INT32), INT32), "-1 x, 1 y", 0, 1),
+        (Binary("mul", X, Y, INT32), "1 x * y", 0, 1),
+        (Binary("mul", Binary("floordiv", X, integer(8), INT32), integer(8), INT32), "8 x // 8", 0, 8),
+    ],
+)
+def test_forms(expr: Expr, terms: str, constant: int, divisor: int) -> None:
+    form = affine(expr)
+    assert ", ".join(f"{c} {show_expr(atom)}" for atom, c in form.terms) == terms
+    assert (form.constant, form.divisor) == (constant, divisor)
+
+
+def test_constants_fold_on_the_way() -> None:
+    assert add(X, integer(0)) is X
+    assert add(integer(0), X) is X
+    assert add(integer(2), integer(3)) == integer(5)
+    assert scale(X, 1) is X
+    assert scale(integer(2), 3) == integer(6)
+    assert Affine((), 4).symbolic() == integer(0)
+
+
+@pytest.mark.parametrize(
+    ("expr", "expected"),
+    [
+        (Binary("floormod", X, integer(16), INT32), (0, 15)),
+        (Binary("floormod", Y, integer(4), INT32), (0, 3)),
+        (Binary("floordiv", Y, integer(4), INT32), (-2, 2)),
+        (Binary("mul", Y, Y, INT32), (-54, 81)),
+        (Binary("min", X, Var("anything"), INT32), (-math.inf, 15)),
+        (Cast(Binary("mul", X, integer(100), INT32), INT8), (-128, 127)),
+        (Cast(Y, UINT8), (0, 255)),
+        (Cast(X, INT8), (0, 15)),
+        (Cast(Binary("lt", X, Y, BOOL), INT32), (0, 1)),
+        (Binary("sub", Cast(X, UINT32), Const(1, UINT32), UINT32), (0, 2**32 - 1)),
+        (Cast(Var("f", FLOAT32), INT32), UNKNOWN),
+    ],
+)
+def test_intervals(expr: Expr, expected: Interval) -> None:
+    assert interval(expr, RANGES) == expected
+
+
+def test_nothing_is_known_of_other_variables() -> None:
+    assert interval(Var("anything"), RANGES) == UNKNOWN
+    assert interval(Binary("mul", Var("anything"), integer(3), INT32), RANGES) == UNKNOWN

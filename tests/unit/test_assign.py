@@ -1,0 +1,129 @@
+"""Layouts spread from where they are fixed: what each tile of a kernel gets, and demands that cannot both be met."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tilec import target as targets
+from tilec.diag import CompileError
+from tilec.ir.layout import Fragment, mma_accumulator, plain, row_major, swizzled, wgmma_accumulator
+from tilec.ir.tile import Kernel, Parallel, walk
+from tilec.options import Strategy
+from tilec.passes.layout import Laid, assign
+from tilec.passes.select import select
+
+Make = Callable[..., Kernel]
+
+ROOT = Path(__file__).parents[2]
+ATTENTION = (ROOT / "tests/kernels/attention.tl").read_text(encoding="utf-8")
+BIAS = (ROOT / "samples/gemm_bias_relu.tl").read_text(encoding="utf-8")
+
+
+def laid(kernel: Kernel, target: str = "sm_90a", strategy: Strategy = "auto") -> Laid:
+    return assign(select(kernel, targets.load(target), strategy, 3))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_everything_follows_the_accumulators(kernel: Make, target: str) -> None:
+    """In attention, the products fix the two big tiles and the row vectors live where the rows are."""
+    found = laid(kernel(ATTENTION), target)
+    big = wgmma_accumulator((64, 64), 1, 1) if target == "sm_90a" else mma_accumulator((64, 64), 2, 2)
+    assert found.fragments["acc_s"] == found.fragments["acc_o"] == big
+    for name in ("m_prev", "m_cur", "alpha", "row", "l"):
+        assert found.fragments[name].canonical() == big.project((0,)).canonical()
+
+
+def test_a_nest_sweeps_the_registers_of_its_fragment(kernel: Make) -> None:
+    found = laid(kernel(BIAS))
+    (nest,) = (s for s in walk(found.kernel.body) if isinstance(s, Parallel))
+    assert found.nest_layout(nest) == found.fragments["C_local"] == wgmma_accumulator((128, 128), 2, 1)
+
+
+def test_what_nothing_fixes_is_coalesced(body: Make) -> None:
+    """Runs of 16 bytes of what is copied, though the fragment's own elements are wider."""
+    text = 'x = T.alloc_fragment((8, 256), "float32")\nr = T.alloc_fragment((8,), "float32")\n'
+    copied = laid(body(text + "T.copy(X[0, 0], x)\nT.reduce_sum(x, r)", 'X: T.Tensor((8, 256), "float16")'))
+    assert copied.fragments["x"] == row_major((8, 256), 128, 8)
+    assert copied.fragments["r"].canonical() == row_major((8, 256), 128, 8).project((0,)).canonical()
+    alone = laid(body(text + "T.clear(x)\nT.reduce_sum(x, r)"))
+    assert alone.fragments["x"] == row_major((8, 256), 128, 4)
+
+
+def test_a_nest_without_fragments_is_coalesced(body: Make) -> None:
+    text = "for i, j in T.Parallel(4, 64):\n    Y[i, j] = T.cast(X[i, j], 'float32')"
+    found = laid(body(text, 'X: T.Tensor((4, 64), "float16"), Y: T.Tensor((4, 64), "float32")'))
+    (nest,) = found.kernel.body
+    assert isinstance(nest, Parallel)
+    assert found.nest_layout(nest) == row_major((4, 64), 128, 4)
+
+
+def test_a_reduced_dimension_that_is_kept(body: Make) -> None:
+    """With extent 1, the column vector still lives where the rows are."""
+    text = 'x = T.alloc_fragment((8, 64), "float32")\nr = T.alloc_fragment((8, 1), "float32")\nT.clear(x)\n'
+    found = laid(
+        body(text + "T.reduce_max(x, r, dim=1)\nfor i, j in T.Parallel(8, 64):\n    x[i, j] = x[i, j] - r[i, 0]")
+    )
+    rows = found.fragments["x"].project((0,))
+    assert found.fragments["r"].shape == (8, 1)
+    assert found.fragments["r"].canonical() == Fragment((8, 1), rows.threads, rows.registers).canonical()
+
+
+def test_a_copy_between_fragments_keeps_the_layout(body: Make) -> None:
+    """In either direction: the copy is a move of registers."""
+    text = 'x = T.alloc_fragment((8, 64), "float32")\ny = T.alloc_fragment((8, 64), "float16")\n'
+    copy = "T.copy(X[0, 0], y)\n"
+    for move in ("T.copy(x, y)", "T.copy(y, x)"):
+        found = laid(body(text + copy + move, 'X: T.Tensor((8, 64), "float16")'))
+        assert found.fragments["x"] == found.fragments["y"]
+
+
+def test_shared_tiles(kernel: Make) -> None:
+    """What the tensor cores, TMA or stmatrix touch is swizzled, everything else is plain."""
+    bias = laid(kernel(BIAS)).shared
+    assert bias == {
+        "A_shared": swizzled((128, 64), 2),
+        "B_shared": swizzled((64, 128), 2),
+        "bias_shared": plain((128,), 2),
+        "C_local.staging": swizzled((128, 128), 2),
+    }
+    assert (bias["A_shared"].swizzle, bias["B_shared"].panels) == (128, 2)
+    assert laid(kernel(BIAS), "sm_80").shared.keys() == {"A_shared", "B_shared", "bias_shared"}
+
+
+# ---- demands that differ ---------------------------------------------------------------------------------------------
+
+FRAGMENTS = 'x = T.alloc_fragment((64, 64), "float32")\ny = T.alloc_fragment((64, 64), "float32")\n'
+SHARED = 's = T.alloc_shared((64, 64), "float16")\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (
+            "z = T.alloc_fragment((64,), 'float32')\nT.clear(z)\nT.gemm(s, s, x)\nT.reduce_sum(x, z, dim=0)\n"
+            "T.reduce_sum(x, z, dim=1)",
+            "layout-conflict",
+            "z in different registers",
+        ),
+        (
+            "T.gemm(s, s, x)\nfor i, j in T.Parallel(64, 64):\n    x[i, j] = x[j, i]",
+            "fragment-index",
+            "x is indexed in another order",
+        ),
+        (
+            "T.clear(x)\nfor i, j in T.Parallel(64, 64):\n    y[i, j] = x[i, 63 - j]",
+            "fragment-index",
+            "x must be indexed with the variables",
+        ),
+    ],
+)
+def test_refusals(body: Make, text: str, code: str, said: str) -> None:
+    with pytest.raises(CompileError) as raised:
+        laid(body(FRAGMENTS + SHARED + text))
+    (diagnostic,) = raised.value.diagnostics
+    assert diagnostic.code == code
+    assert said in diagnostic.title
+    assert diagnostic.primary is not None

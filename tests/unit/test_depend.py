@@ -1,0 +1,211 @@
+"""Scheduling problems of small loops: which statement waits for which, from which iteration, and what is a ring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tilec import target as targets
+from tilec.diag import CompileError
+from tilec.ir.tile import Kernel
+from tilec.options import Strategy
+from tilec.passes.depend import LoopProblem, problems
+from tilec.passes.layout import assign
+from tilec.passes.select import select
+from tilec.sched.check import faults
+
+Make = Callable[..., Kernel]
+
+ROOT = Path(__file__).parents[2]
+GEMM = (ROOT / "samples/gemm.tl").read_text(encoding="utf-8")
+ATTENTION = (ROOT / "tests/kernels/attention.tl").read_text(encoding="utf-8")
+
+HEAD = """
+s = T.alloc_shared((64, 64), "float16")
+t = T.alloc_shared((64, 64), "float16")
+c = T.alloc_fragment((64, 64), "float32")
+d = T.alloc_fragment((64, 64), "float32")
+"""
+PARAMS = 'A: T.Tensor((512, 64), "float16"), C: T.Tensor((512, 64), "float32"), n: T.int32'
+
+
+def loops(kernel: Kernel, target: str = "sm_80", strategy: Strategy = "auto") -> tuple[LoopProblem, ...]:
+    machine = targets.load(target)
+    found = problems(assign(select(kernel, machine, strategy, 3)), machine)
+    for loop in found:
+        assert list(faults(loop.problem)) == []
+    return found
+
+
+def one(body: Make, text: str, target: str = "sm_80", strategy: Strategy = "auto", after: str = "") -> LoopProblem:
+    """The only pipelined loop, with this body."""
+    inside = "".join(f"    {line}\n" for line in text.strip("\n").split("\n"))
+    (loop,) = loops(body(f"{HEAD}for k in T.Pipelined(n):\n{inside}{after}", PARAMS), target, strategy)
+    return loop
+
+
+def edges(loop: LoopProblem) -> set[tuple[int, int, int, str]]:
+    return {(e.src, e.dst, e.distance, e.why) for e in loop.problem.edges}
+
+
+def rings(loop: LoopProblem) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    return [(r.name, r.producers, r.consumers) for r in loop.problem.rings]
+
+
+# ---- dependences -----------------------------------------------------------------------------------------------------
+
+
+def test_a_copied_tile_is_a_ring_and_its_reuse_no_edge(body: Make) -> None:
+    loop = one(body, "T.copy(A[k * 64, 0], s)\nT.gemm(s, s, c)")
+    assert rings(loop) == [("s", (0,), (1,))]
+    assert edges(loop) == {(0, 1, 0, "data s"), (1, 1, 1, "data c")}
+
+
+def test_a_computed_tile_is_reused_in_place(body: Make) -> None:
+    """Written by a copy from a fragment: one version, so the next writer waits for the readers."""
+    loop = one(body, "T.copy(c, s)\nT.gemm(s, s, d)")
+    assert rings(loop) == []
+    assert edges(loop) == {(0, 0, 1, "output s"), (0, 1, 0, "data s"), (1, 0, 1, "anti s"), (1, 1, 1, "data d")}
+
+
+def test_values_carried_from_iteration_to_iteration(body: Make) -> None:
+    """c is cleared, added to and read: each of the three waits for the one before, and the first for the last."""
+    loop = one(body, "T.clear(c)\nT.gemm(s, s, c)\nT.copy(c, C[k * 64, 0])")
+    by_pair = {(src, dst, distance) for src, dst, distance, _ in edges(loop)}
+    assert {(0, 1, 0), (1, 2, 0), (2, 0, 1), (2, 1, 1), (1, 0, 1), (0, 0, 1)} <= by_pair
+    assert all(distance in (0, 1) for _, _, distance in by_pair)
+    assert (2, 0, 0) not in by_pair and (1, 0, 0) not in by_pair
+
+
+def test_a_read_before_the_write_takes_the_value_of_the_iteration_before(body: Make) -> None:
+    """So one version carries it, and the copy is no ring."""
+    loop = one(body, "T.gemm(s, s, c)\nT.copy(A[k * 64, 0], s)")
+    assert rings(loop) == []
+    assert {(0, 1, 0, "anti s"), (1, 0, 1, "data s"), (1, 1, 1, "output s")} <= edges(loop)
+
+
+@pytest.mark.parametrize(
+    "after", ["T.copy(s, A[0, 0])", "T.gemm(s, s, d)", "for k2 in T.serial(2):\n    T.gemm(s, s, d)"]
+)
+def test_a_tile_used_outside_the_loop_is_no_ring(body: Make, after: str) -> None:
+    text = "T.copy(A[k * 64, 0], s)\nT.gemm(s, s, c)"
+    assert rings(one(body, text, after=after)) == []
+    assert rings(one(body, text, after="T.copy(c, C[0, 0])")) == [("s", (0,), (1,))]
+
+
+def test_two_writers_are_no_ring(body: Make) -> None:
+    text = "T.copy(A[k * 64, 0], s)\nT.gemm(s, s, c)\nT.copy(A[k * 64 + 64, 0], s)\nT.gemm(s, s, d)"
+    assert rings(one(body, text)) == []
+
+
+def test_a_tile_that_nobody_reads_is_no_ring(body: Make) -> None:
+    assert rings(one(body, "T.copy(A[k * 64, 0], s)\nT.gemm(t, t, c)")) == []
+
+
+def test_rings_hold_what_lives_and_dies_together(body: Make) -> None:
+    """Tiles with the same readers share their barriers; other readers, another ring."""
+    together = "T.copy(A[k * 64, 0], s)\nT.copy(A[k * 64, 0], t)\nT.gemm(s, t, c)"
+    assert rings(one(body, together)) == [("s+t", (0, 1), (2,))]
+    apart = "T.copy(A[k * 64, 0], s)\nT.copy(A[k * 64, 0], t)\nT.gemm(s, s, c)\nT.gemm(s, t, d)"
+    assert rings(one(body, apart)) == [("s", (0,), (2, 3)), ("t", (1,), (3,))]
+
+
+def test_what_is_nested_counts_for_the_statement(body: Make) -> None:
+    """A branch and a loop read and write what is inside them."""
+    text = """
+T.copy(A[k * 64, 0], s)
+if bx > 0:
+    for r in T.serial(2):
+        T.gemm(s, s, c)
+for i, j in T.Parallel(64, 64):
+    c[i, j] = c[i, j] * 0.5
+"""
+    loop = one(body, text)
+    assert rings(loop) == [("s", (0,), (1,))]
+    assert {(0, 1, 0, "data s"), (1, 2, 0, "data c"), (2, 1, 1, "data c"), (2, 2, 1, "data c")} <= edges(loop)
+
+
+def test_binds_are_not_scheduled(body: Make) -> None:
+    loop = one(body, "row = k * 64\nT.copy(A[row, 0], s)\nT.gemm(s, s, c)")
+    assert [op.name for op in loop.problem.ops] == ["copy A → s", "gemm s, s, c"]
+
+
+def test_products_into_one_accumulator_follow_without_a_gap(body: Make) -> None:
+    """The tensor core keeps their order: the second waits for the slot, not for the result."""
+    loop = one(body, "T.copy(A[k * 64, 0], s)\nT.gemm(s, s, c)\nT.copy(c, C[0, 0])", "sm_90a")
+    product = loop.problem.ops[1]
+    latency = {(e.src, e.dst): e.latency for e in loop.problem.edges}
+    assert latency[1, 1] == max(use.cycles for use in product.uses) < product.latency
+    assert latency[1, 2] == product.latency
+
+
+# ---- roles, slots, prices --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "strategy", "roles"),
+    [
+        ("sm_80", "auto", ["all"] * 3),
+        ("sm_90a", "unspecialize", ["all"] * 3),
+        ("sm_90a", "auto", ["producer", "producer", "consumer"]),
+    ],
+)
+def test_roles_and_their_issue_slots(kernel: Make, target: str, strategy: Strategy, roles: list[str]) -> None:
+    (loop,) = loops(kernel(GEMM), target, strategy)
+    problem = loop.problem
+    assert list(loop.roles) == [op.role for op in problem.ops] == roles
+    issue = {slot.name: i for i, slot in enumerate(problem.slots) if slot.name.startswith("issue ")}
+    assert list(issue) == [f"issue ({role})" for role in dict.fromkeys(roles)]
+    assert [slot.name for slot in problem.slots[: -len(issue)]] == [s.name for s in targets.load(target).slots]
+    for op in problem.ops:
+        assert {use.slot for use in op.uses if use.slot in issue.values()} == {issue[f"issue ({op.role})"]}
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("text", [GEMM, ATTENTION], ids=["gemm", "attention"])
+def test_everything_has_its_price(kernel: Make, text: str, target: str) -> None:
+    """Every statement costs cycles, products the tensor core's time, copies the memory's."""
+    (loop,) = loops(kernel(text), target)
+    slots = loop.problem.slots
+    for op in loop.problem.ops:
+        assert op.issue >= 1 and op.latency >= op.issue
+        assert all(use.cycles >= 1 for use in op.uses)
+        busy = {slots[use.slot].name for use in op.uses}
+        if op.name.startswith("gemm"):
+            assert any("mma" in name or "tc" in name for name in busy), busy
+        assert len(busy) >= 2 or not op.name.startswith(("copy K", "gemm")), op
+    for edge in loop.problem.edges:
+        assert edge.latency >= 1
+
+
+def test_the_pool_knows_what_else_is_there(kernel: Make) -> None:
+    """Two operands' versions of 16 KiB each come out of what the staging tile and the barriers leave."""
+    (loop,) = loops(kernel(GEMM), "sm_90a")
+    (pool,) = loop.problem.pools
+    (ring,) = loop.problem.rings
+    assert (ring.bytes, ring.max_depth) == (2 * 128 * 64 * 2, 4)
+    assert pool.capacity == targets.load("sm_90a").limit("smem_bytes_per_cta")
+    assert 128 * 128 * 2 < pool.reserved <= 128 * 128 * 2 + 1024
+
+
+def test_num_stages_bounds_the_ring(kernel: Make) -> None:
+    for stages in (1, 2, 7):
+        (loop,) = loops(kernel(GEMM, num_stages=stages), "sm_90a")
+        assert loop.problem.rings[0].max_depth == stages
+
+
+def test_a_serial_kernel_has_no_problem(kernel: Make) -> None:
+    assert loops(kernel(GEMM), "sm_90a", "none") == ()
+    assert loops(kernel(GEMM, num_stages=0), "sm_90a") == ()
+
+
+def test_too_much_for_one_version(kernel: Make) -> None:
+    made = kernel(GEMM, block_K=512)
+    machine = targets.load("sm_80")
+    laid = assign(select(made, machine, "auto", 3))
+    with pytest.raises(CompileError, match="shared-memory-overflow"):
+        problems(laid, machine)
+    (loop,) = problems(laid, machine, unlimited_smem=True)
+    assert loop.problem.pools[0].capacity > 1 << 30

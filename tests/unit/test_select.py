@@ -1,0 +1,247 @@
+"""Which mechanism each copy and gemm gets, and how many roles the kernel has: a table, and what must hold of all."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tilec import target as targets
+from tilec.diag import CompileError
+from tilec.ir.tile import Buffer, Kernel, Region, TileOp, integer, walk
+from tilec.ir.types import FLOAT16, FLOAT32
+from tilec.options import CompileOptions, Strategy, Value
+from tilec.passes.select import cp_async_width, mma_warps, select, wgmma_groups
+
+Make = Callable[..., Kernel]
+
+ROOT = Path(__file__).parents[2]
+GEMM = (ROOT / "samples/gemm.tl").read_text(encoding="utf-8")
+TRANSPOSED = (ROOT / "tests/kernels/gemm_transposed.tl").read_text(encoding="utf-8")
+ATTENTION = (ROOT / "tests/kernels/attention.tl").read_text(encoding="utf-8")
+SOFTMAX = (ROOT / "samples/softmax.tl").read_text(encoding="utf-8")
+
+
+def selected(kernel: Kernel, target: str, strategy: Strategy = "auto", level: int = 3) -> tuple[str, list[str]]:
+    """The form, and the mechanism of every copy and gemm in program order."""
+    options = CompileOptions(target=target, opt_level=level, pipeline_strategy=strategy)
+    found = select(kernel, targets.load(target), options.strategy, level)
+    operations = [s for s in walk(found.kernel.body) if isinstance(s, TileOp) and s.name in ("copy", "gemm")]
+    return found.form, [str(s.attr("via")) for s in operations]
+
+
+STAGED = ["stmatrix", "tma_store"]
+ASYNC = ["cp_async", "cp_async"]
+TMA = ["tma", "tma"]
+
+
+@pytest.mark.parametrize(
+    ("target", "strategy", "level", "form", "via"),
+    [
+        ("sm_90a", "auto", 3, "warp_specialised", [*TMA, "wgmma", *STAGED]),
+        ("sm_90a", "warp-specialize", 2, "warp_specialised", [*TMA, "wgmma", *STAGED]),
+        ("sm_90a", "auto", 2, "unspecialised", [*ASYNC, "wgmma", *STAGED]),
+        ("sm_90a", "unspecialize", 3, "unspecialised", [*ASYNC, "wgmma", *STAGED]),
+        ("sm_90a", "none", 3, "serial", [*ASYNC, "wgmma", *STAGED]),
+        ("sm_90a", "auto", 1, "serial", [*ASYNC, "wgmma", "registers"]),
+        ("sm_90a", "auto", 0, "serial", [*ASYNC, "wgmma", "registers"]),
+        ("sm_80", "auto", 3, "unspecialised", [*ASYNC, "mma", "registers"]),
+        ("sm_80", "unspecialize", 3, "unspecialised", [*ASYNC, "mma", "registers"]),
+        ("sm_80", "none", 3, "serial", [*ASYNC, "mma", "registers"]),
+        ("sm_80", "auto", 1, "serial", [*ASYNC, "mma", "registers"]),
+    ],
+)
+def test_the_sample_gemm(kernel: Make, target: str, strategy: Strategy, level: int, form: str, via: list[str]) -> None:
+    assert selected(kernel(GEMM), target, strategy, level) == (form, via)
+
+
+@pytest.mark.parametrize(
+    ("why", "defines", "form", "via"),
+    [
+        ("a row of B is 154 bytes", {"N": 77}, "unspecialised", ["cp_async", "registers", "wgmma", "registers"]),
+        ("rows of 132 bytes", {"K": 66}, "unspecialised", ["cp_async", "cp_async", "wgmma", *STAGED]),
+        ("rows of 66 bytes", {"K": 33}, "unspecialised", ["registers", "cp_async", "wgmma", *STAGED]),
+        ("four warpgroups", {"threads": 512}, "unspecialised", [*ASYNC, "wgmma", *STAGED]),
+        ("two warps", {"threads": 64}, "unspecialised", [*ASYNC, "mma", *STAGED]),
+        ("no pipelining", {"num_stages": 0}, "serial", [*ASYNC, "wgmma", *STAGED]),
+        ("bfloat16", {"dtype": "bfloat16"}, "warp_specialised", [*TMA, "wgmma", *STAGED]),
+        ("not 64 rows", {"block_M": 32, "threads": 128}, "warp_specialised", [*TMA, "mma", *STAGED]),
+        ("k of 16", {"block_K": 16}, "warp_specialised", [*TMA, "wgmma", *STAGED]),
+    ],
+)
+def test_what_a_shape_allows(kernel: Make, why: str, defines: dict[str, Value], form: str, via: list[str]) -> None:
+    assert selected(kernel(GEMM, **defines), "sm_90a") == (form, via), why
+
+
+@pytest.mark.parametrize(
+    ("defines", "last"),
+    [({}, ["registers", "tma_store"]), ({"out": "float16"}, STAGED), ({"N": 190}, ["registers"])],
+    ids=["float32", "float16", "unaligned"],
+)
+def test_how_an_accumulator_leaves(kernel: Make, defines: dict[str, Value], last: list[str]) -> None:
+    """As whole rows by TMA where that is possible, converted by stmatrix where the tensor has 16 bits."""
+    _, via = selected(kernel(TRANSPOSED, **defines), "sm_90a")
+    assert via[3:] == last
+
+
+def test_attention(kernel: Make) -> None:
+    """Only copies inside the pipelined loop feed rings; a product's operand may leave an accumulator by stmatrix."""
+    form, via = selected(kernel(ATTENTION), "sm_90a")
+    assert form == "warp_specialised"
+    assert via == ["cp_async", "tma", "tma", "wgmma", "registers", "stmatrix", "wgmma", "stmatrix", "tma_store"]
+    form, via = selected(kernel(ATTENTION), "sm_80")
+    assert form == "unspecialised"
+    assert via == ["cp_async", *ASYNC, "mma", "registers", "registers", "mma", "registers"]
+
+
+def test_a_kernel_without_a_pipelined_loop_has_one_role(kernel: Make) -> None:
+    assert selected(kernel(SOFTMAX), "sm_90a") == ("serial", ["registers", "registers"])
+
+
+TILES = 'A: T.Tensor((64, 64), "float16"), n: T.int32'
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("if bx > 0:\n        T.copy(A[k * 8, 0], s)\n    T.copy(A[0, 0], u)", "conditional or in a loop of its own"),
+        ("T.copy(A[k * 8 : k * 8 + 8, 0:32], s[:, 0:32])\n    T.copy(A[0, 0], u)", "it fills a part of a tile"),
+        ("T.copy(A[k * 8, 0], w)", "it converts float16 to float32"),
+        ("T.clear(u)", "no copy from global to shared memory in a pipelined loop"),
+    ],
+)
+def test_why_a_kernel_cannot_be_warp_specialised(body: Make, text: str, reason: str) -> None:
+    allocations = "".join(
+        f'{name} = T.alloc_shared((8, 64), "{dtype}")\n'
+        for name, dtype in (("s", "float16"), ("u", "float16"), ("w", "float32"))
+    )
+    made = body(f"{allocations}for k in T.Pipelined(n):\n    {text}", TILES)
+    assert selected(made, "sm_90a")[0] == "unspecialised"
+    with pytest.raises(CompileError) as raised:
+        selected(made, "sm_90a", "warp-specialize")
+    (diagnostic,) = raised.value.diagnostics
+    assert diagnostic.code == "strategy-impossible"
+    assert reason in diagnostic.title
+
+
+def test_staging_tiles_are_shared(body: Make) -> None:
+    """Two accumulators of one shape leave one after the other through one tile."""
+    made = body(
+        'a = T.alloc_shared((64, 64), "float16")\n'
+        + "".join(
+            f'{c} = T.alloc_fragment((64, {n}), "float32")\n'
+            f"T.gemm(a, a[:, 0:{n}] if {n} < 64 else a, {c})\n"
+            f"T.copy({c}, A[{i * 64}, 0])\n"
+            for i, (c, n) in enumerate((("c", 64), ("d", 64)))
+        ),
+        'A: T.Tensor((128, 64), "float16")',
+    )
+    found = select(made, targets.load("sm_90a"), "auto", 3)
+    assert [b.name for b in found.kernel.buffers if b.scope == "shared"] == ["a", "c.staging"]
+
+
+# ---- cp.async --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("copy", "width"),
+    [
+        ("T.copy(A[bx * 8, 0], s)", 16),
+        ("T.copy(A[bx * 8 + 1, 0], s)", 16),
+        ("T.copy(A[0, bx * 8], s)", 16),
+        ("T.copy(A[0, bx * 4], s)", 8),
+        ("T.copy(A[0, bx * 4 + 2], s)", 4),
+        ("T.copy(A[0, bx], s)", None),
+        ("T.copy(A[0, n], s)", None),
+        ("T.copy(B[0, bx * 8], s)", 4),
+        ("T.copy(C[0, 0], s)", None),
+        ("T.copy(V[bx * 8], v)", 16),
+        ("T.copy(V[bx * 2], v)", 4),
+        ("T.copy(A[0:8, 0:16], s[:, 0:16])", None),
+    ],
+)
+def test_the_largest_chunk_of_cp_async(body: Make, copy: str, width: int | None) -> None:
+    """Aligned in the tensor and in the tile, and never partly outside."""
+    made = body(
+        f's = T.alloc_shared((8, 32), "float16")\nv = T.alloc_shared((64,), "float16")\n{copy}',
+        'A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 66), "float16"), C: T.Tensor((8, 32), "float32"), '
+        'V: T.Tensor((200,), "float16"), n: T.int32',
+    )
+    (op,) = made.body
+    assert isinstance(op, TileOp)
+    assert cp_async_width(op, targets.load("sm_80")) == width
+
+
+# ---- how threads share an accumulator --------------------------------------------------------------------------------
+
+
+def gemm(m: int, n: int, k: int, policy: str | None = None, *, a_t: bool = False, b_t: bool = False) -> TileOp:
+    shapes = {"A": (k, m) if a_t else (m, k), "B": (n, k) if b_t else (k, n), "C": (m, n)}
+    buffers = [
+        Buffer(name, shape, FLOAT32 if name == "C" else FLOAT16, "fragment" if name == "C" else "shared")
+        for name, shape in shapes.items()
+    ]
+    regions = tuple(Region(b, (integer(0), integer(0)), b.shape) for b in buffers)
+    attrs = {"clear_accum": False, "policy": policy or "square", "transpose_A": a_t, "transpose_B": b_t}
+    return TileOp("gemm", regions, tuple(sorted(attrs.items())))
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "threads", "policy", "groups"),
+    [
+        (64, 64, 64, 128, None, (1, 1)),
+        (128, 128, 64, 128, None, (1, 1)),
+        (128, 128, 64, 256, None, (2, 1)),
+        (128, 256, 64, 256, "full_col", (1, 2)),
+        (64, 256, 64, 256, None, (1, 2)),
+        (64, 256, 64, 256, "full_row", None),
+        (192, 128, 64, 384, None, (3, 1)),
+        (64, 512, 64, 128, None, None),
+        (128, 512, 64, 512, None, (2, 2)),
+        (96, 64, 64, 128, None, None),
+        (64, 64, 24, 128, None, None),
+        (64, 64, 64, 160, None, None),
+        (64, 64, 16, 128, None, (1, 1)),
+    ],
+)
+def test_warpgroups(m: int, n: int, k: int, threads: int, policy: str, groups: tuple[int, int] | None) -> None:
+    assert wgmma_groups(gemm(m, n, k, policy), threads) == groups
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "threads", "policy", "warps"),
+    [
+        (128, 128, 32, 256, None, (2, 4)),
+        (128, 128, 32, 128, None, (2, 2)),
+        (128, 128, 32, 128, "full_row", (4, 1)),
+        (128, 128, 32, 128, "full_col", (1, 4)),
+        (64, 256, 32, 128, None, (1, 4)),
+        (256, 64, 32, 128, None, (4, 1)),
+        (16, 8, 16, 32, None, (1, 1)),
+        (16, 8, 16, 64, None, None),
+        (24, 8, 16, 32, None, None),
+        (16, 16, 8, 32, None, None),
+        (16, 16, 16, 48, None, None),
+        (48, 48, 16, 96, None, (1, 3)),
+    ],
+)
+def test_warps(m: int, n: int, k: int, threads: int, policy: str, warps: tuple[int, int] | None) -> None:
+    assert mma_warps(gemm(m, n, k, policy), threads) == warps
+
+
+@pytest.mark.parametrize("policy", ["square", "full_row", "full_col"])
+def test_shares_are_whole_instructions(policy: str) -> None:
+    """Whatever the shape: the parts are equal, and each is made of whole wgmma or mma blocks."""
+    sizes = (8, 16, 24, 48, 64, 96, 128, 192, 256, 512)
+    for m, n, groups in itertools.product(sizes, sizes, (1, 2, 3, 4)):
+        for a_t, b_t in itertools.product((False, True), repeat=2):
+            op = gemm(m, n, 64, policy, a_t=a_t, b_t=b_t)
+            if shared := wgmma_groups(op, 128 * groups):
+                assert shared[0] * shared[1] == groups
+                assert m % (64 * shared[0]) == 0
+                assert n % (8 * shared[1]) == 0 and n // shared[1] <= 256
+            if split := mma_warps(op, 32 * groups):
+                assert split[0] * split[1] == groups
+                assert m % (16 * split[0]) == 0 and n % (8 * split[1]) == 0
