@@ -175,3 +175,26 @@ def test_indices_and_trip_counts_in_tensors(target: str, strategy: Strategy) -> 
     """Random small integers as row offsets and trip counts, out of range ones among them."""
     for seed in range(3):
         agrees(HERE / "gather.tl", target, strategy, seed=seed)
+
+
+@forms
+def test_fewer_trips_than_stages(target: str, strategy: Strategy) -> None:
+    """Waits in guarded pieces of a pipeline hold only where the guard does."""
+    for seed in range(4):  # n is 1 to 4
+        agrees(HERE / "short.tl", target, strategy, seed=seed)
+
+
+@forms
+def test_tensors_written_and_read_again(target: str, strategy: Strategy) -> None:
+    agrees(HERE / "reread.tl", target, strategy)
+
+
+@forms
+@pytest.mark.parametrize("how", range(4))
+def test_tiles_that_are_more_than_a_ring(target: str, strategy: Strategy, how: int) -> None:
+    agrees(HERE / "reuse.tl", target, strategy, how=how)
+
+
+@forms
+def test_float64(target: str, strategy: Strategy) -> None:
+    agrees(SAMPLES / "vector_add.tl", target, strategy, N=1001, dtype="float64")

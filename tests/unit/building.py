@@ -14,6 +14,7 @@ from tilec.ir.warp import Program
 from tilec.manifest import in_module
 from tilec.options import CompileOptions, Strategy, Value
 from tilec.passes.usage import usage
+from tilec.ptx.assemble import assemble
 from tilec.ptx.text import print_module
 from tilec.source import SourceFile
 
@@ -38,15 +39,17 @@ def build_source(
 
 
 def outcome(made: Build, program: Program, target: str, seed: int = 0) -> str:
-    """What the emulator says of another warp program for the same kernel: its fault, the first output that differs
-    from the reference, or nothing."""
-    module = emit(program, targets.load(target), "kernel.tl", usage(made.kernel))
+    """What is wrong with another warp program for the same kernel: the emulator's fault, the first output that differs
+    from the reference, the assembler's complaint, or nothing."""
+    machine = targets.load(target)
+    module = emit(program, machine, "kernel.tl", usage(made.kernel))
+    ptx = print_module(module)
     (manifest,) = in_module(module)
     found = emulate.random_arguments(made.kernel, manifest, seed)
     expected = found.copy()
     try:
         emulate.launch(
-            print_module(module),
+            ptx,
             manifest.entry,
             manifest.grid,
             manifest.block,
@@ -59,4 +62,5 @@ def outcome(made: Build, program: Program, target: str, seed: int = 0) -> str:
     for result in emulate.compare(made.kernel, manifest, found, expected):
         if not result.matches:
             return f"{result.name}{list(result.worst)} is {result.found}, not {result.expected}"
-    return ""
+    remarks = assemble(ptx, machine.ptx_target, opt_level=3).remarks
+    return "\n".join(f"{r.code}: {r.text}" for r in remarks)

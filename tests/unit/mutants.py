@@ -37,7 +37,7 @@ def _changed(body: tuple[warp.Operation, ...], place: str) -> Iterator[tuple[str
         if isinstance(op, COUNTED):
             more = replace(op, pending=op.pending + 1)
             yield f"{here} {type(op).__name__} of {more.pending}, line {op.span.line}", (*before, more, *after)
-        if isinstance(op, warp.Loop):
+        if isinstance(op, warp.Loop | warp.Pipeline):
             for what, inner in _changed(op.body, here):
                 yield what, (*before, replace(op, body=inner), *after)
         if isinstance(op, warp.Branch):

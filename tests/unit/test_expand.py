@@ -82,6 +82,8 @@ def trace(body: tuple[warp.Operation, ...], values: dict[str, int]) -> Iterator[
             case warp.Loop():
                 for value in range(evaluate(op.start, values), evaluate(op.stop, values), op.step):
                     yield from trace(op.body, {**values, op.var.name: value})
+            case warp.Pipeline(body=inner):
+                yield from trace(inner, values)
             case warp.Branch():
                 yield from trace(op.then if evaluate(op.condition, values) else op.orelse, values)
             case _:

@@ -218,6 +218,8 @@ class _Entry:
                 self.loop(op, state)
             case warp.Branch():
                 self.branch(op, state)
+            case warp.Pipeline(body=body):
+                self.body(body, state)
             case warp.Let(var=var, value=value):
                 operand = self.scalars.value(value)
                 self.scalars.define(var, operand, self.scalars.interval(value))

@@ -8,7 +8,9 @@ from tilec.codegen.builder import Builder, Class, f32, register_class
 from tilec.codegen.scalar import Scalars
 from tilec.ir.tile import Buffer
 from tilec.ir.types import FLOAT32, DType
-from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
+from tilec.ptx.module import Address, FloatImm, Imm, Operand, Reg, Vector
+
+ZERO: dict[Class, Operand] = {"f32": f32(0.0), "f64": FloatImm(0, 64)}
 
 
 def words_of(dtype: DType, width: int) -> tuple[Class, str, int, int]:
@@ -32,7 +34,7 @@ def load_vector(
     words = builder.many(cls, count)
     if guard is not None:
         for word in words:
-            builder.emit(f"mov.{cls}", word, f32(0.0) if cls == "f32" else Imm(0))
+            builder.emit(f"mov.{cls}", word, ZERO.get(cls, Imm(0)))
     space = "global.nc" if buffer.scope == "global" and read_only else buffer.scope
     vector = f".v{count}" if count > 1 else ""
     target = words[0] if count == 1 else Vector(words)

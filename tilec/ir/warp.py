@@ -260,13 +260,24 @@ class Loop(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Branch(Operation):
-    """A condition that all threads of the role agree on. A `guard` protects a piece of a software pipeline: where
-    it does not hold, nothing after it in the pipeline needs what it would have done."""
+    """A condition that all threads of the role agree on. A `guard` protects a piece of a `Pipeline`: it holds where the
+    trip count is at least `least`."""
 
     condition: Expr
     then: tuple[Operation, ...]
     orelse: tuple[Operation, ...] = ()
     part: Literal["", "guard"] = ""
+    least: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline(Operation):
+    """A software pipeline whose trip count is known only at run time: its prologue in guards, its steady state, its
+    epilogue in guards. `stages` is the number of its last stage in this role."""
+
+    var: Var
+    stages: int
+    body: tuple[Operation, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +323,7 @@ class Program:
 def nested(op: Operation) -> tuple[tuple[Operation, ...], ...]:
     """The operation lists inside a structured operation."""
     match op:
-        case Loop(body=body):
+        case Loop(body=body) | Pipeline(body=body):
             return (body,)
         case Branch(then=then, orelse=orelse):
             return (then, orelse)

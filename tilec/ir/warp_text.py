@@ -67,6 +67,9 @@ def _body(body: tuple[Operation, ...], indent: str) -> Iterator[str]:
                 label = f"  # {part} state" if part else ""
                 yield f"{indent}for {var.name} in range({show_expr(start)}, {show_expr(stop)}{steps}):{label}"
                 yield from _body(inner, indent + "  ")
+            case warp.Pipeline(var=var, stages=stages, body=inner):
+                yield f"{indent}pipeline over {var.name}, {stages + 1} stages:"
+                yield from _body(inner, indent + "  ")
             case warp.Branch(condition=condition, then=then, orelse=orelse):
                 yield f"{indent}if {show_expr(condition)}:"
                 yield from _body(then, indent + "  ")

@@ -33,8 +33,8 @@ MAX_STEPS = 20_000  # operations executed per role: enough for every shape of pi
 def program_violations(program: Program) -> Iterator[str]:
     yield from _partition(program)
     yield from _memory(program)
-    for sample in _samples(program):
-        found = list(_Run(program, sample).violations())
+    for scenario in _scenarios(program):
+        found = list(_Run(program, scenario).violations())
         yield from found
         if found:
             return
@@ -62,20 +62,37 @@ def _memory(program: Program) -> Iterator[str]:
         yield f"{taken[-1][2]} ends at byte {taken[-1][1]} of {program.smem_bytes}"
 
 
-def _samples(program: Program) -> Iterator[dict[str, int]]:
-    """The first three blocks and the last one; scalar parameters 0, 1, 2 and 5. One block where all take the same
-    path.
-    """
+@dataclass(frozen=True, slots=True)
+class _Scenario:
+    """How control flow goes where it is not fixed: block indices and scalars; the trip counts of a pipeline when a role
+    enters it for the first time, the second time and so on in turn; whether run-time branches are taken (None: as the
+    values say, and taken where they do not)."""
+
+    values: dict[str, int]
+    trips: tuple[int, ...]
+    taken: bool | None
+
+
+def _scenarios(program: Program) -> Iterator[_Scenario]:
+    """The first and the last block, each trip count up to one more than the stages and a long one, two in turn, with
+    branches taken and not. One scenario where nothing depends on run-time values."""
     operations = [op for role in program.roles for op in warp.walk(role.body)]
-    fixed = all(
-        isinstance(op.start, Const) and isinstance(op.stop, Const) if isinstance(op, warp.Loop) else True
-        for op in operations
-    ) and not any(isinstance(op, warp.Branch) for op in operations)
-    for index, scalar in ((0, 0),) if fixed else ((0, 0), (1, 1), (2, 2), (-1, 5)):
-        values = {p.name: scalar for p in program.params if isinstance(p, Var)}
+    stages = [op.stages for op in operations if isinstance(op, warp.Pipeline)]
+    loops = any(isinstance(op, warp.Loop) and not _is_fixed(op) for op in operations)
+    branches = any(isinstance(op, warp.Branch) and op.part == "" for op in operations)
+    long = max(stages, default=0) + 2 * max((r.depth for r in program.rings), default=1) + 1
+    counts = [*range(max(stages, default=0) + 2), long] if stages or loops else [long]
+    for last in (False, True) if loops or branches else (False,):
+        values = {p.name: 3 if last else 0 for p in program.params if isinstance(p, Var)}
         for var, extent in zip(program.block_vars, program.grid, strict=False):
-            values[var.name] = min(index, extent - 1) if index >= 0 else extent - 1
-        yield values
+            values[var.name] = extent - 1 if last else 0
+        for n, following in zip(counts, (*counts[1:], counts[0]), strict=True):
+            for taken in (None, True, False) if branches else (None,):
+                yield _Scenario(values, (n, following), taken)
+
+
+def _is_fixed(loop: warp.Loop) -> bool:
+    return isinstance(loop.start, Const) and isinstance(loop.stop, Const)
 
 
 # ---- a role's run, one operation at a time ---------------------------------------------------------------------------
@@ -142,31 +159,57 @@ def _apply(op: str, a: int, b: int) -> int:
             raise _Unknown
 
 
-def _execution(body: tuple[Operation, ...], values: dict[str, int]) -> Iterator[Operation]:
-    """The operations in the order in which the role executes them. Where the control flow depends on data, a loop runs
-    twice and a branch takes its first side."""
-    for op in body:
-        match op:
-            case warp.Loop(var=var, start=start, stop=stop, step=step, body=inner):
-                try:
-                    trips = range(_evaluate(start, values), _evaluate(stop, values), step)
-                except _Unknown:
-                    trips = range(2)
-                for value in trips:
-                    yield from _execution(inner, {**values, var.name: value})
-            case warp.Branch(condition=condition, then=then, orelse=orelse):
-                try:
-                    taken = bool(_evaluate(condition, values))
-                except _Unknown:
-                    taken = True
-                yield from _execution(then if taken else orelse, values)
-            case warp.Let(var=var, value=value):
-                try:
-                    values[var.name] = _evaluate(value, values)
-                except _Unknown:
-                    values.pop(var.name, None)
-            case _:
-                yield op
+class _Execution:
+    """The operations of one role in the order in which a scenario executes them."""
+
+    def __init__(self, scenario: _Scenario) -> None:
+        self.scenario = scenario
+        self.entered: dict[str, int] = {}
+        self.trips = 0
+        self.stages = 0
+
+    def run(self, body: tuple[Operation, ...], values: dict[str, int]) -> Iterator[Operation]:
+        for op in body:
+            match op:
+                case warp.Pipeline(var=var, stages=stages, body=inner):
+                    entered = self.entered.get(var.name, 0)
+                    self.entered[var.name] = entered + 1
+                    self.trips, self.stages = self.scenario.trips[entered % len(self.scenario.trips)], stages
+                    yield from self.run(inner, values)
+                case warp.Loop(var=var, step=step, body=inner):
+                    start, count = self.count(op, values)
+                    for k in range(count):
+                        yield from self.run(inner, {**values, var.name: start + k * step})
+                case warp.Branch(part="guard", least=least, then=then):
+                    if self.trips >= least:
+                        yield from self.run(then, values)
+                case warp.Branch(then=then, orelse=orelse):
+                    yield from self.run(then if self.decide(op, values) else orelse, values)
+                case warp.Let(var=var, value=value):
+                    try:
+                        values[var.name] = _evaluate(value, values)
+                    except _Unknown:
+                        values.pop(var.name, None)
+                case _:
+                    yield op
+
+    def count(self, op: warp.Loop, values: dict[str, int]) -> tuple[int, int]:
+        """The first value of the loop variable, and the number of trips."""
+        if op.part == "steady" and not _is_fixed(op):
+            return 0, max(0, self.trips - self.stages)
+        try:
+            trips = range(_evaluate(op.start, values), _evaluate(op.stop, values), op.step)
+            return trips.start, len(trips)
+        except _Unknown:
+            return 0, self.scenario.trips[0] % 3
+
+    def decide(self, op: warp.Branch, values: dict[str, int]) -> bool:
+        if self.scenario.taken is not None:
+            return self.scenario.taken
+        try:
+            return bool(_evaluate(op.condition, values))
+        except _Unknown:
+            return True
 
 
 # ---- rings -----------------------------------------------------------------------------------------------------------
@@ -214,13 +257,13 @@ class _RoleState:
 class _Run:
     """All roles together, each until it must wait."""
 
-    def __init__(self, program: Program, sample: dict[str, int]) -> None:
+    def __init__(self, program: Program, scenario: _Scenario) -> None:
         self.program = program
         self.rings = {r.name: r for r in program.rings}
         self.ring_of: dict[str, Ring] = {b: r for r in program.rings for b in r.buffers}
         self.fragments = {b.name for b, _ in program.fragments}
         self.versions = {(r.name, v): _Version() for r in program.rings for v in range(r.depth)}
-        self.roles = [_RoleState(r, _execution(r.body, dict(sample))) for r in program.roles]
+        self.roles = [_RoleState(r, _Execution(scenario).run(r.body, dict(scenario.values))) for r in program.roles]
 
     def violations(self) -> Iterator[str]:
         while True:
@@ -421,8 +464,8 @@ def _effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
             exprs += [v for s in walk_tile(nest.body) for v in (getattr(s, "condition", None),) if v is not None]
             reads = {e.buffer.name for x in exprs for e in walk_expr(x) if isinstance(e, Load)}
             return reads, {s.buffer.name for s in stores}, None, set()
-        case warp.CpAsync(destination=d):
-            return set(), {d.name}, "cp.async", set()
+        case warp.CpAsync(source=s, destination=d):
+            return {s.buffer.name}, {d.name}, "cp.async", set()
         case warp.TmaStore(source=s):
             return {s.name}, set(), "bulk", {s.name}
         case warp.StoreMatrix(source=s, destination=d):

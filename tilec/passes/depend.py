@@ -22,15 +22,16 @@ from tilec.ir.tile import (
     Store,
     TileOp,
     Unary,
-    bodies,
     walk,
     walk_expr,
 )
 from tilec.ops import registry
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.passes.layout import Laid
+from tilec.passes.rings import RingPlan, accesses, scheduled
+from tilec.passes.rings import rings as ring_plans
 from tilec.passes.select import is_pipelined
-from tilec.passes.usage import expressions, reads, writes
+from tilec.passes.usage import expressions
 from tilec.records import dataclass
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use
 from tilec.target import Target, Timing
@@ -38,15 +39,6 @@ from tilec.target import Target, Timing
 BARRIER_BYTES = 16  # one full and one empty mbarrier per version
 UNLIMITED = 1 << 31
 TILE_ALIGNMENT = 1024  # the 128-byte swizzle repeats after this many bytes
-
-
-@dataclass(frozen=True, slots=True)
-class RingPlan:
-    """Shared tiles that are filled by statements `producers` and read by `consumers`, and so live and die together."""
-
-    buffers: tuple[Buffer, ...]
-    producers: tuple[int, ...]
-    consumers: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +51,6 @@ class LoopProblem:
     roles: tuple[str, ...]
     rings: tuple[RingPlan, ...]
     problem: Problem
-
-
-@dataclass(frozen=True, slots=True)
-class Accesses:
-    """Names of the buffers that a statement touches."""
-
-    reads: frozenset[str]
-    writes: frozenset[str]
-
-    @property
-    def all(self) -> frozenset[str]:
-        return self.reads | self.writes
-
-
-def accesses(stmt: Stmt) -> Accesses:
-    """Everything a statement, with all that is nested in it, reads and writes."""
-    return Accesses(frozenset(b.name for b in reads(stmt)), frozenset(b.name for b in writes(stmt)))
 
 
 def problems(laid: Laid, target: Target, *, unlimited_smem: bool = False) -> tuple[LoopProblem, ...]:
@@ -100,7 +75,7 @@ class _Builder:
     def __init__(self, laid: Laid, target: Target, loop: For, unlimited_smem: bool) -> None:
         self.laid, self.target, self.loop = laid, target, loop
         self.smem_bytes = UNLIMITED if unlimited_smem else target.limit("smem_bytes_per_cta")
-        self.statements = tuple(s for s in loop.body if not isinstance(s, Bind))
+        self.statements = scheduled(loop)
         self.accesses = tuple(accesses(s) for s in self.statements)
         self.roles = tuple(
             "all" if laid.form != "warp_specialised" else "producer" if is_producer(s, laid) else "consumer"
@@ -112,7 +87,7 @@ class _Builder:
         self.slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
 
     def build(self) -> LoopProblem:
-        rings = self.rings()
+        rings = ring_plans(self.laid.kernel, self.loop)
         ops = tuple(self.op(i) for i in range(len(self.statements)))
         pool = Pool("smem", self.smem_bytes, self.reserved(rings))
         needed = pool.reserved + sum(_version_bytes(self.laid, r) for r in rings)
@@ -150,60 +125,7 @@ class _Builder:
             help="use smaller tiles",
         )
 
-    # ---- rings ----
-
-    def rings(self) -> tuple[RingPlan, ...]:
-        """Tiles that may have several versions, grouped by who reads them."""
-        groups: dict[tuple[int, ...], list[tuple[Buffer, int]]] = {}
-        outside = self.touched_outside()
-        for i, stmt in enumerate(self.statements):
-            if not (isinstance(stmt, TileOp) and stmt.name == "copy"):
-                continue
-            source, destination = stmt.regions
-            tile = destination.buffer
-            if (
-                tile.scope != "shared"
-                or source.buffer.scope != "global"
-                or not destination.is_whole
-                or tile.name in outside
-            ):
-                continue
-            writers = [j for j, a in enumerate(self.accesses) if tile.name in a.writes]
-            readers = tuple(j for j, a in enumerate(self.accesses) if tile.name in a.reads)
-            # Read before written: the value comes from the iteration before, so one version carries it.
-            if writers != [i] or not readers or readers[0] < i:
-                continue
-            groups.setdefault(readers, []).append((tile, i))
-        if self.laid.form == "warp_specialised":
-            self.check_fed(groups)
-        return tuple(
-            RingPlan(tuple(t for t, _ in members), tuple(i for _, i in members), readers)
-            for readers, members in groups.items()
-        )
-
-    def check_fed(self, groups: dict[tuple[int, ...], list[tuple[Buffer, int]]]) -> None:
-        versioned = {i for members in groups.values() for _, i in members}
-        for i, role in enumerate(self.roles):
-            if role == "producer" and i not in versioned:
-                raise InternalError(f"statement {i} of {self.loop.var.name} fills a tile that cannot be a ring")
-
-    def touched_outside(self) -> frozenset[str]:
-        """Buffers that statements outside this loop use."""
-        names: set[str] = set()
-
-        def visit(stmts: tuple[Stmt, ...]) -> None:
-            for stmt in stmts:
-                if stmt is self.loop:
-                    continue
-                inner = bodies(stmt)
-                if any(self.loop is s for body in inner for s in walk(body)):
-                    for body in inner:
-                        visit(body)
-                else:
-                    names.update(accesses(stmt).all)
-
-        visit(self.laid.kernel.body)
-        return frozenset(names)
+    # ---- shared memory ----
 
     def reserved(self, rings: tuple[RingPlan, ...]) -> int:
         """Shared memory that is not this loop's rings: other tiles, scratch, barriers."""

@@ -36,8 +36,9 @@ from tilec.ir.tile import (
 from tilec.ir.types import BOOL, INT8, INT32
 from tilec.ops import registry
 from tilec.ops.lowering import Context
-from tilec.passes.depend import LoopProblem, RingPlan, accesses
+from tilec.passes.depend import LoopProblem
 from tilec.passes.layout import Laid
+from tilec.passes.rings import RingPlan, accesses
 from tilec.records import dataclass
 from tilec.sched.schedule import Schedule
 from tilec.source import Span
@@ -264,6 +265,13 @@ class _Pipeline:
     def operations(self) -> Iterator[warp.Operation]:
         if not self.steps_in_order:
             return
+        pieces = self.pieces()
+        if static_trips(self.loop) is not None:
+            yield from pieces
+        else:
+            yield warp.Pipeline(self.loop.var, self.last_stage, tuple(pieces), span=self.loop.span)
+
+    def pieces(self) -> Iterator[warp.Operation]:
         loop, last = self.loop, self.last_stage
         stages = sorted({s.stage for s in self.steps_in_order})
         trips = static_trips(loop)
@@ -274,7 +282,8 @@ class _Pipeline:
         for t in range(last):
             body = tuple(self.time_step({s: self.iteration(t - s) for s in stages if s <= t}))
             if trips is None:
-                yield warp.Branch(Binary("lt", self.iteration(t), loop.stop, BOOL), body, part="guard", span=loop.span)
+                begun = Binary("lt", self.iteration(t), loop.stop, BOOL)
+                yield warp.Branch(begun, body, part="guard", least=t + 1, span=loop.span)
             else:
                 yield from body
         steady = tuple(self.time_step({s: add(loop.var, integer(-s * loop.step)) for s in stages}))
@@ -292,7 +301,8 @@ class _Pipeline:
         for stage in reversed(live):
             value = add(end, integer((e - stage) * self.loop.step))
             begun = Binary("le", self.loop.start, value, BOOL)
-            yield warp.Branch(begun, tuple(self.time_step({stage: value})), part="guard", span=self.loop.span)
+            body = tuple(self.time_step({stage: value}))
+            yield warp.Branch(begun, body, part="guard", least=stage - e, span=self.loop.span)
 
     def iteration(self, k: int) -> Expr:
         """The loop variable's value in iteration k."""

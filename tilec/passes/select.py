@@ -24,13 +24,15 @@ from tilec.ir.tile import (
     Region,
     Stmt,
     TileOp,
+    Var,
     bodies,
     walk,
     walk_expr,
 )
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
 from tilec.passes.loops import replayable
-from tilec.passes.usage import expressions
+from tilec.passes.rings import is_load, why_not_fed
+from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
 from tilec.target import Target
 
@@ -114,21 +116,49 @@ def _why_not_specialised(kernel: Kernel, loops: list[For]) -> str | None:
     if kernel.threads % WARPGROUP or kernel.threads > 3 * WARPGROUP:
         return f"{kernel.threads} threads are not one to three warpgroups of {WARPGROUP}"
     fed = 0
+    ordered = ordered_tensors(kernel)
     for loop in loops:
         for stmt in loop.body:
-            inner = [s for s in walk((stmt,)) if isinstance(s, TileOp) and _is_load(s)]
+            inner = [s for s in walk((stmt,)) if isinstance(s, TileOp) and is_load(s)]
             for copy in inner:
                 if copy is not stmt:
                     return f"the copy in line {copy.span.line} is conditional or in a loop of its own"
                 reason = _why_not_tma(copy)
+                if copy.regions[0].buffer.name in ordered:
+                    reason = f"the kernel also writes {copy.regions[0].buffer.name}"
                 if reason:
                     return f"the copy in line {copy.span.line} cannot use TMA, {reason}"
                 fed += 1
+        reason = why_not_fed(kernel, loop)
+        if reason:
+            return reason
     return None if fed else "no copy from global to shared memory in a pipelined loop"
 
 
-def _is_load(op: TileOp) -> bool:
-    return op.name == "copy" and op.regions[0].buffer.scope == "global" and op.regions[1].buffer.scope == "shared"
+def ordered_tensors(kernel: Kernel) -> frozenset[str]:
+    """Tensors whose accesses must keep their order: written in one place and touched in another, or again and again in
+    the same place. TMA would have to be waited for in full, so they are left to ordinary accesses and barriers."""
+    places: dict[str, int] = {}
+    written: set[str] = set()
+
+    def visit(body: tuple[Stmt, ...], loops: tuple[Var, ...]) -> None:
+        for stmt in body:
+            if isinstance(stmt, For | If):
+                for nested in bodies(stmt):
+                    visit(nested, (*loops, stmt.var) if isinstance(stmt, For) else loops)
+                continue
+            moving = {e for region in getattr(stmt, "regions", ()) for s in region.start for e in walk_expr(s)}
+            again = not isinstance(stmt, TileOp) or any(v not in moving for v in loops)
+            for b in (*reads(stmt), *writes(stmt)):
+                places[b.name] = places.get(b.name, 0) + 1
+            for b in writes(stmt):
+                written.add(b.name)
+                places[b.name] += bool(loops) and again
+
+    visit(kernel.body, ())
+    return frozenset(
+        p.name for p in kernel.params if isinstance(p, Buffer) and p.name in written and places[p.name] > 1
+    )
 
 
 def _why_not_tma(op: TileOp) -> str | None:
@@ -168,6 +198,7 @@ class _Selector:
     def __init__(self, kernel: Kernel, target: Target, form: Form, opt_level: int) -> None:
         self.kernel, self.target, self.form, self.opt_level = kernel, target, form, opt_level
         self.staging: list[Buffer] = []
+        self.ordered = ordered_tensors(kernel)
         self.accumulators = {
             s.regions[2].buffer.name for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm"
         }
@@ -185,6 +216,10 @@ class _Selector:
                 return self.copy(stmt, pipelined)
             case TileOp(name="gemm"):
                 return (with_attr(stmt, "via", self.gemm(stmt)),)
+            case TileOp(name="reduce"):
+                for region in stmt.regions:
+                    _check_reduced(region)
+                return (stmt,)
             case _:
                 return (stmt,)
 
@@ -206,7 +241,12 @@ class _Selector:
             if pipelined and self.form == "warp_specialised":
                 return (with_attr(op, "via", "tma"),)
             return (with_attr(op, "via", "cp_async" if cp_async_width(op, self.target) else "registers"),)
-        tma_store = self.target.has("tma") and self.opt_level >= 2 and destination.buffer.scope == "global"
+        tma_store = (
+            self.target.has("tma")
+            and self.opt_level >= 2
+            and destination.buffer.scope == "global"
+            and destination.buffer.name not in self.ordered
+        )
         if tma_store and source.is_whole:
             if scopes[0] == "shared" and why_no_tensor_map(destination, source.buffer) is None:
                 return (with_attr(op, "via", "tma_store"),)
@@ -262,6 +302,15 @@ class _Selector:
                     secondary=(Label(region.buffer.span, "allocated here"),),
                     help="copy it to a tile made by T.alloc_shared first",
                 )
+        for region in op.regions:
+            if not region.is_whole:
+                fail(
+                    "unsupported-operand",
+                    "T.gemm takes whole tiles",
+                    region.span,
+                    f"a part of {region.buffer.name}, which is {' × '.join(map(str, region.buffer.shape))}",
+                    help="copy the part to a tile of its own first",
+                )
         if a.dtype != b.dtype or a.dtype not in (FLOAT16, BFLOAT16) or c.dtype != FLOAT32:
             fail(
                 "unsupported-type",
@@ -282,6 +331,20 @@ class _Selector:
                 help="use tile sizes that are multiples of 16, or other threads=",
             )
         return "mma"
+
+
+def _check_reduced(region: Region) -> None:
+    if region.buffer.scope != "fragment" or not region.is_whole:
+        fail(
+            "unsupported-operand",
+            "T.reduce_* works on whole fragments",
+            region.span,
+            f"{region.buffer.name} is a {region.buffer.scope} tile"
+            if region.is_whole
+            else f"a part of {region.buffer.name}",
+            secondary=(Label(region.buffer.span, "allocated here"),),
+            help="copy it to a tile made by T.alloc_fragment first",
+        )
 
 
 def with_attr(op: TileOp, key: str, value: Attr) -> TileOp:

@@ -49,8 +49,8 @@ def touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
                 if isinstance(stmt, Store):
                     found.append(Touch(stmt.buffer.name, True))
             return tuple(dict.fromkeys(found)), None
-        case warp.CpAsync(destination=d):
-            return (Touch(d.name, True),), "cp_async"
+        case warp.CpAsync(source=s, destination=d):
+            return (Touch(s.buffer.name, False), Touch(d.name, True)), "cp_async"
         case warp.TmaLoad():
             return (), None  # ordered by its ring's barriers alone
         case warp.TmaStore(source=s):
@@ -154,6 +154,24 @@ class _State:
     position: dict[str, int]
 
 
+Scenario = dict[int, tuple[int, int]]
+"""The trip counts of each pipeline whose count is not known: when it is entered first, and when it is entered again."""
+
+
+def _scenarios(pipelines: list[tuple[int, int, bool]], many: int) -> Iterator[Scenario]:
+    """Every trip count up to one more than the stages, and many; two in turn where a loop repeats the pipeline. One
+    pipeline is varied at a time, all others being skipped or long."""
+    if not pipelines:
+        yield {}
+    for others in (0, many) if len(pipelines) > 1 else (0,):
+        rest = {place: (n := others and stages + others, n) for place, stages, _ in pipelines}
+        for place, stages, repeated in pipelines:
+            counts = [*range(stages + 2), stages + many]
+            for first in counts:
+                for second in counts if repeated else (first,):
+                    yield {**rest, place: (first, second)}
+
+
 END = -1  # the place after the role's last operation
 
 
@@ -166,6 +184,24 @@ class _Role:
         self.trips = period * -(-(max(depths, default=1) + 2) // period)
         self.needs: dict[int, Needs] = {}
         self.changed = False
+        self.stages: dict[int, int] = {}
+        pipelines = list(self.pipelines(self.nodes, False))
+        self.scenarios = list(_scenarios(pipelines, self.trips))
+
+    def pipelines(self, nodes: tuple[_Node, ...], repeated: bool) -> Iterator[tuple[int, int, bool]]:
+        """Place and last stage of each pipeline whose trip count is not known, and whether a loop repeats it."""
+        for node in nodes:
+            if isinstance(node.op, warp.Pipeline):
+                yield node.place, node.op.stages, repeated
+                for inner in node.bodies[0]:
+                    self.stages[inner.place] = node.op.stages
+            for body in node.bodies:
+                yield from self.pipelines(body, repeated or isinstance(node.op, warp.Loop))
+
+    def settle(self, node: _Node) -> None:
+        """The assembler does not see that a skipped pipeline leaves no wgmma in flight: tell it once, after all."""
+        if any(isinstance(op, warp.Wgmma) for op in warp.walk((node.op,))):
+            self.complete("wgmma", self.issued["wgmma"])
 
     def place(self) -> dict[int, Needs]:
         while self.sweep():
@@ -174,15 +210,22 @@ class _Role:
         return self.needs
 
     def sweep(self) -> bool:
-        """Execute the role once, and say whether something was missing; it has been added to the needs."""
+        """Execute the role in every scenario, and say whether something was missing; the needs hold it now."""
         self.changed = False
+        for scenario in self.scenarios:
+            self.execute_role(scenario)
+        return self.changed
+
+    def execute_role(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.entered: dict[int, int] = {}
+        self.trip_count = 0
         self.records: dict[tuple[str, int], list[Record]] = {}
         self.issued: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
         self.epoch = 0
         self.position: dict[str, int] = {}
         self.run(self.nodes)
         self.finish()
-        return self.changed
 
     def prune(self) -> None:
         """What was placed early may since be served by what was placed later: drop what nothing misses, the last in
@@ -203,8 +246,15 @@ class _Role:
             match node.op:
                 case warp.Loop():
                     self.loop(node, node.op)
-                case warp.Branch(part="guard"):
+                case warp.Pipeline():
+                    entered = self.entered.get(node.place, 0)
+                    self.entered[node.place] = entered + 1
+                    self.trip_count = self.scenario[node.place][entered % 2]
                     self.run(node.bodies[0])
+                    self.settle(node)
+                case warp.Branch(part="guard", least=least):
+                    if self.trip_count >= least:
+                        self.run(node.bodies[0])
                 case warp.Branch():
                     before = self.snapshot()
                     self.run(node.bodies[0])
@@ -222,10 +272,14 @@ class _Role:
                     self.execute(node, nodes[i + 1 :])
 
     def loop(self, node: _Node, op: warp.Loop) -> None:
-        """A few trips, and a multiple of every ring's depth: then a loop that is skipped leaves every cursor at the
-        same version as one that runs."""
+        """A steady state runs for as many trips as the scenario says; any other loop for two, or not at all."""
+        if op.part == "steady":
+            static = isinstance(op.start, Const) and isinstance(op.stop, Const)
+            for _ in range(self.trips if static else self.trip_count - self.stages[node.place]):
+                self.run(node.bodies[0])
+            return
         before = self.snapshot()
-        for _ in range(self.trips if op.part == "steady" else 2):
+        for _ in range(2):
             self.run(node.bodies[0])
         runs = isinstance(op.start, Const) and isinstance(op.stop, Const) and op.start.value < op.stop.value
         if not runs:
@@ -402,7 +456,7 @@ def _insert(
     for op in body:
         new += _before(placed.get(counter.next()), barrier, op)
         match op:
-            case warp.Loop():
+            case warp.Loop() | warp.Pipeline():
                 op = replace(op, body=_insert(op.body, placed, barrier, counter, False))
             case warp.Branch():
                 then = _insert(op.then, placed, barrier, counter, False)
@@ -410,6 +464,8 @@ def _insert(
             case _:
                 pass
         new.append(op)
+        if isinstance(op, warp.Pipeline) and any(isinstance(inner, warp.Wgmma) for inner in warp.walk(op.body)):
+            new.append(warp.WgmmaWait(0, span=op.span))  # see `_Role.settle`
     if outer:
         new += _before(placed.get(END), barrier, None)
     return tuple(new)

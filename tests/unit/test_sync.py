@@ -1,0 +1,130 @@
+"""Synchronisation is complete and minimal: no wait, fence or barrier of a program can be missing or wait for less."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from building import KERNELS, SAMPLES, Defines, build_source, built, outcome
+from mutants import REMOVED, mutants
+
+from tilec.ir import warp
+from tilec.ir.warp_verify import program_violations
+from tilec.options import Strategy
+from tilec.source import SourceFile
+
+Case = tuple[Path, str, Strategy, Defines]
+
+# Seven trips through rings of three: prologue, steady state and epilogue, and each version is used again.
+SHORT: Defines = (("M", 128), ("N", 128), ("K", 448), ("block_K", 32), ("num_stages", 3))
+FORMS: list[tuple[str, Strategy]] = [
+    ("sm_80", "auto"),
+    ("sm_80", "none"),
+    ("sm_90a", "auto"),
+    ("sm_90a", "unspecialize"),
+    ("sm_90a", "none"),
+]
+CASES: list[Case] = [
+    *((SAMPLES / "gemm.tl", *form, SHORT) for form in FORMS),
+    *((KERNELS / "attention.tl", *form, ()) for form in FORMS),
+    *((KERNELS / "triangular.tl", *form, ()) for form in FORMS),
+    *((KERNELS / "manual.tl", *form, (("form", 1),)) for form in FORMS),
+    (SAMPLES / "gemm_bias_relu.tl", "sm_90a", "auto", (("M", 128), ("N", 128), ("K", 256))),
+    (KERNELS / "shared.tl", "sm_80", "auto", ()),
+    (KERNELS / "unrolled.tl", "sm_80", "auto", ()),
+    (KERNELS / "unrolled.tl", "sm_90a", "auto", ()),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join((case[0].stem, *case[1:3])))
+def test_nothing_can_be_missing(case: Case) -> None:
+    """By the verifier alone, or, where it sees no harm, by what the emulated program does."""
+    path, target, strategy, defines = case
+    made = built(path, target, strategy, 3, defines)
+    assert list(program_violations(made.program)) == []
+    unnoticed = {what: program for what, program in mutants(made.program) if not list(program_violations(program))}
+    assert [what for what, program in unnoticed.items() if not outcome(made, program, target)] == []
+
+
+def test_the_mutants_are_many() -> None:
+    """The test above means something: every kind of operation is taken away somewhere."""
+    found = [what for path, *form in CASES for what, _ in mutants(built(path, form[0], form[1], 3, form[2]).program)]
+    assert len(found) > 300
+    assert {kind.__name__ for kind in REMOVED} == {what.split()[2].strip(",") for what in found if "without" in what}
+
+
+# ---- what is placed --------------------------------------------------------------------------------------------------
+
+
+def steady(program: warp.Program, role: str) -> tuple[warp.Operation, ...]:
+    """The steady state of a role's pipeline."""
+    (body,) = (r.body for r in program.roles if r.name == role)
+    (loop,) = (op for op in warp.walk(body) if isinstance(op, warp.Loop) and op.part == "steady")
+    return loop.body
+
+
+def names(body: tuple[warp.Operation, ...]) -> list[str]:
+    return [type(op).__name__ for op in body if not isinstance(op, warp.Advance)]
+
+
+def test_a_specialised_gemm_keeps_a_product_in_flight() -> None:
+    """The version of the iteration before is handed back while this iteration's product runs."""
+    consumer = steady(built(SAMPLES / "gemm.tl", "sm_90a", "auto", 3, ()).program, "consumer")
+    assert names(consumer) == ["RingWait", "Wgmma", "WgmmaWait", "RingRelease"]
+    (wait,) = (op for op in consumer if isinstance(op, warp.WgmmaWait))
+    assert wait.pending == 1
+
+
+@pytest.mark.parametrize(("target", "strategy"), [("sm_80", "auto"), ("sm_90a", "unspecialize")])
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+def test_one_barrier_serves_an_iteration(target: str, strategy: Strategy, stages: int) -> None:
+    """Two where one version is all there is: it is filled after the product and read before the next fill."""
+    defines = (("num_stages", stages),)
+    made = built(SAMPLES / "gemm.tl", target, strategy, 3, defines).program
+    (role,) = made.roles
+    (loop,) = (op for op in warp.walk(role.body) if isinstance(op, warp.Loop))
+    assert names(loop.body).count("BarSync") == (2 if stages == 1 else 1)
+
+
+def test_waits_leave_in_flight_what_the_schedule_does() -> None:
+    """Deeper rings, more cp.async groups still under way when a version is needed."""
+    pending = []
+    for stages in (1, 2, 3, 4):
+        made = built(SAMPLES / "gemm.tl", "sm_80", "auto", 3, (("num_stages", stages),)).program
+        pending.append(next(op.pending for op in warp.walk(made.roles[0].body) if isinstance(op, warp.CpAsyncWait)))
+    assert pending == sorted(pending) and pending[0] == 0 and pending[-1] > 0
+
+
+BRANCH = """
+import tilelang.language as T
+@T.prim_func
+def kernel(A: T.Tensor((256, 64), "float16"), B: T.Tensor((64, 32), "float16"), C: T.Tensor((256, 32), "float32")):
+    with T.Kernel(4, threads=128) as bx:
+        a = T.alloc_shared((64, 64), "float16")
+        b = T.alloc_shared((64, 32), "float16")
+        c = T.alloc_fragment((64, 32), "float32")
+        T.clear(c)
+        T.copy(A[bx * 64, 0], a)
+        T.copy(B[0, 0], b)
+        if bx % 2 == 0:
+            T.gemm(a, b, c)
+        T.copy(c, C[bx * 64, 0])
+"""
+
+
+@pytest.mark.parametrize(("target", "strategy"), FORMS)
+def test_a_product_in_one_branch_only(target: str, strategy: Strategy) -> None:
+    """Where paths meet, what only one of them started is still waited for."""
+    made = build_source(SourceFile("kernel.tl", BRANCH), target, strategy)
+    waits = [op for op in warp.walk(made.program.roles[0].body) if isinstance(op, warp.WgmmaWait)]
+    assert bool(waits) == (target == "sm_90a")
+    assert outcome(made, made.program, target) == ""
+
+
+def test_barriers_of_roles_do_not_meet() -> None:
+    """Barrier 0 is the block's; each role that shares the block with others has its own."""
+    for path, target, strategy, defines in CASES:
+        made = built(path, target, strategy, 3, defines).program
+        for number, role in enumerate(made.roles):
+            found = {(op.id, op.threads) for op in warp.walk(role.body) if isinstance(op, warp.BarSync)}
+            assert found <= {(1 + number if len(made.roles) > 1 else 0, role.threads)}

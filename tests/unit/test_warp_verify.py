@@ -1,0 +1,265 @@
+"""Each promise of the warp verifier, broken by hand in a small program that otherwise keeps them all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tilec.ir import warp
+from tilec.ir.layout import mma_accumulator, row_major, swizzled, wgmma_accumulator
+from tilec.ir.tile import Binary, Buffer, Const, Load, Parallel, Region, Store, Var, integer
+from tilec.ir.types import BOOL, FLOAT16, FLOAT32
+from tilec.ir.warp_verify import program_violations
+
+GLOBAL = Buffer("X", (1024, 64), FLOAT16, "global")
+A, B = (Buffer(name, (64, 64), FLOAT16, "shared") for name in "AB")
+C = Buffer("C", (64, 64), FLOAT32, "fragment")
+K, I, J = Var("k"), Var("i"), Var("j")
+MAP = warp.TensorMap("X_map", GLOBAL, (64, 64), 128)
+LAYOUT = swizzled((64, 64), 2)
+
+FILL, USE = warp.Cursor("fill", "ring"), warp.Cursor("use", "ring")
+BAR = warp.BarSync(0, 128)
+
+
+def loop(*body: warp.Operation, trips: int = 5) -> warp.Loop:
+    return warp.Loop(K, integer(0), integer(trips), 1, body)
+
+
+def sweep(store: Store) -> warp.Elementwise:
+    return warp.Elementwise(Parallel((I, J), (64, 64), (store,)), row_major((64, 64), 128, 8))
+
+
+def write(buffer: Buffer) -> warp.Elementwise:
+    return sweep(Store(buffer, (I, J), Const(0.0, FLOAT16)))
+
+
+def read(buffer: Buffer) -> warp.Elementwise:
+    return sweep(Store(GLOBAL, (I, J), Load(buffer, (I, J))))
+
+
+def copy(buffer: Buffer, *cursors: warp.Cursor) -> warp.CpAsync:
+    region = Region(GLOBAL, (integer(0), integer(0)), (64, 64))
+    return warp.CpAsync(region, buffer, row_major((64, 64), 128, 8), 16, cursors=cursors)
+
+
+def store(buffer: Buffer) -> warp.TmaStore:
+    return warp.TmaStore(MAP, (integer(0), integer(0)), buffer)
+
+
+def wgmma(*cursors: warp.Cursor, a: Buffer = A) -> warp.Wgmma:
+    return warp.Wgmma(a, B, C, False, False, False, cursors=cursors)
+
+
+def tiles(depth: int = 1) -> tuple[warp.SharedTile, ...]:
+    return tuple(warp.SharedTile(b, LAYOUT, depth, offset=8192 * depth * i) for i, b in enumerate((A, B)))
+
+
+def one_role(*body: warp.Operation, depth: int = 1, warps: int = 4) -> warp.Program:
+    """All warps run the same body; A and B have `depth` versions."""
+    rings = (warp.Ring("ring", depth, ("A", "B")),) if depth > 1 else ()
+    fragment = (C, wgmma_accumulator((64, 64), 1, 1) if warps == 4 else mma_accumulator((64, 64), 1, 1))
+    roles = (warp.Role("all", 0, warps, body),)
+    return warp.Program(
+        "kernel", (GLOBAL,), (MAP,), (4, 1, 1), (Var("bx"),), roles, tiles(depth), (fragment,), rings, 16384 * depth
+    )
+
+
+def two_roles(
+    producer: tuple[warp.Operation, ...], consumer: tuple[warp.Operation, ...], depth: int = 2
+) -> warp.Program:
+    """A producer thread that feeds four consumer warps through a ring."""
+    roles = (
+        warp.Role("consumer", 0, 4, consumer, 240),
+        warp.Role("producer", 4, 4, producer, 40, True),
+    )
+    rings = (warp.Ring("ring", depth, ("A", "B"), 16384, 4),)
+    fragments = ((C, wgmma_accumulator((64, 64), 1, 1)),)
+    at = 16384 * depth
+    size = at + 16 * depth
+    return warp.Program(
+        "kernel", (GLOBAL,), (MAP,), (4, 1, 1), (Var("bx"),), roles, tiles(depth), fragments, rings, size, at
+    )
+
+
+def load(buffer: Buffer, *cursors: warp.Cursor) -> warp.TmaLoad:
+    return warp.TmaLoad(MAP, (integer(0), integer(0)), buffer, cursors=cursors)
+
+
+ACQUIRE, WAIT, RELEASE = warp.RingAcquire(FILL), warp.RingWait(USE), warp.RingRelease(USE)
+LOADS = (load(A, FILL), load(B, FILL))
+NEXT_FILL, NEXT_USE = warp.Advance(FILL), warp.Advance(USE)
+PRODUCER = (loop(ACQUIRE, *LOADS, NEXT_FILL),)
+CONSUMER = (loop(WAIT, wgmma(USE), warp.WgmmaWait(0), RELEASE, NEXT_USE),)
+
+
+def violations(program: warp.Program) -> str:
+    return "\n".join(program_violations(program))
+
+
+def test_programs_that_keep_every_promise() -> None:
+    assert violations(two_roles(PRODUCER, CONSUMER)) == ""
+    assert violations(one_role(write(A), BAR, read(A))) == ""
+    assert violations(one_role(write(A), warp.ProxyFence(), BAR, store(A), warp.BulkWait(0))) == ""
+    cursor = (USE,)
+    ring = loop(copy(A, *cursor), warp.CpAsyncWait(0), BAR, replace(read(A), cursors=cursor), BAR, NEXT_USE)
+    assert violations(one_role(ring, depth=3)) == ""
+
+
+# ---- 1, 2: threads and memory ----------------------------------------------------------------------------------------
+
+
+def test_roles_partition_the_threads() -> None:
+    program = two_roles(PRODUCER, CONSUMER)
+    consumer, producer = program.roles
+    gap = replace(program, roles=(consumer, replace(producer, first_warp=5)))
+    assert "role producer starts at warp 5, the one before ends at 4" in violations(gap)
+    overlap = replace(program, roles=(consumer, replace(producer, first_warp=3)))
+    assert "role producer starts at warp 3, the one before ends at 4" in violations(overlap)
+
+
+def test_warpgroup_operations_run_in_whole_warpgroups() -> None:
+    assert "role all has 2 warps, not whole warpgroups" in violations(one_role(wgmma(), warp.WgmmaWait(0), warps=2))
+    program = two_roles(PRODUCER, CONSUMER)
+    few = replace(program, roles=(program.roles[0], replace(program.roles[1], warps=1)))
+    assert "role producer has 1 warps, not whole warpgroups" in violations(few)
+
+
+def test_shared_memory() -> None:
+    program = one_role(write(A))
+    first, second = program.shared
+    close = replace(program, shared=(first, replace(second, offset=8000)))
+    assert "A ends at byte 8192 of shared memory, B starts at 8000" in violations(close)
+    assert "B ends at byte 16384 of 16000" in violations(replace(program, smem_bytes=16000))
+    inside = replace(two_roles(PRODUCER, CONSUMER), barriers_at=16000)
+    assert "the barriers starts at 16000" in violations(inside)
+    beyond = two_roles(PRODUCER, CONSUMER)
+    assert "the barriers ends at byte 32800 of 32799" in violations(replace(beyond, smem_bytes=32799))
+
+
+# ---- 3, 4: versions and barriers -------------------------------------------------------------------------------------
+
+
+def test_a_version_is_named() -> None:
+    assert "CpAsync touches A without saying which version" in violations(one_role(copy(A), depth=2))
+    other = two_roles(PRODUCER, (loop(WAIT, wgmma(FILL, a=A), warp.WgmmaWait(0), RELEASE, NEXT_USE),))
+    # The producer's cursor does not move in this role: from the second trip on, the wrong version is read.
+    assert violations(other) == "" or "version" in violations(other)
+
+
+@pytest.mark.parametrize(
+    ("producer", "consumer", "message"),
+    [
+        ((loop(*LOADS, NEXT_FILL),), CONSUMER, "A is filled before its version is acquired"),
+        ((loop(ACQUIRE, NEXT_FILL, *LOADS),), CONSUMER, "A is filled before its version is acquired"),
+        (PRODUCER, (loop(wgmma(USE), warp.WgmmaWait(0), RELEASE, NEXT_USE),), "before it has waited for the version"),
+        (PRODUCER, (loop(RELEASE, NEXT_USE),), "ring is released before it was filled"),
+        (PRODUCER, (loop(WAIT, wgmma(USE), RELEASE, NEXT_USE),), "ring is released while Wgmma still reads it"),
+        (PRODUCER, (loop(WAIT, RELEASE, RELEASE, NEXT_USE),), "8 warps release ring, its barrier counts 4"),
+        (PRODUCER, (loop(WAIT, wgmma(USE), warp.WgmmaWait(0), NEXT_USE),), "producer waits for ever at RingAcquire"),
+        ((loop(ACQUIRE, *LOADS, NEXT_FILL, trips=4),), CONSUMER, "consumer waits for ever at RingWait"),
+        ((loop(ACQUIRE, *LOADS, NEXT_FILL, trips=6),), CONSUMER, "is filled 3 times and released 2 times"),
+        ((loop(ACQUIRE, *LOADS),), CONSUMER, "waits for ever"),
+        ((loop(ACQUIRE, LOADS[0], NEXT_FILL),), CONSUMER, "B is loaded 0 times, its ring is acquired 5 times"),
+        ((loop(ACQUIRE, *LOADS, LOADS[0], NEXT_FILL),), CONSUMER, "A is loaded 10 times"),
+    ],
+)
+def test_the_ring_protocol(
+    producer: tuple[warp.Operation, ...], consumer: tuple[warp.Operation, ...], message: str
+) -> None:
+    found = violations(two_roles(producer, consumer))
+    assert message in found
+
+
+def test_as_many_warps_release_as_the_barrier_counts() -> None:
+    program = two_roles(PRODUCER, CONSUMER)
+    short = replace(program, rings=(replace(program.rings[0], arrivals=3),))
+    assert "4 warps release ring, its barrier counts 3" in violations(short)
+    many = replace(program, rings=(replace(program.rings[0], arrivals=5),))
+    assert "waits for ever" in violations(many) or "its barrier counts 5" in violations(many)
+
+
+# ---- 5: asynchronous operations --------------------------------------------------------------------------------------
+
+ACC = sweep(Store(GLOBAL, (I, J), Load(C, (I, J))))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ((copy(A), BAR, read(A)), "Elementwise on A does not wait for CpAsync"),
+        ((copy(A), copy(B), warp.CpAsyncWait(1), BAR, read(B)), "Elementwise on B does not wait for CpAsync"),
+        ((wgmma(), warp.CpAsyncWait(0), ACC, warp.WgmmaWait(0)), "Elementwise on C does not wait for Wgmma"),
+        ((wgmma(), BAR, write(A), warp.WgmmaWait(0)), "Elementwise on A does not wait for Wgmma"),
+        ((wgmma(), BAR, copy(B), warp.WgmmaWait(0)), "CpAsync on B does not wait for Wgmma"),
+        ((store(A), BAR, write(A), warp.BulkWait(0)), "Elementwise on A does not wait for TmaStore"),
+        ((wgmma(),), "role all ends while Wgmma is in flight"),
+        ((store(A), warp.BulkWait(1)), "role all ends while TmaStore is in flight"),
+    ],
+)
+def test_waits(body: tuple[warp.Operation, ...], message: str) -> None:
+    assert message in violations(one_role(*body))
+
+
+def test_products_into_one_accumulator_keep_their_order() -> None:
+    assert violations(one_role(wgmma(), wgmma(), warp.WgmmaWait(0))) == ""
+    assert violations(one_role(copy(A), copy(B), warp.CpAsyncWait(1), BAR, read(A))) == ""
+
+
+# ---- 6: barriers and fences ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ((write(A), read(A)), "Elementwise on A has no barrier after Elementwise"),
+        ((read(A), write(A)), "Elementwise on A has no barrier after Elementwise"),
+        ((write(A), write(A)), "Elementwise on A has no barrier after Elementwise"),
+        ((copy(A), warp.CpAsyncWait(0), read(A)), "Elementwise on A has no barrier after CpAsync"),
+        ((copy(A), BAR, warp.CpAsyncWait(0), read(A)), "Elementwise on A has no barrier after CpAsync"),
+        ((write(A), BAR, store(A), warp.BulkWait(0)), "TmaStore on A has no proxy fence after Elementwise"),
+        ((copy(A), warp.CpAsyncWait(0), BAR, wgmma(), warp.WgmmaWait(0)), "Wgmma on A has no proxy fence"),
+        (
+            (copy(A), warp.ProxyFence(), warp.CpAsyncWait(0), BAR, wgmma(), warp.WgmmaWait(0)),
+            "Wgmma on A has no proxy fence after CpAsync",
+        ),
+        ((loop(write(A), BAR, read(A)),), "Elementwise on A has no barrier after Elementwise"),
+    ],
+)
+def test_barriers_and_fences(body: tuple[warp.Operation, ...], message: str) -> None:
+    assert message in violations(one_role(*body))
+
+
+def test_reads_need_nothing_between_them() -> None:
+    assert violations(one_role(read(A), read(A), read(B))) == ""
+    assert violations(one_role(write(A), write(B))) == ""
+
+
+# ---- which paths are taken -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", [0, 1, 2, 3])
+def test_paths_of_the_first_blocks_and_of_the_last_are_followed(block: int) -> None:
+    here = Binary("eq", Var("bx"), integer(block), BOOL)
+    program = one_role(write(A), warp.Branch(here, (read(A),)))
+    assert "has no barrier" in violations(program)
+
+
+def test_trip_counts_of_scalar_parameters_are_followed() -> None:
+    n = Var("n")
+    body = warp.Loop(K, integer(0), n, 1, (write(A),))
+    program = replace(one_role(body), params=(GLOBAL, n))
+    assert "has no barrier" in violations(program)
+
+
+def test_where_data_decides_a_loop_runs_twice() -> None:
+    bound = Load(Buffer("N", (1,), FLOAT16, "global"), (integer(0),))
+    program = one_role(warp.Loop(K, integer(0), bound, 1, (write(A),)))
+    assert "has no barrier" in violations(program)
+
+
+def test_values_bound_on_the_way_are_known() -> None:
+    twice = warp.Let(Var("n"), Binary("add", Var("bx"), integer(2), BOOL))
+    program = one_role(twice, warp.Loop(K, integer(0), Var("n"), 1, (write(A),)))
+    assert "has no barrier" in violations(program)
