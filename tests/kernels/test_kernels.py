@@ -198,3 +198,10 @@ def test_tiles_that_are_more_than_a_ring(target: str, strategy: Strategy, how: i
 @forms
 def test_float64(target: str, strategy: Strategy) -> None:
     agrees(SAMPLES / "vector_add.tl", target, strategy, N=1001, dtype="float64")
+
+
+@forms
+def test_softmax_of_a_product(target: str, strategy: Strategy) -> None:
+    """Division must not be a subroutine here: a call would serialise the wgmma."""
+    made = agrees(HERE / "gemm_softmax.tl", target, strategy)
+    assert made.warnings == ()

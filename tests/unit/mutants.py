@@ -32,6 +32,8 @@ def _changed(body: tuple[warp.Operation, ...], place: str) -> Iterator[tuple[str
     for i, op in enumerate(body):
         here = f"{place}.{i}"
         before, after = body[:i], body[i + 1 :]
+        if isinstance(op, warp.WgmmaWait) and i and isinstance(body[i - 1], warp.Pipeline):
+            continue  # nothing is in flight there; it tells the assembler so
         if isinstance(op, REMOVED):
             yield f"{here} without {type(op).__name__}, line {op.span.line}", (*before, *after)
         if isinstance(op, COUNTED):

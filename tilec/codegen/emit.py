@@ -76,6 +76,8 @@ class _Entry:
         self.pointers: dict[str, Reg] = {}
         self.addresses = Addresses(self.builder, self.scalars, program, self.pointers)
         self.scalars.read_uniform = self.read_uniform
+        operations = (op for role in program.roles for op in warp.walk(role.body))
+        self.scalars.may_call = not any(isinstance(op, warp.Wgmma) for op in operations)
         self.barriers: dict[str, int] = {}
         offset = program.barriers_at
         for ring in program.rings:

@@ -28,6 +28,9 @@ class Scalars:
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
         self.read_uniform: ReadElement = _no_memory
+        # Correctly rounded division and roots are subroutines, and a call serialises every wgmma of the kernel (C7509):
+        # beside wgmma the forms without one are taken, exact to two units in the last place.
+        self.may_call = True
         self.loads = 0
         self.scopes: list[dict[object, Operand]] = [{}]  # keyed by expression, or by whoever calls `once`
         self.ranges: dict[Var, Interval] = {}
@@ -231,7 +234,8 @@ class Scalars:
 
     def float_operation(self, op: str, x: Operand, y: Operand, cls: str) -> Reg:
         # Without `.rn` the assembler may fuse a product and a sum, as CUDA does by default.
-        names = {"add": "add", "sub": "sub", "mul": "mul", "div": "div.rn", "min": "min", "max": "max"}
+        division = "div.rn" if self.may_call or cls == "f64" else "div.full"
+        names = {"add": "add", "sub": "sub", "mul": "mul", "div": division, "min": "min", "max": "max"}
         if op not in names:
             raise InternalError(f"no floating-point instruction for {op}")
         # Signed zero and NaN as in numpy's maximum would need .NaN forms; the language has C's fmax.
@@ -271,12 +275,16 @@ class Scalars:
             case "log":
                 return emit("f32", "mul.rn.f32", emit("f32", "lg2.approx.f32", x), f32(math.log(2)))
             case "sqrt":
-                return emit("f32", "sqrt.rn.f32", x)
+                return emit("f32", "sqrt.rn.f32" if self.may_call else "sqrt.approx.f32", x)
             case "rsqrt" | "tanh" | "sin" | "cos":
                 return emit("f32", f"{fn}.approx.f32", x)
             case "sigmoid":
                 power = emit("f32", "ex2.approx.ftz.f32", emit("f32", "mul.rn.f32", x, f32(-math.log2(math.e))))
-                return emit("f32", "rcp.rn.f32", emit("f32", "add.rn.f32", power, f32(1.0)))
+                return emit(
+                    "f32",
+                    "rcp.rn.f32" if self.may_call else "rcp.approx.f32",
+                    emit("f32", "add.rn.f32", power, f32(1.0)),
+                )
             case "abs":
                 return emit("f32", "abs.f32", x)
             case "floor":
