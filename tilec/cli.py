@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from tilec import __version__
+
+_NOBODY_READS = 141  # as a shell reports a process ended by SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 ok, 1 the kernel is wrong, 2 usage, 3 a bug in tilec."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    # A stream that was closed before we started is None.
+    sys.stdout = sys.stdout or io.TextIOWrapper(io.BytesIO(), "utf-8")
+    sys.stderr = sys.stderr or io.TextIOWrapper(io.BytesIO(), "utf-8")
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of our output has gone: nothing to say, and nowhere to say it.
+        _abandon(sys.stdout)
+        _abandon(sys.stderr)
+        return _NOBODY_READS
+    return code
+
+
+def _run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         print(f"tilec {__version__}")
         return 0
     from tilec.cli_commands import run
 
     return run(arguments)
+
+
+def _abandon(stream: TextIO) -> None:
+    """Let what a broken pipe has not taken go nowhere; the interpreter would try, and complain, once more at exit."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

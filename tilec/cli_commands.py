@@ -82,6 +82,11 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
     )
 
 
+def input_files(file: str, given: dict[str, Any]) -> list[str]:
+    """The files that the values of `kernel_options` make a command read: none of them may be an output."""
+    return [file, given["schedule"]] if given["schedule"] is not None else [file]
+
+
 # ---- tilec FILE ------------------------------------------------------------------------------------------------------
 
 
@@ -133,15 +138,12 @@ def build(
 
     began = time.perf_counter()
     with reported(None):
-        outputs = _outputs(file, output, emit, stop_after)
-        if schedule_trace_file is not None:
-            outputs["schedule"] = [*outputs.get("schedule", []), schedule_trace_file]
-        for path in (path for paths in outputs.values() for path in paths):
-            files.check_writable(path)
-        if dump_ir is not None:
-            _make_folder(dump_ir)
+        outputs = _outputs(file, output, emit, stop_after, schedule_trace_file)
         source = _kernel_file(file)
         asked = compile_options(given)
+        files.check_outputs((path for paths in outputs.values() for path in paths), input_files(file, given))
+        if dump_ir is not None:
+            _make_folder(dump_ir)
 
     printed = stop_after if stop_after is not None and not outputs else None
     keep = {*outputs} | ({printed} if printed else set())
@@ -164,19 +166,23 @@ def build(
 
 
 def _outputs(
-    file: str, output: str | None, emit: tuple[Stage, ...] | None, stop_after: Stage | None
+    file: str, output: str | None, emit: tuple[Stage, ...] | None, stop_after: Stage | None, trace: str | None
 ) -> dict[Stage, list[str]]:
-    """Which file each wanted stage goes to. With `--stop-after` alone, none: the stage is printed."""
+    """Which files each wanted stage goes to. With `--stop-after` alone, none: the stage is printed."""
+    outputs: dict[Stage, list[str]] = {}
     if emit is None:
-        if stop_after is not None and output is None:
-            return {}
-        emit = (stop_after or "cubin",)
-    if stop_after is not None and (beyond := [s for s in emit if STAGES.index(s) > STAGES.index(stop_after)]):
-        usage(f"--stop-after {stop_after} comes before --emit {beyond[0]}")
+        emit = () if stop_after is not None and output is None else (stop_after or "cubin",)
     if output is not None and len(emit) == 1:
-        return {emit[0]: [output]}
-    base = Path(output).with_suffix("") if output is not None else Path(Path(file).stem)
-    return {stage: [f"{base}{SUFFIX[stage]}"] for stage in emit}
+        outputs[emit[0]] = [output]
+    else:
+        base = Path(output).with_suffix("") if output is not None else Path(Path(file).stem)
+        outputs |= {stage: [f"{base}{SUFFIX[stage]}"] for stage in emit}
+    if trace is not None:
+        outputs["schedule"] = [*outputs.get("schedule", []), trace]
+    if stop_after is not None and (beyond := [s for s in outputs if STAGES.index(s) > STAGES.index(stop_after)]):
+        asked = f"--emit {beyond[0]}" if beyond[0] in emit else "--schedule-trace-file"
+        usage(f"--stop-after {stop_after} comes before {asked}")
+    return outputs
 
 
 def _make_folder(path: str) -> None:
@@ -314,8 +320,9 @@ def run(arguments: Sequence[str]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show → is no reason to fail
     try:
-        command.main(rest, prog_name=f"tilec {name}" if name in COMMANDS else "tilec", standalone_mode=False)
-        sys.stdout.flush()
+        # Not click's `main`, which takes every EOFError and broken pipe for the terminal's.
+        with command.make_context(f"tilec {name}" if name in COMMANDS else "tilec", rest) as context:
+            command.invoke(context)
     except Exit as ended:
         return ended.code
     except click.exceptions.Exit as ended:
@@ -323,11 +330,10 @@ def run(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         error.show()
         return USAGE
-    except (click.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt:
         return 130  # as a shell reports a process ended by SIGINT
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone: nothing to say, and nowhere to say it
-        return OK
+        raise  # `main` knows
     except CompileError as error:
         show(error.diagnostics, None)
         return WRONG_KERNEL

@@ -34,11 +34,10 @@ def console(*, stderr: bool = False) -> Console:
     """Coloured on a terminal that wants it; else plain, and wide enough for any table here."""
     from rich.console import Console
 
-    if not (sys.stderr if stderr else sys.stdout).isatty():
-        return Console(stderr=stderr, highlight=False, width=_PLAIN_WIDTH)
-    out = Console(stderr=stderr, highlight=False)
+    width = None if (sys.stderr if stderr else sys.stdout).isatty() else _PLAIN_WIDTH
+    out = Console(stderr=stderr, highlight=False, width=width)
     # rich heeds NO_COLOR by itself, but keeps bold and dim.
-    return Console(stderr=stderr, highlight=False, color_system=None) if out.no_color else out
+    return Console(stderr=stderr, highlight=False, width=width, color_system=None) if out.no_color else out
 
 
 def show_tables(tables: Iterable[RenderableType]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilec import files
-from tilec.cli_commands import compile_options, kernel_options
+from tilec.cli_commands import compile_options, input_files, kernel_options
 from tilec.cli_console import WRONG_KERNEL, Exit, console, reported, show
 from tilec.diag import CompileError, Diagnostic
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("file", metavar="FILE.tl")
 @click.option("--inputs", metavar="IN.npz", help="Tensors and scalars by name, instead of random ones.")
 @click.option("--outputs", metavar="OUT.npz", help="Write every tensor after the run.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
 @click.option("--compare/--no-compare", default=None, help="Compare with the reference.  [yes, unless --inputs]")
 @kernel_options
 def emulate(
@@ -47,7 +47,7 @@ def emulate(
         asked = compile_options(given)
         given_arrays = files.read_bytes(inputs) if inputs is not None else None
         if outputs is not None:
-            files.check_writable(outputs)
+            files.check_outputs([outputs], [*input_files(file, given), *([inputs] if inputs is not None else [])])
     observer = driver.Observer()
     with reported(source):
         build = driver.build(source, asked, observer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,9 +36,28 @@ def read_bytes(path: str) -> bytes:
         fail("unreadable-file", f"cannot read {path}: {_reason(error)}")
 
 
+def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
+    """Refuse, before any work is done, an output that cannot be written or that would replace an input or another."""
+    taken = {_identity(path): f"it is the input {path}" for path in inputs if Path(path).is_file()}
+    for path in outputs:
+        check_writable(path)
+        if _is_special(Path(path)):
+            continue
+        identity = _identity(path)
+        if identity in taken:
+            fail("unwritable-output", f"cannot write {path}: {taken[identity]}")
+        taken[identity] = "another output goes there"
+
+
 def check_writable(path: str) -> None:
     """Refuse an output that cannot be written, before any work is done for it."""
     file = Path(path)
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # a new file, or one whose folder is no folder
+    except OSError as error:
+        fail("unwritable-output", f"cannot write {path}: {_reason(error)}")
     if not path or path.endswith("/") or file.is_dir():
         fail("not-a-file", f"cannot write {path or 'to an empty name'}: it is not the name of a file")
     parent = file.parent
@@ -68,12 +87,23 @@ def write_all(contents: Mapping[str, bytes]) -> None:
             temporary, destination = pending[0]
             temporary.replace(destination)
             pending.pop(0)
+    except BrokenPipeError:
+        raise  # the reader of a pipe has seen enough: no mistake of anyone's
     except OSError as error:
         fail("unwritable-output", f"cannot write {destination}: {_reason(error)}")
     finally:
         for temporary, _ in pending:
             with suppress(OSError):
                 temporary.unlink()
+
+
+def _identity(path: str) -> tuple[int, int] | Path:
+    """Equal for two names of one file, through links and for files yet to be made."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return Path(path).resolve()
+    return found.st_dev, found.st_ino
 
 
 def _is_special(file: Path) -> bool:

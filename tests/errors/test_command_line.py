@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import json
+import re
+import zipfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tilec.cli import main
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 VECTOR_ADD = str(SAMPLES / "vector_add.tl")
+GEMM = str(SAMPLES / "gemm.tl")
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +42,8 @@ def tilec(*arguments: str) -> int:
         ([VECTOR_ADD, "--target", "sm_90"], "unknown-target"),
         ([VECTOR_ADD, "-D", "N"], "bad-define"),
         ([VECTOR_ADD, "-D", "Q=3"], "unknown-define"),
+        ([VECTOR_ADD, "-D", "vector_add=3"], "unknown-define"),
+        ([VECTOR_ADD, "-D", "T=3"], "unknown-define"),
         ([VECTOR_ADD, "--entry", "other"], "unknown-entry"),
         ([VECTOR_ADD, "--schedule", "absent.json"], "no-such-file"),
         (["latin.tl"], "not-utf8"),
@@ -66,6 +75,66 @@ def test_a_mistake_leaves_old_outputs_alone(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["wrong.cubin", "wrong.tl"]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["own.tl", "-o", "own.tl"],
+        ["own.tl", "-o", "link.tl"],
+        ["own.tl", "-o", "own.tl", "--emit", "ptx"],
+        ["own.tl", "--schedule-trace-file", "./own.tl"],
+        ["own.tl", "--stop-after", "tile", "-o", "own.tl"],
+        ["own.tl", "--schedule", "old.json", "-o", "old.json"],
+        ["emulate", "own.tl", "--outputs", "own.tl"],
+        ["emulate", "own.tl", "--inputs", "in.npz", "--outputs", "./in.npz"],
+        ["emulate", "own.tl", "--schedule", "old.json", "--outputs", "old.json"],
+    ],
+)
+def test_what_is_read_is_not_overwritten(
+    arguments: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.tl").write_bytes(Path(VECTOR_ADD).read_bytes())
+    (tmp_path / "link.tl").symlink_to("own.tl")
+    (tmp_path / "old.json").write_text("{}")
+    (tmp_path / "in.npz").write_bytes(b"")
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    assert tilec(*arguments) == 1
+    assert capfd.readouterr().err.startswith("error[unwritable-output]: cannot write ")
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+    assert (tmp_path / "link.tl").is_symlink()
+
+
+def test_a_kernel_whose_default_output_is_itself(tmp_path: Path) -> None:
+    (tmp_path / "own.cubin").write_bytes(Path(VECTOR_ADD).read_bytes())
+    assert tilec("own.cubin") == 1
+    assert (tmp_path / "own.cubin").read_bytes() == Path(VECTOR_ADD).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-o", "a.cubin", "--schedule-trace-file", "a.cubin"],
+        ["-o", "a.cubin", "--schedule-trace-file", "./a.cubin"],
+        ["-o", "a", "--emit", "ptx,schedule", "--schedule-trace-file", "a.trace.json"],
+    ],
+)
+def test_two_outputs_in_one_file_are_refused(
+    arguments: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert tilec(VECTOR_ADD, *arguments, "--dump-ir", "dump") == 1
+    assert capfd.readouterr().err.startswith("error[unwritable-output]: cannot write ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_constants_can_be_overridden(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("check", GEMM, "-D", "gemm=3") == 1
+    said = capfd.readouterr().err
+    assert "-D gemm names no constant of the file" in said
+    assert tilec("check", GEMM, "-D", "unlike_any=3") == 1
+    listed = capfd.readouterr().err.partition("the constants are ")[2].split()[:12]
+    assert "M," in listed
+    assert "gemm" not in [name.strip(",") for name in listed]
+
+
 def test_a_mistyped_command_is_met(capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("emulat") == 1
     assert "did you mean 'tilec emulate'?" in capfd.readouterr().err
@@ -78,7 +147,10 @@ def test_a_mistyped_command_is_met(capfd: pytest.CaptureFixture[str]) -> None:
         [VECTOR_ADD, "-O", "4"],
         [VECTOR_ADD, "--emit", "llvm"],
         [VECTOR_ADD, "--stop-after", "tile", "--emit", "ptx"],
+        [VECTOR_ADD, "--stop-after", "tile", "--schedule-trace-file", "a.json"],
+        [VECTOR_ADD, "--stop-after", "tile", "-o", "a.tile", "--schedule-trace-file", "a.json"],
         [VECTOR_ADD, "--pipeline-strategy", "magic"],
+        ["emulate", VECTOR_ADD, "--seed", "-1"],
         [VECTOR_ADD, "second.tl"],
         ["check"],
     ],
@@ -102,3 +174,193 @@ def test_a_bug_asks_for_a_report(monkeypatch: pytest.MonkeyPatch, capfd: pytest.
     assert "Traceback" not in quiet
     assert tilec(VECTOR_ADD, "-v") == 3
     assert "Traceback" in capfd.readouterr().err
+
+
+# ---- the arrays of `emulate` -----------------------------------------------------------------------------------------
+
+SCALED = """
+import tilelang.language as T
+
+dtype = "float32"
+
+
+@T.prim_func
+def scaled(A: T.Tensor((128,), "float32"), s: dtype):
+    with T.Kernel(1, threads=128) as bx:
+        for i in T.Parallel(128):
+            A[i] = A[i] * T.cast(s, "float32")
+"""
+
+
+def _npz(**arrays: Any) -> bytes:
+    out = io.BytesIO()
+    np.savez(out, **arrays)
+    return out.getvalue()
+
+
+def _npy(array: Any) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def _zip(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as file:
+        for name, data in members.items():
+            file.writestr(name, data)
+    return out.getvalue()
+
+
+WHOLE = _npz(A=np.zeros(128, np.float32), s=np.float32(2))
+HUGE = b"\x93NUMPY\x01\x00\x46\x00" + b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000,)}".ljust(
+    69
+) + b"\n"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"P",
+        b"PK\x03\x04",
+        b"PK\x05\x06" + bytes(4),
+        b"no zip at all",
+        _npy(np.zeros(128, np.float32)),
+        WHOLE[: len(WHOLE) // 2],
+        WHOLE[:-1],
+        _npz(A=np.array([{}], object), s=np.float32(2)),
+        _zip({"A": b"not an array", "s.npy": _npy(np.float32(2))}),
+        _zip({"A.npy": b"", "s.npy": _npy(np.float32(2))}),
+        _zip({"A.npy": b"\x93NUMPY\x09\x09", "s.npy": _npy(np.float32(2))}),
+        _zip({"A.npy": _npy(np.zeros(128, np.float32))[:200], "s.npy": _npy(np.float32(2))}),
+        _zip({"A.npy": HUGE, "s.npy": _npy(np.float32(2))}),
+    ],
+    ids=lambda data: repr(data[:12]),
+)
+def test_a_file_that_holds_no_arrays(data: bytes, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "k.tl").write_text(SCALED)
+    (tmp_path / "in.npz").write_bytes(data)
+    assert tilec("emulate", "k.tl", "--inputs", "in.npz") == 1
+    assert capfd.readouterr().err.startswith("error[bad-inputs]: in.npz is not an .npz file of arrays")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_file_of_arrays_is_no_bug(method: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Any byte may be wrong: it is noticed, or it did not matter."""
+    from tilec import emulate
+    from tilec.diag import CompileError
+    from tilec.driver import Observer, build
+    from tilec.options import CompileOptions
+    from tilec.source import SourceFile
+
+    made = build(SourceFile("k.tl", SCALED), CompileOptions(), Observer())
+    members = {"A.npy": _npy(np.zeros(128, np.float32)), "s.npy": _npy(np.float32(2))}
+    whole = _zip(members, method)
+    emulate.read_arguments(whole, "in.npz", made.kernel, made.manifest)
+    generator = np.random.default_rng(0)
+    refused = 0
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= int(generator.integers(1, 256))
+        try:
+            emulate.read_arguments(bytes(damaged), "in.npz", made.kernel, made.manifest)
+        except CompileError as error:
+            refused += 1
+            assert error.diagnostics[0].code in ("bad-inputs", "missing-input", "wrong-input")
+    assert refused > len(whole) // 2
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "says"),
+    [
+        ("int8", np.int64(300), "s is 300, expected int8: -128 to 127"),
+        ("int8", np.int64(-129), "s is -129, expected int8: -128 to 127"),
+        ("uint8", np.int64(-1), "s is -1, expected uint8: 0 to 255"),
+        ("int64", np.uint64(2**64 - 1), "expected int64: -9223372036854775808 to 9223372036854775807"),
+        ("bool", np.int64(2), "s is 2, expected bool: 0 to 1"),
+        ("float32", np.float64(1e300), "s is 1e+300, expected float32: at most 3.40282e+38 in size"),
+        ("float32", np.float64(-1e300), "s is -1e+300, expected float32: at most 3.40282e+38 in size"),
+        ("float16", np.int64(70000), "s is 70000, expected float16: at most 65504 in size"),
+        ("bfloat16", np.float64(1e39), "s is 1e+39, expected bfloat16: at most 3.38953e+38 in size"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_a_scalar_out_of_range(
+    dtype: str, value: Any, says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "k.tl").write_text(SCALED)
+    np.savez(tmp_path / "in.npz", A=np.ones(128, np.float32), s=value)
+    assert tilec("emulate", "k.tl", "-D", f"dtype={dtype}", "--inputs", "in.npz") == 1
+    said = capfd.readouterr().err
+    assert said.startswith("error[wrong-input]: in.npz: s is ")
+    assert says in said
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("int8", np.int64(-128)),
+        ("uint8", np.uint8(255)),
+        ("bool", np.True_),
+        ("float32", np.float64(np.nan)),
+        ("float32", np.float64(-np.inf)),
+        ("float16", np.float64(65504)),
+        ("bfloat16", np.float32(np.inf)),
+        ("float32", np.float64(1e-300)),
+        ("float64", np.float64(3e38)),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_a_scalar_at_the_end_of_its_range(dtype: str, value: Any, tmp_path: Path) -> None:
+    (tmp_path / "k.tl").write_text(SCALED)
+    np.savez(tmp_path / "in.npz", A=np.ones(128, np.float32), s=value)
+    arguments = ["--inputs", "in.npz", "--outputs", "out.npz", "--compare"]
+    assert tilec("emulate", "k.tl", "-D", f"dtype={dtype}", *arguments) == 0
+    with np.load(tmp_path / "out.npz") as out:
+        assert np.array_equal(out["A"], np.full(128, value).astype(np.float32), equal_nan=True)
+
+
+# ---- a schedule changed by hand --------------------------------------------------------------------------------------
+
+SMALL_GEMM = [GEMM, "-D", "M=128", "-D", "N=128", "-D", "K=512", "-D", "num_stages=5"]
+
+
+def _edited_trace(path: Path, later: int, deeper: int) -> None:
+    """The trace of the small gemm, with the product so many cycles later and the ring so much deeper."""
+    assert tilec(*SMALL_GEMM, "-o", "/dev/null", "--schedule-trace-file", str(path)) == 0
+    trace = json.loads(path.read_text())
+    (loop,) = trace["tilec"]["loops"]
+    (product,) = (op for op in loop["ops"] if op["name"].startswith("gemm"))
+    product["start"] += later * (loop["ii"] if later > 0 else 1)
+    loop["rings"][0]["depth"] += deeper
+    path.write_text(json.dumps(trace))
+
+
+def test_a_start_time_moved_by_an_interval_holds(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "edited.json"
+    _edited_trace(path, later=1, deeper=1)
+    edited = json.loads(path.read_text())["tilec"]["loops"][0]
+    again = tmp_path / "again.json"
+    assert tilec(*SMALL_GEMM, "--schedule", str(path), "-o", "/dev/null", "--schedule-trace-file", str(again)) == 0
+    used = json.loads(again.read_text())["tilec"]["loops"][0]
+    assert [op["start"] for op in used["ops"]] == [op["start"] for op in edited["ops"]]
+    assert used["status"] == "given"
+    capfd.readouterr()
+    assert tilec("emulate", *SMALL_GEMM, "--schedule", str(path)) == 0
+    assert capfd.readouterr().out.endswith(": ok\n")
+
+
+@pytest.mark.parametrize(
+    ("later", "deeper", "rule"),
+    [(-1, 0, r"1 before op copy B → B_shared is ready \(data B_shared\)"), (1, 0, "ring .* needs 5")],
+)
+def test_a_start_time_that_breaks_a_rule(
+    later: int, deeper: int, rule: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _edited_trace(tmp_path / "edited.json", later, deeper)
+    assert tilec(*SMALL_GEMM, "--schedule", "edited.json", "-o", "a.cubin") == 1
+    said = capfd.readouterr().err
+    assert said.startswith("error[bad-schedule]: the given schedule does not hold for this loop")
+    assert re.search(rule, said)
+    assert not (tmp_path / "a.cubin").exists()

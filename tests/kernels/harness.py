@@ -28,7 +28,8 @@ def agrees(
 ) -> Build:
     """Fails where an output of the emulated PTX differs from the reference by more than rounding."""
     _, made = built(path, target, strategy, opt_level, **defines)
-    assert not made.warnings, [w.title for w in made.warnings]  # no spill, no serialised wgmma, no schedule unproven
+    if strategy == "auto":  # no spill, no serialised wgmma, every schedule proven
+        assert not made.warnings, [w.title for w in made.warnings]
     found = emulate.random_arguments(made.kernel, made.manifest, seed)
     expected = found.copy()
     emulate.run(made, found)

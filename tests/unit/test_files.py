@@ -76,3 +76,51 @@ def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
 def test_a_device_is_written_not_replaced() -> None:
     files.write_all({"/dev/null": b"gone"})
     assert Path("/dev/null").is_char_device()
+
+
+# ---- outputs against inputs and each other ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("output", ["own.tl", "./own.tl", "sub/../own.tl", "link.tl", "hard.tl"])
+def test_an_output_is_no_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    own = tmp_path / "own.tl"
+    own.write_text("M = 1\n")
+    (tmp_path / "link.tl").symlink_to(own)
+    (tmp_path / "hard.tl").hardlink_to(own)
+    with pytest.raises(CompileError) as error:
+        files.check_outputs([output], inputs=["own.tl"])
+    assert _code(error) == "unwritable-output"
+    assert error.value.diagnostics[0].title == f"cannot write {output}: it is the input own.tl"
+
+
+@pytest.mark.parametrize("second", ["out", "./out", "sub/../out", "link"])
+def test_two_outputs_are_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link").symlink_to("out")  # which does not exist yet
+    with pytest.raises(CompileError) as error:
+        files.check_outputs(["out", second], inputs=[])
+    assert _code(error) == "unwritable-output"
+
+
+def test_a_device_may_be_named_twice() -> None:
+    files.check_outputs(["/dev/null", "/dev/null"], inputs=["/dev/null"])
+
+
+def test_an_input_that_does_not_exist_is_left_to_its_reader(tmp_path: Path) -> None:
+    files.check_outputs([str(tmp_path / "new")], inputs=[str(tmp_path / "new")])
+
+
+def test_a_symbolic_link_to_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(CompileError) as error:
+        files.check_outputs([str(tmp_path / "loop")], inputs=[])
+    assert _code(error) == "unwritable-output"
+
+
+def test_a_name_too_long_for_the_file_system(tmp_path: Path) -> None:
+    with pytest.raises(CompileError) as error:
+        files.check_writable(str(tmp_path / ("a" * 300)))
+    assert _code(error) == "unwritable-output"

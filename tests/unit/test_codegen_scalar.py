@@ -1,0 +1,173 @@
+"""Random scalar expressions of every type, as compiled and emulated, bit for bit against the numpy reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilec import emulate, interp
+from tilec import target as targets
+from tilec.codegen.emit import emit
+from tilec.ir.expr import constant
+from tilec.ir.tile import (
+    COMPARISONS,
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Kernel,
+    Load,
+    Parallel,
+    Select,
+    Store,
+    Unary,
+    Var,
+    walk_expr,
+)
+from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, FLOAT64, DType
+from tilec.manifest import in_module
+from tilec.passes.buffers import place
+from tilec.passes.expand import expand
+from tilec.passes.layout import assign
+from tilec.passes.select import select
+from tilec.passes.sync import synchronise
+from tilec.passes.usage import usage
+from tilec.ptx.isa import check
+from tilec.ptx.module import Instruction
+from tilec.ptx.text import print_module
+
+N = 32
+LANE = Var("i")
+TYPES = tuple(dict.fromkeys(BY_NAME.values()))
+INPUTS = {
+    dtype: (Buffer(f"{dtype}_a", (N,), dtype, "global"), Buffer(f"{dtype}_b", (N,), dtype, "global")) for dtype in TYPES
+}
+
+Array = np.ndarray[Any, Any]
+
+
+def compiled(expr: Expr, target: str) -> tuple[Kernel, str, Any]:
+    """A kernel that computes the expression in each of 32 lanes; its PTX, every instruction checked."""
+    loaded = tuple(dict.fromkeys(e.buffer for e in walk_expr(expr) if isinstance(e, Load)))
+    out = Buffer("out", (N,), expr.dtype, "global")
+    body = Parallel((LANE,), (N,), (Store(out, (LANE,), expr),))
+    kernel = Kernel("scalar", (*loaded, out), (1,), (Var("bx"),), N, (), (body,))
+    machine = targets.load(target)
+    program = place(synchronise(expand(assign(select(kernel, machine, "auto", 3)), [], machine)), machine)
+    module = emit(program, machine, "scalar.tl", usage(kernel))
+    for item in module.entries[0].body:
+        if isinstance(item, Instruction):
+            assert check(item, module.target, module.version) is None, item
+    (manifest,) = in_module(module)
+    return kernel, print_module(module), manifest
+
+
+def values(dtype: DType, generator: np.random.Generator) -> Array:
+    """Small numbers, extremes, and anything."""
+    if dtype == BOOL:
+        return generator.integers(0, 2, N).astype(np.bool_)
+    if dtype.is_float:
+        some = np.array([0.0, -0.0, 1.0, -1.5, np.inf, -np.inf, np.nan, 3e-8, 65504.0, -1e30], np.float64)
+        drawn = np.concatenate([some, generator.normal(0, 10, N - len(some))])
+        return interp.bfloat16_bits(drawn.astype(np.float32)) if dtype == BFLOAT16 else drawn.astype(dtype.name)
+    info = np.iinfo(dtype.name)
+    some = np.array([0, 1, 2, info.min, info.max, info.max - 1], dtype.name)
+    near = generator.integers(max(info.min, -9), 10, 16).astype(dtype.name)
+    anything = generator.integers(info.min, info.max, N - 22, dtype.name, endpoint=True)
+    return np.concatenate([some, near, anything])
+
+
+def agree(expr: Expr, target: str = "sm_90a", seed: int = 0, tolerance: float = 0.0) -> None:
+    with np.errstate(all="ignore"):
+        kernel, ptx, manifest = compiled(expr, target)
+        generator = np.random.default_rng(seed)
+        arguments = emulate.Arguments({}, {})
+        for param in kernel.params:
+            assert isinstance(param, Buffer)
+            drawn = values(param.dtype, generator)
+            arguments.tensors[param.name] = drawn if param.name.endswith("_a") else generator.permutation(drawn)
+        arguments.tensors["out"] = emulate.poisoned(Buffer("out", (N,), expr.dtype, "global"))
+        expected = arguments.copy()
+        emulate.launch(ptx, "scalar", 1, N, emulate.launch_arguments(manifest, arguments))
+        interp.run(kernel, expected.tensors)
+        found, wanted = (emulate.values_of(a.tensors["out"], expr.dtype) for a in (arguments, expected))
+        if tolerance:
+            np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+        else:
+            np.testing.assert_array_equal(found, wanted)
+
+
+# ---- expressions -----------------------------------------------------------------------------------------------------
+
+
+def leaf(dtype: DType) -> st.SearchStrategy[Expr]:
+    loads = st.sampled_from(INPUTS[dtype]).map(lambda b: Load(b, (LANE,)))
+    numbers: st.SearchStrategy[Any] = st.integers(-7, 9)
+    if dtype == BOOL:
+        numbers = st.booleans()
+    elif dtype.kind == "uint":
+        numbers = st.integers(0, 9)
+    elif dtype.is_float:
+        numbers = st.sampled_from([0.0, 1.0, -2.5, 0.1, 1e5])
+    return loads | numbers.map(lambda n: constant(n, dtype))
+
+
+def of_type(dtype: DType, depth: int) -> st.SearchStrategy[Expr]:
+    if depth == 0:
+        return leaf(dtype)
+    inner = st.deferred(lambda: of_type(dtype, depth - 1))
+    other = st.sampled_from(TYPES).flatmap(lambda source: of_type(source, depth - 1))
+    conditions = st.deferred(lambda: of_type(BOOL, depth - 1))
+
+    def binary(*ops: str) -> st.SearchStrategy[Expr]:
+        return st.builds(lambda op, a, b: Binary(op, a, b, dtype), st.sampled_from(ops), inner, inner)
+
+    shared: list[st.SearchStrategy[Expr]] = [
+        leaf(dtype),
+        st.builds(lambda a: Cast(a, dtype), other),
+        st.builds(lambda c, a, b: Select(c, a, b, dtype), conditions, inner, inner),
+    ]
+    if dtype == BOOL:
+        return st.one_of(
+            *shared, binary("and", "or"), st.builds(lambda a: Unary("not", a, BOOL), inner), comparisons(depth)
+        )
+    if dtype.is_float:
+        calls = st.builds(lambda fn, a: Call(fn, (a,), dtype), st.sampled_from(["abs", "floor", "ceil"]), inner)
+        whole = [] if dtype == FLOAT64 else [calls]
+        negated = st.builds(lambda a: Unary("neg", a, dtype), inner)
+        return st.one_of(*shared, *whole, negated, binary("add", "sub", "mul", "div", "min", "max"))
+    # A divisor that cannot be zero, a shift that stays inside the word.
+    odd = st.builds(lambda a: Binary("bitor", a, Const(1, dtype), dtype), inner)
+    divisors = st.sampled_from([1, 2, 3, 7, 16]).map(lambda n: Const(n, dtype)) | odd
+    divided = st.builds(
+        lambda op, a, b: Binary(op, a, b, dtype), st.sampled_from(["floordiv", "floormod"]), inner, divisors
+    )
+    amounts = st.integers(0, dtype.bits - 1).map(lambda n: Const(n, dtype))
+    shifted = st.builds(lambda op, a, b: Binary(op, a, b, dtype), st.sampled_from(["shl", "shr"]), inner, amounts)
+    plain = binary("add", "sub", "mul", "min", "max", "bitand", "bitor", "xor")
+    negated = st.builds(lambda a: Unary("neg", a, dtype), inner) if dtype.kind == "int" else plain
+    return st.one_of(*shared, plain, divided, shifted, negated)
+
+
+def comparisons(depth: int) -> st.SearchStrategy[Expr]:
+    def of(dtype: DType) -> st.SearchStrategy[Expr]:
+        side = of_type(dtype, depth - 1)
+        return st.builds(lambda op, a, b: Binary(op, a, b, BOOL), st.sampled_from(COMPARISONS), side, side)
+
+    return st.sampled_from([t for t in TYPES if t != BOOL]).flatmap(of)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_random_expressions(dtype: DType) -> None:
+    @given(of_type(dtype, 3), st.integers(0, 1000))
+    @settings(max_examples=25, deadline=None, derandomize=True, database=None)
+    def run(expr: Expr, seed: int) -> None:
+        agree(expr, seed=seed)
+
+    run()
