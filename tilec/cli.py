@@ -26,6 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         _abandon(sys.stdout)
         _abandon(sys.stderr)
         return _NOBODY_READS
+    except OSError as error:
+        _abandon(sys.stdout)
+        print(f"tilec: cannot write: {(error.strerror or str(error)).lower()}", file=sys.stderr)
+        return 1
     return code
 
 

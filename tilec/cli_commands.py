@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import re
 import sys
@@ -321,7 +322,7 @@ def run(arguments: Sequence[str]) -> int:
             stream.reconfigure(errors="replace")  # a terminal that cannot show → is no reason to fail
     try:
         # Not click's `main`, which takes every EOFError and broken pipe for the terminal's.
-        with command.make_context(f"tilec {name}" if name in COMMANDS else "tilec", rest) as context:
+        with command.make_context(f"tilec {name}" if name in COMMANDS else "tilec", list(rest)) as context:
             command.invoke(context)
     except Exit as ended:
         return ended.code
@@ -332,12 +333,12 @@ def run(arguments: Sequence[str]) -> int:
         return USAGE
     except KeyboardInterrupt:
         return 130  # as a shell reports a process ended by SIGINT
-    except BrokenPipeError:
-        raise  # `main` knows
     except CompileError as error:
         show(error.diagnostics, None)
         return WRONG_KERNEL
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC):
+            raise  # where our output goes is at fault: `main` knows
         show_bug(error, arguments, traceback=any(a in ("-v", "--verbose") for a in rest))
         return BUG
     return OK

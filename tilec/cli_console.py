@@ -69,9 +69,11 @@ def show(diagnostics: Iterable[Diagnostic], source: SourceFile | None) -> None:
     from tilec.render import render
 
     out = console(stderr=True)
-    for diagnostic in listed:
-        out.print(render(diagnostic, source), soft_wrap=True)
-        out.print()
+    with out.capture() as captured:
+        for diagnostic in listed:
+            out.print(render(diagnostic, source), soft_wrap=True)
+            out.print()
+    sys.stderr.write(captured.get())
 
 
 def show_bug(error: BaseException, arguments: Sequence[str], *, traceback: bool) -> None:

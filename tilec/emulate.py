@@ -6,21 +6,39 @@ arrays of ml_dtypes, which numpy stores as void of the same size, are taken as r
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
 
 from tilec import interp
 from tilec.diag import Diagnostic, Label, fail
 from tilec.emu.launch import Fault, TensorMap, launch
-from tilec.ir.tile import Buffer, Const, For, Kernel, Parallel, Stmt, TileOp, Var, bodies, walk
+from tilec.ir.expr import integer_range
+from tilec.ir.tile import (
+    Bind,
+    Buffer,
+    Const,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    bodies,
+    walk,
+    walk_expr,
+)
 from tilec.ir.types import BFLOAT16, BOOL, DType
 from tilec.manifest import Manifest, PointerParam, ScalarParam, TensorMapParam
-from tilec.passes.usage import writes
+from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
 from tilec.source import SourceFile, Span
 
@@ -44,6 +62,11 @@ class Arguments:
 def storage_type(dtype: DType) -> np.dtype[Any]:
     """The numpy type that a tensor's bytes travel as."""
     return np.dtype(np.uint16) if dtype == BFLOAT16 else np.dtype(dtype.name)
+
+
+def _largest(dtype: DType) -> float:
+    """The largest finite number of a float type."""
+    return float(interp.bfloat16_values(np.array(0x7F7F)) if dtype == BFLOAT16 else np.finfo(dtype.name).max)
 
 
 def values_of(array: Array, dtype: DType) -> Array:
@@ -92,11 +115,7 @@ def poisoned(param: Buffer) -> Array:
 
 def read_arguments(data: bytes, path: str, kernel: Kernel, manifest: Manifest) -> Arguments:
     """The arguments in an `.npz` file; a pure output that is not in it is poisoned."""
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            given = {name: file[name] for name in file.files}
-    except (ValueError, OSError, AttributeError, zipfile.BadZipFile) as error:
-        fail("bad-inputs", f"{path} is not an .npz file of arrays: {error}")
+    given = _read_npz(data, path)
     unknown = sorted(given.keys() - {p.name for p in kernel.params})
     if unknown:
         known = ", ".join(p.name for p in kernel.params)
@@ -113,6 +132,23 @@ def read_arguments(data: bytes, path: str, kernel: Kernel, manifest: Manifest) -
         else:
             fail("missing-input", f"{path} has no array '{param.name}', which the kernel reads")
     return arguments
+
+
+def _read_npz(data: bytes, path: str) -> dict[str, Array]:
+    what = f"{path} is not an .npz file of arrays"
+    if data.startswith(b"\x93NUMPY"):
+        fail("bad-inputs", f"{what}: it is a single .npy array", help="numpy.savez(file, A=…, B=…) gives arrays names")
+    if not zipfile.is_zipfile(io.BytesIO(data)):
+        fail("bad-inputs", f"{what}: it is no zip archive, or not a whole one")
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            given = {name: file[name] for name in file.files}
+    except Exception as error:  # damage surfaces in numpy, zipfile or a decompressor, each with errors of its own
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        fail("bad-inputs", f"{what}: {reason}")
+    if strays := [name for name, array in given.items() if not isinstance(array, np.ndarray)]:
+        fail("bad-inputs", f"{what}: its member '{strays[0]}' is none")
+    return given
 
 
 def _tensor(param: Buffer, array: Array, path: str) -> Array:
@@ -132,8 +168,18 @@ def _scalar(param: Var, given: Mapping[str, Array], path: str) -> int | float:
     array = given[param.name]
     if array.size != 1 or array.dtype.kind not in "iufb" or (array.dtype.kind == "f" and not param.dtype.is_float):
         fail("wrong-input", f"{path}: {param.name} is {array.dtype} {list(array.shape)}, expected one {param.dtype}")
-    number: int | float = array.reshape(()).item()
-    return number
+    value = array.reshape(())
+    if param.dtype.is_float:
+        with np.errstate(over="ignore"):
+            number = float(interp.convert(value, param.dtype))
+        if np.isfinite(value) and not math.isfinite(number):
+            limit = f"{param.dtype}: at most {_largest(param.dtype):.6g} in size"
+            fail("wrong-input", f"{path}: {param.name} is {value.item():.6g}, expected {limit}")
+        return number
+    low, high = integer_range(param.dtype)
+    if not low <= int(value) <= high:
+        fail("wrong-input", f"{path}: {param.name} is {int(value)}, expected {param.dtype}: {low} to {high}")
+    return int(value)
 
 
 def write_arguments(arguments: Arguments) -> bytes:
@@ -218,33 +264,68 @@ def compare(kernel: Kernel, manifest: Manifest, found: Arguments, expected: Argu
     """Every tensor that the kernel writes."""
     outputs = [p for p in kernel.params if isinstance(p, Buffer) and manifest.tensor(p.name).role != "in"]
     terms = summed_terms(kernel)
-    coarsest = max((_RELATIVE[b.dtype.name] for b in kernel.buffers if _rounds(b)), default=0.0)
-    summed = max((_RELATIVE[b.dtype.name] for b in _rounded_operands(kernel)), default=0.0)
-    return [_compare(p, found.tensors[p.name], expected.tensors[p.name], terms, coarsest, summed) for p in outputs]
+    seen, summed = roundings(kernel)
+    return [
+        _compare(p, found.tensors[p.name], expected.tensors[p.name], terms, seen.get(p, 0.0), summed) for p in outputs
+    ]
 
 
-def _rounds(buffer: Buffer) -> bool:
-    """A fragment holds what the kernel computes, so its format's rounding shows in the result."""
-    return buffer.scope == "fragment" and buffer.dtype.is_float
+def roundings(kernel: Kernel) -> tuple[dict[Buffer, float], float]:
+    """The coarsest rounding, relative to a value, that what the kernel computes has seen on its way into each buffer,
+    and the coarsest that a gemm or a sum has seen in its terms: where those cancel, it is as large as a term's, not as
+    the sum's. What is only copied from inputs is the same on both sides, and not listed."""
+    flow = _Flow({}, 0.0)
+    flow.body(kernel.body)
+    return flow.seen, flow.summed
 
 
-def _rounded_operands(kernel: Kernel) -> Iterator[Buffer]:
-    """Shared tiles that the kernel itself computes and a gemm then sums over: where terms cancel, their rounding is as
-    large as a term's, not as the sum's."""
-    computed = {b for stmt in walk(kernel.body) if not _is_load(stmt) for b in writes(stmt) if b.scope == "shared"}
-    for stmt in walk(kernel.body):
-        if isinstance(stmt, TileOp) and stmt.name == "gemm":
-            yield from (r.buffer for r in stmt.regions[:2] if r.buffer in computed)
+@dataclasses.dataclass(slots=True)
+class _Flow:
+    """Statements in order, so that a tensor that is read before it is written still counts as an input."""
+
+    seen: dict[Buffer, float]
+    summed: float
+
+    def body(self, body: tuple[Stmt, ...]) -> None:
+        for stmt in body:
+            match stmt:
+                case For(body=inner):
+                    before = None
+                    while before != self.seen:  # what one iteration leaves, the next one reads
+                        before = dict(self.seen)
+                        self.body(inner)
+                case If(then=then, orelse=orelse):
+                    self.body(then)
+                    self.body(orelse)
+                case TileOp() | Parallel() | Store() | Bind():
+                    self._leaf(stmt)
+                case _:
+                    assert_never(stmt)
+
+    def _leaf(self, stmt: Stmt) -> None:
+        read = self._coarsest(reads(stmt))
+        if isinstance(stmt, TileOp):
+            if stmt.name == "gemm" or (stmt.name == "reduce" and stmt.attr("kind") == "sum"):
+                self.summed = max(self.summed, self._coarsest(r.buffer for r in stmt.regions[:-1]))
+            if stmt.name in ("copy", "fill") and not read:
+                return
+        computed = max(read, *(_RELATIVE.get(dtype.name, 0.0) for dtype in _computed_types(stmt)), 0.0)
+        for buffer in writes(stmt):
+            own = _RELATIVE.get(buffer.dtype.name, 0.0)
+            self.seen[buffer] = max(self.seen.get(buffer, 0.0), own, computed)
+
+    def _coarsest(self, buffers: Iterable[Buffer]) -> float:
+        return max((self.seen.get(buffer, 0.0) for buffer in buffers), default=0.0)
 
 
-def _is_load(stmt: Stmt) -> bool:
-    """A copy from a tensor, or a statement that only holds others."""
-    if isinstance(stmt, TileOp):
-        return stmt.name == "copy" and stmt.regions[0].buffer.scope == "global"
-    return bool(bodies(stmt)) and not isinstance(stmt, Parallel)
+def _computed_types(stmt: Stmt) -> Iterator[DType]:
+    """The types that the statement's expressions compute in."""
+    for inner in walk((stmt,)):
+        for expr in expressions(inner):
+            yield from (part.dtype for part in walk_expr(expr) if not isinstance(part, Const | Var | Load))
 
 
-def _compare(param: Buffer, found: Array, expected: Array, terms: int, coarsest: float, summed: float) -> Comparison:
+def _compare(param: Buffer, found: Array, expected: Array, terms: int, seen: float, summed: float) -> Comparison:
     # Compared in double precision, except integers, which need every bit.
     kind = np.float64 if param.dtype.is_float else np.object_ if param.dtype.bits == 64 else np.int64
     left: Any = values_of(found, param.dtype).astype(kind)
@@ -260,7 +341,7 @@ def _compare(param: Buffer, found: Array, expected: Array, terms: int, coarsest:
         finite = np.abs(right[np.isfinite(right)])
         # A sum in another order differs by its rounding steps, in units of the largest result.
         scale = float(finite.max()) if finite.size else 0.0
-        relative = max(_RELATIVE[param.dtype.name], coarsest)
+        relative = max(_RELATIVE[param.dtype.name], seen)
         allowed = relative * np.abs(np.where(np.isfinite(right), right, 0.0)) + (terms * 2.0**-24 + summed) * scale
     excess = error - allowed
     worst = np.unravel_index(int(np.argmax(excess)), excess.shape) if excess.size else ()

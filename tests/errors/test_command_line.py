@@ -213,9 +213,11 @@ def _zip(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
 
 
 WHOLE = _npz(A=np.zeros(128, np.float32), s=np.float32(2))
-HUGE = b"\x93NUMPY\x01\x00\x46\x00" + b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000,)}".ljust(
-    69
-) + b"\n"
+HUGE = (
+    b"\x93NUMPY\x01\x00\x46\x00"
+    + b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000,)}".ljust(69)
+    + b"\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +280,6 @@ def test_a_damaged_file_of_arrays_is_no_bug(method: int, tmp_path: Path, capfd: 
         ("int8", np.int64(-129), "s is -129, expected int8: -128 to 127"),
         ("uint8", np.int64(-1), "s is -1, expected uint8: 0 to 255"),
         ("int64", np.uint64(2**64 - 1), "expected int64: -9223372036854775808 to 9223372036854775807"),
-        ("bool", np.int64(2), "s is 2, expected bool: 0 to 1"),
         ("float32", np.float64(1e300), "s is 1e+300, expected float32: at most 3.40282e+38 in size"),
         ("float32", np.float64(-1e300), "s is -1e+300, expected float32: at most 3.40282e+38 in size"),
         ("float16", np.int64(70000), "s is 70000, expected float16: at most 65504 in size"),
@@ -302,7 +303,7 @@ def test_a_scalar_out_of_range(
     [
         ("int8", np.int64(-128)),
         ("uint8", np.uint8(255)),
-        ("bool", np.True_),
+        ("int16", np.True_),
         ("float32", np.float64(np.nan)),
         ("float32", np.float64(-np.inf)),
         ("float16", np.float64(65504)),

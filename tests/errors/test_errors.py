@@ -2,7 +2,7 @@
 
 A comment on the blamed line says what: `# error: [code] "part of the title, label, note or help"`. Where the line
 cannot carry a comment, `# error@7: …` names it, and `# error@0: …` expects a diagnostic that points nowhere. Anything
-else that is reported fails the test. A first line `# RUN: -D K=V --entry name --target sm_90a` passes options.
+else that is reported fails the test. A first line `# RUN: -D K=V --entry name --target sm_90a --pipeline-strategy none` passes options.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from pathlib import Path
 import pytest
 
 from tilec.diag import CompileError, Diagnostic
+from tilec.driver import Observer, build
 from tilec.files import read_source
-from tilec.options import parse_define
-from tilec.passes.elaborate import elaborate
-from tilec.passes.fold import fold
+from tilec.options import CompileOptions, parse_define
 from tilec.render import render
-from tilec.syntax.parse import parse
 
 FOLDER = Path(__file__).parent
 KERNELS = sorted(FOLDER.glob("*.tl"))
@@ -51,11 +49,16 @@ def run_options(text: str) -> list[str]:
 
 def compile_diagnostics(path: Path, options: Sequence[str]) -> tuple[Diagnostic, ...]:
     """What a build of the kernel with these command-line options reports."""
-    given = dict(zip(options[::2], options[1::2], strict=True))
-    defines = dict(parse_define(value) for flag, value in zip(options[::2], options[1::2], strict=True) if flag == "-D")
+    pairs = list(zip(options[::2], options[1::2], strict=True))
+    given = dict(pairs)
     try:
-        source = read_source(str(path))
-        fold(elaborate(parse(source), source, defines, given.get("--entry")))
+        asked = CompileOptions(
+            target=given.get("--target", "sm_90a"),
+            defines=tuple(parse_define(value) for flag, value in pairs if flag == "-D"),
+            entry=given.get("--entry"),
+            pipeline_strategy=given.get("--pipeline-strategy", "auto"),  # type: ignore[arg-type]
+        )
+        build(read_source(str(path)), asked, Observer())
     except CompileError as error:
         return error.diagnostics
     return ()

@@ -46,6 +46,25 @@ def test_a_clean_kernel_has_no_remarks() -> None:
     assert (report.stack_bytes, report.spill_store_bytes, report.spill_load_bytes, report.smem_bytes) == (0, 0, 0, 0)
 
 
+SPELLINGS = """
+sad.u32 %r0, %r1, %r2, %r3;
+bfind.u32 %r0, %r1;
+brev.b32 %r0, %r1;
+dp4a.s32.u32 %r0, %r1, %r2, %r3;
+lop3.b32 %r0, %r1, %r2, %r3, 0x96;
+match.any.sync.b32 %r0, %r1, -1;
+redux.sync.add.s32 %r0, %r1, -1;
+shf.l.wrap.b32 %r0, %r1, %r2, %r3;
+tanh.approx.f32 %d0, %d1;
+"""
+
+
+@pytest.mark.parametrize("text", SPELLINGS.split("\n")[1:-1])
+def test_spellings_that_no_kernel_emits(text: str) -> None:
+    """What the emulator knows and code generation does not: here the assembler has its say."""
+    assert assemble(kernel(text), "sm_90a").remarks == ()
+
+
 def test_a_missing_fence_is_injected() -> None:
     ptx = kernel(SET_UP, MMA, COMMIT, WAIT, STORE)
     (remark,) = assemble(ptx, "sm_90a").remarks

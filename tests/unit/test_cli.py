@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilec import __version__
+from tilec import __version__, driver, emulate
 from tilec.cli import main
 from tilec.explanations import EXPLANATIONS
 from tilec.manifest import extract
-from tilec.options import STAGES
+from tilec.options import STAGES, CompileOptions
+from tilec.source import SourceFile
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 VECTOR_ADD = str(SAMPLES / "vector_add.tl")
@@ -197,12 +198,81 @@ def test_bfloat16_travels_as_raw_bits(tmp_path: Path) -> None:
     ids=["missing", "dtype", "shape", "unknown"],
 )
 def test_arrays_that_do_not_fit(
-    arrays: dict[str, np.ndarray], code: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    arrays: dict[str, Any], code: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     np.savez(tmp_path / "in.npz", **arrays)
     assert tilec("emulate", VECTOR_ADD, *SMALL, "--inputs", "in.npz", "--outputs", "out.npz") == 1
     assert f"error[{code}]" in capfd.readouterr().err
     assert not (tmp_path / "out.npz").exists()
+
+
+CHAIN = """
+import tilelang.language as T
+
+M, N, K = 64, 64, 256
+between, after = 1.0, 1.0
+
+
+@T.prim_func
+def chain(
+    A: T.Tensor((M, K), "float16"),
+    B: T.Tensor((K, N), "float16"),
+    D: T.Tensor((N, N), "float16"),
+    H: T.Tensor((M, N), "float16"),
+    C: T.Tensor((M, N), "float32"),
+):
+    with T.Kernel(1, threads=128) as bx:
+        A_s = T.alloc_shared((M, K), "float16")
+        B_s = T.alloc_shared((K, N), "float16")
+        D_s = T.alloc_shared((N, N), "float16")
+        H_s = T.alloc_shared((M, N), "float16")
+        h = T.alloc_fragment((M, N), "float32")
+        c = T.alloc_fragment((M, N), "float32")
+        T.clear(h)
+        T.copy(A, A_s)
+        T.copy(B, B_s)
+        T.gemm(A_s, B_s, h)
+        for i, j in T.Parallel(M, N):
+            h[i, j] = T.exp2(h[i, j] * 0.1) * between
+        T.copy(h, H)
+        T.copy(H, H_s)
+        T.copy(D, D_s)
+        T.clear(c)
+        T.gemm(H_s, D_s, c)
+        for i, j in T.Parallel(M, N):
+            c[i, j] *= after
+        T.copy(c, C)
+"""
+"""A product of a tensor that the kernel itself has computed and rounded."""
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "2"])
+def test_rounding_on_the_way_is_allowed_for(seed: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "chain.tl").write_text(CHAIN)
+    assert tilec("emulate", "chain.tl", "--seed", seed) == 0, capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("defines", "wrong"),
+    [({}, []), ({"between": 1.02}, ["H", "C"]), ({"after": 1.02}, ["C"]), ({"after": 0.98}, ["C"])],
+)
+def test_two_percent_is_not_rounding(defines: dict[str, float], wrong: list[str], tmp_path: Path) -> None:
+    source = SourceFile("chain.tl", CHAIN)
+    right = driver.build(source, CompileOptions(), driver.Observer())
+    made = driver.build(source, CompileOptions(defines=tuple(defines.items())), driver.Observer())
+    found = emulate.random_arguments(made.kernel, made.manifest, seed=0)
+    expected = found.copy()
+    emulate.run(made, found)
+    emulate.reference(right.kernel, expected)
+    results = emulate.compare(right.kernel, right.manifest, found, expected)
+    assert [result.name for result in results if not result.matches] == wrong
+
+
+def test_what_only_comes_in_is_exact() -> None:
+    """Rounding is allowed for where the kernel rounds: the operands of this product are inputs."""
+    kernel = driver.check(SourceFile("gemm.tl", Path(GEMM).read_text()), CompileOptions(), driver.Observer())
+    seen, summed = emulate.roundings(kernel)
+    assert ({buffer.name for buffer in seen}, summed) == ({"C_local", "C"}, 0.0)
 
 
 # ---- whole processes -------------------------------------------------------------------------------------------------
@@ -221,12 +291,11 @@ def _process(
 def _on_a_terminal(*arguments: str, **environment: str) -> str:
     """What a person would see of standard output and errors."""
     ours, theirs = pty.openpty()
-    with os.fdopen(theirs, "wb", 0) as terminal, os.fdopen(ours, "rb", 0) as screen:
-        with ThreadPoolExecutor(1) as reader:
+    with os.fdopen(ours, "rb", 0) as screen, ThreadPoolExecutor(1) as reader:
+        with os.fdopen(theirs, "wb", 0) as terminal:
             shown = reader.submit(_until_closed, screen)
             _process(*arguments, stdout=terminal, stderr=terminal, **{"TERM": "xterm", **environment})
-            terminal.close()
-            return shown.result().decode()
+        return shown.result().decode()
 
 
 def _until_closed(screen: Any) -> bytes:
@@ -278,6 +347,13 @@ def test_errors_that_nobody_reads() -> None:
         for arguments in (["absent.tl"], ["--no-such-option"], [VECTOR_ADD, "-o", "/dev/null", "--time"]):
             done = _process(*arguments, stderr=nobody)
             assert (done.returncode, done.stdout) == (141, b"")
+
+
+@pytest.mark.parametrize("arguments", [["explain"], ["explain", "syntax"], ["--version"]], ids=" ".join)
+def test_a_full_disk_is_no_bug(arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = _process(*arguments, stdout=full)
+    assert (done.returncode, done.stderr) == (1, b"tilec: cannot write: no space left on device\n")
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

@@ -30,7 +30,7 @@ from tilec.ir.tile import (
     Var,
     walk_expr,
 )
-from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, FLOAT64, DType
+from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, FLOAT16, FLOAT32, FLOAT64, DType
 from tilec.manifest import in_module
 from tilec.passes.buffers import place
 from tilec.passes.expand import expand
@@ -160,7 +160,7 @@ def comparisons(depth: int) -> st.SearchStrategy[Expr]:
         side = of_type(dtype, depth - 1)
         return st.builds(lambda op, a, b: Binary(op, a, b, BOOL), st.sampled_from(COMPARISONS), side, side)
 
-    return st.sampled_from([t for t in TYPES if t != BOOL]).flatmap(of)
+    return st.sampled_from(TYPES).flatmap(of)
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
@@ -171,3 +171,46 @@ def test_random_expressions(dtype: DType) -> None:
         agree(expr, seed=seed)
 
     run()
+
+
+# ---- one at a time ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", TYPES, ids=str)
+def test_casts(source: DType) -> None:
+    """To every type: integers wrap around, floats are cut off towards zero and kept within the range."""
+    for target in TYPES:
+        agree(Cast(Load(INPUTS[source][0], (LANE,)), target))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("divisor", [1, 2, 8, 3, 7, -1, -2, -5])
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+def test_division_rounds_down(dtype: str, divisor: int, target: str) -> None:
+    numerator = Load(INPUTS[BY_NAME[dtype]][0], (LANE,))
+    for op in ("floordiv", "floormod"):
+        agree(Binary(op, numerator, constant(divisor, numerator.dtype), numerator.dtype), target)
+
+
+POSITIVE = Call("abs", (Load(INPUTS[FLOAT32][0], (LANE,)),), FLOAT32)
+ABOVE = Binary("max", Load(INPUTS[FLOAT32][1], (LANE,)), Const(-9.0, FLOAT32), FLOAT32)
+SMALL = Binary("min", ABOVE, Const(9.0, FLOAT32), FLOAT32)
+BOUNDED = ("exp", "exp2", "tanh", "sigmoid", "sin", "cos", "abs", "floor", "ceil")
+UNBOUNDED = ("log", "log2", "sqrt", "rsqrt")
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(("fn", "argument"), [*((fn, SMALL) for fn in BOUNDED), *((fn, POSITIVE) for fn in UNBOUNDED)])
+def test_functions(fn: str, argument: Expr, target: str) -> None:
+    """As CUDA's fast forms compute them; in 16 bits through float32."""
+    agree(Call(fn, (argument,), FLOAT32), target, tolerance=2e-3 if fn == "tanh" else 1e-5)
+    for short, tolerance in ((FLOAT16, 2e-3), (BFLOAT16, 1e-2)):
+        agree(Call(fn, (Cast(argument, short),), short), target, tolerance=tolerance)
+
+
+def test_every_function_is_tried() -> None:
+    assert {*BOUNDED, *UNBOUNDED, "pow"} == set(interp._CALLS)
+
+
+def test_powers() -> None:
+    agree(Call("pow", (POSITIVE, Const(1.5, FLOAT32)), FLOAT32), tolerance=1e-4)

@@ -20,7 +20,8 @@ from tilec.source import Span
 
 Build = Callable[..., Kernel]
 OPERATIONS = list(registry.operations())
-ERRORS = Path(__file__).parents[1] / "errors"
+TESTS = Path(__file__).parents[1]
+ERRORS = TESTS / "errors"
 
 CALL, FIRST, SECOND = Span(1, 1, 1, 9), Span(1, 3, 1, 4), Span(1, 5, 1, 6)
 
@@ -37,6 +38,15 @@ def test_every_operation_has_docs_and_an_error_case(operation: Operation) -> Non
         doc = inspect.cleandoc(spelling.doc)
         assert doc.split("\n")[0].endswith("."), f"{spelling.signature.name} has no opening sentence"
     assert any(f"{spelling.signature.name}(" in kernels for spelling in operation.spellings)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda op: op.name)
+def test_every_operation_is_emulated_and_printed(operation: Operation) -> None:
+    kernels = "\n".join(path.read_text(encoding="utf-8") for path in TESTS.glob("kernels/*.tl"))
+    for spelling in operation.spellings:
+        assert f"{spelling.signature.name}(" in kernels, f"no kernel in tests/kernels has {spelling.signature.name}"
+    printed = "\n".join(path.read_text(encoding="utf-8") for path in TESTS.glob("golden/tile/*.txt"))
+    assert f" {operation.name} " in printed, f"no kernel in tests/golden/tile has {operation.name}"
 
 
 def test_every_scalar_function_has_a_doc() -> None:

@@ -205,7 +205,7 @@ def test_waits(body: tuple[warp.Operation, ...], message: str) -> None:
 
 def test_products_into_one_accumulator_keep_their_order() -> None:
     assert violations(one_role(wgmma(), wgmma(), warp.WgmmaWait(0))) == ""
-    assert violations(one_role(copy(A), copy(B), warp.CpAsyncWait(1), BAR, read(A))) == ""
+    assert violations(one_role(copy(A), copy(B), warp.CpAsyncWait(1), BAR, add_up(A))) == ""
 
 
 # ---- 6: barriers and fences ------------------------------------------------------------------------------------------

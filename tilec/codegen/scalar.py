@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from tilec.codegen.builder import Builder, f32, half_bits, immediate, register_class
 from tilec.diag import InternalError
 from tilec.ir.affine import Interval, affine, interval
+from tilec.ir.expr import integer_range, wrap
 from tilec.ir.tile import COMPARISONS, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var, integer
-from tilec.ir.types import BOOL, FLOAT32, DType
+from tilec.ir.types import BOOL, FLOAT32, INT32, DType
 from tilec.ptx.module import Imm, Operand, Reg, Vector
 
 ReadElement = Callable[[Load], Operand]
@@ -19,6 +20,10 @@ ReadElement = Callable[[Load], Operand]
 
 def _no_memory(load: Load) -> Operand:
     raise InternalError(f"{load.buffer.name} is read before there are addresses")
+
+
+OVERFLOWING = frozenset({"add", "sub", "mul", "floordiv", "shl"})
+"""Operations on integers whose exact result may lie outside the type."""
 
 
 class Scalars:
@@ -142,6 +147,11 @@ class Scalars:
     # ---- integers and booleans ----
 
     def int_binary(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement | None) -> Reg:
+        result = self.wide_binary(op, a, b, dtype, read)
+        return self.wrap(result, dtype) if op in OVERFLOWING else result
+
+    def wide_binary(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement | None) -> Reg:
+        """In a whole register: a small type's result may have bits too many."""
         wide = register_class(dtype)
         signed, bits = ("s" if dtype.kind == "int" else "u"), ("64" if wide == "b64" else "32")
         emit = self.builder.into
@@ -200,7 +210,7 @@ class Scalars:
         if dtype.is_float and dtype.bits == 16:
             x, y, dtype = self.widen(x, dtype), self.widen(y, dtype), FLOAT32
         if dtype.kind == "bool":
-            raise InternalError("booleans are not compared")
+            x, y, dtype = self.convert(x, BOOL, INT32), self.convert(y, BOOL, INT32), INT32
         name = {"eq": "eq", "ne": "neu" if dtype.is_float else "ne"}.get(op, op)
         suffix = f"f{dtype.bits}" if dtype.is_float else f"{'s' if dtype.kind == 'int' else 'u'}{max(dtype.bits, 32)}"
         return self.builder.into("pred", f"setp.{name}.{suffix}", self.in_register(x, dtype), y)
@@ -250,7 +260,7 @@ class Scalars:
                 return self.builder.into("b16", "xor.b16", x, Imm(0x8000))
             return self.builder.into(register_class(dtype), f"neg.f{dtype.bits}", x)
         wide = register_class(dtype)
-        return self.builder.into(wide, f"neg.s{64 if wide == 'b64' else 32}", x)
+        return self.wrap(self.builder.into(wide, f"neg.s{64 if wide == 'b64' else 32}", x), dtype)
 
     def call(self, fn: str, args: tuple[Expr, ...], dtype: DType, read: ReadElement | None) -> Reg:
         values = [self.value(a, read) for a in args]
@@ -310,16 +320,17 @@ class Scalars:
                 zero = self.builder.into("b16", "mov.b16", Imm(0))
                 return emit("b16", "selp.b16", one, zero, condition)
             if target.is_float:
-                return emit("f32", "selp.f32", f32(1.0), f32(0.0), condition)
+                choices = (immediate(Const(number, target)) for number in (1.0, 0.0))
+                return emit(register_class(target), f"selp.f{target.bits}", *choices, condition)
             return emit(register_class(target), f"selp.b{max(target.bits, 32)}", Imm(1), Imm(0), condition)
         if isinstance(value, Imm) and not target.is_float and target.kind != "bool":
-            return value
+            return Imm(wrap(value.value, target))
         x = self.in_register(value, source)
         if target.kind == "bool":
-            suffix = f"f{source.bits}" if source.is_float else f"s{max(source.bits, 32)}"
-            return emit(
-                "pred", f"setp.ne{'u' if source.is_float else ''}.{suffix}", x, f32(0.0) if source.is_float else Imm(0)
-            )
+            if source.is_float and source.bits == 16:
+                x, source = self.widen(x, source), FLOAT32
+            opcode = f"setp.neu.f{source.bits}" if source.is_float else f"setp.ne.s{max(source.bits, 32)}"
+            return emit("pred", opcode, x, immediate(Const(0, source)))
         if source.is_float and source.bits == 16:
             return self.convert(self.widen(x, source), FLOAT32, target)
         if target.is_float and target.bits == 16:
@@ -330,13 +341,17 @@ class Scalars:
             return emit(cls, f"cvt{'.rn' if target.bits < source.bits else ''}.{to}.{of}", x)
         if target.is_float:
             return emit(cls, f"cvt.rn.{to}.{of}", x)
+        if source.is_float and target.bits >= 32:
+            return emit(cls, f"cvt.rzi.{to}.{of}", x)
         if source.is_float:
-            return self.wrap(emit(cls, f"cvt.rzi.{'s64' if cls == 'b64' else 's32'}.{of}", x), target)
+            # The conversion keeps to the range of 32 bits; a smaller type's is narrower.
+            low, high = integer_range(target)
+            return emit(cls, "min.s32", emit(cls, "max.s32", emit(cls, f"cvt.rzi.s32.{of}", x), Imm(low)), Imm(high))
         if cls != register_class(source):
             return self.wrap(
                 emit(cls, f"cvt.{'s64' if cls == 'b64' else 'u32'}.{of if cls == 'b64' else 'u64'}", x), target
             )
-        return self.wrap(x, target) if target.bits < source.bits else x
+        return self.wrap(x, target) if target.bits < source.bits or target.kind != source.kind else x
 
     def wrap(self, value: Reg, dtype: DType) -> Reg:
         """Small integers live in 32-bit registers: keep only the bits of the type."""

@@ -345,6 +345,15 @@ def _check_reduced(region: Region) -> None:
             secondary=(Label(region.buffer.span, "allocated here"),),
             help="copy it to a tile made by T.alloc_fragment first",
         )
+    if region.buffer.dtype not in (FLOAT16, BFLOAT16, FLOAT32):
+        fail(
+            "unsupported-type",
+            f"T.reduce_* of {region.buffer.dtype} is not supported",
+            region.span,
+            f"{region.buffer.name} is {region.buffer.dtype}",
+            secondary=(Label(region.buffer.span, "allocated here"),),
+            help="use float16, bfloat16 or float32",
+        )
 
 
 def with_attr(op: TileOp, key: str, value: Attr) -> TileOp:

@@ -1,0 +1,124 @@
+"""Every code that a diagnostic can carry is met by a test: in a kernel of this folder, or on the command line."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tilec
+from tilec import driver, emulate
+from tilec.cli import main
+from tilec.emulate import Arguments
+from tilec.ir.tile import Kernel
+from tilec.sched.bounds import Unschedulable
+
+HERE = Path(__file__).parent
+SAMPLES = HERE.parents[1] / "samples"
+
+# Warnings and refusals that no kernel provokes: the solver proves small loops, and one version always fits where the
+# tiles do. These tests make them happen.
+MADE_HERE = {"emulation-fault", "emulation-mismatch", "schedule-not-proven", "unreadable-file", "unschedulable"}
+
+
+def raised() -> Iterator[str]:
+    """The codes in calls of `fail` and `Diagnostic`."""
+    for path in sorted(Path(tilec.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and node.args and getattr(node.func, "id", "") in ("fail", "Diagnostic"):
+                code = node.args[0]
+                if isinstance(code, ast.Constant) and isinstance(code.value, str):
+                    yield code.value
+
+
+def test_every_code_has_a_test() -> None:
+    kernels = {code for path in HERE.glob("*.tl") for code in re.findall(r"\[([a-z0-9-]+)\]", path.read_text("utf-8"))}
+    others = "".join(path.read_text("utf-8") for path in HERE.parent.rglob("test_*.py") if path != Path(__file__))
+    untested = [c for c in sorted(set(raised()) - kernels - MADE_HERE) if f'"{c}"' not in others]
+    assert untested == []
+
+
+def test_kernels_expect_only_codes_that_exist() -> None:
+    for path in HERE.glob("*.tl"):
+        expected = set(re.findall(r"# error(?:@\d+)?: \[([a-z0-9-]+)\]", path.read_text("utf-8")))
+        assert expected and expected <= set(raised()), path.name
+
+
+# ---- what needs a little help to happen ------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def reported(capfd: pytest.CaptureFixture[str]) -> str:
+    captured = capfd.readouterr()
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+UNWRITTEN = """\
+import tilelang.language as T
+@T.prim_func
+def kernel(A: T.Tensor((64,), "float32")):
+    with T.Kernel(1, threads=32) as bx:
+        s = T.alloc_shared((64,), "float32")
+        T.copy(s, A[0])
+"""
+
+
+def test_a_fault_names_the_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "unwritten.tl"
+    path.write_text(UNWRITTEN)
+    assert main(["emulate", str(path)]) == 1
+    found = reported(capfd)
+    assert found.count("error[emulation-fault]") == 1
+    assert "unwritten.tl:6:9" in found
+
+
+def test_a_mismatch(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """As a bug of the compiler would show."""
+
+    def another(kernel: Kernel, arguments: Arguments) -> None:
+        arguments.tensors["C"].fill(7)
+
+    monkeypatch.setattr(emulate, "reference", another)
+    assert main(["emulate", str(SAMPLES / "vector_add.tl"), "-D", "N=100", "--target", "sm_80"]) == 1
+    assert "error[emulation-mismatch]" in reported(capfd)
+
+
+def test_a_file_that_cannot_be_read(capfd: pytest.CaptureFixture[str]) -> None:
+    """A name that no file can have."""
+    assert main(["check", "a\0b.tl"]) == 1
+    assert "error[unreadable-file]" in reported(capfd)
+
+
+def test_a_loop_without_a_schedule(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise Unschedulable("pool", "smem", "pool smem would hold 9 of 8", (0,))
+
+    monkeypatch.setattr("tilec.sched.cache.solve_cached", refuse)
+    assert main([str(SAMPLES / "gemm.tl"), "-o", str(tmp_path / "gemm.cubin")]) == 1
+    found = reported(capfd)
+    assert "error[unschedulable]: no schedule exists: pool smem would hold 9 of 8" in found
+    assert "gemm.tl:25:" in found
+    assert not (tmp_path / "gemm.cubin").exists()
+
+
+def test_a_schedule_that_is_not_proven(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A time-limited answer is used, with a warning."""
+    from dataclasses import replace
+
+    solve = driver._solve
+    monkeypatch.setattr(driver, "_solve", lambda loop, options: replace(solve(loop, options), warning="not proven"))
+    assert main([str(SAMPLES / "gemm.tl"), "-o", str(tmp_path / "gemm.cubin")]) == 0
+    assert "warning[schedule-not-proven]: not proven" in reported(capfd)
+    assert (tmp_path / "gemm.cubin").exists()

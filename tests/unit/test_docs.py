@@ -1,0 +1,72 @@
+"""What the documents say, where a machine can tell whether it is so."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tilec import driver
+from tilec.cli import main
+from tilec.emu.fault import Fault
+from tilec.manifest import to_json
+from tilec.options import CompileOptions
+from tilec.sched import trace
+from tilec.source import SourceFile
+
+ROOT = Path(__file__).parents[2]
+GEMM = str(ROOT / "samples" / "gemm.tl")
+
+
+def blocks(document: str, language: str) -> list[str]:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def test_ci_runs_the_two_commands_of_the_readme() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = blocks("README.md", "sh")[:2]
+    assert text.index(commands[1]) < text.index("\n## "), "both stand before the first heading"
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    for command in commands:
+        assert command.count("\n") == 1
+        assert f"\n{command}" in script
+
+
+def test_the_kernel_of_the_readme_compiles() -> None:
+    (text,) = blocks("README.md", "python")
+    plan = driver.plan(SourceFile("gemm.tl", text), CompileOptions(), driver.Observer())
+    assert [p.solution.schedule.status for p in plan.loops] == ["optimal"]
+
+
+def test_the_worked_reading_is_what_the_sample_gives(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path))
+    assert main(["schedule", GEMM]) == 0
+    shown = capfd.readouterr().out.splitlines()
+    *read, refusal = blocks("docs/trace.md", "text")
+    for line in "".join(read).splitlines():
+        assert any(line == s or s.startswith(f"{line} ") for s in shown), line
+    assert "bad-schedule" in refusal
+
+
+def test_every_key_of_the_trace_and_the_manifest_is_documented() -> None:
+    source = SourceFile("gemm.tl", Path(GEMM).read_text(encoding="utf-8"))
+    build = driver.build(source, CompileOptions(), driver.Observer())
+    loop = json.loads(build.trace)["tilec"]["loops"][0]
+    assert f"`schema` is {trace.SCHEMA}" in (ROOT / "docs" / "trace.md").read_text(encoding="utf-8")
+    for document, keys in (("docs/trace.md", loop), ("docs/manifest.md", json.loads(to_json(build.manifest)))):
+        text = (ROOT / document).read_text(encoding="utf-8")
+        assert [key for key in keys if f"`{key}`" not in text] == [], document
+
+
+def test_every_fault_is_documented() -> None:
+    text = (ROOT / "docs" / "emulator.md").read_text(encoding="utf-8")
+    kinds = re.findall(r'"([a-z-]+)"', Fault.__doc__ or "")
+    assert len(kinds) > 10
+    assert [kind for kind in kinds if f"`{kind}`" not in text] == []
+    raised = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tilec" / "emu").glob("*.py"))
+    assert set(re.findall(r'Fault\(\s*"([a-z-]+)"', raised)) <= set(kinds)

@@ -1,0 +1,68 @@
+"""One small text per stage of the back end, to be read: layouts, the scheduling problem, warp IR, PTX."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tilec.driver import Observer, Stopped, build
+from tilec.options import CompileOptions, Stage, Value
+from tilec.source import SourceFile
+
+Golden = Callable[[str, str, str], None]
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+GEMM: dict[str, Value] = {"M": 256, "N": 256, "K": 256, "num_stages": 3}
+
+
+def text(path: Path, stage: Stage, target: str, **defines: Value) -> str:
+    """What `--emit` writes for the stage."""
+    source = SourceFile(path.name, path.read_text(encoding="utf-8"))
+    options = CompileOptions(target=target, defines=tuple(defines.items()))
+    observer = Observer(keep={stage}, stop_after=stage)
+    with pytest.raises(Stopped):
+        build(source, options, observer)
+    return observer.texts[stage].decode()
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+def test_warp_ir_of_a_gemm(golden: Golden, target: str) -> None:
+    """Two roles and a ring between them, or one role with versions, waits and barriers; the pipeline's three parts."""
+    golden("warp", f"gemm_{target}", text(SAMPLES / "gemm.tl", "warp", target, **GEMM))
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+def test_layouts_of_a_gemm(golden: Golden, target: str) -> None:
+    """Mechanisms, accumulator fragments and swizzled tiles."""
+    golden("layout", f"gemm_{target}", text(SAMPLES / "gemm.tl", "layout", target, **GEMM))
+
+
+def test_the_scheduling_problem_of_a_gemm(golden: Golden) -> None:
+    """As JSON; here with one line for each op, edge, slot, pool and ring."""
+    (loop,) = json.loads(text(SAMPLES / "gemm.tl", "problem", "sm_80", **GEMM))
+    lines = []
+    for name, value in loop["problem"].items():
+        rows = value if isinstance(value, list) else [value]
+        lines += [f"{name}:", *(f"  {json.dumps(row, ensure_ascii=False)}" for row in rows)]
+    golden("problem", "gemm_sm_80", "\n".join(lines) + "\n")
+
+
+def test_ptx_of_an_elementwise_kernel(golden: Golden, tmp_path: Path) -> None:
+    """Vector loads and stores, a guard at the tensor's edge, a line for each line."""
+    path = tmp_path / "scale.tl"
+    path.write_text(
+        """\
+import tilelang.language as T
+@T.prim_func
+def scale(X: T.Tensor((1000,), "float32"), Y: T.Tensor((1000,), "float32"), factor: T.float32):
+    with T.Kernel(8, threads=32) as bx:
+        for i in T.Parallel(128):
+            Y[bx * 128 + i] = X[bx * 128 + i] * factor
+"""
+    )
+    ptx = text(path, "ptx", "sm_80")
+    # The launch manifest has tests of its own, and is long.
+    golden("ptx", "scale", "\n".join(line for line in ptx.split("\n") if "tilec_manifest" not in line[:60]))
