@@ -22,6 +22,7 @@ not-utf8
 unwritable-output
     An output cannot be written. Outputs are made in memory and written at the end, each beside its
     destination and then renamed, so an error never leaves half a file and never touches the old one.
+    Nor may an output be a file that the command reads, or two outputs be one file.
 
 unknown-target
     There is no target file of that name. `tilec targets` lists the machines.
@@ -78,7 +79,7 @@ missing-input
     A tensor that the kernel reads, or a scalar, has no array in the inputs.
 
 wrong-input
-    An input array has another shape or dtype than its parameter.
+    An input array has another shape or dtype than its parameter, or a scalar lies outside its type.
 
 emulation-fault
     The emulator stopped because the PTX did something the hardware does not promise. It read data that had

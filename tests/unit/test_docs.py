@@ -53,6 +53,13 @@ def test_the_worked_reading_is_what_the_sample_gives(
     assert "bad-schedule" in refusal
 
 
+def test_the_manifest_shown_is_that_of_the_sample(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    cubin = str(tmp_path / "gemm.cubin")
+    assert main([GEMM, "-o", cubin]) == 0
+    assert main(["inspect", cubin]) == 0
+    assert capfd.readouterr().out == blocks("docs/manifest.md", "text")[0]
+
+
 def test_every_key_of_the_trace_and_the_manifest_is_documented() -> None:
     source = SourceFile("gemm.tl", Path(GEMM).read_text(encoding="utf-8"))
     build = driver.build(source, CompileOptions(), driver.Observer())

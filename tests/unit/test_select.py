@@ -126,20 +126,28 @@ def test_why_a_kernel_cannot_be_warp_specialised(body: Make, text: str, reason: 
     assert reason in diagnostic.title
 
 
+STORES = """
+a = T.alloc_shared((64, 64), "float16")
+c = T.alloc_fragment((64, 64), "float32")
+d = T.alloc_fragment((64, 64), "float32")
+T.gemm(a, a, c)
+T.gemm(a, a, d)
+T.copy(c, C[bx * 64, 0])
+T.copy(d, {other}[bx * 64, 0])
+"""
+
+
 def test_staging_tiles_are_shared(body: Make) -> None:
     """Two accumulators of one shape leave one after the other through one tile."""
-    made = body(
-        'a = T.alloc_shared((64, 64), "float16")\n'
-        + "".join(
-            f'{c} = T.alloc_fragment((64, {n}), "float32")\n'
-            f"T.gemm(a, a[:, 0:{n}] if {n} < 64 else a, {c})\n"
-            f"T.copy({c}, A[{i * 64}, 0])\n"
-            for i, (c, n) in enumerate((("c", 64), ("d", 64)))
-        ),
-        'A: T.Tensor((128, 64), "float16")',
-    )
-    found = select(made, targets.load("sm_90a"), "auto", 3)
+    params = 'C: T.Tensor((256, 64), "float16"), D: T.Tensor((256, 64), "float16")'
+    found = select(body(STORES.format(other="D"), params), targets.load("sm_90a"), "auto", 3)
     assert [b.name for b in found.kernel.buffers if b.scope == "shared"] == ["a", "c.staging"]
+
+
+def test_a_tensor_that_is_written_twice_is_not_left_to_tma(body: Make) -> None:
+    """Two stores by TMA would reach it in any order."""
+    made = body(STORES.format(other="C"), 'C: T.Tensor((256, 64), "float16")')
+    assert selected(made, "sm_90a")[1] == ["wgmma", "wgmma", "registers", "registers"]
 
 
 # ---- cp.async --------------------------------------------------------------------------------------------------------
