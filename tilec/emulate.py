@@ -368,7 +368,7 @@ def _terms(body: tuple[Stmt, ...], trips: int) -> Iterator[int]:
     for stmt in body:
         inside = trips * _trip_count(stmt) if isinstance(stmt, For) else trips
         yield inside
-        if isinstance(stmt, TileOp) and len({r.shape for r in stmt.regions}) > 1:
+        if isinstance(stmt, TileOp) and stmt.name in ("gemm", "reduce"):
             yield inside * max(extent for region in stmt.regions for extent in region.extent)
         for nested in bodies(stmt):
             yield from _terms(nested, inside)

@@ -205,3 +205,9 @@ def test_softmax_of_a_product(target: str, strategy: Strategy) -> None:
     """Division must not be a subroutine here: a call would serialise the wgmma."""
     made = agrees(HERE / "gemm_softmax.tl", target, strategy)
     assert made.warnings == ()
+
+
+@forms
+def test_scalars_that_other_threads_wrote(target: str, strategy: Strategy) -> None:
+    made = agrees(HERE / "scalar_race.tl", target, strategy)
+    assert made.ptx.count("bar.sync") >= 3

@@ -266,6 +266,9 @@ class Scalars:
         values = [self.value(a, read) for a in args]
         if dtype.is_float and dtype.bits == 16:
             return self.narrow(self.function(fn, [self.widen(v, dtype) for v in values]), dtype)
+        if dtype.is_float and dtype.bits == 64:
+            spelled = {"abs": "abs.f64", "sqrt": "sqrt.rn.f64", "floor": "cvt.rmi.f64.f64", "ceil": "cvt.rpi.f64.f64"}
+            return self.builder.into("f64", spelled[fn], self.in_register(values[0], dtype))
         if not dtype.is_float:
             assert fn == "abs"
             return self.builder.into("b32", "abs.s32", self.in_register(values[0], dtype))

@@ -15,7 +15,7 @@ from dataclasses import field
 from typing import Literal
 
 from tilec.ir.layout import Fragment, SharedLayout
-from tilec.ir.tile import Buffer, Expr, Parallel, Region, Var
+from tilec.ir.tile import Buffer, Expr, Load, Parallel, Region, Var, walk_expr
 from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
@@ -318,6 +318,25 @@ class Program:
     @property
     def threads(self) -> int:
         return sum(r.threads for r in self.roles)
+
+
+def scalar_reads(op: Operation) -> tuple[str, ...]:
+    """The tensors whose elements every thread of the role reads for itself, before the operation or in its indices."""
+    exprs: tuple[Expr, ...]
+    match op:
+        case Let(value=value):
+            exprs = (value,)
+        case Loop(start=start, stop=stop):
+            exprs = (start, stop)
+        case Branch(condition=condition):
+            exprs = (condition,)
+        case CpAsync(source=source):
+            exprs = source.start
+        case TmaLoad(start=starts) | TmaStore(start=starts):
+            exprs = starts
+        case _:
+            return ()
+    return tuple(dict.fromkeys(e.buffer.name for x in exprs for e in walk_expr(x) if isinstance(e, Load)))
 
 
 def nested(op: Operation) -> tuple[tuple[Operation, ...], ...]:

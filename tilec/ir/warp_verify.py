@@ -170,6 +170,8 @@ class _Execution:
 
     def run(self, body: tuple[Operation, ...], values: dict[str, int]) -> Iterator[Operation]:
         for op in body:
+            if isinstance(op, warp.Let | warp.Loop | warp.Branch) and warp.scalar_reads(op):
+                yield op
             match op:
                 case warp.Pipeline(var=var, stages=stages, body=inner):
                     entered = self.entered.get(var.name, 0)
@@ -249,6 +251,7 @@ class _RoleState:
     positions: dict[str, int] = field(default_factory=dict)
     acquired: dict[str, int] = field(default_factory=dict)  # how many versions of each ring
     waited: dict[str, int] = field(default_factory=dict)  # likewise
+    missing: dict[str, set[str]] = field(default_factory=dict)  # tiles of the version acquired last, not yet copied
     groups: dict[str, int] = field(default_factory=dict)
     interval: int = 0
     accesses: dict[tuple[str, int], list[_Access]] = field(default_factory=dict)
@@ -306,9 +309,10 @@ class _Run:
                 _, version, turn = self.position(state, cursor)
                 if version.frees < turn:
                     return None
-                # The copies announced here fill the version as soon as anybody looks.
-                version.fills += 1
+                if state.missing.get(cursor.ring):
+                    return f"line {op.span.line}: {cursor.ring} is acquired again before all its tiles are copied"
                 state.acquired[cursor.ring] = state.acquired.get(cursor.ring, 0) + 1
+                state.missing[cursor.ring] = set(self.rings[cursor.ring].buffers)
                 return ""
             case warp.TmaLoad(destination=destination):
                 return self.load(state, op, destination.name)
@@ -352,6 +356,13 @@ class _Run:
         cursor = next((c for c in op.cursors if c.ring == ring.name), None)
         if cursor is None or state.positions.get(cursor.name, 0) >= state.acquired.get(ring.name, 0):
             return f"line {op.span.line}: {buffer} is filled before its version is acquired"
+        missing = state.missing.get(ring.name, set())
+        if buffer not in missing:
+            return f"line {op.span.line}: {buffer} is filled twice"
+        missing.remove(buffer)
+        if not missing:
+            # The barrier counts all bytes of a version: it completes with the last copy, as soon as anybody looks.
+            self.position(state, cursor)[1].fills += 1
         return ""
 
     def release(self, state: _RoleState, op: Operation, cursor: warp.Cursor) -> str:
@@ -457,6 +468,11 @@ def _name(op: Operation) -> str:
 
 def _effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
     """Names read, names written, the queue in which the operation completes, and what the asynchronous proxy reads."""
+    reads, writes, queue, by_async = _own_effects(op)
+    return reads | set(warp.scalar_reads(op)), writes, queue, by_async
+
+
+def _own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
     match op:
         case warp.Elementwise(nest=nest):
             stores = [s for s in walk_tile(nest.body) if isinstance(s, Store)]

@@ -16,6 +16,7 @@ from tilec.ir.tile import (
     Attr,
     Bind,
     Buffer,
+    Call,
     For,
     If,
     Kernel,
@@ -29,7 +30,7 @@ from tilec.ir.tile import (
     walk,
     walk_expr,
 )
-from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
+from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from tilec.passes.loops import replayable
 from tilec.passes.rings import is_load, why_not_fed
 from tilec.passes.usage import expressions, reads, writes
@@ -72,8 +73,26 @@ def _check_scalar_reads(body: tuple[Stmt, ...]) -> None:
             _check_scalar_reads(nested)
 
 
+FLOAT64_FUNCTIONS = frozenset({"abs", "sqrt", "floor", "ceil"})  # the others have no instruction
+
+
+def _check_functions(body: tuple[Stmt, ...]) -> None:
+    for stmt in walk(body):
+        for expr in expressions(stmt):
+            for e in walk_expr(expr):
+                if isinstance(e, Call) and e.dtype == FLOAT64 and e.fn not in FLOAT64_FUNCTIONS:
+                    fail(
+                        "unsupported-type",
+                        f"T.{e.fn} of float64 is not supported",
+                        stmt.span,
+                        "in this statement",
+                        help="compute it in float32, as T.cast(x, 'float32')",
+                    )
+
+
 def select(kernel: Kernel, target: Target, strategy: Strategy, opt_level: int) -> Selected:
     _check_scalar_reads(kernel.body)
+    _check_functions(kernel.body)
     form = _form(kernel, target, strategy, opt_level)
     selector = _Selector(kernel, target, form, opt_level)
     body = selector.body(kernel.body, pipelined=False)
@@ -117,6 +136,8 @@ def _why_not_specialised(kernel: Kernel, loops: list[For]) -> str | None:
         return f"{kernel.threads} threads are not one to three warpgroups of {WARPGROUP}"
     fed = 0
     ordered = ordered_tensors(kernel)
+    if steering := _scalar_reads(kernel.body) & ordered:
+        return f"the kernel computes {min(steering)}, which decides what is copied"
     for loop in loops:
         for stmt in loop.body:
             inner = [s for s in walk((stmt,)) if isinstance(s, TileOp) and is_load(s)]
@@ -159,6 +180,17 @@ def ordered_tensors(kernel: Kernel) -> frozenset[str]:
     return frozenset(
         p.name for p in kernel.params if isinstance(p, Buffer) and p.name in written and places[p.name] > 1
     )
+
+
+def _scalar_reads(body: tuple[Stmt, ...]) -> frozenset[str]:
+    """Tensors whose elements are indices, conditions or bounds outside elementwise nests."""
+    found: set[str] = set()
+    for stmt in body:
+        if not isinstance(stmt, Parallel):
+            found |= {e.buffer.name for x in expressions(stmt) for e in walk_expr(x) if isinstance(e, Load)}
+            for nested in bodies(stmt):
+                found |= _scalar_reads(nested)
+    return frozenset(found)
 
 
 def _why_not_tma(op: TileOp) -> str | None:

@@ -40,6 +40,11 @@ class Touch:
 
 def touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
     """What an operation accesses, and the queue in which it completes (None: in program order)."""
+    mine, queue = _touches(op)
+    return mine + tuple(Touch(name, False) for name in warp.scalar_reads(op)), queue
+
+
+def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
     match op:
         case warp.Elementwise(nest=nest):
             found: list[Touch] = []
@@ -243,6 +248,8 @@ class _Role:
 
     def run(self, nodes: tuple[_Node, ...]) -> None:
         for i, node in enumerate(nodes):
+            if warp.scalar_reads(node.op) and isinstance(node.op, warp.Let | warp.Loop | warp.Branch):
+                self.execute(node, ())
             match node.op:
                 case warp.Loop():
                     self.loop(node, node.op)
