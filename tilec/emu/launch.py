@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emu import access, bulk, control, matrix, moves, semantics, wgmma
+from tilec.emu import access, bulk, control, matrix, mbarrier, moves, registers, semantics, wgmma
 from tilec.emu.asyncops import AsyncState
 from tilec.emu.decode import Program
 from tilec.emu.fault import Fault, SourceLocation
 from tilec.emu.machine import Cluster, LaunchState
 from tilec.emu.memory import GLOBAL_BASE, PARAM_WINDOW, VALID, Memory
+from tilec.emu.moments import Moments
 from tilec.emu.numbers import TYPES, Array
+from tilec.emu.order import EventLog
 from tilec.emu.tensormap import TensorMap, encode
 from tilec.ptx.module import Entry, Module, Param
 from tilec.ptx.parse import parse_module
@@ -27,7 +29,7 @@ from tilec.records import dataclass
 __all__ = ["Fault", "Report", "SourceLocation", "TensorMap", "launch"]
 
 # Importing a module of semantics registers its instructions.
-FAMILIES = (access, bulk, control, matrix, moves, semantics, wgmma)
+FAMILIES = (access, bulk, control, matrix, mbarrier, moves, registers, semantics, wgmma)
 
 _ALIGNMENT = 256
 _GUARD = 256
@@ -72,6 +74,7 @@ def launch(
     params = _pack_params(kernel, args, allocator)
     memory, symbols = allocator.build()
     program = Program(module, kernel, symbols, dynamic_smem)
+    generator = None if adversary is None else random.Random(adversary)
     state = LaunchState(
         program=program,
         grid=sizes[0],
@@ -80,9 +83,11 @@ def launch(
         dynamic_smem=dynamic_smem,
         memory=memory,
         params=params,
-        random=None if adversary is None else random.Random(adversary),
+        random=generator,
         make_async_state=AsyncState,
         counts=[0] * len(program.steps),
+        events=EventLog(),
+        moments=Moments(generator),
     )
     total = sizes[0][0] * sizes[0][1] * sizes[0][2]
     done = 0
