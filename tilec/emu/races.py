@@ -88,6 +88,8 @@ class Watch:
         self._reader: Array = np.zeros(0 if keeps_readers else count, np.int32)
         self._read_time: Array = np.zeros((max(self._rows, 1), count if keeps_readers else 0), np.int32)
         self._read_lane: Array = np.zeros(self._read_time.shape, np.uint8)
+        self._crowds: list[frozenset[int]] = []
+        self._crowd_codes: dict[frozenset[int], int] = {}
 
     def _granules(self, index: Array, width: int) -> Array:
         """[access, granule] of accesses whose addresses are `index * width`."""
@@ -132,42 +134,67 @@ class Watch:
         log = self.order.log
         is_strong = self.strong[log.pc]
         where = self._granules(index, width)
+        benign, times, writers = None, where, where
         if not is_strong:
             same = (values == old) if values.ndim == 1 else (values == old).all(axis=-1)
-            self._check(actors, where, same, "writes")
+            times, writers = self._write_time[where], self._write_actor[where]
+            benign = self._check(actors, where, times, same, "writes")
         elif self.has_flags:
             self._release_flags(actors, index * width)
         self._write_time[where] = log.tick()
-        marked = actors | _STRONG if is_strong else actors
-        self._write_actor[where] = marked[:, None]
+        self._write_actor[where] = (actors | _STRONG if is_strong else actors)[:, None]
         if is_strong:
             return
         winners = self._write_actor[where[:, 0]]
         crowded = winners != actors
         if crowded.any():
-            self._check_crowd(actors, index, width, values, winners, crowded)
-            # Which lane wrote it does not matter when the value is the same.
-            self._write_actor[where[crowded]] = -1 - (actors[crowded] // WARP)[:, None]
+            self._meet_in_crowd(actors, where, index * width, values, winners, crowded)
+        if benign is not None and benign.any():
+            # Two writes of one value: whoever knows of either may read it.
+            for access, part in np.argwhere(benign).tolist():
+                place = where[access, part]
+                warps = self._warps_of(int(writers[access, part])) | self._warps_of(int(self._write_actor[place]))
+                self._write_actor[place] = self._crowd(warps)
+                self._write_time[place] = times[access, part]
 
-    def _check_crowd(
-        self, actors: Array, index: Array, width: int, values: Array, winners: Array, crowded: Array
+    def _meet_in_crowd(
+        self, actors: Array, where: Array, offsets: Array, values: Array, winners: Array, crowded: Array
     ) -> None:
-        position = {actor: place for place, actor in enumerate(actors.tolist())}
-        for place in np.flatnonzero(crowded).tolist():
-            winner = position.get(int(winners[place]), place)
-            if not np.array_equal(values[place], values[winner]):
-                address = self.memory.base + int(index[place]) * width
-                message = (
-                    f"{self._name(int(actors[place]))} and {self._name(int(winners[place]))} write different values"
-                )
-                raise Fault("data-race", f"{message} to {self.memory.name} address {address:#x} at the same time")
+        """Several threads write one address in one step: that is no race where they write the same."""
+        position = np.searchsorted(actors, winners)
+        differs = values != values[position]
+        if values.ndim > 1:
+            differs = differs.any(axis=-1)
+        if differs.any():
+            place = int(np.flatnonzero(differs)[0])
+            pair = f"{self._name(int(actors[place]))} and {self._name(int(winners[place]))}"
+            address = self.memory.base + int(offsets[place])
+            message = f"{pair} write different values to {self.memory.name} address {address:#x} at the same time"
+            raise Fault("data-race", message)
+        first = where[:, 0]
+        groups: dict[int, set[int]] = {}
+        for actor, place in zip(actors.tolist(), first.tolist(), strict=True):
+            groups.setdefault(place, set()).add(actor // WARP)
+        codes = [self._crowd(frozenset(groups[place])) for place in first[crowded].tolist()]
+        self._write_actor[where[crowded]] = np.array(codes)[:, None]
+
+    def _crowd(self, warps: frozenset[int]) -> int:
+        """The actor, below zero, that stands for any lane of these warps."""
+        code = self._crowd_codes.get(warps)
+        if code is None:
+            code = self._crowd_codes[warps] = -1 - len(self._crowds)
+            self._crowds.append(warps)
+        return code
+
+    def _warps_of(self, writer: int) -> frozenset[int]:
+        return self._crowds[-1 - writer] if writer < 0 else frozenset(((writer & (_STRONG - 1)) // WARP,))
 
     # -- asynchronous accesses -----------------------------------------------------------------------------------------
 
     def claim(self, actors: Array, index: Array, width: int) -> None:
         """Threads ask for a copy into these addresses, which may be written from now on."""
         where = self._granules(index, width)
-        self._check(actors, where, np.zeros(len(index), np.bool_), "copies over")
+        self._check(actors, where, self._write_time[where], np.zeros(len(index), np.bool_), "copies over")
 
     def deliver(self, actors: Array, index: Array, width: int, pc: int) -> None:
         """A copy that step `pc` asked for has arrived; its actors are threads or the column of an mbarrier."""
@@ -206,39 +233,45 @@ class Watch:
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
-    def _check(self, actors: Array, where: Array, same: Array, verb: str) -> None:
-        """Somebody will write here: earlier writes and reads must be known."""
+    def _check(self, actors: Array, where: Array, times: Array, same: Array, verb: str) -> Array | None:
+        """Somebody will write here: earlier writes and reads must be known. Returns which writes are excused by being
+        the same as the one before."""
         floor = self.order.floor[actors][:, None]
-        times = self._write_time[where]
+        excused = None
         if (times > floor).any():
-            self._check_writes(actors, where, times, False, verb, same)
+            excused = self._check_writes(actors, where, times, False, verb, same)
         reads = self._read_last[where]
         late = ((reads > floor) & ~same[:, None]).any(axis=1)
         if late.any():
             self._check_reads(actors[late] if len(actors) > 1 else actors, where[late], verb)
+        return excused
 
     def _check_writes(
         self, actors: Array, where: Array, times: Array, is_strong: bool, verb: str, same: Array | None = None
-    ) -> None:
+    ) -> Array | None:
         writers = self._write_actor[where]
         who = np.broadcast_to(actors[:, None], (len(where), 1))
         late = times > self._column_of(self.order.know, who, writers)
         if is_strong:
             late &= (writers < 0) | (writers & _STRONG == 0)
+        excused: Array | None = None
         if same is not None:
-            late &= ~same[:, None]
+            excused = late & same[:, None]
+            late = late & ~same[:, None]
         if late.any():
             first = int(np.argwhere(late)[0][0])
             name = self._name(int(who[first, 0]))
             raise self._conflict(name, verb, where, late, times, writers, "wrote")
+        return excused
 
     def _column_of(self, know: Array, rows: Array, writers: Array) -> Array:
         """Up to where `rows` know the writers: [access, granule]."""
         known: Array = know[rows, np.where(writers < 0, 0, writers & (_STRONG - 1))]
         if (writers < 0).any():
             for row, column in np.argwhere(writers < 0).tolist():
-                warp = -1 - int(writers[row, column])
-                known[row, column] = know[int(rows[row, 0]), WARP * warp : WARP * (warp + 1)].max()
+                line = know[int(rows[row, 0])]
+                warps = self._warps_of(int(writers[row, column]))
+                known[row, column] = max(line[WARP * warp : WARP * (warp + 1)].max() for warp in warps)
         return known
 
     def _check_reads(self, actors: Array, where: Array, verb: str) -> None:
@@ -304,7 +337,7 @@ class Watch:
         access, part = np.argwhere(late)[0].tolist()
         other = int(others[access, part])
         if other < 0:
-            name = f"lanes of the warp of {thread_name(self.order, (-1 - other) * WARP)}"
+            name = f"lanes of the warp of {thread_name(self.order, min(self._warps_of(other)) * WARP)}"
         else:
             other &= _STRONG - 1
             name = "a bulk copy" if other >= self.order.threads else self._name(other)
