@@ -173,7 +173,13 @@ def test_atomics_do_not_race_with_each_other() -> None:
 
 
 def test_global_memory_within_a_block() -> None:
-    body = "st.global.u32 [%rd2], %r1;\n{}\n xor.b32 %r5, %r1, 32;\n mad.wide.u32 %rd3, %r5, 4, %rd1;\n ld.global.u32 %r6, [%rd3];"
+    body = """
+    st.global.u32 [%rd2], %r1;
+    {}
+    xor.b32 %r5, %r1, 32;
+    mad.wide.u32 %rd3, %r5, 4, %rd1;
+    ld.global.u32 %r6, [%rd3];
+    """
     race(body.format(""))
     run(body.format("bar.sync 0;"))
 

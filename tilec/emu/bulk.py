@@ -52,6 +52,7 @@ def _issue_load(
     barrier_address: int,
     line: int,
     read: Read,
+    swizzle: int,
     release: Callable[[], None] = lambda: None,
 ) -> None:
     """Thread `thread` of `cta` starts a copy into `target`: take the destination and hang the copy on its barrier."""
@@ -70,7 +71,7 @@ def _issue_load(
 
     def finish(column: int) -> None:
         deed.do()
-        memory.arrive_rows(rows, column, step)
+        memory.arrive_rows(rows, column, step, swizzle)
         release()
         state.regions[:] = [other for other in state.regions if other is not region]
         timeline = cta.launch.timeline
@@ -167,7 +168,8 @@ def _tensor_load(form: Form) -> None:
             rows = _rows(cta, address, layout.box_bytes, layout.swizzle, "the box")
             bar_address = cta.peer(shared_address(bar))[1]
             for target in targets:
-                _issue_load(cta, thread, target, address, rows, in_block(target, bar_address), line, box.load)
+                bar_at = in_block(target, bar_address)
+                _issue_load(cta, thread, target, address, rows, bar_at, line, box.load, layout.swizzle)
 
     form.step.run = run
 
@@ -261,7 +263,7 @@ def _range_load(form: Form) -> None:
                 raise Fault("bad-barrier", "the mbarrier of a bulk copy lies in another block than its destination")
             bar_at = in_block(target, bar_address)
             read: Read = lambda data=data: data  # type: ignore[misc]  # noqa: E731
-            _issue_load(cta, thread, target, address, rows, bar_at, line, read, release)
+            _issue_load(cta, thread, target, address, rows, bar_at, line, read, -1, release)
 
     form.step.run = run
 
@@ -309,9 +311,13 @@ def _range_store(form: Form) -> None:
             memory = cta.launch.memory
             start = memory.offset(place, size, "the bulk store")
             target = memory.bytes[start : start + size]
+            owners = memory.owner[start : start + size] if memory.owner is not None else None
+            tag = memory.tag
 
-            def write(data: Array, target: Array = target) -> None:
+            def write(data: Array, target: Array = target, owners: Array | None = owners, tag: int = tag) -> None:
                 new = data.reshape(-1)
+                if owners is not None:
+                    owners[:] = cta.launch.memory.take(owners, target, target if operation else new, tag)
                 if operation:
                     word = np.dtype(f"u{np.dtype(element if element != 'bfloat16' else 'uint16').itemsize}")
                     new = combine(element, operation, target.view(word), new.view(word)).view(np.uint8)

@@ -16,6 +16,8 @@ from tilec.emu.fault import Fault
 from tilec.records import dataclass
 
 if TYPE_CHECKING:
+    from mmap import mmap
+
     from tilec.emu.races import Watch
 
 Array = NDArray[Any]
@@ -47,6 +49,7 @@ _DTYPE: dict[int, np.dtype[Any]] = {
     4: np.dtype(np.uint32),
     8: np.dtype(np.uint64),
 }
+_CHANCE = ", and nothing orders the blocks of a grid"
 _SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
 
 
@@ -64,23 +67,33 @@ class Allocation:
 class Memory:
     """Bytes from address `base` on. Addresses are int64 arrays; widths are 1, 2, 4, 8 or 16 bytes."""
 
-    def __init__(self, name: str, base: int, size: int, *, is_shared: bool = False) -> None:
+    def __init__(self, name: str, base: int, size: int, *, is_shared: bool = False, buffer: mmap | None = None) -> None:
         padded = -(-size // 16) * 16
         self.name = name
         self.base = base
         self.size = padded
         self.is_shared = is_shared
-        self.bytes = np.zeros(padded, np.uint8)
+        self.bytes = np.zeros(padded, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8, padded)
         self.shadow = np.zeros(padded, np.uint8)
         self.allocations: list[Allocation] = []
         self.explain: Callable[[int], str] = lambda address: ""
         self.explain_reader: Callable[[int], str] = lambda row: "an asynchronous operation"
         self.watch: Watch | None = None
+        self.owner: Array | None = None
+        """Which blocks of this launch wrote each byte of global memory, by their `tag`; 0 for none."""
+        self.tag = 1
+        """The running cluster, folded into one byte: two in 255 cannot be told apart."""
+        self.is_divided = False
+        """No block may write what another one writes or reads: nothing could order the two."""
         self.readers: Array = np.zeros(padded // 16 if is_shared else 0, np.int16)
         """How many asynchronous operations may yet read each 16-byte row."""
         self.pending_readers = 0
+        self.swizzles: Array = np.full(padded // 16 if is_shared else 0, -1, np.int16)
+        """With which bank swizzle TMA wrote each 16-byte row; -1 where something else did."""
+        self._has_swizzles = False
         self._data: dict[int, Array] = {}
         self._shadow: dict[int, Array] = {}
+        self._owners: dict[int, Array] = {}
         self._readable: dict[int, tuple[Any, Any]] = {}
         self._writable: dict[int, tuple[Any, Any]] = {}
         writable = IN_FLIGHT | BARRIER | GUARD if is_shared else VALID
@@ -102,6 +115,33 @@ class Memory:
         self.allocations.append(Allocation(name, start, start + size))
         self.shadow[start - self.base : start - self.base + size] = state
 
+    def track_owners(self, is_divided: bool, buffer: mmap | None = None) -> None:
+        """From now on remember who writes what."""
+        size = self.size
+        self.owner = np.zeros(size, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8, size)
+        self.is_divided = is_divided
+        for width in (1, 2, 4, 8):
+            self._owners[width] = self.owner.view(_DTYPE[width])
+        self._owners[16] = self._owners[8].reshape(-1, 2)
+
+    def take(self, owners: Array, old: Array, new: Array, tag: int) -> Array:
+        """The owners of some elements after the cluster `tag` has written `new` over `old`."""
+        mine = _repeated(tag, owners.dtype.itemsize)
+        if self.is_divided:
+            foreign = (owners != 0) & (owners != mine)
+            if foreign.any() and (foreign & (old != new)).any():
+                raise Fault(
+                    "data-race", f"global memory gets another value here than an earlier block gave it{_CHANCE}"
+                )
+        return np.full(owners.shape, mine, owners.dtype)
+
+    def require_own(self, owners: Array, addresses: Array, tag: int) -> None:
+        """The cluster `tag` reads elements with these owners: no other cluster of the launch may have written them."""
+        foreign = (owners != 0) & (owners != _repeated(tag, owners.dtype.itemsize))
+        if foreign.any():
+            at = f" address {int(addresses[np.argwhere(foreign)[0][0]]):#x}" if addresses.size else ""
+            raise Fault("data-race", f"global{at} memory is read here that another block has written{_CHANCE}")
+
     # -- ordinary accesses of many threads -----------------------------------------------------------------------------
 
     def load(self, addresses: Array, width: int, by: Array | None = None, *, is_collective: bool = False) -> Array:
@@ -116,6 +156,8 @@ class Memory:
             raise self._unreadable(addresses, width)
         if by is not None and self.watch is not None:
             self.watch.read(by, index, width, is_collective=is_collective)
+            if self.is_divided:
+                self.require_own(self._owners[width][index], addresses, self.tag)
         data: Array = self._data[width][index]
         return data
 
@@ -135,6 +177,11 @@ class Memory:
             self.watch.write(by, index, width, values, self._data[width][index])
         if self.is_shared:
             self._shadow[width][index] = _WRITTEN[width]
+            if self._has_swizzles:
+                self.swizzles[index * width >> 4] = -1
+        elif self.owner is not None:
+            owners = self._owners[width]
+            owners[index] = self.take(owners[index], self._data[width][index], values, self.tag)
         self._data[width][index] = values
 
     def _index(self, addresses: Array, width: int) -> Array:
@@ -169,9 +216,11 @@ class Memory:
             self.watch.claim(np.array([by]), rows, 16)
         self.shadow_rows[rows] = states | IN_FLIGHT
 
-    def arrive_rows(self, rows: Array, column: int, pc: int) -> None:
+    def arrive_rows(self, rows: Array, column: int, pc: int, swizzle: int) -> None:
         """The asynchronous copy of step `pc` has arrived, and the mbarrier with this clock column will say so."""
         self.shadow_rows[rows] = VALID
+        self.swizzles[rows] = swizzle
+        self._has_swizzles = True
         if self.watch is not None:
             self.watch.deliver(np.array([column]), rows, 16, pc)
 
@@ -203,6 +252,7 @@ class Memory:
         """The `cp.async` of step `pc` to these addresses have arrived, and their threads know."""
         index = self._index(addresses, width)
         self._shadow[width][index] = _ARRIVED[width]
+        self.swizzles[index * width >> 4] = -1
         if self.watch is not None:
             self.watch.deliver(by, index, width, pc)
 

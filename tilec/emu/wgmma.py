@@ -26,6 +26,7 @@ from tilec.ptx.module import Operand, Vector
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
+    from tilec.emu.memory import Memory
 
 _THREADS = 128
 _SWIZZLES = (0, 128, 64, 32)
@@ -263,6 +264,7 @@ def _mma_async(form: Form) -> None:
         if int(rows.max()) >= len(memory.rows):
             raise Fault("out-of-bounds", f"{what} reaches shared address {int(rows.max()) * 16:#x}, past the end")
         memory.require_async_readable(rows, f"{what} of the wgmma")
+        _require_pattern(memory, decode_descriptor(bits), rows, what)
         order, watch = cta.order, memory.watch
         if order is not None and watch is not None:
             first = int(cta.actors[warpgroup * _THREADS])
@@ -301,6 +303,26 @@ def _mma_async(form: Form) -> None:
             cta.launch.moments.plan(Deed(lambda w=warpgroup, i=issue: _advance(cta, w, i)))  # type: ignore[misc]
 
     form.step.run = run
+
+
+def _require_pattern(memory: Memory, descriptor: Descriptor, rows: Array, what: str) -> None:
+    """The descriptor must undo the swizzle that the bytes were written with, where TMA wrote them."""
+    swizzle = descriptor.swizzle
+    # 1024 bytes for a swizzle of 128, 256 for 32: see the base offset of the matrix descriptor in the PTX manual.
+    repeat = 8 * swizzle
+    if swizzle and descriptor.start >> 7 & repeat // 128 - 1 != descriptor.base_offset & repeat // 128 - 1:
+        message = f"{what} starts at shared address {descriptor.start:#x}, inside a pattern of {repeat} bytes,"
+        raise Fault("bad-descriptor", f"{message} with base offset {descriptor.base_offset}")
+    written = memory.swizzles[rows]
+    if (written == swizzle).all() or (written < 0).all():
+        return
+    addresses = rows * 16
+    for other in set(written.reshape(-1).tolist()) - {-1, swizzle}:
+        differs = (written == other) & (swizzled(addresses, other) != swizzled(addresses, swizzle))
+        if differs.any():
+            at = f"shared address {int(addresses[differs][0]):#x}"
+            message = f"{what} reads {at} with a swizzle of {swizzle} bytes"
+            raise Fault("swizzle-mismatch", f"{message}, where TMA wrote with a swizzle of {other}")
 
 
 def _name(warpgroup: int) -> str:
