@@ -65,6 +65,8 @@ class Group:
     """How often `test_wait` parked the group since it last succeeded."""
     since: int = -1
     """The event of the timeline at which the group began to wait."""
+    refused: tuple[tuple[int, int], ...] = ()
+    """The states of mbarriers at which an adversary has let `try_wait` fail."""
     is_told_no: bool = False
     """The next `test_wait` of the group shall fail: nothing else can run."""
 

@@ -145,7 +145,8 @@ def _pending(state: AsyncState, warpgroup: int) -> Pending:
 
 def _warpgroups(cta: Cta, threads: Threads) -> list[int]:
     members = cta.thread_ids[threads]
-    if len(members) % _THREADS:
+    numbers = members // _THREADS
+    if len(members) % _THREADS or (numbers != numbers[::_THREADS].repeat(_THREADS)).any():
         message = f"wgmma is run by {len(members)} threads, which are not whole warpgroups"
         raise Fault("divergent-warpgroup", f"{message}: all 128 threads must run it together")
     return [int(first) // _THREADS for first in members[::_THREADS]]
