@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 @click.option("--outputs", metavar="OUT.npz", help="Write every tensor after the run.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
 @click.option("--compare/--no-compare", default=None, help="Compare with the reference.  [yes, unless --inputs]")
+@click.option("--adversary", type=int, metavar="N", help="Seed of a hostile machine: any order, any moment.")
+@click.option("--grid-sample", type=click.IntRange(1), metavar="N", help="Run N blocks only, chosen by --seed.")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the blocks.")
+@click.option("--timeline", metavar="FILE.json", help="Write who arrived and waited at which barrier, for Perfetto.")
 @kernel_options
 def emulate(
     file: str,
@@ -31,6 +36,10 @@ def emulate(
     outputs: str | None,
     seed: int,
     compare: bool | None,
+    adversary: int | None,
+    grid_sample: int | None,
+    jobs: int,
+    timeline: str | None,
     verbose: bool,
     **given: Any,
 ) -> None:
@@ -41,13 +50,15 @@ def emulate(
     """
     from tilec import driver, emulate
     from tilec.emu.fault import Fault
+    from tilec.emu.timeline import chrome_trace
 
     with reported(None):
         source = files.read_source(file)
         asked = compile_options(given)
         given_arrays = files.read_bytes(inputs) if inputs is not None else None
-        if outputs is not None:
-            files.check_outputs([outputs], [*input_files(file, given), *([inputs] if inputs is not None else [])])
+        made = [output for output in (outputs, timeline) if output is not None]
+        files.check_outputs(made, [*input_files(file, given), *([inputs] if inputs is not None else [])])
+    options = emulate.RunOptions(adversary, grid_sample or 0, seed, jobs, timeline is not None)
     observer = driver.Observer()
     with reported(source):
         build = driver.build(source, asked, observer)
@@ -59,15 +70,20 @@ def emulate(
         before = arguments.copy()
         with _progress(build.manifest.entry) as progress:
             try:
-                emulate.run(build, arguments, progress)
+                report = emulate.run(build, arguments, progress, options)
             except Fault as fault:
                 raise CompileError(emulate.fault_diagnostic(fault, source)) from fault
         if outputs is not None:
             files.write_all({outputs: emulate.write_arguments(arguments)})
+        if timeline is not None:
+            files.write_all({timeline: chrome_trace(report.timeline).encode()})
         if compare is False or (compare is None and inputs is not None):
             return
         emulate.reference(build.kernel, before)
-    compared = emulate.compare(build.kernel, build.manifest, arguments, before)
+    written = emulate.written_tensors(build.manifest, report) if grid_sample else None
+    compared = emulate.compare(build.kernel, build.manifest, arguments, before, written)
+    if written is not None:
+        print(f"{report.blocks} blocks of {math.prod(build.manifest.grid)}; only what they wrote is compared")
     for result in compared:
         print(_line(result))
     wrong = [result for result in compared if not result.matches]

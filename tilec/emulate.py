@@ -17,7 +17,7 @@ import numpy as np
 
 from tilec import interp
 from tilec.diag import Diagnostic, Label, fail
-from tilec.emu.launch import Fault, TensorMap, launch
+from tilec.emu.launch import Fault, Report, TensorMap, launch
 from tilec.ir.expr import integer_range
 from tilec.ir.tile import (
     Bind,
@@ -192,10 +192,27 @@ def write_arguments(arguments: Arguments) -> bytes:
 # ---- running ---------------------------------------------------------------------------------------------------------
 
 
-def run(build: Build, arguments: Arguments, progress: Callable[[int, int], None] | None = None) -> None:
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How the emulated machine behaves: `launch` says what each means. `sample` is a number of blocks, 0 for all."""
+
+    adversary: int | None = None
+    sample: int = 0
+    seed: int = 0
+    jobs: int = 1
+    timeline: bool = False
+
+
+def run(
+    build: Build,
+    arguments: Arguments,
+    progress: Callable[[int, int], None] | None = None,
+    options: RunOptions | None = None,
+) -> Report:
     """Run the PTX on the CPU; tensors are written in place. A fault is a `Fault`."""
     manifest = build.manifest
-    launch(
+    options = options or RunOptions()
+    return launch(
         build.ptx,
         manifest.entry,
         manifest.grid,
@@ -203,6 +220,10 @@ def run(build: Build, arguments: Arguments, progress: Callable[[int, int], None]
         launch_arguments(manifest, arguments),
         cluster=manifest.cluster,
         dynamic_smem=manifest.dynamic_smem,
+        adversary=options.adversary,
+        jobs=options.jobs,
+        sample=(options.sample, options.seed) if options.sample else None,
+        timeline=options.timeline,
         progress=progress,
     )
 
@@ -260,14 +281,33 @@ def reference(kernel: Kernel, arguments: Arguments) -> None:
     interp.run(kernel, arguments.tensors, arguments.scalars)
 
 
-def compare(kernel: Kernel, manifest: Manifest, found: Arguments, expected: Arguments) -> list[Comparison]:
-    """Every tensor that the kernel writes."""
+def written_tensors(manifest: Manifest, report: Report) -> dict[str, Array]:
+    """Which elements of each tensor the blocks of a sample wrote."""
+    masks: dict[str, Array] = {}
+    for param, mask in zip(manifest.params, report.written, strict=True):
+        if not isinstance(param, ScalarParam) and mask is not None:
+            # A tensor may be reached through a pointer and through maps.
+            masks[param.tensor] = masks[param.tensor] | mask if param.tensor in masks else mask
+    return masks
+
+
+def compare(
+    kernel: Kernel,
+    manifest: Manifest,
+    found: Arguments,
+    expected: Arguments,
+    written: Mapping[str, Array] | None = None,
+) -> list[Comparison]:
+    """Every tensor that the kernel writes; with `written`, only the elements marked there."""
     outputs = [p for p in kernel.params if isinstance(p, Buffer) and manifest.tensor(p.name).role != "in"]
     terms = summed_terms(kernel)
     seen, summed = roundings(kernel)
-    return [
-        _compare(p, found.tensors[p.name], expected.tensors[p.name], terms, seen.get(p, 0.0), summed) for p in outputs
-    ]
+    compared = []
+    for p in outputs:
+        mask = None if written is None else written[p.name]
+        known = seen.get(p, 0.0)
+        compared.append(_compare(p, found.tensors[p.name], expected.tensors[p.name], terms, known, summed, mask))
+    return compared
 
 
 def roundings(kernel: Kernel) -> tuple[dict[Buffer, float], float]:
@@ -325,7 +365,9 @@ def _computed_types(stmt: Stmt) -> Iterator[DType]:
             yield from (part.dtype for part in walk_expr(expr) if not isinstance(part, Const | Var | Load))
 
 
-def _compare(param: Buffer, found: Array, expected: Array, terms: int, seen: float, summed: float) -> Comparison:
+def _compare(
+    param: Buffer, found: Array, expected: Array, terms: int, seen: float, summed: float, mask: Array | None
+) -> Comparison:
     # Compared in double precision, except integers, which need every bit.
     kind = np.float64 if param.dtype.is_float else np.object_ if param.dtype.bits == 64 else np.int64
     left: Any = values_of(found, param.dtype).astype(kind)
@@ -344,6 +386,8 @@ def _compare(param: Buffer, found: Array, expected: Array, terms: int, seen: flo
         relative = max(_RELATIVE[param.dtype.name], seen)
         allowed = relative * np.abs(np.where(np.isfinite(right), right, 0.0)) + (terms * 2.0**-24 + summed) * scale
     excess = error - allowed
+    if mask is not None:
+        excess = np.where(mask, excess, -np.inf)
     worst = np.unravel_index(int(np.argmax(excess)), excess.shape) if excess.size else ()
     index = tuple(int(i) for i in worst)
     if not excess.size:

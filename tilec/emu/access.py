@@ -49,11 +49,11 @@ def _check_modifiers(form: Form, *more: str) -> None:
 
 
 def _load_global(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    return cta.launch.memory.load(addresses, width)
+    return cta.launch.memory.load(addresses, width, cta.actors[threads])
 
 
 def _load_shared(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    return cta.shared.load(addresses, width)
+    return cta.shared.load(addresses, width, cta.actors[threads])
 
 
 def _load_param(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
@@ -67,11 +67,11 @@ def _load_local(cta: Cta, threads: Threads, addresses: Array, width: int) -> Arr
 
 
 def _store_global(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
-    cta.launch.memory.store(addresses, width, values)
+    cta.launch.memory.store(addresses, width, values, cta.actors[threads])
 
 
 def _store_shared(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
-    cta.shared.store(addresses, width, values)
+    cta.shared.store(addresses, width, values, cta.actors[threads])
 
 
 def _store_local(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
@@ -102,14 +102,16 @@ def _by_peer(cta: Cta, addresses: Array) -> list[tuple[Memory, Array, Array]]:
 
 def _load_cluster(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
     result = np.zeros((len(addresses), 2) if width == 16 else len(addresses), _WORD[min(width, 8)])
+    actors = cta.actors[threads]
     for memory, chosen, own in _by_peer(cta, addresses):
-        result[chosen] = memory.load(own, width)
+        result[chosen] = memory.load(own, width, actors[chosen])
     return result
 
 
 def _store_cluster(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
+    actors = cta.actors[threads]
     for memory, chosen, own in _by_peer(cta, addresses):
-        memory.store(own, width, values[chosen])
+        memory.store(own, width, values[chosen], actors[chosen])
 
 
 _WINDOW_LOADS: dict[int, tuple[int, Load]] = {

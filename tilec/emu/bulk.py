@@ -1,7 +1,8 @@
 """Bulk copies: `cp.async.bulk` and its tensor form (TMA), between global and shared memory.
 
-Loads take their destination at once and fill it when a wait on their mbarrier needs them. Stores read shared memory
-when `wait_group.read` (or `wait_group`) needs it, and write global memory at `wait_group` or when the kernel ends.
+Loads take their destination at once, and it is theirs until a wait on their mbarrier needs them. Stores have read
+shared memory when `wait_group.read` (or `wait_group`) returns, and written global memory at `wait_group` or when the
+kernel ends. When they do it in between is up to `moments`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.emu.asyncops import BulkGroups, BulkStore, Copy, barrier_at, shared_address
+from tilec.emu.asyncops import BulkGroups, BulkStore
 from tilec.emu.decode import Form, semantics
 from tilec.emu.fault import Fault
-from tilec.emu.memory import PARAM_WINDOW, WINDOW_SHIFT
+from tilec.emu.mbarrier import Copy, barrier_at, name_of, note, shared_address
+from tilec.emu.memory import PARAM_WINDOW, SHARED_RANK_SHIFT, WINDOW_SHIFT
+from tilec.emu.moments import Deed
 from tilec.emu.numbers import Array
 from tilec.emu.tensormap import MAP_BYTES, Box, Layout, box_rows, combine, decode
 from tilec.ptx.module import Operand, TensorAddress
@@ -22,6 +25,7 @@ from tilec.ptx.module import Operand, TensorAddress
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
 
+Read = Callable[[], Array]
 _RANKS = {f"{rank}d": rank for rank in range(1, 6)}
 
 
@@ -40,37 +44,80 @@ def _rows(cta: Cta, address: int, size: int, swizzle: int, what: str) -> Array:
 
 
 def _issue_load(
-    cta: Cta, address: int, rows: Array, barrier_address: int, line: int, read: Callable[[], Array]
+    cta: Cta,
+    thread: int,
+    target: Cta,
+    address: int,
+    rows: Array,
+    barrier_address: int,
+    line: int,
+    read: Read,
+    swizzle: int,
+    release: Callable[[], None] = lambda: None,
 ) -> None:
-    """Take the destination and hang the copy on its barrier."""
-    memory = cta.shared
-    state = cta.asynchronous
-    memory.claim_rows(rows)
+    """Thread `thread` of `cta` starts a copy into `target`: take the destination and hang the copy on its barrier."""
+    memory = target.shared
+    state = target.asynchronous
+    actor = int(cta.actors[thread])
+    step = cta.launch.events.pc
+    memory.claim_rows(rows, actor)
     region = (rows, line, "the bulk copy")
     state.regions.append(region)
 
-    def finish() -> None:
-        memory.deliver_rows(rows, read())
-        state.regions[:] = [other for other in state.regions if other is not region]
+    def write() -> None:
+        memory.rows[rows] = read()
 
-    barrier_at(cta, barrier_address).add(Copy(len(rows) * 16, line, finish))
+    deed = Deed(write)
+
+    def finish(column: int) -> None:
+        deed.do()
+        memory.arrive_rows(rows, column, step, swizzle)
+        release()
+        state.regions[:] = [other for other in state.regions if other is not region]
+        timeline = cta.launch.timeline
+        if timeline is not None:
+            timeline.add(target.position, -1, "", "done", f"copy to {address:#x}", line)
+
+    barrier = barrier_at(cta, barrier_address, np.array([actor]))
+    note(cta, np.array([thread]), "issue", f"copy to {address:#x} for {name_of(barrier)}", line)
+    barrier.add(Copy(len(rows) * 16, line, finish))
+    cta.launch.moments.plan(deed)
+
+
+def in_block(target: Cta, address: int) -> int:
+    """A block's own shared address, as the other blocks of its cluster name it."""
+    return (target.rank + 1 << SHARED_RANK_SHIFT) + address
 
 
 def _add_store(cta: Cta, thread: int, store: BulkStore) -> None:
     cta.asynchronous.bulk.setdefault(thread, BulkGroups()).open.append(store)
 
 
-def _store_from(cta: Cta, rows: Array, line: int, write: Callable[[Array], None]) -> BulkStore:
+def _store_from(cta: Cta, thread: int, rows: Array, line: int, write: Callable[[Array], None]) -> BulkStore:
     """A bulk store out of these rows; they must be ready now and stay as they are until they are read."""
     memory = cta.shared
     memory.require_async_readable(rows, "the bulk store")
+    actor, step = int(cta.actors[thread]), cta.launch.events.pc
+    order, watch = cta.order, memory.watch
+    if watch is not None and order is not None:
+        watch.require_known(order.of_any(slice(actor, actor + 1)), rows, f"the bulk store of thread {thread}")
+    end = cta.asynchronous.begin_reading(rows, line, "the bulk store")
     data: list[Array] = []
+    reading = Deed(lambda: data.append(memory.rows[rows]))
 
-    def read() -> None:
-        memory.require_unchanged(rows, f"the bulk store of PTX line {line}")
-        data.append(memory.rows[rows])
+    def put() -> None:
+        reading.do()
+        write(data[0])
 
-    return BulkStore(line, read, lambda: write(data[0]))
+    def release() -> None:
+        end()
+        if watch is not None:
+            watch.fetched(actor, rows, step)
+
+    writing = Deed(put)
+    note(cta, np.array([thread]), "issue", f"store from {int(rows[0]) * 16:#x}", line)
+    cta.launch.moments.plan(reading, writing)
+    return BulkStore(line, reading, writing, release)
 
 
 # -- tensors -----------------------------------------------------------------------------------------------------------
@@ -106,8 +153,9 @@ def _tensor_load(form: Form) -> None:
         places, maps, barriers = destination(cta, threads), map_pointer(cta, threads), barrier(cta, threads)
         points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
         masks = cta.views[mask_slot][threads].tolist() if mask_slot >= 0 else [0] * len(places)
-        for place, map_at, bar, point, mask in zip(
-            places.tolist(), maps.tolist(), barriers.tolist(), points, masks, strict=True
+        members = cta.thread_ids[threads].tolist()
+        for thread, place, map_at, bar, point, mask in zip(
+            members, places.tolist(), maps.tolist(), barriers.tolist(), points, masks, strict=True
         ):
             layout = _layout_of_rank(cta, map_at, len(point))
             first, address = cta.peer(shared_address(place))
@@ -120,7 +168,8 @@ def _tensor_load(form: Form) -> None:
             rows = _rows(cta, address, layout.box_bytes, layout.swizzle, "the box")
             bar_address = cta.peer(shared_address(bar))[1]
             for target in targets:
-                _issue_load(target, address, rows, bar_address, line, box.load)
+                bar_at = in_block(target, bar_address)
+                _issue_load(cta, thread, target, address, rows, bar_at, line, box.load, layout.swizzle)
 
     form.step.run = run
 
@@ -154,7 +203,7 @@ def _tensor_store(form: Form) -> None:
                 else:
                     box.store(data)
 
-            _add_store(cta, thread, _store_from(cta, rows, line, write))
+            _add_store(cta, thread, _store_from(cta, thread, rows, line, write))
 
     form.step.run = run
 
@@ -187,20 +236,24 @@ def _range_load(form: Form) -> None:
 
     def run(cta: Cta, threads: Threads) -> None:
         columns = (
+            cta.thread_ids[threads],
             destination(cta, threads),
             source(cta, threads),
             cta.views[size_slot][threads],
             barrier(cta, threads),
         )
-        for place, origin, size, bar in zip(*(column.tolist() for column in columns), strict=True):
+        for thread, place, origin, size, bar in zip(*(column.tolist() for column in columns), strict=True):
             target, address = cta.peer(shared_address(place))
             _check_range(address, size)
             _check_range(origin, size)
             rows = _rows(target, address, size, 0, "the bulk copy")
+            release: Callable[[], None] = lambda: None  # noqa: E731
             if from_shared:
                 memory = cta.shared
                 start = memory.offset(shared_address(origin), size, "the bulk copy")
-                memory.require_async_readable(np.arange(start, start + size, 16) // 16, "the bulk copy")
+                taken = np.arange(start, start + size, 16) // 16
+                memory.require_async_readable(taken, "the bulk copy")
+                release = cta.asynchronous.begin_reading(taken, line, "the bulk copy")
             else:
                 memory = cta.launch.memory
                 start = memory.offset(origin, size, "the bulk copy")
@@ -208,7 +261,9 @@ def _range_load(form: Form) -> None:
             bar_owner, bar_address = cta.peer(shared_address(bar))
             if bar_owner is not target:
                 raise Fault("bad-barrier", "the mbarrier of a bulk copy lies in another block than its destination")
-            _issue_load(target, address, rows, bar_address, line, lambda data=data: data)  # type: ignore[misc]
+            bar_at = in_block(target, bar_address)
+            read: Read = lambda data=data: data  # type: ignore[misc]  # noqa: E731
+            _issue_load(cta, thread, target, address, rows, bar_at, line, read, -1, release)
 
     form.step.run = run
 
@@ -256,15 +311,19 @@ def _range_store(form: Form) -> None:
             memory = cta.launch.memory
             start = memory.offset(place, size, "the bulk store")
             target = memory.bytes[start : start + size]
+            owners = memory.owner[start : start + size] if memory.owner is not None else None
+            tag = memory.tag
 
-            def write(data: Array, target: Array = target) -> None:
+            def write(data: Array, target: Array = target, owners: Array | None = owners, tag: int = tag) -> None:
                 new = data.reshape(-1)
+                if owners is not None:
+                    owners[:] = cta.launch.memory.take(owners, target, target if operation else new, tag)
                 if operation:
                     word = np.dtype(f"u{np.dtype(element if element != 'bfloat16' else 'uint16').itemsize}")
                     new = combine(element, operation, target.view(word), new.view(word)).view(np.uint8)
                 target[:] = new
 
-            _add_store(cta, thread, _store_from(cta, rows, line, write))
+            _add_store(cta, thread, _store_from(cta, thread, rows, line, write))
 
     form.step.run = run
 
@@ -295,12 +354,10 @@ def _wait(form: Form) -> None:
                 continue
             due = groups.committed[: len(groups.committed) - left] if left else groups.committed
             for store in (store for batch in due for store in batch):
-                if not store.is_read:
-                    store.read()
-                    store.is_read = True
-                if not only_read and not store.is_written:
-                    store.write()
-                    store.is_written = True
+                if only_read:
+                    store.finish_read()
+                else:
+                    store.finish_write()
             if not only_read:
                 groups.committed = groups.committed[len(due) :]
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from tilec.emu.decode import Form, semantics
 from tilec.emu.fault import Fault
-from tilec.emu.machine import NamedBarrier, release
+from tilec.emu.machine import NamedBarrier, as_threads, release
+from tilec.emu.mbarrier import note, publish
 from tilec.emu.numbers import Array
 from tilec.ptx.module import Imm, Pair, Reg
 
@@ -64,11 +65,8 @@ def _nanosleep(form: Form) -> None:
     form.step.control = control
 
 
-@semantics("membar", "fence", "fence.mbarrier_init", "griddepcontrol", "setmaxnreg", "prefetch", "prefetch.tensormap")
+@semantics("griddepcontrol", "prefetch", "prefetch.tensormap")
 def _nothing(form: Form) -> None:
-    if form.stem == "fence" and form.has("proxy"):
-        raise form.unsupported("this proxy fence")
-
     def run(cta: Cta, threads: Threads) -> None:
         return
 
@@ -80,6 +78,17 @@ def _prefetch_param(form: Form) -> None:
     _nothing(form)
 
 
+@semantics("membar", "fence")
+def _fence(form: Form) -> None:
+    if form.has("proxy"):
+        raise form.unsupported("this proxy fence")
+
+    def run(cta: Cta, threads: Threads) -> None:
+        publish(cta, cta.actors[threads])
+
+    form.step.run = run
+
+
 @semantics("fence.proxy.async")
 def _fence_proxy(form: Form) -> None:
     if form.has("global"):
@@ -87,7 +96,8 @@ def _fence_proxy(form: Form) -> None:
         return
 
     def run(cta: Cta, threads: Threads) -> None:
-        cta.shared.fence()
+        cta.shared.fence(cta.actors[threads])
+        publish(cta, cta.actors[threads])
 
     form.step.run = run
 
@@ -95,7 +105,7 @@ def _fence_proxy(form: Form) -> None:
 # -- bar.sync and its relatives ----------------------------------------------------------------------------------------
 
 
-def _arrive(cta: Cta, barrier_id: int, expected: int, arriving: int) -> NamedBarrier:
+def _arrive(cta: Cta, barrier_id: int, expected: int, members: Array, line: int) -> NamedBarrier:
     """Count arrivals; `expected` is 0 for all threads of the block."""
     if not 0 <= barrier_id < 16:
         raise Fault("bad-barrier", f"named barrier {barrier_id}; there are 0 to 15")
@@ -106,8 +116,22 @@ def _arrive(cta: Cta, barrier_id: int, expected: int, arriving: int) -> NamedBar
         message = f"named barrier {barrier_id} awaits {barrier.expected or 'all'} threads and is used for"
         raise Fault("bad-barrier", f"{message} {expected or 'all'}")
     barrier.expected = expected
-    barrier.arrived += arriving
+    barrier.arrived += len(members)
+    order = cta.order
+    if order is not None:
+        clock = order.release(cta.rows(as_threads(members)))
+        if not expected and cta.exited_count:
+            # Threads that are gone are past everything they did.
+            clock[cta.actors[cta.exited]] = order.log.now
+        barrier.clock = order.joined(barrier.clock, clock)
+    note(cta, members, "arrive", f"barrier {barrier_id}", line)
     return barrier
+
+
+def _pass(cta: Cta, barrier: NamedBarrier, generation: int, members: Array) -> None:
+    """These threads waited for a generation of a barrier that is complete."""
+    if cta.order is not None:
+        cta.order.acquire(cta.rows(as_threads(members)), barrier.clocks[generation])
 
 
 def _complete(cta: Cta, barrier: NamedBarrier, barrier_id: int) -> None:
@@ -132,6 +156,7 @@ def _bar(form: Form) -> None:
     id_slot = form.read(form.operands[0], "u32")
     count_slot = form.read(form.operands[1], "u32") if len(form.operands) > 1 else -1
     is_waiting = form.stem.endswith("sync")
+    line = form.step.instruction.line
 
     def control(cta: Cta, group: Group, threads: Threads) -> bool:
         members = cta.thread_ids[threads]
@@ -146,19 +171,24 @@ def _bar(form: Form) -> None:
             cta.split(group, members[ids == ids[0]], group.pc)
             return False
         barrier_id = int(ids[0])
-        barrier = _arrive(cta, barrier_id, int(counts[0]), len(members))
+        barrier = _arrive(cta, barrier_id, int(counts[0]), members, line)
         generation = barrier.generation
         _complete(cta, barrier, barrier_id)
         if not is_waiting or barrier.generation != generation:
+            if is_waiting:
+                _pass(cta, barrier, generation, members)
             group.pc += 1
             return not is_waiting
         group.pc += 1
+        since = cta.launch.timeline.now if cta.launch.timeline is not None else -1
         # The deadlock report must name the barrier, so the group stands at it until it is let through.
         waiting_at = group.pc - 1
 
         def ready() -> bool:
             if barrier.generation == generation:
                 return False
+            _pass(cta, barrier, generation, members)
+            note(cta, members, "wait", f"barrier {barrier_id}", line, since)
             group.pc = waiting_at + 1
             return True
 
@@ -179,6 +209,7 @@ def _bar_red(form: Form) -> None:
         raise form.unsupported(f"{source}")
     value_slot = form.read(predicate, "pred")
     is_negated = not isinstance(source, Reg)
+    line = form.step.instruction.line
     count_slot = form.read(form.operands[2], "u32") if len(form.operands) > 3 else -1
 
     def control(cta: Cta, group: Group, threads: Threads) -> bool:
@@ -188,7 +219,7 @@ def _bar_red(form: Form) -> None:
         if len(members) < len(group.indices):
             raise Fault("bad-barrier", "bar.red under a predicate that differs between threads")
         values = cta.views[value_slot][threads] ^ is_negated
-        barrier = _arrive(cta, barrier_id, expected, len(members))
+        barrier = _arrive(cta, barrier_id, expected, members, line)
         generation = barrier.generation
         barrier.contributions.append((group, values.copy()))
         here = group.pc
@@ -197,6 +228,7 @@ def _bar_red(form: Form) -> None:
             everyone = np.concatenate(barrier.results[generation])
             result = everyone.sum() if operation == "popc" else everyone.all() if operation == "and" else everyone.any()
             cta.views[result_slot][members] = result
+            _pass(cta, barrier, generation, members)
             group.pc = here + 1
 
         _complete(cta, barrier, barrier_id)
@@ -221,9 +253,11 @@ def _cluster_arrive(form: Form) -> None:
         barrier = cta.cluster.barrier
         cta.cluster_arrivals[threads] = barrier.generation
         barrier.arrived += len(cta.thread_ids[threads])
+        if cta.order is not None and not form.has("relaxed"):
+            barrier.clock = cta.order.joined(barrier.clock, cta.order.release(cta.rows(threads)))
+        note(cta, cta.thread_ids[threads], "arrive", "cluster barrier", form.step.instruction.line)
         if barrier.arrived >= cta.thread_count * len(cta.cluster.ctas):
-            barrier.arrived = 0
-            barrier.generation += 1
+            release(barrier)
 
     form.step.run = run
 
@@ -234,13 +268,16 @@ def _cluster_wait(form: Form) -> None:
         barrier = cta.cluster.barrier
         generation = int(cta.cluster_arrivals[threads].max())
         here = group.pc
+        members = cta.thread_ids[threads]
         if barrier.generation > generation:
+            _pass(cta, barrier, generation, members)
             group.pc += 1
             return True
 
         def ready() -> bool:
             if barrier.generation == generation:
                 return False
+            _pass(cta, barrier, generation, members)
             group.pc = here + 1
             return True
 
@@ -254,9 +291,13 @@ def _cluster_wait(form: Form) -> None:
 
 @semantics("bar.warp.sync")
 def _warp_sync(form: Form) -> None:
-    if form.operands[0] in (Imm(-1), Imm(_FULL)):
-        form.step.gather = 32
-    _nothing(form)
+    _gather_full_mask(form, form.operands[0])
+
+    def run(cta: Cta, threads: Threads) -> None:
+        if cta.order is not None:
+            cta.order.meet(cta.actors[threads])
+
+    form.step.run = run
 
 
 # -- within a warp -----------------------------------------------------------------------------------------------------

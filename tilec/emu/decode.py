@@ -85,6 +85,11 @@ class Step:
     negated: bool = False
     gather: int = 0
     registers: frozenset[Place] = frozenset()
+    written: frozenset[Place] = frozenset()
+    is_matrix: bool = False
+    """A wgmma: its registers are the matrix unit's until they are waited for."""
+    stains: frozenset[Place] = frozenset()
+    """Registers of some wgmma that this ordinary step writes."""
 
     @property
     def text(self) -> str:
@@ -167,6 +172,10 @@ class Program:
         self._flatten(entry.body, root, pending)
         for instruction, scope, location in pending:
             self.steps.append(self._decode(instruction, scope, location))
+        matrix = frozenset[Place]().union(*(step.registers for step in self.steps if step.is_matrix))
+        for step in self.steps:
+            if not step.is_matrix:
+                step.stains = step.written & matrix
 
     # -- declarations --------------------------------------------------------------------------------------------------
 
@@ -281,7 +290,7 @@ class Program:
                 step.negated = instruction.guard.negated
             SEMANTICS[row.stem](form)
             assert (step.run is None) != (step.control is None), instruction.opcode
-            step.registers = frozenset(form.touched)
+            step.registers, step.written = frozenset(form.touched), frozenset(form.written)
             return step
         except Fault as fault:
             raise fault.locate(instruction.line, print_instruction(instruction), location) from None
@@ -298,6 +307,7 @@ class Form:
         self.modifiers = tuple(step.instruction.opcode[len(row.stem) :].split(".")[1:])
         self.types = tuple(part for part in self.modifiers if part in TYPES)
         self.touched: set[Place] = set()
+        self.written: set[Place] = set()
         self._scope = scope
 
     def has(self, *modifiers: str) -> bool:
@@ -355,6 +365,7 @@ class Form:
         if operand == Reg("_"):
             return self.program.slot(self.program.sink(_class_of(view)), view)
         place = self.place(operand)
+        self.written.add(place)
         width = _CLASS_BITS[place[0]]
         if width > view.bits and view.kind in "us" and view.lanes == 1:
             view = TYPES[f"{view.kind}{width}"]

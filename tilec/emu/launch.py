@@ -12,14 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emu import access, bulk, control, matrix, moves, semantics, wgmma
+from tilec.emu import access, blocks, bulk, control, matrix, mbarrier, moves, registers, semantics, wgmma
 from tilec.emu.asyncops import AsyncState
 from tilec.emu.decode import Program
 from tilec.emu.fault import Fault, SourceLocation
-from tilec.emu.machine import Cluster, LaunchState
+from tilec.emu.machine import LaunchState
 from tilec.emu.memory import GLOBAL_BASE, PARAM_WINDOW, VALID, Memory
+from tilec.emu.moments import Moments
 from tilec.emu.numbers import TYPES, Array
+from tilec.emu.order import EventLog
 from tilec.emu.tensormap import TensorMap, encode
+from tilec.emu.timeline import Event, Timeline
 from tilec.ptx.module import Entry, Module, Param
 from tilec.ptx.parse import parse_module
 from tilec.records import dataclass
@@ -27,7 +30,7 @@ from tilec.records import dataclass
 __all__ = ["Fault", "Report", "SourceLocation", "TensorMap", "launch"]
 
 # Importing a module of semantics registers its instructions.
-FAMILIES = (access, bulk, control, matrix, moves, semantics, wgmma)
+FAMILIES = (access, bulk, control, matrix, mbarrier, moves, registers, semantics, wgmma)
 
 _ALIGNMENT = 256
 _GUARD = 256
@@ -36,10 +39,19 @@ _GUARD = 256
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What ran: warp instructions by stem, in the order of their first place in the kernel."""
+    """What ran: warp instructions by stem, in the order of their first place in the kernel, and how many blocks.
+
+    If asked for: what happened at the barriers; for a sample of the blocks, which elements of each argument they wrote.
+    """
 
     counts: dict[str, int] = field(default_factory=dict)
     blocks: int = 0
+    timeline: tuple[Event, ...] = ()
+    written: tuple[Array | None, ...] = ()
+
+    @property
+    def instructions(self) -> int:
+        return sum(self.counts.values())
 
 
 def launch(
@@ -52,13 +64,19 @@ def launch(
     cluster: int | Sequence[int] = (1, 1, 1),
     dynamic_smem: int = 0,
     adversary: int | None = None,
+    races: bool = True,
+    jobs: int = 1,
+    sample: tuple[int, int] | None = None,
+    timeline: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Run kernel `entry`. `args` are its parameters in order: arrays (written in place), numbers by `.param` type,
     `TensorMap`, `None` for a null pointer, bytes as they are, or a tuple for a C struct.
 
-    Raises `Fault` on whatever the hardware does not promise to do. An `adversary` is the seed of an unfriendly but
-    legal machine: garbage in fresh registers and an arbitrary order of warps.
+    Raises `Fault` on whatever the hardware does not promise to do; `races` says whether that includes data races. An
+    `adversary` is the seed of an unfriendly but legal machine: garbage in fresh registers, an arbitrary order of warps,
+    and asynchronous operations that act at any moment. `jobs` processes share the blocks where no block can see
+    another one's work. A `sample` (blocks, seed) runs only some of them.
     """
     module = _parse(ptx)
     kernel = _find_entry(module, entry)
@@ -70,8 +88,10 @@ def launch(
         raise ValueError(f"{entry} must be launched with clusters of {required}, not {sizes[2]}")
     allocator = _Allocator(module)
     params = _pack_params(kernel, args, allocator)
-    memory, symbols = allocator.build()
+    jobs = jobs if blocks.can_fork() else 1
+    memory, symbols = allocator.build(is_shared_by_processes=jobs > 1)
     program = Program(module, kernel, symbols, dynamic_smem)
+    generator = None if adversary is None else random.Random(adversary)
     state = LaunchState(
         program=program,
         grid=sizes[0],
@@ -80,27 +100,30 @@ def launch(
         dynamic_smem=dynamic_smem,
         memory=memory,
         params=params,
-        random=None if adversary is None else random.Random(adversary),
+        random=generator,
         make_async_state=AsyncState,
         counts=[0] * len(program.steps),
+        events=EventLog(),
+        moments=Moments(generator),
+        watches_races=races,
+        timeline=Timeline() if timeline else None,
     )
-    total = sizes[0][0] * sizes[0][1] * sizes[0][2]
-    done = 0
+    is_divided = blocks.are_independent(program.steps)
+    if races or sample is not None:
+        memory.track_owners(is_divided and races, blocks.shared_buffer(memory.size) if jobs > 1 else None)
+    clusters = _clusters(sizes[0], sizes[2])
+    if sample is not None:
+        clusters = blocks.sampled(clusters, *sample)
     try:
         with np.errstate(all="ignore"):
-            for positions in _clusters(sizes[0], sizes[2]):
-                Cluster(state, positions).run()
-                done += len(positions)
-                if progress is not None:
-                    progress(done, total)
-            for write in state.late_stores:
-                write()
+            outcome = blocks.run(state, clusters, adversary, jobs if is_divided else 1, progress)
     finally:
         allocator.copy_back(memory)
     counts: dict[str, int] = {}
-    for step, count in zip(program.steps, state.counts, strict=True):
+    for step, count in zip(program.steps, outcome.counts, strict=True):
         counts[step.stem] = counts.get(step.stem, 0) + count
-    return Report(counts, done)
+    written = tuple(allocator.written(value, memory) for value in args) if sample is not None else ()
+    return Report(counts, outcome.done, tuple(outcome.events), written)
 
 
 @lru_cache(maxsize=8)
@@ -168,9 +191,11 @@ class _Allocator:
         start = self._roots[id(root)][1]
         return start + int(array.__array_interface__["data"][0]) - int(root.__array_interface__["data"][0])
 
-    def build(self) -> tuple[Memory, dict[str, int]]:
+    def build(self, *, is_shared_by_processes: bool) -> tuple[Memory, dict[str, int]]:
         """Global memory with everything copied in, and the addresses of the module's variables."""
-        memory = Memory("global", GLOBAL_BASE, self._next - GLOBAL_BASE)
+        size = self._next - GLOBAL_BASE
+        buffer = blocks.shared_buffer(-(-size // 16) * 16) if is_shared_by_processes else None
+        memory = Memory("global", GLOBAL_BASE, size, buffer=buffer)
         for name, start, size, data in self._variables:
             memory.allocate(name, start, size, VALID)
             offset = start - GLOBAL_BASE
@@ -180,6 +205,16 @@ class _Allocator:
             offset = start - GLOBAL_BASE
             memory.bytes[offset : offset + root.nbytes] = _flat_bytes(root)
         return memory, {name: start for name, start, _, _ in self._variables}
+
+    def written(self, value: object, memory: Memory) -> Array | None:
+        """Which elements of an argument some block has written; None if it is no array."""
+        array = value.array if isinstance(value, TensorMap) else value
+        if not isinstance(array, np.ndarray) or not array.ndim or memory.owner is None:
+            return None
+        start = self.address(array) - GLOBAL_BASE
+        tags = np.ndarray(array.shape, np.uint8, buffer=memory.owner.data, offset=start, strides=array.strides)
+        found: Array = tags != 0
+        return found
 
     def copy_back(self, memory: Memory) -> None:
         for root, start in self._roots.values():

@@ -19,9 +19,15 @@ from tilec.emu.decode import CLASSES, TIMERS, Program, Step
 from tilec.emu.fault import Fault
 from tilec.emu.memory import SHARED_BASE, SHARED_RANK_SHIFT, Memory
 from tilec.emu.numbers import Array
+from tilec.emu.order import MOST_THREADS, WARPGROUP, Order
+from tilec.emu.races import Watch, granule
 
 if TYPE_CHECKING:
     from tilec.emu.asyncops import AsyncState
+    from tilec.emu.moments import Moments
+    from tilec.emu.order import EventLog
+    from tilec.emu.registers import RegisterPool
+    from tilec.emu.timeline import Timeline
 
 Threads = slice | Array
 """Some threads of a block: a slice where they are neighbours, so that registers are viewed and not copied."""
@@ -57,6 +63,10 @@ class Group:
     gathering: bool = False
     polls: int = 0
     """How often `test_wait` parked the group since it last succeeded."""
+    since: int = -1
+    """The event of the timeline at which the group began to wait."""
+    refused: tuple[tuple[int, int], ...] = ()
+    """The states of mbarriers at which an adversary has let `try_wait` fail."""
     is_told_no: bool = False
     """The next `test_wait` of the group shall fail: nothing else can run."""
 
@@ -80,6 +90,9 @@ class NamedBarrier:
     generation: int = 0
     contributions: list[tuple[Group, Array]] = field(default_factory=list)
     results: dict[int, list[Array]] = field(default_factory=dict)
+    clock: Array | None = None
+    clocks: dict[int, Array | None] = field(default_factory=dict)
+    """What each generation hands to those who waited for it."""
 
 
 class Cta:
@@ -108,6 +121,14 @@ class Cta:
         self.barriers: dict[int, NamedBarrier] = {}
         self.asynchronous: AsyncState = launch.make_async_state(self)
         self.shared.explain = self.asynchronous.explain
+        self.shared.explain_reader = self.asynchronous.explain_reader
+        order = cluster.order
+        self.order = order
+        self.actors = self.thread_ids + rank * (-(-self.thread_count // WARPGROUP) * WARPGROUP)
+        if order is not None:
+            size = granule(program.steps, "shared")
+            self.shared.watch = Watch(self.shared, order, program.steps, size, keeps_readers=True)
+        self.register_pool: RegisterPool | None = None
         self.cluster_arrivals = np.zeros(self.thread_count, np.int64)
 
     def _registers(self, name: str, dtype: np.dtype[Any]) -> Array:
@@ -181,6 +202,11 @@ class Cta:
             raise Fault("out-of-bounds", f"shared::cluster address {address:#x} names no block of the cluster")
         return self.cluster.ctas[rank - 1], address & ((1 << SHARED_RANK_SHIFT) - 1)
 
+    def rows(self, threads: Threads) -> Threads:
+        """The rows of some threads in the clocks: their numbers in the cluster."""
+        first = int(self.actors[0])
+        return slice(threads.start + first, threads.stop + first) if isinstance(threads, slice) else threads + first
+
     # -- running -------------------------------------------------------------------------------------------------------
 
     def run(self) -> bool:
@@ -205,6 +231,7 @@ class Cta:
             return None
         generator = self.launch.random
         if generator is not None:
+            self.launch.moments.drift()
             chosen = generator.choice(runnable)
         else:
             chosen = min(runnable, key=_priority)
@@ -229,6 +256,7 @@ class Cta:
         budget = _QUANTUM if generator is None else generator.randrange(1, 200)
         warps = -(-len(group.indices) // _WARP)
         asynchronous = self.asynchronous
+        events = self.launch.events
         pc = group.pc
         step: Step = steps[pc] if pc < len(steps) else self._past_the_end()
         try:
@@ -254,6 +282,9 @@ class Cta:
                             step = steps[pc] if pc < len(steps) else self._past_the_end()
                             continue
                         threads = as_threads(active)
+                events.pc = pc
+                if step.stains and asynchronous.stained:
+                    asynchronous.stain(step, group.indices)
                 if step.run is not None:
                     step.run(self, threads)
                     pc += 1
@@ -376,6 +407,8 @@ def _priority(group: Group) -> tuple[int, int]:
 def release(barrier: NamedBarrier) -> None:
     """Everyone has arrived: the waiting groups see a new generation."""
     barrier.results[barrier.generation] = [values for _, values in barrier.contributions]
+    barrier.clocks[barrier.generation] = barrier.clock
+    barrier.clock = None
     barrier.contributions = []
     barrier.generation += 1
     barrier.arrived = 0
@@ -406,6 +439,11 @@ class LaunchState:
     random: random.Random | None
     make_async_state: Callable[[Cta], AsyncState]
     counts: list[int]
+    events: EventLog
+    moments: Moments
+    watches_races: bool = True
+    timeline: Timeline | None = None
+    cluster_number: int = 0
     clock: int = 0
     late_stores: list[Callable[[], None]] = field(default_factory=list)
 
@@ -421,6 +459,7 @@ class Cluster:
     def __init__(self, launch: LaunchState, positions: list[tuple[int, int, int]]) -> None:
         self.launch = launch
         self.barrier = NamedBarrier()
+        self.order = self._make_order(len(positions))
         self.ctas: list[Cta] = []
         # The size must be known before the first block fills in its special registers.
         self.ctas = [Cta(self, rank, position) for rank, position in enumerate(positions)]
@@ -436,6 +475,19 @@ class Cluster:
                 raise self._deadlock(alive)
         for cta in self.ctas:
             cta.asynchronous.finish()
+        self.launch.moments.forget()
+
+    def _make_order(self, blocks: int) -> Order | None:
+        """The clocks of this cluster, which also watch over global memory while it runs."""
+        launch = self.launch
+        if not launch.watches_races or launch.thread_count * blocks > MOST_THREADS:
+            return None
+        order = Order(launch.events, blocks, launch.thread_count)
+        memory, steps = launch.memory, launch.program.steps
+        if memory.watch is None:
+            memory.watch = Watch(memory, order, steps, granule(steps, "global"), keeps_readers=False)
+        memory.watch.order = order
+        return order
 
     def _let_a_poll_fail(self, alive: list[Cta]) -> bool:
         """`test_wait` may say no: when nothing else can run, let one group hear it and try something else."""

@@ -40,9 +40,9 @@ def _matrix_count(form: Form) -> int:
     return int(form.first("x1", "x2", "x4", default="x1")[1])
 
 
-def _rows(cta: Cta, addresses: Array, count: int) -> Array:
-    """The row addresses of `count` matrices per warp: lanes 8j to 8j+7 give those of matrix j."""
-    warps: Array = addresses.reshape(-1, 32)[:, : 8 * count].reshape(-1)
+def _rows(values: Array, count: int) -> Array:
+    """Of the row addresses, or of the threads, those of `count` matrices per warp: lanes 8j to 8j+7 are matrix j's."""
+    warps: Array = values.reshape(-1, 32)[:, : 8 * count].reshape(-1)
     return warps
 
 
@@ -54,9 +54,9 @@ def _ldmatrix(form: Form) -> None:
     targets = [form.write(item, "b32") for item in registers(form, form.operands[0], count)]
 
     def run(cta: Cta, threads: Threads) -> None:
-        rows = _rows(cta, pointer(cta, threads), count)
+        rows, actors = _rows(pointer(cta, threads), count), _rows(cta.actors[threads], count)
         # [warp, matrix, row, column]
-        data = cta.shared.load(rows, 16).view(np.uint16).reshape(-1, count, 8, 8)
+        data = cta.shared.load(rows, 16, actors, is_collective=True).view(np.uint16).reshape(-1, count, 8, 8)
         if is_transposed:
             data = np.ascontiguousarray(data.transpose(0, 1, 3, 2))
         # Lane l holds columns 2(l%4) and the next of row l/4.
@@ -76,12 +76,12 @@ def _stmatrix(form: Form) -> None:
     sources = [form.read(item, "b32") for item in registers(form, form.operands[1], count)]
 
     def run(cta: Cta, threads: Threads) -> None:
-        rows = _rows(cta, pointer(cta, threads), count)
+        rows, actors = _rows(pointer(cta, threads), count), _rows(cta.actors[threads], count)
         lanes = np.stack([cta.views[source][threads].reshape(-1, 32) for source in sources], axis=1)
         data = lanes.view(np.uint16).reshape(-1, count, 8, 8)
         if is_transposed:
             data = data.transpose(0, 1, 3, 2)
-        cta.shared.store(rows, 16, np.ascontiguousarray(data).view(np.uint64).reshape(-1, 2))
+        cta.shared.store(rows, 16, np.ascontiguousarray(data).view(np.uint64).reshape(-1, 2), actors)
 
     form.step.run = run
 

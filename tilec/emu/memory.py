@@ -7,13 +7,18 @@ operation owns it, and the asynchronous proxy sees what the generic proxy wrote 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilec.emu.fault import Fault
 from tilec.records import dataclass
+
+if TYPE_CHECKING:
+    from mmap import mmap
+
+    from tilec.emu.races import Watch
 
 Array = NDArray[Any]
 
@@ -44,6 +49,7 @@ _DTYPE: dict[int, np.dtype[Any]] = {
     4: np.dtype(np.uint32),
     8: np.dtype(np.uint64),
 }
+_CHANCE = ", and nothing orders the blocks of a grid"
 _SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
 
 
@@ -61,18 +67,33 @@ class Allocation:
 class Memory:
     """Bytes from address `base` on. Addresses are int64 arrays; widths are 1, 2, 4, 8 or 16 bytes."""
 
-    def __init__(self, name: str, base: int, size: int, *, is_shared: bool = False) -> None:
+    def __init__(self, name: str, base: int, size: int, *, is_shared: bool = False, buffer: mmap | None = None) -> None:
         padded = -(-size // 16) * 16
         self.name = name
         self.base = base
         self.size = padded
         self.is_shared = is_shared
-        self.bytes = np.zeros(padded, np.uint8)
+        self.bytes = np.zeros(padded, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8, padded)
         self.shadow = np.zeros(padded, np.uint8)
         self.allocations: list[Allocation] = []
         self.explain: Callable[[int], str] = lambda address: ""
+        self.explain_reader: Callable[[int], str] = lambda row: "an asynchronous operation"
+        self.watch: Watch | None = None
+        self.owner: Array | None = None
+        """Which blocks of this launch wrote each byte of global memory, by their `tag`; 0 for none."""
+        self.tag = 1
+        """The running cluster, folded into one byte: two in 255 cannot be told apart."""
+        self.is_divided = False
+        """No block may write what another one writes or reads: nothing could order the two."""
+        self.readers: Array = np.zeros(padded // 16 if is_shared else 0, np.int16)
+        """How many asynchronous operations may yet read each 16-byte row."""
+        self.pending_readers = 0
+        self.swizzles: Array = np.full(padded // 16 if is_shared else 0, -1, np.int16)
+        """With which bank swizzle TMA wrote each 16-byte row; -1 where something else did."""
+        self._has_swizzles = False
         self._data: dict[int, Array] = {}
         self._shadow: dict[int, Array] = {}
+        self._owners: dict[int, Array] = {}
         self._readable: dict[int, tuple[Any, Any]] = {}
         self._writable: dict[int, tuple[Any, Any]] = {}
         writable = IN_FLIGHT | BARRIER | GUARD if is_shared else VALID
@@ -94,10 +115,37 @@ class Memory:
         self.allocations.append(Allocation(name, start, start + size))
         self.shadow[start - self.base : start - self.base + size] = state
 
+    def track_owners(self, is_divided: bool, buffer: mmap | None = None) -> None:
+        """From now on remember who writes what."""
+        size = self.size
+        self.owner = np.zeros(size, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8, size)
+        self.is_divided = is_divided
+        for width in (1, 2, 4, 8):
+            self._owners[width] = self.owner.view(_DTYPE[width])
+        self._owners[16] = self._owners[8].reshape(-1, 2)
+
+    def take(self, owners: Array, old: Array, new: Array, tag: int) -> Array:
+        """The owners of some elements after the cluster `tag` has written `new` over `old`."""
+        mine = _repeated(tag, owners.dtype.itemsize)
+        if self.is_divided:
+            foreign = (owners != 0) & (owners != mine)
+            if foreign.any() and (foreign & (old != new)).any():
+                raise Fault(
+                    "data-race", f"global memory gets another value here than an earlier block gave it{_CHANCE}"
+                )
+        return np.full(owners.shape, mine, owners.dtype)
+
+    def require_own(self, owners: Array, addresses: Array, tag: int) -> None:
+        """The cluster `tag` reads elements with these owners: no other cluster of the launch may have written them."""
+        foreign = (owners != 0) & (owners != _repeated(tag, owners.dtype.itemsize))
+        if foreign.any():
+            at = f" address {int(addresses[np.argwhere(foreign)[0][0]]):#x}" if addresses.size else ""
+            raise Fault("data-race", f"global{at} memory is read here that another block has written{_CHANCE}")
+
     # -- ordinary accesses of many threads -----------------------------------------------------------------------------
 
-    def load(self, addresses: Array, width: int) -> Array:
-        """One number per address: unsigned of `width` bytes, or two 64-bit halves for 16."""
+    def load(self, addresses: Array, width: int, by: Array | None = None, *, is_collective: bool = False) -> Array:
+        """One number per address: unsigned of `width` bytes, or two 64-bit halves for 16. `by` are the threads."""
         index = self._index(addresses, width)
         mask, wanted = self._readable[width]
         try:
@@ -106,10 +154,14 @@ class Memory:
             raise self._outside(addresses, width) from None
         if ((states & mask) != wanted).any():
             raise self._unreadable(addresses, width)
+        if by is not None and self.watch is not None:
+            self.watch.read(by, index, width, is_collective=is_collective)
+            if self.is_divided:
+                self.require_own(self._owners[width][index], addresses, self.tag)
         data: Array = self._data[width][index]
         return data
 
-    def store(self, addresses: Array, width: int, values: Array) -> None:
+    def store(self, addresses: Array, width: int, values: Array, by: Array | None = None) -> None:
         """The generic proxy writes; of threads that write one address the last wins."""
         index = self._index(addresses, width)
         mask, wanted = self._writable[width]
@@ -119,8 +171,17 @@ class Memory:
             raise self._outside(addresses, width) from None
         if ((states & mask) != wanted).any():
             raise self._unwritable(addresses, width)
+        if self.pending_readers:
+            self._require_unread(index * width >> 4)
+        if by is not None and self.watch is not None:
+            self.watch.write(by, index, width, values, self._data[width][index])
         if self.is_shared:
             self._shadow[width][index] = _WRITTEN[width]
+            if self._has_swizzles:
+                self.swizzles[index * width >> 4] = -1
+        elif self.owner is not None:
+            owners = self._owners[width]
+            owners[index] = self.take(owners[index], self._data[width][index], values, self.tag)
         self._data[width][index] = values
 
     def _index(self, addresses: Array, width: int) -> Array:
@@ -143,20 +204,27 @@ class Memory:
         message = f"{what} touches {self.name} bytes {address:#x} to {address + size:#x}{self._nearest(address)}"
         raise Fault("out-of-bounds", message)
 
-    def claim_rows(self, rows: Array) -> None:
-        """An asynchronous copy will write these 16-byte rows; they must not belong to another one."""
+    def claim_rows(self, rows: Array, by: int) -> None:
+        """An asynchronous copy of thread `by` will write these 16-byte rows; they must not belong to another one."""
         states = self.shadow_rows[rows]
         if (states & (IN_FLIGHT | BARRIER | GUARD)).any():
             wrong = np.argwhere(states & (IN_FLIGHT | BARRIER | GUARD))[0]
             raise self._unwritable_at(self.base + int(rows[tuple(wrong[:-1])]) * 16 + int(wrong[-1]))
+        if self.pending_readers:
+            self._require_unread(rows)
+        if self.watch is not None:
+            self.watch.claim(np.array([by]), rows, 16)
         self.shadow_rows[rows] = states | IN_FLIGHT
 
-    def deliver_rows(self, rows: Array, data: Array) -> None:
-        """The asynchronous copy has arrived."""
-        self.rows[rows] = data
+    def arrive_rows(self, rows: Array, column: int, pc: int, swizzle: int) -> None:
+        """The asynchronous copy of step `pc` has arrived, and the mbarrier with this clock column will say so."""
         self.shadow_rows[rows] = VALID
+        self.swizzles[rows] = swizzle
+        self._has_swizzles = True
+        if self.watch is not None:
+            self.watch.deliver(np.array([column]), rows, 16, pc)
 
-    def claim(self, addresses: Array, width: int) -> None:
+    def claim(self, addresses: Array, width: int, by: Array) -> None:
         """As `claim_rows`, for the `cp.async` of many threads."""
         index = self._index(addresses, width)
         mask, wanted = self._writable[width]
@@ -167,15 +235,26 @@ class Memory:
             raise self._outside(addresses, width) from None
         if ((states & mask) != wanted).any():
             raise self._unwritable(addresses, width)
+        if self.pending_readers:
+            self._require_unread(index * width >> 4)
+        if self.watch is not None:
+            self.watch.claim(by, index, width)
         shadow[index] = states | _OWNED[width]
 
-    def deliver(self, addresses: Array, width: int, data: Array) -> None:
-        """The `cp.async` of these addresses have arrived; `data` has a row of bytes for each."""
+    def fill(self, addresses: Array, width: int, data: Array) -> None:
+        """The `cp.async` to these addresses write; `data` has a row of bytes for each."""
         index = self._index(addresses, width)
         self._data[width][index] = (
             data if width == 1 else data.view(_DTYPE[min(width, 8)]).reshape(self._data[width][index].shape)
         )
+
+    def arrive(self, addresses: Array, width: int, by: Array, pc: int) -> None:
+        """The `cp.async` of step `pc` to these addresses have arrived, and their threads know."""
+        index = self._index(addresses, width)
         self._shadow[width][index] = _ARRIVED[width]
+        self.swizzles[index * width >> 4] = -1
+        if self.watch is not None:
+            self.watch.deliver(by, index, width, pc)
 
     def require_async_readable(self, rows: Array, what: str) -> None:
         """The asynchronous proxy is about to read these 16-byte rows."""
@@ -191,17 +270,32 @@ class Memory:
             message = f"{what} reads shared address {address:#x}, written by st.shared or stmatrix"
             raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async in between")
 
-    def require_unchanged(self, rows: Array, what: str) -> None:
-        """The asynchronous proxy reads late: whoever wrote since it was asked to did so too early."""
-        states = self.shadow_rows[rows]
-        if (states & (UNFENCED | IN_FLIGHT)).any():
-            wrong = np.argwhere(states & (UNFENCED | IN_FLIGHT))[0]
-            address = self.base + int(rows[tuple(wrong[:-1])]) * 16 + int(wrong[-1])
-            raise Fault("early-reuse", f"shared address {address:#x} is overwritten before {what} has read it")
+    def begin_reading(self, rows: Array) -> None:
+        """From now until `end_reading` the asynchronous proxy may read these rows."""
+        self.readers[rows] += 1
+        self.pending_readers += 1
 
-    def fence(self) -> None:
-        """`fence.proxy.async`: whatever the generic proxy wrote is visible to the asynchronous one."""
-        self.shadow &= 0xFF ^ UNFENCED
+    def end_reading(self, rows: Array) -> None:
+        """The program has waited for the reader."""
+        self.readers[rows] -= 1
+        self.pending_readers -= 1
+
+    def _require_unread(self, rows: Array) -> None:
+        taken = self.readers[rows]
+        if taken.any():
+            row = int(rows[taken > 0][0])
+            message = f"shared address {self.base + row * 16:#x} is overwritten while {self.explain_reader(row)}"
+            raise Fault("early-reuse", f"{message} may still read it")
+
+    def fence(self, actors: Array) -> None:
+        """`fence.proxy.async` by some threads: the asynchronous proxy sees what the generic one wrote before."""
+        if self.watch is None:
+            self.shadow &= 0xFF ^ UNFENCED
+            return
+        offsets = np.flatnonzero(self.shadow & UNFENCED)
+        if len(offsets):
+            covered = offsets[self.watch.fenced(actors, offsets)]
+            self.shadow[covered] &= 0xFF ^ UNFENCED
 
     # -- what went wrong -----------------------------------------------------------------------------------------------
 

@@ -127,6 +127,9 @@ class Box:
 
     def __init__(self, layout: Layout, coordinates: Sequence[int], memory: Memory) -> None:
         self.layout = layout
+        self._memory = memory
+        self._tag = memory.tag
+        self._owners: Array | None = None
         size = layout.element_bytes
         low = [max(c, 0) for c in coordinates]
         high = [min(c + b, s) for c, b, s in zip(coordinates, layout.box, layout.sizes, strict=True)]
@@ -144,12 +147,18 @@ class Box:
         self._inside = tuple(
             slice(first - c, h - c) for first, h, c in reversed(list(zip(low, high, coordinates, strict=True)))
         )
-        self._target = np.ndarray(
+        self._target = self._view(memory.bytes, start, extents)
+        if memory.owner is not None:
+            self._owners = self._view(memory.owner, start, extents)
+
+    def _view(self, storage: Array, start: int, extents: list[int]) -> Array:
+        size = self.layout.element_bytes
+        return np.ndarray(
             tuple(reversed(extents)),
             np.dtype(f"u{size}"),
-            buffer=memory.bytes.data,
+            buffer=storage.data,
             offset=start,
-            strides=tuple(reversed([size, *layout.strides[1:]])),
+            strides=tuple(reversed([size, *self.layout.strides[1:]])),
         )
 
     def _shape(self) -> tuple[int, ...]:
@@ -160,13 +169,18 @@ class Box:
         word = np.dtype(f"u{self.layout.element_bytes}")
         box = np.full(self._shape(), _nan_bits(self.layout) if self.layout.fill == "nan" else 0, word)
         if not self.is_empty:
+            if self._owners is not None and self._memory.is_divided:
+                self._memory.require_own(self._owners, np.zeros(0, np.int64), self._tag)
             box[self._inside] = self._target
         return box.view(np.uint8).reshape(-1, 16)
 
     def store(self, data: Array) -> None:
         """Put the inside part of the box where it belongs."""
         if not self.is_empty:
-            self._target[...] = self._part(data)
+            part = self._part(data)
+            if self._owners is not None:
+                self._owners[...] = self._memory.take(self._owners, self._target, part, self._tag)
+            self._target[...] = part
 
     def reduce(self, data: Array, operation: str) -> None:
         """Combine the inside part of the box with what is there."""
@@ -174,6 +188,8 @@ class Box:
             return
         part = np.ascontiguousarray(self._part(data))
         old = np.ascontiguousarray(self._target)
+        if self._owners is not None:
+            self._owners[...] = self._memory.take(self._owners, old, old, self._tag)
         self._target[...] = combine(self.layout.element, operation, old, part)
 
     def _part(self, data: Array) -> Array:

@@ -1,6 +1,7 @@
 """Warpgroup matrix instructions (wgmma) and their shared-memory descriptors.
 
-An issued wgmma owns its registers and reads its operands only when `wgmma.wait_group` retires it.
+An issued wgmma owns its registers and its operands in shared memory until `wgmma.wait_group` retires it. Without an
+adversary it computes only then.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tilec.emu.asyncops import AsyncState, RegisterOwner
 from tilec.emu.decode import Form, Place, semantics
 from tilec.emu.fault import Fault
 from tilec.emu.matrix import ELEMENT_BYTES, registers
+from tilec.emu.moments import Deed
 from tilec.emu.numbers import DECODE, Array
 from tilec.emu.semantics import predicate_source
 from tilec.emu.tensormap import swizzled
@@ -24,6 +26,7 @@ from tilec.ptx.module import Operand, Vector
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
+    from tilec.emu.memory import Memory
 
 _THREADS = 128
 _SWIZZLES = (0, 128, 64, 32)
@@ -88,6 +91,7 @@ class Issue(RegisterOwner):
     """One wgmma of one warpgroup that has not been retired."""
 
     line: int
+    step: int
     shape: Shape
     accumulators: frozenset[Place]
     inputs: frozenset[Place]
@@ -96,6 +100,13 @@ class Issue(RegisterOwner):
     a_rows: Array | None
     b_rows: Array
     keeps: bool
+    ends: tuple[Callable[[], None], ...]
+    is_done: bool = False
+
+    @property
+    def rows(self) -> list[Array]:
+        """What it reads of shared memory."""
+        return [rows.reshape(-1) for rows in (self.a_rows, self.b_rows) if rows is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +145,10 @@ def _pending(state: AsyncState, warpgroup: int) -> Pending:
 
 def _warpgroups(cta: Cta, threads: Threads) -> list[int]:
     members = cta.thread_ids[threads]
-    if len(members) % _THREADS:
-        raise Fault("unsupported", "wgmma under a predicate that differs within a warpgroup")
+    numbers = members // _THREADS
+    if len(members) % _THREADS or (numbers != numbers[::_THREADS].repeat(_THREADS)).any():
+        message = f"wgmma is run by {len(members)} threads, which are not whole warpgroups"
+        raise Fault("divergent-warpgroup", f"{message}: all 128 threads must run it together")
     return [int(first) // _THREADS for first in members[::_THREADS]]
 
 
@@ -147,7 +160,8 @@ def _fence(form: Form) -> None:
     form.step.gather = _THREADS
 
     def run(cta: Cta, threads: Threads) -> None:
-        return
+        for warpgroup in _warpgroups(cta, threads):
+            cta.asynchronous.stained[warpgroup] = set()
 
     form.step.run = run
 
@@ -174,11 +188,10 @@ def _wait(form: Form) -> None:
         for warpgroup in _warpgroups(cta, threads):
             pending = _pending(cta.asynchronous, warpgroup)
             due = pending.committed[: len(pending.committed) - left] if left else pending.committed
-            if due:
-                pending.committed = pending.committed[len(due) :]
-                issues: list[RegisterOwner] = [issue for batch in due for issue in batch]
-                _retire(cta, warpgroup, [issue for batch in due for issue in batch])
-                cta.asynchronous.disown(issues)
+            issues = [issue for batch in due for issue in batch]
+            pending.committed = pending.committed[len(due) :]
+            if issues:
+                _retire(cta, warpgroup, issues)
 
     form.step.run = run
 
@@ -231,6 +244,7 @@ def _uniform(values: Array, what: str) -> int:
 @semantics("wgmma.mma_async")
 def _mma_async(form: Form) -> None:
     form.step.gather = _THREADS
+    form.step.is_matrix = True
     shape = _shape(form)
     accumulator_places = _places(form, form.operands[0], shape.n // (4 if shape.result == "f16" else 2))
     a_operand = form.operands[1]
@@ -251,6 +265,11 @@ def _mma_async(form: Form) -> None:
         if int(rows.max()) >= len(memory.rows):
             raise Fault("out-of-bounds", f"{what} reaches shared address {int(rows.max()) * 16:#x}, past the end")
         memory.require_async_readable(rows, f"{what} of the wgmma")
+        _require_pattern(memory, decode_descriptor(bits), rows, what)
+        order, watch = cta.order, memory.watch
+        if order is not None and watch is not None:
+            first = int(cta.actors[warpgroup * _THREADS])
+            watch.require_known(order.of_warpgroup(first), rows, f"{what} of the wgmma of {_name(warpgroup)}")
         return rows
 
     def run(cta: Cta, threads: Threads) -> None:
@@ -263,12 +282,62 @@ def _mma_async(form: Form) -> None:
             if a_slot >= 0:
                 a_rows = operand_rows(cta, a_slot, warpgroup, 64, shape.a_kind, shape.a_is_mn_major, "A")
             b_rows = operand_rows(cta, b_slot, warpgroup, shape.n, shape.b_kind, shape.b_is_mn_major, "B")
+            _require_fence(state, warpgroup, accumulators | inputs)
             keeps = bool(cta.views[keeps_slot][warpgroup * _THREADS]) ^ keeps_negated
-            issue = Issue(line, shape, accumulators, inputs, accumulator_places, a_places, a_rows, b_rows, keeps)
+            operands = [rows for rows in (a_rows, b_rows) if rows is not None]
+            what = f"the wgmma of {_name(warpgroup)}"
+            issue = Issue(
+                line,
+                cta.launch.events.pc,
+                shape,
+                accumulators,
+                inputs,
+                accumulator_places,
+                a_places,
+                a_rows,
+                b_rows,
+                keeps,
+                tuple(state.begin_reading(rows, line, what) for rows in operands),
+            )
             pending.open.append(issue)
             state.own(warpgroup, issue)
+            cta.launch.moments.plan(Deed(lambda w=warpgroup, i=issue: _advance(cta, w, i)))  # type: ignore[misc]
 
     form.step.run = run
+
+
+def _require_pattern(memory: Memory, descriptor: Descriptor, rows: Array, what: str) -> None:
+    """The descriptor must undo the swizzle that the bytes were written with, where TMA wrote them."""
+    swizzle = descriptor.swizzle
+    # 1024 bytes for a swizzle of 128, 256 for 32: see the base offset of the matrix descriptor in the PTX manual.
+    repeat = 8 * swizzle
+    if swizzle and descriptor.start >> 7 & repeat // 128 - 1 != descriptor.base_offset & repeat // 128 - 1:
+        message = f"{what} starts at shared address {descriptor.start:#x}, inside a pattern of {repeat} bytes,"
+        raise Fault("bad-descriptor", f"{message} with base offset {descriptor.base_offset}")
+    written = memory.swizzles[rows]
+    if (written == swizzle).all() or (written < 0).all():
+        return
+    addresses = rows * 16
+    for other in set(written.reshape(-1).tolist()) - {-1, swizzle}:
+        differs = (written == other) & (swizzled(addresses, other) != swizzled(addresses, swizzle))
+        if differs.any():
+            at = f"shared address {int(addresses[differs][0]):#x}"
+            message = f"{what} reads {at} with a swizzle of {swizzle} bytes"
+            raise Fault("swizzle-mismatch", f"{message}, where TMA wrote with a swizzle of {other}")
+
+
+def _name(warpgroup: int) -> str:
+    return f"threads {warpgroup * _THREADS}-{warpgroup * _THREADS + _THREADS - 1}"
+
+
+def _require_fence(state: AsyncState, warpgroup: int, places: frozenset[Place]) -> None:
+    """Registers that ordinary instructions wrote are the matrix unit's only after wgmma.fence."""
+    stained = state.stained.get(warpgroup)
+    if stained is None:
+        raise Fault("missing-wgmma-fence", f"the first wgmma of {_name(warpgroup)} comes before any wgmma.fence")
+    if not stained.isdisjoint(places):
+        message = f"registers of the wgmma of {_name(warpgroup)} were written after its last wgmma.fence"
+        raise Fault("missing-wgmma-fence", message)
 
 
 def _check_overlap(
@@ -286,11 +355,37 @@ def _check_overlap(
 
 
 def _retire(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
+    """The warpgroup has waited for these: compute what is left of them, and give back what they own."""
+    _compute(cta, warpgroup, [issue for issue in issues if not issue.is_done])
+    finished: list[RegisterOwner] = []
+    for issue in issues:
+        finished.append(issue)
+        for end in issue.ends:
+            end()
+    cta.asynchronous.disown(finished)
+    order, watch = cta.order, cta.shared.watch
+    if order is None or watch is None:
+        return
+    first = int(cta.actors[warpgroup * _THREADS])
+    engine = order.threads + first // _THREADS
+    watch.fetched(engine, np.concatenate([rows for issue in issues for rows in issue.rows]), issues[-1].step)
+    order.learn(slice(first, first + _THREADS), engine)
+
+
+def _advance(cta: Cta, warpgroup: int, last: Issue) -> None:
+    """The matrix unit computes now up to and including one issue."""
+    pending = _pending(cta.asynchronous, warpgroup).all()
+    if last in pending:
+        _compute(cta, warpgroup, [issue for issue in pending[: pending.index(last) + 1] if not issue.is_done])
+
+
+def _compute(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
     """Compute in order; an accumulator stays a matrix while one wgmma after another adds to it."""
     held: tuple[Place, ...] = ()
     flush: Callable[[], None] = lambda: None  # noqa: E731
     total: Array = np.zeros(0)
     for issue in issues:
+        issue.is_done = True
         shape = issue.shape
         if issue.accumulator_places != held:
             flush()
@@ -309,23 +404,22 @@ def _retire(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
     flush()
 
 
-def _operand(cta: Cta, rows: Array, kind: str, is_mn_major: bool, line: int) -> Array:
+def _operand(cta: Cta, rows: Array, kind: str, is_mn_major: bool) -> Array:
     """A shared operand as [row, k] in f32."""
     memory = cta.shared
-    memory.require_unchanged(rows, f"the wgmma of PTX line {line}")
     word = np.dtype(f"u{ELEMENT_BYTES[kind]}")
     matrix = DECODE[kind](memory.rows[rows].reshape(rows.shape[0], -1).view(word))
     return matrix.T if is_mn_major else matrix
 
 
 def _b_matrix(cta: Cta, issue: Issue) -> Array:
-    return _operand(cta, issue.b_rows, issue.shape.b_kind, issue.shape.b_is_mn_major, issue.line)
+    return _operand(cta, issue.b_rows, issue.shape.b_kind, issue.shape.b_is_mn_major)
 
 
 def _a_matrix(cta: Cta, warpgroup: int, issue: Issue) -> Array:
     shape = issue.shape
     if issue.a_rows is not None:
-        return _operand(cta, issue.a_rows, shape.a_kind, shape.a_is_mn_major, issue.line)
+        return _operand(cta, issue.a_rows, shape.a_kind, shape.a_is_mn_major)
     size = ELEMENT_BYTES[shape.a_kind]
     bits = _block(cta, warpgroup, issue.a_places).view(np.dtype(f"u{size}"))
     # registers (k half, row half), threads (w, g, t), e  →  [(w, row half, g), (k half, t, e)]

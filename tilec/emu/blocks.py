@@ -1,0 +1,188 @@
+"""Runs the blocks of a grid: all or a sample of them, in this process or spread over several.
+
+Clusters that neither use atomics on global memory nor flags there cannot see each other, so they may run in any order
+and in several processes. Their memory is then one anonymous mapping that the forked processes share, and what one
+cluster writes no other may touch.
+"""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from tilec.emu.decode import Step
+from tilec.emu.fault import Fault, SourceLocation
+from tilec.emu.machine import Cluster, LaunchState
+from tilec.emu.timeline import Event
+
+Positions = list[tuple[int, int, int]]
+Progress = Callable[[int, int], None]
+
+_SCOPES = frozenset(("gl", "sys", "gpu"))
+_FLAG_WORDS = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"))
+
+
+def are_independent(steps: Sequence[Step]) -> bool:
+    """Whether no block can wait for another one, or add to what another one adds to."""
+    return not any(_reaches_others(step) for step in steps)
+
+
+def _reaches_others(step: Step) -> bool:
+    words = step.instruction.opcode.split(".")
+    is_local = any(word.partition("::")[0] in ("shared", "local", "param") for word in words)
+    if step.stem.startswith("cp.reduce"):
+        return True
+    if words[0] in ("atom", "red", "multimem"):
+        return not is_local
+    if words[0] in ("membar", "fence"):
+        return not _SCOPES.isdisjoint(words) and "proxy" not in words
+    return words[0] in ("ld", "st") and not is_local and not _FLAG_WORDS.isdisjoint(words)
+
+
+def sampled(clusters: list[Positions], blocks: int, seed: int) -> list[Positions]:
+    """As many clusters as hold this many blocks, chosen by the seed, in their order."""
+    count = max(1, min(len(clusters), -(-blocks // len(clusters[0]))))
+    return [clusters[place] for place in sorted(random.Random(seed).sample(range(len(clusters)), count))]
+
+
+def shared_buffer(size: int) -> mmap.mmap:
+    """Zeroed memory that forked processes share."""
+    return mmap.mmap(-1, max(size, 1))
+
+
+def can_fork() -> bool:
+    return "fork" in multiprocessing.get_all_start_methods()
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What some clusters did."""
+
+    done: int = 0
+    counts: list[int] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+
+def run(
+    state: LaunchState, clusters: list[Positions], seed: int | None, jobs: int, progress: Progress | None
+) -> Outcome:
+    """Run these clusters. Raises the fault of the first cluster that has one."""
+    numbered = list(enumerate(clusters))
+    total = sum(len(positions) for positions in clusters)
+    report = progress or _silent
+    if jobs <= 1 or len(clusters) < 2 or not can_fork():
+        return _run_some(state, numbered, seed, lambda done: report(done, total))
+    return _run_spread(state, numbered, seed, min(jobs, len(clusters)), lambda done: report(done, total))
+
+
+def _silent(done: int, total: int) -> None:
+    return
+
+
+def _run_some(
+    state: LaunchState, clusters: list[tuple[int, Positions]], seed: int | None, report: Callable[[int], None]
+) -> Outcome:
+    done = 0
+    for number, positions in clusters:
+        if state.random is not None:
+            # Each cluster draws for itself, so that the order in which they run changes nothing.
+            state.random.seed(f"{seed}/{number}")
+        state.memory.tag = number % 255 + 1
+        state.cluster_number = number
+        Cluster(state, positions).run()
+        done += len(positions)
+        report(done)
+    for write in state.late_stores:
+        write()
+    state.late_stores = []
+    return Outcome(done, state.counts, state.timeline.events if state.timeline is not None else [])
+
+
+def _run_spread(
+    state: LaunchState,
+    clusters: list[tuple[int, Positions]],
+    seed: int | None,
+    jobs: int,
+    report: Callable[[int], None],
+) -> Outcome:
+    context = multiprocessing.get_context("fork")
+    workers = []
+    for job in range(jobs):
+        here, there = context.Pipe(duplex=False)
+        worker = context.Process(target=_work, args=(there, state, clusters[job::jobs], seed), daemon=True)
+        worker.start()
+        there.close()
+        workers.append((worker, here))
+    try:
+        outcomes, faults = _collect([here for _, here in workers], report)
+    finally:
+        for worker, here in workers:
+            here.close()
+            if worker.is_alive():
+                worker.join(0.2)
+                worker.terminate()
+            worker.join()
+    if faults:
+        # Which process fails first is chance; which block fails first is not.
+        raise min(faults, key=lambda found: found[0])[1]
+    counts = [sum(column) for column in zip(*(outcome.counts for outcome in outcomes), strict=True)]
+    return Outcome(
+        sum(outcome.done for outcome in outcomes), counts, [event for outcome in outcomes for event in outcome.events]
+    )
+
+
+def _collect(
+    pipes: list[Connection], report: Callable[[int], None]
+) -> tuple[list[Outcome], list[tuple[int, Exception]]]:
+    outcomes: list[Outcome] = []
+    faults: list[tuple[int, Exception]] = []
+    done = dict.fromkeys(range(len(pipes)), 0)
+    open_pipes: list[Any] = list(pipes)
+    while open_pipes:
+        for pipe in wait(open_pipes):
+            assert isinstance(pipe, Connection)
+            try:
+                kind, *content = pipe.recv()
+            except EOFError:
+                kind, content = "fault", [0, ("internal", "a process of the emulator died", 0, "", None, "")]
+            if kind == "progress":
+                done[pipes.index(pipe)] = content[0]
+                report(sum(done.values()))
+                continue
+            open_pipes.remove(pipe)
+            if kind == "done":
+                outcomes.append(content[0])
+            elif kind == "fault":
+                faults.append((content[0], _unpacked(content[1])))
+            else:
+                faults.append((content[0], content[1]))
+    return outcomes, faults
+
+
+def _work(pipe: Connection, state: LaunchState, clusters: list[tuple[int, Positions]], seed: int | None) -> None:
+    """A forked process: its share of the clusters, and what came of them through the pipe."""
+    try:
+        pipe.send(("done", _run_some(state, clusters, seed, lambda done: pipe.send(("progress", done)))))
+    except Fault as fault:
+        pipe.send(("fault", state.cluster_number, _packed(fault)))
+    except KeyboardInterrupt:
+        return  # the parent has heard it too, and speaks for all
+    except Exception as error:
+        pipe.send(("error", state.cluster_number, error))
+
+
+Packed = tuple[str, str, int, str, SourceLocation | None, str]
+
+
+def _packed(fault: Fault) -> Packed:
+    return fault.kind, fault.message, fault.line, fault.text, fault.source, fault.where
+
+
+def _unpacked(fields: Packed) -> Fault:
+    kind, message, line, text, source, where = fields
+    return Fault(kind, message).locate(line, text, source, where)

@@ -1,0 +1,434 @@
+"""mbarriers: counts, phases, transaction bytes, and the clocks that a phase carries from those who arrive to who waits.
+
+Copies that report to an mbarrier stay in flight until the phase they complete is needed: by a wait, or by an arrival
+that belongs to the next phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.decode import Form, semantics
+from tilec.emu.fault import Fault
+from tilec.emu.memory import BARRIER, GUARD, IN_FLIGHT, SHARED_WINDOW, VALID, WINDOW_SHIFT
+from tilec.emu.numbers import Array
+from tilec.emu.races import thread_name
+
+if TYPE_CHECKING:
+    from tilec.emu.machine import Cta, Group, Threads
+
+_MOST = 0xFFFFF
+"""Largest count of arrivals and of transaction bytes."""
+
+
+@dataclass(slots=True, eq=False)
+class Copy:
+    """A bulk copy that a barrier will report: `finish` writes its bytes, and they are the barrier's to announce."""
+
+    size: int
+    line: int
+    finish: Callable[[int], None]
+
+
+@dataclass(slots=True, eq=False)
+class Deferred:
+    """The arrivals that `cp.async` copies of some threads will make, and how to finish the copies."""
+
+    count: int
+    actors: Array
+    finish: Callable[[], None]
+
+
+@dataclass(slots=True, eq=False)
+class Barrier:
+    """An mbarrier. `version` changes with every event, so that waiters know when to look again."""
+
+    cta: Cta
+    address: int
+    expected: int
+    pending: int
+    init_by: int
+    init_event: int
+    init_step: int
+    tx: int = 0
+    phase: int = 0
+    version: int = 0
+    copies: list[Copy] = field(default_factory=list)
+    deferred: list[Deferred] = field(default_factory=list)
+    column: int = -1
+    is_used: bool = False
+    is_fenced: bool = False
+    """Its initialisation is visible to other blocks of the cluster."""
+    seen: int = -1
+    """The latest phase whose completion somebody waited for."""
+    sources: dict[int, int] = field(default_factory=dict)
+    """The steps that arrived, and how often: for the report of a deadlock."""
+    open_clock: Array | None = None
+    done_clock: Array | None = None
+
+    def arrive(self, count: int, clock: Array | None, step: int) -> None:
+        """`count` arrivals at once, all of one phase, by threads who know `clock`."""
+        if self.pending < count:
+            self.settle()
+        if self.pending < count:
+            message = f"{count} arrivals on the mbarrier at {self.address:#x}, whose phase {self.phase} awaits"
+            raise Fault("barrier-overflow", f"{message} {self.pending} more of {self.expected}{self._bytes()}")
+        self.pending -= count
+        self.version += 1
+        self.sources[step] = self.sources.get(step, 0) + count
+        self._join(clock)
+        if self.pending == 0 and self.tx == 0:
+            self._flip()
+
+    def expect(self, size: int) -> None:
+        self.tx += size
+        self.version += 1
+        if self.tx > _MOST:
+            raise Fault(
+                "barrier-overflow", f"{self.tx} bytes expected by one phase of the mbarrier at {self.address:#x}"
+            )
+
+    def add(self, copy: Copy) -> None:
+        self.copies.append(copy)
+        self.version += 1
+        missing = sum(other.size for other in self.copies) - self.tx
+        if missing > _MOST:
+            message = f"{missing} bytes arrive at the mbarrier at {self.address:#x} that nobody expects"
+            raise Fault("barrier-overflow", f"{message}, more than its count can hold")
+
+    def settle(self) -> None:
+        """Finish the operations in flight that complete the phase, if they do."""
+        if self.deferred and sum(deferred.count for deferred in self.deferred) >= self.pending:
+            due, self.deferred = self.deferred, []
+            for deferred in due:
+                deferred.finish()
+                self.pending -= deferred.count
+                self._announce(deferred.actors)
+            self.version += 1
+        if self.pending == 0 and sum(copy.size for copy in self.copies) >= self.tx:
+            while self.tx > 0:
+                copy = self.copies.pop(0)
+                copy.finish(self.column)
+                self.tx -= copy.size
+                self.version += 1
+                self._announce(np.array([self.column]))
+            if self.tx == 0:
+                self._flip()
+
+    def _flip(self) -> None:
+        self.phase += 1
+        self.pending = self.expected
+        self.version += 1
+        order = self.cta.order
+        if order is not None and self.open_clock is not None:
+            self.done_clock = order.joined(self.done_clock, self.open_clock)
+        self.open_clock = None
+        timeline = self.cta.launch.timeline
+        if timeline is not None:
+            name = f"mbarrier {self.address:#x} phase {self.phase - 1}"
+            timeline.add(self.cta.position, -1, "", "phase", name, 0)
+
+    def _join(self, clock: Array | None) -> None:
+        order = self.cta.order
+        if order is not None and clock is not None:
+            self.open_clock = order.joined(self.open_clock, clock)
+
+    def _announce(self, columns: Array) -> None:
+        """Whoever waits for this phase knows what these actors did until now."""
+        order = self.cta.order
+        if order is None:
+            return
+        clock = np.zeros(order.know.shape[1], np.int32)
+        clock[columns] = order.log.now
+        self._join(clock)
+
+    def _bytes(self) -> str:
+        if not self.tx:
+            return ""
+        if self.tx < 0:
+            return f", but {-self.tx} bytes more have arrived than were expected"
+        return f" and {self.tx} bytes, {sum(copy.size for copy in self.copies)} of them in flight"
+
+    def state(self) -> str:
+        """What the current phase still awaits, and who has arrived at this barrier so far."""
+        text = f"phase {self.phase} awaits {self.pending} of {self.expected} arrivals{self._bytes()}"
+        steps = self.cta.program.steps
+        lines = [f"PTX line {steps[step].instruction.line} ({count})" for step, count in sorted(self.sources.items())]
+        arrived = f"arrivals so far: {', '.join(lines)}" if lines else "nobody has arrived at it"
+        return f"{text}; {arrived}"
+
+    def missed(self, wanted: int) -> str:
+        """Why a wait that blocks may wait for a phase that is over."""
+        if self.phase >= 2 and self.seen < self.phase - 2 and (wanted & 1) == (self.phase & 1):
+            return f"; phase {self.phase - 2} of the same parity is over, and nobody waited for it in time"
+        return ""
+
+
+def shared_address(address: int) -> int:
+    """A generic address of shared memory, or a shared address, as a shared address."""
+    if address >> WINDOW_SHIFT == SHARED_WINDOW >> WINDOW_SHIFT:
+        return address - SHARED_WINDOW
+    return address
+
+
+def barrier_at(cta: Cta, address: int, actors: Array) -> Barrier:
+    """The mbarrier at an address, of this block or of another one of the cluster, for threads that may use it."""
+    owner, local = cta.peer(shared_address(address))
+    barrier = owner.asynchronous.barrier(local)
+    barrier.is_used = True
+    if owner is not cta and not barrier.is_fenced:
+        message = f"block {cta.position} uses the mbarrier at {local:#x} of block {owner.position}, which was"
+        raise Fault("missing-init-fence", f"{message} initialised with no fence.mbarrier_init after it")
+    order = cta.order
+    if order is not None and barrier.init_event > int(order.floor[actors].min()):
+        unaware = actors[order.know[actors, barrier.init_by] < barrier.init_event]
+        if len(unaware):
+            message = f"{thread_name(order, int(unaware[0]))} uses the mbarrier at {local:#x}, and"
+            step = cta.program.steps[barrier.init_step]
+            by = f"{thread_name(order, barrier.init_by)} initialised it at PTX line {step.instruction.line}"
+            raise Fault("data-race", f"{message} {by}: no barrier orders the two")
+    return barrier
+
+
+def by_address(addresses: Array) -> Iterator[tuple[int, Array]]:
+    """Each different address and which threads name it."""
+    first = int(addresses[0])
+    same = addresses == first
+    if same.all():
+        yield first, same
+        return
+    for address in np.unique(addresses).tolist():
+        yield int(address), addresses == address
+
+
+def publish(cta: Cta, actors: Array) -> None:
+    """A fence by these threads: other blocks see the mbarriers that they, or those they know of, initialised."""
+    order = cta.order
+    for barrier in cta.asynchronous.barriers.values():
+        if not barrier.is_fenced:
+            barrier.is_fenced = order is None or int(order.know[actors, barrier.init_by].max()) >= barrier.init_event
+
+
+@semantics("fence.mbarrier_init")
+def _fence_init(form: Form) -> None:
+    def run(cta: Cta, threads: Threads) -> None:
+        publish(cta, cta.actors[threads])
+
+    form.step.run = run
+
+
+@semantics("mbarrier.init")
+def _init(form: Form) -> None:
+    pointer = form.address(form.operands[0])
+    count_slot = form.read(form.operands[1], "u32")
+
+    def run(cta: Cta, threads: Threads) -> None:
+        counts = cta.views[count_slot][threads]
+        for address, chosen in by_address(pointer(cta, threads)):
+            _initialise(cta, shared_address(address), int(counts[chosen][0]), int(cta.actors[threads][chosen][0]))
+
+    form.step.run = run
+
+
+def _initialise(cta: Cta, address: int, count: int, actor: int) -> None:
+    state = cta.asynchronous
+    if address % 8:
+        raise Fault("misaligned", f"an mbarrier at {address:#x}, which is not a multiple of 8")
+    if not 0 < count <= _MOST:
+        raise Fault("bad-barrier", f"an mbarrier for {count} arrivals")
+    shadow = cta.shared.shadow
+    if address + 8 > len(shadow) or (shadow[address : address + 8] & GUARD).any():
+        raise Fault("out-of-bounds", f"an mbarrier at {address:#x}, outside of shared memory")
+    if (shadow[address : address + 8] & IN_FLIGHT).any():
+        raise Fault("unarrived-write", f"an mbarrier at {address:#x}{state.explain(address)}")
+    live = state.barriers.get(address)
+    if live is not None and live.is_used:
+        raise Fault(
+            "bad-barrier", f"the mbarrier at {address:#x} is in use and is initialised again with no mbarrier.inval"
+        )
+    shadow[address : address + 8] = VALID | BARRIER
+    order, events = cta.order, cta.launch.events
+    barrier = Barrier(cta, address, count, count, actor, events.tick(), events.pc)
+    if order is not None:
+        barrier.column = live.column if live is not None else order.column()
+    state.barriers[address] = barrier
+
+
+@semantics("mbarrier.inval")
+def _inval(form: Form) -> None:
+    pointer = form.address(form.operands[0])
+
+    def run(cta: Cta, threads: Threads) -> None:
+        for address, chosen in by_address(pointer(cta, threads)):
+            barrier = barrier_at(cta, address, cta.actors[threads][chosen])
+            barrier.settle()
+            if barrier.copies:
+                message = f"the mbarrier at {barrier.address:#x} ends while the copy of PTX line"
+                raise Fault("bad-barrier", f"{message} {barrier.copies[0].line} is in flight")
+            del cta.asynchronous.barriers[barrier.address]
+            cta.shared.shadow[barrier.address : barrier.address + 8] = 0
+
+    form.step.run = run
+
+
+def _clock(cta: Cta, form: Form, actors: Array) -> Array | None:
+    """What an arrival of these threads hands on."""
+    return None if cta.order is None or form.has("relaxed") else cta.order.release(actors)
+
+
+@semantics("mbarrier.arrive", "mbarrier.arrive_drop")
+def _arrive(form: Form) -> None:
+    pointer = form.address(form.operands[1])
+    state_slot = form.write(form.operands[0], "u64")
+    is_expecting, is_dropping = form.has("expect_tx"), form.stem == "mbarrier.arrive_drop"
+    if form.has("noComplete"):
+        raise form.unsupported("noComplete")
+    amount_slot = form.read(form.operands[2], "u32") if len(form.operands) > 2 else -1
+    line = form.step.instruction.line
+
+    def run(cta: Cta, threads: Threads) -> None:
+        addresses = pointer(cta, threads)
+        states = np.zeros(len(addresses), np.uint64)
+        for address, chosen in by_address(addresses):
+            actors = cta.actors[threads][chosen]
+            barrier = barrier_at(cta, address, actors)
+            states[chosen] = barrier.phase
+            count = amount = int(chosen.sum())
+            if amount_slot >= 0:
+                amount = int(cta.views[amount_slot][threads][chosen].astype(np.int64).sum())
+            if is_expecting:
+                # The expectation belongs to the phase that this arrival belongs to.
+                if barrier.pending == 0:
+                    barrier.settle()
+                barrier.expect(amount)
+            else:
+                count = amount
+            if is_dropping:
+                barrier.expected -= count
+            note(cta, cta.thread_ids[threads][chosen], "arrive", name_of(barrier), line)
+            barrier.arrive(count, _clock(cta, form, actors), cta.launch.events.pc)
+        cta.views[state_slot][threads] = states
+
+    form.step.run = run
+
+
+def name_of(barrier: Barrier) -> str:
+    return f"mbarrier {barrier.address:#x} phase {barrier.phase}"
+
+
+def note(cta: Cta, members: Array, kind: str, name: str, line: int, since: int = -1) -> None:
+    """Tell the timeline, if there is one."""
+    timeline = cta.launch.timeline
+    if timeline is not None:
+        thread, threads = int(members[0]), f"{int(members[0])}-{int(members[-1])}"
+        timeline.add(cta.position, thread, threads, kind, name, line, since)  # type: ignore[arg-type]
+
+
+@semantics("mbarrier.expect_tx", "mbarrier.complete_tx")
+def _expect(form: Form) -> None:
+    pointer = form.address(form.operands[0])
+    size_slot = form.read(form.operands[1], "u32")
+    sign = 1 if form.stem == "mbarrier.expect_tx" else -1
+
+    def run(cta: Cta, threads: Threads) -> None:
+        sizes = cta.views[size_slot][threads].astype(np.int64)
+        for address, chosen in by_address(pointer(cta, threads)):
+            barrier = barrier_at(cta, address, cta.actors[threads][chosen])
+            if barrier.pending == 0 and sign > 0:
+                barrier.settle()
+            barrier.expect(sign * int(sizes[chosen].sum()))
+            if sign < 0:
+                barrier.settle()
+
+    form.step.run = run
+
+
+@semantics("mbarrier.try_wait", "mbarrier.test_wait")
+def _wait(form: Form) -> None:
+    result_slot = form.write(form.operands[0], "pred")
+    pointer = form.address(form.operands[1])
+    by_parity = form.has("parity")
+    wanted_slot = form.read(form.operands[2], "u32" if by_parity else "u64")
+    is_blocking = form.stem == "mbarrier.try_wait"
+    acquires = not form.has("relaxed")
+    line = form.step.instruction.line
+
+    def control(cta: Cta, group: Group, threads: Threads) -> bool:
+        addresses = pointer(cta, threads)
+        actors = cta.actors[threads]
+        wanted = cta.views[wanted_slot][threads]
+        done = np.zeros(len(addresses), np.bool_)
+        watched: list[tuple[Barrier, int, int]] = []
+        for address, chosen in by_address(addresses):
+            barrier = barrier_at(cta, address, actors[chosen])
+            for value in set(wanted[chosen].tolist()):
+                if not _is_complete(barrier, value, by_parity):
+                    barrier.settle()
+                if not _is_complete(barrier, value, by_parity):
+                    watched.append((barrier, barrier.version, value))
+                    continue
+                mine = chosen & (wanted == value)
+                done |= mine
+                barrier.seen = max(barrier.seen, barrier.phase - 1)
+                if cta.order is not None and acquires:
+                    cta.order.acquire(actors[mine], barrier.done_clock)
+                if group.since >= 0:
+                    name = f"mbarrier {barrier.address:#x} phase {barrier.phase - 1}"
+                    note(cta, cta.thread_ids[threads], "wait", name, line, group.since)
+                    group.since = -1
+        if not watched or group.is_told_no or (is_blocking and _gives_up(cta, group, watched)):
+            group.is_told_no = False
+            group.polls = 0 if not watched else group.polls
+            cta.views[result_slot][threads] = done
+            group.pc += 1
+            return True
+
+        def reason() -> str:
+            return "; ".join(f"the mbarrier at {b.address:#x}, whose {b.state()}{b.missed(v)}" for b, _, v in watched)
+
+        def ready() -> bool:
+            return any(barrier.version != version for barrier, version, _ in watched)
+
+        members = cta.thread_ids[threads]
+        if len(members) < len(group.indices) or done.any():
+            # Some of the group need not wait: the others wait here in a group of their own.
+            waiting = members[~done]
+            cta.views[result_slot][members[done]] = True
+            here = group.pc
+            cta.split(group, waiting, here)
+            parked = cta.groups[-1]
+            parked.polls = 0 if is_blocking else group.polls + 1
+            parked.park(reason, ready)
+            group.pc = here + 1
+            return True
+        if not is_blocking:
+            group.polls += 1
+        if group.since < 0 and cta.launch.timeline is not None:
+            group.since = cta.launch.timeline.now
+        return group.park(reason, ready)
+
+    form.step.control = control
+
+
+def _gives_up(cta: Cta, group: Group, watched: list[tuple[Barrier, int, int]]) -> bool:
+    """`try_wait` may return false after some time, so a kernel must ask again. A hostile machine does that, but only
+    once before something happens at the barrier: a deadlock must still end."""
+    generator = cta.launch.random
+    seen = tuple((barrier.address, version) for barrier, version, _ in watched)
+    if generator is None or group.refused == seen:
+        return False
+    group.refused = seen
+    return generator.random() < 0.5
+
+
+def _is_complete(barrier: Barrier, wanted: int, by_parity: bool) -> bool:
+    if by_parity:
+        return (barrier.phase & 1) != (wanted & 1)
+    if wanted < barrier.phase - 1:
+        message = f"a wait for phase {wanted} of the mbarrier at {barrier.address:#x}, which is in phase"
+        raise Fault("phase-skipped", f"{message} {barrier.phase}: only the one before may still be asked for")
+    return barrier.phase > wanted

@@ -1,0 +1,142 @@
+"""Who can know of whose deeds: vector clocks over the threads of one cluster.
+
+Every access to memory is an event with a number that grows over the whole launch. A clock says, for each actor, up to
+which event its deeds are known. Actors are the threads of the cluster, the matrix unit of each warpgroup (whatever
+waits for its wgmma knows that their operands were read) and each mbarrier (for the copies that it reports). What
+orders two threads - a barrier, an mbarrier's phase, a flag - hands the clock of one to the other.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Actors = slice | Array
+"""Some threads of the cluster, as rows of the clocks."""
+
+FOREVER = int(np.iinfo(np.int32).max)
+MOST_THREADS = 4096
+"""Clocks are square: a cluster with more threads runs without a watch on data races."""
+WARP = 32
+WARPGROUP = 128
+_SPARE = 32
+
+
+class EventLog:
+    """Numbers the events of a launch and remembers the step of each. `pc` is the step that runs now."""
+
+    def __init__(self) -> None:
+        self.pc = 0
+        self.now = 0
+        self._steps = array("i", [0])
+
+    def tick(self, pc: int = -1) -> int:
+        """A new event, of the running step or of an earlier one that takes effect now."""
+        self.now += 1
+        self._steps.append(self.pc if pc < 0 else pc)
+        return self.now
+
+    def step_of(self, event: int) -> int:
+        return self._steps[event]
+
+
+class Order:
+    """The clocks of one cluster. A thread knows everything of itself, and everything that earlier clusters did."""
+
+    def __init__(self, log: EventLog, blocks: int, threads_per_block: int) -> None:
+        self.log = log
+        # Blocks start at whole warpgroups, so that lanes and matrix units are found by division.
+        self.stride = -(-threads_per_block // WARPGROUP) * WARPGROUP
+        self.threads = blocks * self.stride
+        self.engines = self.threads // WARPGROUP
+        self.warps = self.threads // WARP
+        self._columns = self.threads + self.engines
+        self.know: Array = np.full((self.threads, self._columns + _SPARE), log.now, np.int32)
+        everyone = np.arange(self.threads)
+        self.know[everyone, everyone] = FOREVER
+        absent = everyone % self.stride >= threads_per_block
+        # Nobody waits for threads that do not exist.
+        self.know[:, : self.threads][:, absent] = FOREVER
+        self.floor: Array = np.full(self.threads, log.now, np.int32)
+        """Up to here a thread knows every thread of the cluster: a cheap first answer."""
+        self.flags: dict[tuple[str, int], Array] = {}
+        self.version = 0
+        self._absent = np.flatnonzero(absent)
+        self._united: dict[int, tuple[int, Array]] = {}
+
+    def column(self) -> int:
+        """The column of a new actor."""
+        column = self._columns
+        self._columns += 1
+        if column == self.know.shape[1]:
+            more = np.full((self.threads, _SPARE), self.log.now, np.int32)
+            self.know = np.concatenate([self.know, more], axis=1)
+        return column
+
+    def release(self, actors: Actors) -> Array:
+        """What these threads have done and know."""
+        clock: Array = self.know[actors].max(axis=0)
+        clock[actors] = self.log.now
+        return clock
+
+    def joined(self, first: Array | None, second: Array) -> Array:
+        """The later of two clocks, actor by actor; the first may be older than the second's newest columns."""
+        if first is None:
+            return second
+        if len(first) < len(second):
+            first, second = second, first
+        result = first.copy()
+        np.maximum(result[: len(second)], second, out=result[: len(second)])
+        return result
+
+    def acquire(self, actors: Actors, clock: Array | None) -> None:
+        """These threads learn what the clock says."""
+        if clock is None:
+            return
+        self.version += 1
+        width = len(clock)
+        rows = self.know[actors]
+        np.maximum(rows[:, :width], clock, out=rows[:, :width])
+        if not isinstance(actors, slice):
+            self.know[actors] = rows
+        lowest = int(clock[: self.threads].min())
+        self.floor[actors] = np.maximum(self.floor[actors], lowest)
+
+    def meet(self, actors: Array) -> None:
+        """The lanes of each warp among these threads wait for each other."""
+        warps = actors // WARP
+        for warp in np.unique(warps).tolist():
+            lanes = actors[warps == warp]
+            self.acquire(lanes, self.release(lanes))
+
+    def learn(self, actors: Actors, column: int) -> None:
+        """These threads have waited for what an engine did."""
+        self.version += 1
+        self.know[actors, column] = self.log.now
+
+    def of_warpgroup(self, first: int) -> Array:
+        """What every warp of the warpgroup that starts at this thread knows, by at least one lane."""
+        version, clock = self._united.get(first, (-1, self.floor))
+        if version != self.version:
+            rows = self.know[first : first + WARPGROUP]
+            clock = rows.reshape(WARPGROUP // WARP, WARP, -1).max(axis=1).min(axis=0)
+            self._united[first] = (self.version, clock)
+        return clock
+
+    def of_any(self, actors: Actors) -> Array:
+        """What at least one of these threads knows."""
+        clock: Array = self.know[actors].max(axis=0)
+        return clock
+
+    def warps_known(self, actors: Array) -> Array:
+        """[thread, warp or engine]: up to where some lane of the warp, or the engine, is known."""
+        rows = self.know[actors]
+        lanes = rows[:, : self.threads].reshape(len(actors), self.warps, WARP).copy()
+        # Threads that do not exist are known for ever; they must not speak for their warp.
+        lanes.reshape(len(actors), -1)[:, self._absent] = 0
+        engines = rows[:, self.threads : self.threads + self.engines]
+        return np.concatenate([lanes.max(axis=2), engines], axis=1)

@@ -1,0 +1,361 @@
+"""Data races: for every few bytes of a memory, the last write and the last read by each warp, and who may know of them.
+
+Two accesses race when one of them writes, at least one is not strong (atomic, volatile, relaxed, acquire, release),
+and no chain of barriers leads from the first to the second. That is found in whatever order the emulator happens to run
+the threads. Several threads that write one and the same value do not race.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilec.emu.fault import Fault
+from tilec.emu.numbers import TYPES
+from tilec.emu.order import WARP, WARPGROUP, Order
+from tilec.ptx.module import Imm
+
+if TYPE_CHECKING:
+    from tilec.emu.decode import Step
+    from tilec.emu.memory import Memory
+
+Array = NDArray[Any]
+
+_STRONG = 1 << 24
+"""Marks the actor of a strong write."""
+_MANY = 255
+"""In place of a lane: several of them read."""
+_STRONG_WORDS = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio"))
+_ORDERING_WORDS = frozenset(("volatile", "acquire", "release", "acq_rel", "sc"))
+
+
+def is_strong(step: Step) -> bool:
+    """Whether accesses of this step may meet each other without a barrier."""
+    return step.stem.startswith(("atom", "red", "multimem")) or not _STRONG_WORDS.isdisjoint(
+        step.instruction.opcode.split(".")
+    )
+
+
+def uses_flags(steps: Sequence[Step]) -> bool:
+    """Whether threads may order themselves through memory: a lock or a flag needs a fence or an ordering access."""
+    return any(
+        step.stem in ("fence", "membar")
+        or (step.stem.startswith(("ld", "st", "atom", "red")) and _orders(step.instruction.opcode))
+        for step in steps
+    )
+
+
+def _orders(opcode: str) -> bool:
+    return not _ORDERING_WORDS.isdisjoint(opcode.split("."))
+
+
+def granule(steps: Sequence[Step], space: str) -> int:
+    """The narrowest access that the kernel makes to "shared" or "global" memory: what need not be told apart."""
+    narrowest = 16
+    for step in steps:
+        words = step.instruction.opcode.split(".")
+        if step.stem == "cp.async" and space == "shared":
+            size = step.instruction.operands[2]
+            narrowest = min(narrowest, size.value if isinstance(size, Imm) else 4)
+        if words[0] not in ("ld", "st", "atom", "red", "ldu", "multimem"):
+            continue
+        spaces = [word.partition("::")[0] for word in words]
+        if space in spaces or not {"shared", "global", "param", "local", "const"}.intersection(spaces):
+            bits = [TYPES[word].bits for word in words if word in TYPES]
+            narrowest = min(narrowest, *(max(width // 8, 1) for width in bits or [8]))
+    return narrowest
+
+
+class Watch:
+    """The last accesses to one memory. `order` changes where clusters take turns on global memory."""
+
+    def __init__(self, memory: Memory, order: Order, steps: Sequence[Step], size: int, keeps_readers: bool) -> None:
+        self.memory = memory
+        self.order = order
+        self.steps = steps
+        self.strong = [is_strong(step) for step in steps]
+        self.has_flags = uses_flags(steps)
+        self.granule = size
+        self._shift = size.bit_length() - 1
+        count = memory.size // size
+        self._rows = order.warps + order.engines if keeps_readers else 0
+        self._write_time: Array = np.zeros(count, np.int32)
+        self._write_actor: Array = np.zeros(count, np.int32)
+        self._read_last: Array = np.zeros(count, np.int32)
+        self._reader: Array = np.zeros(0 if keeps_readers else count, np.int32)
+        self._read_time: Array = np.zeros((max(self._rows, 1), count if keeps_readers else 0), np.int32)
+        self._read_lane: Array = np.zeros(self._read_time.shape, np.uint8)
+        self._crowds: list[frozenset[int]] = []
+        self._crowd_codes: dict[frozenset[int], int] = {}
+
+    def _granules(self, index: Array, width: int) -> Array:
+        """[access, granule] of accesses whose addresses are `index * width`."""
+        per_access = width >> self._shift
+        if per_access <= 1:
+            return (index * width >> self._shift)[:, None]
+        return index[:, None] * per_access + np.arange(per_access)
+
+    # -- ordinary accesses ---------------------------------------------------------------------------------------------
+
+    def read(self, actors: Array, index: Array, width: int, *, is_collective: bool = False) -> None:
+        """Threads read; a collective read is the warp's, and no lane's in particular."""
+        log, order = self.order.log, self.order
+        is_strong = self.strong[log.pc]
+        where = self._granules(index, width)
+        if is_strong and self.has_flags:
+            self._acquire_flags(actors, index * width)
+        times = self._write_time[where]
+        if (times > order.floor[actors][:, None]).any():
+            self._check_writes(actors, where, times, is_strong, "reads")
+        if is_strong:
+            return
+        event = log.tick()
+        self._read_last[where] = event
+        if not self._rows:
+            self._reader[where] = actors[:, None]
+            return
+        warps = (actors // WARP)[:, None]
+        lanes = actors % WARP
+        if is_collective:
+            self._read_lane[warps, where] = _MANY
+        else:
+            self._read_lane[warps, where] = lanes[:, None]
+            crowded = self._read_lane[warps, where] != lanes[:, None]
+            if crowded.any():
+                rows = np.broadcast_to(warps, where.shape)
+                self._read_lane[rows[crowded], where[crowded]] = _MANY
+        self._read_time[warps, where] = event
+
+    def write(self, actors: Array, index: Array, width: int, values: Array, old: Array) -> None:
+        """Threads are about to write `values` over `old`."""
+        log = self.order.log
+        is_strong = self.strong[log.pc]
+        where = self._granules(index, width)
+        benign, times, writers = None, where, where
+        if not is_strong:
+            same = (values == old) if values.ndim == 1 else (values == old).all(axis=-1)
+            times, writers = self._write_time[where], self._write_actor[where]
+            benign = self._check(actors, where, times, same, "writes")
+        elif self.has_flags:
+            self._release_flags(actors, index * width)
+        self._write_time[where] = log.tick()
+        self._write_actor[where] = (actors | _STRONG if is_strong else actors)[:, None]
+        if is_strong:
+            return
+        winners = self._write_actor[where[:, 0]]
+        crowded = winners != actors
+        if crowded.any():
+            self._meet_in_crowd(actors, where, index * width, values, winners, crowded)
+        if benign is not None and benign.any():
+            # Two writes of one value: whoever knows of either may read it.
+            for access, part in np.argwhere(benign).tolist():
+                place = where[access, part]
+                warps = self._warps_of(int(writers[access, part])) | self._warps_of(int(self._write_actor[place]))
+                self._write_actor[place] = self._crowd(warps)
+                self._write_time[place] = times[access, part]
+
+    def _meet_in_crowd(
+        self, actors: Array, where: Array, offsets: Array, values: Array, winners: Array, crowded: Array
+    ) -> None:
+        """Several threads write one address in one step: that is no race where they write the same."""
+        position = np.searchsorted(actors, winners)
+        differs = values != values[position]
+        if values.ndim > 1:
+            differs = differs.any(axis=-1)
+        if differs.any():
+            place = int(np.flatnonzero(differs)[0])
+            pair = f"{self._name(int(actors[place]))} and {self._name(int(winners[place]))}"
+            address = self.memory.base + int(offsets[place])
+            message = f"{pair} write different values to {self.memory.name} address {address:#x} at the same time"
+            raise Fault("data-race", message)
+        first = where[:, 0]
+        groups: dict[int, set[int]] = {}
+        for actor, place in zip(actors.tolist(), first.tolist(), strict=True):
+            groups.setdefault(place, set()).add(actor // WARP)
+        codes = [self._crowd(frozenset(groups[place])) for place in first[crowded].tolist()]
+        self._write_actor[where[crowded]] = np.array(codes)[:, None]
+
+    def _crowd(self, warps: frozenset[int]) -> int:
+        """The actor, below zero, that stands for any lane of these warps."""
+        code = self._crowd_codes.get(warps)
+        if code is None:
+            code = self._crowd_codes[warps] = -1 - len(self._crowds)
+            self._crowds.append(warps)
+        return code
+
+    def _warps_of(self, writer: int) -> frozenset[int]:
+        return self._crowds[-1 - writer] if writer < 0 else frozenset(((writer & (_STRONG - 1)) // WARP,))
+
+    # -- asynchronous accesses -----------------------------------------------------------------------------------------
+
+    def claim(self, actors: Array, index: Array, width: int) -> None:
+        """Threads ask for a copy into these addresses, which may be written from now on."""
+        where = self._granules(index, width)
+        self._check(actors, where, self._write_time[where], np.zeros(len(index), np.bool_), "copies over")
+
+    def deliver(self, actors: Array, index: Array, width: int, pc: int) -> None:
+        """A copy that step `pc` asked for has arrived; its actors are threads or the column of an mbarrier."""
+        where = self._granules(index, width)
+        self._write_time[where] = self.order.log.tick(pc)
+        self._write_actor[where] = actors[:, None]
+
+    def require_known(self, clock: Array, index: Array, who: str) -> None:
+        """An asynchronous operation is about to read these 16-byte rows; whoever asks for it knows `clock`."""
+        where = self._granules(index.reshape(-1), 16)
+        times, writers = self._write_time[where], self._write_actor[where]
+        known = self._column_of(clock[None, :], np.zeros((len(where), 1), np.int64), writers)
+        late = times > known
+        if late.any():
+            raise self._conflict(who, "reads", where, late, times, writers, "wrote")
+
+    def fetched(self, actor: int, index: Array, pc: int) -> None:
+        """An asynchronous operation has read these 16-byte rows, and `actor`, a thread or an engine, knows."""
+        where = self._granules(index.reshape(-1), 16)
+        event = self.order.log.tick(pc)
+        self._read_last[where] = event
+        if self._rows:
+            order = self.order
+            row = actor // WARP if actor < order.threads else order.warps + actor - order.threads
+            self._read_time[row, where] = event
+            self._read_lane[row, where] = actor % WARP if actor < order.threads else _MANY
+
+    def fenced(self, actors: Array, offsets: Array) -> Array:
+        """Of these bytes, those whose last write a fence by these threads covers: it must have come before it."""
+        places = offsets >> self._shift
+        clock = self.order.of_any(actors)
+        zeros = np.zeros((len(places), 1), np.int64)
+        known = self._column_of(clock[None, :], zeros, self._write_actor[places][:, None])[:, 0]
+        covered: Array = self._write_time[places] <= known
+        return covered
+
+    # -- checks --------------------------------------------------------------------------------------------------------
+
+    def _check(self, actors: Array, where: Array, times: Array, same: Array, verb: str) -> Array | None:
+        """Somebody will write here: earlier writes and reads must be known. Returns which writes are excused by being
+        the same as the one before."""
+        floor = self.order.floor[actors][:, None]
+        excused = None
+        if (times > floor).any():
+            excused = self._check_writes(actors, where, times, False, verb, same)
+        reads = self._read_last[where]
+        late = ((reads > floor) & ~same[:, None]).any(axis=1)
+        if late.any():
+            self._check_reads(actors[late] if len(actors) > 1 else actors, where[late], verb)
+        return excused
+
+    def _check_writes(
+        self, actors: Array, where: Array, times: Array, is_strong: bool, verb: str, same: Array | None = None
+    ) -> Array | None:
+        writers = self._write_actor[where]
+        who = np.broadcast_to(actors[:, None], (len(where), 1))
+        late = times > self._column_of(self.order.know, who, writers)
+        if is_strong:
+            late &= (writers < 0) | (writers & _STRONG == 0)
+        excused: Array | None = None
+        if same is not None:
+            excused = late & same[:, None]
+            late = late & ~same[:, None]
+        if late.any():
+            first = int(np.argwhere(late)[0][0])
+            name = self._name(int(who[first, 0]))
+            raise self._conflict(name, verb, where, late, times, writers, "wrote")
+        return excused
+
+    def _column_of(self, know: Array, rows: Array, writers: Array) -> Array:
+        """Up to where `rows` know the writers: [access, granule]."""
+        known: Array = know[rows, np.where(writers < 0, 0, writers & (_STRONG - 1))]
+        if (writers < 0).any():
+            for row, column in np.argwhere(writers < 0).tolist():
+                line = know[int(rows[row, 0])]
+                warps = self._warps_of(int(writers[row, column]))
+                known[row, column] = max(line[WARP * warp : WARP * (warp + 1)].max() for warp in warps)
+        return known
+
+    def _check_reads(self, actors: Array, where: Array, verb: str) -> None:
+        order = self.order
+        who = np.broadcast_to(actors[:, None], (len(where), 1))
+        if not self._rows:
+            readers, times = self._reader[where], self._read_last[where]
+            late = times > order.know[who, readers]
+            if late.any():
+                first = int(np.argwhere(late)[0][0])
+                raise self._conflict(self._name(int(who[first, 0])), verb, where, late, times, readers, "read")
+            return
+        known = order.warps_known(actors)[:, :, None]
+        times = self._read_time[:, where].transpose(1, 0, 2)  # [access, warp or engine, granule]
+        late = times > known
+        self._check_own_warp(who[:, 0], where, times, late)
+        if late.any():
+            access, row, part = np.argwhere(late)[0].tolist()
+            reader = self._reader_name(row, int(self._read_lane[row, where[access, part]]))
+            message = f"{self._name(int(who[access, 0]))} {verb} {self._address(where[access, part])}"
+            raise self._race(message, f"{reader} read it", int(times[access, row, part]))
+
+    def _check_own_warp(self, who: Array, where: Array, times: Array, late: Array) -> None:
+        """A lane that read must be known itself when another lane of its warp writes."""
+        places, own = np.arange(len(where)), who // WARP
+        lanes = self._read_lane[own[:, None], where].astype(np.int64)
+        # Where many lanes read together, a neighbour speaks for all the others.
+        lanes = np.where(lanes == _MANY, (who % WARP ^ 1)[:, None], lanes)
+        known = self.order.know[who[:, None], own[:, None] * WARP + lanes]
+        late[places, own] = times[places, own] > known
+
+    # -- flags ---------------------------------------------------------------------------------------------------------
+
+    def _acquire_flags(self, actors: Array, offsets: Array) -> None:
+        for actor, offset in zip(actors.tolist(), offsets.tolist(), strict=True):
+            clock = self.order.flags.get((self.memory.name, offset))
+            if clock is not None:
+                self.order.acquire(slice(actor, actor + 1), clock)
+
+    def _release_flags(self, actors: Array, offsets: Array) -> None:
+        order = self.order
+        for actor, offset in zip(actors.tolist(), offsets.tolist(), strict=True):
+            key = (self.memory.name, offset)
+            order.flags[key] = order.joined(order.flags.get(key), order.release(slice(actor, actor + 1)))
+
+    # -- what went wrong -----------------------------------------------------------------------------------------------
+
+    def _address(self, place: int) -> str:
+        return f"{self.memory.name} address {self.memory.base + (int(place) << self._shift):#x}"
+
+    def _name(self, actor: int) -> str:
+        return thread_name(self.order, actor)
+
+    def _reader_name(self, row: int, lane: int) -> str:
+        order = self.order
+        if row >= order.warps:
+            return f"wgmma of {thread_name(order, (row - order.warps) * WARPGROUP, is_group=True)}"
+        if lane == _MANY:
+            return f"lanes of the warp of {thread_name(order, row * WARP)}"
+        return thread_name(order, row * WARP + lane)
+
+    def _conflict(self, who: str, verb: str, where: Array, late: Array, times: Array, others: Array, did: str) -> Fault:
+        access, part = np.argwhere(late)[0].tolist()
+        other = int(others[access, part])
+        if other < 0:
+            name = f"lanes of the warp of {thread_name(self.order, min(self._warps_of(other)) * WARP)}"
+        else:
+            other &= _STRONG - 1
+            name = "a bulk copy" if other >= self.order.threads else self._name(other)
+        message = f"{who} {verb} {self._address(where[access, part])}"
+        return self._race(message, f"{name} {did} it", int(times[access, part]))
+
+    def _race(self, message: str, earlier: str, event: int) -> Fault:
+        step = self.steps[self.order.log.step_of(event)]
+        line = f"PTX line {step.instruction.line} ({step.text})"
+        if step.location is not None:
+            line += f" from {step.location.file}:{step.location.line}"
+        return Fault("data-race", f"{message}, and {earlier} at {line}: no barrier orders the two")
+
+
+def thread_name(order: Order, actor: int, *, is_group: bool = False) -> str:
+    """`thread 5`, or with its block where the cluster has several."""
+    thread = actor % order.stride
+    name = f"threads {thread}-{thread + WARPGROUP - 1}" if is_group else f"thread {thread}"
+    if order.threads > order.stride:
+        name += f" of block {actor // order.stride} of the cluster"
+    return name

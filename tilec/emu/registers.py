@@ -1,0 +1,90 @@
+"""setmaxnreg: registers that warpgroups give back to their block's pool and take from it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.decode import Form, semantics
+from tilec.emu.fault import Fault
+from tilec.emu.numbers import Array
+
+if TYPE_CHECKING:
+    from tilec.emu.machine import Cta, Group, Threads
+
+_PER_SM = 65_536
+_MOST = 255
+_WARP = 32
+
+
+class RegisterPool:
+    """How many registers each warp of a block holds, and how many the block has to spare."""
+
+    def __init__(self, cta: Cta) -> None:
+        entry = cta.program.entry
+        limits = {word: _numbers(values) for word, _, values in (d.partition(" ") for d in entry.directives)}
+        threads = cta.thread_count
+        blocks = limits.get(".minnctapersm", [1])[0]
+        if ".maxnreg" in limits:
+            at_entry = limits[".maxnreg"][0]
+        elif ".maxntid" in limits and ".minnctapersm" not in limits and ".reqntid" not in limits:
+            message = (
+                "the assembler ignores setmaxnreg, because it does not know how many registers a thread starts with"
+            )
+            raise Fault("setmaxnreg-ignored", f"{message}: .maxntid needs .minnctapersm (or give .maxnreg)")
+        else:
+            at_entry = min(_PER_SM // blocks // threads // 8 * 8, _MOST)
+        self.size = _PER_SM // blocks
+        self.held: Array = np.full(-(-threads // _WARP), at_entry, np.int64)
+        self.version = 0
+
+    @property
+    def free(self) -> int:
+        return int(self.size - self.held.sum() * _WARP)
+
+    def describe(self) -> str:
+        """Who holds what, as the end of a sentence."""
+        groups = [f"{int(self.held[first])} each" for first in range(0, len(self.held), 4)]
+        return f"{self.free} of {self.size} registers are free; its warpgroups hold {', '.join(groups)}"
+
+
+def _numbers(values: str) -> list[int]:
+    return [int(value) for value in re.findall(r"\d+", values)]
+
+
+@semantics("setmaxnreg")
+def _setmaxnreg(form: Form) -> None:
+    form.step.gather = _WARP
+    wanted = form.integer(form.operands[0])
+    is_growing = form.has("inc")
+    if wanted % 8 or not 24 <= wanted <= 256:
+        raise form.unsupported(f"{wanted} registers: 24 to 256 in steps of 8")
+
+    def control(cta: Cta, group: Group, threads: Threads) -> bool:
+        if cta.register_pool is None:
+            cta.register_pool = RegisterPool(cta)
+        pool = cta.register_pool
+        warps = np.unique(cta.thread_ids[threads] // _WARP)
+        held = pool.held[warps]
+        if not is_growing and (held < wanted).any():
+            message = f"setmaxnreg.dec to {wanted} registers of a warp that holds {int(held.min())}"
+            raise Fault("bad-setmaxnreg", message)
+        if is_growing and (held > wanted).any():
+            message = f"setmaxnreg.inc to {wanted} registers of a warp that holds {int(held.max())}"
+            raise Fault("bad-setmaxnreg", message)
+        needed = int((wanted - held).sum()) * _WARP
+        if needed > pool.free:
+            version = pool.version
+
+            def reason() -> str:
+                return f"{needed} registers to grow to {wanted} a thread, where {pool.describe()}"
+
+            return group.park(reason, lambda: pool.version != version)
+        pool.held[warps] = wanted
+        pool.version += 1
+        group.pc += 1
+        return True
+
+    form.step.control = control

@@ -1,0 +1,81 @@
+"""What happened at the barriers, in order: who arrived, who waited for how long, which copies came when.
+
+Time is the number of the event, not a cycle: the emulator knows what comes before what, and nothing of duration.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["arrive", "wait", "phase", "issue", "done"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that threads of a block did, from `start` on for `length` events."""
+
+    start: int
+    length: int
+    block: tuple[int, int, int]
+    thread: int
+    """The first of the threads; -1 for what the barrier itself or a copy engine did."""
+    threads: str
+    kind: Kind
+    name: str
+    line: int
+
+
+class Timeline:
+    """Collects the events of a launch."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.events: list[Event] = []
+
+    def add(
+        self,
+        block: tuple[int, int, int],
+        thread: int,
+        threads: str,
+        kind: Kind,
+        name: str,
+        line: int,
+        since: int = -1,
+    ) -> None:
+        """Something happened, or has been going on since an earlier event."""
+        self.now += 1
+        start = self.now if since < 0 else since
+        self.events.append(Event(start, max(self.now - start, 1), block, thread, threads, kind, name, line))
+
+
+def chrome_trace(events: tuple[Event, ...]) -> str:
+    """The events as a trace that Perfetto and chrome://tracing draw: a process per block, a track per warp."""
+    blocks = sorted({event.block for event in events}, key=lambda block: block[::-1])
+    numbers = {block: number for number, block in enumerate(blocks)}
+    drawn: list[dict[str, Any]] = []
+    for block, number in numbers.items():
+        drawn.append({"ph": "M", "name": "process_name", "pid": number, "args": {"name": f"block {block}"}})
+    tracks = sorted({(numbers[event.block], _track(event)) for event in events})
+    for number, track in tracks:
+        name = f"warp {track}" if track >= 0 else "copies and phases"
+        drawn.append({"ph": "M", "name": "thread_name", "pid": number, "tid": track + 1, "args": {"name": name}})
+    for event in events:
+        shared = {
+            "name": f"{event.kind} {event.name}",
+            "cat": event.kind,
+            "pid": numbers[event.block],
+            "tid": _track(event) + 1,
+            "ts": event.start,
+            "args": {"threads": event.threads, "PTX line": event.line},
+        }
+        if event.kind == "wait":
+            drawn.append({"ph": "X", "dur": event.length, **shared})
+        else:
+            drawn.append({"ph": "i", "s": "t", **shared})
+    return json.dumps({"traceEvents": drawn, "displayTimeUnit": "ns"}, separators=(",", ":")) + "\n"
+
+
+def _track(event: Event) -> int:
+    return event.thread // 32 if event.thread >= 0 else -1
