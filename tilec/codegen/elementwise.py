@@ -83,6 +83,8 @@ class _Sweep:
         self.coordinates = op.layout.thread_coordinates()
         self.offsets = [op.layout.register_offset(r) for r in range(op.layout.register_count)]
         self.body = list(assignments(op.nest.body))
+        replica = op.layout.replica()
+        self.once = () if replica is None else (Binary("eq", replica, integer(0), BOOL),)
         self.places = {b.name: _places(state.layouts[b.name]) for b in self.fragments()}
         self.run_length = self.vector()
         self.fresh = 0
@@ -135,7 +137,9 @@ class _Sweep:
             {v: add(c, integer(o)) for v, c, o in zip(self.vars, self.coordinates, self.offsets[r], strict=True)}
             for r in range(register, register + self.run_length)
         ]
-        inside: list[Expr] = []
+        # Threads that would only repeat others' work do nothing: what they read might be written meanwhile. In a nest
+        # with fragments they keep their copies.
+        inside: list[Expr] = [] if self.places else list(self.once)
         for dim, extent in enumerate(self.layout.shape):
             if self.layout.overhangs(dim):
                 # A run lies wholly inside or outside: its length divides the extent (see `row_major`).
@@ -236,9 +240,7 @@ class _Sweep:
         for lane in range(0, self.run_length, width):
             words = self.packed_values(store, run, lane, width)
             indices = tuple(self.resolved(substitute(i, run.values[lane]), run, lane) for i in store.indices)
-            replica = self.layout.replica()
-            once = () if replica is None else (Binary("eq", replica, integer(0), BOOL),)
-            guard = self.guard(store.buffer, indices, (*run.inside, *once))
+            guard = self.guard(store.buffer, indices, (*run.inside, *self.once))
             guard = self.with_conditions(guard, a.conditions, run, lane)
             vector = f".v{len(words)}" if len(words) > 1 else ""
             _, spelled, _, _ = words_of(store.buffer.dtype, width)
