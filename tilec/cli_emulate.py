@@ -18,6 +18,9 @@ from tilec.diag import CompileError, Diagnostic
 if TYPE_CHECKING:
     from tilec.emulate import Comparison
 
+_INTERRUPTED = 130
+"""As a shell reports a process that SIGINT ended."""
+
 
 @click.command()
 @click.argument("file", metavar="FILE.tl")
@@ -68,9 +71,21 @@ def emulate(
         else:
             arguments = emulate.read_arguments(given_arrays, inputs, build.kernel, build.manifest)
         before = arguments.copy()
-        with _progress(build.manifest.entry) as progress:
+        reached = 0
+
+        def note(done: int, total: int) -> None:
+            nonlocal reached
+            reached = done
+            if draw is not None:
+                draw(done, total)
+
+        with _progress(build.manifest.entry) as draw:
             try:
-                report = emulate.run(build, arguments, progress, options)
+                report = emulate.run(build, arguments, note, options)
+            except KeyboardInterrupt:
+                message = f"interrupted after {reached} of {math.prod(build.manifest.grid)} blocks"
+                print(f"{message}: nothing is compared, nothing written", file=sys.stderr)
+                raise Exit(_INTERRUPTED) from None
             except Fault as fault:
                 raise CompileError(emulate.fault_diagnostic(fault, source)) from fault
         if outputs is not None:

@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -162,6 +163,29 @@ def test_schedule_shows_the_pipeline(capfd: pytest.CaptureFixture[str]) -> None:
 def test_emulate_compares_with_the_reference(capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("emulate", VECTOR_ADD, *SMALL) == 0
     assert capfd.readouterr().out.startswith("C: worst error 0, ")
+
+
+def test_emulate_on_a_hostile_machine(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("emulate", VECTOR_ADD, *SMALL, "--adversary", "1", "--jobs", "2", "--timeline", "t.json") == 0
+    assert capfd.readouterr().out.endswith(": ok\n")
+    assert json.loads((tmp_path / "t.json").read_text())["displayTimeUnit"] == "ns"
+
+
+def test_emulate_a_sample(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("emulate", VECTOR_ADD, *SMALL, "--grid-sample", "1", "--seed", "4") == 0
+    first, second = capfd.readouterr().out.splitlines()
+    assert first.startswith("1 blocks of ")
+    assert second.endswith(": ok")
+
+
+def test_emulate_interrupted(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    def interrupted(build: object, arguments: object, progress: Callable[[int, int], None], options: object) -> None:
+        progress(1, 2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tilec.emulate.run", interrupted)
+    assert tilec("emulate", VECTOR_ADD, *SMALL) == 130
+    assert "interrupted after 1 of" in capfd.readouterr().err
 
 
 def test_emulate_on_given_arrays(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
 
 _PER_SM = 65_536
-_MOST = 255
+_MOST = 256
+"""A thread names at most 255, but they are handed out in eights."""
 _WARP = 32
 
 

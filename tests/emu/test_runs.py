@@ -1,0 +1,208 @@
+"""How a launch is run: hostile machines, processes, samples, timelines, and the pool of registers."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from ptx_source import gemm_sm90, kernel
+from test_async_copies import SMEM, STORE, TMA_PARAMS, tma_load, tma_store
+
+from tilec.emu.launch import Fault, TensorMap, launch
+from tilec.emu.numbers import bf16_to_f32, f32_to_bf16
+from tilec.emu.timeline import chrome_trace
+
+ADD_ONE = """
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, %ctaid.x;
+    mad.lo.u32 %r3, %r2, 32, %r1;
+    ld.param.u64 %rd1, [out];
+    mad.wide.u32 %rd1, %r3, 4, %rd1;
+    ld.global.u32 %r4, [%rd1];
+    add.u32 %r4, %r4, 1;
+    {}
+    st.global.u32 [%rd1], %r4;
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+def test_processes_share_the_blocks(jobs: int) -> None:
+    out = np.arange(320, dtype=np.uint32)
+    done: list[tuple[int, int]] = []
+    report = launch(
+        kernel(ADD_ONE.format("")), "k", 10, 32, [out], jobs=jobs, progress=lambda n, total: done.append((n, total))
+    )
+    np.testing.assert_array_equal(out, np.arange(1, 321))
+    assert report.blocks == 10
+    assert report.counts["st"] == 10
+    assert report.instructions == sum(report.counts.values())
+    assert done[-1] == (10, 10)
+
+
+def test_the_first_block_that_faults_is_reported() -> None:
+    body = ADD_ONE.format("setp.ge.u32 %p1, %r2, 3;\n @%p1 trap;")
+    for jobs in (1, 2):
+        with pytest.raises(Fault) as caught:
+            launch(kernel(body), "k", 10, 32, [np.zeros(320, np.uint32)], jobs=jobs)
+        assert caught.value.kind == "trap"
+        assert "block (3, 0, 0)" in caught.value.where
+        assert caught.value.text == "@%p1 trap;"
+
+
+def test_blocks_that_meet_in_memory_stay_in_one_process() -> None:
+    out = np.zeros(1, np.uint32)
+    launch(kernel("ld.param.u64 %rd1, [out];\n red.global.add.u32 [%rd1], 1;"), "k", 50, 32, [out], jobs=2)
+    assert out[0] == 1600
+
+
+def test_bulk_stores_that_nobody_waits_for_end_with_their_process() -> None:
+    tensor = np.zeros((8, 16), np.float32)
+    source = tma_store(STORE.replace("{%r5, %r6}", "{0, %r7}"), fence="mov.u32 %r7, %ctaid.x;\n mul.lo.u32 %r7, %r7, 4;"
+                       " fence.proxy.async;")  # fmt: skip
+    launch(source, "k", 2, 32, [TensorMap(tensor, (4, 16)), None, 0, 0], dynamic_smem=512, jobs=2)
+    np.testing.assert_array_equal(tensor[:4], tensor[4:])
+    assert tensor[0, 0] == 1
+
+
+def test_a_sample_runs_some_blocks_and_says_what_they_wrote() -> None:
+    out = np.full((10, 32), 5, np.uint32)
+    report = launch(kernel(ADD_ONE.format("")), "k", 10, 32, [out], sample=(3, 1))
+    (written,) = report.written
+    assert report.blocks == 3
+    assert written is not None
+    assert written.sum() == 3 * 32
+    np.testing.assert_array_equal(out, np.where(written, 6, 5))
+    again = launch(kernel(ADD_ONE.format("")), "k", 10, 32, [out], sample=(3, 1))
+    np.testing.assert_array_equal(again.written[0], written)
+
+
+@pytest.mark.parametrize("kind", ["another block reads", "TMA"])
+def test_blocks_must_not_see_each_others_work(kind: str) -> None:
+    if kind == "TMA":
+        source = tma_store(STORE, fence="mov.u32 %r7, %ctaid.x;\n add.u32 %r7, %r7, %r1;\n st.shared.u32 [%r3], %r7;"
+                           "fence.proxy.async;")  # fmt: skip
+        arguments: list[object] = [TensorMap(np.zeros((8, 16), np.float32), (8, 16)), None, 0, 0]
+    else:
+        source = kernel(ADD_ONE.format("").replace("%r3, %r2, 32", "%r3, %r2, 16"))
+        arguments = [np.zeros(64, np.uint32)]
+    with pytest.raises(Fault) as caught:
+        launch(source, "k", 2, 32, arguments, dynamic_smem=512)
+    assert caught.value.kind == "data-race"
+    launch(source, "k", 2, 32, arguments, dynamic_smem=512, races=False)
+
+
+def gemm(adversary: int | None, *, timeline: bool = False) -> str:
+    generator = np.random.default_rng(0)
+    a = f32_to_bf16(generator.standard_normal((128, 192)).astype(np.float32))
+    b = f32_to_bf16(generator.standard_normal((128, 192)).astype(np.float32))
+    c = np.zeros((128, 128), np.float32)
+    maps = [TensorMap(matrix, (128, 64), 128, "bfloat16") for matrix in (a, b)]
+    report = launch(
+        gemm_sm90(3, 2), "gemm", 1, 384, [*maps, c, 128], dynamic_smem=65536, adversary=adversary, timeline=timeline
+    )
+    np.testing.assert_allclose(c, bf16_to_f32(a) @ bf16_to_f32(b).T, rtol=1e-5, atol=1e-3)
+    return chrome_trace(report.timeline)
+
+
+@pytest.mark.parametrize("adversary", range(12))
+def test_a_right_kernel_is_right_on_every_machine(adversary: int) -> None:
+    assert gemm(adversary) == gemm(adversary)
+
+
+def test_the_timeline_shows_arrivals_waits_and_copies() -> None:
+    events = json.loads(gemm(None, timeline=True))["traceEvents"]
+    names = [event["name"] for event in events]
+    assert sum(name.startswith("issue copy to") for name in names) == 6
+    assert sum(name.startswith("done copy to") for name in names) == 6
+    assert "arrive barrier 0" in names
+    waits = [event for event in events if event["ph"] == "X"]
+    assert waits
+    assert all(event["dur"] > 0 and event["args"]["PTX line"] > 0 for event in waits)
+    assert {event["args"]["name"] for event in events if event["name"] == "thread_name"} >= {"warp 0", "warp 4"}
+
+
+def test_an_adversary_reads_sources_at_any_moment() -> None:
+    """The source changes between issue and wait: which value arrives is the machine's choice."""
+    body = """
+    ld.param.u64 %rd1, [out];
+    mov.u32 %r2, smem;
+    cp.async.ca.shared.global [%r2], [%rd1], 4;
+    st.global.u32 [%rd1], 9;
+    nanosleep.u32 20;
+    cp.async.wait_all;
+    ld.shared.u32 %r3, [%r2];
+    st.global.u32 [%rd1+4], %r3;
+    """
+    seen = set()
+    for adversary in range(12):
+        out = np.zeros(2, np.uint32)
+        launch(kernel(body, variables=SMEM), "k", 1, 1, [out], dynamic_smem=16, adversary=adversary)
+        seen.add(int(out[1]))
+    assert seen == {0, 9}
+
+
+def test_a_block_must_not_end_before_its_copies_have_arrived() -> None:
+    source = tma_load(1024).replace("wait: mbarrier", "bra done;\nwait: mbarrier").replace("\n    ret;", "\ndone: ret;")
+    arguments = [TensorMap(np.zeros((8, 64), np.uint16), (8, 64), 128), np.zeros(512, np.uint16), 0, 0]
+    source = source.replace("mbarrier.arrive.expect_tx", "mbarrier.expect_tx").replace("_, [bar], 1024", "[bar], 1024")
+    source = source.replace("mbarrier.expect_tx.shared::cta.b64", "mbarrier.expect_tx.relaxed.cta.shared::cta.b64")
+    with pytest.raises(Fault) as caught:
+        launch(source, "k", 1, 32, arguments, dynamic_smem=4096)
+    assert caught.value.kind == "exit-before-arrival"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        # Nobody has used the first one: that is allowed.
+        ("mbarrier.init.shared.b64 [bar], 1; mbarrier.init.shared.b64 [bar], 2;", ""),
+        ("mbarrier.init.shared.b64 [bar], 2; mbarrier.arrive.shared.b64 _, [bar]; mbarrier.init.shared.b64 [bar], 1;",
+         "bad-barrier"),
+        ("mbarrier.init.shared.b64 [bar], 2; mbarrier.arrive.shared.b64 _, [bar]; mbarrier.inval.shared.b64 [bar];"
+         "mbarrier.init.shared.b64 [bar], 1;", ""),
+        ("mbarrier.init.shared.b64 [bar], 1; mbarrier.arrive.shared.b64 %rd1, [bar];"
+         "mbarrier.arrive.shared.b64 _, [bar];"
+         "mbarrier.test_wait.shared.b64 %p1, [bar], %rd1;", "phase-skipped"),
+        ("mbarrier.init.shared.b64 [bar], 1; mbarrier.expect_tx.relaxed.cta.shared.b64 [bar], 1000000;"
+         "mbarrier.expect_tx.relaxed.cta.shared.b64 [bar], 1000000;", "barrier-overflow"),
+    ],
+)  # fmt: skip
+def test_lives_of_an_mbarrier(body: str, kind: str) -> None:
+    source = kernel(body, TMA_PARAMS, variables=SMEM)
+    arguments = [bytes(128), None, 0, 0]
+    if not kind:
+        launch(source, "k", 1, 1, arguments, dynamic_smem=16)
+        return
+    with pytest.raises(Fault) as caught:
+        launch(source, "k", 1, 1, arguments, dynamic_smem=16)
+    assert caught.value.kind == kind
+
+
+def registers(first: str, second: str) -> None:
+    body = f"""
+    mov.u32 %r1, %tid.x;
+    setp.ge.u32 %p1, %r1, 128;
+    @%p1 bra other;
+    {first}
+    bra finish;
+other:
+    {second}
+finish:
+    """
+    launch(kernel(body, directives=".reqntid 384, 1, 1 .minnctapersm 1"), "k", 1, 384, [None])
+
+
+def test_registers_move_between_warpgroups() -> None:
+    """384 threads start with 168 registers each, and the block has 1,024 to spare."""
+    dec, inc = "setmaxnreg.dec.sync.aligned.u32 {};", "setmaxnreg.inc.sync.aligned.u32 {};"
+    registers(dec.format(40), inc.format(232))
+    registers(inc.format(176), dec.format(168))
+    for first in ("", dec.format(56)):
+        with pytest.raises(Fault) as caught:
+            registers(first, inc.format(232))
+        assert caught.value.kind == "deadlock"
+        assert "registers are free; its warpgroups hold" in caught.value.message
+    with pytest.raises(Fault) as caught:
+        registers(dec.format(40), dec.format(40) + dec.format(48))
+    assert caught.value.kind == "bad-setmaxnreg"
