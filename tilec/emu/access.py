@@ -22,7 +22,7 @@ _WORD: dict[int, np.dtype[Any]] = {
     4: np.dtype(np.uint32),
     8: np.dtype(np.uint64),
 }
-_SPACES = ("global", "const", "shared", "shared::cta", "shared::cluster", "param", "param::entry", "local")
+_SPACES = ("global", "const", "shared", "shared::cta", "shared::cluster", "param", "param::entry", "param::func", "local")
 _KNOWN = {
     *_SPACES,
     *("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "cta", "cluster", "gpu", "sys", "mmio"),
@@ -57,7 +57,14 @@ def _load_shared(cta: Cta, threads: Threads, addresses: Array, width: int) -> Ar
 
 
 def _load_param(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
+    if _is_local(addresses):
+        return _load_local(cta, threads, addresses - LOCAL_WINDOW, width)
     return cta.launch.params.load(addresses, width)
+
+
+def _is_local(addresses: Array) -> bool:
+    """Whether `.param` addresses are those of a call, which every thread has its own of."""
+    return int(addresses[0]) >= LOCAL_WINDOW
 
 
 def _load_local(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
@@ -86,7 +93,9 @@ def _local_bytes(cta: Cta, threads: Threads, addresses: Array, width: int) -> tu
 
 
 def _store_param(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
-    raise Fault("out-of-bounds", "kernel parameters are read-only")
+    if not _is_local(addresses):
+        raise Fault("out-of-bounds", "kernel parameters are read-only")
+    _store_local(cta, threads, addresses - LOCAL_WINDOW, width, values)
 
 
 def _by_peer(cta: Cta, addresses: Array) -> list[tuple[Memory, Array, Array]]:
@@ -153,6 +162,7 @@ _LOADS: dict[str, Load] = {
     "shared::cluster": _load_cluster,
     "param": _load_param,
     "param::entry": _load_param,
+    "param::func": _load_param,
     "local": _load_local,
 }
 _STORES: dict[str, Store] = {
@@ -161,6 +171,8 @@ _STORES: dict[str, Store] = {
     "shared": _store_shared,
     "shared::cta": _store_shared,
     "shared::cluster": _store_cluster,
+    "param": _store_param,
+    "param::func": _store_param,
     "local": _store_local,
 }
 

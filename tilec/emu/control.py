@@ -36,7 +36,7 @@ def _bra(form: Form) -> None:
     form.step.control = control
 
 
-@semantics("ret", "exit")
+@semantics("exit")
 def _exit(form: Form) -> None:
     def control(cta: Cta, group: Group, threads: Threads) -> bool:
         group.pc += 1
@@ -45,7 +45,7 @@ def _exit(form: Form) -> None:
     form.step.control = control
 
 
-@semantics("trap")
+@semantics("trap", "brkpt")
 def _trap(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         raise Fault("trap", "the kernel gave up")

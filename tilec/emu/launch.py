@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emu import access, bulk, control, matrix, moves, semantics, wgmma
+from tilec.emu import access, bulk, calls, control, functions, matrix, moves, semantics, wgmma
 from tilec.emu.asyncops import AsyncState
 from tilec.emu.decode import Program
 from tilec.emu.fault import Fault, SourceLocation
@@ -20,14 +20,14 @@ from tilec.emu.machine import Cluster, LaunchState
 from tilec.emu.memory import GLOBAL_BASE, PARAM_WINDOW, VALID, Memory
 from tilec.emu.numbers import TYPES, Array
 from tilec.emu.tensormap import TensorMap, encode
-from tilec.ptx.module import Entry, Module, Param
+from tilec.ptx.module import Entry, Module, Param, Variable
 from tilec.ptx.parse import parse_module
 from tilec.records import dataclass
 
 __all__ = ["Fault", "Report", "SourceLocation", "TensorMap", "launch"]
 
 # Importing a module of semantics registers its instructions.
-FAMILIES = (access, bulk, control, matrix, moves, semantics, wgmma)
+FAMILIES = (access, bulk, calls, control, matrix, moves, semantics, wgmma)
 
 _ALIGNMENT = 256
 _GUARD = 256
@@ -146,11 +146,11 @@ class _Allocator:
     def __init__(self, module: Module) -> None:
         self._next = GLOBAL_BASE
         self._roots: dict[int, tuple[Array, int]] = {}
-        self._variables: list[tuple[str, int, int, bytes]] = []
+        self._functions = functions.addresses(module)
+        self._variables: list[tuple[Variable, int]] = []
         for variable in module.variables:
             if variable.space in ("global", "const"):
-                size = max(variable.size, len(variable.data))
-                self._variables.append((variable.name, self._reserve(size), size, variable.data))
+                self._variables.append((variable, self._reserve(variable.size)))
 
     def _reserve(self, size: int) -> int:
         start = self._next
@@ -171,21 +171,34 @@ class _Allocator:
     def build(self) -> tuple[Memory, dict[str, int]]:
         """Global memory with everything copied in, and the addresses of the module's variables."""
         memory = Memory("global", GLOBAL_BASE, self._next - GLOBAL_BASE)
-        for name, start, size, data in self._variables:
-            memory.allocate(name, start, size, VALID)
+        symbols = self._functions | {variable.name: start for variable, start in self._variables}
+        for variable, start in self._variables:
+            memory.allocate(variable.name, start, variable.size, VALID)
             offset = start - GLOBAL_BASE
+            data = initial_bytes(variable, symbols)
             memory.bytes[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
         for number, (root, start) in enumerate(self._roots.values()):
             memory.allocate(f"array {number}", start, root.nbytes, VALID)
             offset = start - GLOBAL_BASE
             memory.bytes[offset : offset + root.nbytes] = _flat_bytes(root)
-        return memory, {name: start for name, start, _, _ in self._variables}
+        return memory, symbols
 
     def copy_back(self, memory: Memory) -> None:
         for root, start in self._roots.values():
             if root.flags.writeable:
                 offset = start - GLOBAL_BASE
                 _flat_bytes(root)[:] = memory.bytes[offset : offset + root.nbytes]
+
+
+def initial_bytes(variable: Variable, symbols: dict[str, int]) -> bytes:
+    """What a variable holds when the kernel starts."""
+    data = bytearray(variable.data)
+    for item in variable.relocations:
+        if item.symbol not in symbols:
+            raise Fault("unsupported", f"the address of '{item.symbol}' in '{variable.name}'", variable.line)
+        bits = (symbols[item.symbol] + item.addend) >> item.shift
+        data[item.offset : item.offset + item.size] = bits.to_bytes(8, "little")[: item.size]
+    return bytes(data)
 
 
 def _flat_bytes(array: Array) -> Array:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilec.emu.calls import CallStack
 from tilec.emu.decode import CLASSES, TIMERS, Program, Step
 from tilec.emu.fault import Fault
 from tilec.emu.memory import SHARED_BASE, SHARED_RANK_SHIFT, Memory
@@ -104,7 +105,8 @@ class Cta:
         self.blocks = {name: self._registers(name, dtype) for name, dtype in CLASSES.items()}
         self._fill_constants()
         self.views: list[Any] = [self._view(place, view) for place, view in program.slots]
-        self.groups: list[Group] = [make_group(0, np.arange(self.thread_count))]
+        self.calls = CallStack(self.thread_count, self.local.shape[1])
+        self.groups: list[Group] = [make_group(program.start, np.arange(self.thread_count))]
         self.barriers: dict[int, NamedBarrier] = {}
         self.asynchronous: AsyncState = launch.make_async_state(self)
         self.shared.explain = self.asynchronous.explain

@@ -11,6 +11,7 @@ from functools import cache
 
 from tilec.ptx.module import (
     Address,
+    Arguments,
     FloatImm,
     Imm,
     Instruction,
@@ -41,7 +42,7 @@ class Row:
 
     d destination register, D destination register or pair, v register or vector, w the same or a constant, s source
     (register, constant or symbol), x source, vector or negated predicate, p predicate source, m address, t tensor
-    address, l label, i integer.
+    address, l label, i integer, c a part of a call: function, register or list in parentheses.
     """
 
     stem: str
@@ -64,6 +65,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "t": (TensorAddress,),
     "l": (Symbol,),
     "i": (Imm,),
+    "c": (Arguments, Symbol, Reg),
 }
 _WORDS = {
     "d": "a destination register",
@@ -77,6 +79,7 @@ _WORDS = {
     "t": "a tensor address",
     "l": "a label",
     "i": "an integer",
+    "c": "a function or a list in parentheses",
 }
 
 # Modifiers that came later than the instructions they stand on.
@@ -138,7 +141,9 @@ def _rows() -> tuple[Row, ...]:
         Row("createpolicy", "ds?s?s?", 80, (7, 4)),
         # Control.
         *plain("bra", "l"),
-        *plain("ret exit trap", ""),
+        *plain("brx.idx", "sl"),
+        *plain("call", "cc?c?c?"),
+        *plain("ret exit trap brkpt", ""),
         Row("nanosleep", "s", 70, (6, 3)),
         Row("griddepcontrol", "", 90, (7, 8)),
         Row("setmaxnreg", "i", 90, (8, 0), needs_arch_specific=True),
