@@ -177,6 +177,19 @@ _STORES: dict[str, Store] = {
 }
 
 
+def load_of(form: Form) -> Load:
+    """How the opcode's state space is read."""
+    return _LOADS[form.first(*_SPACES)]
+
+
+def store_of(form: Form) -> Store:
+    """How the opcode's state space is written."""
+    space = form.first(*_SPACES)
+    if space not in _STORES:
+        raise form.unsupported(f"a store to .{space}")
+    return _STORES[space]
+
+
 # -- ld and st ---------------------------------------------------------------------------------------------------------
 
 

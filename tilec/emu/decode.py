@@ -158,6 +158,7 @@ class Program:
         self._special_of: dict[str, Place] = {}
         self._sink_of: dict[str, Place] = {}
         self._shared_end = SHARED_BASE
+        self._carry: Place | None = None
 
         outside = _Scope(None)
         outside.symbols.update(global_symbols)
@@ -336,6 +337,12 @@ class Program:
         if class_name not in self._sink_of:
             self._sink_of[class_name] = self._new_row(class_name)
         return self._sink_of[class_name]
+
+    def carry(self) -> Place:
+        """The condition code that extended-precision instructions share."""
+        if self._carry is None:
+            self._carry = self._new_row("pred")
+        return self._carry
 
     # -- instructions --------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emu import access, bulk, calls, control, functions, matrix, moves, semantics, wgmma
+from tilec.emu import access, bits, bulk, calls, carry, control, functions, integers, matrix, mma, moves, semantics, wgmma, wmma
 from tilec.emu.asyncops import AsyncState
 from tilec.emu.decode import Program
 from tilec.emu.fault import Fault, SourceLocation
@@ -27,7 +27,7 @@ from tilec.records import dataclass
 __all__ = ["Fault", "Report", "SourceLocation", "TensorMap", "launch"]
 
 # Importing a module of semantics registers its instructions.
-FAMILIES = (access, bulk, calls, control, matrix, moves, semantics, wgmma)
+FAMILIES = (access, bits, bulk, calls, carry, control, integers, matrix, mma, moves, semantics, wgmma, wmma)
 
 _ALIGNMENT = 256
 _GUARD = 256

@@ -115,8 +115,8 @@ DECODE: dict[str, Callable[[Array], Array]] = {
 
 
 def flush(values: Array) -> Array:
-    """`.ftz`: subnormal f32 become zero of the same sign."""
-    return np.where(np.abs(values) < np.float32(2.0**-126), np.copysign(np.float32(0), values), values)
+    """`.ftz`: subnormal numbers become zero of the same sign."""
+    return np.where(np.abs(values) < np.finfo(values.dtype).tiny, np.copysign(values.dtype.type(0), values), values)
 
 
 def narrow(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
@@ -141,26 +141,6 @@ def narrow_bf16(values: Array, rounding: str) -> Array:
     return f32_to_bf16(values)
 
 
-def fma_f32(a: Array, b: Array, c: Array, rounding: str = "rn") -> Array:
-    """`a·b+c` with one rounding."""
-    product = a.astype(np.float64) * b
-    total = product + c
-    if rounding != "rn":
-        return narrow(total, np.dtype(np.float32), rounding)
-    result = total.astype(np.float32)
-    # The float64 sum is itself rounded. That can only show where it fell exactly between two f32 (or where f32 is
-    # subnormal, whose midpoints lie elsewhere): settle those by the error of the sum.
-    doubtful = (total.view(np.uint64) & np.uint64(0x1FFFFFFF)) == np.uint64(0x10000000)
-    doubtful |= (np.abs(total) < 2.0**-126) & (total != 0)
-    if doubtful.any():
-        virtual = total - product
-        error = (product - (total - virtual)) + (c - virtual)
-        odd = (total.view(np.uint64) & np.uint64(1)) == 1
-        step = np.where((error != 0) & ~odd & np.isfinite(total), np.where(error > 0, np.inf, -np.inf), total)
-        result = np.where(doubtful, np.nextafter(total, step).astype(np.float32), result)
-    return result
-
-
 def fma_f64(a: Array, b: Array, c: Array) -> Array:
     """`a·b+c` with one rounding, element by element: numpy has nothing wider than float64 on every platform."""
     result = a * b + c
@@ -178,7 +158,10 @@ def fma_f64(a: Array, b: Array, c: Array) -> Array:
 
 
 def to_integer(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
-    """Float to integer as `cvt` does it: round, clamp to the range, NaN to zero."""
+    """Float to integer as `cvt` does it: round and clamp to the range.
+
+    NaN becomes zero, or the sign bit alone where either side is 64 bits wide.
+    """
     wide = values.astype(np.float64)
     rounded = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding](wide)
     limits = np.iinfo(dtype)
@@ -186,7 +169,8 @@ def to_integer(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
         inside = np.where((rounded > float(limits.min)) & (rounded < float(limits.max)), rounded, 0).astype(dtype)
     result = np.where(rounded >= float(limits.max), limits.max, inside)
     result = np.where(rounded <= float(limits.min), limits.min, result)
-    return np.where(np.isnan(wide), 0, result).astype(dtype)
+    of_nan = 0 if values.dtype.itemsize < 8 and dtype.itemsize < 8 else 1 << (8 * dtype.itemsize - 1)
+    return np.where(np.isnan(wide), np.array(of_nan, np.uint64).astype(dtype), result.astype(dtype))
 
 
 def clamp_integer(values: Array, dtype: np.dtype[Any]) -> Array:

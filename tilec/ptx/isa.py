@@ -98,6 +98,9 @@ _CLUSTER_SCOPE = (Requirement("cluster", 90, (7, 8)), Requirement("shared::clust
 _SHARED_CTA = (Requirement("shared::cta", 30, (7, 8)),)
 
 
+_SIMD = "vadd vsub vavrg vabsdiff vmin vmax"
+
+
 def _rows() -> tuple[Row, ...]:
     def plain(stems: str, operands: str, *requirements: Requirement) -> list[Row]:
         return [Row(stem, operands, requirements=requirements) for stem in stems.split()]
@@ -106,6 +109,9 @@ def _rows() -> tuple[Row, ...]:
         # Arithmetic and logic.
         *plain("add sub", "dss", *_BF16_ARITHMETIC),
         *plain("mul", "dss", *_BF16_ARITHMETIC),
+        *plain("add.cc addc sub.cc subc", "dss"),
+        *plain("mad.lo.cc mad.hi.cc madc mad24", "dsss"),
+        *plain("mul24", "dss"),
         *plain("div rem and or xor shl shr", "dss"),
         *plain("min max", "dsss?", *_HALF_ORDER),
         *plain("abs neg", "ds", *_BF16),
@@ -124,7 +130,14 @@ def _rows() -> tuple[Row, ...]:
         *plain("selp", "dssp"),
         *plain("setp", "Dssp?", *_BF16_ARITHMETIC),
         *plain("set", "dssp?"),
+        *plain("slct", "dsss"),
+        *plain("testp", "ds"),
         Row("dp4a", "dsss", 61, (5, 0)),
+        Row("dp2a", "dsss", 61, (5, 0)),
+        Row("szext", "dss", 70, (7, 6)),
+        Row("bmsk", "dss", 70, (7, 6)),
+        Row("fns", "dsss", 30, (6, 0)),
+        *(Row(f"{name}{lanes}", "dsss?", 30, (3, 0)) for name in _SIMD.split() for lanes in (2, 4)),
         # Moves and conversions.
         *plain("mov", "vx"),
         *plain("cvt", "dss?", *_BF16, *_FP8_CONVERSIONS, Requirement("tf32", 80, (7, 0))),
@@ -135,7 +148,10 @@ def _rows() -> tuple[Row, ...]:
         *plain("st", "mws?", *_CLUSTER_SCOPE, *_SHARED_CTA),
         *plain("atom", "dmss?", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
         *plain("red", "ms", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
-        *plain("prefetch", "m"),
+        *plain("prefetch prefetchu", "m"),
+        Row("discard", "mi", 80, (7, 4)),
+        Row("applypriority", "mi", 80, (7, 4)),
+        *plain("pmevent", "i"),
         Row("prefetch.tensormap", "m", 90, (8, 0)),
         Row("prefetch.param.tensormap", "m", 90, (8, 0)),
         Row("createpolicy", "ds?s?s?", 80, (7, 4)),
@@ -219,6 +235,10 @@ def _matrix_rows() -> tuple[Row, ...]:
         Row("ldmatrix.sync", "vm", 75, (6, 5)),
         Row("stmatrix.sync", "mv", 90, (7, 8)),
         Row("mma.sync", "vvvv", 70, (6, 4), requirements=(*_BF16, *_FP8, Requirement("m16n8k16", 80, (7, 0)))),
+        Row("movmatrix.sync", "ds", 75, (7, 8)),
+        Row("wmma.load", "vms?", 70, (6, 0)),
+        Row("wmma.store", "mvs?", 70, (6, 0)),
+        Row("wmma.mma", "vvvv", 70, (6, 0)),
         Row("wgmma.fence", "", 90, (8, 0), needs_arch_specific=True),
         Row("wgmma.commit_group", "", 90, (8, 0), needs_arch_specific=True),
         Row("wgmma.wait_group", "i", 90, (8, 0), needs_arch_specific=True),
