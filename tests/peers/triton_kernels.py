@@ -166,7 +166,14 @@ KERNELS = [
     ),
     ("gemm_fp64", gemm, "a:*fp64 b:*fp64 c:*fp64 m:i32 n:i32 k:i32", {"BM": 32, "BN": 32, "BK": 16}, 80, {}),
     *(
-        (f"gemm_int8_sm{arch}", gemm_int8, "a:*i8 b:*i8 c:*i32 m:i32 n:i32 k:i32", {"BM": 64, "BN": 64, "BK": 64}, arch, {})
+        (
+            f"gemm_int8_sm{arch}",
+            gemm_int8,
+            "a:*i8 b:*i8 c:*i32 m:i32 n:i32 k:i32",
+            {"BM": 64, "BN": 64, "BK": 64},
+            arch,
+            {},
+        )
         for arch in (80, 90)
     ),
     *(

@@ -22,7 +22,17 @@ _WORD: dict[int, np.dtype[Any]] = {
     4: np.dtype(np.uint32),
     8: np.dtype(np.uint64),
 }
-_SPACES = ("global", "const", "shared", "shared::cta", "shared::cluster", "param", "param::entry", "param::func", "local")
+_SPACES = (
+    "global",
+    "const",
+    "shared",
+    "shared::cta",
+    "shared::cluster",
+    "param",
+    "param::entry",
+    "param::func",
+    "local",
+)
 _KNOWN = {
     *_SPACES,
     *("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "cta", "cluster", "gpu", "sys", "mmio"),

@@ -166,7 +166,9 @@ def _carrier(form: Form, item: Operand, formal: Formal | None) -> Carrier:
 
 def _enter(cta: Cta, members: Array, here: int, site: Site, callee: Layout) -> None:
     stack = cta.calls
-    values = [_bytes(cta, members, carrier, formal) for carrier, formal in zip(site.arguments, callee.params, strict=True)]
+    values = [
+        _bytes(cta, members, carrier, formal) for carrier, formal in zip(site.arguments, callee.params, strict=True)
+    ]
     if site.caller is not None and site.caller.is_recursive:
         _save(cta, members, site.caller)
     stack.push(members, here + 1)
@@ -299,5 +301,3 @@ def _brx(form: Form) -> None:
         return spread(cta, group, parts)
 
     form.step.control = control
-
-

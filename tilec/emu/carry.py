@@ -33,7 +33,9 @@ def _step(form: Form, operation: Callable[..., tuple[Array, Array]], takes: bool
     unsigned = f"u{view.bits}"
     target = form.write(form.operands[0], unsigned)
     sources = form.operands[1:]
-    slots = [form.read(operand, view.name if signed_sources and i < 2 else unsigned) for i, operand in enumerate(sources)]
+    slots = [
+        form.read(operand, view.name if signed_sources and i < 2 else unsigned) for i, operand in enumerate(sources)
+    ]
     flag = form.program.slot(form.program.carry(), TYPES["pred"])
     leaves = form.has("cc") or form.stem.endswith(".cc")
     dtype = np.dtype(unsigned[0] + str(view.bits // 8))

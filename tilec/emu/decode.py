@@ -16,7 +16,7 @@ import numpy as np
 
 from tilec.emu import functions
 from tilec.emu.fault import Fault, SourceLocation
-from tilec.emu.functions import Formal, Layout, Place
+from tilec.emu.functions import Formal, Layout
 from tilec.emu.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_BASE
 from tilec.emu.numbers import TYPES, Type
 from tilec.ptx import isa
@@ -51,6 +51,7 @@ Run = Callable[["Cta", "Threads"], None]
 """An ordinary step: does its work for some threads, all of which go on to the next step."""
 Control = Callable[["Cta", "Group", "Threads"], bool]
 """A step that moves threads: sets `group.pc` and returns True, or disposes of the group and returns False."""
+Place = functions.Place
 CLASSES: dict[str, np.dtype[Any]] = {
     "pred": np.dtype(np.bool_),
     "16": np.dtype(np.uint16),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tilec.ptx.module import Address, Arguments, Block, Entry, Function, Instruction, Item, Module, Reg, Symbol
 
 Place = tuple[str, int]
+"""A register: its class ("pred", "16", "32", "64") and its row there."""
 
 FUNCTION_WINDOW = 0x0400_0000_0000
 """Functions have addresses, 16 bytes apart, at which nothing can be read."""
@@ -48,7 +49,7 @@ def addresses(module: Module) -> dict[str, int]:
 
 
 def reachable(module: Module, entry: Entry) -> tuple[list[Function], set[str]]:
-    """The functions with a body that the entry may call, callees before callers, and the names of the recursive ones."""
+    """The functions with a body that the entry may call, callees before callers, and the names of recursive ones."""
     known = {function.name: function for function in module.functions}
     taken = {item.symbol for variable in module.variables for item in variable.relocations if item.symbol in known}
     bodies = {name: function.body or () for name, function in known.items()}

@@ -1,4 +1,4 @@
-"""Integer instructions beyond the usual arithmetic: 24-bit products, dot products, masks, and SIMD within a register."""
+"""Integer instructions beyond the usual arithmetic: 24-bit products, dot products, masks, SIMD within a register."""
 
 from __future__ import annotations
 

@@ -12,22 +12,42 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emu import access, bits, bulk, calls, carry, control, functions, integers, matrix, mma, moves, semantics, wgmma, wmma
+from tilec.emu import (
+    access,
+    bits,
+    bulk,
+    calls,
+    carry,
+    control,
+    functions,
+    integers,
+    matrix,
+    mma,
+    moves,
+    semantics,
+    tensormap_replace,
+    warps,
+    wgmma,
+    wmma,
+)
 from tilec.emu.asyncops import AsyncState
 from tilec.emu.decode import Program
 from tilec.emu.fault import Fault, SourceLocation
 from tilec.emu.machine import Cluster, LaunchState
 from tilec.emu.memory import GLOBAL_BASE, PARAM_WINDOW, VALID, Memory
 from tilec.emu.numbers import TYPES, Array
-from tilec.emu.tensormap import TensorMap, encode
+from tilec.emu.tensormap import Columns, TensorMap, encode
 from tilec.ptx.module import Entry, Module, Param, Variable
 from tilec.ptx.parse import parse_module
 from tilec.records import dataclass
 
-__all__ = ["Fault", "Report", "SourceLocation", "TensorMap", "launch"]
+__all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"]
 
 # Importing a module of semantics registers its instructions.
-FAMILIES = (access, bits, bulk, calls, carry, control, integers, matrix, mma, moves, semantics, wgmma, wmma)
+FAMILIES = (
+    *(access, bits, bulk, calls, carry, control, integers, matrix, mma, moves, semantics, tensormap_replace, warps),
+    *(wgmma, wmma),
+)
 
 _ALIGNMENT = 256
 _GUARD = 256

@@ -30,18 +30,17 @@ def unpack(bits: Array, kind: str) -> Array:
     size = ELEMENT_BITS[kind]
     if size >= 8:
         words = np.ascontiguousarray(bits).view(_WORDS[size]).reshape(*bits.shape, -1)
-        return words.view(np.float64) if kind == "f64" else DECODE[kind](words)
+        decoded: Array = words.view(np.float64) if kind == "f64" else DECODE[kind](words)
+        return decoded
     shifts = np.arange(0, 32, size, dtype=np.uint32)
-    fields = ((bits[..., None] >> shifts) & np.uint32((1 << size) - 1)).astype(np.float64)
+    fields: Array = ((bits[..., None] >> shifts) & np.uint32((1 << size) - 1)).astype(np.float64)
     return np.where(fields >= 8, fields - 16, fields) if kind == "s4" else fields
 
 
 def multiply(a: Array, b: Array, kinds: tuple[str, str], bit_operation: str) -> Array:
     """The product of [.., m, k] and [.., k, n]; bits are combined by and or xor and counted."""
-    if kinds[0] != "b1":
-        return np.matmul(a, b)
-    both = np.matmul(a, b)
-    if bit_operation == "and":
+    both: Array = np.matmul(a, b)
+    if kinds[0] != "b1" or bit_operation == "and":
         return both
     ones: Array = a.sum(axis=-1)[..., :, None] + b.sum(axis=-2)[..., None, :]
     return ones - 2 * both

@@ -64,7 +64,11 @@ def directed(name: str, dtype: np.dtype[Any], rounding: str, *values: Array) -> 
     if rounding == "rm" and name in ("add", "sub", "fma"):
         # Rounding down, numbers that cancel give −0, as long as they are not both +0.
         nearest = _nearest(name, *values)
-        terms = (values[0], -values[1]) if name == "sub" else (values[0] * values[-2] if name == "fma" else values[0], values[-1])
+        terms = (
+            (values[0], -values[1])
+            if name == "sub"
+            else (values[0] * values[-2] if name == "fma" else values[0], values[-1])
+        )
         both_positive = ~np.signbit(terms[0]) & ~np.signbit(terms[1])
         result = np.where((nearest == 0) & (result == 0) & ~both_positive, np.copysign(dtype.type(0), -1), result)
     return result.astype(dtype)

@@ -179,7 +179,9 @@ def _mma(form: Form) -> None:
         raise form.unsupported("these types")
     form.step.gather = 32
     fragments = [_fragment(form, which, kind) for which, kind in zip("dabc", kinds, strict=True)]
-    d_slots = [form.write(item, fragments[0].view) for item in registers(form, form.operands[0], fragments[0].registers)]
+    d_slots = [
+        form.write(item, fragments[0].view) for item in registers(form, form.operands[0], fragments[0].registers)
+    ]
     slots = [
         [form.read(item, fragment.view) for item in registers(form, operand, fragment.registers)]
         for operand, fragment in zip(form.operands[1:], fragments[1:], strict=True)

@@ -42,7 +42,7 @@ class Row:
 
     d destination register, D destination register or pair, v register or vector, w the same or a constant, s source
     (register, constant or symbol), x source, vector or negated predicate, p predicate source, m address, t tensor
-    address, l label, i integer, c a part of a call: function, register or list in parentheses.
+    address, y source or vector, l label, i integer, c a part of a call: function, register or list in parentheses.
     """
 
     stem: str
@@ -59,6 +59,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "v": (Reg, Vector),
     "w": (Reg, Vector, Imm, FloatImm),
     "s": (Reg, Imm, FloatImm, Symbol),
+    "y": (Reg, Imm, Symbol, Vector),
     "x": (Reg, Imm, FloatImm, Symbol, Vector, NotPred),
     "p": (Reg, NotPred, Imm),
     "m": (Address,),
@@ -73,6 +74,7 @@ _WORDS = {
     "v": "a register or vector",
     "w": "a register, vector or constant",
     "s": "a register or constant",
+    "y": "a register, constant or vector",
     "x": "a source",
     "p": "a predicate",
     "m": "an address",
@@ -164,11 +166,12 @@ def _rows() -> tuple[Row, ...]:
         Row("griddepcontrol", "", 90, (7, 8)),
         Row("setmaxnreg", "i", 90, (8, 0), needs_arch_specific=True),
         # Barriers and fences.
-        *plain("bar.sync", "ss?"),
-        *plain("bar.arrive", "ss"),
-        *plain("bar.red", "dsxx?"),
-        Row("barrier.sync", "ss?", 30, (6, 0)),
-        Row("barrier.arrive", "ss", 30, (6, 0)),
+        *plain("bar.sync bar.cta.sync", "ss?"),
+        *plain("bar.arrive bar.cta.arrive", "ss"),
+        *plain("bar.red bar.cta.red", "dsxx?"),
+        *(Row(f"barrier{level}.sync", "ss?", 30, (6, 0)) for level in ("", ".cta")),
+        *(Row(f"barrier{level}.arrive", "ss", 30, (6, 0)) for level in ("", ".cta")),
+        *(Row(f"barrier{level}.red", "dsxx?", 30, (6, 0)) for level in ("", ".cta")),
         Row("barrier.cluster.arrive", "", 90, (7, 8)),
         Row("barrier.cluster.wait", "", 90, (7, 8)),
         Row("bar.warp.sync", "s", 30, (6, 0)),
@@ -176,11 +179,16 @@ def _rows() -> tuple[Row, ...]:
         Row("fence", "", 70, (6, 0), requirements=_CLUSTER_SCOPE),
         Row("fence.proxy.async", "", 90, (8, 0)),
         Row("fence.mbarrier_init", "", 90, (8, 0)),
+        Row("fence.proxy.tensormap::generic", "m?i?", 90, (8, 3)),
+        Row("tensormap.replace", "mss?", 90, (8, 3), needs_arch_specific=True),
+        Row("tensormap.cp_fenceproxy", "mmi", 90, (8, 3)),
         # Threads of a warp among themselves.
         Row("shfl.sync", "Dssss", 30, (6, 0)),
         Row("vote.sync", "dps", 30, (6, 0)),
+        *plain("vote", "dp"),
         Row("match.any.sync", "dss", 70, (6, 0)),
-        Row("redux.sync", "dss", 80, (7, 0)),
+        Row("match.all.sync", "Dss", 70, (6, 0)),
+        Row("redux.sync", "dss", 80, (7, 0), requirements=(Requirement("f32", 100, (8, 6), needs_arch_specific=True),)),
         Row("activemask", "d", 30, (6, 2)),
         Row("elect.sync", "Ds", 90, (8, 0)),
         # mbarrier.
@@ -221,8 +229,8 @@ def _tensor_rows() -> tuple[Row, ...]:
     rows = []
     for rank in _TENSOR_RANKS:
         rows += [
-            Row(f"cp.async.bulk.tensor.{rank}.shared::cluster", "mtms?s?", 90, (8, 0)),
-            Row(f"cp.async.bulk.tensor.{rank}.shared::cta", "mtms?", 90, (8, 6)),
+            Row(f"cp.async.bulk.tensor.{rank}.shared::cluster", "mtmy?s?s?", 90, (8, 0)),
+            Row(f"cp.async.bulk.tensor.{rank}.shared::cta", "mtmy?s?", 90, (8, 6)),
             Row(f"cp.async.bulk.tensor.{rank}.global", "tms?", 90, (8, 0)),
             Row(f"cp.reduce.async.bulk.tensor.{rank}.global", "tms?", 90, (8, 0)),
             Row(f"cp.async.bulk.prefetch.tensor.{rank}", "ts?", 90, (8, 0)),

@@ -267,7 +267,8 @@ class _Build(Transformer[Token, Any]):
         return _InitialAddress(str(names[-1]), addend, None)
 
     def masked_address(self, children: list[Any]) -> _InitialAddress:
-        return replace(children[1], mask=_integer(children[0]))
+        address: _InitialAddress = children[1]
+        return replace(address, mask=_integer(children[0]))
 
     def initialiser(self, children: list[Any]) -> _Tagged:
         return _Tagged("data", list(_initial_values(children)))
@@ -292,9 +293,7 @@ class _Build(Transformer[Token, Any]):
             data = b"".join(_initial_bytes(value, type_name, parts[0]) for value in values)
             size = max(count * element, len(data))
             relocations = tuple(_relocations(values, element))
-            made.append(
-                Variable(space, str(parts[0]), align, size, linkage, data, parts[0].line or 0, relocations)
-            )
+            made.append(Variable(space, str(parts[0]), align, size, linkage, data, parts[0].line or 0, relocations))
         return tuple(made)
 
     def param_attribute(self, children: list[Token]) -> _Tagged:
@@ -480,7 +479,9 @@ def _resolve_scope(body: tuple[Item, ...], outer: frozenset[str]) -> tuple[Item,
 def _resolve_item(item: Item, known: frozenset[str]) -> Item:
     if isinstance(item, Block):
         return replace(item, body=_resolve_scope(item.body, known))
-    if isinstance(item, Instruction) and any(isinstance(operand, (Symbol, Address, Arguments)) for operand in item.operands):
+    if isinstance(item, Instruction) and any(
+        isinstance(operand, (Symbol, Address, Arguments)) for operand in item.operands
+    ):
         return replace(item, operands=tuple(_resolve_operand(operand, known) for operand in item.operands))
     return item
 
