@@ -39,8 +39,9 @@ def gemm(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr)
     b_at = b + inner[:, None] * n + columns[None, :]
     total = tl.zeros((BM, BN), c.dtype.element_ty)
     for step in range(0, k, BK):
-        mask = inner < k - step
-        left, right = tl.load(a_at, mask[None, :], 0.0), tl.load(b_at, mask[:, None], 0.0)
+        inside = inner < k - step
+        a_mask, b_mask = inside[None, :] & (rows[:, None] < m), inside[:, None] & (columns[None, :] < n)
+        left, right = tl.load(a_at, a_mask, 0.0), tl.load(b_at, b_mask, 0.0)
         total = tl.dot(left, right, total, out_dtype=c.dtype.element_ty)
         a_at += BK
         b_at += BK * n

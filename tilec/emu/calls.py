@@ -13,7 +13,7 @@ import numpy as np
 from tilec.emu.decode import Form, semantics
 from tilec.emu.fault import Fault
 from tilec.emu.functions import Formal, Layout
-from tilec.emu.memory import LOCAL_WINDOW
+from tilec.emu.memory import CALL_PARAMS
 from tilec.emu.numbers import Array
 from tilec.ptx.module import Arguments, Operand, Reg, Symbol
 from tilec.records import dataclass
@@ -153,9 +153,9 @@ def _check_counts(site: Site, callee: Layout) -> None:
 def _carrier(form: Form, item: Operand, formal: Formal | None) -> Carrier:
     if isinstance(item, Symbol):
         address = form.symbol(item)
-        if address < LOCAL_WINDOW:
+        if not CALL_PARAMS <= address < CALL_PARAMS << 1:
             raise form.unsupported(f"the argument {item.name}")
-        return Carrier(address - LOCAL_WINDOW)
+        return Carrier(address - CALL_PARAMS)
     if isinstance(item, Reg):
         name = form.place(item)[0] if item.name != "_" else "32"
         if name == "pred":

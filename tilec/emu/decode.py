@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from tilec.emu import functions
 from tilec.emu.fault import Fault, SourceLocation
 from tilec.emu.functions import Formal, Layout
-from tilec.emu.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_BASE
+from tilec.emu.memory import CALL_PARAMS, SHARED_BASE
 from tilec.emu.numbers import TYPES, Type
 from tilec.ptx import isa
 from tilec.ptx.module import (
@@ -220,7 +220,7 @@ class Program:
             return Formal(element, 0, scope.registers[param.name])
         size = element if param.size is None else param.size
         offset = self._take_local(max(element, param.align or 1), size)
-        scope.symbols[param.name] = LOCAL_WINDOW + offset
+        scope.symbols[param.name] = CALL_PARAMS + offset
         return Formal(size, offset)
 
     def _take_local(self, align: int, size: int) -> int:
@@ -237,7 +237,7 @@ class Program:
             size = element if param.size is None else param.size
             offset = _round_up(offset, max(element, param.align or 1))
             self.params[param.name] = (offset, size)
-            scope.symbols[param.name] = PARAM_WINDOW + offset
+            scope.symbols[param.name] = offset
             offset += size
         self.param_bytes = offset
 
@@ -249,7 +249,7 @@ class Program:
             self._shared_end = start + variable.size
         elif variable.space == "param":
             # What a call passes: memory of the thread, under addresses that are told from those of the kernel's own.
-            scope.symbols[variable.name] = LOCAL_WINDOW + self._take_local(variable.align, variable.size)
+            scope.symbols[variable.name] = CALL_PARAMS + self._take_local(variable.align, variable.size)
         elif variable.space == "local" and scope.function is not None and scope.function.is_recursive:
             layout = scope.function
             offset = _round_up(layout.frame_bytes, variable.align)
@@ -289,6 +289,8 @@ class Program:
                     pass
 
     def _declare(self, declaration: RegDecl, scope: _Scope) -> None:
+        if declaration.type == "b128":
+            declaration = replace(declaration, type="b64", lanes=2)
         found = TYPES.get(declaration.type)
         if found is None:
             raise Fault("unsupported", f"registers of type .{declaration.type}", declaration.line)

@@ -14,11 +14,13 @@ import numpy as np
 
 from tilec.emu import (
     access,
+    atomics,
     bits,
     bulk,
     calls,
     carry,
     control,
+    cvt,
     functions,
     integers,
     matrix,
@@ -45,7 +47,23 @@ __all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"
 
 # Importing a module of semantics registers its instructions.
 FAMILIES = (
-    *(access, bits, bulk, calls, carry, control, integers, matrix, mma, moves, semantics, tensormap_replace, warps),
+    *(
+        access,
+        atomics,
+        bits,
+        bulk,
+        calls,
+        carry,
+        control,
+        cvt,
+        integers,
+        matrix,
+        mma,
+        moves,
+        semantics,
+        tensormap_replace,
+        warps,
+    ),
     *(wgmma, wmma),
 )
 

@@ -33,8 +33,11 @@ def unpack(bits: Array, kind: str) -> Array:
         decoded: Array = words.view(np.float64) if kind == "f64" else DECODE[kind](words)
         return decoded
     shifts = np.arange(0, 32, size, dtype=np.uint32)
-    fields: Array = ((bits[..., None] >> shifts) & np.uint32((1 << size) - 1)).astype(np.float64)
-    return np.where(fields >= 8, fields - 16, fields) if kind == "s4" else fields
+    shifted: Array = bits[..., None] >> shifts
+    fields: Array = (shifted & np.uint32((1 << size) - 1)).astype(np.float64)
+    if kind == "s4":
+        fields = np.where(fields >= 8, fields - 16, fields)
+    return fields
 
 
 def multiply(a: Array, b: Array, kinds: tuple[str, str], bit_operation: str) -> Array:
@@ -43,7 +46,8 @@ def multiply(a: Array, b: Array, kinds: tuple[str, str], bit_operation: str) -> 
     if kinds[0] != "b1" or bit_operation == "and":
         return both
     ones: Array = a.sum(axis=-1)[..., :, None] + b.sum(axis=-2)[..., None, :]
-    return ones - 2 * both
+    differing: Array = ones - 2 * both
+    return differing
 
 
 def to_s32(values: Array, saturates: bool) -> Array:

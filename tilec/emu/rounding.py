@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emu.numbers import Array, narrow
+from tilec.emu.numbers import Array, f32_to_bf16, narrow
 
 _UINT: dict[int, Any] = {4: np.uint32, 8: np.uint64}
 
@@ -41,6 +41,25 @@ def odd_f32(values: Array) -> Array:
     # What is too large must not become infinite before the last rounding.
     largest = np.finfo(np.float32).max
     return np.where(np.isinf(nearest) & np.isfinite(values), np.copysign(largest, nearest), odd)
+
+
+def directed_bf16(values: Array, rounding: str) -> Array:
+    """float64 to the bits of bf16 with one rounding; every NaN becomes the canonical one."""
+    odd = odd_f32(values)
+    if rounding == "rn":
+        # Beyond the largest f32 the nearest bf16 is infinity, which an odd number never reaches by itself.
+        return np.where(np.isinf(values.astype(np.float32)) & ~np.isnan(values), _infinity(values), f32_to_bf16(odd))
+    bits = odd.view(np.uint32)
+    kept, rest = bits >> np.uint32(16), (bits & np.uint32(0xFFFF)) != 0
+    goes_out = np.zeros(values.shape, np.bool_)
+    if rounding != "rz":
+        goes_out = np.signbit(values) == (rounding == "rm")
+    result = kept + (rest & goes_out & np.isfinite(values)).astype(np.uint32)
+    return np.where(np.isnan(values), np.uint32(0x7FFF), result).astype(np.uint16)
+
+
+def _infinity(values: Array) -> Array:
+    return np.where(values > 0, np.uint16(0x7F80), np.uint16(0xFF80))
 
 
 def fma_f32(a: Array, b: Array, c: Array, rounding: str = "rn") -> Array:

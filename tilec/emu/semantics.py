@@ -304,7 +304,7 @@ def _function(form: Form) -> None:
         return (function(upper).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
 
     operation = function if view.name == "f64" else in_f64
-    if view.name == "f64" and form.has("approx"):
+    if view.name == "f64" and form.has("approx") and form.has("ftz"):
         operation = approximate_f64
     elif rounding != "rn" and view.kind == "f":
         operation = lambda values: directed(form.stem, view.dtype, rounding, values)  # noqa: E731

@@ -143,13 +143,16 @@ def _rows() -> tuple[Row, ...]:
         # Moves and conversions.
         *plain("mov", "vx"),
         *plain("cvt", "dss?", *_BF16, *_FP8_CONVERSIONS, Requirement("tf32", 80, (7, 0))),
+        Row("cvt.pack", "dsss?", 72, (6, 5)),
         *plain("cvta isspacep", "ds"),
+        Row("getctarank", "ds", 90, (7, 8)),
         Row("mapa", "dss", 90, (7, 8)),
         # Memory.
+        *plain("ldu", "vm"),
         *plain("ld", "vms?", *_CLUSTER_SCOPE, *_SHARED_CTA),
         *plain("st", "mws?", *_CLUSTER_SCOPE, *_SHARED_CTA),
-        *plain("atom", "dmss?", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
-        *plain("red", "ms", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
+        *plain("atom", "vmww?s?", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
+        *plain("red", "mws?", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
         *plain("prefetch prefetchu", "m"),
         Row("discard", "mi", 80, (7, 4)),
         Row("applypriority", "mi", 80, (7, 4)),
@@ -157,6 +160,9 @@ def _rows() -> tuple[Row, ...]:
         Row("prefetch.tensormap", "m", 90, (8, 0)),
         Row("prefetch.param.tensormap", "m", 90, (8, 0)),
         Row("createpolicy", "ds?s?s?", 80, (7, 4)),
+        Row("createpolicy.fractional", "ds?", 80, (7, 4)),
+        Row("createpolicy.range", "dmss", 80, (7, 4)),
+        Row("createpolicy.cvt", "ds", 80, (7, 4)),
         # Control.
         *plain("bra", "l"),
         *plain("brx.idx", "sl"),
