@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 
 
-def _combine(operation: str, view: Type) -> Callable[[Any, Any, Any], Any]:
+def combination(operation: str, view: Type) -> Callable[[Any, Any, Any], Any]:
     """The new value from the old one, the operand and (for cas) the second operand."""
 
     def wrapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
@@ -65,7 +65,7 @@ def _atomic(form: Form) -> None:
     b_slots = [form.read(item, view.name) for item in _parts(form, operands[2], lanes, True)]
     # After the operands may stand a cache policy.
     c_slots = [form.read(operands[3], view.name)] if operation == "cas" else b_slots
-    combine = _combine(operation, view)
+    combine = combination(operation, view)
     width = view.bits // 8
 
     def run(cta: Cta, threads: Threads) -> None:

@@ -70,11 +70,14 @@ SPECIAL = {
     **dict.fromkeys(("%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%gridid"), "32"),
     **{f"%lanemask_{relation}": "32" for relation in ("eq", "lt", "le", "gt", "ge")},
     **dict.fromkeys(("%cluster_ctarank", "%cluster_nctarank", "%dynamic_smem_size", "%total_smem_size"), "32"),
-    **dict.fromkeys(("%clock", "%globaltimer_lo"), "32"),
+    **dict.fromkeys(("%aggr_smem_size", "%reserved_smem_offset_begin", "%reserved_smem_offset_end"), "32"),
+    **dict.fromkeys((f"%envreg{index}" for index in range(32)), "32"),
+    "%is_explicit_cluster": "pred",
+    **dict.fromkeys(("%clock", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi"), "32"),
     **dict.fromkeys(("%clock64", "%globaltimer"), "64"),
 }
 """Special registers and their class."""
-TIMERS = ("%clock", "%clock64", "%globaltimer", "%globaltimer_lo")
+TIMERS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
 
 
 @dataclass(slots=True)

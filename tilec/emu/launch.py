@@ -26,6 +26,7 @@ from tilec.emu import (
     matrix,
     mma,
     moves,
+    remote,
     semantics,
     tensormap_replace,
     warps,
@@ -47,24 +48,8 @@ __all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"
 
 # Importing a module of semantics registers its instructions.
 FAMILIES = (
-    *(
-        access,
-        atomics,
-        bits,
-        bulk,
-        calls,
-        carry,
-        control,
-        cvt,
-        integers,
-        matrix,
-        mma,
-        moves,
-        semantics,
-        tensormap_replace,
-        warps,
-    ),
-    *(wgmma, wmma),
+    *(access, atomics, bits, bulk, calls, carry, control, cvt, integers, matrix, mma, moves, remote, semantics),
+    *(tensormap_replace, warps, wgmma, wmma),
 )
 
 _ALIGNMENT = 256

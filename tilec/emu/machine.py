@@ -170,6 +170,11 @@ class Cta:
             "cluster_ctarank": lambda: self.rank,
             "cluster_nctarank": lambda: math.prod(launch.cluster),
             "dynamic_smem_size": lambda: launch.dynamic_smem,
+            "aggr_smem_size": lambda: self.program.shared_bytes,
+            "reserved_smem_offset_begin": lambda: 0,
+            "reserved_smem_offset_end": lambda: SHARED_BASE,
+            "is_explicit_cluster": lambda: math.prod(launch.cluster) > 1,
+            **{f"envreg{number}": lambda: 0 for number in range(32)},
             "total_smem_size": lambda: self.program.shared_bytes - SHARED_BASE,
         }
         return values[stem]()

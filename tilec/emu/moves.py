@@ -75,11 +75,13 @@ def _pair(form: Form, destination: Operand, source: Operand) -> None:
 
 def _read_timer(form: Form, view: Type) -> None:
     target = form.write(form.operands[0], f"u{view.bits}")
+    source = form.operands[1]
+    shift = 32 if isinstance(source, Reg) and source.name.endswith("_hi") else 0
 
     def run(cta: Cta, threads: Threads) -> None:
         # Time must advance: library wait loops read it.
         cta.launch.clock += 1000
-        cta.views[target][threads] = cta.launch.clock & ((1 << min(view.bits, 63)) - 1)
+        cta.views[target][threads] = (cta.launch.clock >> shift) & ((1 << min(view.bits, 63)) - 1)
 
     form.step.run = run
 

@@ -225,6 +225,9 @@ def _rows() -> tuple[Row, ...]:
         Row("cp.async.bulk.wait_group", "i", 90, (8, 0)),
         Row("cp.async.bulk.prefetch", "ms?s?", 90, (8, 0)),
         Row("cp.reduce.async.bulk", "mmss?", 90, (8, 0)),
+        Row("cp.reduce.async.bulk.shared::cluster", "mmsm", 90, (8, 0)),
+        Row("st.async", "mwm", 90, (8, 1)),
+        Row("red.async", "msm", 90, (8, 1)),
     )
 
 
