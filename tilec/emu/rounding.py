@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emu.numbers import Array, f32_to_bf16, narrow
+from tilec.emu.numbers import Array, f32_to_bf16, fma_f64, narrow
 
 _UINT: dict[int, Any] = {4: np.uint32, 8: np.uint64}
 
@@ -100,7 +100,7 @@ def _nearest(name: str, *values: Array) -> Array:
         "sub": lambda: a - values[1],
         "mul": lambda: a * values[1],
         "div": lambda: a / values[1],
-        "fma": lambda: a * values[1] + values[2],
+        "fma": lambda: fma_f64(*values) if a.dtype == np.float64 else a * values[1] + values[2],
         "rcp": lambda: 1 / a,
         "sqrt": lambda: np.sqrt(a),
     }
