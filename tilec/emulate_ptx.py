@@ -28,6 +28,7 @@ from tilec.source import SourceFile, Span
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+
 @dataclass(frozen=True, slots=True)
 class Geometry:
     """How a kernel is launched."""
@@ -194,4 +195,3 @@ def saved(given: Arguments) -> bytes:
     out = io.BytesIO()
     np.savez(out, allow_pickle=False, **given.arrays)
     return out.getvalue()
-

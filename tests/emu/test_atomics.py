@@ -44,7 +44,13 @@ def test_vectors(stem: str, vector: str, count: int) -> None:
 
 def test_vectors_of_halves() -> None:
     x, out = np.zeros(4, np.float16), np.zeros(1, np.uint32)
-    run("red.global.add.noftz.v4.f16 [%rd1], {%h1, %h1, %h2, %h2};".join(["mov.b16 %h1, 0x3C00; mov.b16 %h2, 0x4000; ", ""]), x, out)
+    run(
+        "red.global.add.noftz.v4.f16 [%rd1], {%h1, %h1, %h2, %h2};".join(
+            ["mov.b16 %h1, 0x3C00; mov.b16 %h2, 0x4000; ", ""]
+        ),
+        x,
+        out,
+    )
     assert x.tolist() == [8, 8, 16, 16]
     pairs = f32_to_bf16(np.array([1, 2, 3, 4], np.float32))
     run("mov.b32 %r2, 0x3F803F80; red.global.add.noftz.v2.bf16x2 [%rd1], {%r2, %r2};", pairs, out)
@@ -54,7 +60,11 @@ def test_vectors_of_halves() -> None:
 @pytest.mark.parametrize("order", ["", ".acquire.cta", ".release.cluster", ".acq_rel.gpu", ".relaxed.sys"])
 def test_every_scope_and_order(order: str) -> None:
     x, out = np.zeros(1, np.int32), np.zeros(8, np.int32)
-    run(f"atom{order}.global.add.u32 %r2, [%rd1], 2; mad.wide.u32 %rd2, %r1, 4, %rd2; st.global.u32 [%rd2], %r2;", x, out)
+    run(
+        f"atom{order}.global.add.u32 %r2, [%rd1], 2; mad.wide.u32 %rd2, %r1, 4, %rd2; st.global.u32 [%rd2], %r2;",
+        x,
+        out,
+    )
     assert (x[0], out.tolist()) == (16, list(range(0, 16, 2)))
 
 
@@ -91,5 +101,10 @@ def test_128_bits() -> None:
 
 def test_floats_and_doubles() -> None:
     x, out = np.array([1.0, 10.0]), np.zeros(1, np.uint32)
-    run("cvt.f64.f32 %fd1, %f1; red.global.add.f64 [%rd1], %fd1; red.global.gpu.relaxed.add.f64 [%rd1+8], 0d3FF0000000000000;", x, out)
+    run(
+        "cvt.f64.f32 %fd1, %f1; red.global.add.f64 [%rd1], %fd1; "
+        "red.global.gpu.relaxed.add.f64 [%rd1+8], 0d3FF0000000000000;",
+        x,
+        out,
+    )
     assert x.tolist() == [29.0, 18.0]

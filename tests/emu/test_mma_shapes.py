@@ -109,14 +109,25 @@ WMMA = [
 @pytest.mark.parametrize(("shape", "kind", "result", "a_layout", "b_layout", "a_count", "b_count", "c_count"), WMMA)
 @pytest.mark.parametrize("space", ["", ".shared"])
 def test_wmma(
-    shape: str, kind: str, result: str, a_layout: str, b_layout: str, a_count: int, b_count: int, c_count: int, space: str
+    shape: str,
+    kind: str,
+    result: str,
+    a_layout: str,
+    b_layout: str,
+    a_count: int,
+    b_count: int,
+    c_count: int,
+    space: str,
 ) -> None:
     m, n, k = (int(part) for part in shape[1:].replace("n", " ").replace("k", " ").split())
     generator = np.random.default_rng(1)
     if kind in ("f16", "bf16"):
         # Small integers are exact in both.
         a, b = generator.integers(-8, 9, (m, k)), generator.integers(-8, 9, (k, n))
-        halves = [x.astype(np.float16) if kind == "f16" else (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) for x in (a, b)]
+        halves = [
+            x.astype(np.float16) if kind == "f16" else (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+            for x in (a, b)
+        ]
         stored = [halves[0] if a_layout == "row" else halves[0].T, halves[1] if b_layout == "row" else halves[1].T]
     elif kind == "s8":
         a, b = elements("s8", (m, k), 1), elements("s8", (k, n), 2)
@@ -125,7 +136,13 @@ def test_wmma(
         size = SIZES[kind]
         a, b = elements(kind, (m, k), 1), elements(kind, (k, n), 2)
         stored = [
-            np.array([[sum(int(v) << size * i for i, v in enumerate(byte)) for byte in row.reshape(-1, 8 // size)] for row in x], np.uint8)
+            np.array(
+                [
+                    [sum(int(v) << size * i for i, v in enumerate(byte)) for byte in row.reshape(-1, 8 // size)]
+                    for row in x
+                ],
+                np.uint8,
+            )
             for x in (a, b.T)
         ]
     a_bytes, b_bytes = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in stored)
@@ -138,7 +155,9 @@ def test_wmma(
     def registers(letter: str, count: int) -> str:
         return "{" + ", ".join(f"%{letter}{index}" for index in range(count)) + "}"
 
-    sa, sb, sc, sd = (registers(letter, count) for letter, count in zip("xyzw", (a_count, b_count, c_count, c_count), strict=True))
+    sa, sb, sc, sd = (
+        registers(letter, count) for letter, count in zip("xyzw", (a_count, b_count, c_count, c_count), strict=True)
+    )
     kinds = f"{result}.{result}" if kind == "f16" else f"{result}.{kind}.{kind}.{result}"
     operation = ".xor.popc" if kind == "b1" else ""
     pointer = "%rd5" if space else "%rd1"

@@ -168,7 +168,9 @@ FIELDS = {
 def replace_fields(changed: dict[str, str]) -> str:
     chosen = FIELDS | changed
     return "\n".join(
-        f"    tensormap.replace.tile.{name.split()[0]}.shared::cta.b1024.{rest};" for name, rest in chosen.items() if rest
+        f"    tensormap.replace.tile.{name.split()[0]}.shared::cta.b1024.{rest};"
+        for name, rest in chosen.items()
+        if rest
     )
 
 
@@ -176,7 +178,9 @@ def run_replaced(changed: dict[str, str]) -> tuple[Array, Array]:
     x = np.arange(40 * 24, dtype=np.uint16).reshape(40, 24)
     room, out = np.zeros(128, np.uint8), np.zeros((16, 16), np.uint16)
     variables = SMEM + "\n.shared .align 128 .b8 making[128];"
-    source = kernel(replaced(replace_fields(changed), 512), ".param .u64 x, .param .u64 room, .param .u64 out", variables=variables)
+    source = kernel(
+        replaced(replace_fields(changed), 512), ".param .u64 x, .param .u64 room, .param .u64 out", variables=variables
+    )
     launch(source, "k", 1, 32, [x, room, out], dynamic_smem=512)
     expected = np.zeros((16, 16), np.uint16)
     expected[:, :12] = x[3:19, 8:20]
@@ -191,7 +195,9 @@ def test_a_map_made_by_the_kernel() -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("changed", [{"element_stride 1": ""}, {"box_dim 0": ""}, {"interleave_layout": "b32 [%rd4], 2"}])
+@pytest.mark.parametrize(
+    "changed", [{"element_stride 1": ""}, {"box_dim 0": ""}, {"interleave_layout": "b32 [%rd4], 2"}]
+)
 def test_a_map_that_is_not_finished(changed: dict[str, str]) -> None:
     with pytest.raises(Fault) as caught:
         run_replaced(changed)

@@ -65,6 +65,14 @@ def _infinity(values: Array) -> Array:
 def fma_f32(a: Array, b: Array, c: Array, rounding: str = "rn") -> Array:
     """`a·b+c` with one rounding: the product of two f32 is exact in float64."""
     product, addend = a.astype(np.float64) * b, c.astype(np.float64)
+    if rounding == "rn":
+        # The float64 sum is itself rounded. That can only show where it fell exactly between two f32, or where f32 is
+        # subnormal, whose midpoints lie elsewhere.
+        total: Array = product + addend
+        doubtful = (total.view(np.uint64) & np.uint64(0x1FFFFFFF)) == np.uint64(0x10000000)
+        doubtful |= (np.abs(total) < 2.0**-126) & (total != 0)
+        if not doubtful.any():
+            return total.astype(np.float32)
     return narrow(sum_to_odd(product, addend), np.dtype(np.float32), rounding)
 
 

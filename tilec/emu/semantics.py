@@ -223,7 +223,10 @@ def float_extreme(stem: str, propagates_nan: bool) -> Callable[[Array, Array], A
     is_min = stem == "min"
 
     def choose(a: Array, b: Array) -> Array:
-        return np.where(a == b, np.where(np.signbit(a) == is_min, a, b), pick(a, b))
+        picked = pick(a, b)
+        if picked.all():
+            return picked
+        return np.where((a == 0) & (b == 0), np.where(np.signbit(a) == is_min, a, b), picked)
 
     return choose
 
