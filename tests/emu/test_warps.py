@@ -96,3 +96,35 @@ def test_time_advances() -> None:
     selp.u32 %r3, 1, 0, %p2;
     """
     assert run(text, A).tolist() == [1] * 64
+
+
+@pytest.mark.parametrize("adversary", [None, 1, 2, 3])
+def test_teams_within_a_warp(adversary: int | None) -> None:
+    # Odd and even lanes run the same instructions under masks of their own, which registers hold.
+    text = """
+    and.b32 %r4, %r1, 1;
+    shl.b32 %r5, 0x55555555, %r4;
+    setp.eq.u32 %p3, %r4, 0;
+    @%p3 bra even;
+    add.u32 %r2, %r2, 1;
+even:
+    setp.gt.s32 %p1, %r2, 3;
+    shfl.sync.bfly.b32 %r6, %r2, 2, 31, %r5;
+    redux.sync.add.s32 %r7, %r2, %r5;
+    vote.sync.ballot.b32 %r8, %p1, %r5;
+    match.any.sync.b32 %r9, %r2, %r5;
+    bar.warp.sync %r5;
+    popc.b32 %r8, %r8; popc.b32 %r9, %r9;
+    mad.lo.u32 %r3, %r7, 1000, %r6;
+    mad.lo.u32 %r8, %r8, 32, %r9;
+    mad.lo.u32 %r3, %r8, 1000000, %r3;
+    """
+    out = np.zeros(64, np.int32)
+    body = BODY + text + "\n    st.global.b32 [%rd2], %r3;"
+    launch(kernel(body, ".param .u64 a, .param .u64 out"), "k", 1, 64, [A, out], adversary=adversary)
+    values = A + np.arange(64) % 2
+    for thread in range(64):
+        team = [t for t in range(thread // 32 * 32, thread // 32 * 32 + 32) if t % 2 == thread % 2]
+        ballot, match = sum(values[t] > 3 for t in team), sum(values[t] == values[thread] for t in team)
+        expected = (ballot * 32 + match) * 1000000 + sum(values[t] for t in team) * 1000 + values[thread ^ 2]
+        assert out[thread] == expected

@@ -9,12 +9,10 @@ import numpy as np
 from tilec.emu.decode import Form, semantics
 from tilec.emu.fault import Fault
 from tilec.emu.machine import NamedBarrier, release
-from tilec.ptx.module import Imm, Reg
+from tilec.ptx.module import Reg
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
-
-_FULL = 0xFFFFFFFF
 
 
 @semantics("bra")
@@ -252,10 +250,3 @@ def _cluster_wait(form: Form) -> None:
         return group.park(reason, ready)
 
     form.step.control = control
-
-
-@semantics("bar.warp.sync")
-def _warp_sync(form: Form) -> None:
-    if form.operands[0] in (Imm(-1), Imm(_FULL)):
-        form.step.gather = 32
-    _nothing(form)

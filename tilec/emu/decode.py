@@ -92,6 +92,9 @@ class Step:
     guard: int = -1
     negated: bool = False
     gather: int = 0
+    """How many neighbours must come together first: a warp or a warpgroup."""
+    mask: int = -1
+    """Of a warp, only the lanes that this slot names need to."""
     registers: frozenset[Place] = frozenset()
 
     @property

@@ -242,7 +242,7 @@ class Cta:
             while True:
                 threads: Threads = group.threads
                 counts[pc] += warps
-                if step.gather and not self._gather(group, pc, step.gather):
+                if step.gather and not self._gather(group, pc, step):
                     return
                 threads = group.threads
                 if asynchronous.owned and not asynchronous.owned_registers.isdisjoint(step.registers):
@@ -293,8 +293,9 @@ class Cta:
     def _past_the_end(self) -> Step:
         raise Fault("unsupported", "a thread runs past the end of the kernel without ret or exit")
 
-    def _gather(self, group: Group, pc: int, size: int) -> bool:
+    def _gather(self, group: Group, pc: int, step: Step) -> bool:
         """Whether the group holds whole warps (or warpgroups); threads that lack partners wait here for them."""
+        size = step.gather
         threads = group.threads
         if (
             isinstance(threads, slice)
@@ -310,8 +311,11 @@ class Cta:
         present[: self.thread_count] = self.exited
         present[self.thread_count :] = True
         present[group.indices] = True
-        whole: Array = np.all(present.reshape(-1, size), axis=1)
-        complete = whole[group.indices // size]
+        if step.mask < 0:
+            whole: Array = np.all(present.reshape(-1, size), axis=1)
+            complete = whole[group.indices // size]
+        else:
+            complete = self._named_are_present(group.indices, step, present)
         if complete.all():
             group.gathering = False
             return True
@@ -328,6 +332,16 @@ class Cta:
         group.indices = group.indices[complete]
         group.threads = as_threads(group.indices)
         return True
+
+    def _named_are_present(self, indices: Array, step: Step, present: Array) -> Array:
+        """For each thread whether the lanes of its warp that its mask names are here; who is held back needs nobody."""
+        lane = np.arange(_WARP)
+        named = (self.views[step.mask][indices][:, None] >> lane.astype(np.uint32)) & np.uint32(1) == 1
+        here = present[(indices // _WARP * _WARP)[:, None] + lane]
+        complete: Array = (here | ~named).all(axis=1)
+        if step.guard >= 0:
+            complete |= self.views[step.guard][indices] == step.negated
+        return complete
 
     # -- what control steps use ----------------------------------------------------------------------------------------
 

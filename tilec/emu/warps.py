@@ -11,7 +11,7 @@ import numpy as np
 from tilec.emu.decode import Form, semantics
 from tilec.emu.numbers import Array
 from tilec.emu.semantics import float_extreme
-from tilec.ptx.module import Imm, Pair, Reg
+from tilec.ptx.module import Imm, Operand, Pair, Reg
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 _FULL = 0xFFFFFFFF
 
 
-def _gather_full_mask(form: Form, operand: object) -> None:
-    """With all lanes named the warp comes together first; a mask in a register names lanes that are here already."""
-    if operand in (Imm(-1), Imm(_FULL)):
-        form.step.gather = 32
+def gather_named(form: Form, operand: Operand) -> int:
+    """The lanes that a mask names come together first. The slot of the mask."""
+    form.step.gather = 32
+    slot = form.read(operand, "u32")
+    if operand not in (Imm(-1), Imm(_FULL)):
+        form.step.mask = slot
+    return slot
 
 
 @semantics("shfl.sync")
@@ -35,7 +38,7 @@ def _shfl(form: Form) -> None:
         destination = destination.first
     result_slot = form.write(destination, "b32")
     source_slot, by_slot, clamp_slot = (form.read(operand, "u32") for operand in form.operands[1:4])
-    _gather_full_mask(form, form.operands[4])
+    gather_named(form, form.operands[4])
 
     def run(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
@@ -67,18 +70,20 @@ def _shfl(form: Form) -> None:
     form.step.run = run
 
 
-def _per_warp(members: Array) -> Array:
-    """For each thread the position of its warp among the warps that are here."""
-    positions: Array = np.unique(members >> 5, return_inverse=True)[1]
+def _teams(members: Array, masks: Array | None) -> Array:
+    """For each thread the number of its team: the threads of one warp that name the same lanes."""
+    keys = (members >> 5) << 32
+    if masks is not None:
+        keys = keys | masks
+    positions: Array = np.unique(keys, return_inverse=True)[1]
     return positions
 
 
-def _ballot(members: Array, values: Array) -> Array:
-    """For each thread the mask of its warp's lanes whose value is true."""
-    warp = _per_warp(members)
-    masks = np.zeros(int(warp.max()) + 1, np.int64)
-    np.bitwise_or.at(masks, warp, np.where(values, np.left_shift(np.int64(1), members & 31), 0))
-    ballot: Array = masks[warp]
+def _ballot(members: Array, teams: Array, values: Array) -> Array:
+    """For each thread the mask of the lanes of its team whose value is true."""
+    masks = np.zeros(int(teams.max()) + 1, np.int64)
+    np.bitwise_or.at(masks, teams, np.where(values, np.left_shift(np.int64(1), members & 31), 0))
+    ballot: Array = masks[teams]
     return ballot
 
 
@@ -89,14 +94,14 @@ def _vote(form: Form) -> None:
     source = form.operands[1]
     value_slot = form.read(source if isinstance(source, (Reg, Imm)) else getattr(source, "reg", source), "pred")
     is_negated = not isinstance(source, (Reg, Imm))
-    if form.stem == "vote.sync":
-        _gather_full_mask(form, form.operands[2])
+    mask_slot = gather_named(form, form.operands[2]) if form.stem == "vote.sync" else -1
 
     def run(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads] ^ is_negated
-        ballot = _ballot(members, values)
-        everyone = _ballot(members, np.ones(len(members), np.bool_))
+        teams = _teams(members, cta.views[mask_slot][threads] if mask_slot >= 0 else None)
+        ballot = _ballot(members, teams, values)
+        everyone = _ballot(members, teams, np.ones(len(members), np.bool_))
         result = {
             "ballot": ballot,
             "all": ballot == everyone,
@@ -112,12 +117,13 @@ def _vote(form: Form) -> None:
 def _match_any(form: Form) -> None:
     result_slot = form.write(form.operands[0], "b32")
     value_slot = form.read(form.operands[1], form.types[-1])
-    _gather_full_mask(form, form.operands[2])
+    mask_slot = gather_named(form, form.operands[2])
 
     def run(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads]
-        same = (values[:, None] == values[None, :]) & ((members >> 5)[:, None] == (members >> 5)[None, :])
+        teams = _teams(members, cta.views[mask_slot][threads])
+        same = (values[:, None] == values[None, :]) & (teams[:, None] == teams[None, :])
         bits = np.left_shift(np.int64(1), members & 31)
         cta.views[result_slot][threads] = np.where(same, bits[None, :], 0).sum(axis=1)
 
@@ -133,16 +139,16 @@ def _match_all(form: Form) -> None:
         destination = destination.first
     result_slot = form.write(destination, "b32")
     value_slot = form.read(form.operands[1], form.types[-1])
-    _gather_full_mask(form, form.operands[2])
+    mask_slot = gather_named(form, form.operands[2])
 
     def run(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads]
-        warp = _per_warp(members)
-        first = np.full(int(warp.max()) + 1, len(members), np.int64)
-        np.minimum.at(first, warp, np.arange(len(members)))
-        everyone = _ballot(members, np.ones(len(members), np.bool_))
-        same = _ballot(members, values == values[first[warp]]) == everyone
+        teams = _teams(members, cta.views[mask_slot][threads])
+        first = np.full(int(teams.max()) + 1, len(members), np.int64)
+        np.minimum.at(first, teams, np.arange(len(members)))
+        everyone = _ballot(members, teams, np.ones(len(members), np.bool_))
+        same = _ballot(members, teams, values == values[first[teams]]) == everyone
         cta.views[result_slot][threads] = np.where(same, everyone, 0)
         if same_slot >= 0:
             cta.views[same_slot][threads] = same
@@ -155,7 +161,7 @@ def _redux(form: Form) -> None:
     operation = form.first("add", "min", "max", "and", "or", "xor")
     result_slot = form.write(form.operands[0], form.types[-1])
     value_slot = form.read(form.operands[1], form.types[-1])
-    _gather_full_mask(form, form.operands[2])
+    mask_slot = gather_named(form, form.operands[2])
     is_float = form.types[-1] == "f32"
     propagates, is_magnitude = form.has("NaN"), form.has("abs")
     if is_float and operation not in ("min", "max"):
@@ -177,8 +183,9 @@ def _redux(form: Form) -> None:
         members = cta.thread_ids[threads]
         values = np.abs(cta.views[value_slot][threads]) if is_magnitude else cta.views[value_slot][threads]
         result = values.copy()
-        for warp in np.unique(members >> 5).tolist():
-            lanes = (members >> 5) == warp
+        teams = _teams(members, cta.views[mask_slot][threads])
+        for team in range(int(teams.max()) + 1):
+            lanes = teams == team
             result[lanes] = reduce(values[lanes])
         cta.views[result_slot][threads] = result
 
@@ -191,7 +198,7 @@ def _activemask(form: Form) -> None:
 
     def run(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
-        cta.views[result_slot][threads] = _ballot(members, np.ones(len(members), np.bool_))
+        cta.views[result_slot][threads] = _ballot(members, _teams(members, None), np.ones(len(members), np.bool_))
 
     form.step.run = run
 
@@ -204,14 +211,24 @@ def _elect(form: Form) -> None:
     lane_slot = form.write(destination.first, "b32")
     elected_slot = form.write(destination.second, "pred")
     mask_slot = form.read(form.operands[1], "u32")
-    _gather_full_mask(form, form.operands[1])
+    gather_named(form, form.operands[1])
 
     def run(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         named = (cta.views[mask_slot][threads] >> (members & 31).astype(np.uint32)) & 1
-        ballot = _ballot(members, named == 1)
+        ballot = _ballot(members, _teams(members, None), named == 1)
         lowest = np.log2((ballot & -ballot).astype(np.float64)).astype(np.int64)
         cta.views[lane_slot][threads] = lowest
         cta.views[elected_slot][threads] = (members & 31) == lowest
+
+    form.step.run = run
+
+
+@semantics("bar.warp.sync")
+def _warp_sync(form: Form) -> None:
+    gather_named(form, form.operands[0])
+
+    def run(cta: Cta, threads: Threads) -> None:
+        return
 
     form.step.run = run
