@@ -1,4 +1,7 @@
-"""`tilec emulate`: run the PTX on the CPU, and compare with the reference where nothing else is asked for."""
+"""`tilec emulate`: run the PTX on the CPU, and compare with the reference where nothing else is asked for.
+
+A file that ends in .ptx is run as it is, with the launch and the arguments that the command names.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _INTERRUPTED = 130
 
 
 @click.command()
-@click.argument("file", metavar="FILE.tl")
+@click.argument("file", metavar="FILE.tl|FILE.ptx")
 @click.option("--inputs", metavar="IN.npz", help="Tensors and scalars by name, instead of random ones.")
 @click.option("--outputs", metavar="OUT.npz", help="Write every tensor after the run.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
@@ -32,6 +35,11 @@ _INTERRUPTED = 130
 @click.option("--grid-sample", type=click.IntRange(1), metavar="N", help="Run N blocks only, chosen by --seed.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the blocks.")
 @click.option("--timeline", metavar="FILE.json", help="Write who arrived and waited at which barrier, for Perfetto.")
+@click.option("--grid", metavar="X,Y,Z", help="FILE.ptx: blocks.  [1]")
+@click.option("--block", metavar="X,Y,Z", help="FILE.ptx: threads of a block.")
+@click.option("--cluster", metavar="X,Y,Z", help="FILE.ptx: blocks of a cluster.  [1]")
+@click.option("--smem", type=click.IntRange(0), metavar="BYTES", help="FILE.ptx: dynamic shared memory.  [0]")
+@click.option("--arg", "args", multiple=True, metavar="ARG", help="FILE.ptx: a parameter, in order; see above.")
 @kernel_options
 def emulate(
     file: str,
@@ -43,6 +51,11 @@ def emulate(
     grid_sample: int | None,
     jobs: int,
     timeline: str | None,
+    grid: str | None,
+    block: str | None,
+    cluster: str | None,
+    smem: int | None,
+    args: tuple[str, ...],
     verbose: bool,
     **given: Any,
 ) -> None:
@@ -50,7 +63,16 @@ def emulate(
 
     Asynchronous results stay poisoned until the program has waited for them, so a missing wait shows. Exit code 1: the
     run faulted, or an output differs from the reference.
+
+    FILE.ptx, of any compiler, runs as it is: --entry, --grid, --block, --cluster and --smem launch it, and each --arg
+    is one parameter: FILE.npz:NAME (an array, written in place), zeros:float32:1024x1024, f32:1.5, s32:7, null, or
+    bytes:00ff for a struct. --outputs saves the arrays, those of zeros as arg0, arg1, … by their place.
     """
+    if file.endswith(".ptx"):
+        _emulate_ptx(file, outputs, given["entry"], (grid, block, cluster, smem), args)
+        return
+    if any(option is not None for option in (grid, block, cluster, smem)) or args:
+        raise click.UsageError("--grid, --block, --cluster, --smem and --arg are for FILE.ptx")
     from tilec import driver, emulate
     from tilec.emu.fault import Fault
     from tilec.emu.timeline import chrome_trace
@@ -105,6 +127,37 @@ def emulate(
     if wrong:
         show([_mismatch(result) for result in wrong], source)
         raise Exit(WRONG_KERNEL)
+
+
+def _emulate_ptx(
+    file: str,
+    outputs: str | None,
+    entry: str | None,
+    launched: tuple[str | None, str | None, str | None, int | None],
+    args: tuple[str, ...],
+) -> None:
+    from tilec import emulate_ptx
+    from tilec.emu.fault import Fault
+
+    grid, block, cluster, smem = launched
+    if block is None:
+        raise click.UsageError("FILE.ptx needs --block")
+    with reported(None):
+        source = files.read_source(file)
+        sizes = [emulate_ptx.extents(text) for text in (grid or "1", block, cluster or "1")]
+        geometry = emulate_ptx.Geometry(sizes[0], sizes[1], sizes[2], smem or 0)
+        arguments = emulate_ptx.arguments(args)
+        if outputs is not None:
+            files.check_writable(outputs)
+    with reported(source), _progress(entry or file) as progress:
+        try:
+            report = emulate_ptx.run(source, entry, geometry, arguments, progress)
+        except Fault as fault:
+            raise CompileError(emulate_ptx.fault_diagnostic(fault, source)) from fault
+    if outputs is not None:
+        with reported(None):
+            files.write_all({outputs: emulate_ptx.saved(arguments)})
+    print(emulate_ptx.summary(report))
 
 
 def _line(result: Comparison) -> str:

@@ -78,6 +78,18 @@ bad-inputs
 missing-input
     A tensor that the kernel reads, or a scalar, has no array in the inputs.
 
+bad-argument
+    An argument of `tilec emulate FILE.ptx` is spelled in a way that is not known. --arg takes FILE.npz:NAME,
+    zeros:float32:1024x1024, a number with its type (f32:1.5, s32:-7, u64:1), null, or bytes:00ff; --grid,
+    --block and --cluster take one to three positive numbers, as in 8,4,1.
+
+wrong-launch
+    The kernel cannot be launched like this: it is not in the file, takes another number of arguments, or fixes
+    the size of its blocks or clusters itself.
+
+ptx-syntax
+    The text is not PTX, or PTX that the emulator's grammar (grammar/ptx.lark) does not hold.
+
 wrong-input
     An input array has another shape or dtype than its parameter, or a scalar lies outside its type.
 

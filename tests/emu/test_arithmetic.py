@@ -9,66 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from one_instruction import I16, I32, I64, THREADS, U16, U32, U64, WRAPPED, compute, exact, floats, integers
 from ptx_source import kernel
 
 from tilec.emu.launch import Fault, launch
 from tilec.emu.numbers import Array, bf16_to_f32, f32_to_bf16
-
-THREADS = 256
-LETTER = {2: "h", 4: "r", 8: "rd"}
-
-
-def compute(instruction: str, result: np.dtype[Any] | type, *inputs: Array) -> Array:
-    """Run one instruction; `$d` is the result, `$a`, `$b`, `$c`, … the inputs, one element per thread."""
-    out = np.zeros(THREADS, result)
-    lines = ["mov.u32 %r60, %tid.x;"]
-    for position, array in enumerate([out, *inputs]):
-        size = array.dtype.itemsize
-        lines.append(f"ld.param.u64 %rd{20 + position}, [p{position}];")
-        lines.append(f"mad.wide.u32 %rd{20 + position}, %r60, {size}, %rd{20 + position};")
-    text = instruction
-    for position, array in enumerate(inputs):
-        size = array.dtype.itemsize
-        register = f"%{LETTER[size]}{position + 1}"
-        lines.append(f"ld.global.b{8 * size} {register}, [%rd{21 + position}];")
-        text = text.replace("$" + "abce"[position], register)
-    destination = f"%{LETTER[out.dtype.itemsize]}0"
-    lines.append(text.replace("$d", destination))
-    lines.append(f"st.global.b{8 * out.dtype.itemsize} [%rd20], {destination};")
-    params = ", ".join(f".param .u64 p{position}" for position in range(len(inputs) + 1))
-    launch(kernel("\n".join(lines), params), "k", 1, THREADS, [out, *inputs])
-    return out
-
-
-def integers(dtype: type, seed: int, small: bool = False) -> Array:
-    generator = np.random.default_rng(seed)
-    limits = np.iinfo(dtype)
-    values = generator.integers(limits.min, limits.max, THREADS, dtype, endpoint=True)
-    if small:
-        values = (values % 70).astype(dtype)
-    specials = [0, 1, limits.max, limits.min, limits.max - 1, 2, 31, 32]
-    values[:64] = generator.permutation(np.resize(np.array(specials, object).astype(dtype), 64))
-    return values
-
-
-def floats(dtype: type, seed: int) -> Array:
-    generator = np.random.default_rng(seed)
-    values = (generator.standard_normal(THREADS) * 10.0 ** generator.integers(-4, 4, THREADS)).astype(dtype)
-    tiny, huge = float(np.finfo(dtype).tiny), float(np.finfo(dtype).max)
-    specials = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, tiny, -tiny / 2, huge, -huge, 0.5]
-    values[:96] = generator.permutation(np.resize(np.array(specials).astype(dtype), 96))
-    return values
-
-
-I32, U32, I64, U64, I16, U16 = np.int32, np.uint32, np.int64, np.uint64, np.int16, np.uint16
-WRAPPED = {"s32": I32, "u32": U32, "s64": I64, "u64": U64, "s16": I16, "u16": U16}
-
-
-def exact(function: Callable[..., int], dtype: type, *arrays: Array) -> Array:
-    """Apply to Python integers and wrap to the type."""
-    bits = np.dtype(dtype).itemsize * 8
-    values = [function(*row) & ((1 << bits) - 1) for row in zip(*(array.tolist() for array in arrays), strict=True)]
-    return np.array(values, dtype=f"u{bits // 8}").view(dtype)
 
 
 @pytest.mark.parametrize("name", list(WRAPPED))
@@ -257,7 +202,8 @@ def test_bf16() -> None:
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(compute("add.rn.bf16 $d, $a, $b;", U16, a, b), f32_to_bf16(wide_a + wide_b))
         np.testing.assert_array_equal(compute("mul.rn.bf16 $d, $a, $b;", U16, a, b), f32_to_bf16(wide_a * wide_b))
-        np.testing.assert_array_equal(compute("max.bf16 $d, $a, $b;", U16, a, b), f32_to_bf16(np.fmax(wide_a, wide_b)))
+        larger = np.where(wide_a == wide_b, np.where(np.signbit(wide_a), wide_b, wide_a), np.fmax(wide_a, wide_b))
+        np.testing.assert_array_equal(compute("max.bf16 $d, $a, $b;", U16, a, b), f32_to_bf16(larger))
         pair_a, pair_b = np.resize(a, 2 * THREADS).view(U32), np.resize(b, 2 * THREADS).view(U32)
         total = f32_to_bf16(np.resize(wide_a + wide_b, 2 * THREADS)).view(U32)
         np.testing.assert_array_equal(compute("add.rn.bf16x2 $d, $a, $b;", U32, pair_a, pair_b), total)
@@ -392,7 +338,9 @@ def test_float_to_integer(target: str, source: str, dtype: type) -> None:
         expected = []
         for value in a.tolist():
             if math.isnan(value):
-                expected.append(0)
+                is_wide = a.dtype.itemsize == 8 or np.dtype(to).itemsize == 8
+                bits = 8 * np.dtype(to).itemsize
+                expected.append((limits.min or 1 << (bits - 1)) if is_wide else 0)
             elif math.isinf(value):
                 expected.append(limits.max if value > 0 else limits.min)
             else:

@@ -429,3 +429,68 @@ def test_colour_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     assert "\x1b[" in _on_a_terminal("absent.tl")
     assert b"\x1b[" in _process("absent.tl", FORCE_COLOR="1").stderr
+
+
+ADD_ONE = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry add_one(.param .u64 x, .param .u64 out, .param .f32 by)
+{
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<5>;
+    .reg .f32 %f<3>;
+    mov.u32 %r1, %tid.x;
+    ld.param.u64 %rd1, [x];
+    ld.param.u64 %rd2, [out];
+    ld.param.f32 %f2, [by];
+    mad.wide.u32 %rd3, %r1, 4, %rd1;
+    mad.wide.u32 %rd4, %r1, 4, %rd2;
+    ld.global.f32 %f1, [%rd3];
+    add.f32 %f1, %f1, %f2;
+    st.global.f32 [%rd4], %f1;
+    ret;
+}
+"""
+
+
+def test_emulate_runs_foreign_ptx(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ptx, inputs, outputs = tmp_path / "k.ptx", tmp_path / "in.npz", tmp_path / "out.npz"
+    ptx.write_text(ADD_ONE)
+    np.savez(inputs, A=np.arange(32, dtype=np.float32))
+    launch = ["emulate", str(ptx), "--block", "32", "--arg", f"{inputs}:A"]
+    assert tilec(*launch, "--arg", "zeros:float32:4x8", "--arg", "f32:1.5", "--outputs", str(outputs)) == 0
+    assert capfd.readouterr().out.startswith("1 blocks, 10 warp instructions (")
+    with np.load(outputs) as saved:
+        np.testing.assert_array_equal(saved["arg1"].reshape(-1), saved["A"] + np.float32(1.5))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--arg", "zeros:float32:2", "--arg", "null", "--arg", "f32:1"], "emulation-fault"),
+        (["--arg", "null"], "wrong-launch"),
+        (["--arg", "f32:x"], "bad-argument"),
+        (["--arg", "zeros:float31:2"], "bad-argument"),
+        (["--arg", "bytes:0"], "bad-argument"),
+        (["--arg", "nowhere.npz:A"], "no-such-file"),
+        (["--arg", "what"], "bad-argument"),
+        (["--grid", "0,1"], "bad-argument"),
+    ],
+)
+def test_a_wrong_launch_of_foreign_ptx(
+    arguments: list[str], code: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ptx = tmp_path / "k.ptx"
+    ptx.write_text(ADD_ONE)
+    assert tilec("emulate", str(ptx), "--block", "32", *arguments) == 1
+    assert capfd.readouterr().err.startswith(f"error[{code}]: ")
+
+
+def test_what_is_not_ptx_is_shown_with_its_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ptx = tmp_path / "k.ptx"
+    ptx.write_text(ADD_ONE.replace("add.f32 %f1", "add.f32 % f1"))
+    assert tilec("emulate", str(ptx), "--block", "32") == 1
+    assert "k.ptx:17" in capfd.readouterr().err
+    assert tilec("emulate", str(ptx)) == 2
+    assert tilec("emulate", VECTOR_ADD, "--grid", "1") == 2

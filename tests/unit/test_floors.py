@@ -38,6 +38,7 @@ FLOORS = [
     "remarks",
     "driver",
     "emulate",
+    "emulate_ptx",
     "explanations",
     "cli",
 ]

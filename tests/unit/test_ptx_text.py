@@ -161,3 +161,54 @@ def test_typed_variables_become_bytes() -> None:
 def test_a_syntax_error_names_the_line() -> None:
     with pytest.raises(PtxSyntaxError, match=r"PTX line 7: cannot read 'add\.s32 %r0 %r1;'"):
         body_of("ret;\nadd.s32 %r0 %r1;")
+
+
+FUNCTIONS = """
+.version 8.0
+.target sm_90a
+.address_size 64
+
+.extern .func (.param .b32 r) outside(.param .b64 a)
+;
+.weak .func (.param .b32 r) inside(.param .b32 x)
+.noreturn
+{
+    ret;
+}
+.func registers(.reg .u32 x) { ret; }
+.alias other, inside;
+.visible .global .align 8 .u64 table[2] = {inside, generic(table)+8};
+.visible .entry k(.param .u64 out)
+{
+    .reg .v4 .f32 v;
+    .reg .b64 %rd<2>;
+    .reg .b32 %r<3>;
+    .param .b32 a;
+    call.uni (a), inside, (a);
+    call (%r1), %rd1, (%r1, 5), proto;
+    proto: .callprototype (.reg .b32 _) _ (.reg .b32 _, .reg .b32 _);
+list: .branchtargets one, two;
+    brx.idx %r1, list;
+one:
+two:
+    mov.f32 v.x, 0f00000000;
+    ret;
+}
+"""
+
+
+def test_functions_print_and_parse() -> None:
+    module = parse_module(FUNCTIONS)
+    assert [function.name for function in module.functions] == ["outside", "inside", "registers", "other"]
+    assert module.functions[0].body is None
+    assert module.functions[2].params == (Param("u32", "x", is_register=True),)
+    table = module.variables[0]
+    assert [(item.symbol, item.offset, item.addend) for item in table.relocations] == [
+        ("inside", 0, 0),
+        ("table", 8, 8),
+    ]
+    printed = print_module(module)
+    # An address is printed byte by byte, and stays so from then on.
+    assert print_module(parse_module(printed)) == printed
+    assert "call.uni (a), inside, (a);" in printed
+    assert "list: .branchtargets one, two;" in printed

@@ -9,35 +9,56 @@ import numpy as np
 
 from tilec.emu.decode import Form, semantics
 from tilec.emu.fault import Fault
-from tilec.emu.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_RANK_SHIFT, SHARED_WINDOW, WINDOW_SHIFT, Memory
-from tilec.emu.numbers import TYPES, Array, Type, bf16_to_f32, f32_to_bf16
+from tilec.emu.memory import (
+    CALL_PARAMS,
+    LOCAL_WINDOW,
+    PARAM_WINDOW,
+    SHARED_RANK_SHIFT,
+    SHARED_WINDOW,
+    WINDOW_SHIFT,
+    Memory,
+)
+from tilec.emu.numbers import TYPES, Array, Type
 from tilec.ptx.module import Operand, Reg, Vector
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
 
-_WORD: dict[int, np.dtype[Any]] = {
+WORD: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.uint8),
     2: np.dtype(np.uint16),
     4: np.dtype(np.uint32),
     8: np.dtype(np.uint64),
 }
-_SPACES = ("global", "const", "shared", "shared::cta", "shared::cluster", "param", "param::entry", "local")
+_SPACES = (
+    "global",
+    "const",
+    "shared",
+    "shared::cta",
+    "shared::cluster",
+    "param",
+    "param::entry",
+    "param::func",
+    "local",
+)
 _KNOWN = {
     *_SPACES,
     *("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "cta", "cluster", "gpu", "sys", "mmio"),
     *("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "v2", "v4", "v8", "unified"),
 }
 _HINTS = ("L1::", "L2::", "level::")
+_WHOLE = "b128"
+"""Moved in one piece: two registers of 64 bits, declared as one."""
 
 Load = Callable[["Cta", "Threads", Array, int], Array]
 Store = Callable[["Cta", "Threads", Array, int, Array], None]
 
 
-def _check_modifiers(form: Form, *more: str) -> None:
+def check_modifiers(form: Form, *more: str) -> None:
     for modifier in form.modifiers:
         if (
             modifier not in _KNOWN
+            and modifier != _WHOLE
             and modifier not in TYPES
             and modifier not in more
             and not modifier.startswith(_HINTS)
@@ -57,13 +78,24 @@ def _load_shared(cta: Cta, threads: Threads, addresses: Array, width: int) -> Ar
 
 
 def _load_param(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
+    if _is_of_call(addresses):
+        return _load_local(cta, threads, addresses - CALL_PARAMS, width)
+    return cta.launch.params.load(addresses + PARAM_WINDOW, width)
+
+
+def _is_of_call(addresses: Array) -> bool:
+    """Whether `.param` addresses are those of a call, which every thread has its own of."""
+    return int(addresses[0]) >= CALL_PARAMS
+
+
+def _load_kernel_params(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
     return cta.launch.params.load(addresses, width)
 
 
 def _load_local(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
     rows, columns = _local_bytes(cta, threads, addresses, width)
     data = cta.local[rows, columns]
-    return data.view(_WORD[min(width, 8)]).reshape(-1) if width < 16 else data.view(np.uint64)
+    return data.view(WORD[min(width, 8)]).reshape(-1) if width < 16 else data.view(np.uint64)
 
 
 def _store_global(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
@@ -86,6 +118,12 @@ def _local_bytes(cta: Cta, threads: Threads, addresses: Array, width: int) -> tu
 
 
 def _store_param(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
+    if not _is_of_call(addresses):
+        raise Fault("out-of-bounds", "kernel parameters are read-only")
+    _store_local(cta, threads, addresses - CALL_PARAMS, width, values)
+
+
+def _store_kernel_params(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
     raise Fault("out-of-bounds", "kernel parameters are read-only")
 
 
@@ -101,7 +139,7 @@ def _by_peer(cta: Cta, addresses: Array) -> list[tuple[Memory, Array, Array]]:
 
 
 def _load_cluster(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    result = np.zeros((len(addresses), 2) if width == 16 else len(addresses), _WORD[min(width, 8)])
+    result = np.zeros((len(addresses), 2) if width == 16 else len(addresses), WORD[min(width, 8)])
     actors = cta.actors[threads]
     for memory, chosen, own in _by_peer(cta, addresses):
         result[chosen] = memory.load(own, width, actors[chosen])
@@ -115,19 +153,19 @@ def _store_cluster(cta: Cta, threads: Threads, addresses: Array, width: int, val
 
 
 _WINDOW_LOADS: dict[int, tuple[int, Load]] = {
-    PARAM_WINDOW >> WINDOW_SHIFT: (0, _load_param),
+    PARAM_WINDOW >> WINDOW_SHIFT: (0, _load_kernel_params),
     LOCAL_WINDOW >> WINDOW_SHIFT: (LOCAL_WINDOW, _load_local),
     SHARED_WINDOW >> WINDOW_SHIFT: (SHARED_WINDOW, _load_cluster),
 }
 _WINDOW_STORES: dict[int, tuple[int, Store]] = {
-    PARAM_WINDOW >> WINDOW_SHIFT: (0, _store_param),
+    PARAM_WINDOW >> WINDOW_SHIFT: (0, _store_kernel_params),
     LOCAL_WINDOW >> WINDOW_SHIFT: (LOCAL_WINDOW, _store_local),
     SHARED_WINDOW >> WINDOW_SHIFT: (SHARED_WINDOW, _store_cluster),
 }
 
 
 def _load_generic(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    result = np.zeros((len(addresses), 2) if width == 16 else len(addresses), _WORD[min(width, 8)])
+    result = np.zeros((len(addresses), 2) if width == 16 else len(addresses), WORD[min(width, 8)])
     members = cta.thread_ids[threads]
     windows = addresses >> WINDOW_SHIFT
     for window in np.unique(windows).tolist():
@@ -155,6 +193,7 @@ _LOADS: dict[str, Load] = {
     "shared::cluster": _load_cluster,
     "param": _load_param,
     "param::entry": _load_param,
+    "param::func": _load_param,
     "local": _load_local,
 }
 _STORES: dict[str, Store] = {
@@ -163,25 +202,44 @@ _STORES: dict[str, Store] = {
     "shared": _store_shared,
     "shared::cta": _store_shared,
     "shared::cluster": _store_cluster,
+    "param": _store_param,
+    "param::func": _store_param,
     "local": _store_local,
 }
+
+
+def load_of(form: Form) -> Load:
+    """How the opcode's state space is read."""
+    return _LOADS[form.first(*_SPACES)]
+
+
+def store_of(form: Form) -> Store:
+    """How the opcode's state space is written."""
+    space = form.first(*_SPACES)
+    if space not in _STORES:
+        raise form.unsupported(f"a store to .{space}")
+    return _STORES[space]
 
 
 # -- ld and st ---------------------------------------------------------------------------------------------------------
 
 
 def _elements(form: Form, operand: Operand) -> tuple[Operand, ...]:
-    width = {"v2": 2, "v4": 4, "v8": 8}.get(form.first("v2", "v4", "v8"), 1)
+    width = {"v2": 2, "v4": 4, "v8": 8, _WHOLE: 2}.get(form.first("v2", "v4", "v8", _WHOLE), 1)
     elements: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
     if len(elements) != width:
         raise form.unsupported(f"{len(elements)} registers")
     return elements
 
 
-@semantics("ld")
+def _element(form: Form) -> Type:
+    return TYPES["b64"] if form.has(_WHOLE) else form.type()
+
+
+@semantics("ld", "ldu")
 def _ld(form: Form) -> None:
-    _check_modifiers(form)
-    view = form.type()
+    check_modifiers(form)
+    view = _element(form)
     load = _LOADS[form.first(*_SPACES)]
     pointer = form.address(form.operands[1])
     elements = _elements(form, form.operands[0])
@@ -215,8 +273,8 @@ def _ld(form: Form) -> None:
 
 @semantics("st")
 def _st(form: Form) -> None:
-    _check_modifiers(form)
-    view = form.type()
+    check_modifiers(form)
+    view = _element(form)
     space = form.first(*_SPACES)
     if space not in _STORES:
         raise form.unsupported(f"a store to .{space}")
@@ -226,7 +284,7 @@ def _st(form: Form) -> None:
     name = f"b{view.bits}"
     sources = [form.read(element, name if isinstance(element, Reg) else view.name) for element in elements]
     width = view.bits // 8
-    word = _WORD[width]
+    word = WORD[width]
 
     def run_one(cta: Cta, threads: Threads) -> None:
         value = cta.views[sources[0]][threads]
@@ -248,7 +306,7 @@ def _st(form: Form) -> None:
             data = np.empty((len(addresses), len(part)), word)
             for column, source in enumerate(part):
                 data[:, column] = _bits(views[source][threads], word)
-            packed = data.view(_WORD[min(size, 8)])
+            packed = data.view(WORD[min(size, 8)])
             store(cta, threads, addresses + start, size, packed if size == 16 else packed.reshape(-1))
 
     form.step.run = run
@@ -256,73 +314,3 @@ def _st(form: Form) -> None:
 
 def _bits(values: Array, word: np.dtype[Any]) -> Array:
     return values if values.dtype == word else np.ascontiguousarray(values).view(word)
-
-
-# -- atom and red ------------------------------------------------------------------------------------------------------
-
-_OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
-
-
-def _combine(operation: str, view: Type) -> Callable[[Any, Any, Any], Any]:
-    """The new value from the old one, the operand and (for cas) the second operand."""
-
-    def wrapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
-        if view.kind == "bf16":
-            return lambda old, b, c: f32_to_bf16(function(bf16_to_f32(old), bf16_to_f32(b)))
-        return lambda old, b, c: function(old, b)
-
-    table: dict[str, Callable[[Any, Any, Any], Any]] = {
-        "add": wrapped(np.add),
-        "min": wrapped(np.fmin if view.kind in ("f", "bf16") else np.minimum),
-        "max": wrapped(np.fmax if view.kind in ("f", "bf16") else np.maximum),
-        "and": wrapped(np.bitwise_and),
-        "or": wrapped(np.bitwise_or),
-        "xor": wrapped(np.bitwise_xor),
-        "exch": lambda old, b, c: b,
-        "cas": lambda old, b, c: np.where(old == b, c, old),
-        "inc": lambda old, b, c: np.where(old >= b, np.zeros_like(old), old + np.ones_like(old)),
-        "dec": lambda old, b, c: np.where((old == 0) | (old > b), b, old - np.ones_like(old)),
-    }
-    return table[operation]
-
-
-@semantics("atom", "red")
-def _atomic(form: Form) -> None:
-    operation = form.first(*_OPERATIONS)
-    _check_modifiers(form, operation, "noftz")
-    if form.has("v2", "v4", "v8"):
-        raise form.unsupported("a vector")
-    view = form.type()
-    space = form.first(*_SPACES)
-    load, store = _LOADS[space], _STORES[space]
-    operands = form.operands
-    returns = form.stem == "atom"
-    target = form.write(operands[0], view.name) if returns else -1
-    pointer = form.address(operands[1 if returns else 0])
-    values = operands[2 if returns else 1 :]
-    b_slot = form.read(values[0], view.name)
-    c_slot = form.read(values[1], view.name) if operation == "cas" else b_slot
-    combine = _combine(operation, view)
-    width = view.bits // 8
-
-    def run(cta: Cta, threads: Threads) -> None:
-        addresses = pointer(cta, threads)
-        b, c = cta.views[b_slot][threads], cta.views[c_slot][threads]
-        members = cta.thread_ids[threads]
-        if len(np.unique(addresses)) == len(addresses):
-            old = load(cta, threads, addresses, width).view(view.dtype).reshape(b.shape)
-            new = np.ascontiguousarray(combine(old, b, c), dtype=view.dtype)
-            store(cta, threads, addresses, width, new.view(_WORD[width]).reshape(-1))
-        else:
-            # Threads that meet at an address take turns, in the order of their numbers.
-            old = np.empty_like(b)
-            for position in range(len(addresses)):
-                one = slice(position, position + 1)
-                seen = load(cta, members[one], addresses[one], width).view(view.dtype).reshape(b[one].shape)
-                old[one] = seen
-                new = np.ascontiguousarray(combine(seen, b[one], c[one]), dtype=view.dtype)
-                store(cta, members[one], addresses[one], width, new.view(_WORD[width]).reshape(-1))
-        if returns:
-            cta.views[target][threads] = old
-
-    form.step.run = run

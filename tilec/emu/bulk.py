@@ -15,12 +15,13 @@ import numpy as np
 from tilec.emu.asyncops import BulkGroups, BulkStore
 from tilec.emu.decode import Form, semantics
 from tilec.emu.fault import Fault
+from tilec.emu.im2col import ColumnBox
 from tilec.emu.mbarrier import Copy, barrier_at, name_of, note, shared_address
 from tilec.emu.memory import PARAM_WINDOW, SHARED_RANK_SHIFT, WINDOW_SHIFT
 from tilec.emu.moments import Deed
 from tilec.emu.numbers import Array
 from tilec.emu.tensormap import MAP_BYTES, Box, Layout, box_rows, combine, decode
-from tilec.ptx.module import Operand, TensorAddress
+from tilec.ptx.module import Operand, TensorAddress, Vector
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
@@ -132,30 +133,41 @@ def _coordinates(form: Form, operand: Operand) -> tuple[Callable[[Cta, Threads],
     return form.pointer(operand.map), [form.read(coordinate, "s32") for coordinate in operand.coordinates]
 
 
+def _items(form: Form, operand: Operand) -> tuple[Operand, ...]:
+    wanted = _RANKS[form.stem.split(".")[-2]] - 2
+    if not isinstance(operand, Vector) or len(operand.items) != wanted or wanted < 1:
+        raise form.unsupported(f"im2col offsets other than {wanted}")
+    return operand.items
+
+
 def _layout_of_rank(cta: Cta, address: int, rank: int) -> Layout:
     layout = _map_at(cta, address)
-    if len(layout.box) != rank:
-        raise Fault("bad-descriptor", f"a {rank}d copy through a tensor map of rank {len(layout.box)}")
+    if len(layout.sizes) != rank:
+        raise Fault("bad-descriptor", f"a {rank}d copy through a tensor map of rank {len(layout.sizes)}")
     return layout
 
 
 @semantics(*(f"cp.async.bulk.tensor.{rank}.{space}" for rank in _RANKS for space in ("shared::cluster", "shared::cta")))
 def _tensor_load(form: Form) -> None:
-    if form.has("im2col", "im2col::w", "tile::gather4", "cta_group::2"):
+    if form.has("im2col::w", "im2col::w::128", "tile::gather4", "cta_group::2"):
         raise form.unsupported("this mode")
     destination = form.address(form.operands[0])
     map_pointer, coordinate_slots = _coordinates(form, form.operands[1])
     barrier = form.address(form.operands[2])
-    mask_slot = form.read(form.operands[3], "u16") if form.has("multicast::cluster") else -1
+    # After the barrier come the offsets of an im2col copy, then the mask of a multicast.
+    rest = list(form.operands[3:])
+    offset_slots = [form.read(item, "u16") for item in _items(form, rest.pop(0))] if form.has("im2col") else []
+    mask_slot = form.read(rest[0], "u16") if form.has("multicast::cluster") else -1
     line = form.step.instruction.line
 
     def run(cta: Cta, threads: Threads) -> None:
+        offsets = np.array([cta.views[slot][threads] for slot in offset_slots]).astype(np.int64).T.tolist()
         places, maps, barriers = destination(cta, threads), map_pointer(cta, threads), barrier(cta, threads)
         points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
         masks = cta.views[mask_slot][threads].tolist() if mask_slot >= 0 else [0] * len(places)
         members = cta.thread_ids[threads].tolist()
-        for thread, place, map_at, bar, point, mask in zip(
-            members, places.tolist(), maps.tolist(), barriers.tolist(), points, masks, strict=True
+        for index, (thread, place, map_at, bar, point, mask) in enumerate(
+            zip(members, places.tolist(), maps.tolist(), barriers.tolist(), points, masks, strict=True)
         ):
             layout = _layout_of_rank(cta, map_at, len(point))
             first, address = cta.peer(shared_address(place))
@@ -164,7 +176,11 @@ def _tensor_load(form: Form) -> None:
             )
             if address % 128:
                 raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
-            box = Box(layout, point, cta.launch.memory)
+            box: Box | ColumnBox
+            if offset_slots:
+                box = ColumnBox(layout, point, offsets[index], cta.launch.memory)
+            else:
+                box = Box(layout, point, cta.launch.memory)
             rows = _rows(cta, address, layout.box_bytes, layout.swizzle, "the box")
             bar_address = cta.peer(shared_address(bar))[1]
             for target in targets:
@@ -176,8 +192,9 @@ def _tensor_load(form: Form) -> None:
 
 @semantics(*(f"cp{kind}.async.bulk.tensor.{rank}.global" for kind in ("", ".reduce") for rank in _RANKS))
 def _tensor_store(form: Form) -> None:
-    if form.has("im2col", "im2col_no_offs", "tile::scatter4"):
+    if form.has("im2col", "tile::scatter4") or (form.has("im2col_no_offs") and form.stem.startswith("cp.reduce")):
         raise form.unsupported("this mode")
+    no_offsets = [0] * (_RANKS[form.stem.split(".")[-2]] - 2) if form.has("im2col_no_offs") else None
     map_pointer, coordinate_slots = _coordinates(form, form.operands[0])
     source = form.address(form.operands[1])
     operation = form.first("add", "min", "max", "and", "or", "xor") if form.stem.startswith("cp.reduce") else ""
@@ -195,10 +212,14 @@ def _tensor_store(form: Form) -> None:
             if address % 128:
                 raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
             rows = _rows(cta, address, layout.box_bytes, layout.swizzle, "the box")
-            box = Box(layout, point, cta.launch.memory)
+            box: Box | ColumnBox
+            if no_offsets is None:
+                box = Box(layout, point, cta.launch.memory)
+            else:
+                box = ColumnBox(layout, point, no_offsets, cta.launch.memory)
 
-            def write(data: Array, box: Box = box) -> None:
-                if operation:
+            def write(data: Array, box: Box | ColumnBox = box) -> None:
+                if operation and isinstance(box, Box):
                     box.reduce(data, operation)
                 else:
                     box.store(data)
@@ -230,8 +251,7 @@ def _range_load(form: Form) -> None:
     size_slot = form.read(form.operands[2], "u32")
     barrier = form.address(form.operands[3])
     from_shared = form.modifiers[0] == "shared::cta"
-    if form.has("multicast::cluster"):
-        raise form.unsupported("multicast")
+    mask_slot = form.read(form.operands[4], "u16") if form.has("multicast::cluster") else -1
     line = form.step.instruction.line
 
     def run(cta: Cta, threads: Threads) -> None:
@@ -241,8 +261,9 @@ def _range_load(form: Form) -> None:
             source(cta, threads),
             cta.views[size_slot][threads],
             barrier(cta, threads),
+            cta.views[mask_slot][threads] if mask_slot >= 0 else np.zeros(len(cta.thread_ids[threads]), np.int64),
         )
-        for thread, place, origin, size, bar in zip(*(column.tolist() for column in columns), strict=True):
+        for thread, place, origin, size, bar, mask in zip(*(column.tolist() for column in columns), strict=True):
             target, address = cta.peer(shared_address(place))
             _check_range(address, size)
             _check_range(origin, size)
@@ -261,9 +282,11 @@ def _range_load(form: Form) -> None:
             bar_owner, bar_address = cta.peer(shared_address(bar))
             if bar_owner is not target:
                 raise Fault("bad-barrier", "the mbarrier of a bulk copy lies in another block than its destination")
-            bar_at = in_block(target, bar_address)
             read: Read = lambda data=data: data  # type: ignore[misc]  # noqa: E731
-            _issue_load(cta, thread, target, address, rows, bar_at, line, read, -1, release)
+            targets = [peer for rank, peer in enumerate(cta.cluster.ctas) if mask >> rank & 1] if mask else [target]
+            for receiver in targets:
+                bar_at = in_block(receiver, bar_address)
+                _issue_load(cta, thread, receiver, address, rows, bar_at, line, read, -1, release)
 
     form.step.run = run
 

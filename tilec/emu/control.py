@@ -11,12 +11,10 @@ from tilec.emu.fault import Fault
 from tilec.emu.machine import NamedBarrier, as_threads, release
 from tilec.emu.mbarrier import note, publish
 from tilec.emu.numbers import Array
-from tilec.ptx.module import Imm, Pair, Reg
+from tilec.ptx.module import Reg
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
-
-_FULL = 0xFFFFFFFF
 
 
 @semantics("bra")
@@ -37,7 +35,7 @@ def _bra(form: Form) -> None:
     form.step.control = control
 
 
-@semantics("ret", "exit")
+@semantics("exit")
 def _exit(form: Form) -> None:
     def control(cta: Cta, group: Group, threads: Threads) -> bool:
         group.pc += 1
@@ -46,7 +44,7 @@ def _exit(form: Form) -> None:
     form.step.control = control
 
 
-@semantics("trap")
+@semantics("trap", "brkpt")
 def _trap(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         raise Fault("trap", "the kernel gave up")
@@ -102,6 +100,8 @@ def _fence_proxy(form: Form) -> None:
     form.step.run = run
 
 
+_BARRIERS = ("bar", "bar.cta", "barrier", "barrier.cta")
+
 # -- bar.sync and its relatives ----------------------------------------------------------------------------------------
 
 
@@ -151,7 +151,7 @@ def _reason(barrier: NamedBarrier, barrier_id: int) -> str:
     return f"named barrier {barrier_id}, where {barrier.arrived} of {wanted} threads have arrived"
 
 
-@semantics("bar.sync", "barrier.sync", "bar.arrive", "barrier.arrive")
+@semantics(*(f"{name}.{act}" for name in _BARRIERS for act in ("sync", "arrive")))
 def _bar(form: Form) -> None:
     id_slot = form.read(form.operands[0], "u32")
     count_slot = form.read(form.operands[1], "u32") if len(form.operands) > 1 else -1
@@ -167,11 +167,12 @@ def _bar(form: Form) -> None:
             cta.split(group, members, here)
             group.pc = here + 1
             return False
-        if not (ids == ids[0]).all():
-            cta.split(group, members[ids == ids[0]], group.pc)
-            return False
+        same = (ids == ids[0]) & (counts == counts[0])
+        if not same.all():
+            # Threads that mean another barrier do this step next, each kind of them for itself.
+            cta.split(group, members[~same], group.pc)
         barrier_id = int(ids[0])
-        barrier = _arrive(cta, barrier_id, int(counts[0]), members, line)
+        barrier = _arrive(cta, barrier_id, int(counts[0]), members[same], line)
         generation = barrier.generation
         _complete(cta, barrier, barrier_id)
         if not is_waiting or barrier.generation != generation:
@@ -198,7 +199,7 @@ def _bar(form: Form) -> None:
     form.step.control = control
 
 
-@semantics("bar.red")
+@semantics(*(f"{name}.red" for name in _BARRIERS))
 def _bar_red(form: Form) -> None:
     operation = form.first("and", "or", "popc")
     result_slot = form.write(form.operands[0], "u32" if operation == "popc" else "pred")
@@ -287,180 +288,3 @@ def _cluster_wait(form: Form) -> None:
         return group.park(reason, ready)
 
     form.step.control = control
-
-
-@semantics("bar.warp.sync")
-def _warp_sync(form: Form) -> None:
-    _gather_full_mask(form, form.operands[0])
-
-    def run(cta: Cta, threads: Threads) -> None:
-        if cta.order is not None:
-            cta.order.meet(cta.actors[threads])
-
-    form.step.run = run
-
-
-# -- within a warp -----------------------------------------------------------------------------------------------------
-
-
-def _gather_full_mask(form: Form, operand: object) -> None:
-    """With all lanes named the warp comes together first; a mask in a register names lanes that are here already."""
-    if operand in (Imm(-1), Imm(_FULL)):
-        form.step.gather = 32
-
-
-@semantics("shfl.sync")
-def _shfl(form: Form) -> None:
-    mode = form.first("idx", "up", "down", "bfly")
-    destination = form.operands[0]
-    valid_slot = -1
-    if isinstance(destination, Pair):
-        valid_slot = form.write(destination.second, "pred")
-        destination = destination.first
-    result_slot = form.write(destination, "b32")
-    source_slot, by_slot, clamp_slot = (form.read(operand, "u32") for operand in form.operands[1:4])
-    _gather_full_mask(form, form.operands[4])
-
-    def run(cta: Cta, threads: Threads) -> None:
-        members = cta.thread_ids[threads]
-        lane = members & 31
-        by = cta.views[by_slot][threads].astype(np.int64) & 31
-        packed = cta.views[clamp_slot][threads].astype(np.int64)
-        segment, clamp = (packed >> 8) & 31, packed & 31
-        top = (lane & segment) | (clamp & ~segment)
-        bottom = lane & segment
-        if mode == "idx":
-            partner = bottom | (by & ~segment & 31)
-            valid = partner <= top
-        elif mode == "up":
-            partner = lane - by
-            valid = partner >= top
-        elif mode == "down":
-            partner = lane + by
-            valid = partner <= top
-        else:
-            partner = lane ^ by
-            valid = partner <= top
-        partner = np.where(valid, partner, lane)
-        values = cta.views[source_slot]
-        chosen = np.minimum(members - lane + partner, cta.thread_count - 1)
-        cta.views[result_slot][threads] = values[chosen]
-        if valid_slot >= 0:
-            cta.views[valid_slot][threads] = valid
-
-    form.step.run = run
-
-
-def _per_warp(members: Array) -> Array:
-    """For each thread the position of its warp among the warps that are here."""
-    positions: Array = np.unique(members >> 5, return_inverse=True)[1]
-    return positions
-
-
-def _ballot(members: Array, values: Array) -> Array:
-    """For each thread the mask of its warp's lanes whose value is true."""
-    warp = _per_warp(members)
-    masks = np.zeros(int(warp.max()) + 1, np.int64)
-    np.bitwise_or.at(masks, warp, np.where(values, np.left_shift(np.int64(1), members & 31), 0))
-    ballot: Array = masks[warp]
-    return ballot
-
-
-@semantics("vote.sync")
-def _vote(form: Form) -> None:
-    mode = form.first("all", "any", "uni", "ballot")
-    result_slot = form.write(form.operands[0], "b32" if mode == "ballot" else "pred")
-    source = form.operands[1]
-    value_slot = form.read(source if isinstance(source, (Reg, Imm)) else getattr(source, "reg", source), "pred")
-    is_negated = not isinstance(source, (Reg, Imm))
-    _gather_full_mask(form, form.operands[2])
-
-    def run(cta: Cta, threads: Threads) -> None:
-        members = cta.thread_ids[threads]
-        values = cta.views[value_slot][threads] ^ is_negated
-        ballot = _ballot(members, values)
-        everyone = _ballot(members, np.ones(len(members), np.bool_))
-        result = {
-            "ballot": ballot,
-            "all": ballot == everyone,
-            "any": ballot != 0,
-            "uni": (ballot == everyone) | (ballot == 0),
-        }[mode]
-        cta.views[result_slot][threads] = result
-
-    form.step.run = run
-
-
-@semantics("match.any.sync")
-def _match_any(form: Form) -> None:
-    result_slot = form.write(form.operands[0], "b32")
-    value_slot = form.read(form.operands[1], form.types[-1])
-    _gather_full_mask(form, form.operands[2])
-
-    def run(cta: Cta, threads: Threads) -> None:
-        members = cta.thread_ids[threads]
-        values = cta.views[value_slot][threads]
-        same = (values[:, None] == values[None, :]) & ((members >> 5)[:, None] == (members >> 5)[None, :])
-        bits = np.left_shift(np.int64(1), members & 31)
-        cta.views[result_slot][threads] = np.where(same, bits[None, :], 0).sum(axis=1)
-
-    form.step.run = run
-
-
-@semantics("redux.sync")
-def _redux(form: Form) -> None:
-    operation = form.first("add", "min", "max", "and", "or", "xor")
-    result_slot = form.write(form.operands[0], form.types[-1])
-    value_slot = form.read(form.operands[1], form.types[-1])
-    _gather_full_mask(form, form.operands[2])
-    combine = {
-        "add": np.add,
-        "min": np.minimum,
-        "max": np.maximum,
-        "and": np.bitwise_and,
-        "or": np.bitwise_or,
-        "xor": np.bitwise_xor,
-    }[operation]
-
-    def run(cta: Cta, threads: Threads) -> None:
-        members = cta.thread_ids[threads]
-        values = cta.views[value_slot][threads]
-        result = values.copy()
-        for warp in np.unique(members >> 5).tolist():
-            lanes = (members >> 5) == warp
-            result[lanes] = combine.reduce(values[lanes])
-        cta.views[result_slot][threads] = result
-
-    form.step.run = run
-
-
-@semantics("activemask")
-def _activemask(form: Form) -> None:
-    result_slot = form.write(form.operands[0], "b32")
-
-    def run(cta: Cta, threads: Threads) -> None:
-        members = cta.thread_ids[threads]
-        cta.views[result_slot][threads] = _ballot(members, np.ones(len(members), np.bool_))
-
-    form.step.run = run
-
-
-@semantics("elect.sync")
-def _elect(form: Form) -> None:
-    destination = form.operands[0]
-    if not isinstance(destination, Pair):
-        raise form.unsupported("elect.sync without a predicate")
-    lane_slot = form.write(destination.first, "b32")
-    elected_slot = form.write(destination.second, "pred")
-    mask_slot = form.read(form.operands[1], "u32")
-    _gather_full_mask(form, form.operands[1])
-
-    def run(cta: Cta, threads: Threads) -> None:
-        members = cta.thread_ids[threads]
-        named = (cta.views[mask_slot][threads] >> (members & 31).astype(np.uint32)) & 1
-        ballot = _ballot(members, named == 1)
-        lowest = np.log2((ballot & -ballot).astype(np.float64)).astype(np.int64)
-        cta.views[lane_slot][threads] = lowest
-        cta.views[elected_slot][threads] = (members & 31) == lowest
-
-    form.step.run = run

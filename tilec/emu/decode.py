@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilec.emu import functions
 from tilec.emu.fault import Fault, SourceLocation
-from tilec.emu.memory import PARAM_WINDOW, SHARED_BASE
+from tilec.emu.functions import Formal, Layout
+from tilec.emu.memory import CALL_PARAMS, SHARED_BASE
 from tilec.emu.numbers import TYPES, Type
 from tilec.ptx import isa
 from tilec.ptx.module import (
@@ -23,6 +25,7 @@ from tilec.ptx.module import (
     Block,
     Entry,
     FloatImm,
+    Function,
     Imm,
     Instruction,
     Item,
@@ -30,23 +33,25 @@ from tilec.ptx.module import (
     Loc,
     Module,
     Operand,
+    Param,
     Reg,
     RegDecl,
     Symbol,
+    Targets,
     Variable,
+    Vector,
 )
 from tilec.ptx.text import print_instruction
 
 if TYPE_CHECKING:
+    from tilec.emu.calls import Site
     from tilec.emu.machine import Cta, Group, Threads
 
 Run = Callable[["Cta", "Threads"], None]
 """An ordinary step: does its work for some threads, all of which go on to the next step."""
 Control = Callable[["Cta", "Group", "Threads"], bool]
 """A step that moves threads: sets `group.pc` and returns True, or disposes of the group and returns False."""
-Place = tuple[str, int]
-"""A register: its class ("pred", "16", "32", "64") and its row there."""
-
+Place = functions.Place
 CLASSES: dict[str, np.dtype[Any]] = {
     "pred": np.dtype(np.bool_),
     "16": np.dtype(np.uint16),
@@ -65,11 +70,14 @@ SPECIAL = {
     **dict.fromkeys(("%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%gridid"), "32"),
     **{f"%lanemask_{relation}": "32" for relation in ("eq", "lt", "le", "gt", "ge")},
     **dict.fromkeys(("%cluster_ctarank", "%cluster_nctarank", "%dynamic_smem_size", "%total_smem_size"), "32"),
-    **dict.fromkeys(("%clock", "%globaltimer_lo"), "32"),
+    **dict.fromkeys(("%aggr_smem_size", "%reserved_smem_offset_begin", "%reserved_smem_offset_end"), "32"),
+    **dict.fromkeys((f"%envreg{index}" for index in range(32)), "32"),
+    "%is_explicit_cluster": "pred",
+    **dict.fromkeys(("%clock", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi"), "32"),
     **dict.fromkeys(("%clock64", "%globaltimer"), "64"),
 }
 """Special registers and their class."""
-TIMERS = ("%clock", "%clock64", "%globaltimer", "%globaltimer_lo")
+TIMERS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
 
 
 @dataclass(slots=True)
@@ -84,6 +92,9 @@ class Step:
     guard: int = -1
     negated: bool = False
     gather: int = 0
+    """How many neighbours must come together first: a warp or a warpgroup."""
+    mask: int = -1
+    """Of a warp, only the lanes that this slot names need to."""
     registers: frozenset[Place] = frozenset()
     written: frozenset[Place] = frozenset()
     is_matrix: bool = False
@@ -102,6 +113,11 @@ class _Scope:
     registers: dict[str, Place] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
     symbols: dict[str, int] = field(default_factory=dict)
+    frames: dict[str, Place] = field(default_factory=dict)
+    """The `.local` variables of a recursive function: the register that holds their address."""
+    vectors: dict[str, int] = field(default_factory=dict)
+    targets: dict[str, Targets] = field(default_factory=dict)
+    function: Layout | None = None
 
     def find(self, table: str, name: str) -> Any:
         scope: _Scope | None = self
@@ -146,29 +162,42 @@ class Program:
         self.local_bytes = 0
         self.params: dict[str, tuple[int, int]] = {}
         self.param_bytes = 0
+        self.functions: dict[str, Layout] = {}
+        self.function_at: dict[int, Layout] = {}
+        self.sites: dict[int, Site] = {}
         self._slot_of: dict[tuple[Place, str], int] = {}
         self._constant_of: dict[tuple[str, int], Place] = {}
         self._special_of: dict[str, Place] = {}
         self._sink_of: dict[str, Place] = {}
         self._shared_end = SHARED_BASE
+        self._carry: Place | None = None
 
-        root = _Scope(None)
-        root.symbols.update(global_symbols)
+        outside = _Scope(None)
+        outside.symbols.update(global_symbols)
+        root = _Scope(outside)
         self._place_params(root)
         variables = [*module.variables, *(item for item in entry.body if isinstance(item, Variable))]
         for variable in variables:
-            self._place_variable(variable, root)
+            self._place_variable(variable, outside)
         for variable in variables:
             if variable.space == "shared" and variable.linkage == "extern":
                 # The largest swizzle repeats after 1024 bytes, and compilers rely on the loader placing it so.
                 start = _round_up(self._shared_end, max(variable.align, 1024 if dynamic_smem else 1))
-                root.symbols[variable.name] = start
+                outside.symbols[variable.name] = start
                 if dynamic_smem and all(name != "dynamic shared memory" for name, _, _ in self.shared):
                     self.shared.append(("dynamic shared memory", start, dynamic_smem))
         self.shared_bytes = max((start + size for _, start, size in self.shared), default=SHARED_BASE)
 
         pending: list[tuple[Instruction, _Scope, SourceLocation | None]] = []
         self._location: SourceLocation | None = None
+        # Functions come first, callees before callers: the lowest step runs first, so that threads that a call has
+        # parted are together again where it returns to.
+        called, recursive = functions.reachable(module, entry)
+        addresses = functions.addresses(module)
+        for function in called:
+            layout = self._add_function(function, outside, pending, function.name in recursive)
+            self.function_at[addresses[function.name]] = layout
+        self.start = len(pending)
         self._flatten(entry.body, root, pending)
         for instruction, scope, location in pending:
             self.steps.append(self._decode(instruction, scope, location))
@@ -176,6 +205,43 @@ class Program:
         for step in self.steps:
             if not step.is_matrix:
                 step.stains = step.written & matrix
+
+    def _add_function(
+        self,
+        function: Function,
+        outside: _Scope,
+        pending: list[tuple[Instruction, _Scope, SourceLocation | None]],
+        is_recursive: bool,
+    ) -> Layout:
+        layout = self.functions[function.name] = Layout(function.name, len(pending), is_recursive)
+        scope = _Scope(outside, function=layout)
+        first = dict(self.rows)
+        layout.returns = tuple(self._formal(param, scope) for param in function.returns)
+        layout.params = tuple(self._formal(param, scope) for param in function.params)
+        assert function.body is not None
+        for item in function.body:
+            if isinstance(item, Variable):
+                self._place_variable(item, scope)
+        self._flatten(function.body, scope, pending)
+        # Whoever reaches the end of a function returns.
+        pending.append((Instruction("ret", line=function.line), scope, None))
+        layout.rows = {name: (row, self.rows[name]) for name, row in first.items()}
+        return layout
+
+    def _formal(self, param: Param, scope: _Scope) -> Formal:
+        element = TYPES[param.type].bits // 8
+        if param.is_register:
+            self._declare(RegDecl(param.type, param.name), scope)
+            return Formal(element, 0, scope.registers[param.name])
+        size = element if param.size is None else param.size
+        offset = self._take_local(max(element, param.align or 1), size)
+        scope.symbols[param.name] = CALL_PARAMS + offset
+        return Formal(size, offset)
+
+    def _take_local(self, align: int, size: int) -> int:
+        start = _round_up(self.local_bytes, align)
+        self.local_bytes = start + size
+        return start
 
     # -- declarations --------------------------------------------------------------------------------------------------
 
@@ -186,7 +252,7 @@ class Program:
             size = element if param.size is None else param.size
             offset = _round_up(offset, max(element, param.align or 1))
             self.params[param.name] = (offset, size)
-            scope.symbols[param.name] = PARAM_WINDOW + offset
+            scope.symbols[param.name] = offset
             offset += size
         self.param_bytes = offset
 
@@ -196,10 +262,17 @@ class Program:
             scope.symbols[variable.name] = start
             self.shared.append((variable.name, start, variable.size))
             self._shared_end = start + variable.size
+        elif variable.space == "param":
+            # What a call passes: memory of the thread, under addresses that are told from those of the kernel's own.
+            scope.symbols[variable.name] = CALL_PARAMS + self._take_local(variable.align, variable.size)
+        elif variable.space == "local" and scope.function is not None and scope.function.is_recursive:
+            layout = scope.function
+            offset = _round_up(layout.frame_bytes, variable.align)
+            layout.frame_bytes = _round_up(offset + variable.size, 16)
+            place = scope.frames[variable.name] = self._new_row("64")
+            layout.frames.append((place, offset))
         elif variable.space == "local":
-            start = _round_up(self.local_bytes, variable.align)
-            scope.symbols[variable.name] = start
-            self.local_bytes = start + variable.size
+            scope.symbols[variable.name] = self._take_local(variable.align, variable.size)
 
     def _flatten(
         self,
@@ -215,12 +288,14 @@ class Program:
                     scope.labels[item.name] = len(pending)
                 case RegDecl():
                     self._declare(item, scope)
+                case Targets():
+                    scope.targets[item.name] = item
                 case Loc():
                     files = self.module.files
                     file = files[item.file - 1] if 0 < item.file <= len(files) else f"file {item.file}"
                     self._location = SourceLocation(file, item.source_line, item.column)
                 case Block():
-                    inner = _Scope(scope)
+                    inner = _Scope(scope, function=scope.function)
                     for variable in item.body:
                         if isinstance(variable, Variable):
                             self._place_variable(variable, inner)
@@ -229,15 +304,23 @@ class Program:
                     pass
 
     def _declare(self, declaration: RegDecl, scope: _Scope) -> None:
+        if declaration.type == "b128":
+            declaration = replace(declaration, type="b64", lanes=2)
         found = TYPES.get(declaration.type)
         if found is None:
             raise Fault("unsupported", f"registers of type .{declaration.type}", declaration.line)
         name = "pred" if found.kind == "pred" else str(max(found.bits, 16))
-        if declaration.count is None:
-            scope.registers[declaration.name] = self._new_row(name)
-            return
-        for index in range(declaration.count):
-            scope.registers[f"{declaration.name}{index}"] = self._new_row(name)
+        names = [declaration.name]
+        if declaration.count is not None:
+            names = [f"{declaration.name}{index}" for index in range(declaration.count)]
+        for register in names:
+            if declaration.lanes == 1:
+                scope.registers[register] = self._new_row(name)
+                continue
+            scope.vectors[register] = declaration.lanes
+            for lane in range(declaration.lanes):
+                place = self._new_row(name)
+                scope.registers[f"{register}.{'xyzw'[lane]}"] = scope.registers[f"{register}.{'rgba'[lane]}"] = place
 
     def _new_row(self, class_name: str) -> Place:
         row = self.rows[class_name]
@@ -273,6 +356,12 @@ class Program:
             self._sink_of[class_name] = self._new_row(class_name)
         return self._sink_of[class_name]
 
+    def carry(self) -> Place:
+        """The condition code that extended-precision instructions share."""
+        if self._carry is None:
+            self._carry = self._new_row("pred")
+        return self._carry
+
     # -- instructions --------------------------------------------------------------------------------------------------
 
     def _decode(self, instruction: Instruction, scope: _Scope, location: SourceLocation | None) -> Step:
@@ -303,11 +392,13 @@ class Form:
         self.program = program
         self.step = step
         self.stem = row.stem
-        self.operands = step.instruction.operands
+        self.operands = tuple(_unfold(operand, scope) for operand in step.instruction.operands)
         self.modifiers = tuple(step.instruction.opcode[len(row.stem) :].split(".")[1:])
         self.types = tuple(part for part in self.modifiers if part in TYPES)
         self.touched: set[Place] = set()
         self.written: set[Place] = set()
+        self.function = scope.function
+        """The function that the instruction stands in; None in the kernel itself."""
         self._scope = scope
 
     def has(self, *modifiers: str) -> bool:
@@ -353,6 +444,8 @@ class Form:
                 return self.program.slot(self.program.constant(class_name, bits), view)
             case FloatImm():
                 return self.program.slot(self.program.constant(class_name, _float_bits(operand, view)), view)
+            case Symbol(name=name, offset=0) if (frame := self._scope.find("frames", name)) is not None:
+                return self.program.slot(frame, view)
             case Symbol():
                 value = self.symbol(operand)
                 return self.program.slot(self.program.constant(class_name, value), view)
@@ -391,6 +484,13 @@ class Form:
             raise self.unsupported(f"unknown label {operand}")
         return int(target)
 
+    def targets(self, operand: Operand) -> list[int]:
+        """The steps of a `.branchtargets` list."""
+        found = self._scope.find("targets", operand.name) if isinstance(operand, Symbol) else None
+        if found is None:
+            raise self.unsupported(f"unknown list of labels {operand}")
+        return [self.label(Symbol(name)) for name in found.labels]
+
     def address(self, operand: Operand) -> Callable[[Cta, Threads], Any]:
         """Computes the int64 addresses that `[base+offset]` has in some threads."""
         if not isinstance(operand, Address):
@@ -403,6 +503,8 @@ class Form:
             if class_name not in ("32", "64"):
                 raise self.unsupported(f"address in {base.name}")
             slot = self.program.slot(self.place(base), TYPES[f"b{class_name}"])
+        elif isinstance(base, Symbol) and (frame := self._scope.find("frames", base.name)) is not None:
+            slot, offset = self.program.slot(frame, TYPES["b64"]), offset + base.offset
         else:
             value = base.value if isinstance(base, Imm) else self.symbol(base)
             slot = self.program.slot(self.program.constant("64", value), TYPES["b64"])
@@ -415,6 +517,14 @@ class Form:
         if not isinstance(operand, Imm):
             raise self.unsupported(f"{operand} where a constant belongs")
         return operand.value
+
+
+def _unfold(operand: Operand, scope: _Scope) -> Operand:
+    """A vector register is the vector of its parts."""
+    lanes = scope.find("vectors", operand.name) if isinstance(operand, Reg) else None
+    if lanes is None or not isinstance(operand, Reg):
+        return operand
+    return Vector(tuple(Reg(f"{operand.name}.{part}") for part in "xyzw"[:lanes]))
 
 
 def _class_of(view: Type) -> str:

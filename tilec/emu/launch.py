@@ -12,7 +12,30 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emu import access, blocks, bulk, control, matrix, mbarrier, moves, registers, semantics, wgmma
+from tilec.emu import (
+    access,
+    atomics,
+    bits,
+    blocks,
+    bulk,
+    calls,
+    carry,
+    control,
+    cvt,
+    functions,
+    integers,
+    matrix,
+    mbarrier,
+    mma,
+    moves,
+    registers,
+    remote,
+    semantics,
+    tensormap_replace,
+    warps,
+    wgmma,
+    wmma,
+)
 from tilec.emu.asyncops import AsyncState
 from tilec.emu.decode import Program
 from tilec.emu.fault import Fault, SourceLocation
@@ -21,16 +44,19 @@ from tilec.emu.memory import GLOBAL_BASE, PARAM_WINDOW, VALID, Memory
 from tilec.emu.moments import Moments
 from tilec.emu.numbers import TYPES, Array
 from tilec.emu.order import EventLog
-from tilec.emu.tensormap import TensorMap, encode
+from tilec.emu.tensormap import Columns, TensorMap, encode
 from tilec.emu.timeline import Event, Timeline
-from tilec.ptx.module import Entry, Module, Param
+from tilec.ptx.module import Entry, Module, Param, Variable
 from tilec.ptx.parse import parse_module
 from tilec.records import dataclass
 
-__all__ = ["Fault", "Report", "SourceLocation", "TensorMap", "launch"]
+__all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"]
 
 # Importing a module of semantics registers its instructions.
-FAMILIES = (access, bulk, control, matrix, mbarrier, moves, registers, semantics, wgmma)
+FAMILIES = (
+    *(access, atomics, bits, bulk, calls, carry, control, cvt, integers, matrix, mbarrier, mma, moves, registers),
+    *(remote, semantics, tensormap_replace, warps, wgmma, wmma),
+)
 
 _ALIGNMENT = 256
 _GUARD = 256
@@ -169,11 +195,11 @@ class _Allocator:
     def __init__(self, module: Module) -> None:
         self._next = GLOBAL_BASE
         self._roots: dict[int, tuple[Array, int]] = {}
-        self._variables: list[tuple[str, int, int, bytes]] = []
+        self._functions = functions.addresses(module)
+        self._variables: list[tuple[Variable, int]] = []
         for variable in module.variables:
             if variable.space in ("global", "const"):
-                size = max(variable.size, len(variable.data))
-                self._variables.append((variable.name, self._reserve(size), size, variable.data))
+                self._variables.append((variable, self._reserve(variable.size)))
 
     def _reserve(self, size: int) -> int:
         start = self._next
@@ -196,15 +222,17 @@ class _Allocator:
         size = self._next - GLOBAL_BASE
         buffer = blocks.shared_buffer(-(-size // 16) * 16) if is_shared_by_processes else None
         memory = Memory("global", GLOBAL_BASE, size, buffer=buffer)
-        for name, start, size, data in self._variables:
-            memory.allocate(name, start, size, VALID)
+        symbols = self._functions | {variable.name: start for variable, start in self._variables}
+        for variable, start in self._variables:
+            memory.allocate(variable.name, start, variable.size, VALID)
             offset = start - GLOBAL_BASE
+            data = initial_bytes(variable, symbols)
             memory.bytes[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
         for number, (root, start) in enumerate(self._roots.values()):
             memory.allocate(f"array {number}", start, root.nbytes, VALID)
             offset = start - GLOBAL_BASE
             memory.bytes[offset : offset + root.nbytes] = _flat_bytes(root)
-        return memory, {name: start for name, start, _, _ in self._variables}
+        return memory, symbols
 
     def written(self, value: object, memory: Memory) -> Array | None:
         """Which elements of an argument some block has written; None if it is no array."""
@@ -221,6 +249,17 @@ class _Allocator:
             if root.flags.writeable:
                 offset = start - GLOBAL_BASE
                 _flat_bytes(root)[:] = memory.bytes[offset : offset + root.nbytes]
+
+
+def initial_bytes(variable: Variable, symbols: dict[str, int]) -> bytes:
+    """What a variable holds when the kernel starts."""
+    data = bytearray(variable.data)
+    for item in variable.relocations:
+        if item.symbol not in symbols:
+            raise Fault("unsupported", f"the address of '{item.symbol}' in '{variable.name}'", variable.line)
+        bits = (symbols[item.symbol] + item.addend) >> item.shift
+        data[item.offset : item.offset + item.size] = bits.to_bytes(8, "little")[: item.size]
+    return bytes(data)
 
 
 def _flat_bytes(array: Array) -> Array:

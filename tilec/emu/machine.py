@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilec.emu.calls import CallStack
 from tilec.emu.decode import CLASSES, TIMERS, Program, Step
 from tilec.emu.fault import Fault
 from tilec.emu.memory import SHARED_BASE, SHARED_RANK_SHIFT, Memory
@@ -117,7 +118,8 @@ class Cta:
         self.blocks = {name: self._registers(name, dtype) for name, dtype in CLASSES.items()}
         self._fill_constants()
         self.views: list[Any] = [self._view(place, view) for place, view in program.slots]
-        self.groups: list[Group] = [make_group(0, np.arange(self.thread_count))]
+        self.calls = CallStack(self.thread_count, self.local.shape[1])
+        self.groups: list[Group] = [make_group(program.start, np.arange(self.thread_count))]
         self.barriers: dict[int, NamedBarrier] = {}
         self.asynchronous: AsyncState = launch.make_async_state(self)
         self.shared.explain = self.asynchronous.explain
@@ -189,6 +191,11 @@ class Cta:
             "cluster_ctarank": lambda: self.rank,
             "cluster_nctarank": lambda: math.prod(launch.cluster),
             "dynamic_smem_size": lambda: launch.dynamic_smem,
+            "aggr_smem_size": lambda: self.program.shared_bytes,
+            "reserved_smem_offset_begin": lambda: 0,
+            "reserved_smem_offset_end": lambda: SHARED_BASE,
+            "is_explicit_cluster": lambda: math.prod(launch.cluster) > 1,
+            **{f"envreg{number}": lambda: 0 for number in range(32)},
             "total_smem_size": lambda: self.program.shared_bytes - SHARED_BASE,
         }
         return values[stem]()
@@ -263,7 +270,7 @@ class Cta:
             while True:
                 threads: Threads = group.threads
                 counts[pc] += warps
-                if step.gather and not self._gather(group, pc, step.gather):
+                if step.gather and not self._gather(group, pc, step):
                     return
                 threads = group.threads
                 if asynchronous.owned and not asynchronous.owned_registers.isdisjoint(step.registers):
@@ -317,8 +324,9 @@ class Cta:
     def _past_the_end(self) -> Step:
         raise Fault("unsupported", "a thread runs past the end of the kernel without ret or exit")
 
-    def _gather(self, group: Group, pc: int, size: int) -> bool:
+    def _gather(self, group: Group, pc: int, step: Step) -> bool:
         """Whether the group holds whole warps (or warpgroups); threads that lack partners wait here for them."""
+        size = step.gather
         threads = group.threads
         if (
             isinstance(threads, slice)
@@ -334,8 +342,11 @@ class Cta:
         present[: self.thread_count] = self.exited
         present[self.thread_count :] = True
         present[group.indices] = True
-        whole: Array = np.all(present.reshape(-1, size), axis=1)
-        complete = whole[group.indices // size]
+        if step.mask < 0:
+            whole: Array = np.all(present.reshape(-1, size), axis=1)
+            complete = whole[group.indices // size]
+        else:
+            complete = self._named_are_present(group.indices, step, present)
         if complete.all():
             group.gathering = False
             return True
@@ -352,6 +363,16 @@ class Cta:
         group.indices = group.indices[complete]
         group.threads = as_threads(group.indices)
         return True
+
+    def _named_are_present(self, indices: Array, step: Step, present: Array) -> Array:
+        """For each thread whether the lanes of its warp that its mask names are here; who is held back needs nobody."""
+        lane = np.arange(_WARP)
+        named = (self.views[step.mask][indices][:, None] >> lane.astype(np.uint32)) & np.uint32(1) == 1
+        here = present[(indices // _WARP * _WARP)[:, None] + lane]
+        complete: Array = (here | ~named).all(axis=1)
+        if step.guard >= 0:
+            complete |= self.views[step.guard][indices] == step.negated
+        return complete
 
     # -- what control steps use ----------------------------------------------------------------------------------------
 

@@ -35,6 +35,9 @@ GUARD = 16
 
 GLOBAL_BASE = 0x0100_0000_0000
 PARAM_WINDOW = 0x0500_0000_0000
+CALL_PARAMS = 0x8000_0000
+"""In `.param` space the kernel's parameters lie at 0 and those of calls here, in the local memory of each thread: both
+must fit 32 bits, since compilers keep such addresses there until `cvta.param`."""
 LOCAL_WINDOW = 0x0600_0000_0000
 SHARED_WINDOW = 0x0700_0000_0000
 WINDOW_SHIFT = 40

@@ -43,8 +43,6 @@ def _types() -> dict[str, Type]:
     table["tf32"] = Type("tf32", 32, np.dtype(np.uint32), "u")
     table["u16x2"] = Type("u16x2", 32, np.dtype(np.uint16), "u", 2)
     table["s16x2"] = Type("s16x2", 32, np.dtype(np.int16), "s", 2)
-    for name in ("e4m3x2", "e5m2x2"):
-        table[name] = Type(name, 16, np.dtype(np.uint8), "u", 2)
     return table
 
 
@@ -68,37 +66,80 @@ def tf32_to_f32(bits: Array) -> Array:
     return (bits & np.uint32(0xFFFFE000)).view(np.float32)
 
 
-@lru_cache(maxsize=4)
-def _fp8_table(name: str) -> Array:
-    codes = np.arange(256)
-    sign = np.where(codes & 0x80, -1.0, 1.0)
-    if name == "e4m3":
-        exponent, mantissa = (codes >> 3) & 15, codes & 7
-        values = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10.0))
-        values = np.where((codes & 0x7F) == 0x7F, np.nan, values)
+@dataclass(frozen=True, slots=True)
+class SmallFloat:
+    """A float of 8 bits or fewer. `largest` is the code of the largest finite number; codes above it are not numbers
+    unless `has_infinity` says that the first of them is."""
+
+    exponent_bits: int
+    mantissa_bits: int
+    bias: int
+    largest: int
+    has_infinity: bool = False
+    is_signed: bool = True
+
+    @property
+    def bits(self) -> int:
+        return self.exponent_bits + self.mantissa_bits + self.is_signed
+
+
+SMALL_FLOATS = {
+    "e4m3": SmallFloat(4, 3, 7, 0x7E),
+    "e5m2": SmallFloat(5, 2, 15, 0x7B, has_infinity=True),
+    "e3m2": SmallFloat(3, 2, 3, 0x1F),
+    "e2m3": SmallFloat(2, 3, 1, 0x1F),
+    "e2m1": SmallFloat(2, 1, 1, 0x7),
+    "ue8m0": SmallFloat(8, 0, 127, 0xFE, is_signed=False),
+}
+
+
+@lru_cache(maxsize=8)
+def _small_table(name: str) -> Array:
+    """The value of every code."""
+    kind = SMALL_FLOATS[name]
+    codes = np.arange(1 << kind.bits)
+    magnitude = codes & ((1 << (kind.exponent_bits + kind.mantissa_bits)) - 1)
+    exponent, mantissa = magnitude >> kind.mantissa_bits, magnitude & ((1 << kind.mantissa_bits) - 1)
+    scale = 2.0**kind.mantissa_bits
+    values = (scale + mantissa) / scale * 2.0 ** (exponent - kind.bias)
+    if kind.is_signed:
+        values = np.where(exponent == 0, mantissa / scale * 2.0 ** (1 - kind.bias), values)
+    values = np.where(magnitude > kind.largest, np.nan, values)
+    if kind.has_infinity:
+        values = np.where(magnitude == kind.largest + 1, np.inf, values)
+    return np.where(codes != magnitude, -values, values).astype(np.float32)
+
+
+def small_to_f32(bits: Array, name: str) -> Array:
+    """Exact."""
+    values: Array = _small_table(name)[bits]
+    return values
+
+
+def small_from_f32(values: Array, name: str, rounding: str = "rn") -> Array:
+    """Round, and saturate to the largest finite number (`.satfinite`).
+
+    NaN becomes NaN where the format has one, and the largest number elsewhere.
+    """
+    kind = SMALL_FLOATS[name]
+    positive = _small_table(name)[: kind.largest + 1].astype(np.float64)
+    magnitude = np.clip(np.abs(values.astype(np.float64)), positive[0], positive[-1])
+    upper = np.clip(np.searchsorted(positive, magnitude), 1, kind.largest)
+    below, above = magnitude - positive[upper - 1], positive[upper] - magnitude
+    if rounding == "rn":
+        takes_lower = (below < above) | ((below == above) & (upper % 2 == 1))
     else:
-        exponent, mantissa = (codes >> 2) & 31, codes & 3
-        values = np.where(exponent == 0, mantissa * 2.0**-16, (4 + mantissa) * 2.0 ** (exponent - 17.0))
-        values = np.where(exponent == 31, np.where(mantissa == 0, np.inf, np.nan), values)
-    return (sign * values).astype(np.float32)
+        takes_lower = (above > 0) if rounding == "rz" else (below == 0)
+    code = np.where(takes_lower, upper - 1, upper)
+    all_ones = (1 << (kind.exponent_bits + kind.mantissa_bits)) - 1
+    code = np.where(np.isnan(values), all_ones, code)
+    sign = np.signbit(values) & ~np.isnan(values) if kind.is_signed else np.zeros(values.shape, np.bool_)
+    return (code | np.where(sign, 1 << (kind.bits - 1), 0)).astype(np.uint8)
 
 
 def fp8_to_f32(bits: Array, name: str) -> Array:
     """Exact; `name` is "e4m3" or "e5m2"."""
-    return _fp8_table(name)[bits]
-
-
-def f32_to_fp8(values: Array, name: str) -> Array:
-    """Round to nearest even and saturate to the largest finite number (`.satfinite`)."""
-    table = _fp8_table(name)
-    largest = 0x7E if name == "e4m3" else 0x7B
-    positive = table[: largest + 1].astype(np.float64)
-    magnitude = np.minimum(np.abs(values.astype(np.float64)), positive[-1])
-    upper = np.clip(np.searchsorted(positive, magnitude), 1, largest)
-    below, above = magnitude - positive[upper - 1], positive[upper] - magnitude
-    code = np.where((below < above) | ((below == above) & (upper % 2 == 1)), upper - 1, upper)
-    code = np.where(np.isnan(values), 0x7F, code)
-    return (code | np.where(np.signbit(values), 0x80, 0)).astype(np.uint8)
+    return small_to_f32(bits, name)
 
 
 DECODE: dict[str, Callable[[Array], Array]] = {
@@ -115,8 +156,8 @@ DECODE: dict[str, Callable[[Array], Array]] = {
 
 
 def flush(values: Array) -> Array:
-    """`.ftz`: subnormal f32 become zero of the same sign."""
-    return np.where(np.abs(values) < np.float32(2.0**-126), np.copysign(np.float32(0), values), values)
+    """`.ftz`: subnormal numbers become zero of the same sign."""
+    return np.where(np.abs(values) < np.finfo(values.dtype).tiny, np.copysign(values.dtype.type(0), values), values)
 
 
 def narrow(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
@@ -131,34 +172,6 @@ def narrow(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
     if rounding == "rm":
         return np.where(wide > values, np.nextafter(nearest, down), nearest)
     return np.where(wide < values, np.nextafter(nearest, up), nearest)
-
-
-def narrow_bf16(values: Array, rounding: str) -> Array:
-    """f32 to bf16 bits, rn or rz."""
-    if rounding == "rz":
-        bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32) >> np.uint32(16)
-        return np.where(np.isnan(values), np.uint32(0x7FFF), bits).astype(np.uint16)
-    return f32_to_bf16(values)
-
-
-def fma_f32(a: Array, b: Array, c: Array, rounding: str = "rn") -> Array:
-    """`a·b+c` with one rounding."""
-    product = a.astype(np.float64) * b
-    total = product + c
-    if rounding != "rn":
-        return narrow(total, np.dtype(np.float32), rounding)
-    result = total.astype(np.float32)
-    # The float64 sum is itself rounded. That can only show where it fell exactly between two f32 (or where f32 is
-    # subnormal, whose midpoints lie elsewhere): settle those by the error of the sum.
-    doubtful = (total.view(np.uint64) & np.uint64(0x1FFFFFFF)) == np.uint64(0x10000000)
-    doubtful |= (np.abs(total) < 2.0**-126) & (total != 0)
-    if doubtful.any():
-        virtual = total - product
-        error = (product - (total - virtual)) + (c - virtual)
-        odd = (total.view(np.uint64) & np.uint64(1)) == 1
-        step = np.where((error != 0) & ~odd & np.isfinite(total), np.where(error > 0, np.inf, -np.inf), total)
-        result = np.where(doubtful, np.nextafter(total, step).astype(np.float32), result)
-    return result
 
 
 def fma_f64(a: Array, b: Array, c: Array) -> Array:
@@ -178,7 +191,10 @@ def fma_f64(a: Array, b: Array, c: Array) -> Array:
 
 
 def to_integer(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
-    """Float to integer as `cvt` does it: round, clamp to the range, NaN to zero."""
+    """Float to integer as `cvt` does it: round and clamp to the range.
+
+    NaN becomes zero, or the sign bit alone where either side is 64 bits wide.
+    """
     wide = values.astype(np.float64)
     rounded = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding](wide)
     limits = np.iinfo(dtype)
@@ -186,7 +202,8 @@ def to_integer(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
         inside = np.where((rounded > float(limits.min)) & (rounded < float(limits.max)), rounded, 0).astype(dtype)
     result = np.where(rounded >= float(limits.max), limits.max, inside)
     result = np.where(rounded <= float(limits.min), limits.min, result)
-    return np.where(np.isnan(wide), 0, result).astype(dtype)
+    of_nan = 0 if values.dtype.itemsize < 8 and dtype.itemsize < 8 else 1 << (8 * dtype.itemsize - 1)
+    return np.where(np.isnan(wide), np.array(of_nan, np.uint64).astype(dtype), result.astype(dtype))
 
 
 def clamp_integer(values: Array, dtype: np.dtype[Any]) -> Array:

@@ -16,13 +16,13 @@ from tilec.emu.numbers import (
     clamp_integer,
     f32_to_bf16,
     flush,
-    fma_f32,
     fma_f64,
     high_product,
     narrow,
     truncating_divide,
 )
-from tilec.ptx.module import NotPred, Operand, Pair, Reg
+from tilec.emu.rounding import directed, fma_f32, odd_f32, sum_to_odd
+from tilec.ptx.module import NotPred, Operand, Pair
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
@@ -72,7 +72,7 @@ def _float_operation(form: Form, view: Type, operation: Callable[..., Array]) ->
             return f32_to_bf16(operation(*[bf16_to_f32(value) for value in values]))
 
         wrapped = in_f32
-    elif form.has("ftz") and view.name == "f32":
+    elif form.has("ftz") and view.name != "f64":
 
         def flushed(*values: Array) -> Array:
             return flush(operation(*[flush(value) for value in values]))
@@ -92,12 +92,12 @@ def _float_operation(form: Form, view: Type, operation: Callable[..., Array]) ->
     return wrapped
 
 
-def _rounded(form: Form, view: Type, operation: Callable[..., Array]) -> Callable[..., Array]:
-    """`.rz`, `.rm` and `.rp` of f32 arithmetic, through float64."""
+def _rounded(form: Form, view: Type, operation: Callable[..., Array], name: str) -> Callable[..., Array]:
+    """`.rz`, `.rm` and `.rp`: numpy rounds to nearest only."""
     rounding = form.first(*_ROUNDINGS, default="rn")
-    if rounding == "rn" or view.name != "f32":
+    if rounding == "rn" or view.kind != "f":
         return operation
-    return lambda *values: narrow(operation(*[value.astype(np.float64) for value in values]), view.dtype, rounding)
+    return lambda *values: directed(name, view.dtype, rounding, *values)
 
 
 # -- sums, products, quotients -----------------------------------------------------------------------------------------
@@ -106,12 +106,11 @@ def _rounded(form: Form, view: Type, operation: Callable[..., Array]) -> Callabl
 @semantics("add", "sub")
 def _add(form: Form) -> None:
     view = form.type()
-    if form.has("cc"):
-        raise form.unsupported("carries")
     operation: Callable[..., Array] = np.add if form.stem == "add" else np.subtract
     if view.kind in ("f", "bf16"):
-        operation = _float_operation(form, view, _rounded(form, view, operation))
+        operation = _float_operation(form, view, _rounded(form, view, operation, form.stem))
     elif form.has("sat"):
+        # 32 bits at most, so that 64 hold every sum.
         exact = operation
         operation = lambda a, b: clamp_integer(exact(a.astype(np.int64), b.astype(np.int64)), view.dtype)  # noqa: E731
     elementwise(form, operation, view.name, view.name, view.name)
@@ -121,7 +120,7 @@ def _add(form: Form) -> None:
 def _mul(form: Form) -> None:
     view = form.type()
     if view.kind in ("f", "bf16"):
-        operation = _float_operation(form, view, _rounded(form, view, np.multiply))
+        operation = _float_operation(form, view, _rounded(form, view, np.multiply, "mul"))
         elementwise(form, operation, view.name, view.name, view.name)
     elif form.has("wide"):
         wide = _double(view)
@@ -135,8 +134,11 @@ def _mad(form: Form) -> None:
     view = form.type()
     if view.kind == "f":
         _fma(form)
-    elif form.has("cc"):
-        raise form.unsupported("carries")
+    elif form.has("sat"):
+        saturated = lambda a, b, c: clamp_integer(  # noqa: E731
+            high_product(a, b).astype(np.int64) + c, view.dtype
+        )
+        elementwise(form, saturated, view.name, *[view.name] * 3)
     elif form.has("wide"):
         wide = _double(view)
         elementwise(form, lambda a, b, c: a.astype(wide.dtype) * b + c, wide.name, view.name, view.name, wide.name)
@@ -156,12 +158,25 @@ def _fma(form: Form) -> None:
     rounding = form.first(*_ROUNDINGS, default="rn")
 
     def half(a: Array, b: Array, c: Array) -> Array:
-        return (a.astype(np.float64) * b + c).astype(np.float16)
+        return sum_to_odd(a.astype(np.float64) * b, c.astype(np.float64)).astype(np.float16)
 
     def single(a: Array, b: Array, c: Array) -> Array:
         return fma_f32(a, b, c, rounding)
 
-    exact: Callable[..., Array] = half if view.dtype == np.float16 else fma_f64 if view.name == "f64" else single
+    def brain(a: Array, b: Array, c: Array) -> Array:
+        # Kept odd in f32, so that rounding once more to bf16 is the only rounding.
+        return odd_f32(sum_to_odd(a.astype(np.float64) * b, c.astype(np.float64)))
+
+    def double(a: Array, b: Array, c: Array) -> Array:
+        return fma_f64(a, b, c) if rounding == "rn" else directed("fma", view.dtype, rounding, a, b, c)
+
+    exact: Callable[..., Array] = single
+    if view.dtype == np.float16:
+        exact = half
+    elif view.kind == "bf16":
+        exact = brain
+    elif view.name == "f64":
+        exact = double
     elementwise(form, _float_operation(form, view, exact), view.name, *[view.name] * 3)
 
 
@@ -169,7 +184,7 @@ def _fma(form: Form) -> None:
 def _div(form: Form) -> None:
     view = form.type()
     if view.kind == "f":
-        operation = _float_operation(form, view, _rounded(form, view, np.divide))
+        operation = _float_operation(form, view, _rounded(form, view, np.divide, "div"))
         elementwise(form, operation, view.name, view.name, view.name)
     else:
         elementwise(form, lambda a, b: truncating_divide(a, b)[0], view.name, view.name, view.name)
@@ -200,21 +215,46 @@ def _dp4a(form: Form) -> None:
     elementwise(form, dot, "b32", "b32", "b32", left)
 
 
+def float_extreme(stem: str, propagates_nan: bool) -> Callable[[Array, Array], Array]:
+    """`min` or `max` of floats, where −0 lies below +0."""
+    pick = {("min", False): np.fmin, ("max", False): np.fmax, ("min", True): np.minimum, ("max", True): np.maximum}[
+        stem, propagates_nan
+    ]
+    is_min = stem == "min"
+
+    def choose(a: Array, b: Array) -> Array:
+        picked = pick(a, b)
+        if picked.all():
+            return picked
+        return np.where((a == 0) & (b == 0), np.where(np.signbit(a) == is_min, a, b), picked)
+
+    return choose
+
+
 @semantics("min", "max")
 def _min_max(form: Form) -> None:
     view = form.type()
+    operation: Callable[..., Array] = np.minimum if form.stem == "min" else np.maximum
     if view.kind in ("f", "bf16"):
-        table = {("min", False): np.fmin, ("max", False): np.fmax, ("min", True): np.minimum, ("max", True): np.maximum}
-        pick = table[form.stem, form.has("NaN")]
-        operation = _float_operation(form, view, lambda a, b: pick(a, b))
-    else:
-        integer = np.minimum if form.stem == "min" else np.maximum
-        operation = integer
-    if len(form.operands) == 4:
-        two = operation
-        elementwise(form, lambda a, b, c: two(two(a, b), c), view.name, *[view.name] * 3)
-    else:
-        elementwise(form, operation, view.name, view.name, view.name)
+        pick = float_extreme(form.stem, form.has("NaN"))
+
+        def with_sign(a: Array, b: Array) -> Array:
+            # `.xorsign.abs`: the extreme magnitude, with the product of the signs.
+            return np.copysign(pick(np.abs(a), np.abs(b)), np.where(np.signbit(a) ^ np.signbit(b), -1.0, 1.0)).astype(
+                a.dtype
+            )
+
+        two: Callable[..., Array] = with_sign if form.has("xorsign") else pick
+        if form.has("abs") and not form.has("xorsign"):
+            two = lambda a, b: pick(np.abs(a), np.abs(b))  # noqa: E731
+        many = two
+        if len(form.operands) == 4:
+            many = lambda a, b, c: two(two(a, b), c)  # noqa: E731
+        operation = _float_operation(form, view, many)
+    elif form.has("relu"):
+        integer = operation
+        operation = lambda a, b: np.maximum(integer(a, b), 0)  # noqa: E731
+    elementwise(form, operation, view.name, *[view.name] * (len(form.operands) - 1))
 
 
 @semantics("abs", "neg")
@@ -261,172 +301,17 @@ def _function(form: Form) -> None:
         result_type = np.dtype(np.float32) if view.kind == "bf16" else view.dtype
         return narrow(function(values.astype(np.float64)), result_type, rounding)
 
+    def approximate_f64(values: Array) -> Array:
+        # The upper half of a double, from the upper half of one.
+        upper = (values.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
+        return (function(upper).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
+
     operation = function if view.name == "f64" else in_f64
+    if view.name == "f64" and form.has("approx") and form.has("ftz"):
+        operation = approximate_f64
+    elif rounding != "rn" and view.kind == "f":
+        operation = lambda values: directed(form.stem, view.dtype, rounding, values)  # noqa: E731
     elementwise(form, _float_operation(form, view, operation), view.name, view.name)
-
-
-# -- bits --------------------------------------------------------------------------------------------------------------
-
-
-@semantics("and", "or", "xor")
-def _logic(form: Form) -> None:
-    operation = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[form.stem]
-    name = form.type().name
-    elementwise(form, operation, name, name, name)
-
-
-@semantics("not")
-def _not(form: Form) -> None:
-    name = form.type().name
-    elementwise(form, np.invert, name, name)
-
-
-@semantics("cnot")
-def _cnot(form: Form) -> None:
-    name = form.type().name
-    elementwise(form, lambda a: (a == 0).astype(a.dtype), name, name)
-
-
-@semantics("shl", "shr")
-def _shift(form: Form) -> None:
-    view = form.type()
-    limit = np.uint32(view.bits)
-    is_left = form.stem == "shl"
-
-    def shift(a: Array, amount: Array) -> Array:
-        # A shift by the width or more gives zero, or copies of the sign.
-        clamped = np.minimum(amount, limit - np.uint32(1)).astype(a.dtype)
-        shifted: Array = np.left_shift(a, clamped) if is_left else np.right_shift(a, clamped)
-        if view.kind == "s" and not is_left:
-            return shifted
-        return np.where(amount >= limit, np.array(0, a.dtype), shifted)
-
-    elementwise(form, shift, view.name, view.name, "u32")
-
-
-@semantics("shf")
-def _funnel(form: Form) -> None:
-    is_left, wraps = form.has("l"), form.has("wrap")
-
-    def shift(low: Array, high: Array, amount: Array) -> Array:
-        count = (amount & np.uint32(31) if wraps else np.minimum(amount, np.uint32(32))).astype(np.uint64)
-        both = (high.astype(np.uint64) << np.uint64(32)) | low
-        if is_left:
-            return ((both << count) >> np.uint64(32)).astype(np.uint32)
-        return (both >> count).astype(np.uint32)
-
-    elementwise(form, shift, "b32", "b32", "b32", "u32")
-
-
-@semantics("popc", "clz", "brev", "bfind")
-def _count(form: Form) -> None:
-    view = form.type()
-    unsigned = f"b{view.bits}"
-
-    def bits_of(a: Array) -> Array:
-        return np.unpackbits(
-            np.ascontiguousarray(a).view(np.uint8).reshape(-1, view.bits // 8), axis=1, bitorder="little"
-        )
-
-    def popc(a: Array) -> Array:
-        count: Array = bits_of(a).sum(axis=1)
-        return count.astype(np.uint32)
-
-    def clz(a: Array) -> Array:
-        bits = bits_of(a)[:, ::-1]
-        return np.where(bits.any(axis=1), bits.argmax(axis=1), view.bits).astype(np.uint32)
-
-    def brev(a: Array) -> Array:
-        return np.packbits(bits_of(a)[:, ::-1], axis=1, bitorder="little").view(a.dtype).reshape(-1)
-
-    def bfind(a: Array) -> Array:
-        magnitude = np.where(a >> a.dtype.type(view.bits - 1), ~a, a) if view.kind == "s" else a
-        zeros = clz(magnitude)
-        found = zeros if form.has("shiftamt") else np.uint32(view.bits - 1) - zeros
-        return np.where(zeros == view.bits, np.uint32(0xFFFFFFFF), found)
-
-    operation = {"popc": popc, "clz": clz, "brev": brev, "bfind": bfind}[form.stem]
-    elementwise(form, operation, unsigned if form.stem == "brev" else "u32", unsigned)
-
-
-@semantics("bfe")
-def _extract(form: Form) -> None:
-    view = form.type()
-    bits = view.bits
-
-    def extract(a: Array, start: Array, length: Array) -> Array:
-        first, count = (start & np.uint32(255)).astype(np.int64), (length & np.uint32(255)).astype(np.int64)
-        wide = a.astype(np.uint64)
-        mask = np.where(
-            count >= 64,
-            np.uint64(0xFFFFFFFFFFFFFFFF),
-            (np.uint64(1) << np.minimum(count, 63).astype(np.uint64)) - np.uint64(1),
-        )
-        field = np.where(first < bits, wide >> np.minimum(first, 63).astype(np.uint64), np.uint64(0)) & mask
-        if view.kind == "s":
-            last = np.minimum(first + count - 1, bits - 1)
-            sign = (wide >> np.clip(last, 0, 63).astype(np.uint64)) & np.uint64(1)
-            kept = np.where(first < bits, np.clip(np.minimum(count, bits - first), 0, 64), 0)
-            above = np.where(
-                kept >= 64, np.uint64(0), np.uint64(0xFFFFFFFFFFFFFFFF) << np.minimum(kept, 63).astype(np.uint64)
-            )
-            field = np.where((sign == 1) & (count > 0), field & ~above | above, field)
-        return field.astype(a.dtype)
-
-    elementwise(form, extract, f"b{bits}", f"b{bits}", "u32", "u32")
-
-
-@semantics("bfi")
-def _insert(form: Form) -> None:
-    view = form.type()
-    bits = view.bits
-
-    def insert(a: Array, b: Array, start: Array, length: Array) -> Array:
-        first, count = (start & np.uint32(255)).astype(np.int64), (length & np.uint32(255)).astype(np.int64)
-        position = np.arange(bits)
-        chosen = (position >= first[:, None]) & (position < (first + count)[:, None])
-        mask = np.where(chosen, np.uint64(1) << position.astype(np.uint64), np.uint64(0)).sum(axis=1, dtype=np.uint64)
-        shifted = np.where(first < bits, a.astype(np.uint64) << np.minimum(first, 63).astype(np.uint64), np.uint64(0))
-        merged: Array = (shifted & mask) | (b.astype(np.uint64) & ~mask)
-        return merged.astype(b.dtype)
-
-    elementwise(form, insert, view.name, view.name, view.name, "u32", "u32")
-
-
-@semantics("lop3")
-def _lop3(form: Form) -> None:
-    table = form.integer(form.operands[4])
-    target = form.write(form.operands[0], "b32")
-    slots = [form.read(operand, "b32") for operand in form.operands[1:4]]
-
-    def combine(a: Array, b: Array, c: Array) -> Array:
-        result = np.zeros_like(a)
-        for row in range(8):
-            if table >> row & 1:
-                result |= (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
-        return result
-
-    form.step.run = apply(combine, target, slots)
-
-
-@semantics("prmt")
-def _permute(form: Form) -> None:
-    if form.has("f4e", "b4e", "rc8", "ecl", "ecr", "rc16"):
-        raise form.unsupported("this mode")
-
-    def permute(a: Array, b: Array, selector: Array) -> Array:
-        both = (b.astype(np.uint64) << np.uint64(32)) | a
-        result = np.zeros_like(a)
-        for index in range(4):
-            nibble = (selector >> np.uint32(4 * index)) & np.uint32(15)
-            byte = ((both >> ((nibble & np.uint32(7)).astype(np.uint64) * np.uint64(8))) & np.uint64(0xFF)).astype(
-                np.uint32
-            )
-            sign = np.where(byte & np.uint32(0x80), np.uint32(0xFF), np.uint32(0))
-            result |= np.where(nibble & np.uint32(8), sign, byte) << np.uint32(8 * index)
-        return result
-
-    elementwise(form, permute, "b32", "b32", "b32", "u32")
 
 
 # -- comparison and choice ---------------------------------------------------------------------------------------------
@@ -497,8 +382,6 @@ def _setp(form: Form) -> None:
     destination = form.operands[0]
     other_slot = -1
     if isinstance(destination, Pair):
-        if view.lanes == 2:
-            raise form.unsupported("two results of packed halves")
         other_slot = form.write(destination.second, "pred")
         destination = destination.first
     target = form.write(destination, "pred")
@@ -512,13 +395,14 @@ def _setp(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         views = cta.views
         result = test(views[a][threads], views[b][threads])
-        opposite = ~result
+        # Of packed halves the second result is that of the upper half, of single numbers it is the opposite.
+        result, second = (result[:, 0], result[:, 1]) if view.lanes == 2 else (result, ~result)
         if extra >= 0:
             with_value = views[extra][threads] ^ is_negated
-            result, opposite = combine(result, with_value), combine(opposite, with_value)
+            result, second = combine(result, with_value), combine(second, with_value)
         views[target][threads] = result
         if other_slot >= 0:
-            views[other_slot][threads] = opposite
+            views[other_slot][threads] = second
 
     form.step.run = run
 
@@ -527,12 +411,57 @@ def _setp(form: Form) -> None:
 def _set(form: Form) -> None:
     view, result = form.type(), TYPES[form.types[0]]
     test = _test(form, view)
-    if len(form.operands) == 4:
-        raise form.unsupported("a third source")
     # Integers get all ones, floats 1.0.
-    value = np.array(1.0, result.dtype) if result.kind == "f" else np.array(-1).astype(result.dtype)
+    if result.kind == "bf16":
+        value = np.array(0x3F80, np.uint16)
+    else:
+        value = np.array(1.0, result.dtype) if result.kind == "f" else np.array(-1).astype(result.dtype)
     zero = np.array(0, result.dtype)
-    elementwise(form, lambda a, b: np.where(test(a, b), value, zero), result.name, view.name, view.name)
+    if result.lanes < view.lanes:
+        # `set.eq.u32.f16x2` gives a mask of 16 bits for each half.
+        result, value, zero = TYPES["u16x2"], np.array(0xFFFF, np.uint16), np.array(0, np.uint16)
+    target = form.write(form.operands[0], result.name)
+    slots = [form.read(operand, view.name) for operand in form.operands[1:3]]
+    if len(form.operands) == 3:
+        form.step.run = apply(lambda a, b: np.where(test(a, b), value, zero), target, slots)
+        return
+    combine = _COMBINE[form.first(*_COMBINE, default="and")]
+    extra, is_negated = predicate_source(form, form.operands[3])
+
+    def with_predicate(a: Array, b: Array, c: Array) -> Array:
+        other = c ^ is_negated
+        return np.where(combine(test(a, b), other[:, None] if view.lanes == 2 else other), value, zero)
+
+    form.step.run = apply(with_predicate, target, [*slots, extra])
+
+
+@semantics("slct")
+def _slct(form: Form) -> None:
+    name, by = form.types[0], form.types[1]
+
+    def choose(a: Array, b: Array, c: Array) -> Array:
+        sign = flush(c) if form.has("ftz") and by == "f32" else c
+        return np.where(sign >= 0, a, b)
+
+    elementwise(form, choose, name, name, name, by)
+
+
+_TESTS: dict[str, Callable[[Array], Array]] = {
+    "finite": np.isfinite,
+    "infinite": np.isinf,
+    "number": lambda a: ~np.isnan(a),
+    "notanumber": np.isnan,
+    "normal": lambda a: np.isfinite(a) & (np.abs(a) >= np.finfo(a.dtype).tiny),
+    "subnormal": lambda a: (np.abs(a) < np.finfo(a.dtype).tiny) & (a != 0),
+}
+
+
+@semantics("testp")
+def _testp(form: Form) -> None:
+    name = form.first(*_TESTS)
+    if not name:
+        raise form.unsupported("no such test")
+    elementwise(form, _TESTS[name], "pred", form.type().name)
 
 
 @semantics("selp")
@@ -547,7 +476,4 @@ def _selp(form: Form) -> None:
     def choose(x: Array, y: Array, chosen: Array) -> Array:
         return np.where(chosen, x, y)
 
-    if isinstance(form.operands[3], (Reg, NotPred)):
-        form.step.run = apply(choose, target, [a, b, condition])
-    else:
-        raise form.unsupported("a constant condition")
+    form.step.run = apply(choose, target, [a, b, condition])

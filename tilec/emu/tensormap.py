@@ -15,14 +15,22 @@ from tilec.emu.memory import Memory
 from tilec.emu.numbers import Array, bf16_to_f32, f32_to_bf16
 from tilec.records import dataclass
 
-_MAGIC = b"tilecmap"
-_LAYOUT = struct.Struct("<8sQBBBB5I5Q5H")
+_LAYOUT = struct.Struct("<8sQBBBBBB2x5I5H5B3x4Q6hHH")
+"""magic, address, rank, element, swizzle, fill, interleave, mode, sizes, box, element strides, strides, corners,
+channels, pixels"""
+MAGIC = b"tilecmap"
 MAP_BYTES = 128
+OFFSETS = {"address": 8, "rank": 16, "element": 17, "swizzle": 18, "fill": 19, "interleave": 20, "sizes": 24, "box": 44}
+OFFSETS |= {"element_strides": 54, "strides": 62}
+"""Where `tensormap.replace` finds a field."""
 
-_ELEMENTS = (
-    *("uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64", "bfloat16"),
-    *("int8", "int16", "bool"),
+_CODES = (
+    *("uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32", "float64", "bfloat16"),
+    *("float32", "float32", "int8", "int16", "bool"),
 )
+"""Element types by the numbers of `tensormap.replace`, where 8, 11 and 12 are flushing f32 and tf32; the last three are
+arrays that the driver would take as unsigned."""
+_SWIZZLES = (0, 32, 64, 128)
 _SIZES = {"uint8": 1, "uint16": 2, "uint32": 4, "int32": 4, "uint64": 8, "int64": 8, "float16": 2, "float32": 4}
 _SIZES |= {"float64": 8, "bfloat16": 2, "int8": 1, "int16": 2, "bool": 1}
 
@@ -32,6 +40,7 @@ class TensorMap:
     """A kernel argument: boxes of `array`. `box` is in the order of the axes; sizes and strides are those of the array.
 
     `element` names the type where numpy has none, such as "bfloat16" in uint16; `fill` is "zero" or "nan".
+    With `im2col` the box is not used.
     """
 
     array: Array
@@ -39,6 +48,19 @@ class TensorMap:
     swizzle: int = 0
     element: str | None = None
     fill: str = "zero"
+    element_strides: Sequence[int] | None = None
+    im2col: Columns | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """An im2col map: the corners of the region of filter positions (`lower`, `upper`, in the order of the axes that are
+    neither images nor channels), and what one copy takes."""
+
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    channels: int
+    pixels: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +74,9 @@ class Layout:
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
+    """What lies in shared memory: of an im2col map, channels and pixels."""
+    element_strides: tuple[int, ...]
+    columns: Columns | None = None
 
     @property
     def element_bytes(self) -> int:
@@ -70,9 +95,11 @@ def encode(tensor_map: TensorMap, address: int) -> bytes:
     if element not in _SIZES or _SIZES[element] != array.dtype.itemsize:
         raise ValueError(f"a tensor map of {element} over an array of {array.dtype}")
     size = array.dtype.itemsize
-    box = tuple(reversed([int(extent) for extent in tensor_map.box]))
     sizes, strides = tuple(reversed(array.shape)), tuple(reversed(array.strides))
-    if not 1 <= rank <= 5 or len(box) != rank:
+    steps = tuple(reversed([int(step) for step in tensor_map.element_strides or (1,) * rank]))
+    columns = tensor_map.im2col
+    box = tuple(reversed([int(extent) for extent in tensor_map.box])) if columns is None else (1,) * rank
+    if not 1 <= rank <= 5 or len(box) != rank or len(steps) != rank:
         raise ValueError(f"a tensor map of rank {rank} with a box of rank {len(box)}")
     if strides[0] != size and sizes[0] > 1:
         raise ValueError("the last axis of a tensor map's array must be contiguous")
@@ -80,32 +107,63 @@ def encode(tensor_map: TensorMap, address: int) -> bytes:
         raise ValueError("address and strides of a tensor map must be multiples of 16 bytes")
     if not all(1 <= extent <= 256 for extent in box):
         raise ValueError(f"a box of {tuple(tensor_map.box)}: each extent must be 1 to 256 elements")
-    inner = box[0] * size
+    if not all(1 <= step <= 8 for step in steps):
+        raise ValueError(f"element strides of {steps}: each must be 1 to 8")
+    inner = (box[0] if columns is None else columns.channels) * size
     if inner % 16:
         raise ValueError(f"the box is {inner} bytes wide, which is not a multiple of 16")
-    if tensor_map.swizzle not in (0, 32, 64, 128):
+    if tensor_map.swizzle not in _SWIZZLES:
         raise ValueError(f"swizzle {tensor_map.swizzle}; there are 0, 32, 64 and 128")
     if tensor_map.swizzle and inner > tensor_map.swizzle:
         raise ValueError(f"the box is {inner} bytes wide, more than its swizzle of {tensor_map.swizzle}")
     if tensor_map.fill not in ("zero", "nan"):
         raise ValueError(f"fill {tensor_map.fill}")
+    corners: list[int] = [0] * 6
+    if columns is not None:
+        if rank < 3 or len(columns.lower) != rank - 2 or len(columns.upper) != rank - 2:
+            raise ValueError(f"im2col corners of rank {len(columns.lower)} for a tensor of rank {rank}")
+        if not 1 <= columns.channels <= 256 or not 1 <= columns.pixels <= 1024:
+            raise ValueError(f"{columns.channels} channels and {columns.pixels} pixels of an im2col map")
+        corners[: rank - 2], corners[3 : rank + 1] = columns.lower[::-1], columns.upper[::-1]
 
-    def padded(values: tuple[int, ...]) -> tuple[int, ...]:
-        return values + (0,) * (5 - rank)
+    def padded(values: tuple[int, ...], count: int = 5) -> tuple[int, ...]:
+        return values + (0,) * (count - len(values))
 
-    header = (_MAGIC, address, rank, _ELEMENTS.index(element), tensor_map.swizzle, tensor_map.fill == "nan")
-    packed = _LAYOUT.pack(*header, *padded(sizes), *padded((size, *strides[1:])), *padded(box))
+    header = (rank - 1, _CODES.index(element), _SWIZZLES.index(tensor_map.swizzle), tensor_map.fill == "nan", 0)
+    mode = columns is not None
+    tail = (columns.channels, columns.pixels) if columns is not None else (0, 0)
+    packed = _LAYOUT.pack(
+        *(MAGIC, address, *header, mode, *padded(sizes), *padded(box), *padded(steps), *padded(strides[1:], 4)),
+        *(*corners, *tail),
+    )
     return packed.ljust(MAP_BYTES, b"\0")
 
 
 @lru_cache(maxsize=256)
 def decode(data: bytes) -> Layout:
     """The map in 128 bytes that a kernel points to."""
-    magic, address, rank, element, swizzle, is_nan, *numbers = _LAYOUT.unpack(data[: _LAYOUT.size])
-    if magic != _MAGIC:
+    magic, address, rank, element, swizzle, fill, interleave, mode, *numbers = _LAYOUT.unpack(data[: _LAYOUT.size])
+    if magic != MAGIC:
         raise Fault("bad-descriptor", "the address does not hold a tensor map")
-    sizes, strides, box = (tuple(numbers[start : start + rank]) for start in (0, 5, 10))
-    return Layout(address, _ELEMENTS[element], swizzle, "nan" if is_nan else "zero", sizes, strides, box)
+    rank += 1
+    if rank > 5 or element >= len(_CODES) or swizzle >= len(_SWIZZLES) or interleave:
+        raise Fault(
+            "bad-descriptor", "the tensor map has a rank, element type, swizzle or interleave that is not known"
+        )
+    sizes, box, steps = (tuple(numbers[start : start + rank]) for start in (0, 5, 10))
+    name = _CODES[element]
+    strides = (_SIZES[name], *numbers[15 : 15 + rank - 1])
+    if any(step == 0 for step in steps) or any(extent == 0 for extent in box):
+        raise Fault("bad-descriptor", "the tensor map has an empty box or an element stride of zero")
+    columns = None
+    if mode:
+        lower, upper = tuple(numbers[19 : 19 + rank - 2]), tuple(numbers[22 : 22 + rank - 2])
+        columns = Columns(lower, upper, numbers[25], numbers[26])
+        box = (columns.channels, columns.pixels)
+    else:
+        # With a stride the box skips elements, and takes so much less room.
+        box = tuple(-(-extent // step) for extent, step in zip(box, steps, strict=True))
+    return Layout(address, name, _SWIZZLES[swizzle], "nan" if fill else "zero", sizes, strides, box, steps, columns)
 
 
 def swizzled(addresses: Array, swizzle: int) -> Array:
@@ -131,34 +189,37 @@ class Box:
         self._tag = memory.tag
         self._owners: Array | None = None
         size = layout.element_bytes
-        low = [max(c, 0) for c in coordinates]
-        high = [min(c + b, s) for c, b, s in zip(coordinates, layout.box, layout.sizes, strict=True)]
+        steps = layout.element_strides
+        # Positions of the box inside the tensor, from and to, in each dimension.
+        low = [max(-(c // step), 0) if c < 0 else 0 for c, step in zip(coordinates, steps, strict=True)]
+        high = [
+            min(extent, -(-(limit - c) // step))
+            for c, extent, limit, step in zip(coordinates, layout.box, layout.sizes, steps, strict=True)
+        ]
         self.is_empty = any(h <= first for first, h in zip(low, high, strict=True))
         self._inside: tuple[slice, ...] = ()
         self._target: Array = np.zeros(0, np.uint8)
         if self.is_empty:
             return
         extents = [h - first for first, h in zip(low, high, strict=True)]
-        address = layout.address + sum(first * stride for first, stride in zip(low, layout.strides, strict=True))
-        last = (
-            address + sum((extent - 1) * stride for extent, stride in zip(extents, layout.strides, strict=True)) + size
-        )
+        strides = [stride * step for stride, step in zip(layout.strides, steps, strict=True)]
+        starts = [c + first * step for c, first, step in zip(coordinates, low, steps, strict=True)]
+        address = layout.address + sum(start * stride for start, stride in zip(starts, layout.strides, strict=True))
+        last = address + sum((extent - 1) * stride for extent, stride in zip(extents, strides, strict=True)) + size
         start = memory.offset(address, last - address, "the box")
-        self._inside = tuple(
-            slice(first - c, h - c) for first, h, c in reversed(list(zip(low, high, coordinates, strict=True)))
-        )
-        self._target = self._view(memory.bytes, start, extents)
+        self._inside = tuple(slice(first, h) for first, h in reversed(list(zip(low, high, strict=True))))
+        self._target = self._view(memory.bytes, start, extents, strides)
         if memory.owner is not None:
-            self._owners = self._view(memory.owner, start, extents)
+            self._owners = self._view(memory.owner, start, extents, strides)
 
-    def _view(self, storage: Array, start: int, extents: list[int]) -> Array:
+    def _view(self, storage: Array, start: int, extents: list[int], strides: list[int]) -> Array:
         size = self.layout.element_bytes
         return np.ndarray(
             tuple(reversed(extents)),
             np.dtype(f"u{size}"),
             buffer=storage.data,
             offset=start,
-            strides=tuple(reversed([size, *self.layout.strides[1:]])),
+            strides=tuple(reversed(strides)),
         )
 
     def _shape(self) -> tuple[int, ...]:
@@ -167,7 +228,7 @@ class Box:
     def load(self) -> Array:
         """The bytes of the whole box, as rows of 16; what lies outside is filled."""
         word = np.dtype(f"u{self.layout.element_bytes}")
-        box = np.full(self._shape(), _nan_bits(self.layout) if self.layout.fill == "nan" else 0, word)
+        box = np.full(self._shape(), nan_bits(self.layout) if self.layout.fill == "nan" else 0, word)
         if not self.is_empty:
             if self._owners is not None and self._memory.is_divided:
                 self._memory.require_own(self._owners, np.zeros(0, np.int64), self._tag)
@@ -200,7 +261,7 @@ class Box:
         return part
 
 
-def _nan_bits(layout: Layout) -> int:
+def nan_bits(layout: Layout) -> int:
     table = {"float16": 0x7FFF, "bfloat16": 0x7FFF, "float32": 0x7FFFFFFF, "float64": 0x7FFFFFFFFFFFFFFF}
     return table.get(layout.element, 0)
 

@@ -11,6 +11,7 @@ from functools import cache
 
 from tilec.ptx.module import (
     Address,
+    Arguments,
     FloatImm,
     Imm,
     Instruction,
@@ -41,7 +42,7 @@ class Row:
 
     d destination register, D destination register or pair, v register or vector, w the same or a constant, s source
     (register, constant or symbol), x source, vector or negated predicate, p predicate source, m address, t tensor
-    address, l label, i integer.
+    address, y source or vector, l label, i integer, c a part of a call: function, register or list in parentheses.
     """
 
     stem: str
@@ -58,12 +59,14 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "v": (Reg, Vector),
     "w": (Reg, Vector, Imm, FloatImm),
     "s": (Reg, Imm, FloatImm, Symbol),
+    "y": (Reg, Imm, Symbol, Vector),
     "x": (Reg, Imm, FloatImm, Symbol, Vector, NotPred),
     "p": (Reg, NotPred, Imm),
     "m": (Address,),
     "t": (TensorAddress,),
     "l": (Symbol,),
     "i": (Imm,),
+    "c": (Arguments, Symbol, Reg),
 }
 _WORDS = {
     "d": "a destination register",
@@ -71,12 +74,14 @@ _WORDS = {
     "v": "a register or vector",
     "w": "a register, vector or constant",
     "s": "a register or constant",
+    "y": "a register, constant or vector",
     "x": "a source",
     "p": "a predicate",
     "m": "an address",
     "t": "a tensor address",
     "l": "a label",
     "i": "an integer",
+    "c": "a function or a list in parentheses",
 }
 
 # Modifiers that came later than the instructions they stand on.
@@ -95,6 +100,9 @@ _CLUSTER_SCOPE = (Requirement("cluster", 90, (7, 8)), Requirement("shared::clust
 _SHARED_CTA = (Requirement("shared::cta", 30, (7, 8)),)
 
 
+_SIMD = "vadd vsub vavrg vabsdiff vmin vmax"
+
+
 def _rows() -> tuple[Row, ...]:
     def plain(stems: str, operands: str, *requirements: Requirement) -> list[Row]:
         return [Row(stem, operands, requirements=requirements) for stem in stems.split()]
@@ -103,6 +111,9 @@ def _rows() -> tuple[Row, ...]:
         # Arithmetic and logic.
         *plain("add sub", "dss", *_BF16_ARITHMETIC),
         *plain("mul", "dss", *_BF16_ARITHMETIC),
+        *plain("add.cc addc sub.cc subc", "dss"),
+        *plain("mad.lo.cc mad.hi.cc madc mad24", "dsss"),
+        *plain("mul24", "dss"),
         *plain("div rem and or xor shl shr", "dss"),
         *plain("min max", "dsss?", *_HALF_ORDER),
         *plain("abs neg", "ds", *_BF16),
@@ -121,33 +132,52 @@ def _rows() -> tuple[Row, ...]:
         *plain("selp", "dssp"),
         *plain("setp", "Dssp?", *_BF16_ARITHMETIC),
         *plain("set", "dssp?"),
+        *plain("slct", "dsss"),
+        *plain("testp", "ds"),
         Row("dp4a", "dsss", 61, (5, 0)),
+        Row("dp2a", "dsss", 61, (5, 0)),
+        Row("szext", "dss", 70, (7, 6)),
+        Row("bmsk", "dss", 70, (7, 6)),
+        Row("fns", "dsss", 30, (6, 0)),
+        *(Row(f"{name}{lanes}", "dsss?", 30, (3, 0)) for name in _SIMD.split() for lanes in (2, 4)),
         # Moves and conversions.
         *plain("mov", "vx"),
         *plain("cvt", "dss?", *_BF16, *_FP8_CONVERSIONS, Requirement("tf32", 80, (7, 0))),
+        Row("cvt.pack", "dsss?", 72, (6, 5)),
         *plain("cvta isspacep", "ds"),
+        Row("getctarank", "ds", 90, (7, 8)),
         Row("mapa", "dss", 90, (7, 8)),
         # Memory.
+        *plain("ldu", "vm"),
         *plain("ld", "vms?", *_CLUSTER_SCOPE, *_SHARED_CTA),
         *plain("st", "mws?", *_CLUSTER_SCOPE, *_SHARED_CTA),
-        *plain("atom", "dmss?", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
-        *plain("red", "ms", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
-        *plain("prefetch", "m"),
+        *plain("atom", "vmww?s?", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
+        *plain("red", "mws?", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
+        *plain("prefetch prefetchu", "m"),
+        Row("discard", "mi", 80, (7, 4)),
+        Row("applypriority", "mi", 80, (7, 4)),
+        *plain("pmevent", "i"),
         Row("prefetch.tensormap", "m", 90, (8, 0)),
         Row("prefetch.param.tensormap", "m", 90, (8, 0)),
         Row("createpolicy", "ds?s?s?", 80, (7, 4)),
+        Row("createpolicy.fractional", "ds?", 80, (7, 4)),
+        Row("createpolicy.range", "dmss", 80, (7, 4)),
+        Row("createpolicy.cvt", "ds", 80, (7, 4)),
         # Control.
         *plain("bra", "l"),
-        *plain("ret exit trap", ""),
+        *plain("brx.idx", "sl"),
+        *plain("call", "cc?c?c?"),
+        *plain("ret exit trap brkpt", ""),
         Row("nanosleep", "s", 70, (6, 3)),
         Row("griddepcontrol", "", 90, (7, 8)),
         Row("setmaxnreg", "i", 90, (8, 0), needs_arch_specific=True),
         # Barriers and fences.
-        *plain("bar.sync", "ss?"),
-        *plain("bar.arrive", "ss"),
-        *plain("bar.red", "dsxx?"),
-        Row("barrier.sync", "ss?", 30, (6, 0)),
-        Row("barrier.arrive", "ss", 30, (6, 0)),
+        *plain("bar.sync bar.cta.sync", "ss?"),
+        *plain("bar.arrive bar.cta.arrive", "ss"),
+        *plain("bar.red bar.cta.red", "dsxx?"),
+        *(Row(f"barrier{level}.sync", "ss?", 30, (6, 0)) for level in ("", ".cta")),
+        *(Row(f"barrier{level}.arrive", "ss", 30, (6, 0)) for level in ("", ".cta")),
+        *(Row(f"barrier{level}.red", "dsxx?", 30, (6, 0)) for level in ("", ".cta")),
         Row("barrier.cluster.arrive", "", 90, (7, 8)),
         Row("barrier.cluster.wait", "", 90, (7, 8)),
         Row("bar.warp.sync", "s", 30, (6, 0)),
@@ -155,11 +185,16 @@ def _rows() -> tuple[Row, ...]:
         Row("fence", "", 70, (6, 0), requirements=_CLUSTER_SCOPE),
         Row("fence.proxy.async", "", 90, (8, 0)),
         Row("fence.mbarrier_init", "", 90, (8, 0)),
+        Row("fence.proxy.tensormap::generic", "m?i?", 90, (8, 3)),
+        Row("tensormap.replace", "mss?", 90, (8, 3), needs_arch_specific=True),
+        Row("tensormap.cp_fenceproxy", "mmi", 90, (8, 3)),
         # Threads of a warp among themselves.
         Row("shfl.sync", "Dssss", 30, (6, 0)),
         Row("vote.sync", "dps", 30, (6, 0)),
+        *plain("vote", "dp"),
         Row("match.any.sync", "dss", 70, (6, 0)),
-        Row("redux.sync", "dss", 80, (7, 0)),
+        Row("match.all.sync", "Dss", 70, (6, 0)),
+        Row("redux.sync", "dss", 80, (7, 0), requirements=(Requirement("f32", 100, (8, 6), needs_arch_specific=True),)),
         Row("activemask", "d", 30, (6, 2)),
         Row("elect.sync", "Ds", 90, (8, 0)),
         # mbarrier.
@@ -190,6 +225,9 @@ def _rows() -> tuple[Row, ...]:
         Row("cp.async.bulk.wait_group", "i", 90, (8, 0)),
         Row("cp.async.bulk.prefetch", "ms?s?", 90, (8, 0)),
         Row("cp.reduce.async.bulk", "mmss?", 90, (8, 0)),
+        Row("cp.reduce.async.bulk.shared::cluster", "mmsm", 90, (8, 0)),
+        Row("st.async", "mwm", 90, (8, 1)),
+        Row("red.async", "msm", 90, (8, 1)),
     )
 
 
@@ -200,8 +238,8 @@ def _tensor_rows() -> tuple[Row, ...]:
     rows = []
     for rank in _TENSOR_RANKS:
         rows += [
-            Row(f"cp.async.bulk.tensor.{rank}.shared::cluster", "mtms?s?", 90, (8, 0)),
-            Row(f"cp.async.bulk.tensor.{rank}.shared::cta", "mtms?", 90, (8, 6)),
+            Row(f"cp.async.bulk.tensor.{rank}.shared::cluster", "mtmy?s?s?", 90, (8, 0)),
+            Row(f"cp.async.bulk.tensor.{rank}.shared::cta", "mtmy?s?", 90, (8, 6)),
             Row(f"cp.async.bulk.tensor.{rank}.global", "tms?", 90, (8, 0)),
             Row(f"cp.reduce.async.bulk.tensor.{rank}.global", "tms?", 90, (8, 0)),
             Row(f"cp.async.bulk.prefetch.tensor.{rank}", "ts?", 90, (8, 0)),
@@ -214,6 +252,10 @@ def _matrix_rows() -> tuple[Row, ...]:
         Row("ldmatrix.sync", "vm", 75, (6, 5)),
         Row("stmatrix.sync", "mv", 90, (7, 8)),
         Row("mma.sync", "vvvv", 70, (6, 4), requirements=(*_BF16, *_FP8, Requirement("m16n8k16", 80, (7, 0)))),
+        Row("movmatrix.sync", "ds", 75, (7, 8)),
+        Row("wmma.load", "vms?", 70, (6, 0)),
+        Row("wmma.store", "mvs?", 70, (6, 0)),
+        Row("wmma.mma", "vvvv", 70, (6, 0)),
         Row("wgmma.fence", "", 90, (8, 0), needs_arch_specific=True),
         Row("wgmma.commit_group", "", 90, (8, 0), needs_arch_specific=True),
         Row("wgmma.wait_group", "i", 90, (8, 0), needs_arch_specific=True),

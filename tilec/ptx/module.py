@@ -75,7 +75,14 @@ class NotPred:
     reg: Reg
 
 
-Operand = Reg | Imm | FloatImm | Symbol | Address | TensorAddress | Vector | Pair | NotPred
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """`(a, b)`: what a call passes or takes back: `.param` variables, registers and constants."""
+
+    items: tuple[Reg | Imm | FloatImm | Symbol, ...]
+
+
+Operand = Reg | Imm | FloatImm | Symbol | Address | TensorAddress | Vector | Pair | NotPred | Arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +128,19 @@ class RegDecl:
     name: str
     count: int | None = None
     line: int = field(default=0, compare=False)
+    lanes: int = 1
+    """2 or 4 for a vector register, whose parts are `v.x` to `v.w`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """An address in an initialiser: byte `shift / 8` and following of `symbol + addend` stand at `offset`."""
+
+    offset: int
+    size: int
+    symbol: str
+    addend: int = 0
+    shift: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +154,7 @@ class Variable:
     linkage: str = ""
     data: bytes = b""
     line: int = field(default=0, compare=False)
+    relocations: tuple[Relocation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +172,37 @@ class Comment:
     text: str
 
 
-Item = Instruction | Label | Loc | RegDecl | Variable | Block | Comment
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """`name: .branchtargets a, b;`: where a `brx.idx` may go."""
+
+    name: str
+    labels: tuple[str, ...]
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Prototype:
+    """`name: .callprototype (…) _ (…);`: the shape of the functions that an indirect call may reach."""
+
+    name: str
+    returns: tuple[Param, ...]
+    params: tuple[Param, ...]
+    line: int = field(default=0, compare=False)
+
+
+Item = Instruction | Label | Loc | RegDecl | Variable | Block | Comment | Targets | Prototype
 
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """`.param .u64 name` (align None, size None), or `.param .align 64 .b8 name[128]`."""
+    """`.param .u64 name` (align None, size None), or `.param .align 64 .b8 name[128]`; functions also take `.reg`."""
 
     type: str
     name: str
     align: int | None = None
     size: int | None = None
+    is_register: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +217,19 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Function:
+    """A `.func`; `body` is None for a declaration. `linkage` as written, "visible" for instance."""
+
+    name: str
+    returns: tuple[Param, ...]
+    params: tuple[Param, ...]
+    directives: tuple[str, ...]
+    body: tuple[Item, ...] | None
+    linkage: str = ""
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Module:
     """`version` as "8.0", `target` as "sm_90a". `files` are the `.file` paths, indexed from 1."""
 
@@ -184,3 +238,4 @@ class Module:
     variables: tuple[Variable, ...]
     entries: tuple[Entry, ...]
     files: tuple[str, ...] = ()
+    functions: tuple[Function, ...] = ()

@@ -18,9 +18,11 @@ from lark.exceptions import UnexpectedInput, VisitError
 from tilec import resources
 from tilec.ptx.module import (
     Address,
+    Arguments,
     Block,
     Entry,
     FloatImm,
+    Function,
     Guard,
     Imm,
     Instruction,
@@ -32,9 +34,12 @@ from tilec.ptx.module import (
     Operand,
     Pair,
     Param,
+    Prototype,
     Reg,
     RegDecl,
+    Relocation,
     Symbol,
+    Targets,
     TensorAddress,
     Variable,
     Vector,
@@ -83,6 +88,10 @@ _STRUCT = {
     "b8": "B",
     "u8": "B",
     "s8": "b",
+    "bf16": "H",
+    "f16x2": "I",
+    "bf16x2": "I",
+    "tf32": "I",
     "b16": "H",
     "u16": "H",
     "s16": "h",
@@ -118,7 +127,9 @@ def _integer(token: str) -> int:
 
 
 def _type_bytes(type_name: str) -> int:
-    return _SIZES[type_name.lstrip("pbusftred")] if type_name != "pred" else 1
+    if type_name == "pred":
+        return 1
+    return _SIZES[type_name.lstrip("pbusftred")] if not type_name.endswith("x2") else 4
 
 
 def _opcode(token: str) -> str:
@@ -163,6 +174,9 @@ class _Build(Transformer[Token, Any]):
     def vector(self, children: list[Any]) -> Vector:
         return Vector(tuple(children))
 
+    def arguments(self, children: list[Any]) -> Arguments:
+        return Arguments(tuple(children))
+
     def pair(self, children: list[Token]) -> Pair:
         return Pair(Reg(str(children[0])), Reg(str(children[1])))
 
@@ -195,12 +209,23 @@ class _Build(Transformer[Token, Any]):
         count = int(children[1]) if len(children) > 1 else None
         return str(children[0]), count, children[0].line or 0
 
-    def vector_width(self, children: list[Token]) -> Any:
-        raise PtxSyntaxError("vector registers are not supported", children[0].line or 0)
-
     def register_declaration(self, children: list[Any]) -> tuple[RegDecl, ...]:
+        lanes = 1
+        if children[0].type == "VECTOR_WIDTH":
+            lanes, children = int(children[0][2:]), children[1:]
         type_name = str(children[0])[1:]
-        return tuple(RegDecl(type_name, name, count, line) for name, count, line in children[1:])
+        return tuple(RegDecl(type_name, name, count, line, lanes) for name, count, line in children[1:])
+
+    def prototype(self, children: list[Any]) -> Prototype:
+        lists = [child for child in children if isinstance(child, tuple)]
+        # The name stands between the two lists: a list before it holds what the function returns.
+        has_returns = isinstance(children[1], tuple)
+        returns = lists[0] if has_returns else ()
+        params = lists[-1] if len(lists) > has_returns else ()
+        return Prototype(children[0][:-1].rstrip(), returns, params, children[0].line or 0)
+
+    def targets(self, children: list[Token]) -> Targets:
+        return Targets(children[0][:-1].rstrip(), tuple(map(str, children[1:])), children[0].line or 0)
 
     def block(self, children: list[Any]) -> Block:
         items = tuple(_flatten(children))
@@ -211,9 +236,21 @@ class _Build(Transformer[Token, Any]):
 
     # -- declarations --------------------------------------------------------------------------------------------------
 
-    def variable_attribute(self, children: list[Token]) -> _Tagged:
+    def variable_attribute(self, children: list[Any]) -> _Tagged:
         token = children[0]
-        return _Tagged("linkage", str(token)) if token.type == "LINKAGE" else _Tagged("align", _integer(token))
+        if not isinstance(token, Token):
+            return _Tagged("attribute", None)
+        if token.type == "LINKAGE":
+            return _Tagged("linkage", str(token))
+        if token.type == "VECTOR_WIDTH":
+            return _Tagged("lanes", int(token[2:]))
+        return _Tagged("align", _integer(token))
+
+    def attribute(self, _children: list[Any]) -> None:
+        return None
+
+    def function_attribute(self, _children: list[Any]) -> _Tagged:
+        return _Tagged("attribute", None)
 
     def extent(self, children: list[Token]) -> _Tagged:
         return _Tagged("extent", _integer(children[0]) if children else 0)
@@ -221,23 +258,43 @@ class _Build(Transformer[Token, Any]):
     def nested_values(self, children: list[Any]) -> list[Any]:
         return children
 
+    def initial_address(self, children: list[Token]) -> _InitialAddress:
+        names = [child for child in children if child.type == "NAME"]
+        if len(names) == 2 and names[0] != "generic":
+            raise PtxSyntaxError(f"'{names[0]}(…)' in an initialiser", names[0].line or 0)
+        addend = sum(int("".join(child.split()).removesuffix("U"), 0) for child in children if child.type != "NAME")
+        # Every address is generic here, so `generic(name)` and `name` are one number.
+        return _InitialAddress(str(names[-1]), addend, None)
+
+    def masked_address(self, children: list[Any]) -> _InitialAddress:
+        address: _InitialAddress = children[1]
+        return replace(address, mask=_integer(children[0]))
+
     def initialiser(self, children: list[Any]) -> _Tagged:
         return _Tagged("data", list(_initial_values(children)))
 
-    def variable(self, children: list[Any]) -> Variable:
+    def variable_name(self, children: list[Any]) -> _Tagged:
+        return _Tagged("name", children)
+
+    def variable(self, children: list[Any]) -> tuple[Variable, ...]:
         tokens = {child.type: child for child in children if isinstance(child, Token)}
-        type_name, name = str(tokens["TYPE"])[1:], tokens["NAME"]
-        element = _type_bytes(type_name)
-        count = 1
-        for extent in _tagged(children, "extent"):
-            count *= extent
-        values = (_tagged(children, "data") or [[]])[0]
-        data = b"".join(_initial_bytes(value, type_name, name) for value in values)
-        size = max(count * element, len(data))
-        align = (_tagged(children, "align") or [element])[0]
-        linkage = str(tokens["LINKAGE"])[1:] if "LINKAGE" in tokens else ""
+        type_name = str(tokens["TYPE"])[1:]
+        linkage = str(tokens["LINKAGE"])[1:] if "LINKAGE" in tokens else (_tagged(children, "linkage") or ["."])[0][1:]
         space = str(tokens["SPACE"])[1:].partition("::")[0]
-        return Variable(space, str(name), align, size, linkage, data, name.line or 0)
+        lanes = (_tagged(children, "lanes") or [1])[0]
+        element = _type_bytes(type_name)
+        align = (_tagged(children, "align") or [element * lanes])[0]
+        made = []
+        for parts in _tagged(children, "name"):
+            count = lanes
+            for extent in _tagged(parts, "extent"):
+                count *= extent
+            values = (_tagged(parts, "data") or [[]])[0]
+            data = b"".join(_initial_bytes(value, type_name, parts[0]) for value in values)
+            size = max(count * element, len(data))
+            relocations = tuple(_relocations(values, element))
+            made.append(Variable(space, str(parts[0]), align, size, linkage, data, parts[0].line or 0, relocations))
+        return tuple(made)
 
     def param_attribute(self, children: list[Token]) -> _Tagged:
         return _Tagged("align", _integer(children[0]))
@@ -253,6 +310,9 @@ class _Build(Transformer[Token, Any]):
         if size is not None:
             size *= _type_bytes(type_name)
         return Param(type_name, str(tokens["NAME"]), align, size)
+
+    def register_param(self, children: list[Token]) -> Param:
+        return Param(str(children[0])[1:], str(children[1]), is_register=True)
 
     def params(self, children: list[Any]) -> tuple[Param, ...]:
         return tuple(child for child in children if child is not None)
@@ -271,6 +331,27 @@ class _Build(Transformer[Token, Any]):
         directives = tuple(_tagged(rest, "directive"))
         body = tuple(_flatten(child for child in rest if not isinstance(child, _Tagged)))
         return Entry(str(name), params, directives, _resolve_registers(body), name.line or 0)
+
+    def function_body(self, children: list[Any]) -> _Tagged:
+        return _Tagged("body", tuple(_flatten(children)))
+
+    def function(self, children: list[Any]) -> Function:
+        name = next(child for child in children if isinstance(child, Token) and child.type == "NAME")
+        position = children.index(name)
+        before = [child for child in children[:position] if isinstance(child, tuple)]
+        after = [child for child in children[position:] if isinstance(child, tuple)]
+        linkage = next((str(child)[1:] for child in children if isinstance(child, Token) and child is not name), "")
+        returns, params = before[0] if before else (), after[0] if after else ()
+        bodies = _tagged(children, "body")
+        registers = [RegDecl(param.type, param.name) for param in (*returns, *params) if param.is_register]
+        body = _resolve_registers((*registers, *bodies[0])) if bodies else None
+        directives = tuple(_tagged(children, "directive"))
+        return Function(
+            str(name), returns, params, directives, body and body[len(registers) :], linkage, name.line or 0
+        )
+
+    def alias(self, children: list[Token]) -> _Tagged:
+        return _Tagged("alias", (str(children[0]), str(children[1])))
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
@@ -294,12 +375,21 @@ class _Build(Transformer[Token, Any]):
         if not version or not target:
             raise PtxSyntaxError("a module starts with .version and .target", 1)
         files = dict(_tagged(children, "file"))
+        functions = {}
+        for child in children:
+            # A definition may follow its declaration.
+            if isinstance(child, Function) and (child.body is not None or child.name not in functions):
+                functions[child.name] = child
+        for name, meant in _tagged(children, "alias"):
+            if meant in functions:
+                functions[name] = replace(functions[meant], name=name)
         return Module(
             version[0],
             target[0],
-            tuple(child for child in children if isinstance(child, Variable)),
+            tuple(item for item in _flatten(children) if isinstance(item, Variable)),
             tuple(child for child in children if isinstance(child, Entry)),
             tuple(files.get(index, "") for index in range(1, max(files, default=0) + 1)),
+            tuple(functions.values()),
         )
 
 
@@ -312,7 +402,16 @@ def _flatten(children: Iterable[Any]) -> Iterator[Item]:
             yield child
 
 
-def _initial_values(values: Iterable[Any]) -> Iterator[Token]:
+@dataclass(frozen=True, slots=True)
+class _InitialAddress:
+    """The address of a variable or function as an initial value, or the part of it under a mask of bits."""
+
+    symbol: str
+    addend: int
+    mask: int | None
+
+
+def _initial_values(values: Iterable[Any]) -> Iterator[Token | _InitialAddress]:
     for value in values:
         if isinstance(value, list):
             yield from _initial_values(value)
@@ -320,17 +419,31 @@ def _initial_values(values: Iterable[Any]) -> Iterator[Token]:
             yield value
 
 
-def _initial_bytes(token: Token, type_name: str, variable: str) -> bytes:
+def _initial_bytes(value: Token | _InitialAddress, type_name: str, variable: Token) -> bytes:
     if type_name not in _STRUCT:
-        raise PtxSyntaxError(f"'{variable}' of type .{type_name} cannot have an initialiser", token.line or 0)
+        raise PtxSyntaxError(f"'{variable}' of type .{type_name} cannot have an initialiser", variable.line or 0)
     width = struct.calcsize(_STRUCT[type_name])
-    if token.type == "FLOAT_BITS":
-        value = int(token[2:], 16)
-    elif type_name in ("f32", "f64"):
-        return struct.pack("<f" if type_name == "f32" else "<d", float(token))
+    if isinstance(value, _InitialAddress):
+        return bytes(width)
+    if value.type == "FLOAT_BITS":
+        bits = int(value[2:], 16)
+        if value[1] in "fF" and type_name == "f64":
+            return struct.pack("<d", struct.unpack("<f", struct.pack("<I", bits))[0])
+        if value[1] in "dD" and type_name == "f32":
+            return struct.pack("<f", struct.unpack("<d", struct.pack("<Q", bits))[0])
+        number = bits
+    elif type_name in ("f16", "f32", "f64"):
+        return struct.pack({"f16": "<e", "f32": "<f", "f64": "<d"}[type_name], float(value))
     else:
-        value = _integer(token)
-    return (value & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+        number = _integer(value)
+    return (number & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+
+
+def _relocations(values: list[Token | _InitialAddress], element: int) -> Iterator[Relocation]:
+    for index, value in enumerate(values):
+        if isinstance(value, _InitialAddress):
+            shift = 0 if value.mask is None else (value.mask & -value.mask).bit_length() - 1
+            yield Relocation(index * element, element, value.symbol, value.addend, shift)
 
 
 def _resolve_registers(body: tuple[Item, ...]) -> tuple[Item, ...]:
@@ -358,6 +471,7 @@ def _resolve_scope(body: tuple[Item, ...], outer: frozenset[str]) -> tuple[Item,
         if isinstance(item, RegDecl) and not item.name.startswith("%"):
             names = [item.name] if item.count is None else [f"{item.name}{index}" for index in range(item.count)]
             declared.update(names)
+            declared.update(f"{name}.{part}" for name in names for part in "xyzwrgba" if item.lanes > 1)
     known = frozenset(declared)
     return tuple(_resolve_item(item, known) for item in body)
 
@@ -365,7 +479,9 @@ def _resolve_scope(body: tuple[Item, ...], outer: frozenset[str]) -> tuple[Item,
 def _resolve_item(item: Item, known: frozenset[str]) -> Item:
     if isinstance(item, Block):
         return replace(item, body=_resolve_scope(item.body, known))
-    if isinstance(item, Instruction) and any(isinstance(operand, (Symbol, Address)) for operand in item.operands):
+    if isinstance(item, Instruction) and any(
+        isinstance(operand, (Symbol, Address, Arguments)) for operand in item.operands
+    ):
         return replace(item, operands=tuple(_resolve_operand(operand, known) for operand in item.operands))
     return item
 
@@ -374,6 +490,8 @@ def _resolve_operand(operand: Operand, known: frozenset[str]) -> Operand:
     match operand:
         case Symbol(name=name, offset=0) if name in known:
             return Reg(name)
+        case Arguments(items=items):
+            return Arguments(tuple(Reg(i.name) if isinstance(i, Symbol) and i.name in known else i for i in items))
         case Address(base=Symbol(name=name), offset=offset) if name in known:
             return Address(Reg(name), offset)
         case TensorAddress(map=Symbol(name=name), coordinates=coordinates) if name in known:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from tilec.ptx.module import (
     Address,
+    Arguments,
     Block,
     Comment,
     Entry,
     FloatImm,
+    Function,
     Guard,
     Imm,
     Instruction,
@@ -23,9 +25,11 @@ from tilec.ptx.module import (
     Operand,
     Pair,
     Param,
+    Prototype,
     Reg,
     RegDecl,
     Symbol,
+    Targets,
     TensorAddress,
     Variable,
     Vector,
@@ -43,6 +47,9 @@ def print_module(module: Module) -> str:
     if module.variables:
         lines.extend(print_variable(variable) for variable in module.variables)
         lines.append("")
+    for function in module.functions:
+        _print_function(function, lines)
+        lines.append("")
     for entry in module.entries:
         _print_entry(entry, lines)
         lines.append("")
@@ -56,7 +63,13 @@ def print_variable(variable: Variable) -> str:
     head = f"{linkage}.{variable.space} .align {variable.align} .b8 {variable.name}[{extent}]"
     if not variable.data:
         return f"{head};"
-    return f"{head} = {{{', '.join(map(str, variable.data))}}};"
+    values = [str(byte) for byte in variable.data]
+    for relocation in variable.relocations:
+        address = f"{relocation.symbol}{_offset(relocation.addend)}"
+        for index in range(relocation.size):
+            # Byte by byte: `0xFF00(name)` is the second byte of an address.
+            values[relocation.offset + index] = f"{0xFF << (relocation.shift + 8 * index):#x}({address})"
+    return f"{head} = {{{', '.join(values)}}};"
 
 
 def print_instruction(instruction: Instruction) -> str:
@@ -82,6 +95,23 @@ def _print_entry(entry: Entry, lines: list[str]) -> None:
     lines.append("}")
 
 
+def _print_function(function: Function, lines: list[str]) -> None:
+    linkage = f".{function.linkage} " if function.linkage else ""
+    returns = f"{_params(function.returns)} " if function.returns else ""
+    lines.append(f"{linkage}.func {returns}{function.name}{_params(function.params)}")
+    lines.extend(function.directives)
+    if function.body is None:
+        lines.append(";")
+        return
+    lines.append("{")
+    _print_items(function.body, _INDENT, lines)
+    lines.append("}")
+
+
+def _params(params: tuple[Param, ...]) -> str:
+    return f"({', '.join(map(_param, params))})"
+
+
 def _print_items(items: tuple[Item, ...], indent: str, lines: list[str]) -> None:
     for item in items:
         match item:
@@ -93,7 +123,13 @@ def _print_items(items: tuple[Item, ...], indent: str, lines: list[str]) -> None
                 lines.append(f"{indent}.loc {item.file} {item.source_line} {item.column}")
             case RegDecl():
                 count = "" if item.count is None else f"<{item.count}>"
-                lines.append(f"{indent}.reg .{item.type} {item.name}{count};")
+                lanes = "" if item.lanes == 1 else f".v{item.lanes} "
+                lines.append(f"{indent}.reg {lanes}.{item.type} {item.name}{count};")
+            case Targets():
+                lines.append(f"{item.name}: .branchtargets {', '.join(item.labels)};")
+            case Prototype():
+                returns = f"{_params(item.returns)} " if item.returns else ""
+                lines.append(f"{item.name}: .callprototype {returns}_ {_params(item.params)};")
             case Variable():
                 lines.append(indent + print_variable(item))
             case Block():
@@ -105,6 +141,8 @@ def _print_items(items: tuple[Item, ...], indent: str, lines: list[str]) -> None
 
 
 def _param(param: Param) -> str:
+    if param.is_register:
+        return f".reg .{param.type} {param.name}"
     align = "" if param.align is None else f".align {param.align} "
     extent = "" if param.size is None else f"[{param.size}]"
     return f".param {align}.{param.type} {param.name}{extent}"
@@ -133,6 +171,8 @@ def _operand(operand: Operand) -> str:
             return f"{operand.name}{_offset(operand.offset)}"
         case FloatImm():
             return f"0f{operand.bits:08X}" if operand.width == 32 else f"0d{operand.bits:016X}"
+        case Arguments():
+            return "(" + ", ".join([_operand(item) for item in operand.items]) + ")"
         case Pair():
             return f"{operand.first.name}|{operand.second.name}"
         case NotPred():

@@ -1,0 +1,125 @@
+"""atom and red: every operation on every type, single, packed, in vectors and on 128 bits.
+
+Scopes and orders are all alike here: memory is one, and a step is done before the next one begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec.emu.access import WORD, check_modifiers, load_of, store_of
+from tilec.emu.decode import Form, semantics
+from tilec.emu.numbers import Type, bf16_to_f32, f32_to_bf16
+from tilec.emu.semantics import float_extreme
+from tilec.ptx.module import Operand, Reg, Vector
+
+if TYPE_CHECKING:
+    from tilec.emu.machine import Cta, Threads
+
+_OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
+
+
+def combination(operation: str, view: Type) -> Callable[[Any, Any, Any], Any]:
+    """The new value from the old one, the operand and (for cas) the second operand."""
+
+    def wrapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
+        if view.kind == "bf16":
+            return lambda old, b, c: f32_to_bf16(function(bf16_to_f32(old), bf16_to_f32(b)))
+        return lambda old, b, c: function(old, b)
+
+    is_float = view.kind in ("f", "bf16")
+    table: dict[str, Callable[[Any, Any, Any], Any]] = {
+        "add": wrapped(np.add),
+        "min": wrapped(float_extreme("min", False) if is_float else np.minimum),
+        "max": wrapped(float_extreme("max", False) if is_float else np.maximum),
+        "and": wrapped(np.bitwise_and),
+        "or": wrapped(np.bitwise_or),
+        "xor": wrapped(np.bitwise_xor),
+        "exch": lambda old, b, c: b,
+        "cas": lambda old, b, c: np.where(old == b, c, old),
+        "inc": lambda old, b, c: np.where(old >= b, np.zeros_like(old), old + np.ones_like(old)),
+        "dec": lambda old, b, c: np.where((old == 0) | (old > b), b, old - np.ones_like(old)),
+    }
+    return table[operation]
+
+
+@semantics("atom", "red")
+def _atomic(form: Form) -> None:
+    operation = form.first(*_OPERATIONS)
+    check_modifiers(form, operation, "noftz")
+    if not operation:
+        raise form.unsupported("no operation")
+    if form.has("b128"):
+        _atomic_128(form, operation)
+        return
+    view = form.type()
+    load, store = load_of(form), store_of(form)
+    returns = form.stem == "atom"
+    lanes = {"v2": 2, "v4": 4, "v8": 8}.get(form.first("v2", "v4", "v8"), 1)
+    operands = form.operands if returns else (Reg("_"), *form.operands)
+    targets = [form.write(item, view.name) for item in _parts(form, operands[0], lanes, returns)]
+    pointer = form.address(operands[1])
+    b_slots = [form.read(item, view.name) for item in _parts(form, operands[2], lanes, True)]
+    # After the operands may stand a cache policy.
+    c_slots = [form.read(operands[3], view.name)] if operation == "cas" else b_slots
+    combine = combination(operation, view)
+    width = view.bits // 8
+
+    def run(cta: Cta, threads: Threads) -> None:
+        addresses = pointer(cta, threads)
+        members = cta.thread_ids[threads]
+        is_alone = len(np.unique(addresses)) == len(addresses)
+        # Threads that meet at an address take turns, in the order of their numbers.
+        turns = [slice(None)] if is_alone else [slice(at, at + 1) for at in range(len(addresses))]
+        for lane, (b_slot, c_slot) in enumerate(zip(b_slots, c_slots, strict=True)):
+            b, c = cta.views[b_slot][threads], cta.views[c_slot][threads]
+            old = np.empty_like(b)
+            at = addresses + lane * width
+            for turn in turns:
+                seen = load(cta, members[turn], at[turn], width).view(view.dtype).reshape(b[turn].shape)
+                old[turn] = seen
+                new = np.ascontiguousarray(combine(seen, b[turn], c[turn]), dtype=view.dtype)
+                store(cta, members[turn], at[turn], width, new.view(WORD[width]).reshape(-1))
+            if returns:
+                cta.views[targets[lane]][threads] = old
+
+    form.step.run = run
+
+
+def _parts(form: Form, operand: Operand, lanes: int, is_used: bool) -> tuple[Operand, ...]:
+    items: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
+    if not is_used or operand == Reg("_"):
+        return (Reg("_"),) * lanes
+    if len(items) != lanes:
+        raise form.unsupported(f"{len(items)} registers instead of {lanes}")
+    return items
+
+
+def _atomic_128(form: Form, operation: str) -> None:
+    """`atom.exch.b128` and `atom.cas.b128`, whose registers are pairs."""
+    if operation not in ("exch", "cas") or form.stem != "atom":
+        raise form.unsupported("this operation")
+    load, store = load_of(form), store_of(form)
+    targets = [form.write(item, "b64") for item in _parts(form, form.operands[0], 2, True)]
+    pointer = form.address(form.operands[1])
+    slots = [[form.read(item, "b64") for item in _parts(form, operand, 2, True)] for operand in form.operands[2:4]]
+
+    def run(cta: Cta, threads: Threads) -> None:
+        addresses = pointer(cta, threads)
+        members = cta.thread_ids[threads]
+        operands = [np.stack([cta.views[slot][threads] for slot in pair], axis=1) for pair in slots]
+        old = np.empty((len(addresses), 2), np.uint64)
+        for position in range(len(addresses)):
+            one = slice(position, position + 1)
+            old[one] = load(cta, members[one], addresses[one], 16)
+            if operation == "exch":
+                store(cta, members[one], addresses[one], 16, operands[0][one])
+            elif (old[one] == operands[0][one]).all():
+                store(cta, members[one], addresses[one], 16, operands[1][one])
+        for lane, target in enumerate(targets):
+            cta.views[target][threads] = old[:, lane]
+
+    form.step.run = run

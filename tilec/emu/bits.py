@@ -1,0 +1,185 @@
+"""Logic, shifts, and fields of bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tilec.emu.decode import Form, semantics
+from tilec.emu.numbers import Array
+from tilec.emu.semantics import apply, elementwise
+
+
+@semantics("and", "or", "xor")
+def _logic(form: Form) -> None:
+    operation = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[form.stem]
+    name = form.type().name
+    elementwise(form, operation, name, name, name)
+
+
+@semantics("not")
+def _not(form: Form) -> None:
+    name = form.type().name
+    elementwise(form, np.invert, name, name)
+
+
+@semantics("cnot")
+def _cnot(form: Form) -> None:
+    name = form.type().name
+    elementwise(form, lambda a: (a == 0).astype(a.dtype), name, name)
+
+
+@semantics("shl", "shr")
+def _shift(form: Form) -> None:
+    view = form.type()
+    limit = np.uint32(view.bits)
+    is_left = form.stem == "shl"
+
+    def shift(a: Array, amount: Array) -> Array:
+        # A shift by the width or more gives zero, or copies of the sign.
+        clamped = np.minimum(amount, limit - np.uint32(1)).astype(a.dtype)
+        shifted: Array = np.left_shift(a, clamped) if is_left else np.right_shift(a, clamped)
+        if view.kind == "s" and not is_left:
+            return shifted
+        return np.where(amount >= limit, np.array(0, a.dtype), shifted)
+
+    elementwise(form, shift, view.name, view.name, "u32")
+
+
+@semantics("shf")
+def _funnel(form: Form) -> None:
+    is_left, wraps = form.has("l"), form.has("wrap")
+
+    def shift(low: Array, high: Array, amount: Array) -> Array:
+        count = (amount & np.uint32(31) if wraps else np.minimum(amount, np.uint32(32))).astype(np.uint64)
+        both = (high.astype(np.uint64) << np.uint64(32)) | low
+        if is_left:
+            return ((both << count) >> np.uint64(32)).astype(np.uint32)
+        return (both >> count).astype(np.uint32)
+
+    elementwise(form, shift, "b32", "b32", "b32", "u32")
+
+
+@semantics("popc", "clz", "brev", "bfind")
+def _count(form: Form) -> None:
+    view = form.type()
+    unsigned = f"b{view.bits}"
+
+    def bits_of(a: Array) -> Array:
+        return np.unpackbits(
+            np.ascontiguousarray(a).view(np.uint8).reshape(-1, view.bits // 8), axis=1, bitorder="little"
+        )
+
+    def popc(a: Array) -> Array:
+        count: Array = bits_of(a).sum(axis=1)
+        return count.astype(np.uint32)
+
+    def clz(a: Array) -> Array:
+        bits = bits_of(a)[:, ::-1]
+        return np.where(bits.any(axis=1), bits.argmax(axis=1), view.bits).astype(np.uint32)
+
+    def brev(a: Array) -> Array:
+        return np.packbits(bits_of(a)[:, ::-1], axis=1, bitorder="little").view(a.dtype).reshape(-1)
+
+    def bfind(a: Array) -> Array:
+        magnitude = np.where(a >> a.dtype.type(view.bits - 1), ~a, a) if view.kind == "s" else a
+        zeros = clz(magnitude)
+        found = zeros if form.has("shiftamt") else np.uint32(view.bits - 1) - zeros
+        return np.where(zeros == view.bits, np.uint32(0xFFFFFFFF), found)
+
+    operation = {"popc": popc, "clz": clz, "brev": brev, "bfind": bfind}[form.stem]
+    elementwise(form, operation, unsigned if form.stem == "brev" else "u32", unsigned)
+
+
+@semantics("bfe")
+def _extract(form: Form) -> None:
+    view = form.type()
+    bits = view.bits
+
+    def extract(a: Array, start: Array, length: Array) -> Array:
+        first, count = (start & np.uint32(255)).astype(np.int64), (length & np.uint32(255)).astype(np.int64)
+        wide = a.astype(np.uint64)
+        mask = np.where(
+            count >= 64,
+            np.uint64(0xFFFFFFFFFFFFFFFF),
+            (np.uint64(1) << np.minimum(count, 63).astype(np.uint64)) - np.uint64(1),
+        )
+        field = np.where(first < bits, wide >> np.minimum(first, 63).astype(np.uint64), np.uint64(0)) & mask
+        if view.kind == "s":
+            last = np.minimum(first + count - 1, bits - 1)
+            sign = (wide >> np.clip(last, 0, 63).astype(np.uint64)) & np.uint64(1)
+            kept = np.where(first < bits, np.clip(np.minimum(count, bits - first), 0, 64), 0)
+            above = np.where(
+                kept >= 64, np.uint64(0), np.uint64(0xFFFFFFFFFFFFFFFF) << np.minimum(kept, 63).astype(np.uint64)
+            )
+            field = np.where((sign == 1) & (count > 0), field & ~above | above, field)
+        return field.astype(a.dtype)
+
+    elementwise(form, extract, f"b{bits}", f"b{bits}", "u32", "u32")
+
+
+@semantics("bfi")
+def _insert(form: Form) -> None:
+    view = form.type()
+    bits = view.bits
+
+    def insert(a: Array, b: Array, start: Array, length: Array) -> Array:
+        first, count = (start & np.uint32(255)).astype(np.int64), (length & np.uint32(255)).astype(np.int64)
+        position = np.arange(bits)
+        chosen = (position >= first[:, None]) & (position < (first + count)[:, None])
+        mask = np.where(chosen, np.uint64(1) << position.astype(np.uint64), np.uint64(0)).sum(axis=1, dtype=np.uint64)
+        shifted = np.where(first < bits, a.astype(np.uint64) << np.minimum(first, 63).astype(np.uint64), np.uint64(0))
+        merged: Array = (shifted & mask) | (b.astype(np.uint64) & ~mask)
+        return merged.astype(b.dtype)
+
+    elementwise(form, insert, view.name, view.name, view.name, "u32", "u32")
+
+
+@semantics("lop3")
+def _lop3(form: Form) -> None:
+    table = form.integer(form.operands[4])
+    target = form.write(form.operands[0], "b32")
+    slots = [form.read(operand, "b32") for operand in form.operands[1:4]]
+
+    def combine(a: Array, b: Array, c: Array) -> Array:
+        result = np.zeros_like(a)
+        for row in range(8):
+            if table >> row & 1:
+                result |= (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
+        return result
+
+    form.step.run = apply(combine, target, slots)
+
+
+_PRMT_MODES: dict[str, Callable[[int, int], int]] = {
+    "f4e": lambda position, start: start + position,
+    "b4e": lambda position, start: (start - position) % 8,
+    "rc8": lambda position, start: start,
+    "ecl": lambda position, start: max(position, start),
+    "ecr": lambda position, start: min(position, start),
+    "rc16": lambda position, start: position % 2 + 2 * (start % 2),
+}
+"""Which of the eight bytes goes to a position, by the low two bits of the selector."""
+
+
+@semantics("prmt")
+def _permute(form: Form) -> None:
+    mode = form.first(*_PRMT_MODES)
+    table = np.array([[_PRMT_MODES[mode](p, start) & 7 for p in range(4)] for start in range(4)]) if mode else None
+
+    def permute(a: Array, b: Array, selector: Array) -> Array:
+        both = (b.astype(np.uint64) << np.uint64(32)) | a
+        result = np.zeros_like(a)
+        for index in range(4):
+            if table is not None:
+                nibble = table[(selector & np.uint32(3)).astype(np.int64), index].astype(np.uint32)
+            else:
+                nibble = (selector >> np.uint32(4 * index)) & np.uint32(15)
+            shift = (nibble & np.uint32(7)).astype(np.uint64) * np.uint64(8)
+            byte = ((both >> shift) & np.uint64(0xFF)).astype(np.uint32)
+            sign = np.where(byte & np.uint32(0x80), np.uint32(0xFF), np.uint32(0))
+            result |= np.where(nibble & np.uint32(8), sign, byte) << np.uint32(8 * index)
+        return result
+
+    elementwise(form, permute, "b32", "b32", "b32", "u32")

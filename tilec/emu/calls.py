@@ -1,0 +1,303 @@
+"""Calls and returns, and branches through a table.
+
+Each thread has a stack of the places it returns to. A call copies arguments into the parameters of the callee, a
+return copies results back, so that function bodies are ordinary steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.decode import Form, semantics
+from tilec.emu.fault import Fault
+from tilec.emu.functions import Formal, Layout
+from tilec.emu.memory import CALL_PARAMS
+from tilec.emu.numbers import Array
+from tilec.ptx.module import Arguments, Operand, Reg, Symbol
+from tilec.records import dataclass
+
+if TYPE_CHECKING:
+    from tilec.emu.machine import Cta, Group, Threads
+
+_DEEPEST = 512
+_STACK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """What a call names as an argument or result: bytes of local memory, or a register."""
+
+    offset: int
+    slot: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One call: what it passes and takes back, and the function that it stands in."""
+
+    caller: Layout | None
+    returns: tuple[Carrier, ...]
+    arguments: tuple[Carrier, ...]
+
+
+class CallStack:
+    """Where the threads of one block return to."""
+
+    def __init__(self, thread_count: int, stack_base: int) -> None:
+        self.depth = np.zeros(thread_count, np.int64)
+        self.returns = np.zeros((4, thread_count), np.int64)
+        self.top = np.full(thread_count, stack_base, np.int64)
+        self.saved: dict[tuple[int, str], dict[str, Array]] = {}
+
+    def push(self, members: Array, step: int) -> None:
+        depth = self.depth[members]
+        if int(depth.max()) >= _DEEPEST:
+            raise Fault("out-of-bounds", f"calls are nested more than {_DEEPEST} deep")
+        while int(depth.max()) >= len(self.returns):
+            self.returns = np.concatenate([self.returns, np.zeros_like(self.returns)])
+        self.returns[depth, members] = step
+        self.depth[members] = depth + 1
+
+    def pop(self, members: Array) -> Array:
+        self.depth[members] -= 1
+        steps: Array = self.returns[self.depth[members], members]
+        return steps
+
+
+def spread(cta: Cta, group: Group, parts: list[tuple[Array, int]]) -> bool:
+    """Send the threads of a group on their ways; together the parts are the whole group."""
+    parts = [(members, step) for members, step in parts if len(members)]
+    for members, step in parts[:-1]:
+        cta.split(group, members, step)
+    group.pc = parts[-1][1]
+    return len(parts) == 1
+
+
+def _rest(group: Group, members: Array) -> Array:
+    """The threads of the group that the guard holds back."""
+    if len(members) == len(group.indices):
+        return members[:0]
+    return group.indices[~np.isin(group.indices, members)]
+
+
+# -- call --------------------------------------------------------------------------------------------------------------
+
+
+@semantics("call")
+def _call(form: Form) -> None:
+    operands = list(form.operands)
+    returned = operands.pop(0) if isinstance(operands[0], Arguments) else None
+    target = operands.pop(0)
+    passed = operands.pop(0) if operands and isinstance(operands[0], Arguments) else None
+    callee = form.program.functions.get(target.name) if isinstance(target, Symbol) else None
+    if isinstance(target, Symbol) and callee is None:
+        _call_outside(form, target.name)
+        return
+    site = Site(
+        form.function,
+        tuple(_carrier(form, item, None) for item in (returned.items if isinstance(returned, Arguments) else ())),
+        tuple(
+            _carrier(form, item, callee.params[index] if callee and index < len(callee.params) else None)
+            for index, item in enumerate(passed.items if isinstance(passed, Arguments) else ())
+        ),
+    )
+    if callee is not None:
+        _check_counts(site, callee)
+    program = form.program
+    program.sites[len(program.steps)] = site
+    target_slot = -1 if callee is not None else form.read(target, "u64")
+
+    def control(cta: Cta, group: Group, threads: Threads) -> bool:
+        members = cta.thread_ids[threads]
+        here = group.pc
+        if callee is not None:
+            _enter(cta, members, here, site, callee)
+            return spread(cta, group, [(_rest(group, members), here + 1), (members, callee.start)])
+        addresses = cta.views[target_slot][threads].copy()
+        parts = [(_rest(group, members), here + 1)]
+        for address in np.unique(addresses).tolist():
+            function = program.function_at.get(address)
+            if function is None:
+                raise Fault("out-of-bounds", f"a call to {address:#x}, which is not the address of a function")
+            _check_counts(site, function)
+            chosen = members[addresses == address]
+            _enter(cta, chosen, here, site, function)
+            parts.append((chosen, function.start))
+        return spread(cta, group, parts)
+
+    form.step.control = control
+
+
+def _call_outside(form: Form, name: str) -> None:
+    """A function without a body is only missed by whoever gets there."""
+
+    def run(cta: Cta, threads: Threads) -> None:
+        if name == "__assertfail":
+            raise Fault("trap", "an assertion of the kernel failed")
+        raise Fault("unsupported", f"a call of '{name}', which has no body")
+
+    form.step.run = run
+
+
+def _check_counts(site: Site, callee: Layout) -> None:
+    if len(site.arguments) != len(callee.params) or len(site.returns) != len(callee.returns):
+        raise Fault(
+            "unsupported",
+            f"{len(site.arguments)} arguments and {len(site.returns)} results in a call of '{callee.name}', "
+            f"which has {len(callee.params)} and {len(callee.returns)}",
+        )
+
+
+def _carrier(form: Form, item: Operand, formal: Formal | None) -> Carrier:
+    if isinstance(item, Symbol):
+        address = form.symbol(item)
+        if not CALL_PARAMS <= address < CALL_PARAMS << 1:
+            raise form.unsupported(f"the argument {item.name}")
+        return Carrier(address - CALL_PARAMS)
+    if isinstance(item, Reg):
+        name = form.place(item)[0] if item.name != "_" else "32"
+        if name == "pred":
+            raise form.unsupported("a predicate as an argument")
+        return Carrier(0, form.read(item, f"b{name}"))
+    return Carrier(0, form.read(item, f"b{8 * formal.size if formal else 32}"))
+
+
+def _enter(cta: Cta, members: Array, here: int, site: Site, callee: Layout) -> None:
+    stack = cta.calls
+    values = [
+        _bytes(cta, members, carrier, formal) for carrier, formal in zip(site.arguments, callee.params, strict=True)
+    ]
+    if site.caller is not None and site.caller.is_recursive:
+        _save(cta, members, site.caller)
+    stack.push(members, here + 1)
+    for formal, value in zip(callee.params, values, strict=True):
+        _put(cta, members, formal.place, formal.offset, value)
+    if callee.frame_bytes:
+        top = stack.top[members]
+        for (class_name, row), offset in callee.frames:
+            cta.blocks[class_name][row, members] = (top + offset).astype(np.uint64)
+        stack.top[members] = top + callee.frame_bytes
+        needed = int(stack.top[members].max())
+        if needed > _STACK_BYTES:
+            raise Fault("out-of-bounds", f"the local variables of nested calls take more than {_STACK_BYTES} bytes")
+        if needed > cta.local.shape[1]:
+            cta.local = np.pad(cta.local, ((0, 0), (0, 2 * needed - cta.local.shape[1])))
+
+
+def _bytes(cta: Cta, members: Array, carrier: Carrier, formal: Formal) -> Array:
+    if carrier.slot < 0:
+        return cta.local[members, carrier.offset : carrier.offset + formal.size]
+    data: Array = np.ascontiguousarray(cta.views[carrier.slot][members]).view(np.uint8).reshape(len(members), -1)
+    return data[:, : formal.size]
+
+
+def _put(cta: Cta, members: Array, place: tuple[str, int] | None, offset: int, data: Array) -> None:
+    if place is None:
+        cta.local[members, offset : offset + data.shape[1]] = data
+        return
+    class_name, row = place
+    word = cta.blocks[class_name].dtype
+    padded = np.zeros((len(members), word.itemsize), np.uint8)
+    padded[:, : data.shape[1]] = data
+    cta.blocks[class_name][row, members] = padded.view(word).reshape(-1)
+
+
+# -- recursion ---------------------------------------------------------------------------------------------------------
+
+
+def _save(cta: Cta, members: Array, caller: Layout) -> None:
+    """Put the caller's registers aside, by depth."""
+    stack = cta.calls
+    for depth in np.unique(stack.depth[members]).tolist():
+        chosen = members[stack.depth[members] == depth]
+        key = (depth, caller.name)
+        if key not in stack.saved:
+            stack.saved[key] = {
+                name: np.zeros((last - first, cta.thread_count), cta.blocks[name].dtype)
+                for name, (first, last) in caller.rows.items()
+            }
+        for name, (first, last) in caller.rows.items():
+            stack.saved[key][name][:, chosen] = cta.blocks[name][first:last, chosen]
+
+
+def _restore(cta: Cta, members: Array, caller: Layout) -> None:
+    stack = cta.calls
+    for depth in np.unique(stack.depth[members]).tolist():
+        chosen = members[stack.depth[members] == depth]
+        for name, (first, last) in caller.rows.items():
+            cta.blocks[name][first:last, chosen] = stack.saved[depth, caller.name][name][:, chosen]
+
+
+# -- ret ---------------------------------------------------------------------------------------------------------------
+
+
+@semantics("ret")
+def _ret(form: Form) -> None:
+    function = form.function
+    program = form.program
+
+    def leave(cta: Cta, group: Group, threads: Threads) -> bool:
+        group.pc += 1
+        return cta.exit(group, threads)
+
+    def go_back(cta: Cta, group: Group, threads: Threads) -> bool:
+        assert function is not None
+        members = cta.thread_ids[threads]
+        here = group.pc
+        steps = cta.calls.pop(members)
+        parts = [(_rest(group, members), here + 1)]
+        for step in np.unique(steps).tolist():
+            chosen = members[steps == step]
+            site = program.sites[step - 1]
+            values = [_result(cta, chosen, formal) for formal in function.returns]
+            if site.caller is not None and site.caller.is_recursive:
+                _restore(cta, chosen, site.caller)
+            if function.frame_bytes:
+                cta.calls.top[chosen] -= function.frame_bytes
+            for carrier, value in zip(site.returns, values, strict=True):
+                _take(cta, chosen, carrier, value)
+            parts.append((chosen, step))
+        return spread(cta, group, parts)
+
+    form.step.control = leave if function is None else go_back
+
+
+def _result(cta: Cta, members: Array, formal: Formal) -> Array:
+    if formal.place is None:
+        return cta.local[members, formal.offset : formal.offset + formal.size]
+    class_name, row = formal.place
+    data: Array = np.ascontiguousarray(cta.blocks[class_name][row, members]).view(np.uint8).reshape(len(members), -1)
+    return data[:, : formal.size]
+
+
+def _take(cta: Cta, members: Array, carrier: Carrier, data: Array) -> None:
+    if carrier.slot < 0:
+        cta.local[members, carrier.offset : carrier.offset + data.shape[1]] = data
+        return
+    view = cta.views[carrier.slot]
+    padded = np.zeros((len(members), view.dtype.itemsize), np.uint8)
+    padded[:, : data.shape[1]] = data
+    view[members] = padded.view(view.dtype).reshape(-1)
+
+
+# -- brx ---------------------------------------------------------------------------------------------------------------
+
+
+@semantics("brx.idx")
+def _brx(form: Form) -> None:
+    index_slot = form.read(form.operands[0], "u32")
+    targets = np.array(form.targets(form.operands[1]))
+
+    def control(cta: Cta, group: Group, threads: Threads) -> bool:
+        members = cta.thread_ids[threads]
+        index = cta.views[index_slot][threads]
+        if (index >= len(targets)).any():
+            raise Fault("out-of-bounds", f"brx.idx {int(index.max())} into a table of {len(targets)} labels")
+        steps = targets[index]
+        parts = [(_rest(group, members), group.pc + 1)]
+        parts += [(members[steps == step], step) for step in np.unique(steps).tolist()]
+        return spread(cta, group, parts)
+
+    form.step.control = control

@@ -1,0 +1,73 @@
+"""Extended precision: sums and products that leave a carry in the condition code and take it up again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.decode import Form, semantics
+from tilec.emu.numbers import TYPES, Array, high_product
+
+if TYPE_CHECKING:
+    from tilec.emu.machine import Cta, Threads
+
+
+def _add(a: Array, b: Array, carry: Array) -> tuple[Array, Array]:
+    partial = a + b
+    total = partial + carry
+    return total, (partial < a) | (total < partial)
+
+
+def _subtract(a: Array, b: Array, borrow: Array) -> tuple[Array, Array]:
+    # The condition code holds the borrow.
+    partial = a - b
+    total = partial - borrow
+    return total, (a < b) | (partial < borrow)
+
+
+def _step(form: Form, operation: Callable[..., tuple[Array, Array]], takes: bool, signed_sources: bool = False) -> None:
+    view = form.type()
+    # Sums wrap alike for either sign; the carry is that of unsigned numbers.
+    unsigned = f"u{view.bits}"
+    target = form.write(form.operands[0], unsigned)
+    sources = form.operands[1:]
+    slots = [
+        form.read(operand, view.name if signed_sources and i < 2 else unsigned) for i, operand in enumerate(sources)
+    ]
+    flag = form.program.slot(form.program.carry(), TYPES["pred"])
+    leaves = form.has("cc") or form.stem.endswith(".cc")
+    dtype = np.dtype(unsigned[0] + str(view.bits // 8))
+
+    def run(cta: Cta, threads: Threads) -> None:
+        views = cta.views
+        values = [views[slot][threads] for slot in slots]
+        carry = views[flag][threads].astype(dtype) if takes else np.zeros(len(values[0]), dtype)
+        total, out = operation(*values, carry)
+        views[target][threads] = total
+        if leaves:
+            views[flag][threads] = out
+
+    form.step.run = run
+
+
+@semantics("add.cc", "addc")
+def _addc(form: Form) -> None:
+    _step(form, _add, form.stem == "addc")
+
+
+@semantics("sub.cc", "subc")
+def _subc(form: Form) -> None:
+    _step(form, _subtract, form.stem == "subc")
+
+
+@semantics("mad.lo.cc", "mad.hi.cc", "madc")
+def _madc(form: Form) -> None:
+    is_high = form.has("hi") or form.stem == "mad.hi.cc"
+
+    def multiply(a: Array, b: Array, c: Array, carry: Array) -> tuple[Array, Array]:
+        product = high_product(a, b) if is_high else a * b
+        return _add(np.ascontiguousarray(product).view(c.dtype), c, carry)
+
+    _step(form, multiply, form.stem == "madc", signed_sources=True)

@@ -1,0 +1,114 @@
+"""Which functions a kernel may reach, where their parameters lie, and what the addresses of functions are.
+
+PTX has no stack: a function's registers and parameters have one place each, and only a function that may call itself
+again has them saved around a call. Its `.local` variables then move with the depth, since pointers to them may live on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tilec.ptx.module import Address, Arguments, Block, Entry, Function, Instruction, Item, Module, Reg, Symbol
+
+Place = tuple[str, int]
+"""A register: its class ("pred", "16", "32", "64") and its row there."""
+
+FUNCTION_WINDOW = 0x0400_0000_0000
+"""Functions have addresses, 16 bytes apart, at which nothing can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formal:
+    """A parameter or result of a function: `size` bytes of local memory, or a register."""
+
+    size: int
+    offset: int
+    place: Place | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Layout:
+    """One function as it lies in a program. `start` is its first step."""
+
+    name: str
+    start: int
+    is_recursive: bool
+    returns: tuple[Formal, ...] = ()
+    params: tuple[Formal, ...] = ()
+    rows: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Its registers, by class."""
+    frames: list[tuple[Place, int]] = field(default_factory=list)
+    """Registers that hold the address of a `.local` variable, and its offset in the frame."""
+    frame_bytes: int = 0
+
+
+def addresses(module: Module) -> dict[str, int]:
+    """Every function's address, declared ones included."""
+    return {function.name: FUNCTION_WINDOW + 16 * index for index, function in enumerate(module.functions, start=1)}
+
+
+def reachable(module: Module, entry: Entry) -> tuple[list[Function], set[str]]:
+    """The functions with a body that the entry may call, callees before callers, and the names of recursive ones."""
+    known = {function.name: function for function in module.functions}
+    taken = {item.symbol for variable in module.variables for item in variable.relocations if item.symbol in known}
+    bodies = {name: function.body or () for name, function in known.items()}
+    taken.update(name for body in (entry.body, *bodies.values()) for name in _taken(body) if name in known)
+    calls = {name: _callees(body, known, taken) for name, body in bodies.items()}
+    order: list[str] = []
+    _visit(_callees(entry.body, known, taken), calls, order, set())
+    recursive = {name for name in order if name in _closure(calls[name], calls)}
+    return [known[name] for name in order if known[name].body is not None], recursive
+
+
+def _instructions(body: tuple[Item, ...]) -> Iterator[Instruction]:
+    for item in body:
+        if isinstance(item, Instruction):
+            yield item
+        elif isinstance(item, Block):
+            yield from _instructions(item.body)
+
+
+def call_target(instruction: Instruction) -> Symbol | Reg | None:
+    """Whom a call calls: the operand after the list of results, if there is one."""
+    operands = [operand for operand in instruction.operands[:2] if not isinstance(operand, Arguments)]
+    target = operands[0] if operands else None
+    return target if isinstance(target, (Symbol, Reg)) else None
+
+
+def _taken(body: tuple[Item, ...]) -> Iterator[str]:
+    """Names whose address is used."""
+    for instruction in _instructions(body):
+        if instruction.opcode.split(".")[0] == "call":
+            continue
+        for operand in instruction.operands:
+            if isinstance(operand, Symbol):
+                yield operand.name
+            elif isinstance(operand, Address) and isinstance(operand.base, Symbol):
+                yield operand.base.name
+
+
+def _callees(body: tuple[Item, ...], known: dict[str, Function], taken: set[str]) -> list[str]:
+    found: dict[str, None] = {}
+    for instruction in _instructions(body):
+        if instruction.opcode.split(".")[0] == "call":
+            target = call_target(instruction)
+            if isinstance(target, Reg):
+                found.update(dict.fromkeys(sorted(taken)))
+            elif target is not None and target.name in known:
+                found[target.name] = None
+    return list(found)
+
+
+def _visit(names: list[str], calls: dict[str, list[str]], order: list[str], seen: set[str]) -> None:
+    for name in names:
+        if name not in seen:
+            seen.add(name)
+            _visit(calls[name], calls, order, seen)
+            order.append(name)
+
+
+def _closure(names: list[str], calls: dict[str, list[str]]) -> set[str]:
+    found: list[str] = []
+    _visit(names, calls, found, set())
+    return set(found)

@@ -1,0 +1,70 @@
+"""im2col: the pixels that one filter position meets, as the rows of a matrix.
+
+Filter positions run over a region that the corners of the map shift in from the edges of an image: along the rows, down
+the image, and on into the next image. Each contributes one row of channels, at its place plus the offset of the filter
+tap that the copy names; what lies outside of the image is filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilec.emu.fault import Fault
+from tilec.emu.memory import Memory
+from tilec.emu.numbers import Array
+from tilec.emu.tensormap import Layout, nan_bits
+
+
+class ColumnBox:
+    """The elements of one copy. Dimensions run from the fastest: channels, then space, then images."""
+
+    def __init__(self, layout: Layout, coordinates: Sequence[int], offsets: Sequence[int], memory: Memory) -> None:
+        columns = layout.columns
+        if columns is None:
+            raise Fault("bad-descriptor", "an im2col copy through a tensor map for tiles")
+        self.layout = layout
+        self.memory = memory
+        space = range(1, len(layout.sizes) - 1)
+        steps = [layout.element_strides[axis] for axis in space]
+        # How many filter positions lie along each axis; the last axis counts images, without end.
+        counts = [
+            -(-(layout.sizes[axis] + high - low) // step)
+            for axis, low, high, step in zip(space, columns.lower, columns.upper, steps, strict=True)
+        ]
+        if any(count <= 0 for count in counts):
+            raise Fault("bad-descriptor", f"the corners of the im2col map leave {counts} filter positions")
+        firsts = [
+            (coordinates[axis] - low) // step for axis, low, step in zip(space, columns.lower, steps, strict=True)
+        ]
+        position = np.arange(columns.pixels)
+        pixels: list[Array] = []
+        for first, count, low, step, offset in zip(firsts, counts, columns.lower, steps, offsets, strict=True):
+            position = position + first
+            pixels.append(position % count * step + low + offset)
+            position = position // count
+        pixels.append(position + coordinates[-1])
+        channels = coordinates[0] + np.arange(columns.channels)
+        inside = (channels >= 0) & (channels < layout.sizes[0])
+        rows = np.ones(columns.pixels, np.bool_)
+        addresses = np.zeros(columns.pixels, np.int64)
+        for axis, places in enumerate(pixels, start=1):
+            rows &= (places >= 0) & (places < layout.sizes[axis])
+            addresses += places * layout.strides[axis]
+        self._inside = rows[:, None] & inside[None, :]
+        self._addresses = layout.address + addresses[:, None] + channels[None, :] * layout.element_bytes
+
+    def load(self) -> Array:
+        """The bytes of the whole copy, as rows of 16."""
+        size = self.layout.element_bytes
+        fill = nan_bits(self.layout) if self.layout.fill == "nan" else 0
+        box = np.full(self._inside.shape, fill, np.dtype(f"u{size}"))
+        box[self._inside] = self.memory.load(self._addresses[self._inside], size)
+        return box.view(np.uint8).reshape(-1, 16)
+
+    def store(self, data: Array) -> None:
+        """Put what lies inside where it belongs."""
+        size = self.layout.element_bytes
+        box = np.ascontiguousarray(data).view(np.dtype(f"u{size}")).reshape(self._inside.shape)
+        self.memory.store(self._addresses[self._inside], size, box[self._inside])

@@ -1,0 +1,151 @@
+"""Integer instructions beyond the usual arithmetic: 24-bit products, dot products, masks, SIMD within a register."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.decode import Form, semantics
+from tilec.emu.numbers import Array, clamp_integer
+from tilec.emu.semantics import apply, elementwise
+
+if TYPE_CHECKING:
+    from tilec.emu.machine import Cta, Threads
+
+
+@semantics("mul24", "mad24")
+def _product24(form: Form) -> None:
+    view = form.type()
+    is_high = form.has("hi")
+
+    def low24(values: Array) -> Array:
+        wide = (values.astype(np.int64) & 0xFFFFFF).astype(np.int64)
+        return np.where(wide & 0x800000, wide - 0x1000000, wide) if view.kind == "s" else wide
+
+    def multiply(a: Array, b: Array, *addend: Array) -> Array:
+        product = low24(a) * low24(b)
+        part = product >> 16 if is_high else product
+        part = ((part & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000 if view.kind == "s" else part & 0xFFFFFFFF
+        total = part + addend[0] if addend else part
+        if form.has("sat"):
+            return clamp_integer(total, view.dtype)
+        return total.astype(view.dtype)
+
+    elementwise(form, multiply, view.name, *[view.name] * (len(form.operands) - 1))
+
+
+@semantics("dp2a")
+def _dp2a(form: Form) -> None:
+    left, right = form.types[-2], form.types[-1]
+    first = 2 if form.has("hi") else 0
+
+    def dot(a: Array, b: Array, c: Array) -> Array:
+        halves = np.ascontiguousarray(a).view(np.int16 if left[0] == "s" else np.uint16).reshape(-1, 2)
+        parts = np.ascontiguousarray(b).view(np.int8 if right[0] == "s" else np.uint8).reshape(-1, 4)
+        total: Array = (halves.astype(np.int64) * parts[:, first : first + 2]).sum(axis=1) + c
+        return total.astype(np.uint32)
+
+    elementwise(form, dot, "b32", "b32", "b32", "s32" if "s" in left[0] + right[0] else "u32")
+
+
+@semantics("szext")
+def _szext(form: Form) -> None:
+    view = form.type()
+    wraps = form.has("wrap")
+
+    def extend(a: Array, width: Array) -> Array:
+        count = (width & np.uint32(31) if wraps else np.minimum(width, np.uint32(32))).astype(np.int64)
+        wide = a.astype(np.int64) & 0xFFFFFFFF
+        field = wide & ((np.int64(1) << count) - 1)
+        if view.kind == "s":
+            sign = (count > 0) & ((wide >> np.maximum(count - 1, 0)) & 1 == 1)
+            field = np.where(sign, field - (np.int64(1) << count), field)
+        return field.astype(view.dtype)
+
+    elementwise(form, extend, view.name, view.name, "u32")
+
+
+@semantics("bmsk")
+def _bmsk(form: Form) -> None:
+    wraps = form.has("wrap")
+
+    def mask(start: Array, width: Array) -> Array:
+        if wraps:
+            start, width = start & np.uint32(31), width & np.uint32(31)
+        first, count = np.minimum(start, 32).astype(np.uint64), np.minimum(width, 32).astype(np.uint64)
+        bits = ((np.uint64(1) << count) - np.uint64(1)) << first
+        return (bits & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+
+    elementwise(form, mask, "b32", "u32", "u32")
+
+
+@semantics("fns")
+def _fns(form: Form) -> None:
+    def find(mask: Array, base: Array, offset: Array) -> Array:
+        rows = zip(mask.tolist(), base.tolist(), offset.tolist(), strict=True)
+        return np.array([_nth_set(bits, start, count) for bits, start, count in rows], np.uint32)
+
+    elementwise(form, find, "b32", "b32", "u32", "s32")
+
+
+def _nth_set(mask: int, base: int, offset: int) -> int:
+    """The position of the n-th set bit from `base` on, counted upwards, or downwards where n is negative."""
+    if base > 31:
+        return 0xFFFFFFFF
+    if offset == 0:
+        return base if mask >> base & 1 else 0xFFFFFFFF
+    positions = range(base, 32) if offset > 0 else range(base, -1, -1)
+    found = [position for position in positions if mask >> position & 1]
+    return found[abs(offset) - 1] if len(found) >= abs(offset) else 0xFFFFFFFF
+
+
+# -- SIMD within a register --------------------------------------------------------------------------------------------
+
+_LANE_OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
+    "vadd": lambda a, b: a + b,
+    "vsub": lambda a, b: a - b,
+    "vavrg": lambda a, b: (a + b + 1) >> 1,
+    "vabsdiff": lambda a, b: np.abs(a - b),
+    "vmin": np.minimum,
+    "vmax": np.maximum,
+}
+
+
+@semantics(*(f"{name}{lanes}" for name in _LANE_OPERATIONS for lanes in (2, 4)))
+def _lanes(form: Form) -> None:
+    count = int(form.stem[-1])
+    operation = _LANE_OPERATIONS[form.stem[:-1]]
+    if len(form.types) != 3:
+        raise form.unsupported("three types are needed")
+    size = 4 // count
+    result_type, a_type, b_type = (np.dtype(f"{'i' if name[0] == 's' else 'u'}{size}") for name in form.types)
+    target = form.write(form.operands[0], "b32")
+    slots = [form.read(operand, "b32") for operand in form.operands[1:]]
+
+    def combine(a: Array, b: Array, *rest: Array) -> Array:
+        left = np.ascontiguousarray(a).view(a_type).reshape(-1, count).astype(np.int64)
+        right = np.ascontiguousarray(b).view(b_type).reshape(-1, count).astype(np.int64)
+        lanes = operation(left, right)
+        if form.has("add"):
+            # The lanes are added up, and to the third operand.
+            total: Array = lanes.sum(axis=1) + rest[0]
+            return total.astype(np.uint32)
+        if form.has("sat"):
+            lanes = clamp_integer(lanes, result_type)
+        return np.ascontiguousarray(lanes.astype(result_type)).view(np.uint32).reshape(-1)
+
+    form.step.run = apply(combine, target, slots)
+
+
+# -- hints that change no value ----------------------------------------------------------------------------------------
+
+
+@semantics("pmevent", "prefetchu", "discard", "applypriority")
+def _hint(form: Form) -> None:
+    # Their addresses need not even be valid.
+    def run(cta: Cta, threads: Threads) -> None:
+        return
+
+    form.step.run = run

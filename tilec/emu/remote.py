@@ -1,0 +1,173 @@
+"""Writes and reductions into the shared memory of a cluster that an mbarrier there reports: `st.async`, `red.async` and
+the reducing bulk copy. The bytes arrive when somebody's wait on that barrier needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.access import WORD
+from tilec.emu.atomics import combination
+from tilec.emu.decode import Form, semantics
+from tilec.emu.fault import Fault
+from tilec.emu.mbarrier import Copy, barrier_at, name_of, note, shared_address
+from tilec.emu.memory import Memory
+from tilec.emu.moments import Deed
+from tilec.emu.numbers import Array
+from tilec.emu.tensormap import combine
+from tilec.ptx.module import Operand, Vector
+
+if TYPE_CHECKING:
+    from tilec.emu.machine import Cta, Threads
+
+_BULK_TYPES = {"u32": "uint32", "s32": "int32", "u64": "uint64", "s64": "int64", "b32": "uint32", "b64": "uint64"}
+
+
+def _hang(
+    cta: Cta,
+    thread: int,
+    place: int,
+    bar: int,
+    what: str,
+    size: int,
+    line: int,
+    write: Callable[[], None],
+    announce: Callable[[int, int], None],
+) -> None:
+    """Hang a write of some bytes on a barrier, which must lie in the block that they are written to. `announce` gets
+    the barrier's clock column and the step that asked, once somebody waits for the bytes."""
+    if cta.peer(shared_address(bar))[0] is not cta.peer(shared_address(place))[0]:
+        raise Fault("bad-barrier", f"the mbarrier of {what} lies in another block than its destination")
+    deed, step = Deed(write), cta.launch.events.pc
+
+    def finish(column: int) -> None:
+        deed.do()
+        announce(column, step)
+
+    barrier = barrier_at(cta, bar, cta.actors[thread : thread + 1])
+    note(cta, np.array([thread]), "issue", f"{what} for {name_of(barrier)}", line)
+    barrier.add(Copy(size, line, finish))
+    cta.launch.moments.plan(deed)
+
+
+@semantics("st.async")
+def _st_async(form: Form) -> None:
+    view = form.type()
+    value: Operand = form.operands[1]
+    items = value.items if isinstance(value, Vector) else (value,)
+    if len(items) != {"v2": 2, "v4": 4}.get(form.first("v2", "v4"), 1) or not form.has("mbarrier::complete_tx::bytes"):
+        raise form.unsupported("this form")
+    pointer, barrier = form.address(form.operands[0]), form.address(form.operands[2])
+    slots = [form.read(item, f"b{view.bits}") for item in items]
+    width, line = view.bits // 8, form.step.instruction.line
+
+    def run(cta: Cta, threads: Threads) -> None:
+        values = np.stack([cta.views[slot][threads] for slot in slots], axis=1)
+        bars, members = barrier(cta, threads).tolist(), cta.thread_ids[threads].tolist()
+        for thread, place, bar, row in zip(members, pointer(cta, threads).tolist(), bars, values, strict=True):
+            target, address = cta.peer(shared_address(place))
+            if address % (width * len(row)):
+                raise Fault("misaligned", f"st.async to {address:#x}, which is not a multiple of {width * len(row)}")
+            memory, places = target.shared, address + width * np.arange(len(row), dtype=np.int64)
+            memory.claim(places, width, np.repeat(cta.actors[thread], len(row)))
+            data = np.ascontiguousarray(row).view(np.uint8).reshape(-1, width)
+
+            def write(memory: Memory = memory, places: Array = places, data: Array = data) -> None:
+                memory.fill(places, width, data)
+
+            def announce(column: int, step: int, memory: Memory = memory, places: Array = places) -> None:
+                memory.arrive(places, width, np.array([column]), step)
+
+            _hang(cta, thread, place, bar, "st.async", width * len(row), line, write, announce)
+
+    form.step.run = run
+
+
+@semantics("red.async")
+def _red_async(form: Form) -> None:
+    view = form.type()
+    operation = form.first("add", "min", "max", "and", "or", "xor", "inc", "dec")
+    if not operation or view.bits not in (32, 64):
+        raise form.unsupported("this reduction")
+    pointer, barrier = form.address(form.operands[0]), form.address(form.operands[2])
+    slot = form.read(form.operands[1], view.name)
+    function = combination(operation, view)
+    width, line = view.bits // 8, form.step.instruction.line
+
+    def run(cta: Cta, threads: Threads) -> None:
+        values = cta.views[slot][threads]
+        bars, members = barrier(cta, threads).tolist(), cta.thread_ids[threads].tolist()
+        for index, (thread, place, bar) in enumerate(zip(members, pointer(cta, threads).tolist(), bars, strict=True)):
+            target, address = cta.peer(shared_address(place))
+            memory, operand, where = target.shared, values[index : index + 1].copy(), np.array([address])
+
+            def write(memory: Memory = memory, where: Array = where, operand: Array = operand) -> None:
+                old = memory.load(where, width).view(view.dtype)
+                new = np.ascontiguousarray(function(old, operand, operand), dtype=view.dtype)
+                memory.store(where, width, new.view(WORD[width]))
+
+            def announce(column: int, step: int, memory: Memory = memory, where: Array = where) -> None:
+                memory.arrive(where, width, np.array([column]), step)
+
+            _hang(cta, thread, place, bar, "red.async", width, line, write, announce)
+
+    form.step.run = run
+
+
+@semantics("cp.reduce.async.bulk.shared::cluster")
+def _reduce_bulk(form: Form) -> None:
+    operation, element = form.first("add", "min", "max", "and", "or", "xor", "inc", "dec"), form.modifiers[-1]
+    if operation in ("", "inc", "dec") or element not in _BULK_TYPES:
+        raise form.unsupported("this reduction")
+    destination, source = form.address(form.operands[0]), form.address(form.operands[1])
+    size_slot = form.read(form.operands[2], "u32")
+    barrier = form.address(form.operands[3])
+    name = _BULK_TYPES[element]
+    word, line = np.dtype(name).str.replace("i", "u"), form.step.instruction.line
+
+    def run(cta: Cta, threads: Threads) -> None:
+        sizes, bars = cta.views[size_slot][threads].tolist(), barrier(cta, threads).tolist()
+        places, origins = destination(cta, threads).tolist(), source(cta, threads).tolist()
+        members = cta.thread_ids[threads].tolist()
+        for thread, place, origin, size, bar in zip(members, places, origins, sizes, bars, strict=True):
+            target, address = cta.peer(shared_address(place))
+            start = shared_address(origin)
+            if address % 16 or start % 16 or size % 16:
+                raise Fault(
+                    "misaligned", f"a bulk reduction of {size} bytes at {address:#x}: multiples of 16 are needed"
+                )
+            cta.shared.offset(start, size, "the bulk reduction")
+            target.shared.offset(address, size, "the bulk reduction")
+            rows, targets = np.arange(start, start + size, 16) // 16, np.arange(address, address + size, 16) // 16
+            memory, mine = target.shared, cta.shared
+            mine.require_async_readable(rows, "the bulk reduction")
+            memory.require_async_readable(targets, "the bulk reduction")
+            release = cta.asynchronous.begin_reading(rows, line, "the bulk reduction")
+
+            def write(
+                memory: Memory = memory,
+                mine: Memory = mine,
+                address: int = address,
+                start: int = start,
+                size: int = size,
+            ) -> None:
+                old = memory.bytes[address : address + size].view(word)
+                new = mine.bytes[start : start + size].view(word)
+                memory.bytes[address : address + size] = combine(name, operation, old, new).view(np.uint8)
+
+            def announce(
+                column: int,
+                step: int,
+                memory: Memory = memory,
+                targets: Array = targets,
+                release: Callable[[], None] = release,
+            ) -> None:
+                memory.arrive_rows(targets, column, step, -1)
+                release()
+
+            _hang(cta, thread, place, bar, "a bulk reduction", size, line, write, announce)
+
+    form.step.run = run

@@ -1,0 +1,161 @@
+"""Arithmetic that rounds once, in every direction.
+
+Rounding *to odd* is the tool: an inexact result whose last bit is set keeps, for any later rounding to fewer bits, on
+which side of the true value it lies. What cannot be had from float64 that way is computed in exact fractions.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from tilec.emu.numbers import Array, f32_to_bf16, fma_f64, narrow
+
+_UINT: dict[int, Any] = {4: np.uint32, 8: np.uint64}
+
+
+def _step(values: Array, error: Array) -> Array:
+    """Values that are inexact by the sign of `error`, made odd."""
+    word = _UINT[values.dtype.itemsize]
+    odd = (np.ascontiguousarray(values).view(word) & word(1)) == 1
+    moved = np.nextafter(values, np.where(error > 0, np.array(np.inf, values.dtype), np.array(-np.inf, values.dtype)))
+    return np.where((error != 0) & ~odd & np.isfinite(values), moved, values)
+
+
+def sum_to_odd(a: Array, b: Array) -> Array:
+    """`a + b` in float64, rounded to odd."""
+    total = a + b
+    virtual = total - a
+    error = (a - (total - virtual)) + (b - virtual)
+    return _step(total, np.where(np.isfinite(error), error, 0))
+
+
+def odd_f32(values: Array) -> Array:
+    """float64 to float32, rounded to odd."""
+    nearest = values.astype(np.float32)
+    error = values - nearest
+    odd = _step(nearest, np.where(np.isfinite(error), error, 0))
+    # What is too large must not become infinite before the last rounding.
+    largest = np.finfo(np.float32).max
+    return np.where(np.isinf(nearest) & np.isfinite(values), np.copysign(largest, nearest), odd)
+
+
+def directed_bf16(values: Array, rounding: str) -> Array:
+    """float64 to the bits of bf16 with one rounding; every NaN becomes the canonical one."""
+    odd = odd_f32(values)
+    if rounding == "rn":
+        # Beyond the largest f32 the nearest bf16 is infinity, which an odd number never reaches by itself.
+        return np.where(np.isinf(values.astype(np.float32)) & ~np.isnan(values), _infinity(values), f32_to_bf16(odd))
+    bits = odd.view(np.uint32)
+    kept, rest = bits >> np.uint32(16), (bits & np.uint32(0xFFFF)) != 0
+    goes_out = np.zeros(values.shape, np.bool_)
+    if rounding != "rz":
+        goes_out = np.signbit(values) == (rounding == "rm")
+    result = kept + (rest & goes_out & np.isfinite(values)).astype(np.uint32)
+    return np.where(np.isnan(values), np.uint32(0x7FFF), result).astype(np.uint16)
+
+
+def _infinity(values: Array) -> Array:
+    return np.where(values > 0, np.uint16(0x7F80), np.uint16(0xFF80))
+
+
+def fma_f32(a: Array, b: Array, c: Array, rounding: str = "rn") -> Array:
+    """`a·b+c` with one rounding: the product of two f32 is exact in float64."""
+    product, addend = a.astype(np.float64) * b, c.astype(np.float64)
+    if rounding == "rn":
+        # The float64 sum is itself rounded. That can only show where it fell exactly between two f32, or where f32 is
+        # subnormal, whose midpoints lie elsewhere.
+        total: Array = product + addend
+        doubtful = (total.view(np.uint64) & np.uint64(0x1FFFFFFF)) == np.uint64(0x10000000)
+        doubtful |= (np.abs(total) < 2.0**-126) & (total != 0)
+        if not doubtful.any():
+            return total.astype(np.float32)
+    return narrow(sum_to_odd(product, addend), np.dtype(np.float32), rounding)
+
+
+def directed(name: str, dtype: np.dtype[Any], rounding: str, *values: Array) -> Array:
+    """add, sub, mul, div, fma, rcp or sqrt rounded by rz, rm or rp."""
+    if dtype.itemsize < 8 and name in ("add", "sub", "mul", "fma"):
+        wide = [value.astype(np.float64) for value in values]
+        if name == "sub":
+            wide[1] = -wide[1]
+        total = sum_to_odd(*wide) if name in ("add", "sub") else wide[0] * wide[1]
+        if name == "fma":
+            total = sum_to_odd(total, wide[2])
+        result = narrow(total, dtype, rounding)
+    else:
+        result = _exactly(name, dtype, rounding, *values)
+    if rounding == "rm" and name in ("add", "sub", "fma"):
+        # Rounding down, numbers that cancel give −0, as long as they are not both +0.
+        nearest = _nearest(name, *values)
+        terms = (
+            (values[0], -values[1])
+            if name == "sub"
+            else (values[0] * values[-2] if name == "fma" else values[0], values[-1])
+        )
+        both_positive = ~np.signbit(terms[0]) & ~np.signbit(terms[1])
+        result = np.where((nearest == 0) & (result == 0) & ~both_positive, np.copysign(dtype.type(0), -1), result)
+    return result.astype(dtype)
+
+
+def _nearest(name: str, *values: Array) -> Array:
+    a = values[0]
+    results: dict[str, Any] = {
+        "add": lambda: a + values[1],
+        "sub": lambda: a - values[1],
+        "mul": lambda: a * values[1],
+        "div": lambda: a / values[1],
+        "fma": lambda: fma_f64(*values) if a.dtype == np.float64 else a * values[1] + values[2],
+        "rcp": lambda: 1 / a,
+        "sqrt": lambda: np.sqrt(a),
+    }
+    result: Array = results[name]()
+    return result
+
+
+def _exactly(name: str, dtype: np.dtype[Any], rounding: str, *values: Array) -> Array:
+    result = np.array(_nearest(name, *values), dtype)
+    flat = result.reshape(-1)
+    rows = zip(*(value.reshape(-1).tolist() for value in values), strict=True)
+    for index, row in enumerate(rows):
+        if all(map(math.isfinite, row)):
+            compared = _compare(name, [Fraction(number) for number in row], flat[index])
+            flat[index] = _adjust(flat[index], compared, dtype, rounding)
+    return result
+
+
+def _compare(name: str, row: list[Fraction], nearest: Any) -> int:
+    """The sign of the true value minus the nearest one."""
+    if math.isnan(nearest) or (math.isinf(nearest) and name in ("div", "rcp") and row[-1] == 0):
+        return 0
+    if math.isinf(nearest):
+        return -1 if nearest > 0 else 1
+    found = Fraction(float(nearest))
+    if name == "sqrt":
+        difference = row[0] - found * found
+    elif name == "div":
+        difference = row[0] / row[1] - found
+    elif name == "rcp":
+        difference = 1 / row[0] - found
+    else:
+        terms = {"add": lambda: row[0] + row[1], "sub": lambda: row[0] - row[1], "mul": lambda: row[0] * row[1]}
+        total = row[0] * row[1] + row[2] if name == "fma" else terms[name]()
+        difference = total - found
+    return (difference > 0) - (difference < 0)
+
+
+def _adjust(nearest: Any, compared: int, dtype: np.dtype[Any], rounding: str) -> Any:
+    """Move the nearest number to the other side of the true value, where the rounding asks for it."""
+    if compared == 0:
+        return nearest
+    up, down = np.array(np.inf, dtype), np.array(-np.inf, dtype)
+    positive = nearest > 0 or (nearest == 0 and compared > 0)
+    goes_up = rounding == "rp" or (rounding == "rz" and not positive)
+    if goes_up and compared > 0:
+        return np.nextafter(nearest, up)
+    if not goes_up and compared < 0:
+        return np.nextafter(nearest, down)
+    return nearest

@@ -1,0 +1,95 @@
+"""Tensor maps that a kernel makes: `tensormap.replace`, and the copy that publishes the result.
+
+A map under construction lies in shared or global memory, starts as 128 zero bytes and is filled in field by field.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.access import store_of
+from tilec.emu.decode import Form, semantics
+from tilec.emu.fault import Fault
+from tilec.emu.memory import SHARED_WINDOW, WINDOW_SHIFT
+from tilec.emu.tensormap import MAGIC, MAP_BYTES, OFFSETS
+
+if TYPE_CHECKING:
+    from tilec.emu.machine import Cta, Threads
+
+_FIELDS = {
+    "global_address": ("address", 8),
+    "rank": ("rank", 1),
+    "box_dim": ("box", 2),
+    "global_dim": ("sizes", 4),
+    "global_stride": ("strides", 8),
+    "element_stride": ("element_strides", 1),
+    "elemtype": ("element", 1),
+    "interleave_layout": ("interleave", 1),
+    "swizzle_mode": ("swizzle", 1),
+    "fill_mode": ("fill", 1),
+}
+"""Where a field lies and how wide it is there."""
+_INDEXED = ("box_dim", "global_dim", "global_stride", "element_stride")
+_PARTS = np.arange(8, dtype=np.int64)
+
+
+@semantics("tensormap.replace")
+def _replace(form: Form) -> None:
+    field = form.first(*_FIELDS)
+    if not field or not form.has("tile"):
+        raise form.unsupported("this field")
+    name, width = _FIELDS[field]
+    operands = form.operands
+    ordinal = 0
+    if field in _INDEXED:
+        ordinal, operands = form.integer(operands[1]), (operands[0], *operands[2:])
+    if not 0 <= ordinal <= (3 if field == "global_stride" else 4 if field in _INDEXED else 0):
+        raise form.unsupported(f"dimension {ordinal}")
+    pointer = form.address(operands[0])
+    value_slot = form.read(operands[1], "u64" if form.has("b64") else "u32")
+    start = OFFSETS[name] + width * ordinal
+    store = store_of(form)
+
+    def run(cta: Cta, threads: Threads) -> None:
+        addresses = pointer(cta, threads)
+        if (addresses & 63).any():
+            raise Fault("misaligned", f"a tensor map at {int(addresses[0]):#x}, which is not a multiple of 64")
+        values = cta.views[value_slot][threads].astype(np.uint64)
+        magic = np.full(len(addresses), int.from_bytes(MAGIC, "little"), np.uint64)
+        store(cta, threads, addresses, 8, magic)
+        for part in range(width):
+            byte = (values >> np.uint64(8 * part)).astype(np.uint8)
+            store(cta, threads, addresses + start + part, 1, byte)
+
+    form.step.run = run
+
+
+@semantics("tensormap.cp_fenceproxy")
+def _copy(form: Form) -> None:
+    if form.integer(form.operands[2]) != MAP_BYTES:
+        raise form.unsupported("a size other than 128")
+    destination, source = form.address(form.operands[0]), form.address(form.operands[1])
+
+    def run(cta: Cta, threads: Threads) -> None:
+        # The warp copies together; its lanes name the same two addresses.
+        to, origin = destination(cta, threads), source(cta, threads)
+        if (to != to[0]).any() or (origin != origin[0]).any():
+            raise Fault("bad-descriptor", "the addresses of tensormap.cp_fenceproxy differ between the lanes of a warp")
+        start = int(origin[0])
+        if start >> WINDOW_SHIFT == SHARED_WINDOW >> WINDOW_SHIFT:
+            start -= SHARED_WINDOW
+        data = cta.shared.load(start + 16 * _PARTS, 16)
+        cta.launch.memory.store(int(to[0]) + 16 * _PARTS, 16, data)
+
+    form.step.run = run
+
+
+@semantics("fence.proxy.tensormap::generic")
+def _fence(form: Form) -> None:
+    # A map is read when a copy is issued, so it is never stale here.
+    def run(cta: Cta, threads: Threads) -> None:
+        return
+
+    form.step.run = run
