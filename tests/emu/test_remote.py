@@ -26,6 +26,7 @@ FRAME = """
     setp.ne.u32 %p1, %r1, 0;
     @%p1 bra ready;
     mbarrier.init.shared::cta.b64 [%r4], 1;
+    fence.mbarrier_init.release.cluster;
     mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r4], 64;
 ready:
     barrier.cluster.arrive.release.aligned;

@@ -491,6 +491,7 @@ def test_what_is_not_ptx_is_shown_with_its_line(tmp_path: Path, capfd: pytest.Ca
     ptx = tmp_path / "k.ptx"
     ptx.write_text(ADD_ONE.replace("add.f32 %f1", "add.f32 % f1"))
     assert tilec("emulate", str(ptx), "--block", "32") == 1
-    assert "k.ptx:17" in capfd.readouterr().err
+    error = capfd.readouterr().err
+    assert error.partition("]")[0].split("[") == ["error", "ptx-syntax"] and "k.ptx:17" in error
     assert tilec("emulate", str(ptx)) == 2
     assert tilec("emulate", VECTOR_ADD, "--grid", "1") == 2

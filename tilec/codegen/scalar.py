@@ -344,6 +344,10 @@ class Scalars:
             return emit(cls, f"cvt{'.rn' if target.bits < source.bits else ''}.{to}.{of}", x)
         if target.is_float:
             return emit(cls, f"cvt.rn.{to}.{of}", x)
+        if source.is_float and 64 in (source.bits, target.bits):
+            # Between 32 bits the conversion makes a NaN 0; where 64 are involved, the top bit alone.
+            unordered = emit("pred", f"setp.nan.{of}", x, x)
+            x = emit(register_class(source), f"selp.{of}", immediate(Const(0.0, source)), x, unordered)
         if source.is_float and target.bits >= 32:
             return emit(cls, f"cvt.rzi.{to}.{of}", x)
         if source.is_float:

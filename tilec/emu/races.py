@@ -29,6 +29,7 @@ _STRONG = 1 << 24
 _MANY = 255
 """In place of a lane: several of them read."""
 _STRONG_WORDS = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio"))
+_ACCESSES = frozenset(("ld", "st", "atom", "red", "ldu", "multimem", "wmma", "tensormap"))
 _ORDERING_WORDS = frozenset(("volatile", "acquire", "release", "acq_rel", "sc"))
 
 
@@ -60,7 +61,7 @@ def granule(steps: Sequence[Step], space: str) -> int:
         if step.stem == "cp.async" and space == "shared":
             size = step.instruction.operands[2]
             narrowest = min(narrowest, size.value if isinstance(size, Imm) else 4)
-        if words[0] not in ("ld", "st", "atom", "red", "ldu", "multimem"):
+        if words[0] not in _ACCESSES:
             continue
         spaces = [word.partition("::")[0] for word in words]
         if space in spaces or not {"shared", "global", "param", "local", "const"}.intersection(spaces):
