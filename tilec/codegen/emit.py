@@ -78,6 +78,7 @@ class _Entry:
         self.scalars.read_uniform = self.read_uniform
         operations = (op for role in program.roles for op in warp.walk(role.body))
         self.scalars.may_call = not any(isinstance(op, warp.Wgmma) for op in operations)
+        self.cursors: tuple[warp.Cursor, ...] = ()  # of the operation whose scalars are computed
         self.barriers: dict[str, int] = {}
         offset = program.barriers_at
         for ring in program.rings:
@@ -215,6 +216,7 @@ class _Entry:
     def operation(self, op: Operation, state: State) -> None:
         builder = self.builder
         builder.at(op.span)
+        self.cursors = op.cursors
         match op:
             case warp.Loop():
                 self.loop(op, state)
@@ -315,8 +317,11 @@ class _Entry:
         self.addresses.forget_positions()
 
     def read_uniform(self, load: Load) -> Operand:
-        """An element that every thread reads for itself: an index or a bound that lies in a tensor."""
-        if load.buffer.scope != "global":
+        """An element that every thread reads for itself: an index or a bound that lies in a tensor or a tile."""
+        if load.buffer.scope == "shared":
+            address = self.addresses.shared_element(load.buffer, load.indices, self.cursors)
+            return load_vector(self.builder, load.buffer, address, 1, None, False)[0]
+        if load.buffer.scope == "fragment":
             raise InternalError(f"{load.buffer.name} is read outside T.Parallel")
         within = zip(load.indices, load.buffer.shape, strict=True)
         conditions = [c for index, extent in within for c in self.scalars.bounds(index, extent)]

@@ -26,6 +26,7 @@ from tilec.ir.tile import (
     TileOp,
     Unary,
     Var,
+    Wishes,
 )
 from tilec.ir.types import BOOL, FLOAT32, INT32
 
@@ -108,7 +109,18 @@ def _for(loop: For) -> str:
         parts.append(f"stage={list(loop.stage)}")
     if loop.order is not None:
         parts.append(f"order={list(loop.order)}")
+    if loop.wishes is not None:
+        parts += _wishes(loop.wishes)
     return f"for {loop.var.name} in {loop.kind}({', '.join(parts)}):"
+
+
+def _wishes(wishes: Wishes) -> Iterator[str]:
+    if wishes.asynchronous is not None:
+        yield f"asynchronous={[int(a) for a in wishes.asynchronous]}"
+    if wishes.groups is not None:
+        yield f"groups={list(wishes.groups)}"
+    if wishes.sync is not None:
+        yield f"sync={[list(s) for s in wishes.sync]}"
 
 
 def show_tile_op(op: TileOp) -> str:

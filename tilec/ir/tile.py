@@ -195,9 +195,21 @@ LoopKind = Literal["serial", "pipelined", "unroll"]
 
 
 @dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a person asks of a pipelined loop beside stage and order. One entry per scheduled statement: whether it must
+    be asynchronous, and the group of producers that it fills a ring with (-1: none). `sync` is kept as it is written:
+    every wait follows from the schedule. `span` is where the stages are asked for."""
+
+    asynchronous: tuple[bool, ...] | None = None
+    groups: tuple[int, ...] | None = None
+    sync: tuple[tuple[int, ...], ...] | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class For:
-    """`for var in range(start, stop, step)`. `num_stages` is None where the source does not give one; `stage` and
-    `order` are the manual lists of T.Pipelined, one entry per scheduled statement."""
+    """`for var in range(start, stop, step)`, the step positive. `num_stages` is None where the source does not give
+    one; `stage` and `order` are the manual lists of T.Pipelined, one entry per scheduled statement."""
 
     kind: LoopKind
     var: Var
@@ -209,6 +221,7 @@ class For:
     stage: tuple[int, ...] | None = None
     order: tuple[int, ...] | None = None
     span: Span = field(default=NOWHERE, compare=False)
+    wishes: Wishes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,8 +214,8 @@ def _binary(expr: Binary) -> Iterator[str]:
 
 
 def _loop(loop: For) -> Iterator[str]:
-    if loop.step == 0:
-        yield f"the loop over {loop.var.name} has step 0"
+    if loop.step < 1:
+        yield f"the loop over {loop.var.name} has step {loop.step}"
     if loop.start.dtype != loop.var.dtype or loop.stop.dtype != loop.var.dtype:
         yield f"{loop.var.name} is {loop.var.dtype}, its bounds are {loop.start.dtype} and {loop.stop.dtype}"
     if (loop.stage is None) != (loop.order is None):

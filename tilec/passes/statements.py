@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
-from tilec.diag import Label, fail
+from tilec.diag import Label, Warn, fail, unheard
 from tilec.ir.tile import Bind, Buffer, Const, For, If, Load, Parallel, Stmt, Store, Var, walk_expr
 from tilec.ir.tile import Scope as MemoryScope
 from tilec.ir.types import DType
@@ -15,7 +15,8 @@ from tilec.ops import arithmetic, registry
 from tilec.ops.signature import Argument, Parameter, Signature, as_dtype, as_expr, as_shape, bind
 from tilec.ops.values import EXPR_TYPES, Access, Member, Value, describe
 from tilec.passes.evaluate import ALLOCATIONS, Evaluator
-from tilec.passes.loops import PARALLEL, SEQUENTIAL, header, manual_schedule, parallel_extents
+from tilec.passes.loops import PARALLEL, SEQUENTIAL, header, parallel_extents
+from tilec.passes.manual import asked, manual_schedule
 from tilec.passes.scope import Scope, UniqueNames
 from tilec.passes.usage import expressions
 from tilec.source import Span
@@ -43,6 +44,7 @@ class Body(Evaluator):
     unique: UniqueNames = field(default_factory=UniqueNames)
     buffers: list[Buffer] = field(default_factory=list)
     out: list[Stmt] = field(default_factory=list)
+    warn: Warn = unheard
 
     # ---- regions -----------------------------------------------------------------------------------------------------
 
@@ -122,6 +124,9 @@ class Body(Evaluator):
         if spelling is None:
             self.value(node)
             fail("no-effect", "the value of this call is not used", node.span)
+        arguments = self.arguments(node)
+        if path == "T.copy" and self._copy_element(arguments, node.span):
+            return
         if self.is_parallel:
             fail(
                 "tile-op-in-parallel",
@@ -129,11 +134,26 @@ class Body(Evaluator):
                 node.span,
                 help="move it out of the loop, or write the elements out",
             )
-        op = spelling.check(bind(spelling.signature, *self.arguments(node), node.span))
+        op = spelling.check(bind(spelling.signature, *arguments, node.span))
         for part in (p for expr in expressions(op) for p in walk_expr(expr)):
             if isinstance(part, Load):
                 self.element(Access(part.buffer, part.indices), node.span, "read")
         self.out.append(op)
+
+    def _copy_element(self, arguments: tuple[list[Argument], dict[str, Argument]], span: Span) -> bool:
+        """`T.copy(A[i], B[j])` with neither side a box is a store of one element."""
+        values = [a.value for a in arguments[0]]
+        if arguments[1] or len(values) != 2:
+            return False
+        source, destination = values
+        if not isinstance(source, Access) or not isinstance(destination, Access):
+            return False
+        if source.has_extent or destination.has_extent:
+            return False
+        self.element(source, arguments[0][0].span, "read")
+        self.element(destination, arguments[0][1].span, "written")
+        self._put(destination, Argument(as_expr(arguments[0][0]), span), span)
+        return True
 
     def _allocate(self, name: str, path: str, node: ast.Call) -> Buffer:
         if self.is_parallel:
@@ -213,8 +233,16 @@ class Body(Evaluator):
     def _store_element(self, target: ast.Subscript, argument: Argument, span: Span) -> None:
         access = self._check_place(target)
         self.element(access, target.span, "written")
+        self._put(access, argument, span)
+
+    def _put(self, access: Access, argument: Argument, span: Span) -> None:
+        """A store. Outside T.Parallel, where all threads would make it, one of them does: in a nest of one element."""
         indices = tuple(i for i in access.indices if isinstance(i, EXPR_TYPES))
-        self.out.append(Store(access.buffer, indices, as_expr(argument, access.buffer.dtype), span))
+        store = Store(access.buffer, indices, as_expr(argument, access.buffer.dtype), span)
+        if self.is_parallel:
+            self.out.append(store)
+        else:
+            self.out.append(Parallel((Var(self.unique.take("once")),), (1,), (store,), span))
 
     def _check_place(self, target: ast.Subscript) -> Access:
         buffer = self.value(target.value)
@@ -223,14 +251,6 @@ class Body(Evaluator):
         access = self.access(buffer, target)
         if access.has_extent:
             fail("bad-target", "a slice cannot be assigned to", target.span, help="use T.copy or T.fill")
-        if not self.is_parallel:
-            fail(
-                "store-outside-parallel",
-                f"an element of {buffer.name} is written outside T.Parallel",
-                target.span,
-                "every thread of the block would write it",
-                help="write `for i in T.Parallel(n):` around it, or use T.copy or T.fill",
-            )
         return access
 
     # ---- control -----------------------------------------------------------------------------------------------------
@@ -292,12 +312,19 @@ class Body(Evaluator):
             self.block(node.body)
         body = tuple(out)
         loop = For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span)
-        if kind == "pipelined":
-            manual = manual_schedule(call, body)
-            loop = For(
-                kind, var, bounds.start, bounds.stop, bounds.step, body,
-                manual.num_stages, manual.stage, manual.order, node.span,
-            )  # fmt: skip
+        wanted = asked(call, self.warn)
+        if wanted.arguments or kind == "pipelined":
+            manual = manual_schedule(wanted, body, self.warn)
+            if manual.num_stages is not None or manual.stage is not None:
+                kind = "pipelined"
+            loop = replace(
+                loop,
+                kind=kind,
+                num_stages=manual.num_stages,
+                stage=manual.stage,
+                order=manual.order,
+                wishes=manual.wishes,
+            )
         self.out.append(loop)
 
     def _parallel(self, node: ast.For, iterable: ast.Call) -> None:
