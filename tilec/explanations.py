@@ -231,6 +231,10 @@ runtime-argument
 not-a-loop
     A `for` runs over something that is no loop of the kernel language.
 
+endless-loop
+    The condition of a `while` is a constant, and no `break` leaves the loop. Names are immutable, so a
+    condition that is to change reads an element of a buffer that the loop writes.
+
 loop-in-parallel
     A loop stands inside T.Parallel, whose body each thread runs for its own elements. Give T.Parallel one
     more extent, or take the loop outside.

@@ -78,6 +78,7 @@ class _Entry:
         self.scalars.read_uniform = self.read_uniform
         operations = (op for role in program.roles for op in warp.walk(role.body))
         self.scalars.may_call = not any(isinstance(op, warp.Wgmma) for op in operations)
+        self.exits: list[str] = []  # where a break leads, the innermost loop last
         self.cursors: tuple[warp.Cursor, ...] = ()  # of the operation whose scalars are computed
         self.barriers: dict[str, int] = {}
         offset = program.barriers_at
@@ -224,6 +225,10 @@ class _Entry:
                 self.branch(op, state)
             case warp.Pipeline(body=body):
                 self.body(body, state)
+            case warp.Forever(body=body):
+                self.forever(body, state)
+            case warp.Break():
+                builder.emit("bra", Symbol(self.exits[-1]))
             case warp.Let(var=var, value=value):
                 operand = self.scalars.value(value)
                 self.scalars.define(var, operand, self.scalars.interval(value))
@@ -304,6 +309,7 @@ class _Entry:
         low, high = self.scalars.interval(op.start)[0], self.scalars.interval(op.stop)[1] - 1
         runs_once = self.scalars.interval(op.start)[1] < self.scalars.interval(op.stop)[0]
         again, done = builder.label("loop"), builder.label("done")
+        self.exits.append(done)
         if not runs_once:
             builder.emit("bra", Symbol(done), guard=self.compare("ge", counter, stop))
         builder.place(again)
@@ -313,7 +319,18 @@ class _Entry:
             self.body(op.body, state)
         builder.emit("add.s32", counter, counter, Imm(op.step))
         builder.emit("bra", Symbol(again), guard=self.compare("lt", counter, stop))
-        builder.place(done)
+        builder.place(self.exits.pop())
+        self.addresses.forget_positions()
+
+    def forever(self, body: tuple[Operation, ...], state: State) -> None:
+        again = self.builder.label("again")
+        self.exits.append(self.builder.label("done"))
+        self.builder.place(again)
+        self.addresses.forget_positions()
+        with self.scalars.scope():
+            self.body(body, state)
+        self.builder.emit("bra", Symbol(again))
+        self.builder.place(self.exits.pop())
         self.addresses.forget_positions()
 
     def read_uniform(self, load: Load) -> Operand:

@@ -10,6 +10,7 @@ from tilec.diag import InternalError, Label, fail
 from tilec.ir.tile import (
     Binary,
     Bind,
+    Break,
     Buffer,
     Call,
     Cast,
@@ -22,6 +23,7 @@ from tilec.ir.tile import (
     Store,
     TileOp,
     Unary,
+    While,
     walk,
     walk_expr,
 )
@@ -228,6 +230,10 @@ def describe(stmt: Stmt) -> str:
             return f"for {var.name}"
         case If():
             return "if"
+        case While():
+            return "while"
+        case Break():
+            return "break"
         case Store(buffer=buffer):
             return f"store {buffer.name}"
         case Bind(var=var):

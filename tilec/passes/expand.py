@@ -9,7 +9,7 @@ step that they are live.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.diag import InternalError
@@ -19,6 +19,7 @@ from tilec.ir.layout import plain
 from tilec.ir.tile import (
     Binary,
     Bind,
+    Break,
     Buffer,
     Const,
     Expr,
@@ -29,6 +30,7 @@ from tilec.ir.tile import (
     Store,
     TileOp,
     Var,
+    While,
     integer,
     substitute,
     walk,
@@ -142,19 +144,30 @@ class _Expander:
         match stmt:
             case For() if id(stmt) in self.loops:
                 return tuple(_Pipeline(self, self.loops[id(stmt)], role).operations())
-            case For(kind="unroll") if (trips := static_trips(stmt)) is not None and trips <= MAX_UNROLL:
-                copies = (self.at(stmt, integer(int(stmt.start.value) + i * stmt.step)) for i in range(trips))  # type: ignore[union-attr]
-                return tuple(op for copy in copies for op in self.body(copy, role))
+            case For(kind="unroll"):
+                return tuple(self.unrolled(stmt, lambda part: self.body(part, role)))
             case For():
                 body = self.body(stmt.body, role)
                 return (warp.Loop(stmt.var, stmt.start, stmt.stop, stmt.step, body, span=stmt.span),) if body else ()
             case If():
                 then, orelse = self.body(stmt.then, role), self.body(stmt.orelse, role)
                 return (warp.Branch(stmt.condition, then, orelse, span=stmt.span),) if then or orelse else ()
+            case While():
+                inner = self.body(stmt.body, role)
+                return (self.forever(stmt, inner, ()),) if inner else ()
+            case Break():
+                return (warp.Break(span=stmt.span),)
             case Bind():
                 return (warp.Let(stmt.var, stmt.value, span=stmt.span),)
             case _:
                 return self.lower(stmt, ()) if role != "producer" else ()
+
+    def forever(self, loop: While, body: tuple[warp.Operation, ...], cursors: tuple[warp.Cursor, ...]) -> warp.Forever:
+        """The condition is a branch at the start of each trip, so that what it reads is waited for there."""
+        leave = (warp.Break(span=loop.span),)
+        return warp.Forever(
+            (warp.Branch(loop.condition, body, leave, cursors=cursors, span=loop.span),), span=loop.span
+        )
 
     def at(self, loop: For, value: Expr) -> tuple[Stmt, ...]:
         """The loop's body in one iteration. The pipelined loops in it keep their schedules."""
@@ -180,11 +193,17 @@ class _Expander:
                 then = tuple(op for s in stmt.then for op in self.lower(s, cursors))
                 orelse = tuple(op for s in stmt.orelse for op in self.lower(s, cursors))
                 return (warp.Branch(stmt.condition, then, orelse, cursors=cursors, span=stmt.span),)
+            case For(kind="unroll"):
+                return tuple(self.unrolled(stmt, lambda part: tuple(op for s in part for op in self.lower(s, cursors))))
             case For():
                 body = tuple(op for s in stmt.body for op in self.lower(s, cursors))
                 return (warp.Loop(stmt.var, stmt.start, stmt.stop, stmt.step, body, cursors=cursors, span=stmt.span),)
             case Bind():
                 return (warp.Let(stmt.var, stmt.value, cursors=cursors, span=stmt.span),)
+            case While():
+                return (self.forever(stmt, tuple(op for s in stmt.body for op in self.lower(s, cursors)), cursors),)
+            case Break():
+                return (warp.Break(span=stmt.span),)
             case Store():
                 raise InternalError("a store outside T.Parallel")
 
@@ -386,6 +405,14 @@ def substitute_stmt(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
             return replace(stmt, value=substitute(stmt.value, values))
         case Parallel():
             return replace(stmt, body=tuple(substitute_stmt(s, values) for s in stmt.body))
+        case While():
+            return replace(
+                stmt,
+                condition=substitute(stmt.condition, values),
+                body=tuple(substitute_stmt(s, values) for s in stmt.body),
+            )
+        case Break():
+            return stmt
         case For():
             return replace(
                 stmt,

@@ -26,6 +26,7 @@ from tilec.ir.tile import (
     Stmt,
     TileOp,
     Var,
+    While,
     Wishes,
     bodies,
     walk,
@@ -45,6 +46,7 @@ Entry = TypeVar("Entry")
 TMA_ALIGNMENT = 16  # bytes: global address, row strides, inner box (cuTensorMapEncodeTiled)
 MAX_BOX = 256  # elements along any dimension of a TMA box
 WARPGROUP = 128  # threads
+_WHILE = Var("while")  # stands for the trips of a while, which have no number
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +168,10 @@ def ordered_tensors(kernel: Kernel) -> frozenset[str]:
 
     def visit(body: tuple[Stmt, ...], loops: tuple[Var, ...]) -> None:
         for stmt in body:
-            if isinstance(stmt, For | If):
+            if isinstance(stmt, For | If | While):
+                more = (stmt.var,) if isinstance(stmt, For) else (_WHILE,) if isinstance(stmt, While) else ()
                 for nested in bodies(stmt):
-                    visit(nested, (*loops, stmt.var) if isinstance(stmt, For) else loops)
+                    visit(nested, (*loops, *more))
                 continue
             moving = {e for region in getattr(stmt, "regions", ()) for s in region.start for e in walk_expr(s)}
             again = not isinstance(stmt, TileOp) or any(v not in moving for v in loops)
@@ -246,6 +249,8 @@ class _Selector:
                 return (self.loop(stmt, pipelined or is_pipelined(stmt)),)
             case If():
                 return (replace(stmt, then=self.body(stmt.then, pipelined), orelse=self.body(stmt.orelse, pipelined)),)
+            case While():
+                return (replace(stmt, body=self.body(stmt.body, pipelined)),)
             case TileOp(name="copy"):
                 return self.copy(stmt, pipelined)
             case TileOp(name="gemm"):

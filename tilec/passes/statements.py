@@ -8,13 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
 from tilec.diag import Label, Warn, fail, unheard
-from tilec.ir.tile import Bind, Buffer, Const, For, If, Load, Parallel, Stmt, Store, Var, walk_expr
+from tilec.ir.expr import constant
+from tilec.ir.tile import Bind, Break, Buffer, Const, For, If, Load, Parallel, Stmt, Store, Var, While, walk_expr
 from tilec.ir.tile import Scope as MemoryScope
-from tilec.ir.types import DType
+from tilec.ir.types import BOOL, DType
 from tilec.ops import arithmetic, registry
 from tilec.ops.signature import Argument, Parameter, Signature, as_dtype, as_expr, as_shape, bind
 from tilec.ops.values import EXPR_TYPES, Access, Member, Value, describe
 from tilec.passes.evaluate import ALLOCATIONS, Evaluator
+from tilec.passes.jumps import has_break, structured
 from tilec.passes.loops import PARALLEL, SEQUENTIAL, header, parallel_extents
 from tilec.passes.manual import asked, manual_schedule
 from tilec.passes.scope import Scope, UniqueNames
@@ -45,6 +47,7 @@ class Body(Evaluator):
     buffers: list[Buffer] = field(default_factory=list)
     out: list[Stmt] = field(default_factory=list)
     warn: Warn = unheard
+    loops: list[str] = field(default_factory=list)
 
     # ---- regions -----------------------------------------------------------------------------------------------------
 
@@ -78,6 +81,10 @@ class Body(Evaluator):
                 self._if(node)
             case ast.For():
                 self._for(node)
+            case ast.While():
+                self._while(node)
+            case ast.Break() | ast.Continue():
+                self._leave(node)
             case ast.Pass():
                 return
             case ast.Assert():
@@ -292,6 +299,55 @@ class Body(Evaluator):
                 f"this is {describe(value)}",
             )
 
+    def _while(self, node: ast.While) -> None:
+        if self.is_parallel:
+            fail(
+                "loop-in-parallel",
+                "a while cannot stand inside T.Parallel",
+                node.condition.span,
+                "each thread would run as often as it likes",
+                help="put the loop outside and T.Parallel inside",
+            )
+        with self.region("the loop", is_loop=True) as out:
+            condition = arithmetic.condition(self.operand(node.condition))
+            if isinstance(condition, bool) and not has_break(node.body):
+                fail(
+                    "endless-loop",
+                    "the condition of this loop never changes",
+                    node.condition.span,
+                    f"always {condition}",
+                    help="let it depend on an element of a buffer that the loop writes, or leave with `break`",
+                )
+            with self.guarded(), self.loop("while"):
+                self.block(structured(node.body))
+        test = constant(condition, BOOL) if isinstance(condition, bool) else condition
+        assert isinstance(test, EXPR_TYPES), "a condition is a bool or an expression"
+        self.out.append(While(test, tuple(out), node.span))
+
+    @contextmanager
+    def loop(self, kind: str) -> Iterator[None]:
+        """Inside, `break` leaves a loop of this kind."""
+        self.loops.append(kind)
+        try:
+            yield
+        finally:
+            self.loops.pop()
+
+    def _leave(self, node: ast.Break | ast.Continue) -> None:
+        word = "break" if isinstance(node, ast.Break) else "continue"
+        if not self.loops:
+            fail("misplaced-statement", f"`{word}` stands in no loop", node.span)
+        assert isinstance(node, ast.Break), "a continue is an empty rest of the trip"
+        if self.loops[-1] not in ("while", "range", "T.serial", "T.Serial"):
+            fail(
+                "misplaced-statement",
+                f"{self.loops[-1]} cannot be left with `break`",
+                node.span,
+                "its trips do not run one after another",
+                help="use T.serial, or guard the rest of the body with `if`",
+            )
+        self.out.append(Break(node.span))
+
     def _sequential(self, node: ast.For, iterable: ast.Call, path: str) -> None:
         kind, signature = SEQUENTIAL[path]
         if self.is_parallel:
@@ -309,7 +365,8 @@ class Body(Evaluator):
             self.scope.bind(name.id, var, name.span)
             if bounds.values is not None:
                 self.ranges[var.name] = bounds.values
-            self.block(node.body)
+            with self.loop(path):
+                self.block(structured(node.body))
         body = tuple(out)
         loop = For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span)
         wanted = asked(call, self.warn)
@@ -343,7 +400,8 @@ class Body(Evaluator):
                 self.ranges[var.name] = (0, extent - 1)
             self.is_parallel = True
             try:
-                self.block(inner)
+                with self.loop("T.Parallel"):
+                    self.block(structured(inner))
             finally:
                 self.is_parallel = False
         if out:
