@@ -60,6 +60,13 @@ def kernel_options(command: Command) -> Command:
         ),
         click.option("--schedule", metavar="FILE", help="Take the schedule from this trace, after verifying it."),
         click.option("--no-cache", is_flag=True, help="Solve again, even where the schedule is cached."),
+        click.option(
+            "--warn",
+            "-W",
+            multiple=True,
+            metavar="WORD",
+            help="-Wno-CODE silences a warning, -Wno-all every one; -Werror makes them errors.",
+        ),
         click.option("--verbose", "-v", is_flag=True, help="Also say what the assembler reports; tracebacks for bugs."),
     ]
     for decorate in reversed(decorators):
@@ -69,6 +76,8 @@ def kernel_options(command: Command) -> Command:
 
 def compile_options(given: dict[str, Any]) -> CompileOptions:
     """The values of `kernel_options` as one value."""
+    for word in given["warn"]:
+        _check_warn(word)
     trace = given["schedule"]
     return CompileOptions(
         target=given["target"],
@@ -80,7 +89,17 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         cache_dir=options.cache_folder(),
         solve_afresh=given["no_cache"],
         unlimited_smem=options.wants_unlimited_smem(),
+        silenced=tuple(w.removeprefix("no-") for w in given["warn"] if w != "error"),
+        warnings_are_errors="error" in given["warn"],
     )
+
+
+def _check_warn(word: str) -> None:
+    from tilec.explanations import EXPLANATIONS
+
+    if word in ("error", "no-all") or (word.startswith("no-") and word.removeprefix("no-") in EXPLANATIONS):
+        return
+    fail("unknown-code", f"-W{word} is no warning option", help="write -Wno-CODE, -Wno-all or -Werror")
 
 
 def input_files(file: str, given: dict[str, Any]) -> list[str]:
@@ -220,8 +239,10 @@ def check(file: str, verbose: bool, **given: Any) -> None:
     with reported(None):
         source = files.read_source(file)
         asked = compile_options(given)
+    observer = Observer()
     with reported(source):
-        driver.check(source, asked, Observer())
+        driver.check(source, asked, observer)
+    show(observer.warnings, source)
 
 
 @click.command()

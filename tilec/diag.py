@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NoReturn
 
 from tilec.records import dataclass
@@ -31,6 +32,14 @@ class Diagnostic:
     severity: Severity = "error"
 
 
+Warn = Callable[[Diagnostic], None]
+"""Where a pass sends what does not stop it."""
+
+
+def unheard(_: Diagnostic) -> None:
+    """Of no interest to the caller."""
+
+
 class CompileError(Exception):
     """The kernel is wrong. Carries one diagnostic or several; the command exits with 1."""
 
@@ -56,3 +65,17 @@ def fail(
     """Raise a `CompileError` with one diagnostic."""
     primary = None if span is None else Label(span, label)
     raise CompileError(Diagnostic(code, title, primary, secondary, notes, help))
+
+
+def warning(
+    code: str,
+    title: str,
+    span: Span,
+    label: str = "",
+    *,
+    secondary: tuple[Label, ...] = (),
+    notes: tuple[str, ...] = (),
+    help: str | None = None,
+) -> Diagnostic:
+    """A diagnostic that does not stop the compilation."""
+    return Diagnostic(code, title, Label(span, label), secondary, notes, help, "warning")

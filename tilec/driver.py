@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tilec import files, remarks
-from tilec.diag import Diagnostic, InternalError, Label, fail
+from tilec.diag import CompileError, Diagnostic, InternalError, Label, fail, warning
 from tilec.options import STAGES, CompileOptions, Stage
 from tilec.records import dataclass
 from tilec.source import SourceFile
@@ -62,6 +62,14 @@ class Observer:
     seconds: list[tuple[Stage, float]] = dataclasses.field(default_factory=list)
     warnings: list[Diagnostic] = dataclasses.field(default_factory=list)
     _since: float = dataclasses.field(default_factory=time.perf_counter)
+
+    def warn(self, warning: Diagnostic, options: CompileOptions) -> None:
+        """Keep a warning for whoever shows it; -W options silence it, or make it an error."""
+        if warning.code in options.silenced or "all" in options.silenced:
+            return
+        if options.warnings_are_errors:
+            raise CompileError(dataclasses.replace(warning, severity="error"))
+        self.warnings.append(warning)
 
     def saw(
         self,
@@ -152,7 +160,8 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
     assembled = assemble(ptx, target.ptx_target, opt_level=options.assembler_level)
     if options.assembler_level > 0:
         # Not at level 0: there the assembler serialises everything, as it was asked to.
-        observer.warnings += remarks.warnings(assembled.remarks, ptx, source, planned.kernel.span)
+        for remark in remarks.warnings(assembled.remarks, ptx, source, planned.kernel.span):
+            observer.warn(remark, options)
     observer.saw("cubin", assembled.cubin, bytes)
 
     (manifest,) = in_module(module)
@@ -180,7 +189,7 @@ def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Ke
 
     module = parse(source, Path(options.cache_dir) if options.cache_dir else None)
     observer.saw("ast", module, unparse)
-    kernel = elaborate(module, source, dict(options.defines), options.entry)
+    kernel = elaborate(module, source, dict(options.defines), options.entry, lambda w: observer.warn(w, options))
     kernel = fold(kernel)
     return observer.saw("tile", kernel, print_kernel, verify_tile)
 
@@ -202,7 +211,8 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
     loops = problems(laid, target, unlimited_smem=options.unlimited_smem)
     observer.saw("problem", loops, _problem_text, _problem_violations)
     planned = _schedule(loops, options)
-    observer.warnings += [w for p in planned if (w := _not_proven(p)) is not None]
+    for warned in (*_unused(kernel, laid), *(w for p in planned if (w := _not_proven(p)) is not None)):
+        observer.warn(warned, options)
     trace = dump(write_trace([(p.loop.problem, p.solution) for p in planned], kernel.name, target.name))
     observer.saw("schedule", planned, lambda _: trace, _schedule_violations)
     return Plan(kernel, laid, target, planned, trace)
@@ -259,6 +269,21 @@ def _schedule_violations(planned: tuple[Planned, ...]) -> Iterator[str]:
 
     for p in planned:
         yield from violations(p.loop.problem, p.solution.schedule)
+
+
+def _unused(kernel: Kernel, laid: Laid) -> Iterator[Diagnostic]:
+    """Schedules that a person gave to loops that are to run serially."""
+    from tilec.ir.tile import For, walk
+
+    for loop in walk(kernel.body) if laid.form == "serial" else ():
+        if isinstance(loop, For) and loop.stage is not None:
+            yield warning(
+                "schedule-not-used",
+                "stage= and order= change nothing here",
+                loop.span,
+                "loops run serially at this optimisation level or with this strategy",
+                help="compile with -O2 or -O3, and without --pipeline-strategy none",
+            )
 
 
 def _not_proven(planned: Planned) -> Diagnostic | None:

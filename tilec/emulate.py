@@ -21,6 +21,7 @@ from tilec.emu.launch import Fault, Report, TensorMap, launch
 from tilec.ir.expr import integer_range
 from tilec.ir.tile import (
     Bind,
+    Break,
     Buffer,
     Const,
     For,
@@ -32,6 +33,7 @@ from tilec.ir.tile import (
     Store,
     TileOp,
     Var,
+    While,
     bodies,
     walk,
     walk_expr,
@@ -329,7 +331,7 @@ class _Flow:
     def body(self, body: tuple[Stmt, ...]) -> None:
         for stmt in body:
             match stmt:
-                case For(body=inner):
+                case For(body=inner) | While(body=inner):
                     before = None
                     while before != self.seen:  # what one iteration leaves, the next one reads
                         before = dict(self.seen)
@@ -339,6 +341,8 @@ class _Flow:
                     self.body(orelse)
                 case TileOp() | Parallel() | Store() | Bind():
                     self._leaf(stmt)
+                case Break():
+                    pass
                 case _:
                     assert_never(stmt)
 
@@ -410,7 +414,7 @@ def summed_terms(kernel: Kernel) -> int:
 
 def _terms(body: tuple[Stmt, ...], trips: int) -> Iterator[int]:
     for stmt in body:
-        inside = trips * _trip_count(stmt) if isinstance(stmt, For) else trips
+        inside = trips * _trip_count(stmt) if isinstance(stmt, For | While) else trips
         yield inside
         if isinstance(stmt, TileOp) and stmt.name in ("gemm", "reduce"):
             yield inside * max(extent for region in stmt.regions for extent in region.extent)
@@ -418,7 +422,7 @@ def _terms(body: tuple[Stmt, ...], trips: int) -> Iterator[int]:
             yield from _terms(nested, inside)
 
 
-def _trip_count(loop: For) -> int:
-    if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
+def _trip_count(loop: For | While) -> int:
+    if isinstance(loop, For) and isinstance(loop.start, Const) and isinstance(loop.stop, Const):
         return max(math.ceil((int(loop.stop.value) - int(loop.start.value)) / loop.step), 1)
     return 64  # known only at run time: a bound for the tolerance, no more

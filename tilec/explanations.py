@@ -55,11 +55,6 @@ bad-schedule
     schedule may come from anywhere, so it is verified against the same problem the solver would get: every
     dependence, every row of the reservation table, every ring and pool. Each broken rule is listed.
 
-scalar-read
-    An element of a shared tile or a fragment is read where all threads of the block compute the same value:
-    in an index, a condition or a loop bound outside T.Parallel. No thread holds it for all. Elements of
-    tensors may be read there.
-
 not-a-cubin
     The file is not a cubin (a 64-bit ELF file), or it is damaged.
 
@@ -248,16 +243,16 @@ runtime-argument
 not-a-loop
     A `for` runs over something that is no loop of the kernel language.
 
+endless-loop
+    The condition of a `while` is a constant, and no `break` leaves the loop. Names are immutable, so a
+    condition that is to change reads an element of a buffer that the loop writes.
+
 loop-in-parallel
     A loop stands inside T.Parallel, whose body each thread runs for its own elements. Give T.Parallel one
     more extent, or take the loop outside.
 
 tile-op-in-parallel
     An operation on whole tiles stands inside T.Parallel. All threads do it together; take it out.
-
-store-outside-parallel
-    An element of a buffer is written outside T.Parallel. All threads would write it; say which elements are
-    meant: for i in T.Parallel(n): X[i] = …
 
 fragment-index
     A fragment lives in registers, so its elements can only be named by the variables of T.Parallel, in the
@@ -275,8 +270,51 @@ bad-threads
     A block has between 32 and 1024 threads, in whole warps.
 
 manual-schedule
-    The `stage` and `order` of T.Pipelined do not describe a schedule of the loop's statements. Both lists
-    have one entry per statement (binds not counted); `order` is a permutation.
+    The lists that describe a schedule by hand do not fit the loop's statements. `stage` and `order` come
+    together and have one entry per scheduled statement: copies, fills, products, reductions, nests, stores,
+    loops and branches, in the order of the text. No entry is negative, and no place in `order` is there
+    twice. A bind like base = ko * BK takes no entry: it is evaluated anew at each use. A bind that reads
+    what the loop writes does take one.
+
+bind-stage
+    A bind that reads a buffer which the loop writes has its value at one time only, and no storage that
+    could have versions. So everything that uses it stands in its stage, after it. To load once and use the
+    value in later stages, store it to a shared tile, as in s[0] = A_shared[0]: tiles have versions.
+
+schedule-depth
+    num_stages, given beside `stage` and `order`, leaves a tile fewer versions than the schedule keeps in
+    use: a version would be filled again before its last reader is done. Without it there are max(stage) + 1.
+
+schedule-impossible
+    A schedule given by hand is carried out as it stands, or refused. This loop cannot be pipelined at all.
+
+async-impossible
+    A statement is to be asynchronous that no mechanism of the machine can do on its own. Asynchronous are
+    copies from a tensor to a whole shared tile of the same dtype, with rows aligned to 4 bytes.
+
+depth-override
+    num_stages beside `stage` and `order` sets the number of versions that each tile of the loop has, in
+    place of max(stage) + 1. It is meant for schedules alone or for solved pipelines; together they are
+    accepted, and the warning says what came of it.
+
+legacy-schedule
+    The lists have entries for binds too, as they had in older programs. A bind is evaluated anew at each
+    use, with the iteration of the statement that uses it, so the entry means nothing. The help shows the
+    lists without it.
+
+loop-not-pipelined
+    A bind reads what the loop writes, so it has its value at one time only. The solver does not overlap the
+    iterations of such a loop. Store the value to a tile, or give `stage` and `order` yourself.
+
+schedule-not-used
+    A schedule is given by hand, but with these options all loops run serially.
+
+sync-not-used
+    T.Pipelined takes `sync` as other compilers do. Here every wait, barrier and fence follows from the
+    schedule, so there is nothing that it could change.
+
+unknown-annotation
+    An annotation of a loop that nothing here reads. It is ignored.
 
 schedule-order
     The `stage` and `order` of T.Pipelined put a statement before one that it depends on. The message names
@@ -298,7 +336,7 @@ unsupported-type
 
 shared-memory-overflow
     The tiles of one block need more shared memory than the machine has for a block. Each version of a
-    pipelined tile counts: depth times its size. Use smaller tiles, or a smaller num_stages.
+    pipelined tile counts: depth times its size. Use smaller tiles, a smaller num_stages, or fewer stages.
 
 unschedulable
     No schedule exists at any initiation interval, or none within what was asked for. The message names the

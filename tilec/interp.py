@@ -7,7 +7,7 @@ every step. Tiles start out as NaN (the largest value, for integers), so that a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
@@ -19,6 +19,7 @@ from tilec.ir.expr import integer_range
 from tilec.ir.tile import (
     Binary,
     Bind,
+    Break,
     Buffer,
     Call,
     Cast,
@@ -36,6 +37,7 @@ from tilec.ir.tile import (
     TileOp,
     Unary,
     Var,
+    While,
 )
 from tilec.ir.types import BFLOAT16, BOOL, DType
 from tilec.ops import registry
@@ -141,6 +143,10 @@ _CALLS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+class _Left(Exception):
+    """The innermost loop is left."""
+
+
 @dataclass(slots=True)
 class _Machine:
     """The state of one block. Inside T.Parallel variables are arrays, and `mask` says for which elements code runs."""
@@ -165,9 +171,16 @@ class _Machine:
                 case Parallel():
                     self._parallel(stmt)
                 case For(var=var, start=start, stop=stop, step=step, body=inner):
-                    for index in range(int(self.expr(start)), int(self.expr(stop)), step):
-                        self.variables[var.name] = np.int32(index)
-                        self.body(inner)
+                    with suppress(_Left):
+                        for index in range(int(self.expr(start)), int(self.expr(stop)), step):
+                            self.variables[var.name] = np.int32(index)
+                            self.body(inner)
+                case While(condition=condition, body=inner):
+                    with suppress(_Left):
+                        while self.expr(condition):
+                            self.body(inner)
+                case Break():
+                    raise _Left
                 case If():
                     self._if(stmt)
                 case _:

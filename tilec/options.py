@@ -25,7 +25,8 @@ Value = int | float | bool | str
 class CompileOptions:
     """`schedule` is the text of a trace to use in place of the solver. `cache_dir` keeps parser tables and solved
     schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone. `unlimited_smem` lifts the
-    shared-memory limit, to see what a tile that does not fit would have become."""
+    shared-memory limit, to see what a tile that does not fit would have become. `silenced` are codes of warnings that
+    nobody wants to see ("all": none of them)."""
 
     target: str = "sm_90a"
     opt_level: int = 3
@@ -36,6 +37,8 @@ class CompileOptions:
     cache_dir: str | None = None
     solve_afresh: bool = False
     unlimited_smem: bool = False
+    silenced: tuple[str, ...] = ()
+    warnings_are_errors: bool = False
 
     @property
     def strategy(self) -> Strategy:

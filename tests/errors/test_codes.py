@@ -29,10 +29,14 @@ MADE_HERE = {"emulation-fault", "emulation-mismatch", "schedule-not-proven", "un
 
 
 def raised() -> Iterator[str]:
-    """The codes in calls of `fail` and `Diagnostic`."""
+    """The codes in calls of `fail`, `warning` and `Diagnostic`."""
     for path in sorted(Path(tilec.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and node.args and getattr(node.func, "id", "") in ("fail", "Diagnostic"):
+            if (
+                isinstance(node, ast.Call)
+                and node.args
+                and getattr(node.func, "id", "") in ("fail", "Diagnostic", "warning")
+            ):
                 code = node.args[0]
                 if isinstance(code, ast.Constant) and isinstance(code.value, str):
                     yield code.value
@@ -48,7 +52,7 @@ def test_every_code_has_a_test() -> None:
 def test_kernels_expect_only_codes_that_exist() -> None:
     known = set(raised())
     for path in HERE.glob("*.tl"):
-        expected = set(re.findall(r"# error(?:@\d+)?: \[([a-z0-9-]+)\]", path.read_text("utf-8")))
+        expected = set(re.findall(r"# (?:error|warning)(?:@\d+)?: \[([a-z0-9-]+)\]", path.read_text("utf-8")))
         assert expected and expected <= known, path.name
 
 

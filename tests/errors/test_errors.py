@@ -1,8 +1,8 @@
 """Kernels that are wrong, and what must be said about them.
 
 A comment on the blamed line says what: `# error: [code] "part of the title, label, note or help"`. Where the line
-cannot carry a comment, `# error@7: …` names it, and `# error@0: …` expects a diagnostic that points nowhere. Anything
-else that is reported fails the test. A first line `# RUN: -D K=V --entry name --target sm_90a` passes options, of which
+cannot carry a comment, `# error@7: …` names it, and `# error@0: …` expects a diagnostic that points nowhere. A kernel
+that is odd but not wrong has `# warning: …`. Anything else that is reported fails the test. A first line `# RUN: -D K=V --entry name --target sm_90a` passes options, of which
 there is also `--pipeline-strategy`.
 """
 
@@ -25,12 +25,15 @@ from tilec.render import render
 FOLDER = Path(__file__).parent
 KERNELS = sorted(FOLDER.glob("*.tl"))
 
-_EXPECTATION = re.compile(r'# error(?:@(?P<line>\d+))?: \[(?P<code>[a-z0-9-]+)\] "(?P<text>[^"]*)"')
+_EXPECTATION = re.compile(
+    r'# (?P<severity>error|warning)(?:@(?P<line>\d+))?: \[(?P<code>[a-z0-9-]+)\] "(?P<text>[^"]*)"'
+)
 
 
 @dataclass(frozen=True)
 class Expectation:
     line: int
+    severity: str
     code: str
     text: str
 
@@ -39,7 +42,7 @@ def expectations(text: str) -> list[Expectation]:
     found = []
     for number, line in enumerate(text.split("\n"), 1):
         for match in _EXPECTATION.finditer(line):
-            found.append(Expectation(int(match["line"] or number), match["code"], match["text"]))
+            found.append(Expectation(int(match["line"] or number), match["severity"], match["code"], match["text"]))
     return found
 
 
@@ -52,6 +55,7 @@ def compile_diagnostics(path: Path, options: Sequence[str]) -> tuple[Diagnostic,
     """What a build of the kernel with these command-line options reports."""
     pairs = list(zip(options[::2], options[1::2], strict=True))
     given = dict(pairs)
+    observer = Observer()
     try:
         asked = CompileOptions(
             target=given.get("--target", "sm_90a"),
@@ -59,10 +63,10 @@ def compile_diagnostics(path: Path, options: Sequence[str]) -> tuple[Diagnostic,
             entry=given.get("--entry"),
             pipeline_strategy=given.get("--pipeline-strategy", "auto"),  # type: ignore[arg-type]
         )
-        build(read_source(str(path)), asked, Observer())
+        build(read_source(str(path)), asked, observer)
     except CompileError as error:
-        return error.diagnostics
-    return ()
+        return (*observer.warnings, *error.diagnostics)
+    return tuple(observer.warnings)
 
 
 def said(diagnostic: Diagnostic) -> str:
@@ -78,8 +82,8 @@ def test_reports(path: Path) -> None:
     assert wanted, f"{path.name} says nothing about what must be reported"
     diagnostics = compile_diagnostics(path, run_options(text))
     shown = "\n\n".join(render(d, read_source(str(path))).plain for d in diagnostics)
-    reported = [(d.primary.span.line if d.primary else 0, d.code) for d in diagnostics]
-    assert sorted(reported) == sorted((e.line, e.code) for e in wanted), shown
+    reported = [(d.primary.span.line if d.primary else 0, d.severity, d.code) for d in diagnostics]
+    assert sorted(reported) == sorted((e.line, e.severity, e.code) for e in wanted), shown
     for diagnostic in diagnostics:
         assert any(e.code == diagnostic.code and e.text in said(diagnostic) for e in wanted), shown
 

@@ -211,3 +211,19 @@ def test_softmax_of_a_product(target: str, strategy: Strategy) -> None:
 def test_scalars_that_other_threads_wrote(target: str, strategy: Strategy) -> None:
     made = agrees(HERE / "scalar_race.tl", target, strategy)
     assert made.ptx.count("bar.sync") >= 3
+
+
+@forms
+@pytest.mark.parametrize("case", range(9))
+def test_binds_and_scalars_of_a_pipeline(target: str, strategy: Strategy, case: int) -> None:
+    """Replayed, scheduled and materialised scalars, for 0 to 5 trips."""
+    for seed in range(3):
+        agrees(HERE / "binds.tl", target, strategy, seed=seed, strict=case != 5, case=case)
+
+
+@forms
+@pytest.mark.parametrize("case", range(7))
+def test_loops_that_end_when_their_data_say_so(target: str, strategy: Strategy, case: int) -> None:
+    """while, break and continue, around pipelines and inside them."""
+    for seed in range(3):
+        agrees(HERE / "control.tl", target, strategy, seed=seed, case=case)

@@ -11,7 +11,7 @@ import tilec
 from tilec.explanations import EXPLANATIONS
 from tilec.ptx.assemble import RemarkKind
 
-MAKERS = {"fail", "Diagnostic"}
+MAKERS = {"fail", "warning", "Diagnostic"}
 
 
 def _codes() -> Iterator[tuple[str, str]]:

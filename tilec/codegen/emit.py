@@ -78,6 +78,8 @@ class _Entry:
         self.scalars.read_uniform = self.read_uniform
         operations = (op for role in program.roles for op in warp.walk(role.body))
         self.scalars.may_call = not any(isinstance(op, warp.Wgmma) for op in operations)
+        self.exits: list[str] = []  # where a break leads, the innermost loop last
+        self.cursors: tuple[warp.Cursor, ...] = ()  # of the operation whose scalars are computed
         self.barriers: dict[str, int] = {}
         offset = program.barriers_at
         for ring in program.rings:
@@ -215,6 +217,7 @@ class _Entry:
     def operation(self, op: Operation, state: State) -> None:
         builder = self.builder
         builder.at(op.span)
+        self.cursors = op.cursors
         match op:
             case warp.Loop():
                 self.loop(op, state)
@@ -222,6 +225,10 @@ class _Entry:
                 self.branch(op, state)
             case warp.Pipeline(body=body):
                 self.body(body, state)
+            case warp.Forever(body=body):
+                self.forever(body, state)
+            case warp.Break():
+                builder.emit("bra", Symbol(self.exits[-1]))
             case warp.Let(var=var, value=value):
                 operand = self.scalars.value(value)
                 self.scalars.define(var, operand, self.scalars.interval(value))
@@ -302,6 +309,7 @@ class _Entry:
         low, high = self.scalars.interval(op.start)[0], self.scalars.interval(op.stop)[1] - 1
         runs_once = self.scalars.interval(op.start)[1] < self.scalars.interval(op.stop)[0]
         again, done = builder.label("loop"), builder.label("done")
+        self.exits.append(done)
         if not runs_once:
             builder.emit("bra", Symbol(done), guard=self.compare("ge", counter, stop))
         builder.place(again)
@@ -311,12 +319,26 @@ class _Entry:
             self.body(op.body, state)
         builder.emit("add.s32", counter, counter, Imm(op.step))
         builder.emit("bra", Symbol(again), guard=self.compare("lt", counter, stop))
-        builder.place(done)
+        builder.place(self.exits.pop())
+        self.addresses.forget_positions()
+
+    def forever(self, body: tuple[Operation, ...], state: State) -> None:
+        again = self.builder.label("again")
+        self.exits.append(self.builder.label("done"))
+        self.builder.place(again)
+        self.addresses.forget_positions()
+        with self.scalars.scope():
+            self.body(body, state)
+        self.builder.emit("bra", Symbol(again))
+        self.builder.place(self.exits.pop())
         self.addresses.forget_positions()
 
     def read_uniform(self, load: Load) -> Operand:
-        """An element that every thread reads for itself: an index or a bound that lies in a tensor."""
-        if load.buffer.scope != "global":
+        """An element that every thread reads for itself: an index or a bound that lies in a tensor or a tile."""
+        if load.buffer.scope == "shared":
+            address = self.addresses.shared_element(load.buffer, load.indices, self.cursors)
+            return load_vector(self.builder, load.buffer, address, 1, None, False)[0]
+        if load.buffer.scope == "fragment":
             raise InternalError(f"{load.buffer.name} is read outside T.Parallel")
         within = zip(load.indices, load.buffer.shape, strict=True)
         conditions = [c for index, extent in within for c in self.scalars.bounds(index, extent)]

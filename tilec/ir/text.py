@@ -9,6 +9,7 @@ from tilec.ir.tile import (
     Attr,
     Binary,
     Bind,
+    Break,
     Buffer,
     Call,
     Cast,
@@ -26,6 +27,8 @@ from tilec.ir.tile import (
     TileOp,
     Unary,
     Var,
+    While,
+    Wishes,
 )
 from tilec.ir.types import BOOL, FLOAT32, INT32
 
@@ -86,14 +89,19 @@ def _parts(stmt: Stmt) -> tuple[str, tuple[tuple[str, tuple[Stmt, ...]], ...]]:
             return f"{buffer.name}[{', '.join(map(show_expr, indices))}] = {show_expr(value)}", ()
         case Bind(var=var, value=value):
             return f"{var.name}: {var.dtype} = {show_expr(value)}", ()
-        case Parallel(vars=variables, extents=extents, body=body):
+        case Parallel(vars=variables, extents=extents, body=body, width=width):
             names = ", ".join(v.name for v in variables)
-            return f"for {names} in parallel({', '.join(map(str, extents))}):", (("", body),)
+            shown = [str(e) for e in extents] + ([f"width={width}"] if width is not None else [])
+            return f"for {names} in parallel({', '.join(shown)}):", (("", body),)
         case For(body=body):
             return _for(stmt), (("", body),)
         case If(condition=condition, then=then, orelse=orelse):
             nested = ("", then or ()), ("else:", orelse)
             return f"if {show_expr(condition)}:", nested if orelse else nested[:1]
+        case While(condition=condition, body=body):
+            return f"while {show_expr(condition)}:", (("", body),)
+        case Break():
+            return "break", ()
         case _:
             assert_never(stmt)
 
@@ -102,13 +110,26 @@ def _for(loop: For) -> str:
     parts = [show_expr(loop.start), show_expr(loop.stop)]
     if loop.step != 1:
         parts.append(str(loop.step))
+    if loop.factor is not None:
+        parts.append(f"factor={loop.factor}")
     if loop.num_stages is not None:
         parts.append(f"num_stages={loop.num_stages}")
     if loop.stage is not None:
         parts.append(f"stage={list(loop.stage)}")
     if loop.order is not None:
         parts.append(f"order={list(loop.order)}")
+    if loop.wishes is not None:
+        parts += _wishes(loop.wishes)
     return f"for {loop.var.name} in {loop.kind}({', '.join(parts)}):"
+
+
+def _wishes(wishes: Wishes) -> Iterator[str]:
+    if wishes.asynchronous is not None:
+        yield f"asynchronous={[int(a) for a in wishes.asynchronous]}"
+    if wishes.groups is not None:
+        yield f"groups={list(wishes.groups)}"
+    if wishes.sync is not None:
+        yield f"sync={[list(s) for s in wishes.sync]}"
 
 
 def show_tile_op(op: TileOp) -> str:

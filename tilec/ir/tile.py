@@ -183,21 +183,36 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """A perfect elementwise nest over all threads; the body holds `Store`, `Bind` and `If` only."""
+    """A perfect elementwise nest over all threads; the body holds `Store`, `Bind` and `If` only. `width` is how many
+    neighbours of the last dimension one thread should handle together (None: as pays)."""
 
     vars: tuple[Var, ...]
     extents: tuple[int, ...]
     body: tuple[Stmt, ...]
     span: Span = field(default=NOWHERE, compare=False)
+    width: int | None = None
 
 
 LoopKind = Literal["serial", "pipelined", "unroll"]
 
 
 @dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a person asks of a pipelined loop beside stage and order. One entry per scheduled statement: whether it must
+    be asynchronous, and the group of producers that it fills a ring with (-1: none). `sync` is kept as it is written:
+    every wait follows from the schedule. `span` is where the stages are asked for."""
+
+    asynchronous: tuple[bool, ...] | None = None
+    groups: tuple[int, ...] | None = None
+    sync: tuple[tuple[int, ...], ...] | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class For:
-    """`for var in range(start, stop, step)`. `num_stages` is None where the source does not give one; `stage` and
-    `order` are the manual lists of T.Pipelined, one entry per scheduled statement."""
+    """`for var in range(start, stop, step)`, the step positive. `num_stages` is None where the source does not give
+    one; `stage` and `order` are the manual lists of T.Pipelined, one entry per scheduled statement. `factor` is how many
+    trips of an unrolled loop become one (None: all of them, where that is not too many)."""
 
     kind: LoopKind
     var: Var
@@ -209,6 +224,8 @@ class For:
     stage: tuple[int, ...] | None = None
     order: tuple[int, ...] | None = None
     span: Span = field(default=NOWHERE, compare=False)
+    wishes: Wishes | None = None
+    factor: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +236,24 @@ class If:
     span: Span = field(default=NOWHERE, compare=False)
 
 
-Stmt = TileOp | Store | Bind | Parallel | For | If
+@dataclass(frozen=True, slots=True)
+class While:
+    """All threads agree on the condition, and look at it anew before each trip."""
+
+    condition: Expr
+    body: tuple[Stmt, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Leave the innermost loop, a `For` that is not pipelined or a `While`. Nothing that runs in a trip follows it:
+    it ends the body, or a branch of the `If` that ends it."""
+
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+Stmt = TileOp | Store | Bind | Parallel | For | If | While | Break
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,11 +328,11 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
 def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
     """The statement lists nested in a statement."""
     match stmt:
-        case Parallel(body=body) | For(body=body):
+        case Parallel(body=body) | For(body=body) | While(body=body):
             return (body,)
         case If(then=then, orelse=orelse):
             return (then, orelse)
-        case TileOp() | Store() | Bind():
+        case TileOp() | Store() | Bind() | Break():
             return ()
 
 

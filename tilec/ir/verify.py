@@ -10,6 +10,7 @@ Checked here:
  6. parameters are global, declared buffers are not; extents, grid and threads are positive
  7. T.Parallel holds stores, binds and ifs only; stores stand nowhere else
  8. manual `stage` and `order` come together and have the same length; `order` is a permutation
+ 9. a break ends a trip of a serial loop or a while
 
 Not checked here: that indices stay within tiles for every value of the variables, and what each operation demands of
 its operands (`ops` does that when it makes them).
@@ -25,6 +26,7 @@ from tilec.ir.tile import (
     COMPARISONS,
     Binary,
     Bind,
+    Break,
     Buffer,
     Call,
     Cast,
@@ -42,6 +44,7 @@ from tilec.ir.tile import (
     TileOp,
     Unary,
     Var,
+    While,
     children,
 )
 from tilec.ir.types import BOOL
@@ -101,7 +104,7 @@ class _Checker:
         self.visible = before
 
     def _stmt(self, stmt: Stmt, in_parallel: bool) -> Iterator[str]:
-        if in_parallel and isinstance(stmt, TileOp | For | Parallel):
+        if in_parallel and isinstance(stmt, TileOp | For | While | Break | Parallel):
             yield f"a {type(stmt).__name__} stands inside Parallel"
         match stmt:
             case TileOp(regions=regions, attrs=attrs):
@@ -129,6 +132,7 @@ class _Checker:
                 yield from self.expr(start)
                 yield from self.expr(stop)
                 yield from _loop(stmt)
+                yield from _last(body, stmt.kind == "serial")
                 yield from self._nested(body, (var,), in_parallel)
             case If(condition=condition, then=then, orelse=orelse):
                 yield from self.expr(condition)
@@ -136,6 +140,14 @@ class _Checker:
                     yield f"the condition {show_expr(condition)} is {condition.dtype}"
                 yield from self.body(then, in_parallel)
                 yield from self.body(orelse, in_parallel)
+            case While(condition=condition, body=body):
+                yield from self.expr(condition)
+                if condition.dtype != BOOL:
+                    yield f"the condition {show_expr(condition)} is {condition.dtype}"
+                yield from _last(body, True)
+                yield from self.body(body, in_parallel)
+            case Break():
+                return
             case _:
                 assert_never(stmt)
 
@@ -213,9 +225,20 @@ def _binary(expr: Binary) -> Iterator[str]:
         yield f"{show_expr(expr)} needs integers"
 
 
+def _last(body: tuple[Stmt, ...], allowed: bool) -> Iterator[str]:
+    """Breaks stand where the trip ends: `allowed` for the last statement alone."""
+    for place, stmt in enumerate(body):
+        ends = allowed and place == len(body) - 1
+        if isinstance(stmt, Break) and not ends:
+            yield f"line {stmt.span.line}: something follows a break, or its loop cannot be left"
+        elif isinstance(stmt, If):
+            yield from _last(stmt.then, ends)
+            yield from _last(stmt.orelse, ends)
+
+
 def _loop(loop: For) -> Iterator[str]:
-    if loop.step == 0:
-        yield f"the loop over {loop.var.name} has step 0"
+    if loop.step < 1:
+        yield f"the loop over {loop.var.name} has step {loop.step}"
     if loop.start.dtype != loop.var.dtype or loop.stop.dtype != loop.var.dtype:
         yield f"{loop.var.name} is {loop.var.dtype}, its bounds are {loop.start.dtype} and {loop.stop.dtype}"
     if (loop.stage is None) != (loop.order is None):

@@ -259,6 +259,18 @@ class Loop(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class Forever(Operation):
+    """Repeats its body until a `Break`."""
+
+    body: tuple[Operation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Break(Operation):
+    """Leave the innermost `Loop` or `Forever`, at the end of one of its trips: what would follow is not run then."""
+
+
+@dataclass(frozen=True, slots=True)
 class Branch(Operation):
     """A condition that all threads of the role agree on. A `guard` protects a piece of a `Pipeline`: it holds where the
     trip count is at least `least`."""
@@ -342,7 +354,7 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
 def nested(op: Operation) -> tuple[tuple[Operation, ...], ...]:
     """The operation lists inside a structured operation."""
     match op:
-        case Loop(body=body) | Pipeline(body=body):
+        case Loop(body=body) | Forever(body=body) | Pipeline(body=body):
             return (body,)
         case Branch(then=then, orelse=orelse):
             return (then, orelse)

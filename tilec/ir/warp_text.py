@@ -67,6 +67,9 @@ def _body(body: tuple[Operation, ...], indent: str) -> Iterator[str]:
                 label = f"  # {part} state" if part else ""
                 yield f"{indent}for {var.name} in range({show_expr(start)}, {show_expr(stop)}{steps}):{label}"
                 yield from _body(inner, indent + "  ")
+            case warp.Forever(body=inner):
+                yield f"{indent}repeat:"
+                yield from _body(inner, indent + "  ")
             case warp.Pipeline(var=var, stages=stages, body=inner):
                 yield f"{indent}pipeline over {var.name}, {stages + 1} stages:"
                 yield from _body(inner, indent + "  ")
@@ -110,6 +113,8 @@ def _operation(op: Operation) -> str:
             return f"reduce_{kind} {destination.name} = {source.name} along {dim}"
         case warp.BarSync(id=number, threads=threads):
             return f"barrier {number}, {threads} threads"
+        case warp.Break():
+            return "break"
         case warp.CpAsyncCommit():
             return "cp_async commit"
         case warp.CpAsyncWait(pending=pending):

@@ -167,9 +167,12 @@ class _Execution:
         self.entered: dict[str, int] = {}
         self.trips = 0
         self.stages = 0
+        self.left = False  # the innermost loop, by a break
 
     def run(self, body: tuple[Operation, ...], values: dict[str, int]) -> Iterator[Operation]:
         for op in body:
+            if self.leaving():
+                return
             if isinstance(op, warp.Let | warp.Loop | warp.Branch) and warp.scalar_reads(op):
                 yield op
             match op:
@@ -182,6 +185,17 @@ class _Execution:
                     start, count = self.count(op, values)
                     for k in range(count):
                         yield from self.run(inner, {**values, var.name: start + k * step})
+                        if self.leaving():
+                            break
+                    self.left = False
+                case warp.Forever(body=inner):
+                    for _ in range(self.scenario.trips[0] + 1):
+                        yield from self.run(inner, values)
+                        if self.leaving():
+                            break
+                    self.left = False
+                case warp.Break():
+                    self.left = True
                 case warp.Branch(part="guard", least=least, then=then):
                     if self.trips >= least:
                         yield from self.run(then, values)
@@ -194,6 +208,9 @@ class _Execution:
                         values.pop(var.name, None)
                 case _:
                     yield op
+
+    def leaving(self) -> bool:
+        return self.left
 
     def count(self, op: warp.Loop, values: dict[str, int]) -> tuple[int, int]:
         """The first value of the loop variable, and the number of trips."""

@@ -7,6 +7,7 @@ from typing import Union
 from tilec.ir.tile import Binary, Buffer, Call, Cast, Const, Expr, Load, Select, Unary, Var
 from tilec.ir.types import DType
 from tilec.records import dataclass
+from tilec.source import Span
 
 Policy = {"Square": "square", "FullRow": "full_row", "FullCol": "full_col"}
 """The members of `T.GemmWarpPolicy`, and what the IR calls them."""
@@ -46,7 +47,21 @@ class WarpPolicy:
     name: str
 
 
-Static = Union[int, float, bool, str, None, DType, WarpPolicy, "tuple[Value, ...]"]
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a dictionary, and where both its sides stand."""
+
+    key: Value
+    value: Value
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Dictionary:
+    entries: tuple[Entry, ...]
+
+
+Static = Union[int, float, bool, str, None, DType, WarpPolicy, Dictionary, "tuple[Value, ...]"]
 Value = Static | Buffer | Access | Member | Expr
 """Python values stay Python values until they meet a typed operand; `Expr` is what is known at run time only."""
 
@@ -66,6 +81,8 @@ def describe(value: Value) -> str:
             return f"the dtype {name}"
         case WarpPolicy():
             return "a warp policy"
+        case Dictionary():
+            return "a dictionary"
         case tuple():
             return f"a tuple of {len(value)}"
         case Buffer(name=name, shape=shape, dtype=dtype, scope=scope):

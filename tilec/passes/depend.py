@@ -10,6 +10,7 @@ from tilec.diag import InternalError, Label, fail
 from tilec.ir.tile import (
     Binary,
     Bind,
+    Break,
     Buffer,
     Call,
     Cast,
@@ -22,13 +23,15 @@ from tilec.ir.tile import (
     Store,
     TileOp,
     Unary,
+    While,
     walk,
     walk_expr,
 )
 from tilec.ops import registry
 from tilec.ops.lowering import Context, Demand, demand
+from tilec.passes.binds import scheduled, scheduled_binds, variables
 from tilec.passes.layout import Laid
-from tilec.passes.rings import RingPlan, accesses, scheduled
+from tilec.passes.rings import RingPlan, accesses
 from tilec.passes.rings import rings as ring_plans
 from tilec.passes.select import is_pipelined
 from tilec.passes.usage import expressions
@@ -43,8 +46,7 @@ TILE_ALIGNMENT = 1024  # the 128-byte swizzle repeats after this many bytes
 
 @dataclass(frozen=True, slots=True)
 class LoopProblem:
-    """`statements` are the scheduled ones, in source order (binds are replayed at their uses); `rings` parallel the
-    problem's."""
+    """`statements` are the scheduled ones, in source order (see `passes.binds`); `rings` parallel the problem's."""
 
     loop: For
     statements: tuple[Stmt, ...]
@@ -187,6 +189,13 @@ class _Builder:
                     add(i, j, self.hand_over(ops, i, j), distance, f"anti {name}")
                 for name in sorted((self.accesses[i].writes & self.accesses[j].writes) - versioned):
                     add(i, j, self.hand_over(ops, i, j), distance, f"output {name}")
+        places = {id(s): i for i, s in enumerate(self.statements)}
+        needed = variables(self.loop.body)
+        for bind in scheduled_binds(self.loop.body):
+            for place, stmt in enumerate(self.loop.body):
+                if bind.var in needed[place] and id(stmt) in places:
+                    i = places[id(bind)]
+                    add(i, places[id(stmt)], ops[i].latency, 0, f"data {bind.var.name}")
         return list(found.values())
 
     def hand_over(self, ops: tuple[Op, ...], i: int, j: int) -> int:
@@ -221,6 +230,10 @@ def describe(stmt: Stmt) -> str:
             return f"for {var.name}"
         case If():
             return "if"
+        case While():
+            return "while"
+        case Break():
+            return "break"
         case Store(buffer=buffer):
             return f"store {buffer.name}"
         case Bind(var=var):
@@ -236,6 +249,10 @@ def demands(stmt: Stmt, laid: Laid) -> tuple[Demand, ...]:
             total += registry.get(s.name).demand(s, context)
         elif isinstance(s, Parallel):
             total += _nest_demands(s, laid.kernel.threads)
+        elif isinstance(s, Bind):
+            reads = (e.buffer for e in walk_expr(s.value) if isinstance(e, Load))
+            threads = laid.kernel.threads
+            total += [demand(f"ld.{b.scope}", bytes=threads * b.dtype.bytes, threads=threads) for b in reads]
     return tuple(total) or (demand("elementwise", ops=1, elements=1, threads=laid.kernel.threads),)
 
 

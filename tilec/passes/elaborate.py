@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilec.diag import Label, fail
+from tilec.diag import Label, Warn, fail, unheard
 from tilec.ir.tile import Buffer, Kernel, Var
 from tilec.ir.types import BOOL, DType
 from tilec.ops.scalar import PYTHON_NAMES
@@ -43,14 +43,19 @@ def entries(module: ast.Module) -> tuple[str, ...]:
 
 
 def elaborate(
-    module: ast.Module, source: SourceFile, defines: Mapping[str, Define] | None = None, entry: str | None = None
+    module: ast.Module,
+    source: SourceFile,
+    defines: Mapping[str, Define] | None = None,
+    entry: str | None = None,
+    warn: Warn = unheard,
 ) -> Kernel:
-    """The kernel `entry`, or the only one, as tile IR. `defines` replace constants of the file."""
+    """The kernel `entry`, or the only one, as tile IR. `defines` replace constants of the file; `warn` is told what is
+    odd but not wrong."""
     function = _choose(module, source, entry)
     constants = _Constants(dict(defines or {}))
     constants.run(module)
     constants.check_all_used()
-    return _kernel(function, Scope(constants.scope, "the function"))
+    return _kernel(function, Scope(constants.scope, "the function"), warn)
 
 
 # ---- which kernel ----------------------------------------------------------------------------------------------------
@@ -223,8 +228,8 @@ class _Launch:
     threads: int
 
 
-def _kernel(function: ast.Function, scope: Scope) -> Kernel:
-    body = Body(scope)
+def _kernel(function: ast.Function, scope: Scope, warn: Warn) -> Kernel:
+    body = Body(scope, warn=warn)
     params = tuple(_parameter(body, p, function) for p in function.params)
     launch = _launch_statement(body, function)
     assert isinstance(launch.context, ast.Call)

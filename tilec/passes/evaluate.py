@@ -15,7 +15,7 @@ from tilec.ir.types import BOOL, BY_NAME, INT32, DType
 from tilec.ops import arithmetic, registry
 from tilec.ops.scalar import FUNCTIONS, MATH_CONSTANTS, PYTHON_NAMES, call_python, convert
 from tilec.ops.signature import Argument, as_expr, bind, nearest
-from tilec.ops.values import Access, Member, Policy, Range, Value, WarpPolicy, describe, show_shape
+from tilec.ops.values import Access, Dictionary, Entry, Member, Policy, Range, Value, WarpPolicy, describe, show_shape
 from tilec.passes.fold import fold_expr
 from tilec.passes.scope import Scope
 from tilec.source import Span
@@ -99,7 +99,8 @@ class Evaluator:
                 assert_never(node)
 
     def _dict(self, node: ast.Dict) -> Value:
-        fail("unsupported-syntax", "dictionaries are not part of the kernel language", node.span)
+        pairs = ((key, value, key.span.to(value.span)) for key, value in node.items)
+        return Dictionary(tuple(Entry(self.value(key), self.value(value), span) for key, value, span in pairs))
 
     def _constant(self, name: str, span: Span) -> Value:
         if name == "...":

@@ -9,7 +9,7 @@ step that they are live.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.diag import InternalError
@@ -19,6 +19,7 @@ from tilec.ir.layout import plain
 from tilec.ir.tile import (
     Binary,
     Bind,
+    Break,
     Buffer,
     Const,
     Expr,
@@ -29,6 +30,7 @@ from tilec.ir.tile import (
     Store,
     TileOp,
     Var,
+    While,
     integer,
     substitute,
     walk,
@@ -36,6 +38,7 @@ from tilec.ir.tile import (
 from tilec.ir.types import BOOL, INT8, INT32
 from tilec.ops import registry
 from tilec.ops.lowering import Context
+from tilec.passes.binds import replayed, scheduled
 from tilec.passes.depend import LoopProblem
 from tilec.passes.layout import Laid
 from tilec.passes.rings import RingPlan, accesses
@@ -70,13 +73,15 @@ class _Expander:
         self.ring_of: dict[str, warp.Ring] = {}
         self.rings: list[warp.Ring] = []
         self.plans: dict[str, tuple[Scheduled, RingPlan]] = {}
+        self.bound = 0  # how many times a scheduled bind has been given a name
         for s in scheduled:
             self.add_rings(s)
 
     def add_rings(self, s: Scheduled) -> None:
         for plan, ring, depth in zip(s.loop.rings, s.loop.problem.rings, s.schedule.depth, strict=True):
-            size = sum(self.laid.shared[b.name].bytes for b in plan.buffers) if self.specialised else 0
-            arrivals = self.kernel.threads // 32 if self.specialised else 0
+            fed = all(s.loop.roles[p] == "producer" for p in plan.producers)  # by a role of its own
+            size = sum(self.laid.shared[b.name].bytes for b in plan.buffers) if fed else 0
+            arrivals = self.kernel.threads // 32 if fed else 0
             made = warp.Ring(ring.name, depth, tuple(b.name for b in plan.buffers), size, arrivals)
             self.rings.append(made)
             self.plans[ring.name] = (s, plan)
@@ -139,28 +144,38 @@ class _Expander:
         match stmt:
             case For() if id(stmt) in self.loops:
                 return tuple(_Pipeline(self, self.loops[id(stmt)], role).operations())
-            case For(kind="unroll") if (trips := static_trips(stmt)) is not None and trips <= MAX_UNROLL:
-                copies = (self.at(stmt, integer(int(stmt.start.value) + i * stmt.step)) for i in range(trips))  # type: ignore[union-attr]
-                return tuple(op for copy in copies for op in self.body(copy, role))
+            case For(kind="unroll"):
+                return tuple(self.unrolled(stmt, lambda part: self.body(part, role)))
             case For():
                 body = self.body(stmt.body, role)
                 return (warp.Loop(stmt.var, stmt.start, stmt.stop, stmt.step, body, span=stmt.span),) if body else ()
             case If():
                 then, orelse = self.body(stmt.then, role), self.body(stmt.orelse, role)
                 return (warp.Branch(stmt.condition, then, orelse, span=stmt.span),) if then or orelse else ()
+            case While():
+                inner = self.body(stmt.body, role)
+                return (self.forever(stmt, inner, ()),) if inner else ()
+            case Break():
+                return (warp.Break(span=stmt.span),)
             case Bind():
                 return (warp.Let(stmt.var, stmt.value, span=stmt.span),)
             case _:
                 return self.lower(stmt, ()) if role != "producer" else ()
+
+    def forever(self, loop: While, body: tuple[warp.Operation, ...], cursors: tuple[warp.Cursor, ...]) -> warp.Forever:
+        """The condition is a branch at the start of each trip, so that what it reads is waited for there."""
+        leave = (warp.Break(span=loop.span),)
+        return warp.Forever(
+            (warp.Branch(loop.condition, body, leave, cursors=cursors, span=loop.span),), span=loop.span
+        )
 
     def at(self, loop: For, value: Expr) -> tuple[Stmt, ...]:
         """The loop's body in one iteration. The pipelined loops in it keep their schedules."""
         body = tuple(substitute_stmt(s, {loop.var: value}) for s in loop.body)
         for old, new in zip(walk(loop.body), walk(body), strict=True):
             if id(old) in self.loops and isinstance(new, For):
-                scheduled = self.loops[id(old)]
-                statements = tuple(s for s in new.body if not isinstance(s, Bind))
-                self.loops[id(new)] = replace(scheduled, loop=replace(scheduled.loop, loop=new, statements=statements))
+                again = self.loops[id(old)]
+                self.loops[id(new)] = replace(again, loop=replace(again.loop, loop=new, statements=scheduled(new)))
         return body
 
     def lower(self, stmt: Stmt, cursors: tuple[warp.Cursor, ...]) -> tuple[warp.Operation, ...]:
@@ -177,12 +192,18 @@ class _Expander:
             case If():
                 then = tuple(op for s in stmt.then for op in self.lower(s, cursors))
                 orelse = tuple(op for s in stmt.orelse for op in self.lower(s, cursors))
-                return (warp.Branch(stmt.condition, then, orelse, span=stmt.span),)
+                return (warp.Branch(stmt.condition, then, orelse, cursors=cursors, span=stmt.span),)
+            case For(kind="unroll"):
+                return tuple(self.unrolled(stmt, lambda part: tuple(op for s in part for op in self.lower(s, cursors))))
             case For():
                 body = tuple(op for s in stmt.body for op in self.lower(s, cursors))
-                return (warp.Loop(stmt.var, stmt.start, stmt.stop, stmt.step, body, span=stmt.span),)
+                return (warp.Loop(stmt.var, stmt.start, stmt.stop, stmt.step, body, cursors=cursors, span=stmt.span),)
             case Bind():
-                return (warp.Let(stmt.var, stmt.value, span=stmt.span),)
+                return (warp.Let(stmt.var, stmt.value, cursors=cursors, span=stmt.span),)
+            case While():
+                return (self.forever(stmt, tuple(op for s in stmt.body for op in self.lower(s, cursors)), cursors),)
+            case Break():
+                return (warp.Break(span=stmt.span),)
             case Store():
                 raise InternalError("a store outside T.Parallel")
 
@@ -216,7 +237,9 @@ class _Pipeline:
         self.expander, self.role = expander, role
         self.loop = scheduled.loop.loop
         self.scheduled = scheduled
-        self.binds = _replayed(self.loop.body)
+        self.binds = replayed(self.loop)
+        # The rings that another role fills: there is something to wait for, and something to give back.
+        self.fed = {r.name for r in expander.rings if r.has_barriers} if role == "consumer" else set()
         steps = sorted(self.steps(), key=lambda s: (s.phase, s.position))
         lowest = min((s.stage for s in steps), default=0)
         self.steps_in_order = [replace(s, stage=s.stage - lowest) for s in steps]
@@ -237,7 +260,7 @@ class _Pipeline:
                 n for n, r in zip(names, rings, strict=True) if self.role == "producer" and self.first(r.producers) == i
             )
             waits = tuple(
-                n for n, r in zip(names, rings, strict=True) if self.role == "consumer" and self.first(r.consumers) == i
+                n for n, r in zip(names, rings, strict=True) if n in self.fed and self.first(r.consumers) == i
             )
             yield _Step(
                 schedule.start[i] // schedule.ii,
@@ -251,6 +274,8 @@ class _Pipeline:
         if self.role != "consumer":
             return
         for ring, name in zip(rings, names, strict=True):
+            if name not in self.fed:
+                continue
             done = max(schedule.start[c] + problem.ops[c].latency for c in ring.consumers)
             yield _Step(done // schedule.ii, done % schedule.ii, len(problem.ops), None, (name,), releases=name)
 
@@ -311,6 +336,7 @@ class _Pipeline:
     def time_step(self, values: Mapping[int, Expr]) -> Iterator[warp.Operation]:
         """The steps of the stages in `values`, each with that value of the loop variable; then the cursors move on."""
         cursors: dict[tuple[str, int], warp.Cursor] = {}
+        bound: dict[Var, Expr] = {}  # what the scheduled binds of this step are called
         for step in self.steps_in_order:
             if step.stage not in values:
                 continue
@@ -322,7 +348,12 @@ class _Pipeline:
             for name in step.waits:
                 yield warp.RingWait(by_ring[name], span=self.loop.span)
             if step.statement is not None:
-                yield from self.expander.lower(self.shifted(step.statement, values[step.stage]), mine)
+                stmt = self.shifted(step.statement, {self.loop.var: values[step.stage], **bound})
+                if isinstance(stmt, Bind):
+                    self.expander.bound += 1
+                    stmt = replace(stmt, var=Var(f"{stmt.var.name}.{self.expander.bound}", stmt.var.dtype))
+                    bound[step.statement.var] = stmt.var  # type: ignore[union-attr]
+                yield from self.expander.lower(stmt, mine)
             if step.releases:
                 yield warp.RingRelease(by_ring[step.releases], span=self.loop.span)
         for cursor in cursors.values():
@@ -335,16 +366,11 @@ class _Pipeline:
             return None
         return warp.Cursor(f"{ring}.{self.role}.{stage}", ring)
 
-    def shifted(self, stmt: Stmt, value: Expr) -> Stmt:
-        """The statement in the iteration in which the loop variable is `value`, binds replayed."""
-        values: dict[Var, Expr] = {self.loop.var: value}
+    def shifted(self, stmt: Stmt, values: dict[Var, Expr]) -> Stmt:
+        """The statement in the iteration in which the loop variable has its value there, binds replayed."""
         for bind in self.binds:
             values[bind.var] = substitute(bind.value, values)
         return substitute_stmt(stmt, values)
-
-
-def _replayed(body: tuple[Stmt, ...]) -> tuple[Bind, ...]:
-    return tuple(s for s in body if isinstance(s, Bind))
 
 
 def static_trips(loop: For) -> int | None:
@@ -379,6 +405,14 @@ def substitute_stmt(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
             return replace(stmt, value=substitute(stmt.value, values))
         case Parallel():
             return replace(stmt, body=tuple(substitute_stmt(s, values) for s in stmt.body))
+        case While():
+            return replace(
+                stmt,
+                condition=substitute(stmt.condition, values),
+                body=tuple(substitute_stmt(s, values) for s in stmt.body),
+            )
+        case Break():
+            return stmt
         case For():
             return replace(
                 stmt,

@@ -16,6 +16,7 @@ from tilec.ir.tile import (
     Attr,
     Binary,
     Bind,
+    Break,
     Call,
     Cast,
     Const,
@@ -32,6 +33,7 @@ from tilec.ir.tile import (
     TileOp,
     Unary,
     Var,
+    While,
 )
 from tilec.ir.types import BOOL, DType
 
@@ -86,6 +88,14 @@ def _stmt(stmt: Stmt) -> tuple[Stmt, ...]:
                 return _body(then if new_condition.value else orelse)
             parts = (new_condition, _body(then), _body(orelse))
             return (stmt if _same(parts, (condition, then, orelse)) else If(*parts, span=stmt.span),)
+        case While(condition=condition, body=body):
+            new_condition = fold_expr(condition)
+            if isinstance(new_condition, Const) and not new_condition.value:
+                return ()
+            loop_parts = (new_condition, _body(body))
+            return (stmt if _same(loop_parts, (condition, body)) else While(*loop_parts, span=stmt.span),)
+        case Break():
+            return (stmt,)
         case _:
             assert_never(stmt)
 

@@ -52,7 +52,7 @@ class Laid:
         for buffer, dims, _ in fragment_uses(nest):
             if dims == tuple(range(len(nest.vars))):
                 return self.fragments[buffer.name]
-        return row_major(nest.extents, self.kernel.threads, _widest_vector(nest))
+        return row_major(nest.extents, self.kernel.threads, nest.width or _widest_vector(nest))
 
 
 def assign(selected: Selected) -> Laid:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilec.ir.tile import Bind, Buffer, For, Kernel, Stmt, TileOp, bodies, walk
+from tilec.ir.tile import Buffer, Const, For, Kernel, Parallel, Stmt, Store, TileOp, Var, bodies, walk
+from tilec.passes.binds import scheduled
 from tilec.passes.usage import reads, writes
 from tilec.records import dataclass
 
@@ -33,25 +34,48 @@ def accesses(stmt: Stmt) -> Accesses:
     return Accesses(frozenset(b.name for b in reads(stmt)), frozenset(b.name for b in writes(stmt)))
 
 
-def scheduled(loop: For) -> tuple[Stmt, ...]:
-    """The statements that a schedule places; binds are replayed where they are used."""
-    return tuple(s for s in loop.body if not isinstance(s, Bind))
-
-
 def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
-    """The tiles that may have several versions, grouped by who reads them."""
+    """The tiles that may have several versions, grouped by who fills and who reads them. Producers that the loop puts
+    into different groups fill different rings."""
     statements = scheduled(loop)
     touched = tuple(accesses(s) for s in statements)
     outside = _touched_outside(kernel, loop)
-    groups: dict[tuple[int, ...], list[tuple[Buffer, int]]] = {}
+    asked = (loop.wishes and loop.wishes.groups) or (-1,) * len(statements)
+    groups: dict[tuple[tuple[int, ...], bool, int], list[tuple[Buffer, int]]] = {}
     for i, stmt in enumerate(statements):
-        if isinstance(stmt, TileOp) and is_load(stmt) and why_not_versioned(stmt, i, touched, outside) is None:
-            tile = stmt.regions[1].buffer
-            readers = tuple(j for j, a in enumerate(touched) if tile.name in a.reads)
-            groups.setdefault(readers, []).append((tile, i))
+        for tile in filled(stmt):
+            if why_not_versioned(tile, i, touched, outside) is None:
+                readers = tuple(j for j, a in enumerate(touched) if tile.name in a.reads)
+                loaded = isinstance(stmt, TileOp) and is_load(stmt)
+                groups.setdefault((readers, loaded, asked[i]), []).append((tile, i))
     return tuple(
         RingPlan(tuple(t for t, _ in members), tuple(i for _, i in members), readers)
-        for readers, members in groups.items()
+        for (readers, _, _), members in groups.items()
+    )
+
+
+def filled(stmt: Stmt) -> tuple[Buffer, ...]:
+    """The shared tiles that a statement overwrites as a whole, whatever they held."""
+    match stmt:
+        case TileOp(name="copy", regions=(_, destination)) if is_load(stmt) and destination.is_whole:
+            return (destination.buffer,)
+        case Parallel(body=body):
+            return tuple(s.buffer for s in body if isinstance(s, Store) and _covers(s, stmt))
+        case _:
+            return ()
+
+
+def _covers(store: Store, nest: Parallel) -> bool:
+    """Whether the nest's stores reach every element of the shared tile."""
+    if store.buffer.scope != "shared":
+        return False
+    extents = dict(zip(nest.vars, nest.extents, strict=True))
+    variables = [i for i in store.indices if isinstance(i, Var)]
+    if len(set(variables)) < len(variables):
+        return False
+    return all(
+        extents.get(index) == size if isinstance(index, Var) else isinstance(index, Const) and size == 1
+        for index, size in zip(store.indices, store.buffer.shape, strict=True)
     )
 
 
@@ -60,20 +84,17 @@ def is_load(op: TileOp) -> bool:
     return op.name == "copy" and op.regions[0].buffer.scope == "global" and op.regions[1].buffer.scope == "shared"
 
 
-def why_not_versioned(op: TileOp, index: int, touched: tuple[Accesses, ...], outside: frozenset[str]) -> str | None:
+def why_not_versioned(buffer: Buffer, index: int, touched: tuple[Accesses, ...], outside: frozenset[str]) -> str | None:
     """Why the tile that statement `index` fills has one version only, or None."""
-    destination = op.regions[1]
-    tile = destination.buffer.name
+    tile = buffer.name
     readers = [j for j, a in enumerate(touched) if tile in a.reads]
-    if not destination.is_whole:
-        return f"it fills a part of {tile}"
     if tile in outside:
         return f"{tile} is also used outside the loop"
     if [j for j, a in enumerate(touched) if tile in a.writes] != [index]:
         return f"another statement of the loop writes {tile} too"
     if not readers:
         return f"nothing in the loop reads {tile}"
-    if readers[0] < index:
+    if readers[0] <= index:
         return f"{tile} is read before it is filled"  # its value comes from the iteration before
     return None
 
@@ -85,7 +106,9 @@ def why_not_fed(kernel: Kernel, loop: For) -> str | None:
     outside = _touched_outside(kernel, loop)
     for i, stmt in enumerate(statements):
         if isinstance(stmt, TileOp) and is_load(stmt):
-            reason = why_not_versioned(stmt, i, touched, outside)
+            tile = stmt.regions[1]
+            part = None if tile.is_whole else f"it fills a part of {tile.buffer.name}"
+            reason = part or why_not_versioned(tile.buffer, i, touched, outside)
             if reason is not None:
                 return f"in line {stmt.span.line}, {reason}"
     return None

@@ -7,14 +7,14 @@ copy: "tma" | "cp_async" | "registers" | "tma_store" | "stmatrix"; gemm: "wgmma"
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from tilec.diag import Label, fail
 from tilec.ir.affine import affine
 from tilec.ir.tile import (
     Attr,
-    Bind,
     Buffer,
     Call,
     For,
@@ -26,12 +26,14 @@ from tilec.ir.tile import (
     Stmt,
     TileOp,
     Var,
+    While,
+    Wishes,
     bodies,
     walk,
     walk_expr,
 )
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
-from tilec.passes.loops import replayable
+from tilec.passes.binds import replayable, scheduled_binds
 from tilec.passes.rings import is_load, why_not_fed
 from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
@@ -39,10 +41,12 @@ from tilec.target import Target
 
 Form = Literal["serial", "unspecialised", "warp_specialised"]
 Strategy = Literal["auto", "none", "unspecialize", "warp-specialize"]
+Entry = TypeVar("Entry")
 
 TMA_ALIGNMENT = 16  # bytes: global address, row strides, inner box (cuTensorMapEncodeTiled)
 MAX_BOX = 256  # elements along any dimension of a TMA box
 WARPGROUP = 128  # threads
+_WHILE = Var("while")  # stands for the trips of a while, which have no number
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +55,6 @@ class Selected:
 
     kernel: Kernel
     form: Form
-
-
-def _check_scalar_reads(body: tuple[Stmt, ...]) -> None:
-    """Outside elementwise nests all threads compute alike, and only tensors look alike to all of them."""
-    for stmt in body:
-        if isinstance(stmt, Parallel):
-            continue
-        for expr in expressions(stmt):
-            for e in walk_expr(expr):
-                if isinstance(e, Load) and e.buffer.scope != "global":
-                    fail(
-                        "scalar-read",
-                        f"an element of the tile {e.buffer.name} is read outside T.Parallel",
-                        stmt.span,
-                        "here every thread needs the value",
-                        secondary=(Label(e.buffer.span, f"a {e.buffer.scope} tile"),),
-                        help="read it inside T.Parallel, or keep the value in a tensor",
-                    )
-        for nested in bodies(stmt):
-            _check_scalar_reads(nested)
 
 
 FLOAT64_FUNCTIONS = frozenset({"abs", "sqrt", "floor", "ceil"})  # the others have no instruction
@@ -91,7 +75,7 @@ def _check_functions(body: tuple[Stmt, ...]) -> None:
 
 
 def select(kernel: Kernel, target: Target, strategy: Strategy, opt_level: int) -> Selected:
-    _check_scalar_reads(kernel.body)
+    _check_given(kernel.body)
     _check_functions(kernel.body)
     form = _form(kernel, target, strategy, opt_level)
     selector = _Selector(kernel, target, form, opt_level)
@@ -101,12 +85,29 @@ def select(kernel: Kernel, target: Target, strategy: Strategy, opt_level: int) -
 
 def is_pipelined(loop: For) -> bool:
     """`num_stages=0` switches pipelining off. Of nested ones the innermost is pipelined: it is where the time goes. A
-    bind that reads what the loop writes has its value at one time only, so there the iterations stay apart."""
+    bind that reads what the loop writes has its value at one time only, which the solver does not know: there only a
+    schedule made by hand is carried out."""
     if loop.kind != "pipelined" or loop.num_stages == 0:
         return False
-    if any(isinstance(s, Bind) and not again for s, again in zip(loop.body, replayable(loop.body), strict=True)):
+    if loop.stage is None and scheduled_binds(loop.body):
         return False
     return not any(isinstance(s, For) and is_pipelined(s) for s in walk(loop.body))
+
+
+def _check_given(body: tuple[Stmt, ...]) -> None:
+    """A schedule made by hand is carried out or refused."""
+    for loop in walk(body):
+        if not isinstance(loop, For) or loop.stage is None or is_pipelined(loop):
+            continue
+        inner = next(s for s in walk(loop.body) if isinstance(s, For) and is_pipelined(s))
+        fail(
+            "schedule-impossible",
+            "the schedule of this loop cannot be carried out",
+            loop.wishes.span if loop.wishes else loop.span,
+            "asked for here",
+            secondary=(Label(inner.span, "of nested pipelined loops only the innermost is pipelined"),),
+            help="give num_stages=0 to the inner loop, or no schedule to the outer one",
+        )
 
 
 def _form(kernel: Kernel, target: Target, strategy: Strategy, opt_level: int) -> Form:
@@ -136,10 +137,13 @@ def _why_not_specialised(kernel: Kernel, loops: list[For]) -> str | None:
         return f"{kernel.threads} threads are not one to three warpgroups of {WARPGROUP}"
     fed = 0
     ordered = ordered_tensors(kernel)
-    if steering := _scalar_reads(kernel.body) & ordered:
+    tiles = {b.name for b in kernel.buffers}
+    if steering := _scalar_reads(kernel.body) & (ordered | tiles):
         return f"the kernel computes {min(steering)}, which decides what is copied"
     for loop in loops:
-        for stmt in loop.body:
+        for stmt, wish in zip(loop.body, _asynchronous(loop), strict=True):
+            if wish is False and isinstance(stmt, TileOp) and is_load(stmt):
+                return f"the copy in line {stmt.span.line} is to be synchronous"
             inner = [s for s in walk((stmt,)) if isinstance(s, TileOp) and is_load(s)]
             for copy in inner:
                 if copy is not stmt:
@@ -164,9 +168,10 @@ def ordered_tensors(kernel: Kernel) -> frozenset[str]:
 
     def visit(body: tuple[Stmt, ...], loops: tuple[Var, ...]) -> None:
         for stmt in body:
-            if isinstance(stmt, For | If):
+            if isinstance(stmt, For | If | While):
+                more = (stmt.var,) if isinstance(stmt, For) else (_WHILE,) if isinstance(stmt, While) else ()
                 for nested in bodies(stmt):
-                    visit(nested, (*loops, stmt.var) if isinstance(stmt, For) else loops)
+                    visit(nested, (*loops, *more))
                 continue
             moving = {e for region in getattr(stmt, "regions", ()) for s in region.start for e in walk_expr(s)}
             again = not isinstance(stmt, TileOp) or any(v not in moving for v in loops)
@@ -183,7 +188,7 @@ def ordered_tensors(kernel: Kernel) -> frozenset[str]:
 
 
 def _scalar_reads(body: tuple[Stmt, ...]) -> frozenset[str]:
-    """Tensors whose elements are indices, conditions or bounds outside elementwise nests."""
+    """Tensors and tiles whose elements are indices, conditions or bounds outside elementwise nests."""
     found: set[str] = set()
     for stmt in body:
         if not isinstance(stmt, Parallel):
@@ -244,6 +249,8 @@ class _Selector:
                 return (self.loop(stmt, pipelined or is_pipelined(stmt)),)
             case If():
                 return (replace(stmt, then=self.body(stmt.then, pipelined), orelse=self.body(stmt.orelse, pipelined)),)
+            case While():
+                return (replace(stmt, body=self.body(stmt.body, pipelined)),)
             case TileOp(name="copy"):
                 return self.copy(stmt, pipelined)
             case TileOp(name="gemm"):
@@ -261,10 +268,13 @@ class _Selector:
         new = replace(loop, body=tuple(s for _, part in parts for s in part))
         if loop.stage is None or loop.order is None or not is_pipelined(loop):
             return new
-        counts = [len(part) for s, part in parts if not isinstance(s, Bind)]
+        again = replayable(loop.body)
+        counts = [len(part) for (_, part), replayed in zip(parts, again, strict=True) if not replayed]
+        parts = [(s, _honoured(part, wish)) for (s, part), wish in zip(parts, _asynchronous(loop), strict=True)]
+        new = replace(new, body=tuple(s for _, part in parts for s in part))
         places = [(place, i) for place, count in zip(loop.order, counts, strict=True) for i in range(count)]
-        stages = tuple(stage for stage, count in zip(loop.stage, counts, strict=True) for _ in range(count))
-        return replace(new, stage=stages, order=tuple(sorted(places).index(p) for p in places))
+        order = tuple(sorted(places).index(p) for p in places)
+        return replace(new, stage=_repeated(loop.stage, counts), order=order, wishes=_split(loop.wishes, counts))
 
     def copy(self, op: TileOp, pipelined: bool) -> tuple[Stmt, ...]:
         source, destination = op.regions
@@ -363,6 +373,54 @@ class _Selector:
                 help="use tile sizes that are multiples of 16, or other threads=",
             )
         return "mma"
+
+
+def _asynchronous(loop: For) -> Iterator[Label | bool | None]:
+    """For each statement of the body: where somebody asks that it be asynchronous, False where it must not be, None
+    where nothing is said."""
+    flags = iter(loop.wishes.asynchronous if loop.wishes and loop.wishes.asynchronous is not None else ())
+    for again in replayable(loop.body):
+        flag = None if again else next(flags, None)
+        yield Label(loop.wishes.span, "asked for here") if flag and loop.wishes else flag
+
+
+def _honoured(part: tuple[Stmt, ...], wish: Label | bool | None) -> tuple[Stmt, ...]:
+    """A copy made asynchronous, or not, as it is asked for."""
+    copy = part[0]
+    if wish is None or not isinstance(copy, TileOp) or copy.name != "copy":
+        return part
+    if wish is False:
+        return (with_attr(copy, "via", "registers"),) if copy.attr("via") == "cp_async" else part
+    if copy.attr("via") not in ("cp_async", "tma") and isinstance(wish, Label):
+        source, destination = copy.regions
+        reason = f"it converts {source.buffer.dtype} to {destination.buffer.dtype}"
+        if source.buffer.dtype == destination.buffer.dtype:
+            reason = "its rows are not aligned to 4 bytes, or it fills a part of a tile"
+        fail(
+            "async-impossible",
+            "this copy cannot be asynchronous",
+            copy.span,
+            reason,
+            secondary=(wish,),
+            help="leave its stage out of the asynchronous ones",
+        )
+    return part
+
+
+def _repeated(entries: tuple[Entry, ...], counts: list[int]) -> tuple[Entry, ...]:
+    return tuple(entry for entry, count in zip(entries, counts, strict=True) for _ in range(count))
+
+
+def _split(wishes: Wishes | None, counts: list[int]) -> Wishes | None:
+    """The wishes for a body in which statement i has become counts[i]."""
+    if wishes is None:
+        return None
+    asynchronous, groups = wishes.asynchronous, wishes.groups
+    return replace(
+        wishes,
+        asynchronous=None if asynchronous is None else _repeated(asynchronous, counts),
+        groups=None if groups is None else _repeated(groups, counts),
+    )
 
 
 def _check_reduced(region: Region) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
-from tilec.diag import Label, fail
-from tilec.ir.tile import Bind, Buffer, Const, For, If, Load, Parallel, Stmt, Store, Var, walk_expr
+from tilec.diag import Label, Warn, fail, unheard
+from tilec.ir.expr import constant
+from tilec.ir.tile import Bind, Break, Buffer, Const, For, If, Load, Parallel, Stmt, Store, Var, While, walk_expr
 from tilec.ir.tile import Scope as MemoryScope
-from tilec.ir.types import DType
+from tilec.ir.types import BOOL, DType
 from tilec.ops import arithmetic, registry
 from tilec.ops.signature import Argument, Parameter, Signature, as_dtype, as_expr, as_shape, bind
 from tilec.ops.values import EXPR_TYPES, Access, Member, Value, describe
 from tilec.passes.evaluate import ALLOCATIONS, Evaluator
-from tilec.passes.loops import PARALLEL, SEQUENTIAL, header, manual_schedule, parallel_extents
+from tilec.passes.jumps import has_break, structured
+from tilec.passes.loops import PARALLEL, SEQUENTIAL, header, parallel_extents
+from tilec.passes.manual import asked, manual_schedule
 from tilec.passes.scope import Scope, UniqueNames
 from tilec.passes.usage import expressions
 from tilec.source import Span
@@ -43,6 +46,8 @@ class Body(Evaluator):
     unique: UniqueNames = field(default_factory=UniqueNames)
     buffers: list[Buffer] = field(default_factory=list)
     out: list[Stmt] = field(default_factory=list)
+    warn: Warn = unheard
+    loops: list[str] = field(default_factory=list)
 
     # ---- regions -----------------------------------------------------------------------------------------------------
 
@@ -76,6 +81,10 @@ class Body(Evaluator):
                 self._if(node)
             case ast.For():
                 self._for(node)
+            case ast.While():
+                self._while(node)
+            case ast.Break() | ast.Continue():
+                self._leave(node)
             case ast.Pass():
                 return
             case ast.Assert():
@@ -122,6 +131,9 @@ class Body(Evaluator):
         if spelling is None:
             self.value(node)
             fail("no-effect", "the value of this call is not used", node.span)
+        arguments = self.arguments(node)
+        if path == "T.copy" and self._copy_element(arguments, node.span):
+            return
         if self.is_parallel:
             fail(
                 "tile-op-in-parallel",
@@ -129,11 +141,26 @@ class Body(Evaluator):
                 node.span,
                 help="move it out of the loop, or write the elements out",
             )
-        op = spelling.check(bind(spelling.signature, *self.arguments(node), node.span))
+        op = spelling.check(bind(spelling.signature, *arguments, node.span))
         for part in (p for expr in expressions(op) for p in walk_expr(expr)):
             if isinstance(part, Load):
                 self.element(Access(part.buffer, part.indices), node.span, "read")
         self.out.append(op)
+
+    def _copy_element(self, arguments: tuple[list[Argument], dict[str, Argument]], span: Span) -> bool:
+        """`T.copy(A[i], B[j])` with neither side a box is a store of one element."""
+        values = [a.value for a in arguments[0]]
+        if arguments[1] or len(values) != 2:
+            return False
+        source, destination = values
+        if not isinstance(source, Access) or not isinstance(destination, Access):
+            return False
+        if source.has_extent or destination.has_extent:
+            return False
+        self.element(source, arguments[0][0].span, "read")
+        self.element(destination, arguments[0][1].span, "written")
+        self._put(destination, Argument(as_expr(arguments[0][0]), span), span)
+        return True
 
     def _allocate(self, name: str, path: str, node: ast.Call) -> Buffer:
         if self.is_parallel:
@@ -213,8 +240,16 @@ class Body(Evaluator):
     def _store_element(self, target: ast.Subscript, argument: Argument, span: Span) -> None:
         access = self._check_place(target)
         self.element(access, target.span, "written")
+        self._put(access, argument, span)
+
+    def _put(self, access: Access, argument: Argument, span: Span) -> None:
+        """A store. Outside T.Parallel, where all threads would make it, one of them does: in a nest of one element."""
         indices = tuple(i for i in access.indices if isinstance(i, EXPR_TYPES))
-        self.out.append(Store(access.buffer, indices, as_expr(argument, access.buffer.dtype), span))
+        store = Store(access.buffer, indices, as_expr(argument, access.buffer.dtype), span)
+        if self.is_parallel:
+            self.out.append(store)
+        else:
+            self.out.append(Parallel((Var(self.unique.take("once")),), (1,), (store,), span))
 
     def _check_place(self, target: ast.Subscript) -> Access:
         buffer = self.value(target.value)
@@ -223,14 +258,6 @@ class Body(Evaluator):
         access = self.access(buffer, target)
         if access.has_extent:
             fail("bad-target", "a slice cannot be assigned to", target.span, help="use T.copy or T.fill")
-        if not self.is_parallel:
-            fail(
-                "store-outside-parallel",
-                f"an element of {buffer.name} is written outside T.Parallel",
-                target.span,
-                "every thread of the block would write it",
-                help="write `for i in T.Parallel(n):` around it, or use T.copy or T.fill",
-            )
         return access
 
     # ---- control -----------------------------------------------------------------------------------------------------
@@ -272,6 +299,55 @@ class Body(Evaluator):
                 f"this is {describe(value)}",
             )
 
+    def _while(self, node: ast.While) -> None:
+        if self.is_parallel:
+            fail(
+                "loop-in-parallel",
+                "a while cannot stand inside T.Parallel",
+                node.condition.span,
+                "each thread would run as often as it likes",
+                help="put the loop outside and T.Parallel inside",
+            )
+        with self.region("the loop", is_loop=True) as out:
+            condition = arithmetic.condition(self.operand(node.condition))
+            if isinstance(condition, bool) and not has_break(node.body):
+                fail(
+                    "endless-loop",
+                    "the condition of this loop never changes",
+                    node.condition.span,
+                    f"always {condition}",
+                    help="let it depend on an element of a buffer that the loop writes, or leave with `break`",
+                )
+            with self.guarded(), self.loop("while"):
+                self.block(structured(node.body))
+        test = constant(condition, BOOL) if isinstance(condition, bool) else condition
+        assert isinstance(test, EXPR_TYPES), "a condition is a bool or an expression"
+        self.out.append(While(test, tuple(out), node.span))
+
+    @contextmanager
+    def loop(self, kind: str) -> Iterator[None]:
+        """Inside, `break` leaves a loop of this kind."""
+        self.loops.append(kind)
+        try:
+            yield
+        finally:
+            self.loops.pop()
+
+    def _leave(self, node: ast.Break | ast.Continue) -> None:
+        word = "break" if isinstance(node, ast.Break) else "continue"
+        if not self.loops:
+            fail("misplaced-statement", f"`{word}` stands in no loop", node.span)
+        assert isinstance(node, ast.Break), "a continue is an empty rest of the trip"
+        if self.loops[-1] not in ("while", "range", "T.serial", "T.Serial"):
+            fail(
+                "misplaced-statement",
+                f"{self.loops[-1]} cannot be left with `break`",
+                node.span,
+                "its trips do not run one after another",
+                help="use T.serial, or guard the rest of the body with `if`",
+            )
+        self.out.append(Break(node.span))
+
     def _sequential(self, node: ast.For, iterable: ast.Call, path: str) -> None:
         kind, signature = SEQUENTIAL[path]
         if self.is_parallel:
@@ -289,15 +365,23 @@ class Body(Evaluator):
             self.scope.bind(name.id, var, name.span)
             if bounds.values is not None:
                 self.ranges[var.name] = bounds.values
-            self.block(node.body)
+            with self.loop(path):
+                self.block(structured(node.body))
         body = tuple(out)
         loop = For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span)
-        if kind == "pipelined":
-            manual = manual_schedule(call, body)
-            loop = For(
-                kind, var, bounds.start, bounds.stop, bounds.step, body,
-                manual.num_stages, manual.stage, manual.order, node.span,
-            )  # fmt: skip
+        wanted = asked(call, self.warn)
+        if wanted.arguments or kind == "pipelined":
+            manual = manual_schedule(wanted, body, self.warn)
+            if manual.num_stages is not None or manual.stage is not None:
+                kind = "pipelined"
+            loop = replace(
+                loop,
+                kind=kind,
+                num_stages=manual.num_stages,
+                stage=manual.stage,
+                order=manual.order,
+                wishes=manual.wishes,
+            )
         self.out.append(loop)
 
     def _parallel(self, node: ast.For, iterable: ast.Call) -> None:
@@ -316,7 +400,8 @@ class Body(Evaluator):
                 self.ranges[var.name] = (0, extent - 1)
             self.is_parallel = True
             try:
-                self.block(inner)
+                with self.loop("T.Parallel"):
+                    self.block(structured(inner))
             finally:
                 self.is_parallel = False
         if out:

@@ -201,7 +201,7 @@ class _Role:
                 for inner in node.bodies[0]:
                     self.stages[inner.place] = node.op.stages
             for body in node.bodies:
-                yield from self.pipelines(body, repeated or isinstance(node.op, warp.Loop))
+                yield from self.pipelines(body, repeated or isinstance(node.op, warp.Loop | warp.Forever))
 
     def settle(self, node: _Node) -> None:
         """The assembler does not see that a skipped pipeline leaves no wgmma in flight: tell it once, after all."""
@@ -253,6 +253,9 @@ class _Role:
             match node.op:
                 case warp.Loop():
                     self.loop(node, node.op)
+                case warp.Forever():
+                    for _ in range(2):
+                        self.run(node.bodies[0])
                 case warp.Pipeline():
                     entered = self.entered.get(node.place, 0)
                     self.entered[node.place] = entered + 1
@@ -273,7 +276,7 @@ class _Role:
                     self.position[cursor.name] = self.position.get(cursor.name, 0) + 1
                 case warp.RingRelease(cursor=cursor):
                     self.release(node, cursor)
-                case warp.RingWait() | warp.RingAcquire() | warp.Let() | warp.CpAsyncCommit():
+                case warp.RingWait() | warp.RingAcquire() | warp.Let() | warp.CpAsyncCommit() | warp.Break():
                     pass
                 case _:
                     self.execute(node, nodes[i + 1 :])
@@ -463,7 +466,7 @@ def _insert(
     for op in body:
         new += _before(placed.get(counter.next()), barrier, op)
         match op:
-            case warp.Loop() | warp.Pipeline():
+            case warp.Loop() | warp.Forever() | warp.Pipeline():
                 op = replace(op, body=_insert(op.body, placed, barrier, counter, False))
             case warp.Branch():
                 then = _insert(op.then, placed, barrier, counter, False)

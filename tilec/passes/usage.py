@@ -7,6 +7,7 @@ from typing import Literal, assert_never
 
 from tilec.ir.tile import (
     Bind,
+    Break,
     Buffer,
     Expr,
     For,
@@ -18,6 +19,7 @@ from tilec.ir.tile import (
     Stmt,
     Store,
     TileOp,
+    While,
     bodies,
     walk_expr,
 )
@@ -65,9 +67,9 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
         case For(start=start, stop=stop):
             yield start
             yield stop
-        case If(condition=condition):
+        case If(condition=condition) | While(condition=condition):
             yield condition
-        case Parallel():
+        case Parallel() | Break():
             return
         case _:
             assert_never(stmt)

@@ -214,6 +214,16 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
+class Break:
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Return:
     value: Expr | None = None
     span: Span = field(default=NOWHERE, compare=False)
@@ -240,6 +250,13 @@ class If:
 class For:
     target: Expr
     iterable: Expr
+    body: tuple[Stmt, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    condition: Expr
     body: tuple[Stmt, ...]
     span: Span = field(default=NOWHERE, compare=False)
 
@@ -274,7 +291,21 @@ class Function:
 
 
 Stmt = (
-    Import | Assign | AnnotatedAssign | AugmentedAssign | Evaluate | Pass | Return | Assert | If | For | With | Function
+    Import
+    | Assign
+    | AnnotatedAssign
+    | AugmentedAssign
+    | Evaluate
+    | Pass
+    | Break
+    | Continue
+    | Return
+    | Assert
+    | If
+    | For
+    | While
+    | With
+    | Function
 )
 
 

@@ -31,16 +31,11 @@ _WORDS = {
 }
 
 _NOT_IN_THE_LANGUAGE = {
-    "while": "use `for i in T.serial(n):`",
     "lambda": "write the expression where it is used",
     "class": "a kernel file holds constants and @T.prim_func functions",
-    "break": "guard the rest of the loop body with `if`",
-    "continue": "guard the rest of the loop body with `if`",
     "is": "compare with `==`",
 }
-_RESERVED = re.compile(
-    r"(async|await|break|class|continue|del|except|finally|global|is|lambda|nonlocal|raise|try|while|yield)\b"
-)
+_RESERVED = re.compile(r"(async|await|class|del|except|finally|global|is|lambda|nonlocal|raise|try|yield)\b")
 
 
 def explain_character(text: str, error: lark.UnexpectedCharacters) -> NoReturn:

@@ -32,7 +32,7 @@ MAX_DEPTH = 100
 """Deeper nesting is refused, so that no later stage meets the interpreter's recursion limit."""
 
 _TAB_WIDTH = 8
-_COMPOUND = {"if_stmt", "elif_part", "for_stmt", "with_stmt", "function"}
+_COMPOUND = {"if_stmt", "elif_part", "for_stmt", "while_stmt", "with_stmt", "function"}
 
 
 def parse(source: SourceFile, cache_dir: Path | None = None) -> ast.Module:
@@ -233,6 +233,10 @@ def _statement(tree: Branch, depth: int) -> ast.Stmt:
             return ast.Evaluate(_expr(parts[0]), span)
         case "pass_stmt":
             return ast.Pass(span)
+        case "break_stmt":
+            return ast.Break(span)
+        case "continue_stmt":
+            return ast.Continue(span)
         case "return_stmt":
             return ast.Return(_optional(parts[0]), span)
         case "assert_stmt":
@@ -262,6 +266,9 @@ def _compound(tree: Branch, depth: int) -> ast.Stmt:
         case "for_stmt":
             body = _block(parts[2], depth)
             return ast.For(_target(_expr(parts[0])), _expr(parts[1]), body, start.to(body[-1].span))
+        case "while_stmt":
+            body = _block(parts[1], depth)
+            return ast.While(_expr(parts[0]), body, start.to(body[-1].span))
         case "with_stmt":
             body = _block(parts[2], depth)
             target = None if parts[1] is None else _target(_expr(parts[1]))

@@ -21,7 +21,8 @@ def unparse(module: ast.Module) -> str:
 
 
 _Simple = (
-    ast.Import | ast.Assign | ast.AnnotatedAssign | ast.AugmentedAssign | ast.Evaluate | ast.Pass | ast.Return
+    ast.Import | ast.Assign | ast.AnnotatedAssign | ast.AugmentedAssign | ast.Evaluate | ast.Pass | ast.Break
+    | ast.Continue | ast.Return
     | ast.Assert
 )  # fmt: skip
 
@@ -35,6 +36,9 @@ def _stmt(node: ast.Stmt) -> Iterator[str]:
             yield from _if(node, "if")
         case ast.For(target=target, iterable=iterable, body=body):
             yield f"for {_bare(target)} in {_bare(iterable)}:"
+            yield from _block(body)
+        case ast.While(condition=condition, body=body):
+            yield f"while {unparse_expr(condition)}:"
             yield from _block(body)
         case ast.With(context=context, target=target, body=body):
             bound = "" if target is None else f" as {_at_least(target, _PRIMARY)}"
@@ -65,6 +69,10 @@ def _simple(node: _Simple) -> str:
             return _bare(value)
         case ast.Pass():
             return "pass"
+        case ast.Break():
+            return "break"
+        case ast.Continue():
+            return "continue"
         case ast.Return(value=value):
             return "return" if value is None else f"return {_bare(value)}"
         case ast.Assert(condition=condition, message=message):

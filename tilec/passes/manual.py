@@ -1,0 +1,458 @@
+"""Schedules written by hand: `stage`, `order` and their like, from T.Pipelined or from the annotations of a plain loop,
+checked against the statements of the body.
+
+A replayable bind takes no entry (see `passes.binds`). Lists that have one for each of them too are of an older form;
+their entries for binds are dropped.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from tilec.diag import Diagnostic, Label, Warn, fail, warning
+from tilec.ir.tile import Bind, Stmt, TileOp, Wishes
+from tilec.ops.signature import Argument, Call, nearest
+from tilec.ops.values import Dictionary, describe
+from tilec.passes.binds import replayable, scheduled_binds, variables
+from tilec.passes.usage import reads, writes
+from tilec.records import dataclass
+
+RAW = {
+    "num_stages": "num_stages",
+    "software_pipeline_stage": "stage",
+    "software_pipeline_order": "order",
+    "software_pipeline_async_stages": "async_stages",
+    "software_pipeline_async_producers": "async_producers",
+    "software_pipeline_async_producer_groups": "async_producer_groups",
+}
+"""The annotations of a loop that say how it is pipelined, and the names they go by here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManualSchedule:
+    num_stages: int | None = None
+    stage: tuple[int, ...] | None = None
+    order: tuple[int, ...] | None = None
+    wishes: Wishes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a loop's head asks for, by the names of `RAW` and T.Pipelined's own."""
+
+    loop: str
+    arguments: dict[str, Argument]
+    spelled: dict[str, str]
+
+    def name(self, key: str) -> str:
+        return f"`{self.spelled[key]}`"
+
+
+def asked(call: Call, warn: Warn) -> Asked:
+    """The parameters and annotations of a loop that are given."""
+    found: dict[str, Argument] = {}
+    spelled: dict[str, str] = {}
+    for key in ("num_stages", "stage", "order", "sync", "group"):
+        if key in call.arguments and call[key].value is not None:
+            found[key], spelled[key] = call[key], key
+    for written, argument in annotated(call):
+        if written not in RAW:
+            warn(unknown_annotation(call, written, argument, RAW))
+            continue
+        key = RAW[written]
+        if key in found:
+            first = Label(found[key].span, "given here already")
+            fail("duplicate-argument", f"{call.name} gets `{key}` twice", argument.span, secondary=(first,))
+        found[key], spelled[key] = argument, written
+    return Asked(call.name, found, spelled)
+
+
+def annotated(call: Call) -> list[tuple[str, Argument]]:
+    """The entries of `annotations=`."""
+    if "annotations" not in call.arguments or call["annotations"].value is None:
+        return []
+    value = call["annotations"].value
+    if not isinstance(value, Dictionary):
+        call.refuse("annotations", 'a dictionary, as in {"software_pipeline_stage": [0, 1]}')
+    assert isinstance(value, Dictionary)
+    found = []
+    for entry in value.entries:
+        if not isinstance(entry.key, str):
+            fail("wrong-argument", f"{call.name}: annotations have names", entry.span, f"this is {describe(entry.key)}")
+        found.append((entry.key, Argument(entry.value, entry.span)))
+    return found
+
+
+def unknown_annotation(call: Call, written: str, argument: Argument, known: dict[str, str]) -> Diagnostic:
+    near = nearest(written, known)
+    return warning(
+        "unknown-annotation",
+        f"{call.name}: the annotation {written!r} means nothing here",
+        argument.span,
+        "it is ignored",
+        help=f"did you mean {near!r}?" if near else None,
+    )
+
+
+def manual_schedule(asked: Asked, body: tuple[Stmt, ...], warn: Warn) -> ManualSchedule:
+    """`num_stages`, `stage`, `order` and their like, checked against the statements of the body."""
+    num_stages = _num_stages(asked)
+    given = [key for key in ("order", "stage") if key in asked.arguments]
+    if len(given) == 1:
+        _only_one(asked, given[0])
+    if not given:
+        extra = next((k for k in asked.arguments if k != "num_stages"), None)
+        if extra is not None:
+            fail(
+                "manual-schedule",
+                f"{asked.name(extra)} without stages",
+                asked.arguments[extra].span,
+                "it says more about a schedule that is not given",
+                help="give `stage` and `order` too, or leave it out",
+            )
+        _warn_if_serial(asked, num_stages, body, warn)
+        return ManualSchedule(num_stages)
+    if num_stages == 0:
+        label = Label(asked.arguments["stage"].span, "asks for stages")
+        fail(
+            "manual-schedule",
+            "num_stages=0 switches pipelining off",
+            asked.arguments["num_stages"].span,
+            secondary=(label,),
+            help="leave num_stages out",
+        )
+    entries = _Entries(asked, body)
+    stage, order = entries.of("stage"), entries.of("order")
+    for key, values in (("stage", stage), ("order", order)):
+        entries.refuse_negative(key, values)
+    entries.refuse_duplicates(order)
+    # Gaps, where replayed binds were counted, close.
+    ranks = {o: rank for rank, o in enumerate(sorted(order))}
+    order = tuple(ranks[o] for o in order)
+    entries.check_binds(stage, order)
+    entries.warn_of_binds(stage, order, warn)
+    if num_stages is not None:
+        _warn_of_override(asked, num_stages, max(stage) + 1, warn)
+    return ManualSchedule(num_stages, stage, order, entries.wishes(stage, warn))
+
+
+def _num_stages(asked: Asked) -> int | None:
+    if "num_stages" not in asked.arguments:
+        return None
+    argument = asked.arguments["num_stages"]
+    value = argument.value
+    if not isinstance(value, int) or isinstance(value, bool):
+        wanted = "must be an integer known at compile time"
+        fail("wrong-argument", f"{asked.loop}: {asked.name('num_stages')} {wanted}", argument.span, describe(value))
+    if value < 0:
+        fail("wrong-argument", f"{asked.loop}: num_stages must not be negative", argument.span)
+    return value
+
+
+def _only_one(asked: Asked, key: str) -> NoReturn:
+    missing = "stage" if key == "order" else "order"
+    fail(
+        "manual-schedule",
+        f"{asked.name(key)} without `{asked.spelled[key].replace(key, missing)}`",
+        asked.arguments[key].span,
+        f"{asked.loop} needs both or neither",
+        help="leave it out, and the schedule is solved",
+    )
+
+
+def _warn_if_serial(asked: Asked, num_stages: int | None, body: tuple[Stmt, ...], warn: Warn) -> None:
+    """The solver leaves loops alone whose binds read what the loop writes."""
+    binds = scheduled_binds(body)
+    if asked.loop != "T.Pipelined" or num_stages == 0 or not binds:
+        return
+    bind, written = binds[0], _written_reads(binds[0], body)
+    writer = next(s for s in body if any(b.name == written for b in writes(s)))
+    warn(
+        warning(
+            "loop-not-pipelined",
+            f"this loop runs serially: `{bind.var.name}` reads {written}, which the loop writes",
+            bind.span,
+            "has its value at one time only",
+            secondary=(Label(writer.span, f"writes {written}"),),
+            help="keep the value in a tile of its own, or give `stage` and `order`",
+        )
+    )
+
+
+def _written_reads(bind: Stmt, body: tuple[Stmt, ...]) -> str:
+    """A buffer that the bind reads and the body writes."""
+    written = {b.name for s in body for b in writes(s)}
+    return next(b.name for b in reads(bind) if b.name in written)
+
+
+def _warn_of_override(asked: Asked, num_stages: int, implied: int, warn: Warn) -> None:
+    if num_stages == implied:
+        said = f"`stage` alone means {implied} versions of each tile too"
+    else:
+        said = f"each tile has {num_stages} version{'s' * (num_stages != 1)}, not the {implied} that `stage` means"
+    warn(
+        warning(
+            "depth-override",
+            "num_stages overrides the depth of a manual schedule",
+            asked.arguments["num_stages"].span,
+            said,
+            secondary=(Label(asked.arguments["stage"].span, f"max(stage) + 1 is {implied}"),),
+            help="leave num_stages out unless this is meant",
+        )
+    )
+
+
+class _Entries:
+    """The lists of one loop against its statements."""
+
+    def __init__(self, asked: Asked, body: tuple[Stmt, ...]) -> None:
+        self.asked, self.body = asked, body
+        self.replayed = replayable(body)
+        self.statements = tuple(s for s, again in zip(body, self.replayed, strict=True) if not again)
+        self.legacy = False
+
+    # ---- the lists ----
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        argument = self.asked.arguments[key]
+        value = argument.value
+        items = value if isinstance(value, tuple) else ()
+        entries = tuple(
+            v for v in items if isinstance(v, int) and (key == "async_producers" or not isinstance(v, bool))
+        )
+        if not isinstance(value, tuple) or len(entries) < len(value):
+            odd = next((v for v in items if not isinstance(v, int) or isinstance(v, bool)), value)
+            fail(
+                "wrong-argument",
+                f"{self.asked.loop}: {self.asked.name(key)} is a list of integers",
+                argument.span,
+                f"it holds {describe(odd)}" if items else f"this is {describe(value)}",
+            )
+        return entries
+
+    def of(self, key: str) -> tuple[int, ...]:
+        """One entry per scheduled statement."""
+        entries = self.integers(key)
+        if len(entries) == len(self.statements):
+            return entries
+        if len(entries) != len(self.body):
+            self.wrong_length(key, len(entries))
+        self.legacy = True
+        return tuple(e for e, again in zip(entries, self.replayed, strict=True) if not again)
+
+    def wrong_length(self, key: str, found: int) -> NoReturn:
+        wanted = len(self.statements)
+        lines = ", ".join(str(s.span.line) for s in self.statements)
+        notes = []
+        for bind in scheduled_binds(self.body):
+            read = _written_reads(bind, self.body)
+            notes.append(f"`{bind.var.name}` in line {bind.span.line} counts: it reads {read}, which the loop writes")
+        aliases = [s.var.name for s, r in zip(self.body, self.replayed, strict=True) if r and isinstance(s, Bind)]
+        if aliases:
+            notes.append(f"{' and '.join(f'`{a}`' for a in aliases)} need no entry: binds are replayed at each use")
+        fail(
+            "manual-schedule",
+            f"{self.asked.name(key)} has {found} entr{'y' if found == 1 else 'ies'}"
+            f" for {wanted} statement{'s' * (wanted != 1)}",
+            self.asked.arguments[key].span,
+            f"one entry for the statement on each of the lines {lines}",
+            secondary=tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements)),
+            notes=tuple(notes),
+        )
+
+    def refuse_negative(self, key: str, values: tuple[int, ...]) -> None:
+        low = min(values)
+        if low < 0:
+            fail(
+                "manual-schedule",
+                f"{self.asked.name(key)} must not hold negative numbers",
+                self.asked.arguments[key].span,
+                f"this holds {low}",
+                secondary=(Label(self.statements[values.index(low)].span, f"the statement with {low}"),),
+            )
+
+    def refuse_duplicates(self, order: tuple[int, ...]) -> None:
+        twice = next((o for o in order if order.count(o) > 1), None)
+        if twice is not None:
+            same = [s for s, o in zip(self.statements, order, strict=True) if o == twice]
+            fail(
+                "manual-schedule",
+                f"two statements have the same place in {self.asked.name('order')}",
+                self.asked.arguments["order"].span,
+                f"{twice} is there twice",
+                secondary=tuple(Label(s.span, f"order {twice}") for s in same),
+            )
+
+    # ---- binds ----
+
+    def check_binds(self, stage: tuple[int, ...], order: tuple[int, ...]) -> None:
+        """A bind in the schedule has no storage: its users run in its stage, after it."""
+        needed = variables(self.body)
+        entry = {id(s): i for i, s in enumerate(self.statements)}
+        for bind in scheduled_binds(self.body):
+            mine = entry[id(bind)]
+            for place, stmt in enumerate(self.body):
+                user = entry.get(id(stmt))
+                if user is None or bind.var not in needed[place]:
+                    continue
+                if stage[user] != stage[mine] or order[user] < order[mine]:
+                    self.refuse_bind(bind, stmt, (stage[mine], order[mine]), (stage[user], order[user]))
+
+    def refuse_bind(self, bind: Bind, user: Stmt, mine: tuple[int, int], theirs: tuple[int, int]) -> NoReturn:
+        name = bind.var.name
+        problem = "in another stage" if mine[0] != theirs[0] else "before it has its value"
+        fail(
+            "bind-stage",
+            f"`{name}` is used {problem}",
+            user.span,
+            f"uses `{name}` in stage {theirs[0]}, place {theirs[1]} of the order",
+            secondary=(
+                Label(
+                    bind.span,
+                    f"reads {_written_reads(bind, self.body)}, which the loop writes: stage {mine[0]}, place {mine[1]}",
+                ),
+            ),
+            help=f"give both one stage, or store the value to a shared tile: it has versions, `{name}` has none",
+        )
+
+    def warn_of_binds(self, stage: tuple[int, ...], order: tuple[int, ...], warn: Warn) -> None:
+        """The older form, where it says something that cannot be meant: one place for a bind that has several users."""
+        if not self.legacy:
+            return
+        needed = variables(self.body)
+        for bind, again in zip(self.body, self.replayed, strict=True):
+            if not again or not isinstance(bind, Bind):
+                continue
+            users = [
+                s
+                for place, (s, r) in enumerate(zip(self.body, self.replayed, strict=True))
+                if not r and bind.var in needed[place]
+            ]
+            if len(users) > 1:
+                shorter = (f"{self.asked.spelled[k]}={list(v)}" for k, v in (("stage", stage), ("order", order)))
+                warn(
+                    warning(
+                        "legacy-schedule",
+                        f"the entries for `{bind.var.name}` are ignored: it is replayed at each use",
+                        self.asked.arguments["stage"].span,
+                        f"{len(self.body)} entries for {len(self.statements)} statements",
+                        secondary=(Label(bind.span, "not scheduled"), *(Label(u.span, "uses it") for u in users)),
+                        help=f"write {', '.join(shorter)}",
+                    )
+                )
+
+    # ---- what else may be asked for ----
+
+    def wishes(self, stage: tuple[int, ...], warn: Warn) -> Wishes:
+        arguments = self.asked.arguments
+        producers = self.asynchronous(stage)
+        groups = self.groups(producers)
+        sync = self.indices("sync") if "sync" in arguments else None
+        if sync is not None:
+            warn(
+                warning(
+                    "sync-not-used",
+                    "`sync` changes nothing",
+                    arguments["sync"].span,
+                    "every wait and barrier is derived from the schedule",
+                    help="leave it out",
+                )
+            )
+        return Wishes(producers, groups, sync, arguments["stage"].span)
+
+    def asynchronous(self, stage: tuple[int, ...]) -> tuple[bool, ...] | None:
+        """Which statements must be asynchronous, where anything is said about it."""
+        arguments = self.asked.arguments
+        found = None
+        if "async_stages" in arguments:
+            stages = self.integers("async_stages")
+            absent = [s for s in stages if s not in stage]
+            if absent:
+                fail(
+                    "manual-schedule",
+                    f"{self.asked.name('async_stages')} names a stage in which nothing is",
+                    arguments["async_stages"].span,
+                    f"no statement has stage {absent[0]}",
+                    secondary=(Label(arguments["stage"].span, "the stages"),),
+                )
+            found = tuple(s in stages and _loads_a_tile(stmt) for s, stmt in zip(stage, self.statements, strict=True))
+        if "async_producers" in arguments:
+            flags = self.of("async_producers")
+            found = tuple(bool(f) for f in flags)
+            for stmt, flag in zip(self.statements, flags, strict=True):
+                if flag not in (0, 1):
+                    name = self.asked.name("async_producers")
+                    fail("manual-schedule", f"{name} holds 0 and 1", arguments["async_producers"].span, f"not {flag}")
+                if flag and not _loads_a_tile(stmt):
+                    fail(
+                        "async-impossible",
+                        "this statement cannot be asynchronous",
+                        stmt.span,
+                        "no copy from a tensor to a shared tile",
+                        secondary=(Label(arguments["async_producers"].span, "asked for here"),),
+                        help="give it the entry 0",
+                    )
+        return found
+
+    def groups(self, producers: tuple[bool, ...] | None) -> tuple[int, ...] | None:
+        """For each statement the group that it fills a ring with."""
+        arguments = self.asked.arguments
+        if "async_producer_groups" in arguments:
+            groups = self.of("async_producer_groups")
+            for stmt, group, producer in zip(self.statements, groups, producers or (True,) * len(groups), strict=True):
+                if group < -1 or (group >= 0 and not producer):
+                    said = "is no asynchronous producer" if group >= 0 else "belongs to no group: write -1"
+                    fail(
+                        "manual-schedule",
+                        f"{self.asked.name('async_producer_groups')} does not fit the producers",
+                        arguments["async_producer_groups"].span,
+                        f"holds {group}",
+                        secondary=(Label(stmt.span, said),),
+                    )
+            return groups
+        if "group" not in arguments:
+            return None
+        found = [-1] * len(self.statements)
+        for number, members in enumerate(self.indices("group")):
+            for member in members:
+                if found[member] >= 0:
+                    fail(
+                        "manual-schedule",
+                        "a statement is in two groups",
+                        arguments["group"].span,
+                        f"statement {member} is there twice",
+                        secondary=(Label(self.statements[member].span, f"statement {member}"),),
+                    )
+                found[member] = number
+        return tuple(found)
+
+    def indices(self, key: str) -> tuple[tuple[int, ...], ...]:
+        """A list of lists of statements, by their number."""
+        argument = self.asked.arguments[key]
+        value = argument.value
+        lists = value if isinstance(value, tuple) else None
+        if lists is None or not all(isinstance(m, tuple) and all(type(i) is int for i in m) for m in lists):
+            fail(
+                "wrong-argument",
+                f"{self.asked.loop}: {self.asked.name(key)} is a list of lists of integers",
+                argument.span,
+                f"this is {describe(value)}",
+            )
+        found = tuple(tuple(i for i in m if isinstance(i, int)) for m in lists if isinstance(m, tuple))
+        wrong = next((i for m in found for i in m if not 0 <= i < len(self.statements)), None)
+        if wrong is not None:
+            fail(
+                "manual-schedule",
+                f"{self.asked.name(key)} names statement {wrong} of {len(self.statements)}",
+                argument.span,
+                "statements are counted from 0",
+                secondary=tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements)),
+            )
+        return found
+
+
+def _loads_a_tile(stmt: Stmt) -> bool:
+    """Whether the statement copies from a tensor to a shared tile: what hardware can do on its own."""
+    if not isinstance(stmt, TileOp) or stmt.name != "copy":
+        return False
+    return tuple(r.buffer.scope for r in stmt.regions) == ("global", "shared")
