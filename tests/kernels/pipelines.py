@@ -77,15 +77,17 @@ class Loop:
 
 
 class _Body:
-    """Draws statements one after the other. `ready` tiles have a value where the next statement stands."""
+    """Draws statements one after the other. `ready` tiles have a value where the next statement stands; `loadable` are
+    filled by copies from tensors, `writable` by other statements."""
 
-    def __init__(self, draw: DrawFn, ready: set[str]) -> None:
-        self.draw, self.ready = draw, ready
+    def __init__(self, draw: DrawFn, ready: set[str], fed: bool) -> None:
+        self.draw, self.ready, self.fed = draw, ready, fed
+        self.loadable = SHARED[:2] if fed else SHARED
+        self.writable = SHARED[2:] if fed else SHARED
         self.lines: list[str] = []
 
     def tile(self, names: tuple[str, ...], ready: bool = True) -> str:
-        able = [n for n in names if n in self.ready] if ready else list(names)
-        return self.draw(st.sampled_from(able or ["s0" if names == SHARED else names[0]]))
+        return self.draw(st.sampled_from([n for n in names if n in self.ready or not ready]))
 
     def has(self, *names: str) -> bool:
         return any(n in self.ready for n in names)
@@ -106,25 +108,42 @@ class _Body:
             st.sampled_from([f"({i} - {j})", "T.cast(k, 'float32')", "2.0", "T.cast(twice, 'float32')", "x", "0.5"])
         )
 
-    def statement(self) -> None:
-        makers: list[Callable[[], None]] = [self.load, self.load, self.fill, self.scalar_nest]
+    def statements(self, count: int) -> None:
+        """The first is a copy, so that most tiles are a pipeline's; in a loop that another role can feed, each such
+        copy fills a tile of its own, which something reads."""
+        self.load()
+        for _ in range(count - 1):
+            self.draw(st.sampled_from(self.makers()))()
+        if self.fed:
+            for tile in self.loadable:
+                if tile in self.ready and not any(tile in line and f", {tile})" not in line for line in self.lines):
+                    self.emit(f"T.copy({tile}, P[k * S, 0])")
+
+    def makers(self) -> list[Callable[[], None]]:
+        makers: list[Callable[[], None]] = [self.scalar_nest, self.fill]
+        if not self.fed or not self.has(*self.loadable) or not all(t in self.ready for t in self.loadable):
+            makers += [self.load] * 3
         if self.has(*SHARED):
-            makers += [self.shared_to_fragment, self.in_place, self.shared_nest, self.partial_load, self.guarded_load]
-            makers += [self.shared_out, self.gemm, self.gemm]
+            makers += [self.shared_to_fragment, self.shared_nest, self.shared_out, self.gemm, self.gemm, self.gemm]
+        if self.has(*self.writable):
+            makers += [self.in_place]
+        if self.has(*SHARED) and not self.fed:
+            makers += [self.partial_load, self.guarded_load]
         if self.has(*FRAGMENTS):
             makers += [self.fragment_to_shared, self.fragment_out, self.reduce, self.fragment_nest, self.global_update]
-            makers += [self.guarded_nest]
+            makers += [self.guarded_nest, self.exchange, self.choice]
         if self.has(*FRAGMENTS) and self.has("r", "c"):
             makers += [self.row_nest]
         if self.has("r"):
             makers += [self.repeated]
-        self.draw(st.sampled_from(makers))()
+        return makers
 
     def rows(self) -> str:
         return self.draw(st.sampled_from(["k * S", "row", "row", "(R - 1 - k) * S", "k * S + 3", "chosen * S"]))
 
     def load(self) -> None:
-        tile, tensor = self.tile(SHARED, ready=False), self.draw(st.sampled_from("AB"))
+        free = [t for t in self.loadable if not self.fed or t not in self.ready]
+        tile, tensor = self.draw(st.sampled_from(free)), self.draw(st.sampled_from("AB"))
         self.emit(f"T.copy({tensor}[{self.rows()}, 0], {tile})", writes=tile)
 
     def partial_load(self) -> None:
@@ -140,7 +159,7 @@ class _Body:
         self.emit(f"T.copy({self.tile(SHARED)}, {fragment})", writes=fragment)
 
     def fragment_to_shared(self) -> None:
-        tile, fragment = self.tile(SHARED, ready=False), self.tile(FRAGMENTS)
+        tile, fragment = self.tile(self.writable, ready=False), self.tile(FRAGMENTS)
         if self.draw(st.booleans()):
             self.emit(f"T.copy({fragment}, {tile})", writes=tile)
         else:
@@ -148,19 +167,18 @@ class _Body:
             self.ready.add(tile)
 
     def in_place(self) -> None:
-        tile = self.tile(SHARED)
+        tile = self.tile(self.writable)
         self.nest(f"{tile}[i, j] = T.min({tile}[i, j] + {self.value('i', 'j')}, 3.0)")
 
     def shared_nest(self) -> None:
-        tile = self.tile(SHARED, ready=False)
-        if source := self.other(tile):
-            self.nest(f"{tile}[i, j] = {source}[j, i] - {self.value('i', 'j')}")
-            self.ready.add(tile)
-        else:
-            self.load()
+        tile = self.tile(self.writable, ready=False)
+        source = self.other(tile)
+        read = "1.0" if source is None else f"{source}[j, i]"
+        self.nest(f"{tile}[i, j] = {read} - {self.value('i', 'j')}")
+        self.ready.add(tile)
 
     def scalar_nest(self) -> None:
-        tile = self.draw(st.sampled_from(SHARED + FRAGMENTS))
+        tile = self.draw(st.sampled_from(self.writable + FRAGMENTS))
         self.nest(f"{tile}[i, j] = {self.value('i', 'j')} * X[k * S + i]")
         self.ready.add(tile)
 
@@ -180,6 +198,15 @@ class _Body:
         if self.draw(st.booleans()):
             self.emit("else:", f"    T.fill({fragment}, 1.0)")
 
+    def exchange(self) -> None:
+        a, b = ("f0", "f1") if self.has("f0") and self.has("f1") else (self.tile(FRAGMENTS),) * 2
+        self.nest(f"kept = {a}[i, j]", f"{a}[i, j] = {b}[i, j] - 1.0", f"{b}[i, j] = kept")
+
+    def choice(self) -> None:
+        f = self.tile(FRAGMENTS)
+        lines = (f"if {f}[i, j] > 0.0:", f"    {f}[i, j] = -1.0", "else:", f"    {f}[i, j] = {f}[i, j] + 2.0")
+        self.nest(*lines)
+
     def row_nest(self) -> None:
         fragment = self.tile(FRAGMENTS)
         term = self.draw(st.sampled_from([t for t, n in (("r[i]", "r"), ("c[j]", "c")) if n in self.ready]))
@@ -191,8 +218,8 @@ class _Body:
     def global_update(self) -> None:
         self.nest(f"G[i, j] = G[i, j] + {self.tile(FRAGMENTS)}[i, j]")
 
-    def nest(self, store: str) -> None:
-        self.emit("for i, j in T.Parallel(S, S):", f"    {store}")
+    def nest(self, *lines: str) -> None:
+        self.emit("for i, j in T.Parallel(S, S):", *(f"    {line}" for line in lines))
 
     def fragment_out(self) -> None:
         self.emit(f"T.copy({self.tile(FRAGMENTS)}, {self.draw(st.sampled_from(['O[k * S, 0]', 'P[row, 0]', 'G']))})")
@@ -217,19 +244,20 @@ class _Body:
         self.emit(f"T.reduce_{kind}({self.tile(FRAGMENTS)}, {to}, dim={dim}{clear})", writes=to)
 
     def fill(self) -> None:
-        tile = self.draw(st.sampled_from((*SHARED, *FRAGMENTS, "r", "c")))
+        tile = self.draw(st.sampled_from((*self.writable, *FRAGMENTS, "r", "c")))
         self.emit(f"T.fill({tile}, {self.draw(st.sampled_from(['1.0', '0.0', 'x']))})", writes=tile)
 
 
 @st.composite
-def loops(draw: DrawFn, size: int, threads: int) -> Loop:
-    """A kernel around one pipelined loop, sometimes inside a serial one, for tiles of `size` by `size` elements."""
-    filled = {n for n in (*SHARED, *FRAGMENTS, "r", "c") if draw(st.booleans())}
-    body = _Body(draw, set(filled))
-    for _ in range(draw(st.integers(2, 6))):
-        body.statement()
+def loops(draw: DrawFn, size: int, threads: int, fed: bool) -> Loop:
+    """A kernel around one pipelined loop, sometimes inside a serial one, for tiles of `size` by `size` elements.
+    `fed`: one that a producer role can feed."""
+    filled = {n for n in (*FRAGMENTS, "r", "c") if draw(st.booleans())}
+    filled |= {n for n in (SHARED[2:] if fed else SHARED) if draw(st.integers(0, 3)) == 3}
+    body = _Body(draw, set(filled), fed)
+    body.statements(draw(st.sampled_from([2, 3, 4, 4, 5, 5, 6, 6])))
     binds = ["twice = k * 2", "row = k * S", "x = X[k]", "chosen = Ids[k]"]
-    n, first = draw(st.integers(0, ROWS)), draw(st.sampled_from([0, 0, 0, 1, 2]))
+    n, first = draw(st.sampled_from([0, 1, 2, 2, 3, 3, 4, 4, 5, 6])), draw(st.sampled_from([0, 0, 0, 1, 2]))
     n = min(n, ROWS - first)
     bounds = draw(st.sampled_from([f"{first}, {first + n}", "first, first + n", "first, Ids[0] * 0 + first + n"]))
     limit = draw(st.sampled_from(["", "", ", num_stages=1", ", num_stages=2", ", num_stages=3"]))
@@ -257,7 +285,7 @@ def loops(draw: DrawFn, size: int, threads: int) -> Loop:
 
 Moves = list[tuple[int, int, int]]
 moves: st.SearchStrategy[Moves] = st.lists(
-    st.tuples(st.integers(0, 15), st.integers(0, 15), st.integers(-2, 2)), max_size=40
+    st.tuples(st.integers(0, 15), st.integers(0, 15), st.sampled_from([1, 1, 0, -1, 2])), min_size=12, max_size=40
 )
 """Steps of a walk through the schedules of a loop: see `wander`."""
 
