@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tilec.ir.tile import Kernel
 from tilec.passes.elaborate import Define, elaborate
@@ -15,6 +16,11 @@ from tilec.syntax.parse import parse
 
 TESTS = Path(__file__).parent
 Golden = Callable[[str, str, str], None]
+
+# `--hypothesis-profile=thorough` draws more; what is drawn without it is the same in every run.
+settings.register_profile("normal", derandomize=True, deadline=None, max_examples=40)
+settings.register_profile("thorough", deadline=None, max_examples=500)
+settings.load_profile("normal")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

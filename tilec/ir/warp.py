@@ -15,7 +15,7 @@ from dataclasses import field
 from typing import Literal
 
 from tilec.ir.layout import Fragment, SharedLayout
-from tilec.ir.tile import Buffer, Expr, Load, Parallel, Region, Var, walk_expr
+from tilec.ir.tile import Buffer, Const, Expr, Load, Parallel, Region, Var, walk_expr
 from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
@@ -330,6 +330,13 @@ class Program:
     @property
     def threads(self) -> int:
         return sum(r.threads for r in self.roles)
+
+
+def static_trips(loop: Loop) -> int | None:
+    """How often the loop runs; None where that is known only at run time."""
+    if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
+        return len(range(int(loop.start.value), int(loop.stop.value), loop.step))
+    return None
 
 
 def scalar_reads(op: Operation) -> tuple[str, ...]:

@@ -46,12 +46,16 @@ class Laid:
     shared: dict[str, SharedLayout]
 
     def nest_layout(self, nest: Parallel) -> Fragment:
-        """The layout that a parallel nest sweeps: that of a fragment it indexes with all its variables, else
-        coalesced.
-        """
-        for buffer, dims, _ in fragment_uses(nest):
+        """The layout that a parallel nest sweeps: that of a fragment it indexes with all its variables; else, with
+        fragments of fewer dimensions, one in which each thread has what it needs of them; else coalesced."""
+        uses = [(dims, self.fragments[buffer.name]) for buffer, dims, _ in fragment_uses(nest)]
+        for dims, layout in uses:
             if dims == tuple(range(len(nest.vars))):
-                return self.fragments[buffer.name]
+                return layout
+        for dims, layout in uses:
+            swept = _extended(layout, dims, nest.extents)
+            if all(_holds(swept, other_dims, other) for other_dims, other in uses):
+                return swept
         return row_major(nest.extents, self.kernel.threads, nest.width or _widest_vector(nest))
 
 
@@ -133,6 +137,11 @@ class _Fragments:
             before = len(self.known)
             for stmt in stmts:
                 self.spread(stmt)
+            if len(self.known) > before:
+                continue
+            for stmt in stmts:
+                if isinstance(stmt, Parallel):
+                    self.rows(stmt)
             if len(self.known) > before:
                 continue
             unknown = [b for b in fragments if b.name not in self.known]
@@ -232,6 +241,37 @@ class _Fragments:
                     help="transpose through a tile made by T.alloc_shared",
                 )
             self.fix(buffer, _with_unit_dims(whole.project(dims), buffer.shape), span)
+
+    def rows(self, nest: Parallel) -> None:
+        """A nest that only has fragments of fewer dimensions than its own: the first that is known decides which
+        thread has which of the others."""
+        uses = list(fragment_uses(nest))
+        known = [(dims, self.known[b.name][0]) for b, dims, _ in uses if b.name in self.known]
+        if not known or any(len(dims) == len(nest.vars) for _, dims, _ in uses):
+            return
+        swept = [_extended(layout, dims, nest.extents) for dims, layout in known]
+        whole = next((s for s in swept if all(_holds(s, *use) for use in known)), swept[0])
+        for buffer, dims, span in uses:
+            self.fix(buffer, _with_unit_dims(whole.project(dims), buffer.shape), span)
+
+
+def _extended(layout: Fragment, dims: tuple[int, ...], extents: tuple[int, ...]) -> Fragment:
+    """A layout of `extents` whose dimensions `dims` lie as in this one; each thread has all of the others."""
+    wide = _spread(_without_unit_dims(layout, len(dims)), extents, dims)
+    more = tuple(Axis(extents[d], d, 1) for d in reversed(range(len(extents))) if d not in dims)
+    return Fragment(extents, wide.threads, more + wide.registers)
+
+
+def _holds(whole: Fragment, dims: tuple[int, ...], layout: Fragment) -> bool:
+    """Whether a tile of this layout, indexed with the dimensions `dims` of the other, lies in the same threads."""
+    return whole.project(dims).canonical() == _without_unit_dims(layout, len(dims)).canonical()
+
+
+def _without_unit_dims(layout: Fragment, count: int) -> Fragment:
+    """Drop dimensions of extent 1 that the indices skip, where there are more than `count`."""
+    if len(layout.shape) == count:
+        return layout
+    return layout.project(tuple(d for d, extent in enumerate(layout.shape) if extent != 1))
 
 
 def _with_unit_dims(layout: Fragment, shape: tuple[int, ...]) -> Fragment:

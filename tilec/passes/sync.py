@@ -1,11 +1,16 @@
 """Place every wait, fence and barrier inside each role, from what its operations touch and how they complete.
 
-The role is executed abstractly, loops a few times over, with a record of each shared-memory access: who made it,
-whether it has completed, whether a barrier has passed since. When an operation conflicts with an earlier one, what
-is missing between them is placed in front of it: the wait of the mechanism that the earlier one uses (counted in
-that mechanism's own groups), a proxy fence where ordinary writes meet the asynchronous proxy, a barrier where other
-threads are concerned. Placements belong to operations of the program text, so that they hold in every trip of a
-loop; the walk repeats until nothing is missing.
+The role is executed abstractly, with a record of each access to a tile or a tensor: who made it, whether it has
+completed, whether a barrier has passed since (`passes.inflight`). When an operation conflicts with an earlier one, what
+is missing between them is placed in front of it: the wait of the mechanism that the earlier one uses (counted in that
+mechanism's own groups), a proxy fence where ordinary writes meet the asynchronous proxy, a barrier where other threads
+are concerned. Placements belong to operations of the program text, so that they hold in every trip of a loop; the walk
+repeats until nothing is missing.
+
+Every path is covered. A loop is run until what is under way at its end has come up before; where its trip count is not
+known, all that may hold after any number of trips is carried on. A pipeline of unknown trip count is run for each count
+up to its stages, and on from there until nothing new comes up; where paths meet, so do their records, which lose
+nothing by it: what a record demands depends on no other one.
 
 A barrier is dear and an early wait is cheap, so a barrier placed in a run of operations also waits for what the
 operations after it in that run will need.
@@ -14,28 +19,16 @@ operations after it in that run will need.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tilec.ir import warp
-from tilec.ir.tile import Const, Load, Store, walk_expr
+from tilec.ir.tile import Load, Store, walk_expr
 from tilec.ir.tile import walk as walk_tile
+from tilec.passes.inflight import QUEUES, Key, Queue, Record, RingUse, State, Touch
 from tilec.passes.usage import expressions
 from tilec.source import NOWHERE
-
-Queue = Literal["cp_async", "wgmma", "bulk"]
-QUEUES: tuple[Queue, ...] = ("cp_async", "wgmma", "bulk")
-
-
-@dataclass(frozen=True, slots=True)
-class Touch:
-    """One access: a shared tile or a fragment, by name."""
-
-    buffer: str
-    write: bool
-    proxy: Literal["generic", "async"] = "generic"
 
 
 def touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
@@ -97,19 +90,6 @@ def _without(needs: Needs, part: Part) -> Needs:
             return replace(needs, waits={q: n for q, n in needs.waits.items() if q != part})
 
 
-@dataclass(slots=True)
-class Record:
-    """An access that a later operation may conflict with. `group` is its place in its queue until it has completed;
-    `epoch` counts the barriers passed when it completed."""
-
-    place: int
-    touch: Touch
-    queue: Queue | None
-    group: int
-    epoch: int
-    fenced: bool
-
-
 def synchronise(program: warp.Program) -> warp.Program:
     rings = {b: ring for ring in program.rings for b in ring.buffers}
     fragments = {b.name for b, _ in program.fragments}
@@ -134,10 +114,13 @@ class _Counter:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """An operation of the text with its number and, for structured ones, its numbered bodies."""
+    """An operation of the text with its number, what it touches and, for structured ones, its numbered bodies."""
 
     place: int
     op: warp.Operation
+    touches: tuple[Touch, ...]
+    queue: Queue | None
+    cursors: dict[str, str]  # by ring
     bodies: tuple[tuple[_Node, ...], ...]
 
 
@@ -145,36 +128,14 @@ def _number(body: tuple[warp.Operation, ...], counter: _Counter) -> tuple[_Node,
     nodes = []
     for op in body:
         place = counter.next()
-        nodes.append(_Node(place, op, tuple(_number(b, counter) for b in warp.nested(op))))
+        mine, queue = touches(op)
+        cursors = {c.ring: c.name for c in op.cursors}
+        nodes.append(_Node(place, op, mine, queue, cursors, tuple(_number(b, counter) for b in warp.nested(op))))
     return tuple(nodes)
 
 
-@dataclass(slots=True)
-class _State:
-    """Where the abstract execution stands: see `_Role`."""
-
-    records: dict[tuple[str, int], list[Record]]
-    issued: dict[Queue, int]
-    epoch: int
-    position: dict[str, int]
-
-
-Scenario = dict[int, tuple[int, int]]
-"""The trip counts of each pipeline whose count is not known: when it is entered first, and when it is entered again."""
-
-
-def _scenarios(pipelines: list[tuple[int, int, bool]], many: int) -> Iterator[Scenario]:
-    """Every trip count up to one more than the stages, and many; two in turn where a loop repeats the pipeline. One
-    pipeline is varied at a time, all others being skipped or long."""
-    if not pipelines:
-        yield {}
-    for others in (0, many) if len(pipelines) > 1 else (0,):
-        rest = {place: (n := others and stages + others, n) for place, stages, _ in pipelines}
-        for place, stages, repeated in pipelines:
-            counts = [*range(stages + 2), stages + many]
-            for first in counts:
-                for second in counts if repeated else (first,):
-                    yield {**rest, place: (first, second)}
+class _Missing(Exception):
+    """Something must be placed that is not."""
 
 
 END = -1  # the place after the role's last operation
@@ -184,29 +145,12 @@ class _Role:
     def __init__(self, role: warp.Role, rings: dict[str, warp.Ring], fragments: set[str]) -> None:
         self.rings, self.fragments = rings, fragments
         self.nodes = _number(role.body, _Counter())
-        depths = [r.depth for r in rings.values()]
-        period = math.lcm(*depths)
-        self.trips = period * -(-(max(depths, default=1) + 2) // period)
+        self.uses = tuple(_uses(role, rings))
         self.needs: dict[int, Needs] = {}
         self.changed = False
-        self.stages: dict[int, int] = {}
-        pipelines = list(self.pipelines(self.nodes, False))
-        self.scenarios = list(_scenarios(pipelines, self.trips))
-
-    def pipelines(self, nodes: tuple[_Node, ...], repeated: bool) -> Iterator[tuple[int, int, bool]]:
-        """Place and last stage of each pipeline whose trip count is not known, and whether a loop repeats it."""
-        for node in nodes:
-            if isinstance(node.op, warp.Pipeline):
-                yield node.place, node.op.stages, repeated
-                for inner in node.bodies[0]:
-                    self.stages[inner.place] = node.op.stages
-            for body in node.bodies:
-                yield from self.pipelines(body, repeated or isinstance(node.op, warp.Loop | warp.Forever))
-
-    def settle(self, node: _Node) -> None:
-        """The assembler does not see that a skipped pipeline leaves no wgmma in flight: tell it once, after all."""
-        if any(isinstance(op, warp.Wgmma) for op in warp.walk((node.op,))):
-            self.complete("wgmma", self.issued["wgmma"])
+        self.is_final = False  # whether what is missing is an error
+        self.state = State(self.uses)
+        self.trip_count = 0
 
     def place(self) -> dict[int, Needs]:
         while self.sweep():
@@ -215,159 +159,162 @@ class _Role:
         return self.needs
 
     def sweep(self) -> bool:
-        """Execute the role in every scenario, and say whether something was missing; the needs hold it now."""
+        """Execute the role, and say whether something was missing; the needs hold it now."""
         self.changed = False
-        for scenario in self.scenarios:
-            self.execute_role(scenario)
-        return self.changed
-
-    def execute_role(self, scenario: Scenario) -> None:
-        self.scenario = scenario
-        self.entered: dict[int, int] = {}
-        self.trip_count = 0
-        self.records: dict[tuple[str, int], list[Record]] = {}
-        self.issued: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
-        self.epoch = 0
-        self.position: dict[str, int] = {}
+        self.state = State(self.uses)
         self.run(self.nodes)
         self.finish()
+        return self.changed
 
     def prune(self) -> None:
         """What was placed early may since be served by what was placed later: drop what nothing misses, the last in
         the text first."""
+        self.is_final = True
         parts: tuple[Part, ...] = ("all", "barrier", "fence", *QUEUES)
         for place, part in itertools.product(sorted(self.needs, reverse=True), parts):
-            lighter = _without(self.needs[place], part)
-            if lighter != self.needs[place]:
-                before = {p: replace(n, waits=dict(n.waits)) for p, n in self.needs.items()}
+            whole = self.needs[place]
+            lighter = _without(whole, part)
+            if lighter != whole:
                 self.needs[place] = lighter
-                if self.sweep():
-                    self.needs = before
+                try:
+                    self.sweep()
+                except _Missing:
+                    self.needs[place] = whole
 
-    # ---- abstract execution ----
+    # ---- abstract execution ------------------------------------------------------------------------------------------
 
     def run(self, nodes: tuple[_Node, ...]) -> None:
         for i, node in enumerate(nodes):
-            if warp.scalar_reads(node.op) and isinstance(node.op, warp.Let | warp.Loop | warp.Branch):
-                self.execute(node, ())
             match node.op:
-                case warp.Loop():
-                    self.loop(node, node.op)
-                case warp.Forever():
-                    for _ in range(2):
-                        self.run(node.bodies[0])
+                case warp.Advance(cursor=cursor):
+                    if cursor.name in self.state.positions:
+                        self.state.positions[cursor.name] += 1
+                case warp.RingRelease(cursor=cursor):
+                    self.release(node, cursor)
+                case warp.RingWait() | warp.RingAcquire() | warp.CpAsyncCommit() | warp.Break():
+                    pass
                 case warp.Pipeline():
-                    entered = self.entered.get(node.place, 0)
-                    self.entered[node.place] = entered + 1
-                    self.trip_count = self.scenario[node.place][entered % 2]
-                    self.run(node.bodies[0])
-                    self.settle(node)
+                    self.pipeline(node, node.op)
                 case warp.Branch(part="guard", least=least):
                     if self.trip_count >= least:
                         self.run(node.bodies[0])
                 case warp.Branch():
-                    before = self.snapshot()
+                    self.execute(node, ())
+                    other = self.state.copy()
                     self.run(node.bodies[0])
-                    after = self.snapshot()
-                    self.restore(before)
+                    self.state, other = other, self.state
                     self.run(node.bodies[1])
-                    self.merge(after)
-                case warp.Advance(cursor=cursor):
-                    self.position[cursor.name] = self.position.get(cursor.name, 0) + 1
-                case warp.RingRelease(cursor=cursor):
-                    self.release(node, cursor)
-                case warp.RingWait() | warp.RingAcquire() | warp.Let() | warp.CpAsyncCommit() | warp.Break():
-                    pass
+                    self.state.join(other)
+                case warp.Loop():
+                    self.execute(node, ())
+                    self.loop(node, node.op)
+                case warp.Forever():
+                    self.until_stable(node.bodies[0])
                 case _:
                     self.execute(node, nodes[i + 1 :])
 
     def loop(self, node: _Node, op: warp.Loop) -> None:
-        """A steady state runs for as many trips as the scenario says; any other loop for two, or not at all."""
-        if op.part == "steady":
-            static = isinstance(op.start, Const) and isinstance(op.stop, Const)
-            for _ in range(self.trips if static else self.trip_count - self.stages[node.place]):
-                self.run(node.bodies[0])
-            return
-        before = self.snapshot()
-        for _ in range(2):
-            self.run(node.bodies[0])
-        runs = isinstance(op.start, Const) and isinstance(op.stop, Const) and op.start.value < op.stop.value
-        if not runs:
-            self.merge(before)
+        """As often as it runs, or, where that is not known, until no further trip adds anything."""
+        trips = warp.static_trips(op)
+        if trips is None or any(isinstance(inner, warp.Break) for inner in warp.walk(op.body)):
+            self.until_stable(node.bodies[0])
+        else:
+            self.repeat(node.bodies[0], trips)
 
-    def snapshot(self) -> _State:
-        records = {key: [replace(r) for r in kept] for key, kept in self.records.items()}
-        return _State(records, dict(self.issued), self.epoch, dict(self.position))
+    def until_stable(self, body: tuple[_Node, ...]) -> None:
+        """Any number of trips. A `Break` stands where a trip begins or ends, so it leaves nothing else behind."""
+        self.state.settle_cursors()
+        shape = None
+        while shape != (shape := self.state.shape()):
+            before = self.state.copy()
+            self.run(body)
+            self.state.join(before)
 
-    def restore(self, state: _State) -> None:
-        self.records, self.issued, self.epoch, self.position = state.records, state.issued, state.epoch, state.position
+    def repeat(self, body: tuple[_Node, ...], trips: int) -> None:
+        """Run the body so many times, but not again through shapes that have come up before."""
+        trip = 0
+        seen = {self.state.shape(): trip}
+        while trip < trips:
+            self.run(body)
+            trip += 1
+            first = seen.setdefault(self.state.shape(), trip)
+            if first < trip:  # from here on it goes round
+                for _ in range((trips - trip) % (trip - first)):
+                    self.run(body)
+                return
 
-    def merge(self, other: _State) -> None:
-        """What may hold where two paths meet: the accesses of both, each as far from its path's end as it is."""
-        for queue in QUEUES:
-            # Counted on from the path that issued more, no group in flight gets a number that means it is done.
-            self.shift(queue, max(0, other.issued[queue] - self.issued[queue]))
-        for key, kept in other.records.items():
-            mine = self.records.setdefault(key, [])
-            for record in kept:
-                group = record.group
-                if group and record.queue:
-                    group += self.issued[record.queue] - other.issued[record.queue]
-                recent = record.epoch == other.epoch
-                moved = replace(record, group=group, epoch=self.epoch if recent else min(record.epoch, self.epoch - 1))
-                if moved not in mine:
-                    mine.append(moved)
-
-    def shift(self, queue: Queue, count: int) -> None:
-        """Renumber the groups of this path as if `count` more had been issued before them."""
-        self.issued[queue] += count
-        for records in self.records.values():
-            for record in records:
-                if record.queue == queue and record.group:
-                    record.group += count
+    def pipeline(self, node: _Node, op: warp.Pipeline) -> None:
+        """Every trip count that makes a difference."""
+        body = node.bodies[0]
+        at = next(i for i, inner in enumerate(body) if isinstance(inner.op, warp.Loop) and inner.op.part == "steady")
+        before, steady, after = body[:at], body[at].bodies[0], body[at + 1 :]
+        outer = self.trip_count
+        self.state.settle_cursors()
+        ends = []
+        begun = self.state
+        for self.trip_count in range(op.stages + 1):
+            self.state = begun.copy()
+            self.run(before)
+            self.run(after)
+            ends.append(self.state)
+        self.trip_count = op.stages + 1
+        self.state = begun
+        self.run(before)
+        seen = set()
+        while (shape := self.state.shape()) not in seen:
+            seen.add(shape)
+            self.run(steady)
+            reached = self.state.copy()
+            self.run(after)
+            ends.append(self.state)
+            self.state = reached
+        self.state = ends[0]
+        for end in ends[1:]:
+            self.state.join(end)
+        self.trip_count = outer
+        if any(isinstance(inner, warp.Wgmma) for inner in warp.walk(op.body)):
+            # The assembler does not see that a skipped pipeline leaves no wgmma in flight: it is told once, after all.
+            self.state.wait("wgmma", 0)
 
     def execute(self, node: _Node, following: tuple[_Node, ...]) -> None:
-        mine, queue = touches(node.op)
         self.apply(node.place)
-        while True:
-            conflicts = [(r, t) for t in mine for r in self.conflicting(node, t, queue)]
-            if not conflicts:
-                break
+        if not node.touches:
+            return
+        state = self.state
+        keys = [self.key(node, t) for t in node.touches]
+        while conflicts := [
+            (r, t) for t, key in zip(node.touches, keys, strict=True) for r in self.conflicting(node, t, key)
+        ]:
             self.demand(node, conflicts, following)
             self.apply(node.place)
-        group = 0
-        if queue is not None:
-            self.issued[queue] += 1
-            group = self.issued[queue]
-        for touch in mine:
-            key = self.key(node.op, touch)
-            kept = self.records.setdefault(key, [])
-            if touch.write and queue is None:
+        group = state.begin(node.queue)
+        for touch, key in zip(node.touches, keys, strict=True):
+            kept = state.records.setdefault(key, [])
+            if touch.write and node.queue is None:
                 kept.clear()  # whoever conflicts with what came before conflicts with this one first
             kept[:] = [r for r in kept if r.place != node.place or r.touch != touch]
-            kept.append(Record(node.place, touch, queue, group, self.epoch, False))
+            kept.append(Record(node.place, touch, node.queue, group, state.epoch, False))
 
-    def key(self, op: warp.Operation, touch: Touch) -> tuple[str, int]:
+    def key(self, node: _Node, touch: Touch) -> Key:
         """The buffer and its version: which one, by counting how far the cursor has moved."""
         ring = self.rings.get(touch.buffer)
         if ring is None or ring.depth == 1:
             return (touch.buffer, 0)
-        cursor = next(c for c in op.cursors if c.ring == ring.name)
-        return (touch.buffer, self.position.get(cursor.name, 0) % ring.depth)
+        return (touch.buffer, self.state.positions[node.cursors[ring.name]] % ring.depth)
 
-    def conflicting(self, node: _Node, touch: Touch, queue: Queue | None) -> Iterator[Record]:
-        for record in self.records.get(self.key(node.op, touch), ()):
+    def conflicting(self, node: _Node, touch: Touch, key: Key) -> Iterator[Record]:
+        for record in self.state.records.get(key, ()):
             if not (record.touch.write or touch.write):
                 continue
             if touch.buffer in self.fragments:
                 # Registers are a thread's own: only operations still in flight matter, and wgmma
                 # groups keep their order.
-                if record.group and not (record.queue == queue == "wgmma"):
+                if record.group and not (record.queue == node.queue == "wgmma"):
                     yield record
             elif self.owned(touch):
                 if record.group:
                     yield record
-            elif record.group or record.epoch == self.epoch or self.unfenced(record, touch):
+            elif record.group or record.epoch == self.state.epoch or self.unfenced(record, touch):
                 yield record
 
     def owned(self, touch: Touch) -> bool:
@@ -378,8 +325,10 @@ class _Role:
     def unfenced(self, record: Record, touch: Touch) -> bool:
         return touch.proxy == "async" and record.touch.proxy == "generic" and record.touch.write and not record.fenced
 
+    # ---- what is missing ---------------------------------------------------------------------------------------------
+
     def demand(self, node: _Node, conflicts: list[tuple[Record, Touch]], following: tuple[_Node, ...]) -> None:
-        needs = self.needs.setdefault(node.place, Needs())
+        needs = self.needed(node.place)
         before = (dict(needs.waits), needs.fence, needs.barrier)
         for record, touch in conflicts:
             self.add_wait(needs, record)
@@ -389,23 +338,28 @@ class _Role:
         if needs.barrier:
             self.look_ahead(needs, following)
         assert before != (needs.waits, needs.fence, needs.barrier), f"{node.op} still conflicts after its waits"
+
+    def needed(self, place: int) -> Needs:
+        """What stands in front of an operation, to be added to."""
+        if self.is_final:
+            raise _Missing
         self.changed = True
+        return self.needs.setdefault(place, Needs())
 
     def add_wait(self, needs: Needs, record: Record) -> None:
         if record.group and record.queue:
-            pending = self.issued[record.queue] - record.group
+            pending = self.state.pending(record)
             needs.waits[record.queue] = min(needs.waits.get(record.queue, pending), pending)
 
     def look_ahead(self, needs: Needs, following: tuple[_Node, ...]) -> None:
         """Let this barrier also serve what the next operations of the run will read."""
         for node in following:
-            if warp.nested(node.op) or isinstance(node.op, warp.Advance):
+            if node.bodies or isinstance(node.op, warp.Advance):
                 return
-            mine, _ = touches(node.op)
-            for touch in mine:
+            for touch in node.touches:
                 if touch.write or touch.buffer in self.fragments or self.owned(touch):
                     continue
-                for record in self.records.get(self.key(node.op, touch), ()):
+                for record in self.state.records.get(self.key(node, touch), ()):
                     if record.touch.write:
                         self.add_wait(needs, record)
                         needs.fence |= self.unfenced(record, touch)
@@ -415,44 +369,38 @@ class _Role:
         if needs is None:
             return
         for queue, pending in needs.waits.items():
-            self.complete(queue, self.issued[queue] - pending)
-        for records in self.records.values():
-            for record in records:
-                if needs.fence and not record.group:
-                    record.fenced = True
+            self.state.wait(queue, pending)
+        if needs.fence:
+            self.state.fence()
         if needs.barrier:
-            self.epoch += 1
-
-    def complete(self, queue: Queue, group: int) -> None:
-        """All groups up to `group` are done."""
-        for records in self.records.values():
-            for record in records:
-                if record.queue == queue and 0 < record.group <= group:
-                    record.group = 0
-                    record.epoch = self.epoch
+            self.state.epoch += 1
 
     def release(self, node: _Node, cursor: warp.Cursor) -> None:
         """A version may be handed back when nothing of this role still reads it."""
         ring = next(r for r in self.rings.values() if r.name == cursor.ring)
-        version = self.position.get(cursor.name, 0) % ring.depth
+        version = self.state.positions[cursor.name] % ring.depth if ring.depth > 1 else 0
         self.apply(node.place)
         for buffer in ring.buffers:
-            for record in self.records.get((buffer, version), ()):
+            for record in self.state.records.get((buffer, version), ()):
                 if record.group:
-                    needs = self.needs.setdefault(node.place, Needs())
-                    self.add_wait(needs, record)
-                    self.changed = True
+                    self.add_wait(self.needed(node.place), record)
                     self.apply(node.place)
 
     def finish(self) -> None:
         """Before the role ends, shared memory must not be read by stores, nor accumulators be in flight."""
         self.apply(END)
-        for records in self.records.values():
-            for record in records:
-                if record.group and record.queue in ("bulk", "wgmma"):
-                    needs = self.needs.setdefault(END, Needs())
-                    needs.waits[record.queue] = 0
-                    self.changed = True
+        for record in self.state.all():
+            if record.group and record.queue in ("bulk", "wgmma"):
+                self.needed(END).waits[record.queue] = 0
+
+
+def _uses(role: warp.Role, rings: dict[str, warp.Ring]) -> Iterator[RingUse]:
+    """The rings that this role moves through."""
+    moved = dict.fromkeys(op.cursor for op in warp.walk(role.body) if isinstance(op, warp.Advance))
+    for ring in dict.fromkeys(rings.values()):
+        cursors = tuple(c.name for c in moved if c.ring == ring.name)
+        if ring.depth > 1 and cursors:
+            yield RingUse(ring.depth, ring.buffers, cursors)
 
 
 def _insert(
@@ -475,7 +423,7 @@ def _insert(
                 pass
         new.append(op)
         if isinstance(op, warp.Pipeline) and any(isinstance(inner, warp.Wgmma) for inner in warp.walk(op.body)):
-            new.append(warp.WgmmaWait(0, span=op.span))  # see `_Role.settle`
+            new.append(warp.WgmmaWait(0, span=op.span))  # see `_Role.pipeline`
     if outer:
         new += _before(placed.get(END), barrier, None)
     return tuple(new)

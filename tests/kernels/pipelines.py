@@ -1,0 +1,401 @@
+"""Pipelined loops drawn at random, schedules drawn at random, and what becomes of the two together.
+
+A `Loop` is a kernel of one block: tensors, shared tiles (float16), fragments (float32), a loop over 2 to 6 statements
+that hand values to one another and on to the next iteration, and stores of what is left at its end. Elements are small
+integers, so that most results are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+
+from tilec import emulate, interp
+from tilec import target as targets
+from tilec.codegen.emit import emit
+from tilec.emu.launch import launch
+from tilec.ir.tile import Buffer, Kernel
+from tilec.ir.warp_verify import program_violations
+from tilec.manifest import in_module
+from tilec.options import Strategy
+from tilec.passes.buffers import place
+from tilec.passes.depend import LoopProblem, problems
+from tilec.passes.elaborate import elaborate
+from tilec.passes.expand import Scheduled, expand
+from tilec.passes.fold import fold
+from tilec.passes.layout import assign
+from tilec.passes.select import select
+from tilec.passes.sync import synchronise
+from tilec.passes.usage import usage
+from tilec.ptx.parse import parse_module
+from tilec.ptx.text import print_module
+from tilec.sched.problem import Problem
+from tilec.sched.schedule import Schedule
+from tilec.sched.solve import make, solve
+from tilec.sched.verify import violations
+from tilec.source import SourceFile
+from tilec.syntax.parse import parse
+
+SHARED = ("s0", "s1", "s2")
+FRAGMENTS = ("f0", "f1")
+ROWS = 6  # tiles along the first axis of a tensor
+
+_HEAD = """\
+import tilelang.language as T
+S, R = {size}, {rows}
+@T.prim_func
+def kernel(
+    A: T.Tensor((R * S, S), "float16"), B: T.Tensor((R * S, S), "float16"), X: T.Tensor((R * S,), "float32"),
+    Ids: T.Tensor((R,), "int32"), G: T.Tensor((S, S), "float32"), O: T.Tensor((R * S, S), "float32"),
+    P: T.Tensor((R * S, S), "float16"), Out: T.Tensor((6 * S, S), "float32"), n: T.int32, first: T.int32,
+):
+    with T.Kernel(1, threads={threads}) as bx:
+        s0 = T.alloc_shared((S, S), "float16")
+        s1 = T.alloc_shared((S, S), "float16")
+        s2 = T.alloc_shared((S, S), "float16")
+        f0 = T.alloc_fragment((S, S), "float32")
+        f1 = T.alloc_fragment((S, S), "float32")
+        r = T.alloc_fragment((S,), "float32")
+        c = T.alloc_fragment((S,), "float32")
+"""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A kernel's text and the values of its scalars: `n` trips from `first` on."""
+
+    text: str
+    n: int
+    first: int
+
+
+# ---- loop bodies -----------------------------------------------------------------------------------------------------
+
+
+class _Body:
+    """Draws statements one after the other. `ready` tiles have a value where the next statement stands; `loadable` are
+    filled by copies from tensors, `writable` by other statements."""
+
+    def __init__(self, draw: DrawFn, ready: set[str], fed: bool) -> None:
+        self.draw, self.ready, self.fed = draw, ready, fed
+        self.loadable = SHARED[:2] if fed else SHARED
+        self.writable = SHARED[2:] if fed else SHARED
+        self.lines: list[str] = []
+
+    def tile(self, names: tuple[str, ...], ready: bool = True) -> str:
+        return self.draw(st.sampled_from([n for n in names if n in self.ready or not ready]))
+
+    def has(self, *names: str) -> bool:
+        return any(n in self.ready for n in names)
+
+    def emit(self, *lines: str, writes: str = "") -> None:
+        self.lines += lines
+        if writes:
+            self.ready.add(writes)
+
+    def other(self, name: str) -> str | None:
+        """A ready shared tile that is not this one."""
+        able = [n for n in SHARED if n in self.ready and n != name]
+        return self.draw(st.sampled_from(able)) if able else None
+
+    def value(self, i: str, j: str) -> str:
+        """A scalar that changes from iteration to iteration, or not."""
+        return self.draw(
+            st.sampled_from([f"({i} - {j})", "T.cast(k, 'float32')", "2.0", "T.cast(twice, 'float32')", "x", "0.5"])
+        )
+
+    def statements(self, count: int) -> None:
+        """The first is a copy, so that most tiles are a pipeline's; in a loop that another role can feed, each such
+        copy fills a tile of its own, which something reads."""
+        self.load()
+        for _ in range(count - 1):
+            self.draw(st.sampled_from(self.makers()))()
+        if self.fed:
+            for tile in self.loadable:
+                if tile in self.ready and not any(tile in line and f", {tile})" not in line for line in self.lines):
+                    self.emit(f"T.copy({tile}, P[k * S, 0])")
+
+    def makers(self) -> list[Callable[[], None]]:
+        makers: list[Callable[[], None]] = [self.scalar_nest, self.fill]
+        if not self.fed or not self.has(*self.loadable) or not all(t in self.ready for t in self.loadable):
+            makers += [self.load] * 3
+        if self.has(*SHARED):
+            makers += [self.shared_to_fragment, self.shared_nest, self.shared_out, self.gemm, self.gemm, self.gemm]
+        if self.has(*self.writable):
+            makers += [self.in_place]
+        if self.has(*SHARED) and not self.fed:
+            makers += [self.partial_load, self.guarded_load]
+        if self.has(*FRAGMENTS):
+            makers += [self.fragment_to_shared, self.fragment_out, self.reduce, self.fragment_nest, self.global_update]
+            makers += [self.guarded_nest, self.exchange, self.choice]
+        if self.has(*FRAGMENTS) and self.has("r", "c"):
+            makers += [self.row_nest]
+        if self.has("r"):
+            makers += [self.repeated]
+        return makers
+
+    def rows(self) -> str:
+        return self.draw(st.sampled_from(["k * S", "row", "row", "(R - 1 - k) * S", "k * S + 3", "chosen * S"]))
+
+    def load(self) -> None:
+        free = [t for t in self.loadable if not self.fed or t not in self.ready]
+        tile, tensor = self.draw(st.sampled_from(free)), self.draw(st.sampled_from("AB"))
+        self.emit(f"T.copy({tensor}[{self.rows()}, 0], {tile})", writes=tile)
+
+    def partial_load(self) -> None:
+        tile = self.tile(SHARED)
+        self.emit(f"T.copy(A[k * S, 0], {tile}[0 : S // 2, 0:S])")
+
+    def guarded_load(self) -> None:
+        tile = self.tile(SHARED)
+        self.emit("if k % 2 == 0:", f"    T.copy(B[k * S, 0], {tile})")
+
+    def shared_to_fragment(self) -> None:
+        fragment = self.tile(FRAGMENTS, ready=False)
+        self.emit(f"T.copy({self.tile(SHARED)}, {fragment})", writes=fragment)
+
+    def fragment_to_shared(self) -> None:
+        tile, fragment = self.tile(self.writable, ready=False), self.tile(FRAGMENTS)
+        if self.draw(st.booleans()):
+            self.emit(f"T.copy({fragment}, {tile})", writes=tile)
+        else:
+            self.nest(f"{tile}[i, j] = T.min(T.max({fragment}[i, j], -4.0), 4.0)")
+            self.ready.add(tile)
+
+    def in_place(self) -> None:
+        tile = self.tile(self.writable)
+        self.nest(f"{tile}[i, j] = T.min({tile}[i, j] + {self.value('i', 'j')}, 3.0)")
+
+    def shared_nest(self) -> None:
+        tile = self.tile(self.writable, ready=False)
+        source = self.other(tile)
+        read = "1.0" if source is None else f"{source}[j, i]"
+        self.nest(f"{tile}[i, j] = {read} - {self.value('i', 'j')}")
+        self.ready.add(tile)
+
+    def scalar_nest(self) -> None:
+        tile = self.draw(st.sampled_from(self.writable + FRAGMENTS))
+        self.nest(f"{tile}[i, j] = {self.value('i', 'j')} * X[k * S + i]")
+        self.ready.add(tile)
+
+    def fragment_nest(self) -> None:
+        to, source = self.tile(FRAGMENTS, ready=False), self.tile(FRAGMENTS)
+        values = [f"{source}[i, j] * 0.5 + {self.value('i', 'j')}", f"T.max({source}[i, j], G[j, i])"]
+        if self.has(*SHARED):
+            values += [f"{source}[i, j] - {self.tile(SHARED)}[j, i]", f"{source}[i, j] + {self.tile(SHARED)}[i, j]"]
+        self.nest(f"{to}[i, j] = {self.draw(st.sampled_from(values))}")
+        self.ready.add(to)
+
+    def guarded_nest(self) -> None:
+        fragment = self.tile(FRAGMENTS)
+        condition = self.draw(st.sampled_from(["k % 2 == 1", "k > first", "x > 0.0", "Ids[k] == 2"]))
+        self.emit(f"if {condition}:", "    for i, j in T.Parallel(S, S):")
+        self.emit(f"        {fragment}[i, j] = {fragment}[i, j] + {self.value('i', 'j')}")
+        if self.draw(st.booleans()):
+            self.emit("else:", f"    T.fill({fragment}, 1.0)")
+
+    def exchange(self) -> None:
+        a, b = ("f0", "f1") if self.has("f0") and self.has("f1") else (self.tile(FRAGMENTS),) * 2
+        self.nest(f"kept = {a}[i, j]", f"{a}[i, j] = {b}[i, j] - 1.0", f"{b}[i, j] = kept")
+
+    def choice(self) -> None:
+        f = self.tile(FRAGMENTS)
+        lines = (f"if {f}[i, j] > 0.0:", f"    {f}[i, j] = -1.0", "else:", f"    {f}[i, j] = {f}[i, j] + 2.0")
+        self.nest(*lines)
+
+    def row_nest(self) -> None:
+        fragment = self.tile(FRAGMENTS)
+        term = self.draw(st.sampled_from([t for t, n in (("r[i]", "r"), ("c[j]", "c")) if n in self.ready]))
+        self.nest(f"{fragment}[i, j] = {fragment}[i, j] - {term}")
+
+    def repeated(self) -> None:
+        self.emit(
+            "for again in T.serial(2):", "    for i in T.Parallel(S):", "        r[i] = r[i] * 0.5 + X[k * S + i]"
+        )
+
+    def global_update(self) -> None:
+        self.nest(f"G[i, j] = G[i, j] + {self.tile(FRAGMENTS)}[i, j]")
+
+    def nest(self, *lines: str) -> None:
+        self.emit("for i, j in T.Parallel(S, S):", *(f"    {line}" for line in lines))
+
+    def fragment_out(self) -> None:
+        self.emit(f"T.copy({self.tile(FRAGMENTS)}, {self.draw(st.sampled_from(['O[k * S, 0]', 'P[row, 0]', 'G']))})")
+
+    def shared_out(self) -> None:
+        self.emit(f"T.copy({self.tile(SHARED)}, {self.draw(st.sampled_from(['P[k * S, 0]', 'O[row, 0]']))})")
+
+    def gemm(self) -> None:
+        a, b, accumulator = self.tile(SHARED), self.tile(SHARED), self.tile(FRAGMENTS, ready=False)
+        options = self.draw(st.sampled_from(["", ", transpose_A=True", ", transpose_B=True"]))
+        clear = ", clear_accum=True" if accumulator not in self.ready or self.draw(st.booleans()) else ""
+        line = f"T.gemm({a}, {b}, {accumulator}{options}{clear})"
+        if not clear and self.draw(st.integers(0, 4)) == 0:
+            self.emit("if k % 2 == 0:", f"    {line}")
+        else:
+            self.emit(line, writes=accumulator)
+
+    def reduce(self) -> None:
+        to, dim = self.draw(st.sampled_from([("r", 1), ("c", 0)]))
+        kind = self.draw(st.sampled_from(["sum", "max"]))
+        clear = "" if to not in self.ready or self.draw(st.booleans()) else ", clear=False"
+        self.emit(f"T.reduce_{kind}({self.tile(FRAGMENTS)}, {to}, dim={dim}{clear})", writes=to)
+
+    def fill(self) -> None:
+        tile = self.draw(st.sampled_from((*self.writable, *FRAGMENTS, "r", "c")))
+        self.emit(f"T.fill({tile}, {self.draw(st.sampled_from(['1.0', '0.0', 'x']))})", writes=tile)
+
+
+@st.composite
+def loops(draw: DrawFn, size: int, threads: int, fed: bool) -> Loop:
+    """A kernel around one pipelined loop, sometimes inside a serial one, for tiles of `size` by `size` elements.
+    `fed`: one that a producer role can feed."""
+    filled = {n for n in (*FRAGMENTS, "r", "c") if draw(st.booleans())}
+    filled |= {n for n in (SHARED[2:] if fed else SHARED) if draw(st.integers(0, 3)) == 3}
+    body = _Body(draw, set(filled), fed)
+    body.statements(draw(st.sampled_from([2, 3, 4, 4, 5, 5, 6, 6])))
+    binds = ["twice = k * 2", "row = k * S", "x = X[k]", "chosen = Ids[k]"]
+    n, first = draw(st.sampled_from([0, 1, 2, 2, 3, 3, 4, 4, 5, 6])), draw(st.sampled_from([0, 0, 0, 1, 2]))
+    n = min(n, ROWS - first)
+    bounds = draw(st.sampled_from([f"{first}, {first + n}", "first, first + n", "first, Ids[0] * 0 + first + n"]))
+    limit = draw(st.sampled_from(["", "", ", num_stages=1", ", num_stages=2", ", num_stages=3"]))
+    repeat = draw(st.sampled_from(["", "", "", "T.serial(2)", "T.serial(3)", "T.serial(T.min(n, 2))"]))
+    lines = [f"T.fill({name}, {1 + at % 2}.0)" for at, name in enumerate(sorted(filled))]
+    indent = ""
+    if repeat:
+        lines.append(f"for again_and_again in {repeat}:")
+        indent = "    "
+    lines.append(f"{indent}for k in T.Pipelined({bounds}{limit}):")
+    used = "\n".join(body.lines)
+    lines += [f"{indent}    {b}" for b in binds if b.split()[0] in used]
+    lines += [f"{indent}    {line}" for line in body.lines]
+    for at, name in enumerate(sorted(filled)):
+        if name in ("r", "c"):
+            index = "i" if name == "r" else "j"
+            lines += ["for i, j in T.Parallel(S, S):", f"    Out[{at} * S + i, j] = {name}[{index}]"]
+        else:
+            lines.append(f"T.copy({name}, Out[{at} * S, 0])")
+    text = _HEAD.format(size=size, threads=threads, rows=ROWS) + "".join(f"        {line}\n" for line in lines)
+    return Loop(text, n, first)
+
+
+# ---- schedules -------------------------------------------------------------------------------------------------------
+
+Moves = list[tuple[int, int, int]]
+moves: st.SearchStrategy[Moves] = st.lists(
+    st.tuples(st.integers(0, 15), st.integers(0, 15), st.sampled_from([1, 1, 0, -1, 2])), min_size=12, max_size=40
+)
+"""Steps of a walk through the schedules of a loop: see `wander`."""
+
+
+def wander(problem: Problem, steps: Moves, deeper: int) -> Schedule:
+    """A schedule reached from the loop's own order by moving statements to another stage or exchanging the places of
+    two, whenever every dependence lets them; rings get up to `deeper` versions more than they need.
+
+    On the walk statement i of iteration k issues at time[i] + k·n, one statement at a time.
+    """
+    n = len(problem.ops)
+    time = list(range(n))
+    for i, j, delta in steps:
+        tried = list(time)
+        a, b = i % n, j % n
+        if a == b:
+            tried[a] += delta * n
+        else:
+            tried[a] += (time[b] - time[a]) % n + delta * n
+            tried[b] += (time[a] - time[b]) % n
+        if all(tried[e.src] < tried[e.dst] + e.distance * n for e in problem.edges):
+            time = tried
+    lowest = min(time) // n
+    return timed(problem, [t // n - lowest for t in time], sorted(range(n), key=lambda op: time[op] % n), deeper)
+
+
+def timed(problem: Problem, stage: list[int], order: list[int], deeper: int) -> Schedule:
+    """Stages and an order as start times: each statement issues when the one before it in the order has nothing more to
+    issue and holds no unit, and the interval is long enough for the rest."""
+    phase, free = dict.fromkeys(order, 0), 0
+    for op in order:
+        inside = [e for e in problem.edges if e.dst == op and stage[op] + e.distance == stage[e.src] and e.src != op]
+        phase[op] = max([free, *(phase[e.src] + e.latency for e in inside)])
+        free = phase[op] + max([problem.ops[op].issue, *(u.offset + u.cycles for u in problem.ops[op].uses)])
+    ii = free
+    for e in problem.edges:
+        if crossed := stage[e.dst] + e.distance - stage[e.src]:
+            ii = max(ii, -(-(phase[e.src] + e.latency - phase[e.dst]) // crossed))
+    start = [s * ii + phase[op] for op, s in enumerate(stage)]
+    tight = make(problem, ii, start, "given", order)
+    depth = list(tight.depth)
+    for at, ring in enumerate(problem.rings):
+        room = problem.pools[ring.pool].capacity - problem.pools[ring.pool].reserved
+        for _ in range(deeper):
+            held = sum(r.bytes * d for r, d in zip(problem.rings, depth, strict=True)) + ring.bytes
+            if held <= room and (ring.max_depth is None or depth[at] < ring.max_depth):
+                depth[at] += 1
+    return replace(tight, depth=tuple(depth))
+
+
+# ---- all the way -----------------------------------------------------------------------------------------------------
+
+
+def tile_ir(loop: Loop) -> Kernel:
+    source = SourceFile("drawn.tl", loop.text)
+    return fold(elaborate(parse(source), source, {}, None))
+
+
+def compiled(
+    kernel: Kernel, target: str, strategy: Strategy, steps: Moves | None, deeper: int
+) -> tuple[str, list[Schedule]]:
+    """The PTX of the kernel and its loops' schedules: solved, or reached by a walk where `steps` are given. A schedule
+    that does not hold, or a program that does not verify, is an error."""
+    machine = targets.load(target)
+    laid = assign(select(kernel, machine, strategy, 3))
+    scheduled = [Scheduled(loop, schedule_of(loop, steps, deeper)) for loop in problems(laid, machine)]
+    program = place(synchronise(expand(laid, scheduled, machine)), machine)
+    broken = list(program_violations(program))
+    assert not broken, broken[0]
+    return print_module(emit(program, machine, "drawn.tl", usage(kernel))), [s.schedule for s in scheduled]
+
+
+def schedule_of(loop: LoopProblem, steps: Moves | None, deeper: int) -> Schedule:
+    if steps is None:
+        return solve(loop.problem, 0.2).schedule
+    schedule = wander(loop.problem, steps, deeper)
+    if list(violations(loop.problem, schedule)):  # num_stages is too small for the walk's end
+        schedule = wander(loop.problem, [], 0)
+    broken = list(violations(loop.problem, schedule))
+    assert not broken, broken[0]
+    return schedule
+
+
+def arguments(kernel: Kernel, loop: Loop) -> emulate.Arguments:
+    """Small integers everywhere, outputs included, so that what must not be written is seen to be."""
+    generator = np.random.default_rng(len(loop.text))
+    made = emulate.Arguments({}, {"n": loop.n, "first": loop.first})
+    for param in kernel.params:
+        if isinstance(param, Buffer):
+            low = 0 if param.name == "Ids" else -2
+            made.tensors[param.name] = generator.integers(low, 3, param.shape).astype(interp.numpy_type(param.dtype))
+    return made
+
+
+def differences(loop: Loop, kernel: Kernel, ptx: str, adversary: int | None) -> list[str]:
+    """Where the emulated PTX leaves other tensors than the unpipelined loop does. Raises the emulator's `Fault`."""
+    (manifest,) = in_module(parse_module(ptx))
+    found = arguments(kernel, loop)
+    expected = found.copy()
+    launch(
+        ptx,
+        manifest.entry,
+        manifest.grid,
+        manifest.block,
+        emulate.launch_arguments(manifest, found),
+        dynamic_smem=manifest.dynamic_smem,
+        adversary=adversary,
+    )
+    emulate.reference(kernel, expected)
+    results = emulate.compare(kernel, manifest, found, expected)
+    return [f"{r.name}{list(r.worst)} is {r.found}, not {r.expected} ± {r.allowed}" for r in results if not r.matches]

@@ -1,0 +1,170 @@
+"""What a role has under way at one place of its program: which accesses to its tiles may still meet a later one.
+
+A `State` is where an abstract execution stands. What matters of it is relative: how many groups a queue has begun since
+an access, whether a barrier has passed, how far the versions of a ring lie from the cursors. `State.shape` is just
+that, so that two states of the same shape have the same future, and a loop need not be run longer than until its
+state's shape returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from tilec import records
+
+Queue = Literal["cp_async", "wgmma", "bulk"]
+QUEUES: tuple[Queue, ...] = ("cp_async", "wgmma", "bulk")
+
+Key = tuple[str, int]
+"""A tile and which version of it."""
+
+MOST_PENDING = 32  # groups: more are not counted apart, and waited for as if they were as many
+
+
+@records.dataclass(frozen=True, slots=True)
+class Touch:
+    """One access: a shared tile, a fragment or a tensor, by name."""
+
+    buffer: str
+    write: bool
+    proxy: Literal["generic", "async"] = "generic"
+
+
+@dataclass(slots=True)
+class Record:
+    """An access that a later operation may conflict with. `group` is its place in its queue until it has completed (then
+    0); `epoch` counts the barriers passed when it completed."""
+
+    place: int
+    touch: Touch
+    queue: Queue | None
+    group: int
+    epoch: int
+    fenced: bool
+
+    def copy(self) -> Record:
+        return Record(self.place, self.touch, self.queue, self.group, self.epoch, self.fenced)
+
+
+@records.dataclass(frozen=True, slots=True)
+class RingUse:
+    """A ring as one role sees it: how many versions there are, of which tiles, and the role's cursors in it."""
+
+    depth: int
+    buffers: tuple[str, ...]
+    cursors: tuple[str, ...]
+
+
+class State:
+    """See the module. `uses` are the rings of more than one version, `positions` how far each cursor has moved."""
+
+    def __init__(self, uses: tuple[RingUse, ...]) -> None:
+        self.uses = uses
+        self.use_of = {b: use for use in uses for b in use.buffers}
+        self.records: dict[Key, list[Record]] = {}
+        self.issued: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
+        self.epoch = 0
+        self.positions = {c: 0 for use in uses for c in use.cursors}
+
+    def copy(self) -> State:
+        new = State.__new__(State)
+        new.uses, new.use_of = self.uses, self.use_of
+        new.records = {key: [r.copy() for r in kept] for key, kept in self.records.items()}
+        new.issued, new.epoch, new.positions = dict(self.issued), self.epoch, dict(self.positions)
+        return new
+
+    # ---- what happens ------------------------------------------------------------------------------------------------
+
+    def begin(self, queue: Queue | None) -> int:
+        """The group that an operation of this queue opens; 0 for one that completes at once."""
+        if queue is None:
+            return 0
+        self.issued[queue] += 1
+        return self.issued[queue]
+
+    def pending(self, record: Record) -> int:
+        """How many groups of the record's queue may be left in flight by a wait that covers it."""
+        assert record.queue is not None
+        return min(self.issued[record.queue] - record.group, MOST_PENDING)
+
+    def wait(self, queue: Queue, pending: int) -> None:
+        last = self.issued[queue] - pending
+        for record in self.all():
+            if record.queue == queue and 0 < record.group <= last:
+                record.group, record.epoch = 0, self.epoch
+
+    def fence(self) -> None:
+        for record in self.all():
+            if not record.group:
+                record.fenced = True
+
+    def all(self) -> Iterator[Record]:
+        for kept in self.records.values():
+            yield from kept
+
+    # ---- comparing and joining ---------------------------------------------------------------------------------------
+
+    def shape(self) -> object:
+        """What decides the future: equal for two states that will demand the same."""
+        moved = {use: self.positions[use.cursors[0]] for use in self.uses}
+        found = set()
+        for (buffer, version), kept in self.records.items():
+            use = self.use_of.get(buffer)
+            away = version if use is None else (version - moved[use]) % use.depth
+            for r in kept:
+                distance = self.pending(r) if r.group else -1
+                recent = not r.group and r.epoch == self.epoch
+                found.add((buffer, away, r.place, r.touch, distance, recent, r.fenced))
+        apart = tuple((self.positions[c] - moved[use]) % use.depth for use in self.uses for c in use.cursors)
+        return frozenset(found), apart
+
+    def settle_cursors(self) -> None:
+        """Count versions from the cursors, wherever those of a ring stand together: as at the ends of its pipeline."""
+        for use in self.uses:
+            moved = self.positions[use.cursors[0]] % use.depth
+            if not moved or any(self.positions[c] % use.depth != moved for c in use.cursors):
+                continue
+            for buffer in use.buffers:
+                turned = {
+                    (buffer, (v - moved) % use.depth): self.records.pop((buffer, v), []) for v in range(use.depth)
+                }
+                self.records |= {key: kept for key, kept in turned.items() if kept}
+            self.positions |= dict.fromkeys(use.cursors, 0)
+
+    def join(self, other: State) -> None:
+        """What may hold where two paths meet: the accesses of both, each as far from its path's end as it is."""
+        self.settle_cursors()
+        other.settle_cursors()
+        for queue in QUEUES:
+            # Counted on from the path that began more, no group in flight gets a number that means it is done.
+            self._renumber(queue, max(0, other.issued[queue] - self.issued[queue]))
+        for key, kept in other.records.items():
+            mine = self.records.setdefault(key, [])
+            for record in kept:
+                moved = record.copy()
+                if record.group and record.queue:
+                    moved.group += self.issued[record.queue] - other.issued[record.queue]
+                moved.epoch = self.epoch if record.epoch == other.epoch else min(record.epoch, self.epoch - 1)
+                self._add(mine, moved)
+
+    def _add(self, kept: list[Record], new: Record) -> None:
+        """Of two records of one access, the one later in its queue asks for more."""
+        for old in kept:
+            if (old.place, old.touch, old.fenced) != (new.place, new.touch, new.fenced):
+                continue
+            if old.group and new.group:
+                old.group = max(old.group, new.group)
+                return
+            if not old.group and not new.group and (old.epoch == self.epoch) == (new.epoch == self.epoch):
+                return
+        kept.append(new)
+
+    def _renumber(self, queue: Queue, count: int) -> None:
+        """Number the groups of this path as if `count` more had been begun before them."""
+        if count:
+            self.issued[queue] += count
+            for record in self.all():
+                if record.queue == queue and record.group:
+                    record.group += count
