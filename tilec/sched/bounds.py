@@ -10,9 +10,9 @@ from typing import Literal
 
 from tilec.records import dataclass
 from tilec.sched.paths import Arc, arcs, earliest, edge_arcs, reach, relax
-from tilec.sched.problem import Problem
+from tilec.sched.problem import Problem, Use
 
-BoundKind = Literal["slot", "recurrence", "ring", "pool", "stages"]
+BoundKind = Literal["slot", "role", "recurrence", "ring", "density", "pool", "stages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,10 @@ class Bounds:
         return tuple(bound for bound in self.each if bound.ii == self.mii)
 
 
+# Every pair of ops has a window: beyond this size the solver is as fast.
+_MOST_OPS_FOR_DENSITY = 48
+
+
 class Unschedulable(Exception):
     """No II at all admits a schedule. `kind` and `name` say what forbids it, `ops` the ops involved."""
 
@@ -48,8 +52,8 @@ class Unschedulable(Exception):
 
 
 def bounds(problem: Problem) -> Bounds:
-    """All bounds, in the order slots, recurrence, rings, pools, stages. Raises `Unschedulable`."""
-    found = list(_slot_bounds(problem))
+    """All bounds, in the order slots, roles, recurrence, rings, density, pools, stages. Raises `Unschedulable`."""
+    found = [*_slot_bounds(problem), *_role_bounds(problem)]
     floor = max((bound.ii for bound in found), default=1)
     edges, with_rings = edge_arcs(problem), arcs(problem)
     recurrence = _cycle_bound(problem, edges, "recurrence")
@@ -62,6 +66,10 @@ def bounds(problem: Problem) -> Bounds:
             found.append(ring)
             floor = max(floor, ring.ii)
     ceiling = max(floor, serial_ii(problem))
+    density = _density_bound(problem, floor, ceiling)
+    if density is not None:
+        found.append(density)
+        floor = max(floor, density.ii)
     for pool in range(len(problem.pools)):
         bound = _pool_bound(problem, pool, floor, ceiling)
         if bound is not None:
@@ -78,9 +86,12 @@ def bounds(problem: Problem) -> Bounds:
 
 def serial_ii(problem: Problem) -> int:
     """An II that is large enough to run one op after the other, with nothing in flight at the end."""
-    spans = [max([op.latency, 1, *(use.offset + use.cycles for use in op.uses)]) for op in problem.ops]
+    spans = [
+        max([op.latency, 1, op.issue * bool(op.roles), *(use.offset + use.cycles for use in op.uses)]) + op.wait
+        for op in problem.ops
+    ]
     for edge in problem.edges:
-        spans[edge.src] = max(spans[edge.src], edge.latency)
+        spans[edge.src] = max(spans[edge.src], edge.latency + edge.hand_over)
     return max(1, sum(spans))
 
 
@@ -132,6 +143,28 @@ def _slot_bounds(problem: Problem) -> list[Bound]:
     return found
 
 
+def _role_bounds(problem: Problem) -> list[Bound]:
+    """What only certain roles may run they must share; tied ops are run by one."""
+    found = []
+
+    def add(name: str, of: list[int], roles: int) -> None:
+        total = sum(problem.ops[op].issue + problem.ops[op].wait for op in of)
+        if total:
+            parts = " + ".join(f"{problem.ops[op].issue + problem.ops[op].wait} {problem.ops[op].name}" for op in of)
+            culprit = f"{name} issues for {total} cycles an iteration: {parts}"
+            found.append(Bound("role", name, -(-total // roles), culprit, tuple(of)))
+
+    candidates = list(dict.fromkeys(op.roles for op in problem.ops if op.roles))
+    sets = list(dict.fromkeys(tuple(sorted({*one, *other})) for one in candidates for other in candidates))
+    for among in sets:
+        name = "one of the roles " if len(among) > 1 else "role "
+        name += ", ".join(problem.roles[role].name for role in among)
+        add(name, [at for at, op in enumerate(problem.ops) if op.roles and {*op.roles} <= {*among}], len(among))
+    for tied in problem.tied:
+        add("the one role of tied ops", [op for op in tied if problem.ops[op].roles], 1)
+    return found
+
+
 def _check_single_op(problem: Problem, slot: int) -> None:
     """An op that overlaps itself needs more units than there are, whatever the II."""
     width = problem.slots[slot].width
@@ -161,6 +194,47 @@ def _cycle_bound(problem: Problem, within: Sequence[Arc], kind: Literal["recurre
         over = "1 iteration" if distance == 1 else f"{distance} iterations"
         culprit = Bound(kind, name, ii, f"{path} takes {latency} cycles over {over}{forced}", ops)
     return culprit
+
+
+def _density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
+    """Ops of one slot that the dependences keep in a window too short for all of them. Windows widen as II grows."""
+    if len(problem.ops) > _MOST_OPS_FOR_DENSITY or _crowd(problem, floor) is None:
+        return None
+    ii = _smallest(lambda ii: _crowd(problem, ii) is None, floor, ceiling)
+    crowd = _crowd(problem, ii - 1)
+    assert crowd is not None
+    slot, window, uses = crowd
+    spec = problem.slots[slot]
+    parts = " + ".join(f"{use.cycles} {problem.ops[op].name}" for op, use in uses)
+    width = f" of {spec.width}" if spec.width > 1 else ""
+    culprit = (
+        f"slot {spec.name}{width} is held {sum(use.cycles for _, use in uses)} cycles within {window} by what the "
+        f"dependences keep together at II {ii - 1}: {parts}"
+    )
+    return Bound("density", spec.name, ii, culprit, tuple(dict.fromkeys(op for op, _ in uses)))
+
+
+def _crowd(problem: Problem, ii: int) -> tuple[int, int, list[tuple[int, Use]]] | None:
+    """(slot, cycles of the window, uses) where the uses do not fit in their window; None where all do."""
+    within = arcs(problem)
+    after = [reach(problem, ii, within, op) for op in range(len(problem.ops))]
+    for slot, spec in enumerate(problem.slots):
+        users = [(op, use) for op, of in enumerate(problem.ops) for use in of.uses if use.slot == slot and use.cycles]
+        for anchor in dict.fromkeys(op for op, _ in users):
+            windows: list[tuple[int, int, int, Use]] = []
+            for op, use in users:
+                low, high = after[anchor][op], after[op][anchor]
+                if low is not None and high is not None:
+                    windows.append((low + use.offset, use.offset + use.cycles - high, op, use))
+            windows.sort(key=lambda window: (window[1], window[2], window[3].offset))
+            for first in sorted({window[0] for window in windows}) if len(windows) > spec.width else ():
+                inside = [window for window in windows if window[0] >= first]
+                held = 0
+                for count, (_, last, _, use) in enumerate(inside):
+                    held += use.cycles
+                    if held > spec.width * (last - first):
+                        return slot, last - first, [(op, use) for _, _, op, use in inside[: count + 1]]
+    return None
 
 
 def _pool_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound | None:

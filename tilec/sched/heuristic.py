@@ -29,12 +29,12 @@ Starts = tuple[int, ...]
 Arm = Callable[[Problem, int, Sequence[Arc]], Starts | None]
 
 # Placements, permutations and restarts before an interval is given up.
-_PLACEMENTS_PER_OP = 8
+_PLACEMENTS_PER_OP = 5
 _PERMUTATIONS = 6
 _RETRIES = 8
 # The arms look at every pair of ops: beyond this size only `modulo` is worth its time.
 _MOST_OPS = 48
-_MOST_INTERVALS = 24
+_MOST_STEPS = 32
 # Bodies with fewer instructions than this are generated serially: see `is_serial`.
 _FEWEST_INSTRUCTIONS = 8
 
@@ -46,7 +46,7 @@ def heuristic(problem: Problem) -> Solution:
     trials: list[Trial] = []
     best: tuple[int, tuple[int, ...], Starts, str] | None = None
     for arm in () if is_serial(problem) else ARMS:
-        found = sweep(problem, arm, proven.mii, proven.mii + _MOST_INTERVALS)
+        found = sweep(problem, arm, proven.mii, proven.mii + _MOST_STEPS * max(1, proven.mii // 64))
         trials.append(Trial(arm, None if found is None else found[0]))
         if found is not None:
             ii, start = found
@@ -77,16 +77,16 @@ def is_serial(problem: Problem) -> bool:
     return problem.force_serial or instructions < _FEWEST_INSTRUCTIONS or not has_asynchronous
 
 
-def trials(problem: Problem, low: int, high: int) -> tuple[Trial, ...]:
-    """What II each arm reaches, no further than `high`."""
+def trials(problem: Problem, ii: int) -> tuple[Trial, ...]:
+    """What II each arm reaches, from an II on below which there is none, and no further than an eighth above."""
     names = ARMS if len(problem.ops) <= _MOST_OPS else ("modulo",)
-    found = ((arm, sweep(problem, arm, low, high)) for arm in names)
+    found = ((arm, sweep(problem, arm, ii, ii + max(4, ii // 16))) for arm in names)
     return tuple(Trial(arm, None if reached is None else reached[0]) for arm, reached in found)
 
 
 def sweep(problem: Problem, arm: str, low: int, high: int) -> tuple[int, Starts] | None:
-    """The first II at which an arm finds a schedule."""
-    for ii in range(low, high + 1):
+    """The first II at which an arm finds a schedule; the II is raised in steps of one in sixty-four."""
+    for ii in range(low, high + 1, max(1, low // 64)):
         start = place(problem, ii, arm)
         if start is not None:
             return ii, start
@@ -142,7 +142,8 @@ def _modulo(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
         low = max([0, *ready])
         found = table.first_free(op, low, low + ii - 1)
         if found is None:
-            found = max(low, before[op] + 1)
+            # Not where it was before: that is what the ops in the way were put there for.
+            found = low if low > before[op] else table.next_end(op, before[op] + 1)
         leaving = set(table.in_the_way(op, found) if not table.is_free(op, found) else ())
         table.place(op, found)
         start[op] = before[op] = found

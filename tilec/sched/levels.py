@@ -34,28 +34,22 @@ _EFFORT_FOR_STARTS = 0.03
 _MOST_OPS = 144
 
 
-def threshold(is_feasible: Callable[[int], bool | None], low: int, known: int) -> tuple[int, bool]:
-    """The smallest threshold in [low, known] that is feasible, and whether every smaller one is refuted. Doubles the
-    step from `low` until one is feasible, then bisects: what a threshold admits, every larger one does. None from
-    `is_feasible` means that it could not be told, which is taken for no."""
-    is_proven, step, refused = True, 1, low - 1
-    at = low
-    while at < known:
+def threshold(is_feasible: Callable[[int], bool | None], low: int, known: int) -> tuple[int, int]:
+    """The range (least possible, least known) of the smallest feasible threshold, of which `low` and `known` are bounds
+    to begin with. Doubles the step from `low` until one is feasible, then bisects: what a threshold admits, every
+    larger one does. Ends where `is_feasible` returns None because it could not tell."""
+    step, at = 1, low
+    while low < known:
         answer = is_feasible(at)
-        if answer:
-            known = at
+        if answer is None:
             break
-        is_proven &= answer is False
-        refused, at, step = at, at + step, 2 * step
-    while known - refused > 1:
-        middle = (refused + known) // 2
-        answer = is_feasible(middle)
         if answer:
-            known = middle
+            known, step = at, 0
         else:
-            is_proven &= answer is False
-            refused = middle
-    return known, is_proven
+            low = at + 1
+        step *= 2
+        at = (low + known) // 2 if step == 0 or at + step >= known else at + step
+    return low, known
 
 
 class Levels:
@@ -111,7 +105,7 @@ class Levels:
         def is_feasible(most: int) -> bool | None:
             for model, variable, effort in (
                 (self.model, furthest, _EFFORT_AT_ONCE),
-                (self.anchored, turned, _EFFORT_PER_LEVEL / 4),
+                (self.anchored, turned, _EFFORT_PER_LEVEL / 8),
             ):
                 model.limit(variable, most)
                 answer = model.feasible(effort * self.effort)
@@ -122,9 +116,17 @@ class Levels:
                     return False
             return None
 
-        least, is_proven = threshold(is_feasible, low, known)
+        low, known = threshold(is_feasible, low, known)
+        is_proven = low >= known
+        if not is_proven:
+            # Too hard to decide at one threshold; with all of them to choose from something better may turn up.
+            self.model.limit(furthest, known)
+            answer = self.model.minimise(Sum(((furthest, 1),)), _EFFORT_PER_LEVEL / 2 * self.effort, self.start)
+            if answer.outcome == "found":
+                self.improve(answer.start)
+            is_proven = answer.proven
         for model, variable in ((self.model, furthest), (self.anchored, turned)):
-            model.limit(variable, max(least, slot_pressure(apart, self.start)))
+            model.limit(variable, slot_pressure(apart, self.start))
         self.proofs.append(is_proven)
 
     def settle_ring_bytes(self) -> None:
@@ -166,10 +168,10 @@ class Levels:
         of = pairs(self.problem)
         expression = self.model.inversions(of)
         is_proven = inversions(of, self.ii, self.start) == 0
-        for by_core in (True, False):
+        for by_core, share in ((True, 0.8), (False, 0.3)):
             if is_proven:
                 break
-            answer = self.model.minimise(expression, _EFFORT_PER_LEVEL * self.effort, self.start, by_core)
+            answer = self.model.minimise(expression, _EFFORT_PER_LEVEL * share * self.effort, self.start, by_core)
             if answer.outcome == "found":
                 self.improve(answer.start)
             is_proven = answer.proven

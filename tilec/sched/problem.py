@@ -80,8 +80,8 @@ class Ring:
 @dataclass(frozen=True, slots=True)
 class Value:
     """What is held while it lives, without versions that a schedule decides on: registers of a fragment, banks of
-    tensor memory, a named barrier. From the earliest of `producers` until the last of `consumers` is done with it, `amount` of
-    `pool`."""
+    tensor memory, a named barrier. From the earliest of `producers` until the last of `consumers` is done with it,
+    `amount` of `pool`."""
 
     name: str
     producers: tuple[int, ...]

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tilec.sched.model import REGISTER_STEP, Model, no_deadline
+from tilec.sched.bounds import Unschedulable, serial_ii
+from tilec.sched.model import MOST_STEPS, REGISTER_STEP, Model, no_deadline
 from tilec.sched.problem import Problem, Use
 
 Roles = tuple[int | None, ...]
@@ -105,6 +106,29 @@ def fewest_hand_overs(
 def hand_overs(problem: Problem, role: Roles) -> int:
     """How many values pass from one role to another."""
     return sum(_is_apart(role, edge.src, edge.dst) for edge in problem.edges if edge.hand_over)
+
+
+def fits(problem: Problem, role: Roles) -> bool:
+    """Whether each op has a role, tied ops the same, and the registers are enough."""
+    if any(op.roles and at is None for op, at in zip(problem.ops, role, strict=True)):
+        return False
+    if problem.register_file is None:
+        return True
+    asked = registers(problem, role)
+    total = sum(32 * spec.warps * count for spec, count in zip(problem.roles, asked, strict=True))
+    return total <= problem.register_file and max(asked) <= REGISTER_STEP * MOST_STEPS
+
+
+def guess(problem: Problem) -> Roles:
+    """Roles that can be had at some interval, to start from. Raises `Unschedulable` where there are none."""
+    found = spread(problem)
+    if fits(problem, found):
+        return found
+    answer = Model(problem, max(1, serial_ii(problem))).feasible(1.0)
+    if answer.outcome != "found":
+        reason = "no division of the ops among the roles leaves enough registers, or tied ops have no role in common"
+        raise Unschedulable("role", "registers", reason, tuple(op for op, of in enumerate(problem.ops) if of.roles))
+    return answer.role
 
 
 def registers(problem: Problem, role: Roles) -> tuple[int, ...]:

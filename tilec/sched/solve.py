@@ -24,7 +24,7 @@ from tilec.sched.model import Answer, Model, families, no_deadline
 from tilec.sched.objective import evaluate, given, make
 from tilec.sched.paths import arcs, earliest
 from tilec.sched.problem import Problem
-from tilec.sched.roles import Roles, fewest_hand_overs, has_roles, resolve, spread
+from tilec.sched.roles import Roles, fewest_hand_overs, guess, has_roles, resolve
 from tilec.sched.schedule import Status
 from tilec.sched.solution import Attempt, Solution
 from tilec.sched.verify import violations
@@ -69,21 +69,17 @@ def solve(
     schedule = replace(schedule, role=answer.role)
     broken = list(violations(problem, schedule))
     assert not broken, f"the solver's schedule does not hold: {broken[0]}"
-    compared = () if seconds_left() <= 0 else trials(plain, proven.mii, answer.ii + _INTERVALS_TO_COMPARE)
+    compared = () if seconds_left() <= 0 else trials(plain, answer.ii)
     return Solution(schedule, proven, tuple(found.attempts), objectives, compared)
 
 
 def _by_heuristic(problem: Problem) -> Solution:
-    role = spread(problem) if has_roles(problem) else ()
+    role = guess(problem) if has_roles(problem) else ()
     solution = heuristic(resolve(problem, role))
     schedule = replace(solution.schedule, role=role)
     broken = list(violations(problem, schedule))
     assert not broken, f"the heuristic's schedule does not hold: {broken[0]}"
     return replace(solution, schedule=schedule)
-
-
-# How far above the answer's II the heuristics are followed, to compare.
-_INTERVALS_TO_COMPARE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +101,8 @@ class _Sweep:
         self.stages_proven = True
         self.spent = 0.0
         # A guess, for heuristics; the solver decides afresh.
-        self.spread = spread(problem) if has_roles(problem) else ()
-        self.guess = resolve(problem, self.spread)
+        self.role = guess(problem) if has_roles(problem) else ()
+        self.guess = resolve(problem, self.role)
 
     def run(self) -> Found:
         ii = self.proven.mii
@@ -137,7 +133,7 @@ class _Sweep:
             is_hurried |= answer.outcome == "unknown" or self.spent >= _EFFORT_PER_SWEEP * self.effort
             ii = self.skip(ii + max(1, ii // 32)) if is_hurried else ii + 1
         self.attempts.append(Attempt(last, "found", "serial", "one op after the other"))
-        return Found(*serial(self.guess, last), self.spread, is_serial=True)
+        return Found(*serial(self.guess, last), self.role, is_serial=True)
 
     def skip(self, to: int) -> int:
         """The next II that a heuristic reaches, at most this one: those in between are only looked at in passing."""
@@ -167,7 +163,7 @@ class _Sweep:
             if answer.outcome != "found":
                 return answer
         else:
-            answer = Answer("found", False, known, 0.0, self.spread)
+            answer = Answer("found", False, known, 0.0, self.role)
         for stages in range(most, max(from_zero(answer.start), default=0) // ii + 1):
             fewer, _ = self.ask(ii, stages, _EFFORT_PER_LEVEL * self.effort)
             if fewer.outcome == "found":

@@ -48,12 +48,20 @@ class Table:
     def first_free(self, op: int, low: int, high: int) -> int | None:
         """The earliest start in [low, high] where the op fits. Only there, and where some other use ends, can one
         first fit."""
-        ii, candidates = self.ii, {low}
-        for use in self.problem.ops[op].uses:
-            for held in self._held[use.slot]:
-                if held.op != op:
-                    candidates.add(low + (held.phase + held.cycles - use.offset - low) % ii)
-        return next((at for at in sorted(candidates) if at <= high and self.is_free(op, at)), None)
+        candidates = sorted({low, *self._ends(op, low)})
+        return next((at for at in candidates if at <= high and self.is_free(op, at)), None)
+
+    def next_end(self, op: int, low: int) -> int:
+        """The earliest start from `low` on at which some use ends that the op would have to wait for."""
+        return min(self._ends(op, low), default=low)
+
+    def _ends(self, op: int, low: int) -> list[int]:
+        return [
+            low + (held.phase + held.cycles - use.offset - low) % self.ii
+            for use in self.problem.ops[op].uses
+            for held in self._held[use.slot]
+            if held.op != op
+        ]
 
     def in_the_way(self, op: int, start: int) -> list[int]:
         """The ops that would have to leave for this one."""
