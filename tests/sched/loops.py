@@ -4,9 +4,12 @@ that enumerates."""
 from __future__ import annotations
 
 import itertools
+import math
 import random
+from collections.abc import Iterator
+from dataclasses import replace
 
-from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use
+from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 
 Arcs = tuple[tuple[int, int, int, int], ...]
 
@@ -117,10 +120,10 @@ def gemm(max_depth: int | None = None, capacity: int = 232448) -> Problem:
 
 
 def random_problem(seed: int) -> Problem:
-    """Up to five ops with carried edges, offsets, wide slots, rings and pools: everything a problem may have."""
+    """Up to six ops with carried edges, offsets, wide slots, rings and pools: everything a problem may have."""
     draw = random.Random(seed)
     slots = tuple(Slot(f"s{i}", draw.choice((1, 1, 2))) for i in range(draw.randint(1, 2)))
-    count = draw.randint(1, 5)
+    count = draw.randint(1, 6)
     ops = tuple(
         Op(
             f"op{i}",
@@ -153,34 +156,81 @@ def random_problem(seed: int) -> Problem:
     return Problem(f"random {seed}", ops, tuple(edges), slots, pools, tuple(rings), stages)
 
 
+def valued_problem(seed: int) -> Problem:
+    """A random problem whose ops also write values, for the levels that count what is held."""
+    problem = random_problem(seed)
+    draw = random.Random(seed)
+    count = len(problem.ops)
+    values = tuple(
+        Value(f"v{at}", (draw.randrange(count),), (draw.randrange(count),), draw.randint(1, 9), 1)
+        for at in range(draw.randint(1, 3))
+    )
+    return replace(problem, pools=(*problem.pools, Pool("registers", 1 << 20)), values=values)
+
+
 # --- the oracle ---
 
-Level = tuple[int, int, int, int, tuple[int, ...]]
 
-
-def best(problem: Problem, ii: int) -> Level | None:
-    """The best schedule at this II by enumeration of phases and depths, as (stages, length, ring bytes, inversions,
-    starts); None if there is none. Knows nothing of the solver's way of looking at things."""
-    found: Level | None = None
+def has_schedule(problem: Problem, ii: int) -> bool:
+    """Whether there is a schedule at this II, by enumeration of phases and depths. Knows nothing of the solver's way of
+    looking at things."""
     depths = list(itertools.product(*(range(1, (ring.max_depth or 4) + 1) for ring in problem.rings)))
-    for phases in itertools.product(range(ii), repeat=len(problem.ops)):
-        if not _fits(problem, ii, phases):
-            continue
+    for phases in _phases(problem, ii):
         for depth in depths:
             held = sum(d * ring.bytes for d, ring in zip(depth, problem.rings, strict=True))
             if any(pool.reserved + held > pool.capacity for pool in problem.pools if problem.rings):
                 continue
             start = _least(problem, ii, phases, depth)
-            if start is None or (problem.max_stages is not None and max(start) // ii >= problem.max_stages):
-                continue
-            level = _level(problem, ii, start)
-            found = level if found is None else min(found, level)
+            if start is not None and (problem.max_stages is None or max(start) // ii < problem.max_stages):
+                return True
+    return False
+
+
+def best(problem: Problem, ii: int, stages: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """(levels, starts) of the best schedule at this II that has no more stages than these, by enumeration of every
+    start; None if there is none."""
+    found: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    for start in _starts(problem, ii, stages):
+        depth = _depth(problem, ii, start)
+        held = sum(d * ring.bytes for d, ring in zip(depth, problem.rings, strict=True))
+        if min(start) > 0 or any(pool.reserved + held > pool.capacity for pool in problem.pools if problem.rings):
+            continue
+        if any(ring.max_depth is not None and d > ring.max_depth for d, ring in zip(depth, problem.rings, strict=True)):
+            continue
+        levels = (max(start) // ii + 1, _reach(problem, start), held, *_held(problem, ii, start))
+        pairs = itertools.combinations(range(len(start)), 2)
+        swapped = sum(start[i] % ii > start[j] % ii for i, j in pairs if problem.ops[i].role == problem.ops[j].role)
+        candidate = (*levels, swapped), start
+        found = candidate if found is None else min(found, candidate)
     return found
+
+
+def _starts(problem: Problem, ii: int, stages: int, start: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """All starts that the edges and the table allow, op by op."""
+    count = len(start)
+    if count == len(problem.ops):
+        yield start
+        return
+    for at in range(stages * ii):
+        longer = (*start, at)
+        known = (e for e in problem.edges if max(e.src, e.dst) == count)
+        if all(longer[e.dst] + e.distance * ii >= longer[e.src] + e.latency for e in known):
+            if _fits(problem, ii, tuple(s % ii for s in longer)):
+                yield from _starts(problem, ii, stages, longer)
+
+
+def _phases(problem: Problem, ii: int, phases: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    if len(phases) == len(problem.ops):
+        yield phases
+        return
+    for phase in range(ii):
+        if _fits(problem, ii, (*phases, phase)):
+            yield from _phases(problem, ii, (*phases, phase))
 
 
 def _fits(problem: Problem, ii: int, phases: tuple[int, ...]) -> bool:
     held: dict[tuple[int, int], int] = {}
-    for op, phase in zip(problem.ops, phases, strict=True):
+    for op, phase in zip(problem.ops, phases, strict=False):
         for use in op.uses:
             for cycle in range(use.cycles):
                 row = (use.slot, (phase + use.offset + cycle) % ii)
@@ -208,12 +258,28 @@ def _least(problem: Problem, ii: int, phases: tuple[int, ...], depth: tuple[int,
     return None
 
 
-def _level(problem: Problem, ii: int, start: tuple[int, ...]) -> Level:
+def _depth(problem: Problem, ii: int, start: tuple[int, ...]) -> tuple[int, ...]:
     ends = [at + op.latency for at, op in zip(start, problem.ops, strict=True)]
-    held = 0
-    for ring in problem.rings:
-        life = max(ends[c] for c in ring.consumers) - min(start[p] for p in ring.producers)
-        held += ring.bytes * max(1, -(-life // ii))
-    pairs = itertools.combinations(range(len(start)), 2)
-    swapped = sum(start[i] % ii > start[j] % ii for i, j in pairs if problem.ops[i].role == problem.ops[j].role)
-    return max(start) // ii + 1, max(ends), held, swapped, start
+    lives = (max(ends[c] for c in ring.consumers) - min(start[p] for p in ring.producers) for ring in problem.rings)
+    return tuple(max(1, math.ceil(life / ii)) for life in lives)
+
+
+def _reach(problem: Problem, start: tuple[int, ...]) -> int:
+    """The largest distance from an op to one that waits for it, directly or not, in the same iteration."""
+    waits = {(e.src, e.dst) for e in problem.edges if e.distance == 0}
+    while more := {(a, d) for a, b in waits for c, d in waits if b == c} - waits:
+        waits |= more
+    return max((start[b] - start[a] for a, b in waits), default=0)
+
+
+def _held(problem: Problem, ii: int, start: tuple[int, ...]) -> tuple[int, int]:
+    """(the most that values hold in any cycle of an interval, the most they hold from one interval into the next)."""
+    rows = [0] * ii
+    crossing = 0
+    for value in problem.values:
+        begin = min(start[p] for p in value.producers)
+        for cycle in range(begin, max(start[c] + problem.ops[c].latency for c in value.consumers)):
+            rows[cycle % ii] += value.amount
+            last = max(start[c] + problem.ops[c].latency for c in value.consumers) - 1
+            crossing += value.amount * (cycle % ii == ii - 1 and cycle < last)
+    return max(rows), crossing

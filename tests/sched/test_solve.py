@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from loops import KNOWN, best, gemm, random_problem
+from loops import KNOWN, best, gemm, has_schedule, random_problem, valued_problem
 
 from tilec.sched import solve as solving
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use
-from tilec.sched.solve import evaluate, given, justify, solve
+from tilec.sched.solve import Solution, evaluate, given, justify, solve
 from tilec.sched.verify import violations
 
 
@@ -28,22 +28,37 @@ def test_known_answers(problem: Problem, ii: int) -> None:
 @pytest.mark.parametrize("seed", range(150))
 def test_random_problems_against_enumeration(seed: int) -> None:
     problem = random_problem(seed)
+    small = [ii for ii in range(1, 8) if ii ** len(problem.ops) <= 20_000]
     try:
         solution = solve(problem)
     except Unschedulable:
-        assert all(best(problem, ii) is None for ii in range(1, 9))
+        assert not any(has_schedule(problem, ii) for ii in small)
         return
     ii = solution.schedule.ii
-    smaller = [at for at in range(1, min(ii, 8)) if best(problem, at) is not None]
-    assert not smaller, f"II {smaller[0]} has a schedule, the solver says {ii}"
+    assert not [at for at in small if at < ii and has_schedule(problem, at)]
     assert not list(violations(problem, solution.schedule))
     assert solution.schedule.status == "optimal"
-    expected = best(problem, ii) if ii <= 8 else None
-    if expected is not None:
-        stages, length, held, swapped, start = expected
-        assert [level.value for level in solution.objectives] == [stages, length, held, swapped, sum(start)]
-        assert solution.schedule.start == start
-        assert all(level.proven for level in solution.objectives)
+    compare_levels(problem, solution)
+
+
+@pytest.mark.parametrize("seed", range(300, 360))
+def test_what_values_hold_against_enumeration(seed: int) -> None:
+    problem = valued_problem(seed)
+    try:
+        compare_levels(problem, solve(problem))
+    except Unschedulable:
+        pass
+
+
+def compare_levels(problem: Problem, solution: Solution) -> None:
+    ii = solution.schedule.ii
+    stages = solution.objectives[0].value
+    if (stages * ii) ** len(problem.ops) > 100_000:
+        return
+    levels, start = best(problem, ii, stages) or ((), ())
+    assert tuple(level.value for level in solution.objectives[:-1]) == levels
+    assert solution.schedule.start == start
+    assert all(level.proven for level in solution.objectives)
 
 
 @pytest.mark.parametrize(("max_depth", "ii", "depth"), [(None, 512, 4), (4, 512, 4), (3, 675, 3), (2, 1012, 2)])

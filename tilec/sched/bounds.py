@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from tilec.records import dataclass
-from tilec.sched.problem import Problem
+from tilec.sched.paths import Arc, arcs, earliest, edge_arcs, reach, relax
+from tilec.sched.problem import Problem, Use
 
-BoundKind = Literal["slot", "recurrence", "ring", "pool", "stages"]
+BoundKind = Literal["slot", "role", "recurrence", "ring", "density", "pool", "stages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,10 @@ class Bounds:
         return tuple(bound for bound in self.each if bound.ii == self.mii)
 
 
+# Every pair of ops has a window: beyond this size the solver is as fast.
+_MOST_OPS_FOR_DENSITY = 48
+
+
 class Unschedulable(Exception):
     """No II at all admits a schedule. `kind` and `name` say what forbids it, `ops` the ops involved."""
 
@@ -46,20 +51,9 @@ class Unschedulable(Exception):
         self.kind, self.name, self.reason, self.ops = kind, name, reason, ops
 
 
-@dataclass(frozen=True, slots=True)
-class Arc:
-    """start[dst] + distance·II ≥ start[src] + latency: an edge of the problem, or a ring that must not overrun."""
-
-    src: int
-    dst: int
-    latency: int
-    distance: int
-    why: str
-
-
 def bounds(problem: Problem) -> Bounds:
-    """All bounds, in the order slots, recurrence, rings, pools, stages. Raises `Unschedulable`."""
-    found = list(_slot_bounds(problem))
+    """All bounds, in the order slots, roles, recurrence, rings, density, pools, stages. Raises `Unschedulable`."""
+    found = [*_slot_bounds(problem), *_role_bounds(problem)]
     floor = max((bound.ii for bound in found), default=1)
     edges, with_rings = edge_arcs(problem), arcs(problem)
     recurrence = _cycle_bound(problem, edges, "recurrence")
@@ -72,6 +66,10 @@ def bounds(problem: Problem) -> Bounds:
             found.append(ring)
             floor = max(floor, ring.ii)
     ceiling = max(floor, serial_ii(problem))
+    density = _density_bound(problem, floor, ceiling)
+    if density is not None:
+        found.append(density)
+        floor = max(floor, density.ii)
     for pool in range(len(problem.pools)):
         bound = _pool_bound(problem, pool, floor, ceiling)
         if bound is not None:
@@ -86,47 +84,14 @@ def bounds(problem: Problem) -> Bounds:
 # --- what other files build on ---
 
 
-def edge_arcs(problem: Problem) -> tuple[Arc, ...]:
-    return tuple(Arc(e.src, e.dst, e.latency, e.distance, e.why) for e in problem.edges)
-
-
-def arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> tuple[Arc, ...]:
-    """The edges, and for each ring of bounded depth the waits of its producers for a free version: a ring of depth d
-    is the edge consumer → producer of distance d. `depth` replaces each ring's own `max_depth`."""
-    limits = [ring.max_depth for ring in problem.rings] if depth is None else depth
-    return edge_arcs(problem) + tuple(
-        Arc(consumer, producer, problem.ops[consumer].latency, limit, f"ring {ring.name} of depth {limit}")
-        for ring, limit in zip(problem.rings, limits, strict=True)
-        if limit is not None
-        for consumer in ring.consumers
-        for producer in ring.producers
-    )
-
-
-def earliest(problem: Problem, ii: int, within: Sequence[Arc], floor: Sequence[int] = ()) -> list[int]:
-    """The smallest starts, not below `floor` (or 0), that respect `within`. Needs an II without a positive cycle."""
-    starts, cycle = _relax(len(problem.ops), within, ii, list(floor) or [0] * len(problem.ops))
-    assert not cycle, f"II {ii} is below the recurrence bound"
-    return [start for start in starts if start is not None]
-
-
-def has_positive_cycle(problem: Problem, ii: int, within: Sequence[Arc]) -> bool:
-    """Whether `within` contradicts itself at this II."""
-    return bool(_relax(len(problem.ops), within, ii, [0] * len(problem.ops))[1])
-
-
-def reach(problem: Problem, ii: int, within: Sequence[Arc], op: int) -> list[int | None]:
-    """How long after `op` each op must issue at least; None where nothing says so. Negative numbers are deadlines."""
-    origin: list[int | None] = [None] * len(problem.ops)
-    origin[op] = 0
-    return _relax(len(problem.ops), within, ii, origin)[0]
-
-
 def serial_ii(problem: Problem) -> int:
     """An II that is large enough to run one op after the other, with nothing in flight at the end."""
-    spans = [max([op.latency, 1, *(use.offset + use.cycles for use in op.uses)]) for op in problem.ops]
+    spans = [
+        max([op.latency, 1, op.issue * bool(op.roles), *(use.offset + use.cycles for use in op.uses)]) + op.wait
+        for op in problem.ops
+    ]
     for edge in problem.edges:
-        spans[edge.src] = max(spans[edge.src], edge.latency)
+        spans[edge.src] = max(spans[edge.src], edge.latency + edge.hand_over)
     return max(1, sum(spans))
 
 
@@ -178,6 +143,28 @@ def _slot_bounds(problem: Problem) -> list[Bound]:
     return found
 
 
+def _role_bounds(problem: Problem) -> list[Bound]:
+    """What only certain roles may run they must share; tied ops are run by one."""
+    found = []
+
+    def add(name: str, of: list[int], roles: int) -> None:
+        total = sum(problem.ops[op].issue + problem.ops[op].wait for op in of)
+        if total:
+            parts = " + ".join(f"{problem.ops[op].issue + problem.ops[op].wait} {problem.ops[op].name}" for op in of)
+            culprit = f"{name} issues for {total} cycles an iteration: {parts}"
+            found.append(Bound("role", name, -(-total // roles), culprit, tuple(of)))
+
+    candidates = list(dict.fromkeys(op.roles for op in problem.ops if op.roles))
+    sets = list(dict.fromkeys(tuple(sorted({*one, *other})) for one in candidates for other in candidates))
+    for among in sets:
+        name = "one of the roles " if len(among) > 1 else "role "
+        name += ", ".join(problem.roles[role].name for role in among)
+        add(name, [at for at, op in enumerate(problem.ops) if op.roles and {*op.roles} <= {*among}], len(among))
+    for tied in problem.tied:
+        add("the one role of tied ops", [op for op in tied if problem.ops[op].roles], 1)
+    return found
+
+
 def _check_single_op(problem: Problem, slot: int) -> None:
     """An op that overlaps itself needs more units than there are, whatever the II."""
     width = problem.slots[slot].width
@@ -193,7 +180,7 @@ def _check_single_op(problem: Problem, slot: int) -> None:
 def _cycle_bound(problem: Problem, within: Sequence[Arc], kind: Literal["recurrence", "ring"]) -> Bound | None:
     """The smallest II without a positive cycle. Each positive cycle found names a larger II, so few rounds suffice."""
     ii, culprit = 1, None
-    while cycle := _relax(len(problem.ops), within, ii, [0] * len(problem.ops))[1]:
+    while cycle := relax(len(problem.ops), within, ii, [0] * len(problem.ops))[1]:
         latency, distance = sum(arc.latency for arc in cycle), sum(arc.distance for arc in cycle)
         path = " → ".join(problem.ops[arc.src].name for arc in cycle)
         path = f"{path} → {problem.ops[cycle[0].src].name}"
@@ -207,6 +194,47 @@ def _cycle_bound(problem: Problem, within: Sequence[Arc], kind: Literal["recurre
         over = "1 iteration" if distance == 1 else f"{distance} iterations"
         culprit = Bound(kind, name, ii, f"{path} takes {latency} cycles over {over}{forced}", ops)
     return culprit
+
+
+def _density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
+    """Ops of one slot that the dependences keep in a window too short for all of them. Windows widen as II grows."""
+    if len(problem.ops) > _MOST_OPS_FOR_DENSITY or _crowd(problem, floor) is None:
+        return None
+    ii = _smallest(lambda ii: _crowd(problem, ii) is None, floor, ceiling)
+    crowd = _crowd(problem, ii - 1)
+    assert crowd is not None
+    slot, window, uses = crowd
+    spec = problem.slots[slot]
+    parts = " + ".join(f"{use.cycles} {problem.ops[op].name}" for op, use in uses)
+    width = f" of {spec.width}" if spec.width > 1 else ""
+    culprit = (
+        f"slot {spec.name}{width} is held {sum(use.cycles for _, use in uses)} cycles within {window} by what the "
+        f"dependences keep together at II {ii - 1}: {parts}"
+    )
+    return Bound("density", spec.name, ii, culprit, tuple(dict.fromkeys(op for op, _ in uses)))
+
+
+def _crowd(problem: Problem, ii: int) -> tuple[int, int, list[tuple[int, Use]]] | None:
+    """(slot, cycles of the window, uses) where the uses do not fit in their window; None where all do."""
+    within = arcs(problem)
+    after = [reach(problem, ii, within, op) for op in range(len(problem.ops))]
+    for slot, spec in enumerate(problem.slots):
+        users = [(op, use) for op, of in enumerate(problem.ops) for use in of.uses if use.slot == slot and use.cycles]
+        for anchor in dict.fromkeys(op for op, _ in users):
+            windows: list[tuple[int, int, int, Use]] = []
+            for op, use in users:
+                low, high = after[anchor][op], after[op][anchor]
+                if low is not None and high is not None:
+                    windows.append((low + use.offset, use.offset + use.cycles - high, op, use))
+            windows.sort(key=lambda window: (window[1], window[2], window[3].offset))
+            for first in sorted({window[0] for window in windows}) if len(windows) > spec.width else ():
+                inside = [window for window in windows if window[0] >= first]
+                held = 0
+                for count, (_, last, _, use) in enumerate(inside):
+                    held += use.cycles
+                    if held > spec.width * (last - first):
+                        return slot, last - first, [(op, use) for _, _, op, use in inside[: count + 1]]
+    return None
 
 
 def _pool_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound | None:
@@ -266,48 +294,3 @@ def _smallest(holds: Callable[[int], bool], low: int, high: int) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle + 1, high)
     return low
-
-
-def _relax(
-    count: int, within: Sequence[Arc], ii: int, origin: list[int | None] | list[int]
-) -> tuple[list[int | None], list[Arc]]:
-    """Longest paths from `origin` by Bellman–Ford: (length to each op, or None where it is not reached; a positive
-    cycle if there is one)."""
-    length: list[int | None] = list(origin)
-    via: list[Arc | None] = [None] * count
-    while True:
-        changed = False
-        for arc in within:
-            at = length[arc.src]
-            if at is None:
-                continue
-            reached, known = at + arc.latency - ii * arc.distance, length[arc.dst]
-            if known is None or reached > known:
-                length[arc.dst], via[arc.dst], changed = reached, arc, True
-        if not changed:
-            return length, []
-        cycle = _cycle_of(via)
-        if cycle:
-            return length, cycle
-
-
-def _cycle_of(via: Sequence[Arc | None]) -> list[Arc]:
-    """A cycle among the last arcs that lengthened a path: it is positive, or it would not have lengthened one."""
-    seen = [-1] * len(via)
-    for root in range(len(via)):
-        op = root
-        while (arc := via[op]) is not None and seen[op] < 0:
-            seen[op] = root
-            op = arc.src
-        if arc is None or seen[op] != root:
-            continue
-        cycle = [arc]
-        while cycle[-1].src != op:
-            step = via[cycle[-1].src]
-            assert step is not None
-            cycle.append(step)
-        # From the smallest op on, so that the text does not depend on where the walk began.
-        cycle.reverse()
-        first = min(range(len(cycle)), key=lambda index: cycle[index].src)
-        return cycle[first:] + cycle[:first]
-    return []

@@ -4,6 +4,7 @@ Promises, each checked:
 - every id of a slot, op, ring or pool is the place of one
 - widths and depths are at least 1; times, sizes and distances are not negative
 - a ring has producers and consumers
+- every value has a producer, amounts and waits are not negative
 - every cycle of dependences crosses into a later iteration
 """
 
@@ -46,10 +47,31 @@ def faults(problem: Problem) -> Iterator[str]:
             yield f"ring {ring.name} lives in pool {ring.pool}, there are {len(pools)}"
         if ring.bytes < 0 or (ring.max_depth is not None and ring.max_depth < 1):
             yield f"ring {ring.name} has versions of {ring.bytes} bytes and at most {ring.max_depth} of them"
+    yield from _roles_and_values(problem)
     if problem.max_stages is not None and problem.max_stages < 1:
         yield f"max_stages is {problem.max_stages}"
     if all(edge.src in ops and edge.dst in ops for edge in problem.edges):
         yield from _cycle(problem)
+
+
+def _roles_and_values(problem: Problem) -> Iterator[str]:
+    ops, slots, pools = range(len(problem.ops)), range(len(problem.slots)), range(len(problem.pools))
+    for role in problem.roles:
+        if role.slot not in slots or role.warps < 1 or role.registers < 0:
+            yield f"role {role.name} has slot {role.slot}, {role.warps} warps and {role.registers} registers"
+    for op in problem.ops:
+        if not all(role in range(len(problem.roles)) for role in op.roles) or op.wait < 0:
+            yield f"op {op.name} waits {op.wait} cycles and may have roles {list(op.roles)} of {len(problem.roles)}"
+    for value in problem.values:
+        if not value.producers or any(op not in ops for op in (*value.producers, *value.consumers)):
+            yield f"value {value.name} names producers {list(value.producers)} and consumers {list(value.consumers)}"
+        if value.pool not in pools or value.amount < 0:
+            yield f"value {value.name} takes {value.amount} of pool {value.pool}, there are {len(pools)}"
+    for tied in problem.tied:
+        if any(op not in ops for op in tied):
+            yield f"tied ops {list(tied)}, there are {len(ops)} ops"
+    if problem.registers is not None and problem.registers not in pools:
+        yield f"registers are pool {problem.registers}, there are {len(pools)}"
 
 
 def _cycle(problem: Problem) -> Iterator[str]:

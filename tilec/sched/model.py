@@ -9,14 +9,33 @@ Only the native half of ortools is used: it imports in a tenth of the time of `c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from math import inf
 from typing import Any, Literal
 
 from tilec.records import dataclass
-from tilec.sched.bounds import arcs, depth_limits, earliest
-from tilec.sched.problem import Problem
+from tilec.sched.bounds import depth_limits
+from tilec.sched.paths import arcs, earliest
+from tilec.sched.problem import Edge, Pool, Problem, Value
 
 Outcome = Literal["found", "refuted", "unknown"]
+
+
+REGISTER_STEP = 8
+"""What setmaxnreg counts in."""
+MOST_STEPS = 31
+"""A thread names at most 255 registers, 248 of them in whole steps."""
+
+
+def _limited(problem: Problem) -> tuple[Pool, ...]:
+    """The pools whose values could be too many: not those of a capacity for everything many times over."""
+    most = [sum(value.amount for value in problem.values if value.pool == at) for at in range(len(problem.pools))]
+    return tuple(
+        pool
+        for pool, amount in zip(problem.pools, most, strict=True)
+        if amount and (pool.carried is not None or amount * 64 > pool.capacity - pool.reserved)
+    )
 
 
 def families(problem: Problem) -> tuple[str, ...]:
@@ -24,19 +43,27 @@ def families(problem: Problem) -> tuple[str, ...]:
     names = ["stages"] if problem.max_stages is not None else []
     names += ["rings"] if problem.rings else []
     names += [f"pool {pool.name}" for pool in problem.pools]
+    names += [f"values in {pool.name}" for pool in _limited(problem)]
     used = {use.slot for op in problem.ops for use in op.uses if use.cycles}
+    used |= {problem.roles[role].slot for op in problem.ops for role in op.roles}
     return tuple(names + [f"slot {slot.name}" for index, slot in enumerate(problem.slots) if index in used])
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`refuted` is a proof that there is no schedule. `proven`: nothing smaller than the objective's value exists.
-    `effort` is deterministic time, CP-SAT's count of its own work."""
+    `effort` is deterministic time, CP-SAT's count of its own work. `role` is the role of each op that names any."""
 
     outcome: Outcome
     proven: bool
     start: tuple[int, ...]
     effort: float
+    role: tuple[int | None, ...] = ()
+
+
+def no_deadline() -> float:
+    """Seconds left, for those who wait for an answer however long it takes."""
+    return inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +80,8 @@ class Model:
     `stages` asks for a schedule of at most so many stages; a tight limit makes the search much faster, but only a
     model without one refutes the II. `without` leaves out families of constraints, named as in `families`: what
     still has no schedule without a family was not refuted by it. `anchored` is for asking whether there is a schedule
-    at all: its starts count from wherever the busiest op puts the interval, see `_anchor`.
+    at all: its starts count from wherever the busiest op puts the interval, see `_anchor`. `seconds_left` is asked
+    before each solve and bounds it; answers depend on the clock only where it is finite.
     """
 
     def __init__(
@@ -63,6 +91,7 @@ class Model:
         stages: int | None = None,
         without: frozenset[str] = frozenset(),
         anchored: bool = False,
+        seconds_left: Callable[[], float] = no_deadline,
     ) -> None:
         # Late, because most commands and every cache hit do without.
         from ortools.sat.python import cp_model_helper
@@ -70,6 +99,7 @@ class Model:
         self._cp: Any = cp_model_helper
         self._proto: Any = cp_model_helper.CpModelProto()
         self.problem, self.ii, self._is_anchored = problem, ii, anchored
+        self._seconds_left = seconds_left
         unlimited: list[int | None] = [None] * len(problem.rings)
         self._most = unlimited if "rings" in without else depth_limits(problem, ii, without)
         self.low = earliest(problem, ii, arcs(problem, self._most))
@@ -79,19 +109,30 @@ class Model:
         self.high = span + ii if anchored else span
         self.start = [self._variable(low, max(low, self.high)) for low in self.low]
         self._phases: dict[tuple[int, int], int] = {}
+        self._lives: dict[Value, tuple[int, int]] = {}
+        self._takes: dict[tuple[int, int], int] = {}
         self._first: int | None = None
         if max(self.low, default=0) > span:
             self._refuse()
         if anchored:
             self._anchor(span)
+        self._assign_roles(without)
         for edge in problem.edges:
             self._at_least(edge.src, edge.dst, edge.latency - ii * edge.distance)
+            if edge.hand_over:
+                self._hand_over(edge)
         for index, slot in enumerate(problem.slots):
             if f"slot {slot.name}" not in without:
                 self._reserve(index)
         self.depth: list[int] = []
         if "rings" not in without:
             self._add_rings(without)
+        for pool in _limited(problem):
+            if f"values in {pool.name}" not in without:
+                index = problem.pools.index(pool)
+                self._hold(index, pool.capacity - pool.reserved)
+                if pool.carried is not None:
+                    self._carry(index, pool.carried)
 
     # --- solving ---
 
@@ -116,13 +157,12 @@ class Model:
         self._linear(objective.terms, None, value)
 
     def begin_at_once(self) -> None:
-        """Some op issues in cycle 0. True of every schedule of the smallest length, or it could be moved to be shorter;
-        saying so spares the solver all the others."""
+        """Some op issues in cycle 0: that is where an iteration begins."""
         here = self._proto.constraints.add().bool_or
         for low, start in zip(self.low, self.start, strict=True):
             if low == 0:
                 is_first = self._variable(0, 1)
-                self._linear(((start, 1),), None, 0, unless=-is_first - 1)
+                self._linear(((start, 1),), None, 0, when=(is_first,))
                 here.literals.append(is_first)
 
     def fix(self, op: int, start: int) -> None:
@@ -134,6 +174,8 @@ class Model:
         parameters.num_workers = 1
         parameters.random_seed = 0
         parameters.max_deterministic_time = effort
+        if (left := self._seconds_left()) != inf:
+            parameters.max_time_in_seconds = max(0.001, left)
         # Measured on loops of 3 to 120 ops: presolve costs more than it saves on models this small, as does the linear
         # relaxation once a schedule is known; disjunctions that reason about precedences find the tight schedules.
         parameters.cp_model_presolve = False
@@ -152,22 +194,60 @@ class Model:
             return Answer("unknown", False, (), spent)
         values = list(response.solution)
         proven = status == self._cp.CpSolverStatus.OPTIMAL
-        return Answer("found", proven, tuple(values[variable] for variable in self.start), spent)
+        role = tuple(
+            next((r for r in op.roles if self._runs(index, r) or values[self._takes[index, r]]), None)
+            for index, op in enumerate(self.problem.ops)
+        )
+        return Answer("found", proven, tuple(values[variable] for variable in self.start), spent, role)
 
     # --- what can be minimised ---
 
-    def length(self) -> Sum:
-        """From cycle 0, or from the first issue where that is not cycle 0, to the last result."""
-        longest = max((op.latency for op in self.problem.ops), default=0)
-        end = self._variable(0, self.high + longest)
-        for start, op in zip(self.start, self.problem.ops, strict=True):
-            self._linear(((end, 1), (start, -1)), op.latency, None)
-        return Sum(((end, 1),) if self._first is None else ((end, 1), (self._first, -1)))
+    def within(self, reach: Sequence[tuple[int, int]]) -> int:
+        """A variable that no distance between these pairs of ops exceeds; `limit` says how large it may be."""
+        longest = self._variable(0, max(self.high, max(self.low, default=0)))
+        for first, last in reach:
+            self._linear(((longest, 1), (self.start[first], 1), (self.start[last], -1)), 0, None)
+        return longest
+
+    def limit(self, variable: int, most: int) -> None:
+        self._proto.variables[variable].domain[1] = most
 
     def ring_bytes(self, unit: int) -> Sum:
         """In units of `unit` bytes, a divisor of every ring's."""
         rings = zip(self.depth, self.problem.rings, strict=True)
         return Sum(tuple((depth, ring.bytes // unit) for depth, ring in rings))
+
+    def pressure_in(self) -> Sum:
+        """The most that is held of any pool of values, at the start of some op."""
+        return self._worst(self._hold)
+
+    def pressure_across(self) -> Sum:
+        """The most that is held of any pool of values across the end of an interval."""
+        return self._worst(self._carry)
+
+    def _worst(self, limit: Callable[[int, int, int], None]) -> Sum:
+        amounts = sum(value.amount for value in self.problem.values)
+        worst = self._variable(0, amounts * (max(self.high, max(self.low, default=0)) // self.ii + 2))
+        for pool in sorted({value.pool for value in self.problem.values}):
+            limit(pool, 0, worst)
+        return Sum(((worst, 1),))
+
+    def hand_overs(self) -> Sum:
+        """How many values pass from one role to another."""
+        terms: list[tuple[int, int]] = []
+        for edge in self.problem.edges:
+            src, dst = self.problem.ops[edge.src], self.problem.ops[edge.dst]
+            if edge.hand_over and src.roles and dst.roles:
+                passes = self._variable(0, 1)
+                for role in src.roles:
+                    if (literals := self._apart(edge, role)) is not None:
+                        self._linear(((passes, 1),), 1, None, when=literals)
+                terms.append((passes, 1))
+        return Sum(tuple(terms))
+
+    def role_of(self, op: int) -> Sum:
+        """The place of the op's role among its candidates."""
+        return Sum(tuple((self._takes[op, r], at) for at, r in enumerate(self.problem.ops[op].roles) if at))
 
     def inversions(self, pairs: Iterable[tuple[int, int]]) -> Sum:
         """How many of the pairs (earlier op, later op) issue in the other order within the interval."""
@@ -175,7 +255,7 @@ class Model:
         for first, second in pairs:
             swapped = self._variable(0, 1)
             before, after = self._phase(first), self._phase(second)
-            self._linear(((before, 1), (after, -1)), None, 0, unless=swapped)
+            self._linear(((before, 1), (after, -1)), None, 0, when=(-swapped - 1,))
             terms.append((swapped, 1))
         return Sum(tuple(terms))
 
@@ -193,7 +273,7 @@ class Model:
         ii = self.ii
         waits = [0] * len(self.problem.ops)
         for edge in self.problem.edges:
-            wait = -(-(edge.latency - ii * edge.distance + ii - 1) // ii)
+            wait = -(-(edge.latency + edge.hand_over - ii * edge.distance + ii - 1) // ii)
             waits[edge.src] = max(waits[edge.src], wait)
         if "rings" not in without:
             for ring in self.problem.rings:
@@ -217,8 +297,17 @@ class Model:
 
     def _reserve(self, slot: int) -> None:
         width = self.problem.slots[slot].width
-        intervals: list[tuple[int, int]] = []
+        intervals: list[tuple[int, int, int | None]] = []
         for index, op in enumerate(self.problem.ops):
+            for role in op.roles:
+                busy, runs = op.issue + op.wait, self._runs(index, role)
+                if self.problem.roles[role].slot != slot or not busy or runs is False:
+                    continue
+                taken = None if runs is True else self._takes[index, role]
+                if busy <= self.ii:
+                    intervals.append((self._phase(index, -op.wait), busy, taken))
+                else:
+                    self._linear((), 1, 1, when=() if taken is None else (taken,))
             for use in op.uses:
                 if use.slot != slot or use.cycles == 0:
                     continue
@@ -226,7 +315,7 @@ class Model:
                 turns, rest = divmod(use.cycles, self.ii)
                 width -= turns
                 if rest:
-                    intervals.append((self._phase(index, use.offset), rest))
+                    intervals.append((self._phase(index, use.offset), rest, None))
         if width < 0 or (width == 0 and intervals):
             self._refuse()
             return
@@ -235,11 +324,13 @@ class Model:
         elif len(intervals) > width:
             self._cumulative(intervals, width)
 
-    def _members(self, intervals: list[tuple[int, int]]) -> list[int]:
+    def _members(self, intervals: list[tuple[int, int, int | None]]) -> list[int]:
         """Each interval twice: as it is, and moved by −II for the part that runs past the end of the table."""
-        return [self._interval(phase, size, shift) for phase, size in intervals for shift in (0, -self.ii)]
+        return [
+            self._interval(phase, size, shift, taken) for phase, size, taken in intervals for shift in (0, -self.ii)
+        ]
 
-    def _cumulative(self, intervals: list[tuple[int, int]], width: int) -> None:
+    def _cumulative(self, intervals: list[tuple[int, int, int | None]], width: int) -> None:
         members = self._members(intervals)
         cumulative = self._proto.constraints.add().cumulative
         cumulative.capacity.offset = width
@@ -269,6 +360,129 @@ class Model:
             if terms:
                 self._linear(tuple(terms), None, pool.capacity - pool.reserved)
 
+    # --- values ---
+
+    def _hold(self, pool: int, most: int, worst: int | None = None) -> None:
+        """At the start of each op that begins a value, no more is held than `most` and the variable `worst`. Of a value
+        that lives from b to e, ⌊(t − b) / II⌋ − ⌊(t − e) / II⌋ copies are held at time t."""
+        values = [(value, *self._life(value)) for value in self.problem.values if value.pool == pool]
+        for op in sorted({op for value, _, _ in values for op in value.producers}):
+            at = self.start[op]
+            terms: list[tuple[int, int]] = []
+            for value, begin, end in values:
+                since, until = self._turns(((at, 1), (begin, -1))), self._turns(((at, 1), (end, -1)))
+                self._linear(((since, self.ii), (at, -1), (begin, 1)), 1 - self.ii, None)
+                self._linear(((until, self.ii), (at, -1), (end, 1)), None, 0)
+                terms += [(since, value.amount), (until, -value.amount)]
+            self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
+
+    def _carry(self, pool: int, most: int, worst: int | None = None) -> None:
+        """Across the end of an interval, no more is held than `most` and the variable `worst`."""
+        terms: list[tuple[int, int]] = []
+        for value in self.problem.values:
+            if value.pool == pool:
+                begin, end = self._life(value)
+                first, last = self._turns(((begin, 1),)), self._turns(((end, 1),))
+                self._linear(((first, self.ii), (begin, -1)), None, 0)
+                self._linear(((last, self.ii), (end, -1)), -self.ii, None)
+                crossings = self._variable(0, max(self.high, max(self.low, default=0)) // self.ii + 2)
+                self._linear(((crossings, 1), (last, -1), (first, 1)), 0, None)
+                terms.append((crossings, value.amount))
+        self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
+
+    def _life(self, value: Value) -> tuple[int, int]:
+        """Variables no later than the value's beginning and no earlier than its end."""
+        if value not in self._lives:
+            top = max(self.high, max(self.low, default=0)) + max(op.latency for op in self.problem.ops)
+            begin = self.start[value.producers[0]] if len(value.producers) == 1 else self._variable(0, top)
+            end = self._variable(0, top)
+            for op in value.producers[:1] if len(value.producers) == 1 else value.producers:
+                self._linear(((begin, 1), (self.start[op], -1)), None, 0)
+                self._linear(((end, 1), (self.start[op], -1)), 0, None)
+            for op in value.consumers:
+                self._linear(((end, 1), (self.start[op], -1)), self.problem.ops[op].latency, None)
+            self._lives[value] = begin, end
+        return self._lives[value]
+
+    def _turns(self, terms: Sequence[tuple[int, int]]) -> int:
+        """A variable that can be the sum divided by the II, rounded either way."""
+        variables = self._proto.variables
+        low = sum(c * list(variables[v].domain)[0 if c > 0 else -1] for v, c in terms)
+        high = sum(c * list(variables[v].domain)[-1 if c > 0 else 0] for v, c in terms)
+        return self._variable(low // self.ii - 1, high // self.ii + 1)
+
+    # --- roles ---
+
+    def _runs(self, op: int, role: int) -> bool | None:
+        """Whether a role runs an op, None where that is to be decided."""
+        roles = self.problem.ops[op].roles
+        return None if role in roles and len(roles) > 1 else role in roles
+
+    def _assign_roles(self, without: frozenset[str]) -> None:
+        problem = self.problem
+        for index, op in enumerate(problem.ops):
+            if len(op.roles) > 1:
+                self._takes |= {(index, role): self._variable(0, 1) for role in op.roles}
+                self._proto.constraints.add().exactly_one.literals.extend(self._takes[index, r] for r in op.roles)
+        for tied in problem.tied:
+            for first, second in pairwise(tied):
+                for role in range(len(problem.roles)):
+                    self._agree(first, second, role)
+        if problem.register_file is not None:
+            self._share_registers(problem.register_file)
+
+    def _agree(self, first: int, second: int, role: int) -> None:
+        """The role runs both ops or neither."""
+        terms: list[tuple[int, int]] = []
+        apart = 0
+        for op, sign in ((first, 1), (second, -1)):
+            runs = self._runs(op, role)
+            if runs is None:
+                terms.append((self._takes[op, role], sign))
+            else:
+                apart -= sign * runs
+        self._linear(terms, apart, apart)
+
+    def _share_registers(self, register_file: int) -> None:
+        """Counts a role's values as if all lived at once: the assembler may do better, never worse."""
+        problem = self.problem
+        threads: list[tuple[int, int]] = []
+        for index, role in enumerate(problem.roles):
+            steps, exists = self._variable(0, MOST_STEPS), self._variable(0, 1)
+            terms = [(steps, REGISTER_STEP), (exists, -role.registers)]
+            for op in range(len(problem.ops)):
+                self._implies(op, index, exists)
+            for value in problem.values:
+                if value.pool == problem.registers:
+                    touched = self._variable(0, 1)
+                    terms.append((touched, -value.amount))
+                    for op in (*value.producers, *value.consumers):
+                        self._implies(op, index, touched)
+            self._linear(terms, 0, None)
+            threads.append((steps, REGISTER_STEP * 32 * role.warps))
+        self._linear(threads, None, register_file)
+
+    def _implies(self, op: int, role: int, literal: int) -> None:
+        runs = self._runs(op, role)
+        if runs is not False:
+            self._linear(((literal, 1),), 1, None, when=() if runs is True else (self._takes[op, role],))
+
+    def _hand_over(self, edge: Edge) -> None:
+        apart = edge.latency + edge.hand_over - self.ii * edge.distance
+        for role in self.problem.ops[edge.src].roles:
+            literals = self._apart(edge, role)
+            if literals is not None:
+                terms = ((self.start[edge.dst], 1), (self.start[edge.src], -1)) if edge.src != edge.dst else ()
+                self._linear(terms, apart, None, when=literals)
+
+    def _apart(self, edge: Edge, role: int) -> tuple[int, ...] | None:
+        """Literals that say: this role runs the edge's first op and another its second. None: it cannot be."""
+        here, there = self._runs(edge.src, role), self._runs(edge.dst, role)
+        if here is False or there is True or not self.problem.ops[edge.dst].roles:
+            return None
+        takes = (self._takes[edge.src, role],) if here is None else ()
+        return takes if there is False else (*takes, -self._takes[edge.dst, role] - 1)
+
     def _at_least(self, first: int, second: int, apart: int) -> None:
         if first == second:
             return
@@ -295,11 +509,11 @@ class Model:
         return len(variables) - 1
 
     def _linear(
-        self, terms: Iterable[tuple[int, int]], low: int | None, high: int | None, unless: int | None = None
+        self, terms: Iterable[tuple[int, int]], low: int | None, high: int | None, when: Sequence[int] = ()
     ) -> None:
+        """`when` all of these literals are true; −v − 1 is the negation of variable v."""
         constraint = self._proto.constraints.add()
-        if unless is not None:
-            constraint.enforcement_literal.append(-unless - 1)
+        constraint.enforcement_literal.extend(when)
         linear = constraint.linear
         for variable, coefficient in terms:
             linear.vars.append(variable)
@@ -307,9 +521,12 @@ class Model:
         infinity = 1 << 62
         linear.domain.extend([-infinity if low is None else low, infinity if high is None else high])
 
-    def _interval(self, phase: int, size: int, shift: int) -> int:
+    def _interval(self, phase: int, size: int, shift: int, taken: int | None) -> int:
         constraints = self._proto.constraints
-        interval = constraints.add().interval
+        constraint = constraints.add()
+        if taken is not None:
+            constraint.enforcement_literal.append(taken)
+        interval = constraint.interval
         interval.start.vars.append(phase)
         interval.start.coeffs.append(1)
         interval.start.offset = shift

@@ -28,7 +28,12 @@ class Use:
 @dataclass(frozen=True, slots=True)
 class Op:
     """One scheduled statement. `issue` cycles its warp is busy; `latency` cycles until its result may be used and its
-    sources overwritten. `role` groups ops that one warp role runs. `line` is its line in the kernel, for messages."""
+    sources overwritten. `role` groups ops that one warp role runs. `line` is its line in the kernel, for messages.
+
+    `roles` are the roles of the problem that may run it; where there are any, the solver says which one does, `role` is
+    not looked at, and the role is held for the `issue` cycles and for `wait` cycles before them: a warp that is blocked
+    on what the op waits for runs nothing else.
+    """
 
     name: str
     uses: tuple[Use, ...]
@@ -36,17 +41,23 @@ class Op:
     latency: int
     role: str = "all"
     line: int = 0
+    roles: tuple[int, ...] = ()
+    wait: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """start[dst] + distance·II ≥ start[src] + latency. `why` says what forces it: "data A_s", "anti C_l" …"""
+    """start[dst] + distance·II ≥ start[src] + latency. `why` says what forces it: "data A_s", "anti C_l" …
+
+    `hand_over` cycles are added where different roles run the two ops: a value in registers goes through shared memory.
+    """
 
     src: int
     dst: int
     latency: int
     distance: int = 0
     why: str = ""
+    hand_over: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +78,50 @@ class Ring:
 
 
 @dataclass(frozen=True, slots=True)
+class Value:
+    """What is held while it lives, without versions that a schedule decides on: registers of a fragment, banks of
+    tensor memory, a named barrier. From the earliest of `producers` until the last of `consumers` is done with it,
+    `amount` of `pool`."""
+
+    name: str
+    producers: tuple[int, ...]
+    consumers: tuple[int, ...]
+    amount: int
+    pool: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pool:
-    """A capacity held over lifetimes; `reserved` is taken by what lives outside the loop."""
+    """A capacity held over lifetimes; `reserved` is taken by what lives outside the loop. `carried` limits what values
+    hold across the end of an interval (None: no limit but the capacity)."""
 
     name: str
     capacity: int
     reserved: int = 0
+    carried: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Warps that run their ops one after the other, `warps` of them. An op holds `slot` while it issues. `registers`
+    are what a thread needs besides the values."""
+
+    name: str
+    slot: int
+    warps: int = 4
+    registers: int = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`max_stages` bounds the number of stages of the schedule (None: no bound)."""
+    """`max_stages` bounds the number of stages of the schedule (None: no bound). `force_serial`: one op after the
+    other, one iteration after the other, whatever could overlap.
+
+    With `roles`, the ops that name candidates are to be divided among them. `tied` ops go to one role together, because
+    a value stays in its registers from one iteration to the next. `register_file` is the number of registers that the
+    roles share (None: no limit), of which each takes, per thread, its own and those of all `values` that it writes or
+    reads, in steps of 8 and at most 255. Only values of pool `registers` count.
+    """
 
     name: str
     ops: tuple[Op, ...]
@@ -86,3 +130,9 @@ class Problem:
     pools: tuple[Pool, ...] = ()
     rings: tuple[Ring, ...] = ()
     max_stages: int | None = None
+    values: tuple[Value, ...] = ()
+    roles: tuple[Role, ...] = ()
+    tied: tuple[tuple[int, ...], ...] = ()
+    registers: int | None = None
+    register_file: int | None = None
+    force_serial: bool = False

@@ -13,13 +13,14 @@ Status = Literal["optimal", "feasible", "given"]
 class Schedule:
     """`start[i]` is the cycle at which op i of iteration 0 issues; iteration k issues it k·II later. `order` lists the
     op ids as they issue within one steady-state interval, by start mod II. `depth[r]` is the number of versions of
-    ring r."""
+    ring r. `role[i]` is the role that runs op i, for the ops of a problem that names candidates; else empty."""
 
     ii: int
     start: tuple[int, ...]
     order: tuple[int, ...]
     depth: tuple[int, ...]
     status: Status
+    role: tuple[int | None, ...] = ()
 
     @property
     def stage(self) -> tuple[int, ...]:

@@ -5,22 +5,36 @@ Nothing in here depends on the machine's speed or load: the same problem gives t
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from tilec.records import dataclass
 from tilec.sched.bounds import Bounds
 from tilec.sched.schedule import Schedule
 
+LEVELS = (
+    "stages",
+    "pipe-slot pressure",
+    "ring bytes",
+    "pressure in the iteration",
+    "pressure across iterations",
+    "inversions",
+    "start times",
+)
+"""What is minimised once the II is fixed, in this order. `objective` says what each one means."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What became of an initiation interval. `how` is "bound" (no solver was needed, and every smaller II falls to the
-    same argument) or "solver"; `why` names what refused it, in words."""
+    """What became of an initiation interval. `how` is "bound" (no solver was needed; in the first attempt, every
+    smaller II falls to the same argument), "solver", "heuristic" or "serial"; `why` names what refused it, in words.
+    `effort` is the solver's deterministic time in millionths of its unit, 0 where it was not asked."""
 
     ii: int
     outcome: Literal["found", "refuted", "unknown"]
-    how: Literal["bound", "solver", "serial"]
+    how: Literal["bound", "solver", "heuristic", "serial"]
     why: str
+    effort: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,25 +42,59 @@ class Objective:
     """One level of the objective at the schedule's II. `proven`: no schedule that is equal on the levels before does
     better on this one."""
 
-    name: Literal["stages", "length", "ring bytes", "inversions", "start times"]
+    name: str
     value: int
     proven: bool
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """The II that one arm of the heuristic scheduler reaches, None where it gave up."""
+
+    arm: str
+    ii: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Solution:
-    """`attempts` in the order of rising II; `objectives` in the order in which they were settled."""
+    """`attempts` in the order of rising II; `objectives` in the order in which they were settled. `trials` say what
+    heuristics would have found, to compare."""
 
     schedule: Schedule
     bounds: Bounds
     attempts: tuple[Attempt, ...]
     objectives: tuple[Objective, ...]
+    trials: tuple[Trial, ...] = ()
 
     @property
     def warning(self) -> str | None:
         """What a user must be told about this schedule, if anything."""
-        unknown = [str(attempt.ii) for attempt in self.attempts if attempt.outcome == "unknown"]
-        if not unknown:
+        if self.schedule.status != "feasible":
             return None
+        unknown = [span(first, last) for first, last in self.ranges if last.outcome == "unknown"]
+        ii = self.schedule.ii
+        if not unknown:
+            return f"II {ii} is feasible but not proven optimal: no search was made between it and {self.bounds.mii}"
         shown = ", ".join(unknown[:8]) + (" …" if len(unknown) > 8 else "")
-        return f"II {self.schedule.ii} is feasible but not proven optimal: the search ran out of effort at II {shown}"
+        return f"II {ii} is feasible but not proven optimal: the search ran out of effort at II {shown}"
+
+    @property
+    def ranges(self) -> tuple[tuple[Attempt, Attempt], ...]:
+        """The attempts with neighbours that met the same fate for the same reason put together: (first, last)."""
+        return tuple((run[0], run[-1]) for run in _runs(self.attempts))
+
+
+def span(first: Attempt, last: Attempt) -> str:
+    """The intervals of a range in words."""
+    return str(first.ii) if first.ii == last.ii else f"{first.ii}…{last.ii}"
+
+
+def _runs(attempts: Sequence[Attempt]) -> Iterator[list[Attempt]]:
+    run: list[Attempt] = []
+    for attempt in attempts:
+        if run and (run[-1].outcome, run[-1].how, run[-1].why) != (attempt.outcome, attempt.how, attempt.why):
+            yield run
+            run = []
+        run.append(attempt)
+    if run:
+        yield run

@@ -8,6 +8,9 @@ Promises, each checked:
 - every pool holds its rings and what is reserved
 - `order` is a permutation of the ops and agrees with start mod II
 - there are no more stages than allowed
+- every op that names candidate roles has one of them, tied ops the same, and the roles' registers fit in their file
+- a role runs one op at a time, with the waits before it, and what passes between roles takes the time for that
+- no pool is asked for more by the values that live at once, or across the end of an interval, than it has
 
 Not checked: that the schedule is a good one.
 """
@@ -32,6 +35,8 @@ def violations(problem: Problem, schedule: Schedule) -> Iterator[str]:
     yield from _pools(problem, schedule)
     yield from _order(problem, schedule)
     yield from _stages(problem, schedule)
+    yield from _roles(problem, schedule)
+    yield from _values(problem, schedule)
 
 
 def _shape(problem: Problem, schedule: Schedule) -> Iterator[str]:
@@ -46,15 +51,20 @@ def _shape(problem: Problem, schedule: Schedule) -> Iterator[str]:
             yield f"op {op.name} starts in cycle {start}, before its iteration does"
     if sorted(schedule.order) != list(range(len(problem.ops))):
         yield f"order {list(schedule.order)} does not list each of the {len(problem.ops)} ops once"
+    if any(op.roles for op in problem.ops) and len(schedule.role) != len(problem.ops):
+        yield f"there are {len(schedule.role)} roles for {len(problem.ops)} ops"
 
 
 def _dependences(problem: Problem, schedule: Schedule) -> Iterator[str]:
     for edge in problem.edges:
-        ready = schedule.start[edge.src] + edge.latency
+        passes = schedule.role and None not in (schedule.role[edge.src], schedule.role[edge.dst])
+        is_apart = passes and schedule.role[edge.src] != schedule.role[edge.dst]
+        ready = schedule.start[edge.src] + edge.latency + (edge.hand_over if is_apart else 0)
         issues = schedule.start[edge.dst] + edge.distance * schedule.ii
         if issues < ready:
             src, dst = problem.ops[edge.src].name, problem.ops[edge.dst].name
             why = f" ({edge.why})" if edge.why else ""
+            why += ", handed over to another role" if is_apart and edge.hand_over else ""
             later = f", {edge.distance} iteration{'s' * (edge.distance > 1)} later," if edge.distance else ""
             yield f"op {dst}{later} issues in cycle {issues}, {ready - issues} before op {src} is ready{why}"
 
@@ -63,17 +73,19 @@ def _rows(problem: Problem, schedule: Schedule) -> Iterator[str]:
     for index, slot in enumerate(problem.slots):
         # Holders of each cycle of the table: filled one cycle at a time on purpose, it is hard to get wrong.
         table: dict[int, list[str]] = {}
-        for op, start in zip(problem.ops, schedule.start, strict=True):
-            for use in op.uses:
-                if use.slot == index:
-                    for cycle in range(start + use.offset, start + use.offset + use.cycles):
-                        table.setdefault(cycle % schedule.ii, []).append(op.name)
+        roles = schedule.role or (None,) * len(problem.ops)
+        for op, start, role in zip(problem.ops, schedule.start, roles, strict=True):
+            held = [range(start + u.offset, start + u.offset + u.cycles) for u in op.uses if u.slot == index]
+            if role in op.roles and role is not None and problem.roles[role].slot == index:
+                held.append(range(start - op.wait, start + op.issue))
+            for cycle in (cycle for cycles in held for cycle in cycles):
+                table.setdefault(cycle % schedule.ii, []).append(op.name)
         over = [cycle for cycle, held in sorted(table.items()) if len(held) > slot.width]
         if over:
-            held = table[over[0]]
+            names = table[over[0]]
             yield (
-                f"slot {slot.name} of width {slot.width} is held {len(held)} times in cycle {over[0]} of the interval, "
-                f"by {', '.join(held)}; cycles over: {len(over)}"
+                f"slot {slot.name} of width {slot.width} is held {len(names)} times in cycle {over[0]} of the interval"
+                f", by {', '.join(names)}; cycles over: {len(over)}"
             )
 
 
@@ -120,3 +132,60 @@ def _stages(problem: Problem, schedule: Schedule) -> Iterator[str]:
     for op, start in zip(problem.ops, schedule.start, strict=True):
         if start // schedule.ii >= problem.max_stages:
             yield f"op {op.name} issues in stage {start // schedule.ii}, only {problem.max_stages} stages are allowed"
+
+
+def _roles(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    names = [role.name for role in problem.roles]
+    for spec, chosen in zip(problem.ops, schedule.role, strict=False):
+        if spec.roles and chosen not in spec.roles:
+            found = (
+                "no role" if chosen is None else f"role {names[chosen]}" if chosen < len(names) else f"role {chosen}"
+            )
+            yield f"op {spec.name} has {found}, it may have {', '.join(names[role] for role in spec.roles)}"
+    if not schedule.role:
+        return
+    for tied in problem.tied:
+        for op in tied[1:]:
+            if schedule.role[op] != schedule.role[tied[0]]:
+                one, other = problem.ops[tied[0]].name, problem.ops[op].name
+                yield f"ops {one} and {other} share a value from iteration to iteration but not a role"
+    if problem.register_file is None:
+        return
+    total = 0
+    for index, role in enumerate(problem.roles):
+        if index not in schedule.role:
+            continue
+        registers = role.registers
+        for value in problem.values:
+            if value.pool == problem.registers:
+                registers += value.amount * any(schedule.role[op] == index for op in value.producers + value.consumers)
+        if registers > 248:
+            yield f"role {role.name} needs {registers} registers a thread, at most 248 can be asked for"
+        total += (registers + 7) // 8 * 8 * 32 * role.warps
+    if total > problem.register_file:
+        yield f"the roles ask for {total} registers, there are {problem.register_file}"
+
+
+def _values(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    for index, pool in enumerate(problem.pools):
+        lives = []
+        for value in problem.values:
+            if value.pool == index:
+                begin = min(schedule.start[op] for op in value.producers)
+                end = max([begin, *(schedule.start[op] + problem.ops[op].latency for op in value.consumers)])
+                lives.append((begin, end, value))
+        for now, _, first in lives:
+            held = pool.reserved
+            for begin, end, value in lives:
+                # The version of every iteration that has begun by now and has not ended.
+                iterations = range((now - end) // schedule.ii, (now - begin) // schedule.ii + 1)
+                held += value.amount * sum(begin <= now - k * schedule.ii < end for k in iterations)
+            if held > pool.capacity:
+                yield f"pool {pool.name} is asked for {held} of {pool.capacity} as {first.name} begins"
+        if pool.carried is None:
+            continue
+        carried = 0
+        for begin, end, value in lives:
+            carried += value.amount * sum(begin < turn < end for turn in range(end + 1) if turn % schedule.ii == 0)
+        if carried > pool.carried:
+            yield f"pool {pool.name} carries {carried} across the end of an interval, {pool.carried} are allowed"

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.sched.bounds import arcs, depth_limits, has_positive_cycle, reach
+from tilec.sched.bounds import depth_limits
+from tilec.sched.paths import arcs, has_positive_cycle, reach
 from tilec.sched.problem import Problem
 
 # Windows of more ops than this take longer to keep up to date than the solver needs without them.

@@ -1,0 +1,308 @@
+"""Schedulers that place one op after the other: fast, without a proof, to start from and to compare with.
+
+`modulo` is Rau's iterative modulo scheduling (1994): ops by height, each in the first free cycle of its window, and
+where there is none the ops in the way are taken out again. The four arms place ops for good, in windows that longest
+paths leave between those already placed:
+
+- permute: one order of the ops after another, each op as early as it fits
+- fuse: ops that fill one ring, or wait for nothing but one another, are placed as one
+- retry: by height; an op that finds no place is put before all others, and everything starts again
+- cost-based: of all ready ops and cycles the cheapest by the levels of the objective, again and again
+
+What they have in common: the interval is raised by one until it works, and the result passes the verifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+
+from tilec.sched.bounds import bounds, depth_limits, serial_ii
+from tilec.sched.objective import evaluate, given, make, topological
+from tilec.sched.paths import Arc, arcs, has_positive_cycle, reach
+from tilec.sched.problem import Problem
+from tilec.sched.solution import Attempt, Solution, Trial
+from tilec.sched.table import Table
+from tilec.sched.verify import violations
+
+Starts = tuple[int, ...]
+Arm = Callable[[Problem, int, Sequence[Arc]], Starts | None]
+
+# Placements, permutations and restarts before an interval is given up.
+_PLACEMENTS_PER_OP = 5
+_PERMUTATIONS = 6
+_RETRIES = 8
+# The arms look at every pair of ops: beyond this size only `modulo` is worth its time.
+_MOST_OPS = 48
+_MOST_STEPS = 32
+# Bodies with fewer instructions than this are generated serially: see `is_serial`.
+_FEWEST_INSTRUCTIONS = 8
+
+
+def heuristic(problem: Problem) -> Solution:
+    """The best schedule of all arms, or the serial one where `is_serial` says so or nothing else works. Its II is
+    optimal only if it equals the bound."""
+    proven = bounds(problem)
+    trials: list[Trial] = []
+    best: tuple[int, tuple[int, ...], Starts, str] | None = None
+    for arm in () if is_serial(problem) else ARMS:
+        found = sweep(problem, arm, proven.mii, proven.mii + _MOST_STEPS * max(1, proven.mii // 64))
+        trials.append(Trial(arm, None if found is None else found[0]))
+        if found is not None:
+            ii, start = found
+            levels = evaluate(problem, make(problem, ii, start, "feasible"))
+            candidate = ii, tuple(level.value for level in levels), start, arm
+            best = candidate if best is None or candidate < best else best
+    if best is None:
+        ii, start, how, why = *serial(problem, proven.mii), "serial", "one op after the other"
+    else:
+        ii, _, start, why = best
+        how, why = "heuristic", f"found by {why}"
+    schedule = make(problem, ii, start, "optimal" if ii == proven.mii else "feasible")
+    return Solution(
+        schedule,
+        proven,
+        (Attempt(ii, "found", "serial" if how == "serial" else "heuristic", why),),
+        given(problem, schedule).objectives,
+        tuple(trials),
+    )
+
+
+def is_serial(problem: Problem) -> bool:
+    """The rule of the generator that these arms are modelled on: a forced body, one of fewer than eight ops, or one in
+    which nothing is asynchronous is not worth a search. Its ops are instructions; one of ours is a whole tile and
+    stands for as many as the cycles that it issues."""
+    instructions = sum(max(1, op.issue) for op in problem.ops)
+    has_asynchronous = any(op.latency > max(op.issue, 1) for op in problem.ops)
+    return problem.force_serial or instructions < _FEWEST_INSTRUCTIONS or not has_asynchronous
+
+
+def trials(problem: Problem, ii: int) -> tuple[Trial, ...]:
+    """What II each arm reaches, from an II on below which there is none, and no further than an eighth above."""
+    names = ARMS if len(problem.ops) <= _MOST_OPS else ("modulo",)
+    found = ((arm, sweep(problem, arm, ii, ii + max(4, ii // 16))) for arm in names)
+    return tuple(Trial(arm, None if reached is None else reached[0]) for arm, reached in found)
+
+
+def sweep(problem: Problem, arm: str, low: int, high: int) -> tuple[int, Starts] | None:
+    """The first II at which an arm finds a schedule; the II is raised in steps of one in sixty-four."""
+    for ii in range(low, high + 1, max(1, low // 64)):
+        start = place(problem, ii, arm)
+        if start is not None:
+            return ii, start
+    return None
+
+
+def place(problem: Problem, ii: int, arm: str = "modulo") -> Starts | None:
+    """A schedule at this II, from cycle 0 on, that holds; or None, which proves nothing."""
+    within = arcs(problem, depth_limits(problem, ii))
+    if has_positive_cycle(problem, ii, within) or (arm != "modulo" and len(problem.ops) > _MOST_OPS):
+        return None
+    found = ARMS[arm](problem, ii, within)
+    if found is None:
+        return None
+    first = min(found, default=0)
+    start = tuple(at - first for at in found)
+    return None if any(violations(problem, make(problem, ii, start, "given"))) else start
+
+
+def serial(problem: Problem, least: int) -> tuple[int, Starts]:
+    """One op after the other: a schedule that every schedulable problem has."""
+    at, start = 0, [0] * len(problem.ops)
+    for op in topological(problem):
+        start[op] = at
+        spec = problem.ops[op]
+        waits = [edge.latency for edge in problem.edges if edge.src == op]
+        at += max([1, spec.latency, *waits, *(use.offset + use.cycles for use in spec.uses)])
+    return max(least, serial_ii(problem)), tuple(start)
+
+
+# --- Rau's iterative modulo scheduling ---
+
+
+def _modulo(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
+    count = len(problem.ops)
+    into: list[list[Arc]] = [[] for _ in range(count)]
+    out: list[list[Arc]] = [[] for _ in range(count)]
+    for arc in within:
+        if arc.src != arc.dst:
+            out[arc.src].append(arc)
+            into[arc.dst].append(arc)
+    height = _heights(count, within, ii)
+    table = Table(problem, ii)
+    start: list[int | None] = [None] * count
+    before = [-1] * count
+    waiting = [(-height[op], op) for op in range(count)]
+    heapify(waiting)
+    for _ in range(_PLACEMENTS_PER_OP * count):
+        if not waiting:
+            return tuple(at for at in start if at is not None)
+        _, op = heappop(waiting)
+        ready = [at + arc.latency - ii * arc.distance for arc in into[op] if (at := start[arc.src]) is not None]
+        low = max([0, *ready])
+        found = table.first_free(op, low, low + ii - 1)
+        if found is None:
+            # Not where it was before: that is what the ops in the way were put there for.
+            found = low if low > before[op] else table.next_end(op, before[op] + 1)
+        leaving = set(table.in_the_way(op, found) if not table.is_free(op, found) else ())
+        table.place(op, found)
+        start[op] = before[op] = found
+        for arc in out[op]:
+            at = start[arc.dst]
+            if at is not None and at < found + arc.latency - ii * arc.distance:
+                leaving.add(arc.dst)
+        for other in sorted(leaving):
+            table.remove(other)
+            start[other] = None
+            heappush(waiting, (-height[other], other))
+    return None if waiting else tuple(at for at in start if at is not None)
+
+
+def _heights(count: int, within: Sequence[Arc], ii: int) -> list[int]:
+    """The longest path from each op to the end of anything."""
+    height = [0] * count
+    changed = True
+    while changed:
+        changed = False
+        for arc in within:
+            above = height[arc.dst] + arc.latency - ii * arc.distance
+            if above > height[arc.src]:
+                height[arc.src], changed = above, True
+    return height
+
+
+# --- the arms ---
+
+
+class _Placing:
+    """Ops placed so far, and the windows that they leave to the others."""
+
+    def __init__(self, problem: Problem, ii: int, apart: Sequence[Sequence[int | None]]) -> None:
+        self.problem, self.ii, self.apart = problem, ii, apart
+        self.table = Table(problem, ii)
+        self.start: dict[int, int] = {}
+
+    def window(self, op: int) -> tuple[int, int]:
+        low, high = None, None
+        for other, at in self.start.items():
+            after, before = self.apart[other][op], self.apart[op][other]
+            if after is not None:
+                low = at + after if low is None else max(low, at + after)
+            if before is not None:
+                high = at - before if high is None else min(high, at - before)
+        if low is None:
+            # Nothing is before it: as near as possible to what is after it.
+            low = 0 if high is None else high - self.ii + 1
+        return low, low + self.ii - 1 if high is None else min(high, low + self.ii - 1)
+
+    def put(self, op: int) -> bool:
+        at = self.table.first_free(op, *self.window(op))
+        if at is None:
+            return False
+        self.put_at(op, at)
+        return True
+
+    def put_at(self, op: int, at: int) -> None:
+        self.table.place(op, at)
+        self.start[op] = at
+
+    def result(self) -> Starts:
+        lift = -min([0, *self.start.values()])
+        lift = -(-lift // self.ii) * self.ii
+        return tuple(self.start[op] + lift for op in range(len(self.problem.ops)))
+
+
+def _apart(problem: Problem, ii: int, within: Sequence[Arc]) -> list[list[int | None]]:
+    return [reach(problem, ii, within, op) for op in range(len(problem.ops))]
+
+
+def _in_order(placing: _Placing, order: Sequence[int]) -> int | None:
+    """Places ops one by one; returns the first that finds no place."""
+    return next((op for op in order if not placing.put(op)), None)
+
+
+def _permute(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
+    apart = _apart(problem, ii, within)
+    for order in _orders(problem, within, ii):
+        placing = _Placing(problem, ii, apart)
+        if _in_order(placing, order) is None:
+            return placing.result()
+    return None
+
+
+def _orders(problem: Problem, within: Sequence[Arc], ii: int) -> Iterator[list[int]]:
+    """Different topological orders: as written, by height, by demand, and each the other way within what is ready."""
+    height = _heights(len(problem.ops), within, ii)
+    busy = [sum(use.cycles for use in op.uses) for op in problem.ops]
+    yield topological(problem)
+    weights: tuple[list[int], ...] = (height, busy)
+    for weight in weights[: _PERMUTATIONS // 2]:
+        for sign in (-1, 1):
+            yield sorted(topological(problem), key=lambda op: (sign * weight[op], op))
+
+
+def _fuse(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
+    apart = _apart(problem, ii, within)
+    group = list(range(len(problem.ops)))
+    for ring in problem.rings:
+        for op in ring.producers:
+            group[op] = min(group[op], *ring.producers)
+    single = [[e for e in problem.edges if e.distance == 0 and e.src == op] for op in range(len(problem.ops))]
+    for op in topological(problem):
+        into = [edge for edge in problem.edges if edge.distance == 0 and edge.dst == op]
+        if len(into) == 1 and len(single[into[0].src]) == 1:
+            group[op] = group[into[0].src]
+    members: dict[int, list[int]] = {}
+    for op in topological(problem):
+        members.setdefault(group[op], []).append(op)
+    height = _heights(len(problem.ops), within, ii)
+    order = [op for key in sorted(members, key=lambda key: (-height[members[key][0]], key)) for op in members[key]]
+    placing = _Placing(problem, ii, apart)
+    return placing.result() if _in_order(placing, order) is None else None
+
+
+def _retry(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
+    apart = _apart(problem, ii, within)
+    height = _heights(len(problem.ops), within, ii)
+    order = sorted(range(len(problem.ops)), key=lambda op: (-height[op], op))
+    for _ in range(_RETRIES):
+        placing = _Placing(problem, ii, apart)
+        dead = _in_order(placing, order)
+        if dead is None:
+            return placing.result()
+        order.remove(dead)
+        order.insert(0, dead)
+    return None
+
+
+def _cost_based(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
+    """Candidates are the first free cycles of what is ready; cheapest is who reaches least far back, then who is needed
+    most, then who is written first."""
+    apart = _apart(problem, ii, within)
+    height = _heights(len(problem.ops), within, ii)
+    placing = _Placing(problem, ii, apart)
+    before = [{e.src for e in problem.edges if e.distance == 0 and e.dst == op} for op in range(len(problem.ops))]
+    left = set(range(len(problem.ops)))
+    while left:
+        candidates = []
+        for op in sorted(left):
+            if before[op] & left:
+                continue
+            at = placing.table.first_free(op, *placing.window(op))
+            if at is None:
+                return None
+            furthest = max((at - placing.start[src] for src in sorted(before[op])), default=0)
+            candidates.append((furthest, -height[op], op, at))
+        _, _, op, at = min(candidates)
+        placing.put_at(op, at)
+        left.remove(op)
+    return placing.result()
+
+
+ARMS: dict[str, Arm] = {
+    "modulo": _modulo,
+    "permute": _permute,
+    "fuse": _fuse,
+    "retry": _retry,
+    "cost-based": _cost_based,
+}

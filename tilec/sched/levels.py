@@ -1,0 +1,237 @@
+"""Settles what makes one schedule better than another at the same interval: level after level, each with the optima of
+those before as constraints. `objective` says what the levels are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import gcd
+
+from tilec.sched.bounds import depth_limits, ring_lifetimes
+from tilec.sched.model import Model, Sum, no_deadline
+from tilec.sched.objective import (
+    depths,
+    evaluate,
+    inversions,
+    make,
+    pairs,
+    pressure_across,
+    pressure_in,
+    reaching,
+    ring_bytes,
+    slot_pressure,
+)
+from tilec.sched.paths import Arc, arcs, earliest, reach
+from tilec.sched.problem import Problem
+from tilec.sched.schedule import Schedule
+from tilec.sched.solution import Objective
+
+# Deterministic time, of which one unit is one to five seconds here.
+_EFFORT_AT_ONCE = 0.002
+_EFFORT_PER_LEVEL = 0.1
+_EFFORT_FOR_STARTS = 0.03
+# Beyond this size a schedule is taken as it is found: the pairs alone would be tens of thousands.
+_MOST_OPS = 144
+
+
+def threshold(is_feasible: Callable[[int], bool | None], low: int, known: int) -> tuple[int, int]:
+    """The range (least possible, least known) of the smallest feasible threshold, of which `low` and `known` are bounds
+    to begin with. Doubles the step from `low` until one is feasible, then bisects: what a threshold admits, every
+    larger one does. Ends where `is_feasible` returns None because it could not tell."""
+    step, at = 1, low
+    while low < known:
+        answer = is_feasible(at)
+        if answer is None:
+            break
+        if answer:
+            known, step = at, 0
+        else:
+            low = at + 1
+        step *= 2
+        at = (low + known) // 2 if step == 0 or at + step >= known else at + step
+    return low, known
+
+
+class Levels:
+    """Starts from a schedule that is known to hold and keeps the best that it finds. A level whose value already equals
+    a lower bound is proven without the solver."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        ii: int,
+        start: Sequence[int],
+        effort: float,
+        seconds_left: Callable[[], float] = no_deadline,
+    ) -> None:
+        self.problem, self.ii, self.effort, self.seconds_left = problem, ii, effort, seconds_left
+        self.start = tuple(start)
+        self.proofs: list[bool] = []
+
+    def run(self) -> tuple[int, ...]:
+        if len(self.problem.ops) > _MOST_OPS or self.seconds_left() <= 0:
+            return self.start
+        self.improve(justify(self.problem, self.ii, self.start))
+        stages = max(self.start, default=0) // self.ii + 1
+        self.model = Model(self.problem, self.ii, stages, seconds_left=self.seconds_left)
+        self.anchored = Model(self.problem, self.ii, stages, anchored=True, seconds_left=self.seconds_left)
+        self.model.begin_at_once()
+        self.settle_slot_pressure()
+        self.settle_ring_bytes()
+        self.settle_pressure(Model.pressure_in, pressure_in)
+        self.settle_pressure(Model.pressure_across, pressure_across)
+        self.settle_order()
+        self.settle_starts()
+        return self.start
+
+    def improve(self, start: Sequence[int]) -> None:
+        """Takes a schedule if no level says that it is worse; the first that differs decides."""
+        if self.costs(start) < self.costs(self.start):
+            self.start = tuple(start)
+
+    def costs(self, start: Sequence[int]) -> tuple[object, ...]:
+        levels = evaluate(self.problem, make(self.problem, self.ii, start, "given"))
+        return (*(level.value for level in levels[:-1]), tuple(start))
+
+    def settle_slot_pressure(self) -> None:
+        problem, ii = self.problem, self.ii
+        apart = reaching(problem)
+        within = arcs(problem, depth_limits(problem, ii))
+        after = {first: reach(problem, ii, within, first) for first in dict.fromkeys(first for first, _ in apart)}
+        low = max((after[first][last] or 0 for first, last in apart), default=0)
+        known = slot_pressure(apart, self.start)
+        furthest, turned = self.model.within(apart), self.anchored.within(apart)
+
+        def is_feasible(most: int) -> bool | None:
+            for model, variable, effort in (
+                (self.model, furthest, _EFFORT_AT_ONCE),
+                (self.anchored, turned, _EFFORT_PER_LEVEL / 8),
+            ):
+                model.limit(variable, most)
+                answer = model.feasible(effort * self.effort)
+                if answer.outcome == "found":
+                    self.improve(justify(problem, ii, from_zero(answer.start)))
+                    return True
+                if answer.outcome == "refuted":
+                    return False
+            return None
+
+        low, known = threshold(is_feasible, low, known)
+        is_proven = low >= known
+        if not is_proven:
+            # Too hard to decide at one threshold; with all of them to choose from something better may turn up.
+            self.model.limit(furthest, known)
+            answer = self.model.minimise(Sum(((furthest, 1),)), _EFFORT_PER_LEVEL / 2 * self.effort, self.start)
+            if answer.outcome == "found":
+                self.improve(answer.start)
+            is_proven = answer.proven
+        for model, variable in ((self.model, furthest), (self.anchored, turned)):
+            model.limit(variable, slot_pressure(apart, self.start))
+        self.proofs.append(is_proven)
+
+    def settle_ring_bytes(self) -> None:
+        """A level that stays the same when a schedule is turned: if a plain model does not prove it at once, an
+        anchored one may."""
+        problem, ii = self.problem, self.ii
+        unit = gcd(*(ring.bytes for ring in problem.rings)) or 1
+        lives = ring_lifetimes(problem, ii)
+        least = sum(max(1, -(-life // ii)) * ring.bytes for life, ring in zip(lives, problem.rings, strict=True))
+        objectives = [(model, model.ring_bytes(unit)) for model in (self.model, self.anchored)]
+        is_proven = ring_bytes(problem, ii, self.start) <= least
+        for (model, minimised), effort in zip(objectives, (_EFFORT_AT_ONCE, _EFFORT_PER_LEVEL), strict=True):
+            if is_proven:
+                break
+            answer = model.minimise(minimised, effort * self.effort, self.start)
+            if answer.outcome == "found":
+                self.improve(from_zero(answer.start))
+            is_proven = answer.proven
+        for model, minimised in objectives:
+            model.settle(minimised, ring_bytes(problem, ii, self.start) // unit)
+        self.proofs.append(is_proven)
+
+    def settle_pressure(
+        self, objective: Callable[[Model], Sum], value: Callable[[Problem, int, Sequence[int]], int]
+    ) -> None:
+        """Of values. Nobody else holds any where there are none."""
+        if not self.problem.values:
+            self.proofs.append(True)
+            return
+        expression = objective(self.model)
+        answer = self.model.minimise(expression, _EFFORT_PER_LEVEL * self.effort, self.start)
+        if answer.outcome == "found":
+            self.improve(answer.start)
+        self.model.settle(expression, value(self.problem, self.ii, self.start))
+        self.proofs.append(answer.proven)
+
+    def settle_order(self) -> None:
+        """By cores first, which prove soon or not at all; else the ordinary way, which finds something on the way."""
+        of = pairs(self.problem)
+        expression = self.model.inversions(of)
+        is_proven = inversions(of, self.ii, self.start) == 0
+        for by_core, share in ((True, 0.8), (False, 0.3)):
+            if is_proven:
+                break
+            answer = self.model.minimise(expression, _EFFORT_PER_LEVEL * share * self.effort, self.start, by_core)
+            if answer.outcome == "found":
+                self.improve(answer.start)
+            is_proven = answer.proven
+        self.model.settle(expression, inversions(of, self.ii, self.start))
+        self.proofs.append(is_proven)
+
+    def settle_starts(self) -> None:
+        """Each op as early as the levels and the ops before it allow, so that equally good schedules never trade
+        places. Once that is too hard to prove: each op as early as the order found allows."""
+        left = _EFFORT_FOR_STARTS * self.effort
+        within, low = arcs(self.problem), list(self.model.low)
+        is_proven = True
+        for op in range(len(self.start)):
+            if self.start[op] > low[op]:
+                answer = self.model.minimise(self.model.start_of(op), left, self.start)
+                left -= answer.effort
+                if answer.outcome == "found":
+                    self.improve(answer.start)
+                if not answer.proven:
+                    self.improve(justify(self.problem, self.ii, self.start))
+                    is_proven = False
+                    break
+            self.model.fix(op, self.start[op])
+            low[op] = self.start[op]
+            low = earliest(self.problem, self.ii, within, low)
+        self.proofs.append(is_proven)
+
+    def objectives(self, schedule: Schedule, stages_proven: bool) -> tuple[Objective, ...]:
+        levels = evaluate(self.problem, schedule)
+        proofs = [stages_proven, *(self.proofs or [False] * (len(levels) - 1))]
+        return tuple(Objective(level.name, level.value, proof) for level, proof in zip(levels, proofs, strict=True))
+
+
+def justify(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
+    """The schedule moved as early as it goes with every op in its stage, ops of a role and of a slot in the order they
+    have, rings no deeper, and no dependence reaching further: those choices leave only differences, whose least
+    solution is a longest path."""
+    within = list(arcs(problem, depths(problem, ii, start)))
+    reach = reaching(problem)
+    furthest = slot_pressure(reach, start)
+    within += [Arc(last, first, -furthest, 0, "pressure") for first, last in reach]
+    floor = [at - at % ii for at in start]
+    for i, j in pairs(problem):
+        first, second = (i, j) if start[i] % ii <= start[j] % ii else (j, i)
+        within.append(Arc(first, second, floor[second] - floor[first], 0, "order"))
+    for slot, spec in enumerate(problem.slots):
+        users = [(op, use) for op, of in enumerate(problem.ops) for use in of.uses if use.slot == slot and use.cycles]
+        for op, use in users:
+            if spec.width > 1:
+                # Who takes which unit is not recorded, so these ops keep their place.
+                floor[op] = start[op]
+                continue
+            for other, later in users:
+                if op != other:
+                    # How many intervals the later use is behind; between the two there is room for the first.
+                    turns = (start[other] + later.offset - start[op] - use.offset) // ii
+                    within.append(Arc(op, other, use.offset + use.cycles - later.offset + turns * ii, 0, "slot"))
+    return tuple(earliest(problem, ii, within, floor))
+
+
+def from_zero(start: Sequence[int]) -> tuple[int, ...]:
+    first = min(start, default=0)
+    return tuple(at - first for at in start)

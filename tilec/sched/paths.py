@@ -1,0 +1,104 @@
+"""Longest paths: how far apart the dependences keep two ops at a given interval.
+
+An arc u → v of latency l and distance d says start[v] − start[u] ≥ l − d · II; what follows from all arcs together is
+the longest path from u to v, positive or not. A cycle of positive length is a contradiction: the interval is too small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilec.records import dataclass
+from tilec.sched.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Arc:
+    """start[dst] + distance·II ≥ start[src] + latency: an edge of the problem, or a ring that must not overrun."""
+
+    src: int
+    dst: int
+    latency: int
+    distance: int
+    why: str
+
+
+def edge_arcs(problem: Problem) -> tuple[Arc, ...]:
+    return tuple(Arc(e.src, e.dst, e.latency, e.distance, e.why) for e in problem.edges)
+
+
+def arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> tuple[Arc, ...]:
+    """The edges, and for each ring of bounded depth the waits of its producers for a free version: a ring of depth d
+    is the edge consumer → producer of distance d. `depth` replaces each ring's own `max_depth`."""
+    limits = [ring.max_depth for ring in problem.rings] if depth is None else depth
+    return edge_arcs(problem) + tuple(
+        Arc(consumer, producer, problem.ops[consumer].latency, limit, f"ring {ring.name} of depth {limit}")
+        for ring, limit in zip(problem.rings, limits, strict=True)
+        if limit is not None
+        for consumer in ring.consumers
+        for producer in ring.producers
+    )
+
+
+def earliest(problem: Problem, ii: int, within: Sequence[Arc], floor: Sequence[int] = ()) -> list[int]:
+    """The smallest starts, not below `floor` (or 0), that respect `within`. Needs an II without a positive cycle."""
+    starts, cycle = relax(len(problem.ops), within, ii, list(floor) or [0] * len(problem.ops))
+    assert not cycle, f"II {ii} is below the recurrence bound"
+    return [start for start in starts if start is not None]
+
+
+def has_positive_cycle(problem: Problem, ii: int, within: Sequence[Arc]) -> bool:
+    """Whether `within` contradicts itself at this II."""
+    return bool(relax(len(problem.ops), within, ii, [0] * len(problem.ops))[1])
+
+
+def reach(problem: Problem, ii: int, within: Sequence[Arc], op: int) -> list[int | None]:
+    """How long after `op` each op must issue at least; None where nothing says so. Negative numbers are deadlines."""
+    origin: list[int | None] = [None] * len(problem.ops)
+    origin[op] = 0
+    return relax(len(problem.ops), within, ii, origin)[0]
+
+
+def relax(
+    count: int, within: Sequence[Arc], ii: int, origin: list[int | None] | list[int]
+) -> tuple[list[int | None], list[Arc]]:
+    """Longest paths from `origin` by Bellman–Ford: (length to each op, or None where it is not reached; a positive
+    cycle if there is one)."""
+    length: list[int | None] = list(origin)
+    via: list[Arc | None] = [None] * count
+    while True:
+        changed = False
+        for arc in within:
+            at = length[arc.src]
+            if at is None:
+                continue
+            reached, known = at + arc.latency - ii * arc.distance, length[arc.dst]
+            if known is None or reached > known:
+                length[arc.dst], via[arc.dst], changed = reached, arc, True
+        if not changed:
+            return length, []
+        cycle = _cycle_of(via)
+        if cycle:
+            return length, cycle
+
+
+def _cycle_of(via: Sequence[Arc | None]) -> list[Arc]:
+    """A cycle among the last arcs that lengthened a path: it is positive, or it would not have lengthened one."""
+    seen = [-1] * len(via)
+    for root in range(len(via)):
+        op = root
+        while (arc := via[op]) is not None and seen[op] < 0:
+            seen[op] = root
+            op = arc.src
+        if arc is None or seen[op] != root:
+            continue
+        cycle = [arc]
+        while cycle[-1].src != op:
+            step = via[cycle[-1].src]
+            assert step is not None
+            cycle.append(step)
+        # From the smallest op on, so that the text does not depend on where the walk began.
+        cycle.reverse()
+        first = min(range(len(cycle)), key=lambda index: cycle[index].src)
+        return cycle[first:] + cycle[:first]
+    return []

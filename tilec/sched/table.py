@@ -1,0 +1,88 @@
+"""A reservation table that is filled op by op, for schedulers that place one op after the other.
+
+It keeps intervals and not rows: a product holds the tensor cores for hundreds of cycles.
+"""
+
+from __future__ import annotations
+
+from tilec.records import dataclass
+from tilec.sched.problem import Problem, Use
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """`op` holds a unit from `phase` on for `cycles`, less than an interval."""
+
+    op: int
+    phase: int
+    cycles: int
+
+
+class Table:
+    """The table of one interval. Ops are placed at starts; the table knows who is in the way."""
+
+    def __init__(self, problem: Problem, ii: int) -> None:
+        self.problem, self.ii = problem, ii
+        self._held: list[list[Held]] = [[] for _ in problem.slots]
+        self._turns = [[0] * len(problem.ops) for _ in problem.slots]
+
+    def is_free(self, op: int, start: int) -> bool:
+        """Whether the op can be placed there beside all others."""
+        self.place(op, start)
+        fits = all(self._fits(use, start) for use in self.problem.ops[op].uses if use.cycles)
+        self.remove(op)
+        return fits
+
+    def place(self, op: int, start: int) -> None:
+        for use in self.problem.ops[op].uses:
+            turns, rest = divmod(use.cycles, self.ii)
+            self._turns[use.slot][op] += turns
+            if rest:
+                self._held[use.slot].append(Held(op, (start + use.offset) % self.ii, rest))
+
+    def remove(self, op: int) -> None:
+        for slot in {use.slot for use in self.problem.ops[op].uses}:
+            self._held[slot] = [held for held in self._held[slot] if held.op != op]
+            self._turns[slot][op] = 0
+
+    def first_free(self, op: int, low: int, high: int) -> int | None:
+        """The earliest start in [low, high] where the op fits. Only there, and where some other use ends, can one
+        first fit."""
+        candidates = sorted({low, *self._ends(op, low)})
+        return next((at for at in candidates if at <= high and self.is_free(op, at)), None)
+
+    def next_end(self, op: int, low: int) -> int:
+        """The earliest start from `low` on at which some use ends that the op would have to wait for."""
+        return min(self._ends(op, low), default=low)
+
+    def _ends(self, op: int, low: int) -> list[int]:
+        return [
+            low + (held.phase + held.cycles - use.offset - low) % self.ii
+            for use in self.problem.ops[op].uses
+            for held in self._held[use.slot]
+            if held.op != op
+        ]
+
+    def in_the_way(self, op: int, start: int) -> list[int]:
+        """The ops that would have to leave for this one."""
+        others: set[int] = set()
+        for use in self.problem.ops[op].uses:
+            phase = (start + use.offset) % self.ii
+            width = self.problem.slots[use.slot].width - sum(self._turns[use.slot])
+            cycles = use.cycles % self.ii
+            for held in self._held[use.slot]:
+                meets = (held.phase - phase) % self.ii < cycles or (phase - held.phase) % self.ii < held.cycles
+                if held.op != op and (meets or width <= 0):
+                    others.add(held.op)
+        return sorted(others)
+
+    def _fits(self, use: Use, start: int) -> bool:
+        """No more units are held than there are, at any cycle of this use, which is already placed: the most are held
+        where it or some other begins."""
+        held = self._held[use.slot]
+        width = self.problem.slots[use.slot].width - sum(self._turns[use.slot])
+        if width < 0:
+            return False
+        phase, cycles = (start + use.offset) % self.ii, use.cycles % self.ii
+        begins = [phase, *(other.phase for other in held if (other.phase - phase) % self.ii < cycles)]
+        return all(sum((at - other.phase) % self.ii < other.cycles for other in held) <= width for at in begins)
