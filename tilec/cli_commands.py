@@ -32,7 +32,7 @@ from tilec.cli_console import (
 )
 from tilec.diag import CompileError, fail
 from tilec.driver import SUFFIX, Observer, Stopped
-from tilec.options import STAGES, STRATEGIES, CompileOptions, Stage
+from tilec.options import CALIBRATIONS, STAGES, STRATEGIES, CompileOptions, Stage
 from tilec.source import SourceFile
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -47,6 +47,13 @@ def kernel_options(command: Command) -> Command:
     """The options of every command that compiles a kernel."""
     decorators = [
         click.option("--target", default="sm_90a", show_default=True, metavar="NAME", help="Machine to compile for."),
+        click.option(
+            "--calibration",
+            type=click.Choice(CALIBRATIONS),
+            default=CALIBRATIONS[0],
+            show_default=True,
+            help="Cycles to schedule with: as measured, or the normalised ones of the tileiras book.",
+        ),
         click.option("--opt-level", "-O", type=click.IntRange(0, 3), default=3, show_default=True, help=LEVELS),
         click.option("--define", "-D", multiple=True, metavar="NAME=VALUE", help="Override a constant of the kernel."),
         click.option("--entry", metavar="NAME", help="Which @T.prim_func, where the file has several."),
@@ -72,6 +79,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
     trace = given["schedule"]
     return CompileOptions(
         target=given["target"],
+        calibration=given["calibration"],
         opt_level=given["opt_level"],
         defines=tuple(options.parse_define(text) for text in given["define"]),
         entry=given["entry"],
@@ -262,12 +270,19 @@ def explain(code: str | None) -> None:
 
 @click.command()
 @click.argument("name", required=False)
-def targets(name: str | None) -> None:
+@click.option(
+    "--calibration",
+    type=click.Choice(CALIBRATIONS),
+    default=CALIBRATIONS[0],
+    show_default=True,
+    help="Whose cycles to show.",
+)
+def targets(name: str | None, calibration: str) -> None:
     """List the machines, or everything the scheduler knows about one."""
     from tilec.cli_tables import target_details, target_list
 
     with reported(None):
-        show_tables([target_list() if name is None else target_details(name)])
+        show_tables([target_list() if name is None else target_details(name, calibration)])
 
 
 @click.command()

@@ -196,14 +196,23 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
     from tilec.sched.trace import dump
     from tilec.sched.trace import trace as write_trace
 
-    target = targets.load(options.target)
+    target = targets.load(options.target, options.calibration)
+    if target.not_yet:
+        fail(
+            "target-not-ready",
+            f"tilec knows {target.name}, but makes no code for it yet",
+            notes=(f"missing: {', '.join(target.not_yet)}",),
+            help=f"'tilec targets {target.name}' shows what the scheduler knows about it",
+        )
     laid = assign(select(kernel, target, options.strategy, options.opt_level))
     observer.saw("layout", laid, _laid_text)
     loops = problems(laid, target, unlimited_smem=options.unlimited_smem)
     observer.saw("problem", loops, _problem_text, _problem_violations)
     planned = _schedule(loops, options)
     observer.warnings += [w for p in planned if (w := _not_proven(p)) is not None]
-    trace = dump(write_trace([(p.loop.problem, p.solution) for p in planned], kernel.name, target.name))
+    trace = dump(
+        write_trace([(p.loop.problem, p.solution) for p in planned], kernel.name, target.name, target.calibration)
+    )
     observer.saw("schedule", planned, lambda _: trace, _schedule_violations)
     return Plan(kernel, laid, target, planned, trace)
 

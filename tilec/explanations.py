@@ -282,6 +282,10 @@ unsupported-shape
 unsupported-type
     The machine's tensor cores do not take this combination of dtypes.
 
+target-not-ready
+    The target has its numbers in targets/, so that it can be looked at, but no code is generated for it yet. The
+    note lists what is missing.
+
 # resources and schedules
 
 shared-memory-overflow

@@ -14,6 +14,9 @@ from tilec.records import dataclass
 Strategy = Literal["auto", "none", "unspecialize", "warp-specialize"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
+CALIBRATIONS = ("silicon", "book")
+"""The sets of cycles that every target file carries; the first is the default."""
+
 Stage = Literal["ast", "tile", "layout", "problem", "schedule", "warp", "ptx", "cubin"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
@@ -28,6 +31,7 @@ class CompileOptions:
     shared-memory limit, to see what a tile that does not fit would have become."""
 
     target: str = "sm_90a"
+    calibration: str = "silicon"
     opt_level: int = 3
     defines: tuple[tuple[str, Value], ...] = ()
     entry: str | None = None
