@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tilec import files, remarks
 from tilec.diag import Diagnostic, InternalError, Label, fail
-from tilec.options import STAGES, CompileOptions, Stage
+from tilec.options import LAST_STAGE, STAGES, CompileOptions, Stage
 from tilec.records import dataclass
 from tilec.source import SourceFile
 
@@ -33,6 +33,7 @@ T = TypeVar("T")
 SUFFIX: dict[Stage, str] = {
     "ast": ".ast",
     "tile": ".tile",
+    "alias": ".alias",
     "layout": ".layout",
     "problem": ".problem.json",
     "schedule": ".trace.json",
@@ -62,6 +63,10 @@ class Observer:
     seconds: list[tuple[Stage, float]] = dataclasses.field(default_factory=list)
     warnings: list[Diagnostic] = dataclasses.field(default_factory=list)
     _since: float = dataclasses.field(default_factory=time.perf_counter)
+
+    def wants(self, stage: Stage) -> bool:
+        """Whether a stage that nothing else needs is to be made."""
+        return self.dump_dir is not None or stage in self.keep or stage == self.stop_after
 
     def saw(
         self,
@@ -141,7 +146,7 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
     scheduled = [Scheduled(p.loop, p.solution.schedule) for p in planned.loops]
     program = expand(planned.laid, scheduled, target)
     program = synchronise(program)
-    program = place(program, target, unlimited=options.unlimited_smem)
+    program = place(program, target, unlimited=options.switches.unlimited_smem)
     observer.saw("warp", program, show_program, program_violations)
 
     # The file's name alone: where it lies must not change the output.
@@ -149,10 +154,8 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
     ptx = print_module(module)
     observer.saw("ptx", ptx, str)
 
-    assembled = assemble(ptx, target.ptx_target, opt_level=options.assembler_level)
-    if options.assembler_level > 0:
-        # Not at level 0: there the assembler serialises everything, as it was asked to.
-        observer.warnings += remarks.warnings(assembled.remarks, ptx, source, planned.kernel.span)
+    assembled = assemble(ptx, target.ptx_target, opt_level=options.opt_level)
+    observer.warnings += remarks.warnings(assembled.remarks, ptx, source, planned.kernel.span)
     observer.saw("cubin", assembled.cubin, bytes)
 
     (manifest,) = in_module(module)
@@ -173,6 +176,10 @@ def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Ke
     """The front end: kernel text to tile IR, every mistake in the kernel found."""
     from tilec.ir.text import print_kernel
     from tilec.ir.verify import verify_tile
+
+    if source.path.endswith(".tile"):
+        return observer.saw("tile", _stored(source, options), print_kernel, verify_tile)
+
     from tilec.passes.elaborate import elaborate
     from tilec.passes.fold import fold
     from tilec.syntax.parse import parse
@@ -182,12 +189,47 @@ def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Ke
     observer.saw("ast", module, unparse)
     kernel = elaborate(module, source, dict(options.defines), options.entry)
     kernel = fold(kernel)
-    return observer.saw("tile", kernel, print_kernel, verify_tile)
+    return observer.saw("tile", kernel, print_kernel, verify_tile if options.opt_level else _reads_back)
+
+
+def _stored(source: SourceFile, options: CompileOptions) -> Kernel:
+    """A kernel that an earlier run has written as tile IR."""
+    from tilec.ir.read import read_kernel
+    from tilec.ir.verify import verify_tile
+
+    if options.defines:
+        fail("unknown-define", f"{options.defines[0][0]} cannot be defined: tile IR has no constants left to override")
+    kernel = read_kernel(source.text)
+    if broken := tuple(verify_tile(kernel)):
+        fail("bad-tile-ir", "this tile IR does not verify", kernel.span, notes=broken)
+    return kernel
+
+
+def _reads_back(kernel: Kernel) -> Iterator[str]:
+    """The promises of tile IR, and that its text is all of it."""
+    from tilec.ir.read import read_kernel
+    from tilec.ir.text import print_kernel
+    from tilec.ir.verify import verify_tile
+
+    yield from verify_tile(kernel)
+    text = print_kernel(kernel)
+    if print_kernel(read_kernel(text)) != text:
+        yield "its text does not read back identically"
 
 
 def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Plan:
     """The front end and the scheduler: what is to be done, and when."""
     kernel = check(source, options, observer)
+    if observer.wants("alias"):
+        from tilec.passes.alias import analyse, print_aliased
+
+        observer.saw("alias", analyse(kernel), print_aliased)
+    if end := LAST_STAGE.get(options.opt_level):
+        fail(
+            "level-without-code",
+            f"-O{options.opt_level} ends with stage {end} and makes no code",
+            help="use -O2 or -O3",
+        )
 
     from tilec import target as targets
     from tilec.passes.depend import problems
@@ -204,9 +246,9 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
             notes=(f"missing: {', '.join(target.not_yet)}",),
             help=f"'tilec targets {target.name}' shows what the scheduler knows about it",
         )
-    laid = assign(select(kernel, target, options.strategy, options.opt_level))
+    laid = assign(select(kernel, target, options.pipeline_strategy, options.switches))
     observer.saw("layout", laid, _laid_text)
-    loops = problems(laid, target, unlimited_smem=options.unlimited_smem)
+    loops = problems(laid, target, unlimited_smem=options.switches.unlimited_smem)
     observer.saw("problem", loops, _problem_text, _problem_violations)
     planned = _schedule(loops, options)
     observer.warnings += [w for p in planned if (w := _not_proven(p)) is not None]

@@ -30,6 +30,12 @@ unknown-target
 bad-target-file
     A target file breaks the rules of its format. targets/README.md explains them.
 
+bad-environment
+    An environment variable that tilec reads has a value that it cannot take.
+
+bad-tile-ir
+    A .tile file is not the text of tile IR, or breaks its rules. `tilec FILE.tl -O0` writes such files.
+
 bad-define
     A -D option is not NAME=VALUE, or its value has another type than the constant it replaces. Values are
     integers, floats, True, False or strings: -D M=4096 -D dtype=bfloat16
@@ -281,6 +287,10 @@ unsupported-shape
 
 unsupported-type
     The machine's tensor cores do not take this combination of dtypes.
+
+level-without-code
+    -O0 ends with tile IR and -O1 with its alias analysis, both for looking at; a schedule, PTX or a cubin need -O2
+    or -O3.
 
 target-not-ready
     The target has its numbers in targets/, so that it can be looked at, but no code is generated for it yet. The

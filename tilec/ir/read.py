@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from typing import NoReturn, TypeVar, get_args
 
 from tilec.diag import fail
 from tilec.ir.text import SYMBOLS
@@ -50,7 +50,7 @@ _BIND = re.compile(r"([\w.]+): (\w+) = (.*)")
 _STORE = re.compile(r"([\w.]+\[.*?\]) = (.*)")
 _OPERATION = re.compile(r"([a-z_]\w*) (\S.*)")
 _KINDS: dict[str, LoopKind] = {"serial": "serial", "pipelined": "pipelined", "unroll": "unroll"}
-_BINARY: dict[str, BinaryOp] = {symbol: name for name, (symbol, _) in SYMBOLS.items()}
+_BINARY: dict[str, BinaryOp] = {symbol: op for op in get_args(BinaryOp) if op in SYMBOLS for symbol in SYMBOLS[op][:1]}
 _SYMBOL_OF: dict[type[ast.AST], str] = {
     ast.Or: "or", ast.And: "and", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
     ast.BitOr: "|", ast.BitXor: "^", ast.BitAnd: "&", ast.LShift: "<<", ast.RShift: ">>", ast.Add: "+", ast.Sub: "-",
@@ -75,8 +75,8 @@ def read_kernel(text: str) -> Kernel:
     """The kernel that `print_kernel` wrote, or a person; raises `CompileError` for anything else."""
     lines = []
     for number, line in enumerate(text.split("\n"), 1):
-        stripped = line.split("  #")[0].rstrip()
-        if stripped:
+        stripped = re.split(r"(?:^|  )#", line)[0].rstrip()
+        if stripped:  # nothing, or a comment alone
             indent = len(stripped) - len(stripped.lstrip())
             lines.append(_Line(number, indent // 2, stripped.lstrip()))
     return _Reader(lines).kernel()
@@ -182,7 +182,7 @@ class _Reader:
             target = self.expr(match[1], line)
             if isinstance(target, Load):
                 return Store(target.buffer, target.indices, self.expr(match[2], line), line.span)
-        self.wrong("expected a statement", line)
+        raise self.wrong("expected a statement", line)
 
     def branch(self, line: _Line) -> If:
         condition = self.expr(line.text[len("if ") : -1], line)
@@ -234,7 +234,8 @@ class _Reader:
         dims = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if len(dims) != len(buffer.shape):
             self.wrong(f"{buffer.name} has {len(buffer.shape)} dimensions, here are {len(dims)}", line)
-        start, extent = [], []
+        start: list[Expr] = []
+        extent: list[int] = []
         for dim, size in zip(dims, buffer.shape, strict=True):
             match dim:
                 case ast.Slice(lower=None, upper=None):
@@ -322,7 +323,7 @@ class _Reader:
                 return Load(self.buffer(buffer, line), tuple(read(i) for i in indices))
             case ast.Call(func=ast.Name(id=name), args=[_, *_] as args, keywords=[]):
                 return self.call(name, args, read, line)
-        self.wrong(f"'{ast.unparse(node)}' is no expression of tile IR", line)
+        raise self.wrong(f"'{ast.unparse(node)}' is no expression of tile IR", line)
 
     def call(self, name: str, args: list[ast.expr], read: Callable[[ast.expr], Expr], line: _Line) -> Expr:
         match name, args:
@@ -336,15 +337,15 @@ class _Reader:
             case ("min", [a, b]) | ("max", [a, b]):
                 return _binary("min" if name == "min" else "max", read(a), read(b))
         if name in BY_NAME and len(args) == 1:
-            dtype = self.dtype(name)
+            named = self.dtype(name)
             match args[0]:
                 case ast.Constant(value=str() as text):
-                    return Const(float(text), dtype)
+                    return Const(float(text), named)
                 case ast.Constant(value=int() | float() as value):
-                    return Const(value, dtype)
+                    return Const(value, named)
                 case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
-                    return Const(-value, dtype)
-            return Cast(read(args[0]), dtype)
+                    return Const(-value, named)
+            return Cast(read(args[0]), named)
         values = tuple(read(a) for a in args)
         return Call(name, values, values[0].dtype)
 

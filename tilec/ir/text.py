@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import isfinite
 from typing import assert_never
 
@@ -46,12 +46,16 @@ _NOT = 3
 _NEGATE = 11
 
 
-def print_kernel(kernel: Kernel, *, lines: bool = False) -> str:
-    """A kernel as text. With `lines`, each statement says which line of the source it comes from."""
-    return "\n".join(_kernel(kernel, lines)) + "\n"
+Note = Callable[[Stmt], str]
+"""What to say in a comment beside a statement; an empty text for nothing."""
 
 
-def _kernel(kernel: Kernel, lines: bool) -> Iterator[str]:
+def print_kernel(kernel: Kernel, *, note: Note | None = None) -> str:
+    """A kernel as text, with comments where `note` has one."""
+    return "\n".join(_kernel(kernel, note)) + "\n"
+
+
+def _kernel(kernel: Kernel, note: Note | None) -> Iterator[str]:
     params = ", ".join(p.name for p in kernel.params)
     block = ", ".join(f"{var.name} < {extent}" for var, extent in zip(kernel.block_vars, kernel.grid, strict=True))
     yield f"kernel {kernel.name}({params}), blocks {block}, {kernel.threads} threads"
@@ -61,7 +65,7 @@ def _kernel(kernel: Kernel, lines: bool) -> Iterator[str]:
         yield f"  {_declaration(buffer)}"
     yield ""
     for stmt in kernel.body:
-        yield from _stmt(stmt, "  ", lines)
+        yield from _stmt(stmt, "  ", note)
 
 
 def _declaration(param: Buffer | Var) -> str:
@@ -70,15 +74,15 @@ def _declaration(param: Buffer | Var) -> str:
     return f"{param.scope} {param.name}: {param.dtype}[{', '.join(map(str, param.shape))}]"
 
 
-def _stmt(stmt: Stmt, indent: str, lines: bool) -> Iterator[str]:
+def _stmt(stmt: Stmt, indent: str, note: Note | None) -> Iterator[str]:
     first, nested = _parts(stmt)
-    origin = f"  # line {stmt.span.line}" if lines and stmt.span.line else ""
-    yield f"{indent}{first}{origin}"
+    said = note(stmt) if note is not None else ""
+    yield f"{indent}{first}  # {said}" if said else f"{indent}{first}"
     for head, body in nested:
         if head:
             yield f"{indent}{head}"
         for inner in body:
-            yield from _stmt(inner, f"{indent}  ", lines)
+            yield from _stmt(inner, f"{indent}  ", note)
 
 
 def _parts(stmt: Stmt) -> tuple[str, tuple[tuple[str, tuple[Stmt, ...]], ...]]:
