@@ -36,7 +36,7 @@ from tilec.passes.loops import replayable
 from tilec.passes.rings import is_load, why_not_fed
 from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
-from tilec.target import Target
+from tilec.target import Target, Weights
 
 Form = Literal["serial", "unspecialised", "warp_specialised"]
 Strategy = Literal["auto", "none", "unspecialize", "warp-specialize"]
@@ -48,10 +48,12 @@ WARPGROUP = 128  # threads
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The kernel with mechanisms chosen."""
+    """The kernel with mechanisms chosen, and what its layouts are to be chosen by."""
 
     kernel: Kernel
     form: Form
+    weights: Weights
+    always_swizzle: bool = False
 
 
 def _check_scalar_reads(body: tuple[Stmt, ...]) -> None:
@@ -97,7 +99,8 @@ def select(kernel: Kernel, target: Target, strategy: Strategy, switches: Switche
     form = _form(kernel, target, strategy)
     selector = _Selector(kernel, target, form, switches)
     body = selector.body(kernel.body, pipelined=False)
-    return Selected(replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging)), form)
+    kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
+    return Selected(kernel, form, target.weights, switches.always_swizzle)
 
 
 def is_pipelined(loop: For) -> bool:
