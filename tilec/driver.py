@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tilec import files, remarks
-from tilec.diag import Diagnostic, InternalError, Label, fail
+from tilec.diag import CompileError, Diagnostic, InternalError, Label, fail
 from tilec.options import LAST_STAGE, STAGES, CompileOptions, Stage
 from tilec.records import dataclass
 from tilec.source import SourceFile
@@ -132,6 +132,7 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
     planned = plan(source, options, observer)
     target = planned.target
 
+    from tilec import lints
     from tilec.codegen.emit import emit
     from tilec.ir.warp_text import show_program
     from tilec.ir.warp_verify import program_violations
@@ -147,6 +148,7 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
     program = expand(planned.laid, scheduled, target)
     program = synchronise(program)
     program = place(program, target, unlimited=options.switches.unlimited_smem)
+    observer.warnings += lints.barriers(program, target, planned.kernel.span)
     observer.saw("warp", program, show_program, program_violations)
 
     # The file's name alone: where it lies must not change the output.
@@ -156,6 +158,7 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
 
     assembled = assemble(ptx, target.ptx_target, opt_level=options.opt_level)
     observer.warnings += remarks.warnings(assembled.remarks, ptx, source, planned.kernel.span)
+    observer.warnings = lints.judge(observer.warnings, options.lint)
     observer.saw("cubin", assembled.cubin, bytes)
 
     (manifest,) = in_module(module)
@@ -231,6 +234,7 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
             help="use -O2 or -O3",
         )
 
+    from tilec import lints
     from tilec import target as targets
     from tilec.passes.depend import problems
     from tilec.passes.layout import assign
@@ -239,19 +243,26 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
     from tilec.sched.trace import trace as write_trace
 
     target = targets.load(options.target, options.calibration)
+    observer.warnings += lints.tensor_memory(kernel, target)
     if target.not_yet:
-        fail(
+        missing = Diagnostic(
             "target-not-ready",
             f"tilec knows {target.name}, but makes no code for it yet",
             notes=(f"missing: {', '.join(target.not_yet)}",),
             help=f"'tilec targets {target.name}' shows what the scheduler knows about it",
         )
+        raise CompileError(*lints.judge(observer.warnings, options.lint), missing)
     laid = assign(select(kernel, target, options.pipeline_strategy, options.switches))
     observer.saw("layout", laid, _laid_text)
     loops = problems(laid, target, unlimited_smem=options.switches.unlimited_smem)
     observer.saw("problem", loops, _problem_text, _problem_violations)
+    for loop in loops:
+        _check_ceilings(loop, target)
     planned = _schedule(loops, options)
     observer.warnings += [w for p in planned if (w := _not_proven(p)) is not None]
+    observer.warnings += lints.bank_conflicts(laid, ((p.loop, p.solution.schedule) for p in planned))
+    observer.warnings += [lint for loop in loops for lint in lints.addresses(loop, laid, target)]
+    observer.warnings = lints.judge(observer.warnings, options.lint)
     trace = dump(
         write_trace([(p.loop.problem, p.solution) for p in planned], kernel.name, target.name, target.calibration)
     )
@@ -275,6 +286,7 @@ def _schedule(loops: tuple[LoopProblem, ...], options: CompileOptions) -> tuple[
 
 
 def _solve(loop: LoopProblem, options: CompileOptions) -> Solution:
+    from tilec.refusals import binding
     from tilec.sched.bounds import Unschedulable
     from tilec.sched.cache import solve_cached
 
@@ -282,12 +294,39 @@ def _solve(loop: LoopProblem, options: CompileOptions) -> Solution:
     try:
         return solve_cached(loop.problem, folder, afresh=options.solve_afresh)
     except Unschedulable as refusal:
-        involved = [Label(loop.statements[op].span) for op in refusal.ops]
-        fail("unschedulable", f"no schedule exists: {refusal.reason}", loop.loop.span, secondary=tuple(involved))
+        involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)
+        fail(
+            "unschedulable",
+            f"no schedule exists: {refusal.reason}",
+            loop.loop.span,
+            secondary=involved,
+            notes=binding(loop.problem, refusal),
+        )
+
+
+def _check_ceilings(loop: LoopProblem, target: Target) -> None:
+    """Before anything is solved: a chain of dependences that takes longer than the calibration lets it."""
+    if not target.ceilings:
+        return
+    from tilec.refusals import footprint, over_ceiling
+
+    refusal = over_ceiling(loop.problem, target.ceilings)
+    if refusal is not None:
+        ops = loop.problem.ops
+        notes = (f"line {ops[op].line}: {ops[op].name} holds {footprint(loop.problem, ops[op])}" for op in refusal.ops)
+        involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)
+        fail(
+            "unschedulable",
+            f"no schedule exists: {refusal.text}",
+            loop.loop.span,
+            secondary=involved,
+            notes=tuple(notes),
+        )
 
 
 def _read_schedules(loops: tuple[LoopProblem, ...], trace: str) -> tuple[Planned, ...]:
     """The schedules of a trace, if they hold for these loops: a person may have edited them."""
+    from tilec.refusals import describe, refusals
     from tilec.sched.solve import given
     from tilec.sched.trace import TraceError, read_schedule
     from tilec.sched.verify import violations
@@ -300,7 +339,14 @@ def _read_schedules(loops: tuple[LoopProblem, ...], trace: str) -> tuple[Planned
         fail("bad-schedule", f"the schedule file has {len(schedules)} loops, the kernel {len(loops)}")
     for loop, schedule in zip(loops, schedules, strict=True):
         if broken := tuple(violations(loop.problem, schedule)):
-            fail("bad-schedule", "the given schedule does not hold for this loop", loop.loop.span, notes=broken)
+            refused = list(refusals(loop.problem, schedule))
+            ops = dict.fromkeys(op for refusal in refused for op in refusal.ops)
+            placed = tuple(describe(loop.problem, schedule, op) for op in ops)
+            # One label a statement: what first refuses it.
+            blamed = {refusal.ops[0]: refusal.text for refusal in reversed(refused)}
+            labels = tuple(Label(loop.statements[op].span, text) for op, text in sorted(blamed.items()))
+            title = "the given schedule does not hold for this loop"
+            fail("bad-schedule", title, loop.loop.span, secondary=labels, notes=(*broken, *placed))
     return tuple(Planned(loop, given(loop.problem, s)) for loop, s in zip(loops, schedules, strict=True))
 
 

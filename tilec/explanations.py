@@ -310,7 +310,7 @@ schedule-not-proven
     The solver stopped at its effort limit with a schedule that holds but is not proven optimal. The code is
     correct. The limit is counted in deterministic steps, so a rebuild gives the same schedule.
 
-# what the assembler says
+# lints, what the assembler says first: --lint=error makes errors of them
 
 register-spill
     The assembler ran out of registers and keeps some values in local memory, which is slow. A smaller tile,
@@ -330,6 +330,23 @@ injected-wait
 setmaxnreg-ignored
     The assembler dropped the instruction that moves registers between warp roles (C7504 to C7508), so a
     warp-specialised kernel runs with the registers it was launched with, and may spill.
+
+bank-conflict
+    Two tiles of shared memory are reached at the same time, each in a way that its layout cannot serve without bank
+    conflicts: columns, or rows that no swizzle fits. Each layout is the best for its own tile; nothing chooses them
+    together. Index one of them along its rows, or make its rows a multiple of 32 bytes.
+
+barriers-exhausted
+    More named barriers are used than the machine has (16), or are carried from one iteration to the next than the
+    scheduler allows (3). Hand-overs that fall together can share one.
+
+address-latency
+    Index arithmetic, such as a division by a number that is no power of two, takes more cycles than the work on what
+    it points to. It makes the compute side of a loop look long, so that fewer stages seem enough to hide the loads.
+
+tensor-memory-full
+    The accumulators of a kernel need more columns of tensor memory than an SM has (512). Smaller tiles or 16-bit
+    accumulators need fewer.
 
 assembler-warning
     A warning of the assembler that tilec has no name for. The note has its text.
