@@ -32,14 +32,15 @@ from tilec.cli_console import (
 )
 from tilec.diag import CompileError, fail
 from tilec.driver import SUFFIX, Observer, Stopped
-from tilec.options import STAGES, STRATEGIES, CompileOptions, Stage
+from tilec.options import CALIBRATIONS, LAST_STAGE, LINTS, STAGES, STRATEGIES, CompileOptions, Stage
 from tilec.source import SourceFile
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 LEVELS = (
-    "0: loops run serially and the assembler does not optimise. 1: loops run serially. "
-    "2: pipelines are solved, all warps run the same code. 3: everything, warp specialisation included."
+    "0: verify only, and write tile IR (.tile), which reads back identically. 1: one step further, tile IR with its "
+    "alias groups and dependences (.alias). 2: everything up to a cubin, the assembler at -O2. 3: the same schedule "
+    "and PTX, the assembler at -O3."
 )
 
 
@@ -47,6 +48,13 @@ def kernel_options(command: Command) -> Command:
     """The options of every command that compiles a kernel."""
     decorators = [
         click.option("--target", default="sm_90a", show_default=True, metavar="NAME", help="Machine to compile for."),
+        click.option(
+            "--calibration",
+            type=click.Choice(CALIBRATIONS),
+            default=CALIBRATIONS[0],
+            show_default=True,
+            help="Cycles to schedule with: as measured, or the normalised ones of the tileiras book.",
+        ),
         click.option("--opt-level", "-O", type=click.IntRange(0, 3), default=3, show_default=True, help=LEVELS),
         click.option("--define", "-D", multiple=True, metavar="NAME=VALUE", help="Override a constant of the kernel."),
         click.option("--entry", metavar="NAME", help="Which @T.prim_func, where the file has several."),
@@ -59,6 +67,13 @@ def kernel_options(command: Command) -> Command:
             "warp-specialize: loads in a warp of their own.",
         ),
         click.option("--schedule", metavar="FILE", help="Take the schedule from this trace, after verifying it."),
+        click.option(
+            "--lint",
+            type=click.Choice(LINTS),
+            default=LINTS[0],
+            show_default=True,
+            help="What lints do: warn, fail the build, or nothing.",
+        ),
         click.option("--no-cache", is_flag=True, help="Solve again, even where the schedule is cached."),
         click.option(
             "--warn",
@@ -81,6 +96,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
     trace = given["schedule"]
     return CompileOptions(
         target=given["target"],
+        calibration=given["calibration"],
         opt_level=given["opt_level"],
         defines=tuple(options.parse_define(text) for text in given["define"]),
         entry=given["entry"],
@@ -88,7 +104,8 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         schedule=None if trace is None else files.read_text(trace),
         cache_dir=options.cache_folder(),
         solve_afresh=given["no_cache"],
-        unlimited_smem=options.wants_unlimited_smem(),
+        lint=given["lint"],
+        switches=options.switches(),
         silenced=tuple(w.removeprefix("no-") for w in given["warn"] if w != "error"),
         warnings_are_errors="error" in given["warn"],
     )
@@ -158,7 +175,7 @@ def build(
 
     began = time.perf_counter()
     with reported(None):
-        outputs = _outputs(file, output, emit, stop_after, schedule_trace_file)
+        outputs = _outputs(file, output, emit, stop_after, schedule_trace_file, given["opt_level"])
         source = _kernel_file(file)
         asked = compile_options(given)
         files.check_outputs((path for paths in outputs.values() for path in paths), input_files(file, given))
@@ -168,7 +185,8 @@ def build(
     printed = stop_after if stop_after is not None and not outputs else None
     keep = {*outputs} | ({printed} if printed else set())
     # No further than what is asked for; a dump asks for everything.
-    last = stop_after or (None if dump_ir is not None else max(keep, key=STAGES.index))
+    end = LAST_STAGE.get(asked.opt_level)
+    last = stop_after or (end if dump_ir is not None else max(keep, key=STAGES.index))
     observer = Observer(keep=keep, dump_dir=dump_ir, stop_after=None if last == STAGES[-1] else last)
     with reported(source):
         result = None
@@ -186,12 +204,18 @@ def build(
 
 
 def _outputs(
-    file: str, output: str | None, emit: tuple[Stage, ...] | None, stop_after: Stage | None, trace: str | None
+    file: str,
+    output: str | None,
+    emit: tuple[Stage, ...] | None,
+    stop_after: Stage | None,
+    trace: str | None,
+    level: int,
 ) -> dict[Stage, list[str]]:
     """Which files each wanted stage goes to. With `--stop-after` alone, none: the stage is printed."""
     outputs: dict[Stage, list[str]] = {}
+    end = LAST_STAGE.get(level, "cubin")
     if emit is None:
-        emit = () if stop_after is not None and output is None else (stop_after or "cubin",)
+        emit = () if stop_after is not None and output is None else (stop_after or end,)
     if output is not None and len(emit) == 1:
         outputs[emit[0]] = [output]
     else:
@@ -202,6 +226,9 @@ def _outputs(
     if stop_after is not None and (beyond := [s for s in outputs if STAGES.index(s) > STAGES.index(stop_after)]):
         asked = f"--emit {beyond[0]}" if beyond[0] in emit else "--schedule-trace-file"
         usage(f"--stop-after {stop_after} comes before {asked}")
+    wanted = [*outputs, *([stop_after] if stop_after is not None else [])]
+    if late := [stage for stage in wanted if STAGES.index(stage) > STAGES.index(end)]:
+        usage(f"-O{level} ends with stage {end}: there is no {late[0]}")
     return outputs
 
 
@@ -283,12 +310,19 @@ def explain(code: str | None) -> None:
 
 @click.command()
 @click.argument("name", required=False)
-def targets(name: str | None) -> None:
+@click.option(
+    "--calibration",
+    type=click.Choice(CALIBRATIONS),
+    default=CALIBRATIONS[0],
+    show_default=True,
+    help="Whose cycles to show.",
+)
+def targets(name: str | None, calibration: str) -> None:
     """List the machines, or everything the scheduler knows about one."""
     from tilec.cli_tables import target_details, target_list
 
     with reported(None):
-        show_tables([target_list() if name is None else target_details(name)])
+        show_tables([target_list() if name is None else target_details(name, calibration)])
 
 
 @click.command()
@@ -310,7 +344,7 @@ def schedule(file: str, verbose: bool, **given: Any) -> None:
         show(observer.warnings, source)
     if not plan.loops:
         loops = [s for s in walk(plan.kernel.body) if isinstance(s, For) and is_pipelined(s)]
-        said = f"pipelined loops run serially at -O{asked.opt_level}, strategy {asked.pipeline_strategy}"
+        said = f"pipelined loops run serially with strategy {asked.pipeline_strategy}"
         print(f"{plan.kernel.name}: {said if loops else 'no pipelined loop'}")
     width = console().width
     show_tables(table for loop in plan.loops for table in schedule_tables(loop, width))

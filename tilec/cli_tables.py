@@ -170,20 +170,39 @@ def target_list() -> Table:
     return table
 
 
-def target_details(name: str) -> Group:
+def target_details(name: str, calibration: str) -> Group:
     """Limits, slots, pools and priced kinds of one machine, each with where the number comes from."""
-    machine = target.load(name)
+    machine = target.load(name, calibration)
     limits = _table(f"{name}: limits", "<limit", "value", "<source", "<where")
     for limit in machine.limits:
         limits.add_row(limit.name, f"{limit.value:,}", limit.source.kind, Text(limit.source.where))
     slots = _table("slots", "<slot", "width")
     for slot in machine.slots:
         slots.add_row(slot.name, str(slot.width))
-    kinds = _table("instruction kinds", "<kind", "<uses", "<issue", "<latency", "<source", "<where")
+    pools = _table("pools", "<pool", "capacity")
+    for pool in machine.pools:
+        pools.add_row(pool.name, f"{pool.capacity:,}")
+    shared = _table(f"cycles that the kinds share, calibration {calibration}", "<name", "cycles", "<source", "<where")
+    for what, numbers in (("family", machine.families), ("ceiling", machine.ceilings)):
+        for number in numbers:
+            source = number.source
+            shared.add_row(f"{what} {number.name}", f"{number.value:,}", source.kind, Text(source.where))
+    kinds = _table(
+        f"instruction kinds, calibration {calibration}", "<kind", "<uses", "<issue", "<latency", "<source", "<where"
+    )
     for kind in machine.kinds:
         uses = "; ".join(
             f"{slot} for {cycles}" + (f" at {offset}" if offset != "0" else "") for slot, cycles, offset in kind.uses
         )
         source = kind.source
         kinds.add_row(kind.name, Text(uses), Text(kind.issue), Text(kind.latency), source.kind, Text(source.where))
-    return Group(Text("features: " + ", ".join(machine.features)), Text(), limits, Text(), slots, Text(), kinds)
+    weights = machine.weights
+    score = (
+        f"score of a layout: {weights.smem_transactions:g} × shared-memory transactions + {weights.tmem_cycles:g} × "
+        f"tensor-memory cycles + {weights.live_registers:g} × live registers"
+    )
+    first: list[RenderableType] = [Text("features: " + ", ".join(machine.features))]
+    if machine.not_yet:
+        first.append(Text(f"no code is generated for it yet: {', '.join(machine.not_yet)}", "yellow"))
+    parts: list[RenderableType] = [limits, slots, pools, Text(score), shared, kinds]
+    return Group(*first, *(line for part in parts for line in (Text(""), part)))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tilec import files, remarks
 from tilec.diag import CompileError, Diagnostic, InternalError, Label, fail, warning
-from tilec.options import STAGES, CompileOptions, Stage
+from tilec.options import LAST_STAGE, STAGES, CompileOptions, Stage
 from tilec.records import dataclass
 from tilec.source import SourceFile
 
@@ -33,6 +33,7 @@ T = TypeVar("T")
 SUFFIX: dict[Stage, str] = {
     "ast": ".ast",
     "tile": ".tile",
+    "alias": ".alias",
     "layout": ".layout",
     "problem": ".problem.json",
     "schedule": ".trace.json",
@@ -70,6 +71,10 @@ class Observer:
         if options.warnings_are_errors:
             raise CompileError(dataclasses.replace(warning, severity="error"))
         self.warnings.append(warning)
+
+    def wants(self, stage: Stage) -> bool:
+        """Whether a stage that nothing else needs is to be made."""
+        return self.dump_dir is not None or stage in self.keep or stage == self.stop_after
 
     def saw(
         self,
@@ -135,6 +140,7 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
     planned = plan(source, options, observer)
     target = planned.target
 
+    from tilec import lints
     from tilec.codegen.emit import emit
     from tilec.ir.warp_text import show_program
     from tilec.ir.warp_verify import program_violations
@@ -149,7 +155,9 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
     scheduled = [Scheduled(p.loop, p.solution.schedule) for p in planned.loops]
     program = expand(planned.laid, scheduled, target)
     program = synchronise(program)
-    program = place(program, target, unlimited=options.unlimited_smem)
+    program = place(program, target, unlimited=options.switches.unlimited_smem)
+    for found in lints.barriers(program, target, planned.kernel.span):
+        observer.warn(found, options)
     observer.saw("warp", program, show_program, program_violations)
 
     # The file's name alone: where it lies must not change the output.
@@ -157,11 +165,10 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
     ptx = print_module(module)
     observer.saw("ptx", ptx, str)
 
-    assembled = assemble(ptx, target.ptx_target, opt_level=options.assembler_level)
-    if options.assembler_level > 0:
-        # Not at level 0: there the assembler serialises everything, as it was asked to.
-        for remark in remarks.warnings(assembled.remarks, ptx, source, planned.kernel.span):
-            observer.warn(remark, options)
+    assembled = assemble(ptx, target.ptx_target, opt_level=options.opt_level)
+    for remark in remarks.warnings(assembled.remarks, ptx, source, planned.kernel.span):
+        observer.warn(remark, options)
+    observer.warnings = lints.judge(observer.warnings, options.lint)
     observer.saw("cubin", assembled.cubin, bytes)
 
     (manifest,) = in_module(module)
@@ -182,6 +189,10 @@ def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Ke
     """The front end: kernel text to tile IR, every mistake in the kernel found."""
     from tilec.ir.text import print_kernel
     from tilec.ir.verify import verify_tile
+
+    if source.path.endswith(".tile"):
+        return observer.saw("tile", _stored(source, options), print_kernel, verify_tile)
+
     from tilec.passes.elaborate import elaborate
     from tilec.passes.fold import fold
     from tilec.syntax.parse import parse
@@ -191,13 +202,49 @@ def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Ke
     observer.saw("ast", module, unparse)
     kernel = elaborate(module, source, dict(options.defines), options.entry, lambda w: observer.warn(w, options))
     kernel = fold(kernel)
-    return observer.saw("tile", kernel, print_kernel, verify_tile)
+    return observer.saw("tile", kernel, print_kernel, verify_tile if options.opt_level else _reads_back)
+
+
+def _stored(source: SourceFile, options: CompileOptions) -> Kernel:
+    """A kernel that an earlier run has written as tile IR."""
+    from tilec.ir.read import read_kernel
+    from tilec.ir.verify import verify_tile
+
+    if options.defines:
+        fail("unknown-define", f"{options.defines[0][0]} cannot be defined: tile IR has no constants left to override")
+    kernel = read_kernel(source.text)
+    if broken := tuple(verify_tile(kernel)):
+        fail("bad-tile-ir", "this tile IR does not verify", kernel.span, notes=broken)
+    return kernel
+
+
+def _reads_back(kernel: Kernel) -> Iterator[str]:
+    """The promises of tile IR, and that its text is all of it."""
+    from tilec.ir.read import read_kernel
+    from tilec.ir.text import print_kernel
+    from tilec.ir.verify import verify_tile
+
+    yield from verify_tile(kernel)
+    text = print_kernel(kernel)
+    if print_kernel(read_kernel(text)) != text:
+        yield "its text does not read back identically"
 
 
 def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Plan:
     """The front end and the scheduler: what is to be done, and when."""
     kernel = check(source, options, observer)
+    if observer.wants("alias"):
+        from tilec.passes.alias import analyse, print_aliased
 
+        observer.saw("alias", analyse(kernel), print_aliased)
+    if end := LAST_STAGE.get(options.opt_level):
+        fail(
+            "level-without-code",
+            f"-O{options.opt_level} ends with stage {end} and makes no code",
+            help="use -O2 or -O3",
+        )
+
+    from tilec import lints
     from tilec import target as targets
     from tilec.passes.depend import problems
     from tilec.passes.layout import assign
@@ -205,15 +252,35 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
     from tilec.sched.trace import dump
     from tilec.sched.trace import trace as write_trace
 
-    target = targets.load(options.target)
-    laid = assign(select(kernel, target, options.strategy, options.opt_level))
+    target = targets.load(options.target, options.calibration)
+    for found in lints.tensor_memory(kernel, target):
+        observer.warn(found, options)
+    if target.not_yet:
+        missing = Diagnostic(
+            "target-not-ready",
+            f"tilec knows {target.name}, but makes no code for it yet",
+            notes=(f"missing: {', '.join(target.not_yet)}",),
+            help=f"'tilec targets {target.name}' shows what the scheduler knows about it",
+        )
+        raise CompileError(*lints.judge(observer.warnings, options.lint), missing)
+    laid = assign(select(kernel, target, options.pipeline_strategy, options.switches))
     observer.saw("layout", laid, _laid_text)
-    loops = problems(laid, target, unlimited_smem=options.unlimited_smem)
+    loops = problems(laid, target, unlimited_smem=options.switches.unlimited_smem)
     observer.saw("problem", loops, _problem_text, _problem_violations)
+    for loop in loops:
+        _check_ceilings(loop, target)
     planned = _schedule(loops, options)
-    for warned in (*_unused(kernel, laid), *(w for p in planned if (w := _not_proven(p)) is not None)):
-        observer.warn(warned, options)
-    trace = dump(write_trace([(p.loop.problem, p.solution) for p in planned], kernel.name, target.name))
+    for found in (
+        *_unused(kernel, laid),
+        *(w for p in planned if (w := _not_proven(p)) is not None),
+        *lints.bank_conflicts(laid, ((p.loop, p.solution.schedule) for p in planned)),
+        *(lint for loop in loops for lint in lints.addresses(loop, laid, target)),
+    ):
+        observer.warn(found, options)
+    observer.warnings = lints.judge(observer.warnings, options.lint)
+    trace = dump(
+        write_trace([(p.loop.problem, p.solution) for p in planned], kernel.name, target.name, target.calibration)
+    )
     observer.saw("schedule", planned, lambda _: trace, _schedule_violations)
     return Plan(kernel, laid, target, planned, trace)
 
@@ -234,6 +301,7 @@ def _schedule(loops: tuple[LoopProblem, ...], options: CompileOptions) -> tuple[
 
 
 def _solve(loop: LoopProblem, options: CompileOptions) -> Solution:
+    from tilec.refusals import binding
     from tilec.sched.bounds import Unschedulable
     from tilec.sched.cache import solve_cached
 
@@ -241,12 +309,39 @@ def _solve(loop: LoopProblem, options: CompileOptions) -> Solution:
     try:
         return solve_cached(loop.problem, folder, afresh=options.solve_afresh)
     except Unschedulable as refusal:
-        involved = [Label(loop.statements[op].span) for op in refusal.ops]
-        fail("unschedulable", f"no schedule exists: {refusal.reason}", loop.loop.span, secondary=tuple(involved))
+        involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)
+        fail(
+            "unschedulable",
+            f"no schedule exists: {refusal.reason}",
+            loop.loop.span,
+            secondary=involved,
+            notes=binding(loop.problem, refusal),
+        )
+
+
+def _check_ceilings(loop: LoopProblem, target: Target) -> None:
+    """Before anything is solved: a chain of dependences that takes longer than the calibration lets it."""
+    if not target.ceilings:
+        return
+    from tilec.refusals import footprint, over_ceiling
+
+    refusal = over_ceiling(loop.problem, target.ceilings)
+    if refusal is not None:
+        ops = loop.problem.ops
+        notes = (f"line {ops[op].line}: {ops[op].name} holds {footprint(loop.problem, ops[op])}" for op in refusal.ops)
+        involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)
+        fail(
+            "unschedulable",
+            f"no schedule exists: {refusal.text}",
+            loop.loop.span,
+            secondary=involved,
+            notes=tuple(notes),
+        )
 
 
 def _read_schedules(loops: tuple[LoopProblem, ...], trace: str) -> tuple[Planned, ...]:
     """The schedules of a trace, if they hold for these loops: a person may have edited them."""
+    from tilec.refusals import describe, refusals
     from tilec.sched.solve import given
     from tilec.sched.trace import TraceError, read_schedule
     from tilec.sched.verify import violations
@@ -259,7 +354,14 @@ def _read_schedules(loops: tuple[LoopProblem, ...], trace: str) -> tuple[Planned
         fail("bad-schedule", f"the schedule file has {len(schedules)} loops, the kernel {len(loops)}")
     for loop, schedule in zip(loops, schedules, strict=True):
         if broken := tuple(violations(loop.problem, schedule)):
-            fail("bad-schedule", "the given schedule does not hold for this loop", loop.loop.span, notes=broken)
+            refused = list(refusals(loop.problem, schedule))
+            ops = dict.fromkeys(op for refusal in refused for op in refusal.ops)
+            placed = tuple(describe(loop.problem, schedule, op) for op in ops)
+            # One label a statement: what first refuses it.
+            blamed = {refusal.ops[0]: refusal.text for refusal in reversed(refused)}
+            labels = tuple(Label(loop.statements[op].span, text) for op, text in sorted(blamed.items()))
+            title = "the given schedule does not hold for this loop"
+            fail("bad-schedule", title, loop.loop.span, secondary=labels, notes=(*broken, *placed))
     return tuple(Planned(loop, given(loop.problem, s)) for loop, s in zip(loops, schedules, strict=True))
 
 

@@ -30,6 +30,12 @@ unknown-target
 bad-target-file
     A target file breaks the rules of its format. targets/README.md explains them.
 
+bad-environment
+    An environment variable that tilec reads has a value that it cannot take.
+
+bad-tile-ir
+    A .tile file is not the text of tile IR, or breaks its rules. `tilec FILE.tl -O0` writes such files.
+
 bad-define
     A -D option is not NAME=VALUE, or its value has another type than the constant it replaces. Values are
     integers, floats, True, False or strings: -D M=4096 -D dtype=bfloat16
@@ -332,6 +338,14 @@ unsupported-shape
 unsupported-type
     The machine's tensor cores do not take this combination of dtypes.
 
+level-without-code
+    -O0 ends with tile IR and -O1 with its alias analysis, both for looking at; a schedule, PTX or a cubin need -O2
+    or -O3.
+
+target-not-ready
+    The target has its numbers in targets/, so that it can be looked at, but no code is generated for it yet. The
+    note lists what is missing.
+
 # resources and schedules
 
 shared-memory-overflow
@@ -346,7 +360,7 @@ schedule-not-proven
     The solver stopped at its effort limit with a schedule that holds but is not proven optimal. The code is
     correct. The limit is counted in deterministic steps, so a rebuild gives the same schedule.
 
-# what the assembler says
+# lints, what the assembler says first: --lint=error makes errors of them
 
 register-spill
     The assembler ran out of registers and keeps some values in local memory, which is slow. A smaller tile,
@@ -366,6 +380,23 @@ injected-wait
 setmaxnreg-ignored
     The assembler dropped the instruction that moves registers between warp roles (C7504 to C7508), so a
     warp-specialised kernel runs with the registers it was launched with, and may spill.
+
+bank-conflict
+    Two tiles of shared memory are reached at the same time, each in a way that its layout cannot serve without bank
+    conflicts: columns, or rows that no swizzle fits. Each layout is the best for its own tile; nothing chooses them
+    together. Index one of them along its rows, or make its rows a multiple of 32 bytes.
+
+barriers-exhausted
+    More named barriers are used than the machine has (16), or are carried from one iteration to the next than the
+    scheduler allows (3). Hand-overs that fall together can share one.
+
+address-latency
+    Index arithmetic, such as a division by a number that is no power of two, takes more cycles than the work on what
+    it points to. It makes the compute side of a loop look long, so that fewer stages seem enough to hide the loads.
+
+tensor-memory-full
+    The accumulators of a kernel need more columns of tensor memory than an SM has (512). Smaller tiles or 16-bit
+    accumulators need fewer.
 
 assembler-warning
     A warning of the assembler that tilec has no name for. The note has its text.

@@ -14,21 +14,50 @@ from tilec.records import dataclass
 Strategy = Literal["auto", "none", "unspecialize", "warp-specialize"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
-Stage = Literal["ast", "tile", "layout", "problem", "schedule", "warp", "ptx", "cubin"]
+CALIBRATIONS = ("silicon", "book")
+"""The sets of cycles that every target file carries; the first is the default."""
+
+Stage = Literal["ast", "tile", "alias", "layout", "problem", "schedule", "warp", "ptx", "cubin"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
+
+LAST_STAGE: dict[int, Stage] = {0: "tile", 1: "alias"}
+"""Where the optimisation levels end that make no code."""
+
+Lint = Literal["warn", "error", "off"]
+LINTS: tuple[Lint, ...] = get_args(Lint)
 
 Value = int | float | bool | str
 """What `-D NAME=VALUE` can give a module constant."""
 
 
 @dataclass(frozen=True, slots=True)
+class Switches:
+    """What the environment asks for, under the names that tileiras has for it.
+
+    unlimited_smem        lift the shared-memory limit, to see what a tile that does not fit would have become
+    prefer_tma            store every fragment through shared memory by TMA, where it can be
+    always_swizzle        take the widest bank swizzle that is legal, whatever the score of the layout
+    delay_tma_store_wait  let TMA stores read shared memory until something needs it; else wait right behind each
+    """
+
+    unlimited_smem: bool = False
+    prefer_tma: bool = False
+    always_swizzle: bool = False
+    delay_tma_store_wait: bool = True
+
+
+NO_SWITCHES = Switches()
+
+
+@dataclass(frozen=True, slots=True)
 class CompileOptions:
     """`schedule` is the text of a trace to use in place of the solver. `cache_dir` keeps parser tables and solved
-    schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone. `unlimited_smem` lifts the
-    shared-memory limit, to see what a tile that does not fit would have become. `silenced` are codes of warnings that
-    nobody wants to see ("all": none of them)."""
+    schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone. `lint` says what becomes of
+    lints; with "error" they end the compilation. `silenced` are codes of warnings that nobody wants to see ("all":
+    none of them)."""
 
     target: str = "sm_90a"
+    calibration: str = "silicon"
     opt_level: int = 3
     defines: tuple[tuple[str, Value], ...] = ()
     entry: str | None = None
@@ -36,22 +65,10 @@ class CompileOptions:
     schedule: str | None = None
     cache_dir: str | None = None
     solve_afresh: bool = False
-    unlimited_smem: bool = False
+    lint: Lint = "warn"
+    switches: Switches = NO_SWITCHES
     silenced: tuple[str, ...] = ()
     warnings_are_errors: bool = False
-
-    @property
-    def strategy(self) -> Strategy:
-        """How pipelined loops are to be run: below -O2 they are not, at -O2 `auto` does not specialise warps."""
-        if self.opt_level < 2:
-            return "none"
-        if self.opt_level == 2 and self.pipeline_strategy == "auto":
-            return "unspecialize"
-        return self.pipeline_strategy
-
-    @property
-    def assembler_level(self) -> int:
-        return 0 if self.opt_level == 0 else 3
 
 
 def parse_define(text: str) -> tuple[str, Value]:
@@ -74,5 +91,19 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> str:
     return str(Path(base) / "tilec")
 
 
-def wants_unlimited_smem(environment: Mapping[str, str] = os.environ) -> bool:
-    return environment.get("TILE_AS_DEBUG_UNLIMITED_SMEM", "") == "1"
+def switches(environment: Mapping[str, str] = os.environ) -> Switches:
+    """TILE_AS_DEBUG_UNLIMITED_SMEM counts if it is exactly 1, TILEIR_PREFER_TMA_FOR_LOAD_STORE if it is exactly true,
+    TILEIR_ALWAYS_SWIZZLE whatever it is, TILEIR_DELAY_TMA_STORE_WAIT as a decimal number: 0 switches the delay off."""
+    delay = environment.get("TILEIR_DELAY_TMA_STORE_WAIT", "1")
+    if not delay.strip().lstrip("+-").isdecimal():
+        fail(
+            "bad-environment",
+            f"TILEIR_DELAY_TMA_STORE_WAIT is '{delay}', not a decimal number",
+            help="set it to 1 or 0, or unset it",
+        )
+    return Switches(
+        unlimited_smem=environment.get("TILE_AS_DEBUG_UNLIMITED_SMEM") == "1",
+        prefer_tma=environment.get("TILEIR_PREFER_TMA_FOR_LOAD_STORE") == "true",
+        always_swizzle="TILEIR_ALWAYS_SWIZZLE" in environment,
+        delay_tma_store_wait=int(delay) != 0,
+    )

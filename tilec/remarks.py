@@ -18,7 +18,12 @@ _TITLES: dict[RemarkKind, str] = {
     "setmaxnreg-ignored": "the assembler ignores setmaxnreg",
     "assembler-warning": "the assembler warns",
 }
-_HELP: dict[RemarkKind, str] = {"register-spill": "use a smaller tile, or more threads to share it"}
+_HELP: dict[RemarkKind, str] = {
+    "register-spill": "use a smaller tile, or more threads to share it",
+    "wgmma-serialised": "touch accumulators and operand registers only after the loop, or use a smaller tile",
+    "injected-wait": "keep what touches the accumulator out of the loop, or let it stand right behind the product",
+    "setmaxnreg-ignored": "use more threads, or --pipeline-strategy unspecialize",
+}
 
 _MOST_NOTES = 3
 

@@ -15,6 +15,7 @@ from typing import Literal, NoReturn, get_args
 
 from tilec import resources
 from tilec.diag import InternalError, fail
+from tilec.options import CALIBRATIONS
 from tilec.records import dataclass
 from tilec.sched.problem import Pool, Slot
 
@@ -31,7 +32,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A hard number of the machine: bytes, registers, threads …"""
+    """A named whole number with its source: a hard limit of the machine (bytes, registers, threads …), or cycles that a
+    calibration shares between its instruction kinds."""
 
     name: str
     value: int
@@ -48,12 +50,22 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class Weights:
+    """What one unit of each cost of a layout counts in its score."""
+
+    smem_transactions: float
+    tmem_cycles: float
+    live_registers: float
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
-    """A priced instruction kind. The numbers are closed forms over `parameters`; `issue` and `latency` may also say
-    `occupancy`, the cycle in which the last of the uses ends."""
+    """A priced instruction kind. The numbers are closed forms over `parameters` and the families of the calibration;
+    `issue` and `latency` may also say `occupancy`, the cycle in which the last of the uses ends."""
 
     name: str
     parameters: tuple[str, ...]
+    families: tuple[Limit, ...]
     uses: tuple[tuple[str, str, str], ...]
     issue: str
     latency: str
@@ -62,7 +74,9 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One machine. Ask for features, limits and prices; never compare names or architecture numbers."""
+    """One machine under one calibration. Ask for features, limits and prices; never compare names or architecture
+    numbers. `families` are cycles that many kinds share, by name; `ceilings` are the most cycles that a chain of
+    dependences may take, by name. `not_yet` says what code generation for the target lacks."""
 
     name: str
     ptx_target: str
@@ -72,6 +86,11 @@ class Target:
     slots: tuple[Slot, ...]
     pools: tuple[Pool, ...]
     kinds: tuple[Kind, ...]
+    calibration: str
+    families: tuple[Limit, ...]
+    ceilings: tuple[Limit, ...]
+    weights: Weights
+    not_yet: tuple[str, ...] = ()
 
     def has(self, feature: str) -> bool:
         return feature in self.features
@@ -110,7 +129,8 @@ class Target:
 
 @lru_cache(maxsize=4096)
 def _price(kind: Kind, arguments: tuple[int, ...]) -> Timing:
-    values: dict[str, float] = dict(zip(kind.parameters, arguments, strict=True))
+    values: dict[str, float] = {family.name: family.value for family in kind.families}
+    values |= zip(kind.parameters, arguments, strict=True)
     uses = tuple(
         (slot, whole_cycles(evaluate(cycles, values)), whole_cycles(evaluate(offset, values)))
         for slot, cycles, offset in kind.uses
@@ -177,8 +197,8 @@ def whole_cycles(value: float) -> int:
 
 
 @cache
-def load(name: str) -> Target:
-    """The target of this name, or a `CompileError` that suggests the nearest one."""
+def load(name: str, calibration: str = CALIBRATIONS[0]) -> Target:
+    """The target of this name with the cycles of a calibration, or a `CompileError` that suggests the nearest one."""
     known = resources.target_names()
     if name not in known:
         # Both imports only serve the message; start-up does not pay for them.
@@ -188,39 +208,44 @@ def load(name: str) -> Target:
         there_are = ", ".join(known)
         fail("unknown-target", f"unknown target '{name}'", notes=(f"known targets: {there_are}",),
              help=f"did you mean '{near[0]}'?" if near else None)  # fmt: skip
-    return parse(resources.target_text(name), f"{name}.toml")
+    return parse(resources.target_text(name), f"{name}.toml", calibration)
 
 
-def parse(text: str, file: str) -> Target:
-    """Reads the text of a target file; `file` names it in messages. A fault in it is a `CompileError`, because a
-    target file is written by people."""
+def parse(text: str, file: str, calibration: str = CALIBRATIONS[0]) -> Target:
+    """Reads the text of a target file; `file` names it in messages. A fault in it, in whichever calibration, is a
+    `CompileError`, because a target file is written by people."""
     import tomllib
 
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         fail("bad-target-file", f"{file} is not TOML: {error}")
-    return _Reader(file).target(table)
+    return _Reader(file, calibration).target(table)
 
 
 class _Reader:
     """Checks as it reads; every message names the file and the place in it."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, calibration: str) -> None:
         self.file = file
+        self.calibration = calibration
 
     def wrong(self, place: str, what: str) -> NoReturn:
         fail("bad-target-file", f"{self.file}: {place}: {what}" if place else f"{self.file}: {what}")
 
     def target(self, table: object) -> Target:
-        top = self.table(table, "", required=("name", "ptx", "features", "limits", "slots", "pools", "timing"))
+        required = ("name", "ptx", "features", "limits", "slots", "pools", "calibrations", "layout", "timing")
+        top = self.table(table, "", required=required, optional=("not_yet",))
         ptx = self.table(top["ptx"], "ptx", required=("target", "version"))
         limits = tuple(self.limit(name, entry) for name, entry in self.table(top["limits"], "limits").items())
         slots = tuple(self.slot(name, entry) for name, entry in self.table(top["slots"], "slots").items())
         values = {limit.name: limit.value for limit in limits}
         pools = tuple(self.pool(name, entry, values) for name, entry in self.table(top["pools"], "pools").items())
         slot_names = tuple(slot.name for slot in slots)
-        timing = self.table(top["timing"], "timing")
+        calibrations = self.table(top["calibrations"], "calibrations", required=CALIBRATIONS)
+        families = {name: self.named_cycles(calibrations[name], name, "families") for name in CALIBRATIONS}
+        ceilings = {name: self.named_cycles(calibrations[name], name, "ceilings") for name in CALIBRATIONS}
+        kinds = [self.kind(*entry, slot_names, families) for entry in self.table(top["timing"], "timing").items()]
         return Target(
             name=self.text(top["name"], "name"),
             ptx_target=self.text(ptx["target"], "ptx.target"),
@@ -229,11 +254,36 @@ class _Reader:
             limits=limits,
             slots=slots,
             pools=pools,
-            kinds=tuple(self.kind(name, entry, slot_names) for name, entry in timing.items()),
+            kinds=tuple(kind[self.calibration] for kind in kinds),
+            calibration=self.calibration,
+            families=families[self.calibration],
+            ceilings=ceilings[self.calibration],
+            weights=self.weights(top["layout"]),
+            not_yet=tuple(self.text(what, "not_yet") for what in self.array(top.get("not_yet", []), "not_yet")),
         )
 
-    def limit(self, name: str, entry: object) -> Limit:
-        place = f"limits.{name}"
+    def named_cycles(self, entry: object, calibration: str, what: str) -> tuple[Limit, ...]:
+        """The families or ceilings of a calibration; it may have none."""
+        place = f"calibrations.{calibration}"
+        fields = self.table(entry, place, required=("what",), optional=("families", "ceilings"))
+        self.text(fields["what"], f"{place}.what")
+        place = f"{place}.{what}"
+        return tuple(self.limit(name, given, place) for name, given in self.table(fields.get(what, {}), place).items())
+
+    def weights(self, entry: object) -> Weights:
+        names = ("smem_transactions", "tmem_cycles", "live_registers")
+        values = []
+        for name, given in self.table(entry, "layout", required=names).items():
+            fields = self.table(given, f"layout.{name}", required=("value", "source"))
+            self.source(fields["source"], f"layout.{name}")
+            value = fields["value"]
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                self.wrong(f"layout.{name}.value", f"expected a number, found {value!r}")
+            values.append((name, float(value)))
+        return Weights(**dict(values))
+
+    def limit(self, name: str, entry: object, within: str = "limits") -> Limit:
+        place = f"{within}.{name}"
         fields = self.table(entry, place, required=("value", "source"))
         return Limit(name, self.whole(fields["value"], f"{place}.value"), self.source(fields["source"], place))
 
@@ -253,14 +303,30 @@ class _Reader:
             self.wrong(place, f"there is no limit '{limit}'")
         return Pool(name, limits[limit])
 
-    def kind(self, name: str, entry: object, slots: tuple[str, ...]) -> Kind:
+    def kind(
+        self, name: str, entry: object, slots: tuple[str, ...], families: Mapping[str, tuple[Limit, ...]]
+    ) -> dict[str, Kind]:
+        """The kind as each calibration prices it."""
         place = f"timing.{name}"
-        fields = self.table(entry, place, required=("parameters", "uses", "issue", "latency", "source"))
+        fields = self.table(entry, place, required=("parameters", *CALIBRATIONS))
         listed = self.array(fields["parameters"], f"{place}.parameters")
         parameters = tuple(self.text(parameter, f"{place}.parameters") for parameter in listed)
+        prices = {c: (f"{place}.{c}", fields[c], families[c]) for c in CALIBRATIONS}
+        return {c: self.priced(name, parameters, *prices[c], slots) for c in CALIBRATIONS}
+
+    def priced(
+        self,
+        name: str,
+        parameters: tuple[str, ...],
+        place: str,
+        entry: object,
+        families: tuple[Limit, ...],
+        slots: tuple[str, ...],
+    ) -> Kind:
+        fields = self.table(entry, place, required=("uses", "issue", "latency", "source"))
         uses = tuple(self.use(use, f"{place}.uses", slots) for use in self.array(fields["uses"], f"{place}.uses"))
         issue, latency = self.formula(fields["issue"], f"{place}.issue"), self.formula(fields["latency"], place)
-        kind = Kind(name, parameters, uses, issue, latency, self.source(fields["source"], place))
+        kind = Kind(name, parameters, families, uses, issue, latency, self.source(fields["source"], place))
         # One trial price finds every unknown name and every form that is none, long before a kernel needs it.
         try:
             timing = _price(kind, (64,) * len(parameters))

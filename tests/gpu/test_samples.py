@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tilec import driver, emulate, files, runtime
-from tilec.options import CompileOptions, Value
+from tilec.options import CompileOptions, Strategy, Value
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 NEEDED = {"sm_80": (8, 0), "sm_90a": (9, 0)}
@@ -28,15 +28,15 @@ CASES: list[tuple[str, dict[str, Value]]] = [
 
 @pytest.mark.parametrize("target", sorted(NEEDED))
 @pytest.mark.parametrize(("name", "defines"), CASES, ids=lambda v: str(v))
-@pytest.mark.parametrize("level", [1, 2, 3])
-def test_sample(name: str, defines: dict[str, Value], target: str, level: int) -> None:
+@pytest.mark.parametrize("strategy", ["none", "unspecialize", "auto"])
+def test_sample(name: str, defines: dict[str, Value], target: str, strategy: Strategy) -> None:
     capability = runtime.compute_capability()
     needed = NEEDED[target]
     # sm_90a code runs on compute capability 9.0 only, sm_80 code on 8.x.
     if capability != needed if target.endswith("a") else capability[0] != needed[0]:
         pytest.skip(f"{target} code does not run on compute capability {capability[0]}.{capability[1]}")
     source = files.read_source(str(SAMPLES / f"{name}.tl"))
-    options = CompileOptions(target=target, opt_level=level, defines=tuple(defines.items()))
+    options = CompileOptions(target=target, defines=tuple(defines.items()), pipeline_strategy=strategy)
     build = driver.build(source, options, driver.Observer())
     arguments = emulate.random_arguments(build.kernel, build.manifest, seed=1)
     expected = arguments.copy()

@@ -23,7 +23,7 @@ BIAS = (ROOT / "samples/gemm_bias_relu.tl").read_text(encoding="utf-8")
 
 
 def laid(kernel: Kernel, target: str = "sm_90a", strategy: Strategy = "auto") -> Laid:
-    return assign(select(kernel, targets.load(target), strategy, 3))
+    return assign(select(kernel, targets.load(target), strategy))
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])

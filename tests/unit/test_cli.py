@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -87,6 +88,60 @@ def test_defines_reach_the_kernel(tmp_path: Path) -> None:
     assert {t.dtype for t in manifest.tensors} == {"float16"}
 
 
+def test_level_0_writes_tile_ir_that_is_a_kernel_itself(tmp_path: Path) -> None:
+    """Compiled from there, the kernel becomes the same schedule and the same code but for its line numbers."""
+    assert tilec(GEMM, "-O0") == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["gemm.tile"]
+    assert tilec("gemm.tile", "-O0", "-o", "again.tile") == 0
+    assert (tmp_path / "gemm.tile").read_bytes() == (tmp_path / "again.tile").read_bytes()
+    for name, file in (("a", GEMM), ("b", "gemm.tile")):
+        assert tilec(file, "--emit", "warp", "-o", f"{name}.warp") == 0
+    a, b = ((tmp_path / f"{name}.warp").read_text() for name in "ab")
+    assert re.sub(r"  # line \d+", "", a) == re.sub(r"  # line \d+", "", b)
+
+
+def test_level_1_writes_what_aliases(tmp_path: Path) -> None:
+    assert tilec(GEMM, "-O1") == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["gemm.alias"]
+    text = (tmp_path / "gemm.alias").read_text()
+    assert "# alias group A_shared: a tile, a version for each iteration of ko in flight\n" in text
+    assert "# alias group C: a tensor\n" in text
+    copy, _, product = (line.split("  # ")[1] for line in text.splitlines() if line.startswith("    "))
+    assert copy == "%1: reads A writes A_shared"
+    assert (
+        product == "%3: reads A_shared, B_shared, C_local writes C_local after %0, %1, %2 after the last iteration's %3"
+    )
+
+
+def test_levels_that_make_code_make_the_same_schedule(tmp_path: Path) -> None:
+    for level in ("2", "3"):
+        assert tilec(GEMM, f"-O{level}", "-o", f"{level}.cubin", "--schedule-trace-file", f"{level}.json") == 0
+    assert (tmp_path / "2.json").read_bytes() == (tmp_path / "3.json").read_bytes()
+
+
+@pytest.mark.parametrize("level", ["0", "1"])
+def test_levels_that_make_no_code(level: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(GEMM, f"-O{level}", "--emit", "cubin") == 2
+    assert tilec(GEMM, f"-O{level}", "--stop-after", "ptx") == 2
+    assert tilec(GEMM, f"-O{level}", "--schedule-trace-file", "t.json") == 2
+    assert f"-O{level} ends with stage" in capfd.readouterr().err
+    for command in ("emulate", "schedule"):
+        assert tilec(command, GEMM, f"-O{level}") == 1
+        assert "error[level-without-code]" in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert tilec(GEMM, f"-O{level}", "--dump-ir", "dump") == 0
+    assert [p.name for p in sorted((tmp_path / "dump").iterdir())] == ["01-ast.ast", "02-tile.tile", "03-alias.alias"][
+        : int(level) + 2
+    ]
+
+
+def test_help_says_what_each_level_runs(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("--help") == 0
+    shown = " ".join(capfd.readouterr().out.split())
+    for part in ("0: verify only", "1: one step further", "2: everything up to a cubin", "3: the same schedule"):
+        assert part in shown
+
+
 def test_main_job(tmp_path: Path) -> None:
     assert tilec(GEMM, "--opt-level=3", "-o", "gemm.cubin", "--schedule-trace-file", "gemm.trace.json") == 0
     (manifest,) = extract((tmp_path / "gemm.cubin").read_bytes())
@@ -153,8 +208,8 @@ def test_schedule_shows_the_pipeline(capfd: pytest.CaptureFixture[str]) -> None:
     assert all(line == line.rstrip() for line in shown.splitlines())
     assert tilec("schedule", VECTOR_ADD) == 0
     assert "no pipelined loop" in capfd.readouterr().out
-    assert tilec("schedule", GEMM, "-O1") == 0
-    assert "serially at -O1" in capfd.readouterr().out
+    assert tilec("schedule", GEMM, "--pipeline-strategy", "none") == 0
+    assert "serially with strategy none" in capfd.readouterr().out
 
 
 # ---- emulate ---------------------------------------------------------------------------------------------------------

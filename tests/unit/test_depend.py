@@ -33,7 +33,7 @@ PARAMS = 'A: T.Tensor((512, 64), "float16"), C: T.Tensor((512, 64), "float32"), 
 
 def loops(kernel: Kernel, target: str = "sm_80", strategy: Strategy = "auto") -> tuple[LoopProblem, ...]:
     machine = targets.load(target)
-    found = problems(assign(select(kernel, machine, strategy, 3)), machine)
+    found = problems(assign(select(kernel, machine, strategy)), machine)
     for loop in found:
         assert list(faults(loop.problem)) == []
     return found
@@ -204,7 +204,7 @@ def test_a_serial_kernel_has_no_problem(kernel: Make) -> None:
 def test_too_much_for_one_version(kernel: Make) -> None:
     made = kernel(GEMM, block_K=512)
     machine = targets.load("sm_80")
-    laid = assign(select(made, machine, "auto", 3))
+    laid = assign(select(made, machine, "auto"))
     with pytest.raises(CompileError, match="shared-memory-overflow"):
         problems(laid, machine)
     (loop,) = problems(laid, machine, unlimited_smem=True)

@@ -53,7 +53,7 @@ def test_a_build_passes_every_stage_in_order() -> None:
     source = files.read_source(str(SAMPLES / "vector_add.tl"))
     observer = Observer()
     build = driver.build(source, CompileOptions(), observer)
-    assert tuple(stage for stage, _ in observer.seconds) == STAGES
+    assert tuple(stage for stage, _ in observer.seconds) == tuple(s for s in STAGES if s != "alias")
     assert build.cubin.startswith(b"\x7fELF")
     assert build.manifest.entry == build.kernel.name == "vector_add"
     assert [e.name for e in build.entries] == ["vector_add"]

@@ -75,7 +75,7 @@ def f(A: T.Tensor((M, N, K, L, S), dtype)):
 """
     built = kernel(text, M=4, N=5, K=6, L=7, scale=0.25, dtype="bfloat16")
     assert built.params == (Buffer("A", (4, 5, 6, 7, 5), BFLOAT16, "global"),)
-    assert "value=0.25" in text_of(built)
+    assert "value=float32(0.25)" in text_of(built)
 
 
 def test_imports_only_name_the_language(kernel: Build) -> None:
@@ -153,8 +153,8 @@ def test_names_become_unique(body: Build) -> None:
         ("T.exp2(i)", "exp2(float32(i))"),
         ("T.abs(s)", "abs(s)"),
         ("T.abs(i)", "float32(max(i, -i))"),
-        ("T.infinity('float32')", "inf"),
-        ("-T.infinity(T.float32)", "-inf"),
+        ("T.infinity('float32')", "float32('inf')"),
+        ("-T.infinity(T.float32)", "float32('-inf')"),
         ("T.float32(3)", "3.0"),
         ("T.cast(s, 'float16')", "float32(float16(s))"),
         ("T.ceildiv(i, 4)", "float32((i + 3) // 4)"),
@@ -217,7 +217,7 @@ def test_static_conditions_choose_at_compile_time(body: Build) -> None:
         'x = T.alloc_fragment((8,), "float32")\nif 1 > 2:\n    T.fill(undefined, 1)\n'
         "elif True:\n    y = 2\nT.fill(x, y)"
     )
-    assert text_of(built) == "  fill x[:], value=2.0\n"
+    assert text_of(built) == "  fill x[:], value=float32(2.0)\n"
 
 
 def test_runtime_conditions_stay(body: Build) -> None:

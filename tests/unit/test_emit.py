@@ -16,7 +16,7 @@ from tilec.codegen.builder import half_bits, immediate
 from tilec.ir.expr import round_to
 from tilec.ir.tile import Const
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32
-from tilec.options import Strategy
+from tilec.options import STRATEGIES, Strategy
 from tilec.ptx.isa import check
 from tilec.ptx.module import FloatImm, Imm, Instruction, Loc
 from tilec.ptx.parse import parse_module
@@ -24,11 +24,11 @@ from tilec.ptx.text import print_module
 
 SHORT: Defines = (("M", 256), ("N", 256), ("K", 256))
 CASES: list[tuple[Path, str, Strategy, int, Defines]] = [
-    *((SAMPLES / "gemm.tl", t, "auto", level, SHORT) for t in ("sm_80", "sm_90a") for level in (0, 2, 3)),
+    *((SAMPLES / "gemm.tl", t, s, 3, SHORT) for t in ("sm_80", "sm_90a") for s in STRATEGIES[:3]),
     *((KERNELS / f"{name}.tl", t, "auto", 3, ()) for t in ("sm_80", "sm_90a") for name in ("attention", "unrolled")),
     *((SAMPLES / f"{name}.tl", "sm_90a", "auto", 3, ()) for name in ("softmax", "vector_add")),
 ]
-cases = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0].stem}-{c[1]}-O{c[3]}")
+cases = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0].stem}-{c[1]}-{c[2]}")
 
 
 @cases

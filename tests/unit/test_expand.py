@@ -64,7 +64,7 @@ def programs(
     machine = targets.load(target)
     made = body(TEXT.format(bounds=bounds, options=options).replace("k * 64", f"k // {step} * 64"), PARAMS)
     made = replace(made, body=tuple(replace(s, step=step) if isinstance(s, For) else s for s in made.body))
-    laid = assign(select(made, machine, strategy, 3))
+    laid = assign(select(made, machine, strategy))
     (loop,) = problems(laid, machine)
     schedule = given_schedule(loop) or solve(loop.problem).schedule
     program = place(synchronise(expand(laid, [Scheduled(loop, schedule)], machine)), machine)
@@ -286,4 +286,4 @@ def test_a_value_that_the_loop_changes_is_not_read_again(body: Make) -> None:
     text = 's = T.alloc_shared((64,), "float32")\nfor k in T.Pipelined(8):\n    v = X[k]\n    T.copy(X[0], s)\n'
     made = body(f"{text}    for i in T.Parallel(64):\n        X[i] = s[i] + v", 'X: T.Tensor((64,), "float32")')
     machine = targets.load("sm_80")
-    assert problems(assign(select(made, machine, "auto", 3)), machine) == ()
+    assert problems(assign(select(made, machine, "auto")), machine) == ()

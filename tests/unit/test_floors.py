@@ -36,6 +36,8 @@ FLOORS = [
     "runtime",
     "tune",
     "remarks",
+    "refusals",
+    "lints",
     "driver",
     "emulate",
     "emulate_ptx",

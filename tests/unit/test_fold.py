@@ -81,7 +81,7 @@ for k in T.serial(4, 4):
 if T.float32(1) < 0 and bx > 0:
     T.fill(x, 3)
 """
-    assert print_kernel(body(text)).split("\n\n", 1)[1] == "  fill x[:], value=0.0\n"
+    assert print_kernel(body(text)).split("\n\n", 1)[1] == "  fill x[:], value=float32(0.0)\n"
 
 
 def test_a_folded_kernel_folds_to_itself(body: Callable[..., Kernel]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilec.diag import CompileError
-from tilec.options import CompileOptions, Strategy, Value, cache_folder, parse_define, wants_unlimited_smem
+from tilec.options import Switches, Value, cache_folder, parse_define, switches
 
 
 @pytest.mark.parametrize(
@@ -33,29 +33,32 @@ def test_a_define_without_a_name_or_value(text: str) -> None:
         parse_define(text)
 
 
-@pytest.mark.parametrize(
-    ("level", "asked", "used"),
-    [
-        (0, "auto", "none"),
-        (1, "warp-specialize", "none"),
-        (2, "auto", "unspecialize"),
-        (2, "none", "none"),
-        (2, "warp-specialize", "warp-specialize"),
-        (3, "auto", "auto"),
-        (3, "unspecialize", "unspecialize"),
-    ],
-)
-def test_the_level_bounds_the_strategy(level: int, asked: Strategy, used: Strategy) -> None:
-    assert CompileOptions(opt_level=level, pipeline_strategy=asked).strategy == used
-
-
 def test_cache_folder() -> None:
     assert cache_folder({"TILEC_CACHE_DIR": "/a", "XDG_CACHE_HOME": "/b"}) == "/a"
     assert cache_folder({"XDG_CACHE_HOME": "/b"}) == "/b/tilec"
     assert cache_folder({}).endswith("/.cache/tilec")
 
 
-def test_unlimited_shared_memory_is_asked_for_with_1() -> None:
-    assert wants_unlimited_smem({"TILE_AS_DEBUG_UNLIMITED_SMEM": "1"})
-    assert not wants_unlimited_smem({"TILE_AS_DEBUG_UNLIMITED_SMEM": "0"})
-    assert not wants_unlimited_smem({})
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, Switches()),
+        ({"TILE_AS_DEBUG_UNLIMITED_SMEM": "1"}, Switches(unlimited_smem=True)),
+        ({"TILE_AS_DEBUG_UNLIMITED_SMEM": "0"}, Switches()),
+        ({"TILE_AS_DEBUG_UNLIMITED_SMEM": "true"}, Switches()),
+        ({"TILEIR_PREFER_TMA_FOR_LOAD_STORE": "true"}, Switches(prefer_tma=True)),
+        ({"TILEIR_PREFER_TMA_FOR_LOAD_STORE": "1"}, Switches()),
+        ({"TILEIR_ALWAYS_SWIZZLE": "0"}, Switches(always_swizzle=True)),
+        ({"TILEIR_ALWAYS_SWIZZLE": ""}, Switches(always_swizzle=True)),
+        ({"TILEIR_DELAY_TMA_STORE_WAIT": "0"}, Switches(delay_tma_store_wait=False)),
+        ({"TILEIR_DELAY_TMA_STORE_WAIT": "2"}, Switches()),
+    ],
+)
+def test_switches(environment: dict[str, str], expected: Switches) -> None:
+    assert switches(environment) == expected
+
+
+@pytest.mark.parametrize("value", ["", "yes", "0x1", "1.5"])
+def test_a_delay_is_a_number(value: str) -> None:
+    with pytest.raises(CompileError, match="bad-environment"):
+        switches({"TILEIR_DELAY_TMA_STORE_WAIT": value})

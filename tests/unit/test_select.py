@@ -12,7 +12,7 @@ from tilec import target as targets
 from tilec.diag import CompileError
 from tilec.ir.tile import Buffer, Kernel, Region, TileOp, integer, walk
 from tilec.ir.types import FLOAT16, FLOAT32
-from tilec.options import CompileOptions, Strategy, Value
+from tilec.options import Strategy, Switches, Value
 from tilec.passes.select import cp_async_width, mma_warps, select, wgmma_groups
 
 Make = Callable[..., Kernel]
@@ -24,10 +24,9 @@ ATTENTION = (ROOT / "tests/kernels/attention.tl").read_text(encoding="utf-8")
 SOFTMAX = (ROOT / "samples/softmax.tl").read_text(encoding="utf-8")
 
 
-def selected(kernel: Kernel, target: str, strategy: Strategy = "auto", level: int = 3) -> tuple[str, list[str]]:
+def selected(kernel: Kernel, target: str, strategy: Strategy = "auto", **switches: bool) -> tuple[str, list[str]]:
     """The form, and the mechanism of every copy and gemm in program order."""
-    options = CompileOptions(target=target, opt_level=level, pipeline_strategy=strategy)
-    found = select(kernel, targets.load(target), options.strategy, level)
+    found = select(kernel, targets.load(target), strategy, Switches(**switches))
     operations = [s for s in walk(found.kernel.body) if isinstance(s, TileOp) and s.name in ("copy", "gemm")]
     return found.form, [str(s.attr("via")) for s in operations]
 
@@ -38,23 +37,19 @@ TMA = ["tma", "tma"]
 
 
 @pytest.mark.parametrize(
-    ("target", "strategy", "level", "form", "via"),
+    ("target", "strategy", "form", "via"),
     [
-        ("sm_90a", "auto", 3, "warp_specialised", [*TMA, "wgmma", *STAGED]),
-        ("sm_90a", "warp-specialize", 2, "warp_specialised", [*TMA, "wgmma", *STAGED]),
-        ("sm_90a", "auto", 2, "unspecialised", [*ASYNC, "wgmma", *STAGED]),
-        ("sm_90a", "unspecialize", 3, "unspecialised", [*ASYNC, "wgmma", *STAGED]),
-        ("sm_90a", "none", 3, "serial", [*ASYNC, "wgmma", *STAGED]),
-        ("sm_90a", "auto", 1, "serial", [*ASYNC, "wgmma", "registers"]),
-        ("sm_90a", "auto", 0, "serial", [*ASYNC, "wgmma", "registers"]),
-        ("sm_80", "auto", 3, "unspecialised", [*ASYNC, "mma", "registers"]),
-        ("sm_80", "unspecialize", 3, "unspecialised", [*ASYNC, "mma", "registers"]),
-        ("sm_80", "none", 3, "serial", [*ASYNC, "mma", "registers"]),
-        ("sm_80", "auto", 1, "serial", [*ASYNC, "mma", "registers"]),
+        ("sm_90a", "auto", "warp_specialised", [*TMA, "wgmma", *STAGED]),
+        ("sm_90a", "warp-specialize", "warp_specialised", [*TMA, "wgmma", *STAGED]),
+        ("sm_90a", "unspecialize", "unspecialised", [*ASYNC, "wgmma", *STAGED]),
+        ("sm_90a", "none", "serial", [*ASYNC, "wgmma", *STAGED]),
+        ("sm_80", "auto", "unspecialised", [*ASYNC, "mma", "registers"]),
+        ("sm_80", "unspecialize", "unspecialised", [*ASYNC, "mma", "registers"]),
+        ("sm_80", "none", "serial", [*ASYNC, "mma", "registers"]),
     ],
 )
-def test_the_sample_gemm(kernel: Make, target: str, strategy: Strategy, level: int, form: str, via: list[str]) -> None:
-    assert selected(kernel(GEMM), target, strategy, level) == (form, via)
+def test_the_sample_gemm(kernel: Make, target: str, strategy: Strategy, form: str, via: list[str]) -> None:
+    assert selected(kernel(GEMM), target, strategy) == (form, via)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +135,7 @@ T.copy(d, {other}[bx * 64, 0])
 def test_staging_tiles_are_shared(body: Make) -> None:
     """Two accumulators of one shape leave one after the other through one tile."""
     params = 'C: T.Tensor((256, 64), "float16"), D: T.Tensor((256, 64), "float16")'
-    found = select(body(STORES.format(other="D"), params), targets.load("sm_90a"), "auto", 3)
+    found = select(body(STORES.format(other="D"), params), targets.load("sm_90a"), "auto")
     assert [b.name for b in found.kernel.buffers if b.scope == "shared"] == ["a", "c.staging"]
 
 

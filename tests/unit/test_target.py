@@ -11,34 +11,43 @@ import pytest
 
 from tilec import resources, target
 from tilec.diag import CompileError, InternalError
+from tilec.options import CALIBRATIONS
 from tilec.target import FormulaError, Target, evaluate, load, parse, whole_cycles
 
 COMMON = (
     *("cp.async", "ld.global", "st.global", "ld.shared", "st.shared", "mma.sync", "ldmatrix"),
     *("elementwise", "mufu", "reduce", "barrier", "mbarrier"),
 )
-HOPPER = ("tma.load", "tma.store", "wgmma.ss", "wgmma.rs")
+ONLY_WITH = {
+    "tma": ("tma.load", "tma.store"),
+    "wgmma": ("wgmma.ss", "wgmma.rs"),
+    "tcgen05": ("tcgen05.mma.ss", "tcgen05.ld"),
+}
 
 
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
 @pytest.mark.parametrize("name", resources.target_names())
-def test_every_target_that_ships(name: str) -> None:
-    machine = load(name)
+def test_every_target_that_ships(name: str, calibration: str) -> None:
+    machine = load(name, calibration)
     assert machine.name == name
     assert machine.limit("smem_bytes_per_cta") == machine.pool("smem").capacity
     assert all(machine.prices(kind) for kind in COMMON)
-    assert all(machine.prices(kind) == machine.has("tma") for kind in HOPPER)
+    for feature, kinds in ONLY_WITH.items():
+        assert all(machine.prices(kind) == machine.has(feature) for kind in kinds)
     for kind in machine.kinds:
-        small = machine.price(kind.name, **dict.fromkeys(kind.parameters, 32))
-        large = machine.price(kind.name, **dict.fromkeys(kind.parameters, 64))
+        small = machine.price(kind.name, **dict.fromkeys(kind.parameters, 64))
+        large = machine.price(kind.name, **dict.fromkeys(kind.parameters, 128))
         assert small.latency <= large.latency and small.issue <= large.issue
         assert large.latency >= max((offset + cycles for _, cycles, offset in large.uses), default=0) // 2
         assert {slot for slot, _, _ in large.uses} <= {slot.name for slot in machine.slots}
 
 
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
 @pytest.mark.parametrize("name", resources.target_names())
-def test_every_number_has_a_public_source(name: str) -> None:
-    machine = load(name)
-    for source in (*(limit.source for limit in machine.limits), *(kind.source for kind in machine.kinds)):
+def test_every_number_has_a_public_source(name: str, calibration: str) -> None:
+    machine = load(name, calibration)
+    numbers = (*machine.limits, *machine.families, *machine.ceilings, *machine.kinds)
+    for source in (number.source for number in numbers):
         assert len(source.where) > 10
         assert ".md" not in source.where, "sources are named in words, not as files of ours"
 
@@ -71,6 +80,70 @@ def test_ampere_numbers() -> None:
     assert load("sm_90a").price("elementwise", ops=1, elements=4096, threads=128).uses[0][1] == 32
     with pytest.raises(InternalError, match=re.escape("target sm_80 does not price 'wgmma.ss'")):
         ampere.price("wgmma.ss", n=64, count=1, k_bytes=32)
+
+
+def test_blackwell_numbers() -> None:
+    """Published cycles of tcgen05.mma, 32 bytes of k: steady per instruction, and alone with its commit and wait."""
+    blackwell = load("sm_100a")
+    assert blackwell.has("tcgen05") and not blackwell.has("wgmma")
+    assert (blackwell.pool("tmem").capacity, blackwell.pool("tmem_banks").capacity) == (512, 4)
+    for form, m, published in (
+        ("ss", 64, ((64, 32.6, 152), (128, 64.6, 184), (256, 128.6, 248))),
+        ("ss", 128, ((64, 48.6, 168), (128, 64.6, 200), (256, 128.6, 264))),
+        ("ts", 128, ((64, 32.5, 136), (128, 64.5, 168), (256, 128.5, 232))),
+        ("ss.pair", 256, ((128, 64.8, 234), (256, 128.7, 298))),
+        ("ss.pair", 128, ((64, 25.7, 173), (128, 32.7, 197), (256, 64.7, 229))),
+    ):
+        for n, steady, alone in published:
+            many = blackwell.price(f"tcgen05.mma.{form}", m=m, n=n, count=1000)
+            assert many.uses[0][1] / 1000 == pytest.approx(steady, rel=0.05), (form, m, n)
+            assert blackwell.price(f"tcgen05.mma.{form}", m=m, n=n, count=1).latency == pytest.approx(alone, abs=6)
+
+
+@pytest.mark.parametrize("name", resources.target_names())
+def test_the_book_prices_a_statement_by_rows(name: str) -> None:
+    """Whatever the size; and with the families of the book."""
+    machine = load(name, "book")
+    assert {family.name: family.value for family in machine.families if family.name != "tma"} == {
+        "dual_alu": 2, "alu": 4, "transport": 7, "tensor": 8,
+    }  # fmt: skip
+    for kind in machine.kinds:
+        small = machine.price(kind.name, **dict.fromkeys(kind.parameters, 64))
+        assert small == machine.price(kind.name, **dict.fromkeys(kind.parameters, 128))
+        assert all(cycles <= 8 for _, cycles, _ in small.uses)
+
+
+def held(machine: Target, kind: str, **parameters: int) -> dict[str, int]:
+    return {slot: cycles for slot, cycles, _ in machine.price(kind, **parameters).uses}
+
+
+def test_the_numbers_of_the_roofline_examples() -> None:
+    """Hopper: 8 cycles of memory by 8 of compute. Blackwell: 8 + 7 by 8."""
+    hopper, blackwell = load("sm_90a", "book"), load("sm_100a", "book")
+    for machine in (hopper, blackwell):
+        assert held(machine, "tma.load", bytes=16384) == {"tma": 8, "tp_smem_wr": 8}
+    assert held(hopper, "wgmma.ss", n=128, count=4, k_bytes=32) == {"tc_and_mma": 8, "tp_mma": 8}
+    assert held(blackwell, "tcgen05.cp", bytes=16384) == {"tp_tmem_wr": 7}
+    assert held(blackwell, "tcgen05.mma.ss", m=128, n=128, count=4) == {"tc_and_mma": 8, "tp_mma": 8}
+    assert held(blackwell, "tcgen05.ld", bytes=65536) == {"tp_tmem_rd": 7}
+
+
+def test_ceilings_belong_to_the_book() -> None:
+    ceilings = {name: {c.name: c.value for c in load(name, "book").ceilings} for name in resources.target_names()}
+    assert ceilings["sm_80"] == {"far_memory": 5000}
+    assert ceilings["sm_90a"] == ceilings["sm_100a"] == {"far_memory": 5000, "cross_cluster": 7000}
+    assert all(load(name).ceilings == () for name in resources.target_names())
+
+
+def test_pools() -> None:
+    """Shared memory of a block, registers, barriers in hardware and carried across iterations."""
+    smem = {"sm_80": 166912, "sm_90a": 232448, "sm_100a": 232448}
+    for name, size in smem.items():
+        pools = {pool.name: pool.capacity for pool in load(name).pools}
+        assert pools["smem"] == size and pools["mbarriers"] == size // 8
+        assert (pools["named_barriers"], pools["named_barriers_carried"]) == (16, 3)
+        assert (pools["registers"], pools["registers_per_thread"]) == (65536, 255)
+        assert ("tmem" in pools) == (name == "sm_100a")
 
 
 def test_wrong_questions_are_bugs_of_ours() -> None:
@@ -135,11 +208,25 @@ width = 1
 what = "the only one"
 [pools.smem]
 limit = "smem"
+[calibrations.silicon]
+what = "the default"
+[calibrations.silicon.families]
+drain = { value = 2, source = { kind = "guess", where = "nowhere in particular" } }
+[calibrations.book]
+what = "another"
+[calibrations.book.ceilings]
+far = { value = 50, source = { kind = "guess", where = "nowhere in particular" } }
+[layout]
+smem_transactions = { value = 1, source = { kind = "guess", where = "nowhere in particular" } }
+tmem_cycles = { value = 4, source = { kind = "guess", where = "nowhere in particular" } }
+live_registers = { value = 0.25, source = { kind = "guess", where = "nowhere in particular" } }
 [timing.work]
 parameters = ["n"]
+book = { uses = [], issue = 1, latency = 3, source = { kind = "guess", where = "nowhere in particular" } }
+[timing.work.silicon]
 uses = [{ slot = "unit", cycles = "n / 2", offset = 3 }]
 issue = 1
-latency = "occupancy + n"
+latency = "occupancy + n + drain"
 source = { kind = "guess", where = "nowhere in particular" }
 """
 
@@ -147,7 +234,7 @@ source = { kind = "guess", where = "nowhere in particular" }
 def test_a_small_file() -> None:
     machine: Target = parse(SMALL, "toy.toml")
     timing = machine.price("work", n=9)
-    assert (timing.uses, timing.issue, timing.latency) == ((("unit", 5, 3),), 1, 17)
+    assert (timing.uses, timing.issue, timing.latency) == ((("unit", 5, 3),), 1, 19)
 
 
 @pytest.mark.parametrize(
@@ -161,16 +248,29 @@ def test_a_small_file() -> None:
         ("value = 1024", "value = 1.5", "toy.toml: limits.smem.value: expected a whole number, found 1.5"),
         ("width = 1", "width = 0", "toy.toml: slots.unit: width is 0, a slot has at least one unit"),
         ('limit = "smem"', 'limit = "tmem"', "toy.toml: pools.smem: there is no limit 'tmem'"),
-        ('slot = "unit"', 'slot = "xu"', "toy.toml: timing.work.uses: there is no slot 'xu', expected one of: unit"),
-        ("n / 2", "m / 2", "toy.toml: timing.work: unknown name 'm', expected one of: n"),
-        ("occupancy + n", "n - 100", "toy.toml: timing.work: a number of cycles is negative"),
-        ("issue = 1", "issue = true", "toy.toml: timing.work.issue: expected a number or a formula, found True"),
         (
-            'latency = "occupancy + n"\nsource = { kind = "guess"',
+            'slot = "unit"',
+            'slot = "xu"',
+            "toy.toml: timing.work.silicon.uses: there is no slot 'xu', expected one of: unit",
+        ),
+        ("n / 2", "m / 2", "toy.toml: timing.work.silicon: unknown name 'm', expected one of: drain, n"),
+        ("occupancy + n + drain", "n - 100", "toy.toml: timing.work.silicon: a number of cycles is negative"),
+        (
+            "issue = 1\n",
+            "issue = true\n",
+            "toy.toml: timing.work.silicon.issue: expected a number or a formula, found True",
+        ),
+        (
+            'latency = "occupancy + n + drain"\nsource = { kind = "guess"',
             'latency = 1\nsource = { kind = "rumour"',
-            "toy.toml: timing.work.source: kind is 'rumour', expected one of: vendor, measured, derived, guess",
+            "toy.toml: timing.work.silicon.source: kind is 'rumour', expected one of: vendor, measured, derived, guess",
         ),
         ("ptx = {", "ptx = 8 # {", "toy.toml: ptx: expected a table, found 8"),
+        ("book = { uses", "paper = { uses", "toy.toml: timing.work: 'book' is missing"),
+        ("latency = 3", 'latency = "drain"', "toy.toml: timing.work.book: unknown name 'drain', expected one of: n"),
+        ("value = 50", "value = 0.5", "toy.toml: calibrations.book.ceilings.far.value: expected a whole number"),
+        ("[calibrations.book]", "[calibrations.guess]", "toy.toml: calibrations: 'guess' is not known here"),
+        ("value = 0.25", 'value = "1"', "toy.toml: layout.live_registers.value: expected a number, found '1'"),
     ],
 )
 def test_faults_in_a_file_are_named(old: str, new: str, says: str) -> None:
@@ -186,7 +286,7 @@ def test_faults_in_a_file_are_named(old: str, new: str, says: str) -> None:
 
 
 def test_resources_of_a_checkout() -> None:
-    assert resources.target_names() == ("sm_80", "sm_90a")
+    assert resources.target_names() == ("sm_100a", "sm_80", "sm_90a")
     assert resources.target_text("sm_80").startswith("# Ampere")
     assert resources.grammar("tile.lark")
 

@@ -35,9 +35,9 @@ def test_everything_once(body: Callable[..., Kernel], golden: Callable[[str, str
     golden("tile", "everything", print_kernel(built))
 
 
-def test_lines_are_shown_on_request(body: Callable[..., Kernel]) -> None:
-    text = print_kernel(body('x = T.alloc_fragment((8,), "float32")\nT.clear(x)'), lines=True)
-    assert "  fill x[:], value=0.0  # line 7\n" in text
+def test_notes_are_comments(body: Callable[..., Kernel]) -> None:
+    text = print_kernel(body('x = T.alloc_fragment((8,), "float32")\nT.clear(x)'), note=lambda s: f"line {s.span.line}")
+    assert "  fill x[:], value=float32(0.0)  # line 7\n" in text
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
-"""Tile IR as text: one line per statement, regions as start:+extent. Deterministic; meant to be read and compared."""
+"""Tile IR as text: one line per statement, regions as start:+extent. Deterministic; `ir.read` reads it back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from math import isfinite
 from typing import assert_never
 
 from tilec.ir.tile import (
@@ -32,7 +33,7 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BOOL, FLOAT32, INT32
 
-_SYMBOLS = {
+SYMBOLS = {
     "or": ("or", 1), "and": ("and", 2),
     "lt": ("<", 4), "le": ("<=", 4), "gt": (">", 4), "ge": (">=", 4), "eq": ("==", 4), "ne": ("!=", 4),
     "bitor": ("|", 5), "xor": ("^", 6), "bitand": ("&", 7), "shl": ("<<", 8), "shr": (">>", 8),
@@ -41,16 +42,23 @@ _SYMBOLS = {
 }  # fmt: skip
 """Symbol and precedence, as in Python; min and max are written as calls."""
 
+_PLAIN = (INT32, FLOAT32, BOOL)
+"""Types whose constants stand without a name."""
+
 _NOT = 3
 _NEGATE = 11
 
 
-def print_kernel(kernel: Kernel, *, lines: bool = False) -> str:
-    """A kernel as text. With `lines`, each statement says which line of the source it comes from."""
-    return "\n".join(_kernel(kernel, lines)) + "\n"
+Note = Callable[[Stmt], str]
+"""What to say in a comment beside a statement; an empty text for nothing."""
 
 
-def _kernel(kernel: Kernel, lines: bool) -> Iterator[str]:
+def print_kernel(kernel: Kernel, *, note: Note | None = None) -> str:
+    """A kernel as text, with comments where `note` has one."""
+    return "\n".join(_kernel(kernel, note)) + "\n"
+
+
+def _kernel(kernel: Kernel, note: Note | None) -> Iterator[str]:
     params = ", ".join(p.name for p in kernel.params)
     block = ", ".join(f"{var.name} < {extent}" for var, extent in zip(kernel.block_vars, kernel.grid, strict=True))
     yield f"kernel {kernel.name}({params}), blocks {block}, {kernel.threads} threads"
@@ -60,7 +68,7 @@ def _kernel(kernel: Kernel, lines: bool) -> Iterator[str]:
         yield f"  {_declaration(buffer)}"
     yield ""
     for stmt in kernel.body:
-        yield from _stmt(stmt, "  ", lines)
+        yield from _stmt(stmt, "  ", note)
 
 
 def _declaration(param: Buffer | Var) -> str:
@@ -69,15 +77,15 @@ def _declaration(param: Buffer | Var) -> str:
     return f"{param.scope} {param.name}: {param.dtype}[{', '.join(map(str, param.shape))}]"
 
 
-def _stmt(stmt: Stmt, indent: str, lines: bool) -> Iterator[str]:
+def _stmt(stmt: Stmt, indent: str, note: Note | None) -> Iterator[str]:
     first, nested = _parts(stmt)
-    origin = f"  # line {stmt.span.line}" if lines and stmt.span.line else ""
-    yield f"{indent}{first}{origin}"
+    said = note(stmt) if note is not None else ""
+    yield f"{indent}{first}  # {said}" if said else f"{indent}{first}"
     for head, body in nested:
         if head:
             yield f"{indent}{head}"
         for inner in body:
-            yield from _stmt(inner, f"{indent}  ", lines)
+            yield from _stmt(inner, f"{indent}  ", note)
 
 
 def _parts(stmt: Stmt) -> tuple[str, tuple[tuple[str, tuple[Stmt, ...]], ...]]:
@@ -140,7 +148,15 @@ def show_tile_op(op: TileOp) -> str:
 
 
 def _attr(value: Attr) -> str:
-    return str(value) if value is None or isinstance(value, int | float | str) else show_expr(value)
+    """A plain value as Python writes it; the constant of an expression always names its type, to tell the two apart."""
+    if isinstance(value, Const):
+        return _typed(value)
+    return repr(value) if value is None or isinstance(value, int | float | str) else show_expr(value)
+
+
+def _typed(const: Const) -> str:
+    is_number = not isinstance(const.value, float) or isfinite(const.value)
+    return f"{const.dtype}({const.value})" if is_number else f"{const.dtype}('{const.value}')"
 
 
 def show_region(region: Region) -> str:
@@ -150,7 +166,7 @@ def show_region(region: Region) -> str:
 
 
 def _dimension(start: Expr, extent: int, size: int) -> str:
-    if extent == size and isinstance(start, Const) and start.value == 0:
+    if extent == size and start == Const(0, INT32):
         return ":"
     return show_expr(start) if extent == 1 else f"{show_expr(start)}:+{extent}"
 
@@ -165,21 +181,26 @@ def _expr(expr: Expr) -> tuple[str, int]:
     atom = 12
     match expr:
         case Const(value=value, dtype=dtype):
-            return (str(value) if dtype in (INT32, FLOAT32, BOOL) else f"{dtype}({value})"), atom
+            is_plain = dtype in _PLAIN and (not isinstance(value, float) or isfinite(value))
+            return (str(value) if is_plain else _typed(expr)), atom
         case Var(name=name):
             return name, atom
+        case Unary(op="neg", a=Const() as a):
+            return f"neg({show_expr(a)})", atom  # -1 is a constant
         case Unary(op=op, a=a):
             binds = _NOT if op == "not" else _NEGATE
             return f"{'not ' if op == 'not' else '-'}{_inside(a, binds)}", binds
         case Binary(op="min" | "max" as op, a=a, b=b):
             return f"{op}({show_expr(a)}, {show_expr(b)})", atom
         case Binary(op=op, a=a, b=b):
-            symbol, binds = _SYMBOLS[op]
+            symbol, binds = SYMBOLS[op]
             # Comparisons chain in Python, so neither side may be one.
             left = binds + 1 if symbol in ("<", "<=", ">", ">=", "==", "!=") else binds
             return f"{_inside(a, left)} {symbol} {_inside(b, binds + 1)}", binds
         case Call(fn=fn, args=args):
             return f"{fn}({', '.join(map(show_expr, args))})", atom
+        case Cast(a=Const(dtype=own) as a, dtype=dtype) if own in _PLAIN:
+            return f"cast({show_expr(a)}, {dtype})", atom  # float16(1.0) is a constant
         case Cast(a=a, dtype=dtype):
             return f"{dtype}({show_expr(a)})", atom
         case Select(condition=condition, then=then, orelse=orelse):

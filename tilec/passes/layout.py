@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.diag import Label, fail
-from tilec.ir.layout import Axis, Fragment, SharedLayout, mma_accumulator, plain, row_major, swizzled, wgmma_accumulator
+from tilec.ir.layout import Axis, Fragment, SharedLayout, mma_accumulator, row_major, wgmma_accumulator
 from tilec.ir.tile import (
     Bind,
     Buffer,
@@ -27,6 +27,7 @@ from tilec.ir.tile import (
     walk,
     walk_expr,
 )
+from tilec.passes.atoms import Access, shared_accesses, shared_layout
 from tilec.passes.select import Form, Selected, mma_warps, wgmma_groups
 from tilec.records import dataclass
 from tilec.source import Span
@@ -62,21 +63,18 @@ class Laid:
 def assign(selected: Selected) -> Laid:
     kernel = selected.kernel
     fragments = _Fragments(kernel).solve()
-    shared = {b.name: layout for b, layout in _shared_layouts(kernel)}
+    shared = _shared_layouts(selected, fragments)
     return Laid(kernel, selected.form, fragments, shared)
 
 
-def _shared_layouts(kernel: Kernel) -> Iterator[tuple[Buffer, SharedLayout]]:
-    permuted: set[str] = set()
-    for stmt in walk(kernel.body):
-        if isinstance(stmt, TileOp) and stmt.name == "gemm":
-            permuted |= {r.buffer.name for r in stmt.regions[:2]}
-        elif isinstance(stmt, TileOp) and stmt.name == "copy" and stmt.attr("via") in ("tma", "tma_store", "stmatrix"):
-            permuted |= {r.buffer.name for r in stmt.regions if r.buffer.scope == "shared"}
-    for buffer in kernel.buffers:
-        if buffer.scope == "shared":
-            make = swizzled if buffer.name in permuted else plain
-            yield buffer, make(buffer.shape, buffer.dtype.bytes)
+def _shared_layouts(selected: Selected, fragments: dict[str, Fragment]) -> dict[str, SharedLayout]:
+    """Each alias group, that is each tile with its versions, by the cheapest layout for all that reaches it."""
+    accesses: dict[str, list[Access]] = {b.name: [] for b in selected.kernel.buffers if b.scope == "shared"}
+    for access in shared_accesses(selected.kernel, fragments):
+        accesses[access.tile].append(access)
+    weights, always = selected.weights, selected.always_swizzle
+    tiles = [b for b in selected.kernel.buffers if b.scope == "shared"]
+    return {b.name: shared_layout(b, accesses[b.name], weights, always_swizzle=always) for b in tiles}
 
 
 def fragment_uses(nest: Parallel) -> Iterator[tuple[Buffer, tuple[int, ...], Span]]:

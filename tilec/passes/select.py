@@ -33,11 +33,12 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
+from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.binds import replayable, scheduled_binds
 from tilec.passes.rings import is_load, why_not_fed
 from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
-from tilec.target import Target
+from tilec.target import Target, Weights
 
 Form = Literal["serial", "unspecialised", "warp_specialised"]
 Strategy = Literal["auto", "none", "unspecialize", "warp-specialize"]
@@ -51,10 +52,12 @@ _WHILE = Var("while")  # stands for the trips of a while, which have no number
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The kernel with mechanisms chosen."""
+    """The kernel with mechanisms chosen, and what its layouts are to be chosen by."""
 
     kernel: Kernel
     form: Form
+    weights: Weights
+    always_swizzle: bool = False
 
 
 FLOAT64_FUNCTIONS = frozenset({"abs", "sqrt", "floor", "ceil"})  # the others have no instruction
@@ -74,13 +77,14 @@ def _check_functions(body: tuple[Stmt, ...]) -> None:
                     )
 
 
-def select(kernel: Kernel, target: Target, strategy: Strategy, opt_level: int) -> Selected:
+def select(kernel: Kernel, target: Target, strategy: Strategy, switches: Switches = NO_SWITCHES) -> Selected:
     _check_given(kernel.body)
     _check_functions(kernel.body)
-    form = _form(kernel, target, strategy, opt_level)
-    selector = _Selector(kernel, target, form, opt_level)
+    form = _form(kernel, target, strategy)
+    selector = _Selector(kernel, target, form, switches)
     body = selector.body(kernel.body, pipelined=False)
-    return Selected(replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging)), form)
+    kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
+    return Selected(kernel, form, target.weights, switches.always_swizzle)
 
 
 def is_pipelined(loop: For) -> bool:
@@ -110,9 +114,9 @@ def _check_given(body: tuple[Stmt, ...]) -> None:
         )
 
 
-def _form(kernel: Kernel, target: Target, strategy: Strategy, opt_level: int) -> Form:
+def _form(kernel: Kernel, target: Target, strategy: Strategy) -> Form:
     loops = [s for s in walk(kernel.body) if isinstance(s, For) and is_pipelined(s)]
-    if strategy == "none" or opt_level < 2 or not loops:
+    if strategy == "none" or not loops:
         return "serial"
     able = target.has("tma") and target.has("setmaxnreg")
     if strategy == "warp-specialize":
@@ -126,7 +130,7 @@ def _form(kernel: Kernel, target: Target, strategy: Strategy, opt_level: int) ->
                 help="leave --pipeline-strategy at auto",
             )
         return "warp_specialised"
-    if strategy == "auto" and opt_level >= 3 and able and _why_not_specialised(kernel, loops) is None:
+    if strategy == "auto" and able and _why_not_specialised(kernel, loops) is None:
         return "warp_specialised"
     return "unspecialised"
 
@@ -232,8 +236,8 @@ def _squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class _Selector:
-    def __init__(self, kernel: Kernel, target: Target, form: Form, opt_level: int) -> None:
-        self.kernel, self.target, self.form, self.opt_level = kernel, target, form, opt_level
+    def __init__(self, kernel: Kernel, target: Target, form: Form, switches: Switches) -> None:
+        self.kernel, self.target, self.form, self.switches = kernel, target, form, switches
         self.staging: list[Buffer] = []
         self.ordered = ordered_tensors(kernel)
         self.accumulators = {
@@ -285,23 +289,27 @@ class _Selector:
             return (with_attr(op, "via", "cp_async" if cp_async_width(op, self.target) else "registers"),)
         tma_store = (
             self.target.has("tma")
-            and self.opt_level >= 2
             and destination.buffer.scope == "global"
             and destination.buffer.name not in self.ordered
         )
         if tma_store and source.is_whole:
             if scopes[0] == "shared" and why_no_tensor_map(destination, source.buffer) is None:
-                return (with_attr(op, "via", "tma_store"),)
+                return (self.tma_store(op),)
             if scopes[0] == "fragment" and (staged := self.staged_store(op)):
                 return staged
         if scopes == ("fragment", "shared") and self.takes_stmatrix(source, destination):
             return (with_attr(op, "via", "stmatrix"),)
         return (with_attr(op, "via", "registers"),)
 
+    def tma_store(self, op: TileOp) -> TileOp:
+        """Its wait stands where something needs the tile again, unless the environment wants it right behind."""
+        stored = with_attr(op, "via", "tma_store")
+        return stored if self.switches.delay_tma_store_wait else with_attr(stored, "wait", "at once")
+
     def staged_store(self, op: TileOp) -> tuple[Stmt, ...] | None:
         """An accumulator lies scattered over lanes: through shared memory it leaves as whole rows, by TMA."""
         source, destination = op.regions
-        if source.buffer.name not in self.accumulators:
+        if source.buffer.name not in self.accumulators and not self.switches.prefer_tma:
             return None
         name = f"{source.buffer.name}.staging"
         taken = sum(s.name.startswith(name) for s in self.staging)
@@ -319,7 +327,7 @@ class _Selector:
         into = TileOp("copy", (source, whole), op.attrs, op.span)
         out = TileOp("copy", (whole, destination), op.attrs, op.span)
         via = "stmatrix" if self.takes_stmatrix(source, whole) else "registers"
-        return with_attr(into, "via", via), with_attr(out, "via", "tma_store")
+        return with_attr(into, "via", via), self.tma_store(out)
 
     def takes_stmatrix(self, source: Region, destination: Region) -> bool:
         return (

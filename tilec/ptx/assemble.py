@@ -50,7 +50,7 @@ class Assembled:
 
 def assemble(ptx: str, target: str, *, opt_level: int = 3) -> Assembled:
     """Assemble and link one PTX module for `target`. PTX that is refused is a bug in tilec, not in the kernel."""
-    options = [f"-arch={target}", "-verbose", "-O0" if opt_level == 0 else "-O3"]
+    options = [f"-arch={target}", "-verbose", *_LEVELS[opt_level]]
     if "setmaxnreg" in ptx:
         # nvJitLink compiles PTX relocatable (-c), and relocatable code may not move registers between warps: setmaxnreg
         # is ignored (C7504). `-ewp`, extensible whole program, is the mode nvcc uses for the same purpose, but -c wins
@@ -63,6 +63,10 @@ def assemble(ptx: str, target: str, *, opt_level: int = 3) -> Assembled:
     if not entries and ".entry" in ptx:
         raise InternalError(f"the assembler made no kernel of the PTX\n{info}")
     return Assembled(cubin, info, entries, parse_remarks(info, entries))
+
+
+# nvJitLink itself knows -O0 and -O3 only, and must be given neither where the assembler is told.
+_LEVELS = {0: ("-O0",), 1: ("-Xptxas=-O1",), 2: ("-Xptxas=-O2",), 3: ("-O3",)}
 
 
 def _link(ptx: str, options: list[str]) -> tuple[bytes, str]:

@@ -23,7 +23,9 @@ class TraceError(ValueError):
     """The text is no trace, or says nothing that can be used; the message names the place."""
 
 
-def trace(loops: Sequence[tuple[Problem, Solution]], kernel: str = "", target: str = "") -> dict[str, Any]:
+def trace(
+    loops: Sequence[tuple[Problem, Solution]], kernel: str = "", target: str = "", calibration: str = ""
+) -> dict[str, Any]:
     """The whole trace of a kernel; loops in program order."""
     return {
         # The first key must be this one: viewers look at the beginning of a file to tell its format.
@@ -33,6 +35,7 @@ def trace(loops: Sequence[tuple[Problem, Solution]], kernel: str = "", target: s
             "schema": SCHEMA,
             "kernel": kernel,
             "target": target,
+            "calibration": calibration,
             "loops": [_loop(problem, solution) for problem, solution in loops],
         },
     }

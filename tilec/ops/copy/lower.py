@@ -8,7 +8,7 @@ from tilec.diag import InternalError, Label, fail
 from tilec.ir.affine import affine
 from tilec.ir.layout import SharedLayout, row_major
 from tilec.ir.tile import Buffer, Region, TileOp
-from tilec.ir.warp import CpAsync, CpAsyncCommit, Operation, StoreMatrix, TensorMap, TmaLoad, TmaStore
+from tilec.ir.warp import BulkWait, CpAsync, CpAsyncCommit, Operation, StoreMatrix, TensorMap, TmaLoad, TmaStore
 from tilec.ops.lowering import Context, Demand, demand, sweep
 from tilec.ops.registry import facet
 
@@ -22,7 +22,8 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
             return (TmaLoad(tensor_map, source.start, destination.buffer, cursors=context.cursors, span=op.span),)
         case "tma_store":
             tensor_map = _map(destination, source.buffer, context)
-            return (TmaStore(tensor_map, destination.start, source.buffer, cursors=context.cursors, span=op.span),)
+            store = TmaStore(tensor_map, destination.start, source.buffer, cursors=context.cursors, span=op.span)
+            return (store, BulkWait(0, span=op.span)) if ("wait", "at once") in op.attrs else (store,)
         case "stmatrix":
             return (StoreMatrix(source.buffer, destination.buffer, cursors=context.cursors, span=op.span),)
         case "cp_async":

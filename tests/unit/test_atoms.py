@@ -1,0 +1,176 @@
+"""The layout selector: its layers, the worked example of the tileiras book, and bank conflicts counted by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tilec import driver, emulate
+from tilec import target as targets
+from tilec.ir import warp
+from tilec.ir.layout import SharedLayout, plain, swizzled
+from tilec.ir.tile import Kernel, TileOp, walk
+from tilec.options import CompileOptions, Switches
+from tilec.passes.atoms import Atom, Cost, Pattern, candidates, cheapest, conflicts, cost, is_legal
+from tilec.passes.layout import Laid, assign
+from tilec.passes.select import select
+from tilec.source import SourceFile
+from tilec.target import Weights
+
+Make = Callable[..., Kernel]
+KERNELS = Path(__file__).parents[1] / "kernels"
+SAMPLES = Path(__file__).parents[2] / "samples"
+WEIGHTS = targets.load("sm_100a").weights
+
+# A load of 128 × 64 float16 from shared memory.
+LDSM_M88 = Atom("LDSM_M88", "registers", Cost(4, 0, 32))
+LDSM_M816 = Atom("LDSM_M816", "registers", Cost(2, 0, 64))
+BULK = Atom("CP_ASYNC_BULK_TENSOR", "shared", Cost(1, 0, 0))
+LOADS = (LDSM_M88, LDSM_M816, BULK)
+
+
+def anything(_: Atom) -> bool:
+    return True
+
+
+def test_the_worked_example() -> None:
+    assert Weights(1, 4, 0.25) == WEIGHTS
+    assert [atom.cost.score(WEIGHTS) for atom in LOADS] == [12, 18, 1]
+    assert cheapest(LOADS, anything, WEIGHTS) is BULK
+    # A consumer that needs registers: the structure rules the bulk copy out, and the fewest registers win.
+    assert cheapest(LOADS, lambda atom: atom.memory == "registers", WEIGHTS) is LDSM_M88
+    assert cheapest(LOADS, lambda atom: atom.memory == "tensor", WEIGHTS) is None
+
+
+def test_weights_are_data() -> None:
+    assert cheapest((LDSM_M88, LDSM_M816), anything, Weights(100, 4, 0.25)) is LDSM_M816
+    tensor = Atom("tensor memory", "tensor", Cost(0, 3, 0))
+    assert tensor.cost.score(WEIGHTS) == 12
+
+
+def test_ties_go_to_registers_then_to_conflicts_then_to_the_first() -> None:
+    a, b = Atom("a", "shared", Cost(2, 0, 8)), Atom("b", "shared", Cost(4, 0, 0))
+    assert a.cost.score(WEIGHTS) == b.cost.score(WEIGHTS)
+    assert cheapest((a, b), anything, WEIGHTS) is b
+    c = Atom("c", "shared", Cost(4, 0, 0, bank_conflicts=1))
+    assert cheapest((c, b), anything, WEIGHTS) is b
+    assert cheapest((Atom("d", "shared", b.cost), b), anything, WEIGHTS).name == "d"  # type: ignore[union-attr]
+
+
+# ---- bank conflicts --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layout", "pattern", "ways"),
+    [
+        (plain((64, 64), 2), "rows", 1),
+        (plain((64, 64), 2), "matrix", 8),  # rows of 128 bytes: eight of them in the same four banks
+        (plain((64, 32), 2), "matrix", 4),
+        (plain((64, 16), 2), "matrix", 2),
+        (plain((64, 24), 2), "matrix", 1),  # rows of 48 bytes take turns
+        *((swizzled((64, n), 2), "matrix", 1) for n in (16, 32, 64, 128)),
+        *((swizzled((64, n), 2), "rows", 1) for n in (16, 32, 64, 128)),
+        (
+            SharedLayout((64, 64), 2, 16, 32),
+            "rows",
+            4,
+        ),  # a row lies in four panels that are a multiple of 128 bytes apart
+        (plain((64, 32), 4), "columns", 32),
+        (swizzled((64, 32), 4), "columns", 4),
+        (plain((64, 64), 4), "accumulator", 4),
+        (swizzled((64, 64), 4), "accumulator", 1),
+        (plain((64, 64), 4), "tma", 1),
+    ],
+)
+def test_bank_conflicts(layout: SharedLayout, pattern: Pattern, ways: float) -> None:
+    assert conflicts(layout, pattern) == ways
+
+
+def test_candidates_and_what_rules_them_out(body: Make) -> None:
+    (tile,) = body('s = T.alloc_shared((8, 64), "float16")\nT.clear(s)').buffers
+    assert [c.swizzle for c in candidates(tile)] == [0, 128, 64, 32]
+    assert not is_legal(plain((8, 64), 2), ["wgmma"])
+    assert is_legal(swizzled((8, 64), 2), ["wgmma", "tma"])
+    assert not is_legal(plain((8, 512), 2), ["tma"])
+    # Narrower panels are more boxes; a swizzled address is one more register for threads, none for TMA.
+    wide, narrow = (cost(SharedLayout((128, 64), 2, w // 2, w), ["tma", "wgmma"]) for w in (128, 64))
+    assert wide.smem_transactions + 1 == narrow.smem_transactions
+    assert wide.live_registers == 0 and cost(swizzled((128, 64), 2), ["rows"]).live_registers == 1
+
+
+# ---- kernels ---------------------------------------------------------------------------------------------------------
+
+
+def laid(kernel: Kernel, target: str = "sm_90a", **switches: bool) -> Laid:
+    return assign(select(kernel, targets.load(target), "auto", Switches(**switches)))
+
+
+def swizzles(made: Laid) -> dict[str, int]:
+    return {name: layout.swizzle for name, layout in made.shared.items()}
+
+
+TRANSPOSE = """
+s = T.alloc_shared((64, 64), "float32")
+t = T.alloc_shared((64, 64), "float32")
+T.copy(A[0, 0], s)
+T.copy(A[0, 0], t)
+for i, j in T.Parallel(64, 64):
+    A[i, j] = s[j, i] + t[i, j]
+"""
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_a_tile_that_is_read_by_columns_is_swizzled(body: Make, target: str) -> None:
+    """And one that is not, is not: the plain address takes a register less."""
+    made = body(TRANSPOSE, 'A: T.Tensor((64, 64), "float32")')
+    assert swizzles(laid(made, target)) == {"s": 128, "t": 0}
+
+
+def test_always_swizzle(body: Make) -> None:
+    made = body(TRANSPOSE, 'A: T.Tensor((64, 64), "float32")')
+    assert swizzles(laid(made, always_swizzle=True)) == {"s": 128, "t": 128}
+
+
+def kernel_of(path: Path) -> Kernel:
+    return driver.check(SourceFile(str(path), path.read_text()), CompileOptions(), driver.Observer())
+
+
+def test_prefer_tma_stores_every_fragment_by_tma() -> None:
+    def vias(prefer: bool) -> list[object]:
+        found = select(kernel_of(SAMPLES / "softmax.tl"), targets.load("sm_90a"), "auto", Switches(prefer_tma=prefer))
+        return [s.attr("via") for s in walk(found.kernel.body) if isinstance(s, TileOp) and s.name == "copy"]
+
+    assert vias(False) == ["registers", "registers"]
+    assert vias(True) == ["registers", "registers", "tma_store"]
+
+
+def waits(delay: bool) -> list[str]:
+    path = SAMPLES / "gemm.tl"
+    options = CompileOptions(switches=Switches(delay_tma_store_wait=delay))
+    made = driver.build(SourceFile("gemm.tl", path.read_text()), options, driver.Observer())
+    (consumer,) = (role for role in made.program.roles if role.name == "consumer")
+    names = [type(op).__name__ for op in warp.walk(consumer.body)]
+    return names[names.index("TmaStore") :]
+
+
+def test_the_wait_for_a_tma_store_stands_where_the_environment_wants_it() -> None:
+    assert waits(delay=False)[1] == "BulkWait"
+    assert "BulkWait" in waits(delay=True)
+
+
+@pytest.mark.parametrize(
+    "switches", [Switches(prefer_tma=True), Switches(always_swizzle=True), Switches(delay_tma_store_wait=False)]
+)
+@pytest.mark.parametrize("name", ["softmax", "shared", "gemm_transposed"])
+def test_kernels_are_right_with_every_switch(name: str, switches: Switches) -> None:
+    path = (SAMPLES if name == "softmax" else KERNELS) / f"{name}.tl"
+    defines = (("M", 64),) if name == "softmax" else ()
+    options = CompileOptions(switches=switches, defines=defines)
+    made = driver.build(SourceFile(str(path), path.read_text()), options, driver.Observer())
+    found = emulate.random_arguments(made.kernel, made.manifest, seed=1)
+    expected = found.copy()
+    emulate.run(made, found)
+    emulate.reference(made.kernel, expected)
+    assert [r.name for r in emulate.compare(made.kernel, made.manifest, found, expected) if not r.matches] == []

@@ -1,0 +1,211 @@
+"""Each lint on something that really has the flaw, with its line and remedy; and on the nearest thing that has not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tilec import driver, lints, remarks
+from tilec import target as targets
+from tilec.cli import main
+from tilec.diag import CompileError, Diagnostic
+from tilec.ir import warp
+from tilec.ir.tile import Buffer, Kernel
+from tilec.ir.types import FLOAT16, FLOAT32
+from tilec.options import CompileOptions, Lint
+from tilec.ptx.assemble import parse_remarks
+from tilec.source import SourceFile, Span
+
+Make = Callable[..., Kernel]
+SAMPLES = Path(__file__).parents[2] / "samples"
+GEMM = SAMPLES / "gemm.tl"
+SPAN = Span(1, 1, 1, 4)
+
+
+def found(text: str, target: str = "sm_90a", lint: Lint = "warn", **defines: int) -> list[Diagnostic]:
+    observer = driver.Observer()
+    options = CompileOptions(target=target, lint=lint, defines=tuple(defines.items()))
+    driver.plan(SourceFile("kernel.tl", text), options, observer)
+    return observer.warnings
+
+
+def kernel(params: str, *lines: str) -> str:
+    head = f"import tilelang.language as T\n@T.prim_func\ndef kernel({params}):\n    with T.Kernel(4, threads=128) as bx:\n"
+    return head + "".join(f"        {line}\n" for line in lines)
+
+
+# ---- what the assembler did ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+HUGE = ["-D", "block_M=256", "-D", "block_N=256", "-D", "threads=128"]
+
+
+def test_a_spilling_kernel(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Built with a warning; with --lint=error not at all."""
+    assert main([str(GEMM), *HUGE, "-o", "a.cubin"]) == 0
+    said = capfd.readouterr().err
+    assert "warning[register-spill]" in said and "warning[wgmma-serialised]" in said
+    assert "C7511" in said and "gemm.tl:14:" in said and "help: use a smaller tile" in said
+    assert main([str(GEMM), *HUGE, "-o", "b.cubin", "--lint=error"]) == 1
+    said = capfd.readouterr().err
+    assert "error[register-spill]" in said and "error[wgmma-serialised]" in said
+    assert main([str(GEMM), *HUGE, "-o", "c.cubin", "--lint=off"]) == 0
+    assert capfd.readouterr().err == ""
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.cubin", "c.cubin"]
+
+
+def test_a_good_kernel_passes_as_error(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([str(GEMM), "-o", "a.cubin", "--lint=error"]) == 0
+    assert capfd.readouterr() == ("", "")
+
+
+SERIALISED = "Potential Performance Loss: wgmma.mma_async instructions are serialized due to {} in the function 'k'"
+ADVICE = {
+    "C7508": "Potential Performance Loss: 'setmaxnreg' ignored; unable to determine register count at entry.",
+    "C7511": SERIALISED.format("insufficient register resources for the wgmma pipeline"),
+    "C7515": SERIALISED.format("non wgmma instructions defining accumulator registers of a wgmma"),
+    "C7517": "Potential Performance Loss: warpgroup.arrive is injected in around line 8 by compiler in function 'k'",
+    "C7518": SERIALISED.format("ill formed pipeline stage"),
+    "C7519": "Potential Performance Loss: warpgroup.depbar is injected in around line 8 by compiler in function 'k'",
+    "C7520": SERIALISED.format("the presence of divergent control flow"),
+}
+
+
+@pytest.mark.parametrize("code", ADVICE)
+def test_every_line_of_the_log_that_costs_is_a_lint(code: str) -> None:
+    log = parse_remarks(f"ptxas info    : ({code}) {ADVICE[code]}", ())
+    source = SourceFile("k.tl", "def k():\n")
+    (warning,) = remarks.warnings(log, "", source, SPAN)
+    assert warning.code in lints.CODES and warning.help
+    with pytest.raises(CompileError, match=warning.code):
+        lints.judge([warning], "error")
+
+
+def test_other_warnings_are_no_lints() -> None:
+    other = Diagnostic("schedule-not-proven", "so", severity="warning")
+    assert lints.judge([other], "error") == lints.judge([other], "off") == [other]
+
+
+# ---- bank conflicts --------------------------------------------------------------------------------------------------
+
+COLUMNS = (
+    't = T.alloc_shared((32, 32), "float32")',
+    'u = T.alloc_shared((32, 32), "float32")',
+    "T.copy(A[bx * 32, 0], t)",
+    "T.copy(A[bx * 32, 0], u)",
+    "for i, j in T.Parallel(32, 32):",
+    "    A[bx * 32 + i, j] = t[j, i] + {other}",
+)
+MATRIX = 'A: T.Tensor((128, 32), "float32")'
+
+
+def test_two_tiles_read_by_columns_collide() -> None:
+    (lint,) = found(kernel(MATRIX, *COLUMNS[:5], COLUMNS[5].format(other="u[j, i]")))
+    assert lint.code == "bank-conflict" and lint.severity == "warning"
+    assert lint.title.startswith("t and u are reached at the same time")
+    assert lint.primary is not None and lint.primary.span.line == 10
+    assert lint.help is not None and lint.help.startswith("index one of them along its rows")
+
+
+@pytest.mark.parametrize("other", ["u[i, j]", "t[j, i]", "1.0"])
+def test_one_tile_alone_does_not_collide(other: str) -> None:
+    assert found(kernel(MATRIX, *COLUMNS[:5], COLUMNS[5].format(other=other))) == []
+
+
+# ---- barriers --------------------------------------------------------------------------------------------------------
+
+
+def with_barriers(ids: range, *, inside: bool) -> warp.Program:
+    source = SourceFile("gemm.tl", GEMM.read_text())
+    program = driver.build(source, CompileOptions(target="sm_80"), driver.Observer()).program
+    (role,) = program.roles
+    more = tuple(warp.BarSync(id, 256, span=role.body[0].span) for id in ids)
+    body = role.body + more
+    if inside:
+        (at,) = (i for i, op in enumerate(role.body) if isinstance(op, warp.Loop | warp.Pipeline))
+        loop = role.body[at]
+        assert isinstance(loop, warp.Loop | warp.Pipeline)
+        body = (*role.body[:at], replace(loop, body=loop.body + more), *role.body[at + 1 :])
+    return replace(program, roles=(replace(role, body=body),))
+
+
+@pytest.mark.parametrize(
+    ("ids", "inside", "says"),
+    [
+        (range(1, 16), False, []),
+        (range(1, 17), False, ["the kernel uses 17 named barriers, sm_80 allows 16"]),
+        (range(1, 3), True, []),
+        (range(1, 4), True, ["the kernel carries across iterations 4 named barriers, sm_80 allows 3"]),
+    ],
+)
+def test_barriers(ids: range, inside: bool, says: list[str]) -> None:
+    machine = targets.load("sm_80")
+    warnings = list(lints.barriers(with_barriers(ids, inside=inside), machine, SPAN))
+    assert [w.title for w in warnings] == says
+    assert all(w.code == "barriers-exhausted" and w.primary and w.primary.span.line and w.help for w in warnings)
+
+
+# ---- address arithmetic ----------------------------------------------------------------------------------------------
+
+GATHER = (
+    's = T.alloc_shared((64, 64), "float32")',
+    'x = T.alloc_fragment((64, 64), "float32")',
+    "T.clear(x)",
+    "for k in T.Pipelined(n, num_stages=3):",
+    "    T.copy(A[k * 64, 0], s)",
+    "    for i, j in T.Parallel(64, 64):",
+    "        x[i, j] += s[{index}]",
+    "T.copy(x, A[0, 0])",
+)
+
+
+def gathered(index: str) -> list[Diagnostic]:
+    text = kernel('A: T.Tensor((512, 64), "float32"), n: T.int32', *(line.format(index=index) for line in GATHER))
+    return found(text)
+
+
+def test_divisions_in_addresses() -> None:
+    (lint,) = gathered("(i * 7 + j) // 3 % 64, (i + j * 5) % n")
+    assert lint.code == "address-latency"
+    assert lint.primary is not None and lint.primary.span.line == 10
+    assert "index arithmetic in each iteration" in lint.primary.text
+    assert "stages look enough" in lint.notes[0] and lint.help is not None
+
+
+@pytest.mark.parametrize("index", ["i, j", "(i + j) % 64, (i * 64 + j) // 64"])
+def test_cheap_addresses(index: str) -> None:
+    assert gathered(index) == []
+
+
+# ---- tensor memory ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "columns"),
+    [((128, 128), FLOAT32, 128), ((256, 256), FLOAT32, 512), ((128, 256), FLOAT16, 128), ((64, 8), FLOAT32, 32)],
+)
+def test_columns_of_an_accumulator(shape: tuple[int, int], dtype: object, columns: int) -> None:
+    tile = Buffer("c", shape, dtype, "fragment")  # type: ignore[arg-type]
+    assert lints.tensor_columns(tile, targets.load("sm_100a")) == columns
+
+
+def test_accumulators_that_do_not_fit(capfd: pytest.CaptureFixture[str]) -> None:
+    """The kernel is not compiled for the machine yet, but it is told."""
+    wide = [str(GEMM), "--target", "sm_100a", "-D", "block_M=256", "-D", "block_N=512", "-o", "a.cubin"]
+    assert main(wide) == 1
+    said = capfd.readouterr().err
+    assert "warning[tensor-memory-full]: the accumulators need 1024 columns of tensor memory" in said
+    assert "gemm.tl:22:" in said and "use a smaller tile" in said
+    assert main([*wide, "--lint=error"]) == 1
+    assert "error[tensor-memory-full]" in capfd.readouterr().err
+    assert main([str(GEMM), "--target", "sm_100a"]) == 1
+    assert "tensor-memory-full" not in capfd.readouterr().err

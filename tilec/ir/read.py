@@ -1,0 +1,358 @@
+"""Tile IR from its text: the inverse of `ir.text`, so that a kernel can be stored, edited and compiled from there.
+
+Expressions are Python's, read with `ast`; every type follows from the declarations and from the constants, which name
+theirs unless they are int32, float32 or bool. Spans are those of the text that is read.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from typing import NoReturn, TypeVar, get_args
+
+from tilec.diag import fail
+from tilec.ir.text import SYMBOLS
+from tilec.ir.tile import (
+    COMPARISONS,
+    Attr,
+    Binary,
+    BinaryOp,
+    Bind,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    LoopKind,
+    Parallel,
+    Region,
+    Select,
+    Stmt,
+    Store,
+    TileOp,
+    Unary,
+    Var,
+    integer,
+)
+from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, DType
+from tilec.records import dataclass
+from tilec.source import Span
+
+_HEADER = re.compile(r"kernel (\w+)\((.*)\), blocks (.*), (\d+) threads")
+_DECLARATION = re.compile(r"(global|shared|fragment|scalar) ([\w.]+): (\w+)(?:\[([\d, ]*)\])?")
+_LOOP = re.compile(r"for (.*) in (serial|pipelined|unroll|parallel)(\(.*\)):")
+_BIND = re.compile(r"([\w.]+): (\w+) = (.*)")
+_STORE = re.compile(r"([\w.]+\[.*?\]) = (.*)")
+_OPERATION = re.compile(r"([a-z_]\w*) (\S.*)")
+_KINDS: dict[str, LoopKind] = {"serial": "serial", "pipelined": "pipelined", "unroll": "unroll"}
+_BINARY: dict[str, BinaryOp] = {symbol: op for op in get_args(BinaryOp) if op in SYMBOLS for symbol in SYMBOLS[op][:1]}
+_SYMBOL_OF: dict[type[ast.AST], str] = {
+    ast.Or: "or", ast.And: "and", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
+    ast.BitOr: "|", ast.BitXor: "^", ast.BitAnd: "&", ast.LShift: "<<", ast.RShift: ">>", ast.Add: "+", ast.Sub: "-",
+    ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
+}  # fmt: skip
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    number: int
+    depth: int
+    text: str
+
+    @property
+    def span(self) -> Span:
+        first = 2 * self.depth + 1
+        return Span(self.number, first, self.number, first + len(self.text))
+
+
+def read_kernel(text: str) -> Kernel:
+    """The kernel that `print_kernel` wrote, or a person; raises `CompileError` for anything else."""
+    lines = []
+    for number, line in enumerate(text.split("\n"), 1):
+        stripped = re.split(r"(?:^|  )#", line)[0].rstrip()
+        if stripped:  # nothing, or a comment alone
+            indent = len(stripped) - len(stripped.lstrip())
+            lines.append(_Line(number, indent // 2, stripped.lstrip()))
+    return _Reader(lines).kernel()
+
+
+class _Reader:
+    def __init__(self, lines: list[_Line]) -> None:
+        self.lines = lines
+        self.at = 0
+        self.vars: dict[str, Var] = {}
+        self.buffers: dict[str, Buffer] = {}
+
+    # ---- lines -------------------------------------------------------------------------------------------------------
+
+    def wrong(self, what: str, line: _Line | None = None) -> NoReturn:
+        if line is None and not self.lines:
+            fail("bad-tile-ir", "this is no tile IR: the file is empty")
+        line = line or self.lines[min(self.at, len(self.lines) - 1)]
+        fail("bad-tile-ir", f"this is no tile IR: {what}", line.span)
+
+    def peek(self, depth: int) -> _Line | None:
+        """The next line, if it belongs to a block of this depth."""
+        if self.at == len(self.lines) or self.lines[self.at].depth < depth:
+            return None
+        line = self.lines[self.at]
+        if line.depth > depth:
+            self.wrong("the line is indented further than its block", line)
+        return line
+
+    def kernel(self) -> Kernel:
+        header = self.peek(0)
+        match = _HEADER.fullmatch(header.text) if header else None
+        if header is None or match is None:
+            self.wrong("expected 'kernel NAME(…), blocks …, N threads'")
+        self.at += 1
+        names = match[2].split(", ") if match[2] else []
+        grid, block_vars = [], []
+        for part in match[3].split(", "):
+            name, _, extent = part.partition(" < ")
+            if not extent.isdigit():
+                self.wrong(f"expected 'NAME < EXTENT', found '{part}'", header)
+            block_vars.append(Var(name))
+            grid.append(int(extent))
+        declared: list[Buffer | Var] = []
+        while (line := self.peek(1)) and (found := _DECLARATION.fullmatch(line.text)):
+            declared.append(self.declaration(found, line))
+            self.at += 1
+        params, buffers = declared[: len(names)], declared[len(names) :]
+        if [p.name for p in params] != names:
+            self.wrong(f"the parameters {', '.join(names)} are not declared first, in this order", header)
+        tiles = tuple(b for b in buffers if isinstance(b, Buffer))
+        self.buffers = {b.name: b for b in declared if isinstance(b, Buffer)}
+        self.vars = {v.name: v for v in (*params, *block_vars) if isinstance(v, Var)}
+        body = self.body(1)
+        if self.at < len(self.lines):
+            self.wrong("nothing may follow the kernel")
+        threads = int(match[4])
+        return Kernel(match[1], tuple(params), tuple(grid), tuple(block_vars), threads, tiles, body, header.span)
+
+    def declaration(self, match: re.Match[str], line: _Line) -> Buffer | Var:
+        scope, name, dtype = match[1], match[2], self.dtype(match[3], line)
+        if scope == "scalar":
+            return Var(name, dtype)
+        if not match[4]:
+            self.wrong(f"{name} has no shape", line)
+        shape = tuple(int(extent) for extent in match[4].split(", "))
+        if scope == "global":
+            return Buffer(name, shape, dtype, "global", line.span)
+        return Buffer(name, shape, dtype, "shared" if scope == "shared" else "fragment", line.span)
+
+    def dtype(self, name: str, line: _Line | None = None) -> DType:
+        if name not in BY_NAME:
+            self.wrong(f"there is no type '{name}'", line)
+        return BY_NAME[name]
+
+    # ---- statements --------------------------------------------------------------------------------------------------
+
+    def body(self, depth: int) -> tuple[Stmt, ...]:
+        before = dict(self.vars)
+        stmts: list[Stmt] = []
+        while (line := self.peek(depth)) and line.text != "else:":
+            stmts.append(self.stmt(line))
+        self.vars = before
+        return tuple(stmts)
+
+    def stmt(self, line: _Line) -> Stmt:
+        if line.text.startswith("if ") and line.text.endswith(":"):
+            return self.branch(line)
+        if match := _LOOP.fullmatch(line.text):
+            return self.loop(match[1], match[2], match[3], line)
+        self.at += 1
+        if match := _BIND.fullmatch(line.text):
+            value = self.expr(match[3], line)
+            var = Var(match[1], self.dtype(match[2], line))
+            self.vars[var.name] = var
+            return Bind(var, value, line.span)
+        if match := _OPERATION.fullmatch(line.text):
+            if match[2].startswith("= "):
+                self.wrong("a store has indices, a bind has a type", line)
+            return self.operation(match[1], match[2], line)
+        if match := _STORE.fullmatch(line.text):
+            # The first `] = ` ends the target: nothing inside indices has an equals sign with blanks around it.
+            target = self.expr(match[1], line)
+            if isinstance(target, Load):
+                return Store(target.buffer, target.indices, self.expr(match[2], line), line.span)
+        raise self.wrong("expected a statement", line)
+
+    def branch(self, line: _Line) -> If:
+        condition = self.expr(line.text[len("if ") : -1], line)
+        self.at += 1
+        then = self.body(line.depth + 1)
+        orelse: tuple[Stmt, ...] = ()
+        if (after := self.peek(line.depth)) and after.text == "else:":
+            self.at += 1
+            orelse = self.body(line.depth + 1)
+        return If(condition, then, orelse, line.span)
+
+    def loop(self, names: str, kind: str, arguments: str, line: _Line) -> For | Parallel:
+        call = self.python(f"f{arguments}", line)
+        assert isinstance(call, ast.Call)
+        self.at += 1
+        if kind == "parallel":
+            variables = tuple(Var(name) for name in names.split(", "))
+            extents = tuple(self.literal(argument, int, line) for argument in call.args)
+            self.vars |= {v.name: v for v in variables}
+            return Parallel(variables, extents, self.body(line.depth + 1), line.span)
+        if not 2 <= len(call.args) <= 3:
+            self.wrong(f"{kind} takes a start, a stop and perhaps a step", line)
+        start, stop = (self.node(argument, line) for argument in call.args[:2])
+        step = self.literal(call.args[2], int, line) if len(call.args) == 3 else 1
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        stages, stage, order = (given.pop(name, None) for name in ("num_stages", "stage", "order"))
+        if given:
+            self.wrong(f"{kind} has no '{next(iter(given))}'", line)
+        var = Var(names, start.dtype)
+        self.vars[var.name] = var
+        body = self.body(line.depth + 1)
+        return For(
+            _KINDS[kind], var, start, stop, step, body,
+            None if stages is None else self.literal(stages, int, line),
+            self.integers(stage, line), self.integers(order, line), line.span,
+        )  # fmt: skip
+
+    def operation(self, name: str, rest: str, line: _Line) -> TileOp:
+        call = self.python(f"f({rest})", line)
+        assert isinstance(call, ast.Call)
+        regions = tuple(self.region(argument, line) for argument in call.args)
+        attrs = tuple((str(keyword.arg), self.attr(keyword.value, line)) for keyword in call.keywords)
+        return TileOp(name, regions, attrs, line.span)
+
+    def region(self, node: ast.expr, line: _Line) -> Region:
+        if not isinstance(node, ast.Subscript):
+            self.wrong(f"'{ast.unparse(node)}' is no region of a buffer", line)
+        buffer = self.buffer(node.value, line)
+        dims = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if len(dims) != len(buffer.shape):
+            self.wrong(f"{buffer.name} has {len(buffer.shape)} dimensions, here are {len(dims)}", line)
+        start: list[Expr] = []
+        extent: list[int] = []
+        for dim, size in zip(dims, buffer.shape, strict=True):
+            match dim:
+                case ast.Slice(lower=None, upper=None):
+                    start.append(integer(0))
+                    extent.append(size)
+                case ast.Slice(lower=ast.expr() as lower, upper=ast.UnaryOp(op=ast.UAdd(), operand=count)):
+                    start.append(self.node(lower, line))
+                    extent.append(self.literal(count, int, line))
+                case ast.Slice():
+                    self.wrong("a region is written START:+EXTENT", line)
+                case _:
+                    start.append(self.node(dim, line))
+                    extent.append(1)
+        return Region(buffer, tuple(start), tuple(extent), line.span)
+
+    def attr(self, node: ast.expr, line: _Line) -> Attr:
+        match node:
+            case ast.Constant(value=None | bool() | int() | float() | str() as value):
+                return value
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+                return -value
+        return self.node(node, line)
+
+    # ---- expressions -------------------------------------------------------------------------------------------------
+
+    def python(self, text: str, line: _Line) -> ast.expr:
+        try:
+            return ast.parse(text, mode="eval").body
+        except SyntaxError:
+            self.wrong(f"'{text}' is no expression", line)
+
+    def expr(self, text: str, line: _Line) -> Expr:
+        return self.node(self.python(text, line), line)
+
+    def literal(self, node: ast.expr, kind: type[T], line: _Line) -> T:
+        try:
+            value = ast.literal_eval(node)
+        except ValueError:
+            value = None
+        if type(value) is not kind:
+            self.wrong(f"'{ast.unparse(node)}' is no {kind.__name__}", line)
+        return value
+
+    def integers(self, node: ast.expr | None, line: _Line) -> tuple[int, ...] | None:
+        if node is None:
+            return None
+        members = node.elts if isinstance(node, ast.List) else self.wrong("expected a list of integers", line)
+        return tuple(self.literal(member, int, line) for member in members)
+
+    def buffer(self, node: ast.expr, line: _Line) -> Buffer:
+        name = ast.unparse(node)
+        if name not in self.buffers:
+            self.wrong(f"no buffer is called '{name}'", line)
+        return self.buffers[name]
+
+    def node(self, node: ast.expr, line: _Line) -> Expr:
+        def read(inner: ast.expr) -> Expr:
+            return self.node(inner, line)
+
+        match node:
+            case ast.Constant(value=bool() as value):
+                return Const(value, BOOL)
+            case ast.Constant(value=int() | float() as value):
+                return Const(value, FLOAT32 if isinstance(value, float) else INT32)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+                return Const(-value, FLOAT32 if isinstance(value, float) else INT32)
+            case ast.UnaryOp(op=ast.USub(), operand=a):
+                return _unary("neg", read(a))
+            case ast.UnaryOp(op=ast.Not(), operand=a):
+                return _unary("not", read(a))
+            case ast.Name() | ast.Attribute():
+                name = ast.unparse(node)
+                return self.vars[name] if name in self.vars else self.wrong(f"no variable is called '{name}'", line)
+            case ast.BoolOp(op=op, values=[first, *others]):
+                result = read(first)
+                for other in others:
+                    result = _binary(_BINARY[_SYMBOL_OF[type(op)]], result, read(other))
+                return result
+            case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in _SYMBOL_OF:
+                return _binary(_BINARY[_SYMBOL_OF[type(op)]], read(a), read(b))
+            case ast.BinOp(left=a, op=op, right=b) if type(op) in _SYMBOL_OF:
+                return _binary(_BINARY[_SYMBOL_OF[type(op)]], read(a), read(b))
+            case ast.Subscript(value=buffer, slice=index):
+                indices = index.elts if isinstance(index, ast.Tuple) else [index]
+                return Load(self.buffer(buffer, line), tuple(read(i) for i in indices))
+            case ast.Call(func=ast.Name(id=name), args=[_, *_] as args, keywords=[]):
+                return self.call(name, args, read, line)
+        raise self.wrong(f"'{ast.unparse(node)}' is no expression of tile IR", line)
+
+    def call(self, name: str, args: list[ast.expr], read: Callable[[ast.expr], Expr], line: _Line) -> Expr:
+        match name, args:
+            case "cast", [a, dtype]:
+                return Cast(read(a), self.dtype(ast.unparse(dtype), line))
+            case "neg", [a]:
+                return _unary("neg", read(a))
+            case "select", [condition, then, orelse]:
+                chosen = read(then)
+                return Select(read(condition), chosen, read(orelse), chosen.dtype)
+            case ("min", [a, b]) | ("max", [a, b]):
+                return _binary("min" if name == "min" else "max", read(a), read(b))
+        if name in BY_NAME and len(args) == 1:
+            named = self.dtype(name)
+            match args[0]:
+                case ast.Constant(value=str() as text):
+                    return Const(float(text), named)
+                case ast.Constant(value=int() | float() as value):
+                    return Const(value, named)
+                case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+                    return Const(-value, named)
+            return Cast(read(args[0]), named)
+        values = tuple(read(a) for a in args)
+        return Call(name, values, values[0].dtype)
+
+
+def _unary(op: str, a: Expr) -> Unary:
+    return Unary("not", a, BOOL) if op == "not" else Unary("neg", a, a.dtype)
+
+
+def _binary(op: BinaryOp, a: Expr, b: Expr) -> Binary:
+    return Binary(op, a, b, BOOL if op in COMPARISONS or op in ("and", "or") else a.dtype)

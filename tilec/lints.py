@@ -1,0 +1,244 @@
+"""Lints: what makes a correct kernel slower than it looks, each with the line and the remedy.
+
+register-spill, wgmma-serialised, injected-wait, setmaxnreg-ignored   what the assembler did (`remarks` words them)
+bank-conflict         two alias groups reach shared memory at once, each by a pattern that its layout cannot serve
+barriers-exhausted    more named barriers than the machine has, or than may be carried from iteration to iteration
+address-latency       address arithmetic makes the compute side look long, and so hides that loads need more stages
+tensor-memory-full    accumulators need more columns of tensor memory than an SM has
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from tilec.diag import CompileError, Diagnostic, Label
+from tilec.ir import warp
+from tilec.ir.tile import (
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    Kernel,
+    Load,
+    Parallel,
+    Region,
+    Stmt,
+    Store,
+    TileOp,
+    walk,
+    walk_expr,
+)
+from tilec.options import Lint
+from tilec.passes.atoms import conflicts, shared_accesses
+from tilec.passes.depend import LoopProblem, is_asynchronous
+from tilec.passes.layout import Laid
+from tilec.passes.rings import is_load
+from tilec.passes.usage import expressions
+from tilec.sched.problem import Problem
+from tilec.sched.schedule import Schedule
+from tilec.source import Span
+from tilec.target import Target
+
+CODES = frozenset(
+    {
+        "register-spill", "wgmma-serialised", "injected-wait", "setmaxnreg-ignored",
+        "bank-conflict", "barriers-exhausted", "address-latency", "tensor-memory-full",
+    }
+)  # fmt: skip
+
+
+def judge(warnings: Iterable[Diagnostic], lint: Lint) -> list[Diagnostic]:
+    """The warnings that are to be shown; with "error", lints among them end the compilation."""
+    kept = list(warnings)
+    found = [w for w in kept if w.code in CODES]
+    if lint == "error" and found:
+        raise CompileError(*(replace(w, severity="error") for w in found))
+    return kept if lint != "off" else [w for w in kept if w.code not in CODES]
+
+
+# ---- bank conflicts --------------------------------------------------------------------------------------------------
+
+
+def bank_conflicts(laid: Laid, loops: Iterable[tuple[LoopProblem, Schedule]]) -> Iterator[Diagnostic]:
+    """Pairs of tiles, once each, that statements reach at the same time, both with bank conflicts left."""
+    slow = _conflicted(laid)
+    together = [(stmt.span, stmt.span) for stmt in walk(laid.kernel.body) if isinstance(stmt, Parallel | TileOp)]
+    together += [pair for loop, schedule in loops for pair in _overlapping(loop, schedule)]
+    seen: set[frozenset[str]] = set()
+    for first, second in together:
+        for tile, ways in slow.get(first, {}).items():
+            for other, others_ways in slow.get(second, {}).items():
+                if tile != other and frozenset((tile, other)) not in seen:
+                    seen.add(frozenset((tile, other)))
+                    yield Diagnostic(
+                        "bank-conflict",
+                        f"{tile} and {other} are reached at the same time, on the same banks of shared memory",
+                        Label(first, f"{tile} takes {ways:g} times as long as its bytes need"),
+                        (Label(second, f"and {other} {others_ways:g} times"),) if first != second else (),
+                        (f"{other} takes {others_ways:g} times as long",) if first == second else (),
+                        "index one of them along its rows, or make its rows multiples of 32 bytes",
+                        "warning",
+                    )
+
+
+def _conflicted(laid: Laid) -> dict[Span, dict[str, float]]:
+    """For each statement, by its span, the tiles that it reaches with conflicts, and how many times longer it takes."""
+    nests = {
+        s.span: nest.span for nest in walk(laid.kernel.body) if isinstance(nest, Parallel) for s in walk(nest.body)
+    }
+    found: dict[Span, dict[str, float]] = {}
+    for access in shared_accesses(laid.kernel, laid.fragments):
+        ways = conflicts(laid.shared[access.tile], access.pattern)
+        if ways >= 2:
+            found.setdefault(nests.get(access.span, access.span), {})[access.tile] = ways
+    return found
+
+
+def _overlapping(loop: LoopProblem, schedule: Schedule) -> Iterator[tuple[Span, Span]]:
+    """Statements that hold a port of shared memory in the same rows of the reservation table."""
+    held = [_shared_rows(loop.problem, schedule, op) for op in range(len(loop.statements))]
+    for i, rows in enumerate(held):
+        for j in range(i):
+            if any(a < d and c < b for a, b in rows for c, d in held[j]):
+                yield loop.statements[j].span, loop.statements[i].span
+
+
+def _shared_rows(problem: Problem, schedule: Schedule, op: int) -> list[tuple[int, int]]:
+    rows = []
+    for use in problem.ops[op].uses:
+        if problem.slots[use.slot].name.startswith("tp_smem") and use.cycles:
+            first = (schedule.start[op] + use.offset) % schedule.ii
+            end = first + min(use.cycles, schedule.ii)
+            rows += [(first, min(end, schedule.ii)), (0, end - schedule.ii)]
+    return [(first, end) for first, end in rows if end > first]
+
+
+# ---- barriers --------------------------------------------------------------------------------------------------------
+
+
+def barriers(program: warp.Program, target: Target, span: Span) -> Iterator[Diagnostic]:
+    """Named barriers of the whole block, and those that stand in a loop and are so carried across its iterations."""
+    met = [(op, inside) for role in program.roles for op, inside in _barriers(role.body, False)]
+    for what, ids, limit in (
+        ("uses", {op.id for op, _ in met}, target.limit("named_barriers")),
+        ("carries across iterations", {op.id for op, inside in met if inside}, target.limit("named_barriers_carried")),
+    ):
+        if len(ids) > limit:
+            where = next((op.span for op, _ in met if op.id == max(ids) and op.span.line), span)
+            yield Diagnostic(
+                "barriers-exhausted",
+                f"the kernel {what} {len(ids)} named barriers, {target.name} allows {limit}",
+                Label(where, "the last of them"),
+                help="let hand-overs that fall together share a barrier, or split the loop",
+                severity="warning",
+            )
+
+
+def _barriers(body: tuple[warp.Operation, ...], inside: bool) -> Iterator[tuple[warp.BarSync, bool]]:
+    for op in body:
+        match op:
+            case warp.BarSync():
+                yield op, inside
+            case warp.Loop() | warp.Pipeline():
+                yield from _barriers(op.body, True)
+            case warp.Branch():
+                yield from _barriers((*op.then, *op.orelse), inside)
+            case _:
+                pass
+
+
+# ---- address arithmetic ----------------------------------------------------------------------------------------------
+
+# Instructions of an integer operation, as compilers expand it: a multiplication by a reciprocal, a whole division.
+_BY_CONSTANT, _BY_VALUE = 6, 20
+
+
+def addresses(loop: LoopProblem, laid: Laid, target: Target) -> Iterator[Diagnostic]:
+    """Statements whose index arithmetic alone lowers the stages that the roofline asks for, ⌈memory / compute⌉."""
+    ops = list(zip(loop.statements, loop.problem.ops, strict=True))
+    memory = max((op.latency for stmt, op in ops if _loads(stmt)), default=0)
+    compute = sum(op.issue if not is_asynchronous(stmt) else _busiest(op.uses) for stmt, op in ops if not _loads(stmt))
+    for stmt, op in ops:
+        if not isinstance(stmt, Parallel):
+            continue
+        work = sum(_instructions(index) for s in walk(stmt.body) for index in _indices(s))
+        elements, threads = math.prod(stmt.extents), laid.kernel.threads
+        spent = target.price("elementwise", ops=work, elements=elements, threads=threads).issue if work else 0
+        # The schedule prices an operation as one instruction: what a division takes more comes on top.
+        inflated = max(compute - op.issue, 0) + max(op.issue, spent)
+        honest = max(inflated - spent, 1)
+        if math.ceil(memory / max(inflated, 1)) < math.ceil(memory / honest) and 2 * spent >= op.issue:
+            yield Diagnostic(
+                "address-latency",
+                "computing addresses takes longer than the work on what they point to",
+                Label(stmt.span, f"{spent} cycles of index arithmetic in each iteration"),
+                notes=(
+                    f"with it, {math.ceil(memory / max(inflated, 1))} stages look enough to hide {memory} cycles of "
+                    f"loading; without, {math.ceil(memory / honest)}",
+                ),
+                help="compute the index once outside the loop, or divide by powers of two",
+                severity="warning",
+            )
+
+
+def _loads(stmt: Stmt) -> bool:
+    return isinstance(stmt, TileOp) and is_load(stmt)
+
+
+def _busiest(uses: Iterable[object]) -> int:
+    return max((getattr(use, "cycles", 0) for use in uses), default=0)
+
+
+def _indices(stmt: Stmt) -> Iterator[Expr]:
+    if isinstance(stmt, Store):
+        yield from stmt.indices
+    for expr in expressions(stmt):
+        for part in walk_expr(expr):
+            if isinstance(part, Load):
+                yield from part.indices
+
+
+def _instructions(index: Expr) -> int:
+    """Only divisions count: what adds and scales is folded into the address of the access."""
+    found = 0
+    for part in walk_expr(index):
+        if isinstance(part, Binary) and part.op in ("floordiv", "floormod"):
+            by = part.b.value if isinstance(part.b, Const) else None
+            is_power = isinstance(by, int) and by > 0 and by & (by - 1) == 0
+            found += 0 if is_power else _BY_VALUE if by is None else _BY_CONSTANT
+    return found
+
+
+# ---- tensor memory ---------------------------------------------------------------------------------------------------
+
+
+def tensor_memory(kernel: Kernel, target: Target) -> Iterator[Diagnostic]:
+    """Accumulators of tcgen05 live in tensor memory: 128 lanes of columns of 32 bits."""
+    if not target.has("tcgen05"):
+        return
+    products = [s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm"]
+    accumulators = dict.fromkeys(op.regions[2] for op in products)
+    columns = {region: tensor_columns(region.buffer, target) for region in _each_once(accumulators)}
+    total, limit = sum(columns.values()), target.limit("tmem_columns")
+    if total > limit:
+        widest = max(columns, key=lambda region: columns[region])
+        yield Diagnostic(
+            "tensor-memory-full",
+            f"the accumulators need {total} columns of tensor memory, an SM of {target.name} has {limit}",
+            Label(widest.buffer.span, f"{widest.buffer.name} alone needs {columns[widest]}"),
+            help="use a smaller tile or a 16-bit accumulator, or split the kernel",
+            severity="warning",
+        )
+
+
+def _each_once(regions: Iterable[Region]) -> list[Region]:
+    return list({region.buffer.name: region for region in regions}.values())
+
+
+def tensor_columns(accumulator: Buffer, target: Target) -> int:
+    """Columns that an accumulator is given: 128 rows share a column, and allocations are powers of two."""
+    rows, width = accumulator.shape
+    needed = -(-rows // 128) * (-(-width * accumulator.dtype.bits // 32))
+    return max(target.limit("tmem_allocation_columns"), 1 << (needed - 1).bit_length())

@@ -1,0 +1,243 @@
+"""Choose among the ways to hold and reach a tile, in three layers: enumerate them, drop those that the structure rules
+out, take the cheapest of the rest.
+
+The cost is additive, since what is compared is known to be legal: shared-memory transactions, tensor-memory cycles and
+live registers, each times its weight (`[layout]` of the target file). Ties go to fewer registers, then to fewer bank
+conflicts, then to the one enumerated first. Tiles are independent: each alias group chooses for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Literal
+
+from tilec.ir.layout import Fragment, SharedLayout, mma_accumulator, plain
+from tilec.ir.tile import Buffer, Expr, Kernel, Load, Parallel, Store, TileOp, Var, walk, walk_expr
+from tilec.passes.usage import expressions
+from tilec.records import dataclass
+from tilec.source import Span
+from tilec.target import Weights
+
+Pattern = Literal["rows", "columns", "accumulator", "matrix", "tma", "wgmma"]
+"""How a statement reaches a tile.
+
+rows         threads along the last dimension, 16 bytes each
+columns      a thread per row
+accumulator  a warp holds blocks of eight by eight elements
+matrix       blocks of eight rows by 16 bytes, as ldmatrix and stmatrix take them
+wgmma        the same, by a descriptor
+tma          boxes
+"""
+
+BANKS, BANK_BYTES, CHUNK = 32, 4, 16
+TRANSACTION = BANKS * BANK_BYTES
+SWIZZLES = (128, 64, 32)
+MAX_BOX = 256  # elements along any dimension of a TMA box
+_SAMPLE_ROWS = 32  # every pattern of banks repeats within these
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a way to hold a tile costs: transactions of 128 bytes of shared memory, cycles of tensor memory, registers
+    of each thread. `bank_conflicts` are the transactions beyond those that the bytes need."""
+
+    smem_transactions: int
+    tmem_cycles: int
+    live_registers: int
+    bank_conflicts: int = 0
+
+    def score(self, weights: Weights) -> float:
+        return (
+            weights.smem_transactions * self.smem_transactions
+            + weights.tmem_cycles * self.tmem_cycles
+            + weights.live_registers * self.live_registers
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """A named way to hold a value that ends in `memory`."""
+
+    name: str
+    memory: Literal["registers", "shared", "tensor"]
+    cost: Cost
+
+
+def cheapest(atoms: Iterable[Atom], is_legal: Callable[[Atom], bool], weights: Weights) -> Atom | None:
+    """Layers two and three; None where nothing is legal."""
+    legal = [atom for atom in atoms if is_legal(atom)]
+
+    def rank(atom: Atom) -> tuple[float, int, int]:
+        return atom.cost.score(weights), atom.cost.live_registers, atom.cost.bank_conflicts
+
+    return min(legal, key=rank, default=None)
+
+
+# ---- shared tiles ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How one statement reaches a shared tile."""
+
+    tile: str
+    pattern: Pattern
+    span: Span
+
+
+def shared_layout(
+    buffer: Buffer, accesses: Iterable[Access], weights: Weights, *, always_swizzle: bool
+) -> SharedLayout:
+    """The cheapest legal layout of a tile, given everything that reaches it."""
+    patterns = [access.pattern for access in accesses]
+    layouts = {str(layout.swizzle): layout for layout in candidates(buffer) if is_legal(layout, patterns)}
+    if always_swizzle and len(layouts) > 1:
+        layouts.pop("0", None)
+        return next(iter(layouts.values()))
+    if len(layouts) < 2:
+        return next(iter(layouts.values()), plain(buffer.shape, buffer.dtype.bytes))
+    atoms = [Atom(name, "shared", cost(layout, patterns)) for name, layout in layouts.items()]
+    best = cheapest(atoms, lambda _: True, weights)
+    assert best is not None
+    return layouts[best.name]
+
+
+def candidates(buffer: Buffer) -> tuple[SharedLayout, ...]:
+    """Every layout that the tile's rows allow: without a swizzle, then the widest first."""
+    size = buffer.dtype.bytes
+    row = buffer.shape[-1] * size
+    swizzled = (SharedLayout(buffer.shape, size, width // size, width) for width in SWIZZLES if row % width == 0)
+    return (plain(buffer.shape, size), *swizzled)
+
+
+def is_legal(layout: SharedLayout, patterns: Iterable[Pattern]) -> bool:
+    """wgmma's descriptors are made for swizzled rows only; the box of TMA is bounded."""
+    wanted = set(patterns)
+    return not ("wgmma" in wanted and not layout.swizzle) and not ("tma" in wanted and layout.panel > MAX_BOX)
+
+
+def cost(layout: SharedLayout, patterns: Iterable[Pattern]) -> Cost:
+    """All accesses together. A swizzled address takes threads a register that a plain one does not."""
+    needed = -(-layout.bytes // TRANSACTION)
+    transactions = conflicts = registers = 0
+    for pattern in patterns:
+        taken = _transactions(layout, pattern)
+        transactions += taken
+        conflicts += max(0, taken - needed) if pattern != "tma" else 0
+        if layout.swizzle and pattern not in ("tma", "wgmma"):
+            registers = 1
+    return Cost(transactions, 0, registers, conflicts)
+
+
+def conflicts(layout: SharedLayout, pattern: Pattern) -> float:
+    """How many times longer the pattern takes than its bytes need: 1 without bank conflicts."""
+    return 1.0 if pattern == "tma" else _transactions(layout, pattern) * TRANSACTION / max(layout.bytes, TRANSACTION)
+
+
+@lru_cache(maxsize=1024)
+def _transactions(layout: SharedLayout, pattern: Pattern) -> int:
+    if pattern == "tma":
+        return -(-layout.bytes // TRANSACTION) + layout.panels  # each panel is a box, and an instruction, of its own
+    rows = min(layout.rows, _SAMPLE_ROWS)
+    sampled = sum(_busiest_bank(phase) for phase in _phases(layout, pattern, rows))
+    return -(-sampled * layout.rows // rows)
+
+
+def _phases(layout: SharedLayout, pattern: Pattern, rows: int) -> Iterator[list[int]]:
+    """The byte offsets that are reached at once, as units of four bytes; a thread's chunk is the first of its units."""
+    size = layout.element_bytes
+    row_bytes = layout.shape[-1] * size
+    if pattern == "columns":
+        for column in range(layout.shape[-1]):
+            offsets = [_offset(layout, row, column * size) for row in range(rows)]
+            # Threads of a warp that read one word share its transaction.
+            yield from (offsets[first : first + BANKS] for first in range(0, rows, BANKS))
+        return
+    if pattern == "accumulator":
+        for first in range(0, rows, 8):
+            for byte in range(0, row_bytes, 8 * size):
+                yield [
+                    _offset(layout, row, byte + inside)
+                    for row in range(first, min(first + 8, rows))
+                    for inside in range(0, min(8 * size, row_bytes - byte), size)
+                ]
+        return
+    chunk = CHUNK if row_bytes % CHUNK == 0 else size
+    if pattern == "rows":
+        chunks = [_offset(layout, row, byte) for row in range(rows) for byte in range(0, row_bytes, chunk)]
+        at_once = TRANSACTION // chunk
+        for first in range(0, len(chunks), at_once):
+            yield _words(chunks[first : first + at_once], chunk)
+        return
+    for first in range(0, rows, 8):
+        for byte in range(0, row_bytes, chunk):
+            yield _words([_offset(layout, row, byte) for row in range(first, min(first + 8, rows))], chunk)
+
+
+def _words(offsets: list[int], chunk: int) -> list[int]:
+    return [offset + byte for offset in offsets for byte in range(0, max(chunk, 1), BANK_BYTES)]
+
+
+def _busiest_bank(offsets: list[int]) -> int:
+    """Transactions of one phase: the most different words that a bank must give."""
+    words = {offset // BANK_BYTES for offset in offsets}
+    counts = [0] * BANKS
+    for word in words:
+        counts[word % BANKS] += 1
+    return max(counts)
+
+
+def _offset(layout: SharedLayout, row: int, byte: int) -> int:
+    panel_row = layout.panel * layout.element_bytes
+    panel, inside = divmod(byte, panel_row)
+    offset = panel * layout.panel_bytes + row * panel_row + inside
+    return offset ^ (offset >> 3 & layout.swizzle_mask << 4)
+
+
+# ---- what reaches a tile ---------------------------------------------------------------------------------------------
+
+_COPIES: dict[str, Pattern] = {"tma": "tma", "tma_store": "tma", "stmatrix": "matrix"}
+ACCUMULATOR_LANES = mma_accumulator((16, 8), 1, 1).threads[:2]
+"""How the lanes of a warp share a block of an accumulator, whatever the instruction."""
+
+
+def shared_accesses(kernel: Kernel, fragments: Mapping[str, Fragment]) -> Iterator[Access]:
+    """Every access of a shared tile, in program order; `fragments` says how registers lie that meet it."""
+    scattered = frozenset(name for name, fragment in fragments.items() if fragment.threads[:2] == ACCUMULATOR_LANES)
+    for stmt in walk(kernel.body):
+        if isinstance(stmt, TileOp):
+            via = dict(stmt.attrs).get("via")
+            for place, region in enumerate(stmt.regions):
+                if region.buffer.scope == "shared":
+                    is_operand = stmt.name == "gemm" and place < 2
+                    operand: Pattern = "wgmma" if via == "wgmma" else "matrix"
+                    by_thread: Pattern = "accumulator" if _names(stmt) & scattered else "rows"
+                    pattern = operand if is_operand else _COPIES.get(str(via), by_thread)
+                    yield Access(region.buffer.name, pattern, stmt.span)
+        elif isinstance(stmt, Parallel):
+            yield from _nest_accesses(stmt, scattered)
+
+
+def _names(op: TileOp) -> set[str]:
+    return {region.buffer.name for region in op.regions}
+
+
+def _nest_accesses(nest: Parallel, scattered: frozenset[str]) -> Iterator[Access]:
+    fastest = nest.vars[-1]
+    loads = [e for s in walk(nest.body) for x in expressions(s) for e in walk_expr(x) if isinstance(e, Load)]
+    stored = [s.buffer.name for s in walk(nest.body) if isinstance(s, Store)]
+    along: Pattern = "accumulator" if scattered & {*stored, *(e.buffer.name for e in loads)} else "rows"
+    for stmt in walk(nest.body):
+        if isinstance(stmt, Store) and stmt.buffer.scope == "shared":
+            yield Access(stmt.buffer.name, _direction(stmt.indices, fastest, along), stmt.span)
+        for expr in expressions(stmt):
+            for load in walk_expr(expr):
+                if isinstance(load, Load) and load.buffer.scope == "shared":
+                    yield Access(load.buffer.name, _direction(load.indices, fastest, along), stmt.span)
+
+
+def _direction(indices: tuple[Expr, ...], fastest: Var, along: Pattern) -> Pattern:
+    """Neighbouring threads differ in the fastest variable: columns where it moves another dimension than the last."""
+    *others, last = (any(part == fastest for part in walk_expr(index)) for index in indices)
+    return "columns" if any(others) and not last else along
