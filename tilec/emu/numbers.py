@@ -151,8 +151,13 @@ DECODE: dict[str, Callable[[Array], Array]] = {
     "e5m2": lambda bits: fp8_to_f32(bits, "e5m2"),
     "s8": lambda bits: bits.view(np.int8).astype(np.float64),
     "u8": lambda bits: bits.view(np.uint8).astype(np.float64),
+    "e2m1": lambda codes: small_to_f32(codes & np.uint8(0xF), "e2m1"),
+    "e2m3": lambda codes: small_to_f32(codes & np.uint8(0x3F), "e2m3"),
+    "e3m2": lambda codes: small_to_f32(codes & np.uint8(0x3F), "e3m2"),
+    "ue8m0": lambda codes: small_to_f32(codes, "ue8m0"),
+    "ue4m3": lambda codes: small_to_f32(codes & np.uint8(0x7F), "e4m3"),
 }
-"""Matrix operands by element type, from their bits. Integers go through float64, whose products and sums are exact."""
+"""Matrix operands and scales by element type, from their bits: one code of fewer than 8 bits to a byte. Integers go through float64, whose products and sums are exact."""
 
 
 def flush(values: Array) -> Array:

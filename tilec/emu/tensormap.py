@@ -170,6 +170,10 @@ def swizzled(addresses: Array, swizzle: int) -> Array:
     """Shared addresses after the bank swizzle, which acts on the bits of the absolute address."""
     if not swizzle:
         return addresses
+    if swizzle == 160:
+        # 128 bytes in atoms of 32: Swizzle<2,5,2> on the bits of the byte address.
+        pairs: Array = addresses ^ (((addresses >> 7) & 3) << 5)
+        return pairs
     moved: Array = addresses ^ (((addresses >> 7) & (swizzle // 16 - 1)) << 4)
     return moved
 

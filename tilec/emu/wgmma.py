@@ -16,74 +16,24 @@ import numpy as np
 
 from tilec.emu.asyncops import AsyncState, RegisterOwner
 from tilec.emu.decode import Form, Place, semantics
+from tilec.emu.descriptors import matrix_rows, require_pattern, warpgroup_descriptor
 from tilec.emu.fault import Fault
 from tilec.emu.matrix import ELEMENT_BYTES, registers
 from tilec.emu.moments import Deed
 from tilec.emu.numbers import DECODE, Array
 from tilec.emu.semantics import predicate_source
-from tilec.emu.tensormap import swizzled
 from tilec.ptx.module import Operand, Vector
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
-    from tilec.emu.memory import Memory
 
 _THREADS = 128
-_SWIZZLES = (0, 128, 64, 32)
-_RESERVED = (0b11 << 14) | (0b11 << 30) | (0b111 << 46) | (0x3FF << 52)
-
-
-@dataclass(frozen=True, slots=True)
-class Descriptor:
-    """A matrix in shared memory; all in bytes."""
-
-    start: int
-    leading: int
-    stride: int
-    base_offset: int
-    swizzle: int
-
-
-def decode_descriptor(bits: int) -> Descriptor:
-    """The fields of a 64-bit matrix descriptor."""
-    if bits & _RESERVED:
-        raise Fault("bad-descriptor", f"matrix descriptor {bits:#018x} has bits set that must be zero")
-    return Descriptor(
-        start=(bits & 0x3FFF) << 4,
-        leading=(bits >> 16 & 0x3FFF) << 4,
-        stride=(bits >> 32 & 0x3FFF) << 4,
-        base_offset=bits >> 49 & 7,
-        swizzle=_SWIZZLES[bits >> 62],
-    )
 
 
 @lru_cache(maxsize=4096)
 def descriptor_rows(bits: int, extent: int, k: int, element_bytes: int, is_mn_major: bool) -> Array:
-    """The 16-byte rows of shared memory of an operand with `extent` rows (of M or N) and `k` columns.
-
-    K-major: [extent, chunk of k]. MN-major: [k, chunk of extent]. A chunk is 16 bytes.
-    """
-    descriptor = decode_descriptor(bits)
-    width = descriptor.swizzle or 16
-    per_chunk = 16 // element_bytes
-    if is_mn_major:
-        column = np.arange(k)[:, None]
-        chunk = np.arange(extent // per_chunk)[None, :]
-        inner = width // 16
-        # Without a swizzle the two offsets trade places: the leading one steps over k, the stride over MN.
-        over_mn, over_k = descriptor.leading, descriptor.stride
-        if not descriptor.swizzle:
-            over_mn, over_k = over_k, over_mn
-        offsets = chunk % inner * 16 + chunk // inner * over_mn + column % 8 * width + column // 8 * over_k
-    else:
-        row = np.arange(extent)[:, None]
-        chunk = np.arange(k // per_chunk)[None, :]
-        step = 16 if descriptor.swizzle else descriptor.leading
-        offsets = row % 8 * width + row // 8 * descriptor.stride + chunk * step
-    addresses = descriptor.start + offsets
-    # The pattern repeats from where the base offset says, not from a multiple of its size.
-    phase = descriptor.base_offset << 7
-    return (swizzled(addresses - phase, descriptor.swizzle) + phase) // 16
+    """The 16-byte rows of shared memory of an operand, by its descriptor: see `descriptors.matrix_rows`."""
+    return matrix_rows(warpgroup_descriptor(bits), extent, k, element_bytes, is_mn_major)
 
 
 @dataclass(slots=True, eq=False)
@@ -265,7 +215,7 @@ def _mma_async(form: Form) -> None:
         if int(rows.max()) >= len(memory.rows):
             raise Fault("out-of-bounds", f"{what} reaches shared address {int(rows.max()) * 16:#x}, past the end")
         memory.require_async_readable(rows, f"{what} of the wgmma")
-        _require_pattern(memory, decode_descriptor(bits), rows, what)
+        require_pattern(memory, warpgroup_descriptor(bits), rows, what)
         order, watch = cta.order, memory.watch
         if order is not None and watch is not None:
             first = int(cta.actors[warpgroup * _THREADS])
@@ -304,26 +254,6 @@ def _mma_async(form: Form) -> None:
             cta.launch.moments.plan(Deed(lambda w=warpgroup, i=issue: _advance(cta, w, i)))  # type: ignore[misc]
 
     form.step.run = run
-
-
-def _require_pattern(memory: Memory, descriptor: Descriptor, rows: Array, what: str) -> None:
-    """The descriptor must undo the swizzle that the bytes were written with, where TMA wrote them."""
-    swizzle = descriptor.swizzle
-    # 1024 bytes for a swizzle of 128, 256 for 32: see the base offset of the matrix descriptor in the PTX manual.
-    repeat = 8 * swizzle
-    if swizzle and descriptor.start >> 7 & repeat // 128 - 1 != descriptor.base_offset & repeat // 128 - 1:
-        message = f"{what} starts at shared address {descriptor.start:#x}, inside a pattern of {repeat} bytes,"
-        raise Fault("bad-descriptor", f"{message} with base offset {descriptor.base_offset}")
-    written = memory.swizzles[rows]
-    if (written == swizzle).all() or (written < 0).all():
-        return
-    addresses = rows * 16
-    for other in set(written.reshape(-1).tolist()) - {-1, swizzle}:
-        differs = (written == other) & (swizzled(addresses, other) != swizzled(addresses, swizzle))
-        if differs.any():
-            at = f"shared address {int(addresses[differs][0]):#x}"
-            message = f"{what} reads {at} with a swizzle of {swizzle} bytes"
-            raise Fault("swizzle-mismatch", f"{message}, where TMA wrote with a swizzle of {other}")
 
 
 def _name(warpgroup: int) -> str:
