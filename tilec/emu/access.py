@@ -64,6 +64,7 @@ def check_modifiers(form: Form, *more: str) -> None:
             and not modifier.startswith(_HINTS)
         ):
             raise form.unsupported(f".{modifier}")
+    form.understood.update(form.modifiers)
 
 
 # -- one access to one space -------------------------------------------------------------------------------------------

@@ -222,7 +222,7 @@ class AsyncState:
 # -- cp.async ----------------------------------------------------------------------------------------------------------
 
 
-@semantics("cp.async")
+@semantics("cp.async", accepts="ca shared shared::cta global")
 def _cp_async(form: Form) -> None:
     destination, source = form.address(form.operands[0]), form.address(form.operands[1])
     width = form.integer(form.operands[2])
@@ -303,7 +303,7 @@ def _cp_async_wait_all(form: Form) -> None:
     form.step.run = _waiting_run(None)
 
 
-@semantics("cp.async.mbarrier.arrive")
+@semantics("cp.async.mbarrier.arrive", accepts="shared shared::cta b64")
 def _cp_async_arrive(form: Form) -> None:
     pointer = form.address(form.operands[0])
     is_counted = form.has("noinc")

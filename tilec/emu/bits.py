@@ -47,7 +47,7 @@ def _shift(form: Form) -> None:
     elementwise(form, shift, view.name, view.name, "u32")
 
 
-@semantics("shf")
+@semantics("shf", accepts="r clamp")
 def _funnel(form: Form) -> None:
     is_left, wraps = form.has("l"), form.has("wrap")
 
@@ -61,7 +61,7 @@ def _funnel(form: Form) -> None:
     elementwise(form, shift, "b32", "b32", "b32", "u32")
 
 
-@semantics("popc", "clz", "brev", "bfind")
+@semantics("popc", "clz", "brev", "bfind", accepts="shiftamt")
 def _count(form: Form) -> None:
     view = form.type()
     unsigned = f"b{view.bits}"

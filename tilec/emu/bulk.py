@@ -147,7 +147,7 @@ def _layout_of_rank(cta: Cta, address: int, rank: int) -> Layout:
     return layout
 
 
-@semantics(*(f"cp.async.bulk.tensor.{rank}.{space}" for rank in _RANKS for space in ("shared::cluster", "shared::cta")))
+@semantics(*(f"cp.async.bulk.tensor.{rank}.{space}" for rank in _RANKS for space in ("shared::cluster", "shared::cta")), accepts="global tile mbarrier::complete_tx::bytes")
 def _tensor_load(form: Form) -> None:
     if form.has("im2col::w", "im2col::w::128", "tile::gather4", "cta_group::2"):
         raise form.unsupported("this mode")
@@ -190,7 +190,7 @@ def _tensor_load(form: Form) -> None:
     form.step.run = run
 
 
-@semantics(*(f"cp{kind}.async.bulk.tensor.{rank}.global" for kind in ("", ".reduce") for rank in _RANKS))
+@semantics(*(f"cp{kind}.async.bulk.tensor.{rank}.global" for kind in ("", ".reduce") for rank in _RANKS), accepts="shared::cta tile bulk_group")
 def _tensor_store(form: Form) -> None:
     if form.has("im2col", "tile::scatter4") or (form.has("im2col_no_offs") and form.stem.startswith("cp.reduce")):
         raise form.unsupported("this mode")
@@ -229,7 +229,7 @@ def _tensor_store(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("cp.async.bulk.prefetch", *(f"cp.async.bulk.prefetch.tensor.{rank}" for rank in _RANKS))
+@semantics("cp.async.bulk.prefetch", *(f"cp.async.bulk.prefetch.tensor.{rank}" for rank in _RANKS), accepts="global tile im2col L2")
 def _prefetch(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         return
@@ -245,7 +245,7 @@ def _check_range(address: int, size: int) -> None:
         raise Fault("misaligned", f"a bulk copy of {size} bytes at {address:#x}: both must be multiples of 16")
 
 
-@semantics("cp.async.bulk.shared::cluster", "cp.async.bulk.shared::cta")
+@semantics("cp.async.bulk.shared::cluster", "cp.async.bulk.shared::cta", accepts="global shared::cta mbarrier::complete_tx::bytes")
 def _range_load(form: Form) -> None:
     destination, source = form.address(form.operands[0]), form.address(form.operands[1])
     size_slot = form.read(form.operands[2], "u32")
@@ -305,7 +305,7 @@ _BULK_ELEMENTS = {
 }
 
 
-@semantics("cp.async.bulk.global", "cp.reduce.async.bulk")
+@semantics("cp.async.bulk.global", "cp.reduce.async.bulk", accepts="global shared::cta bulk_group noftz bf16")
 def _range_store(form: Form) -> None:
     destination, source = form.address(form.operands[0]), form.address(form.operands[1])
     size_slot = form.read(form.operands[2], "u32")

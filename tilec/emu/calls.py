@@ -85,7 +85,7 @@ def _rest(group: Group, members: Array) -> Array:
 # -- call --------------------------------------------------------------------------------------------------------------
 
 
-@semantics("call")
+@semantics("call", accepts="uni")
 def _call(form: Form) -> None:
     operands = list(form.operands)
     returned = operands.pop(0) if isinstance(operands[0], Arguments) else None
@@ -233,7 +233,7 @@ def _restore(cta: Cta, members: Array, caller: Layout) -> None:
 # -- ret ---------------------------------------------------------------------------------------------------------------
 
 
-@semantics("ret")
+@semantics("ret", accepts="uni")
 def _ret(form: Form) -> None:
     function = form.function
     program = form.program
@@ -285,7 +285,7 @@ def _take(cta: Cta, members: Array, carrier: Carrier, data: Array) -> None:
 # -- brx ---------------------------------------------------------------------------------------------------------------
 
 
-@semantics("brx.idx")
+@semantics("brx.idx", accepts="uni")
 def _brx(form: Form) -> None:
     index_slot = form.read(form.operands[0], "u32")
     targets = np.array(form.targets(form.operands[1]))

@@ -62,7 +62,7 @@ def _subc(form: Form) -> None:
     _step(form, _subtract, form.stem == "subc")
 
 
-@semantics("mad.lo.cc", "mad.hi.cc", "madc")
+@semantics("mad.lo.cc", "mad.hi.cc", "madc", accepts="lo")
 def _madc(form: Form) -> None:
     is_high = form.has("hi") or form.stem == "mad.hi.cc"
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
 
 
-@semantics("bra")
+@semantics("bra", accepts="uni")
 def _bra(form: Form) -> None:
     target = form.label(form.operands[0])
 
@@ -52,7 +52,7 @@ def _trap(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("nanosleep")
+@semantics("nanosleep", accepts="u32")
 def _nanosleep(form: Form) -> None:
     def control(cta: Cta, group: Group, threads: Threads) -> bool:
         # Whoever sleeps waits for others: let them go first.
@@ -63,7 +63,7 @@ def _nanosleep(form: Form) -> None:
     form.step.control = control
 
 
-@semantics("griddepcontrol", "prefetch", "prefetch.tensormap")
+@semantics("griddepcontrol", "prefetch", "prefetch.tensormap", accepts="wait launch_dependents global local const param L1 L2")
 def _nothing(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         return
@@ -76,7 +76,7 @@ def _prefetch_param(form: Form) -> None:
     _nothing(form)
 
 
-@semantics("membar", "fence")
+@semantics("membar", "fence", accepts="sc acq_rel acquire release sync_restrict cta cluster gpu sys gl")
 def _fence(form: Form) -> None:
     if form.has("proxy"):
         raise form.unsupported("this proxy fence")
@@ -87,7 +87,7 @@ def _fence(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("fence.proxy.async")
+@semantics("fence.proxy.async", accepts="shared::cta shared::cluster")
 def _fence_proxy(form: Form) -> None:
     if form.has("global"):
         _nothing(form)
@@ -248,7 +248,7 @@ def _bar_red(form: Form) -> None:
     form.step.control = control
 
 
-@semantics("barrier.cluster.arrive")
+@semantics("barrier.cluster.arrive", accepts="release relaxed")
 def _cluster_arrive(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         barrier = cta.cluster.barrier
@@ -263,7 +263,7 @@ def _cluster_arrive(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("barrier.cluster.wait")
+@semantics("barrier.cluster.wait", accepts="acquire")
 def _cluster_wait(form: Form) -> None:
     def control(cta: Cta, group: Group, threads: Threads) -> bool:
         barrier = cta.cluster.barrier

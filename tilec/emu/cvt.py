@@ -29,9 +29,9 @@ _PAIRS = {f"{name}x2": name for name in SMALL_FLOATS}
 _LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "tf32": 3.4011621342146535e38}
 
 
-@semantics("cvt")
+@semantics("cvt", accepts="rn rna sat relu satfinite ftz")
 def _cvt(form: Form) -> None:
-    kinds = [part for part in form.modifiers if part in TYPES or part in _PAIRS]
+    kinds = form.among(*TYPES, *_PAIRS)
     if len(kinds) != 2 or form.has("rs"):
         raise form.unsupported("these types")
     result, source = kinds

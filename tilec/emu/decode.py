@@ -7,6 +7,7 @@ so a step never asks what kind of operand it has.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -132,15 +133,22 @@ class _Scope:
 Decoder = Callable[["Form"], None]
 SEMANTICS: dict[str, Decoder] = {}
 """What each instruction does, by the stem of its row in `ptx.isa`."""
+_ACCEPTS: dict[str, frozenset[str]] = {}
+HINTS = ("L1::", "L2::", "level::")
+"""How caches should treat an access; there are none here."""
 
 
-def semantics(*stems: str) -> Callable[[Decoder], Decoder]:
-    """Register a decoder: it fills in `form.step`."""
+def semantics(*stems: str, accepts: str = "") -> Callable[[Decoder], Decoder]:
+    """Register a decoder: it fills in `form.step`.
+
+    A modifier that the decoder never asks for is an error; `accepts` names those that make no difference here.
+    """
 
     def register(decoder: Decoder) -> Decoder:
         for stem in stems:
             assert stem not in SEMANTICS, stem
             SEMANTICS[stem] = decoder
+            _ACCEPTS[stem] = frozenset(("sync", "aligned", *accepts.split()))
         return decoder
 
     return register
@@ -378,6 +386,7 @@ class Program:
                 step.guard = form.read(instruction.guard.reg, "pred")
                 step.negated = instruction.guard.negated
             SEMANTICS[row.stem](form)
+            form.require_understood()
             assert (step.run is None) != (step.control is None), instruction.opcode
             step.registers, step.written = frozenset(form.touched), frozenset(form.written)
             return step
@@ -395,6 +404,7 @@ class Form:
         self.operands = tuple(_unfold(operand, scope) for operand in step.instruction.operands)
         self.modifiers = tuple(step.instruction.opcode[len(row.stem) :].split(".")[1:])
         self.types = tuple(part for part in self.modifiers if part in TYPES)
+        self.understood = {*_ACCEPTS[row.stem], *self.types}
         self.touched: set[Place] = set()
         self.written: set[Place] = set()
         self.function = scope.function
@@ -403,11 +413,33 @@ class Form:
 
     def has(self, *modifiers: str) -> bool:
         """Whether the opcode carries one of these."""
+        self.understood.update(modifiers)
         return any(modifier in self.modifiers for modifier in modifiers)
 
     def first(self, *modifiers: str, default: str = "") -> str:
         """The first of these that the opcode carries."""
+        self.understood.update(modifiers)
         return next((modifier for modifier in self.modifiers if modifier in modifiers), default)
+
+    def among(self, *modifiers: str) -> list[str]:
+        """Those of these that the opcode carries, in its order."""
+        self.understood.update(modifiers)
+        return [modifier for modifier in self.modifiers if modifier in modifiers]
+
+    def match(self, pattern: str) -> re.Match[str] | None:
+        """The first modifier that is spelled like this."""
+        for modifier in self.modifiers:
+            found = re.fullmatch(pattern, modifier)
+            if found is not None:
+                self.understood.add(modifier)
+                return found
+        return None
+
+    def require_understood(self) -> None:
+        """Every part of the opcode means something to the decoder, or is known to mean nothing here."""
+        for modifier in self.modifiers:
+            if modifier not in self.understood and not modifier.startswith(HINTS):
+                raise self.unsupported(f".{modifier}")
 
     def unsupported(self, what: str) -> Fault:
         return Fault("unsupported", f"{what} in {self.step.instruction.opcode}")

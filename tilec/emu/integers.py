@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
 
 
-@semantics("mul24", "mad24")
+@semantics("mul24", "mad24", accepts="lo sat")
 def _product24(form: Form) -> None:
     view = form.type()
     is_high = form.has("hi")
@@ -36,7 +36,7 @@ def _product24(form: Form) -> None:
     elementwise(form, multiply, view.name, *[view.name] * (len(form.operands) - 1))
 
 
-@semantics("dp2a")
+@semantics("dp2a", accepts="lo")
 def _dp2a(form: Form) -> None:
     left, right = form.types[-2], form.types[-1]
     first = 2 if form.has("hi") else 0
@@ -50,7 +50,7 @@ def _dp2a(form: Form) -> None:
     elementwise(form, dot, "b32", "b32", "b32", "s32" if "s" in left[0] + right[0] else "u32")
 
 
-@semantics("szext")
+@semantics("szext", accepts="clamp")
 def _szext(form: Form) -> None:
     view = form.type()
     wraps = form.has("wrap")
@@ -67,7 +67,7 @@ def _szext(form: Form) -> None:
     elementwise(form, extend, view.name, view.name, "u32")
 
 
-@semantics("bmsk")
+@semantics("bmsk", accepts="clamp")
 def _bmsk(form: Form) -> None:
     wraps = form.has("wrap")
 
@@ -113,7 +113,7 @@ _LANE_OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
-@semantics(*(f"{name}{lanes}" for name in _LANE_OPERATIONS for lanes in (2, 4)))
+@semantics(*(f"{name}{lanes}" for name in _LANE_OPERATIONS for lanes in (2, 4)), accepts="add sat")
 def _lanes(form: Form) -> None:
     count = int(form.stem[-1])
     operation = _LANE_OPERATIONS[form.stem[:-1]]
@@ -142,7 +142,7 @@ def _lanes(form: Form) -> None:
 # -- hints that change no value ----------------------------------------------------------------------------------------
 
 
-@semantics("pmevent", "prefetchu", "discard", "applypriority")
+@semantics("pmevent", "prefetchu", "discard", "applypriority", accepts="L1 L2 global")
 def _hint(form: Form) -> None:
     # Their addresses need not even be valid.
     def run(cta: Cta, threads: Threads) -> None:

@@ -17,8 +17,6 @@ from tilec.ptx.module import Operand, Vector
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
 
-ELEMENT_BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
-
 
 def registers(form: Form, operand: Operand, count: int) -> tuple[Operand, ...]:
     """The registers of a fragment."""
@@ -28,63 +26,99 @@ def registers(form: Form, operand: Operand, count: int) -> tuple[Operand, ...]:
     return items
 
 
-# -- ldmatrix and stmatrix ---------------------------------------------------------------------------------------------
+# -- ldmatrix ----------------------------------------------------------------------------------------------------------
 
 
 def _matrix_count(form: Form) -> int:
-    if not form.has("m8n8") or "b16" not in form.modifiers:
-        raise form.unsupported("a matrix other than 8x8 of b16")
     form.step.gather = 32
     return int(form.first("x1", "x2", "x4", default="x1")[1])
 
 
-def _rows(values: Array, count: int) -> Array:
-    """Of the row addresses, or of the threads, those of `count` matrices per warp: lanes 8j to 8j+7 are matrix j's."""
-    warps: Array = values.reshape(-1, 32)[:, : 8 * count].reshape(-1)
+def _first(values: Array, count: int) -> Array:
+    """Of the row addresses, or of the threads, the first `count` of each warp, which name one row each."""
+    warps: Array = values.reshape(-1, 32)[:, :count].reshape(-1)
     return warps
 
 
-@semantics("ldmatrix.sync")
+def _widened(rows: Array, form: Form) -> Array:
+    """Rows of 16 bytes; packed elements of 4 and 6 bits spread to bytes, whose low bits they take."""
+    bits = 4 if form.has("b4x16_p64") else 6
+    if not form.has("b4x16_p64", "b6x16_p32"):
+        return rows
+    stream = np.unpackbits(rows, axis=1, bitorder="little")[:, : 16 * bits].reshape(-1, 16, bits)
+    spread = np.zeros((*stream.shape[:2], 8), np.uint8)
+    spread[:, :, :bits] = stream
+    return np.packbits(spread, axis=2, bitorder="little").reshape(-1, 16)
+
+
+@semantics("ldmatrix.sync", accepts="shared shared::cta b8x16 b4x16_p64 b6x16_p32")
 def _ldmatrix(form: Form) -> None:
     count = _matrix_count(form)
+    shape, element = form.first("m8n8", "m8n16", "m16n16"), form.first("b16", "b8", "b8x16")
+    is_packed = form.has("b4x16_p64", "b6x16_p32")
     is_transposed = form.has("trans")
+    legal = {
+        "m8n8": element == "b16" and not is_packed,
+        "m8n16": element == "b8x16" and is_packed and not is_transposed,
+        "m16n16": is_transposed and count < 4 and element == ("b8x16" if is_packed else "b8"),
+    }
+    if not legal.get(shape):
+        raise form.unsupported("this shape of these elements")
+    is_tall = shape == "m16n16"
+    row_count, register_count = (16 * count, 2 * count) if is_tall else (8 * count, count)
     pointer = form.address(form.operands[1])
-    targets = [form.write(item, "b32") for item in registers(form, form.operands[0], count)]
+    targets = [form.write(item, "b32") for item in registers(form, form.operands[0], register_count)]
 
     def run(cta: Cta, threads: Threads) -> None:
-        rows, actors = _rows(pointer(cta, threads), count), _rows(cta.actors[threads], count)
-        # [warp, matrix, row, column]
-        data = cta.shared.load(rows, 16, actors, is_collective=True).view(np.uint16).reshape(-1, count, 8, 8)
-        if is_transposed:
-            data = np.ascontiguousarray(data.transpose(0, 1, 3, 2))
-        # Lane l holds columns 2(l%4) and the next of row l/4.
-        lanes = data.view(np.uint32).reshape(-1, count, 32)
-        views = cta.views
+        rows, actors = _first(pointer(cta, threads), row_count), _first(cta.actors[threads], row_count)
+        loaded = np.ascontiguousarray(cta.shared.load(rows, 16, actors, is_collective=True))
+        data = _widened(loaded.view(np.uint8).reshape(-1, 16), form)
+        if is_tall:
+            # Rows (t, register, pair) and columns (half, g): a register takes a pair of rows in two columns.
+            parts = data.reshape(-1, count, 4, 2, 2, 2, 8)
+            lanes = np.ascontiguousarray(parts.transpose(0, 1, 3, 6, 2, 5, 4)).view(np.uint32)
+        elif is_transposed:
+            matrices = data.view(np.uint16).reshape(-1, count, 8, 8)
+            lanes = np.ascontiguousarray(matrices.transpose(0, 1, 3, 2)).view(np.uint32)
+        else:
+            # Lane l holds the four bytes from 4(l % 4) on of row l / 4.
+            lanes = data.view(np.uint32)
+        lanes = lanes.reshape(-1, register_count, 32)
         for position, target in enumerate(targets):
-            views[target][threads] = lanes[:, position].reshape(-1)
+            cta.views[target][threads] = lanes[:, position].reshape(-1)
 
     form.step.run = run
 
 
-@semantics("stmatrix.sync")
+# -- stmatrix and movmatrix --------------------------------------------------------------------------------------------
+
+
+@semantics("stmatrix.sync", accepts="shared shared::cta")
 def _stmatrix(form: Form) -> None:
     count = _matrix_count(form)
-    is_transposed = form.has("trans")
+    is_transposed, is_bytes = form.has("trans"), form.has("b8")
+    if not (form.has("m16n8") and is_transposed) if is_bytes else not (form.has("m8n8") and form.has("b16")):
+        raise form.unsupported("this shape of these elements")
     pointer = form.address(form.operands[0])
     sources = [form.read(item, "b32") for item in registers(form, form.operands[1], count)]
 
     def run(cta: Cta, threads: Threads) -> None:
-        rows, actors = _rows(pointer(cta, threads), count), _rows(cta.actors[threads], count)
+        rows, actors = _first(pointer(cta, threads), 8 * count), _first(cta.actors[threads], 8 * count)
         lanes = np.stack([cta.views[source][threads].reshape(-1, 32) for source in sources], axis=1)
-        data = lanes.view(np.uint16).reshape(-1, count, 8, 8)
-        if is_transposed:
-            data = data.transpose(0, 1, 3, 2)
-        cta.shared.store(rows, 16, np.ascontiguousarray(data).view(np.uint64).reshape(-1, 2), actors)
+        if is_bytes:
+            # Of eight rows in memory, a lane's bytes are those of rows 2t and 2t + 1 in the columns g and g + 8.
+            data = lanes.view(np.uint8).reshape(-1, count, 8, 4, 2, 2).transpose(0, 1, 3, 5, 4, 2)
+        else:
+            data = lanes.view(np.uint16).reshape(-1, count, 8, 8)
+            if is_transposed:
+                data = data.transpose(0, 1, 3, 2)
+        packed = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint64).reshape(-1, 2)
+        cta.shared.store(rows, 16, packed, actors)
 
     form.step.run = run
 
 
-@semantics("movmatrix.sync")
+@semantics("movmatrix.sync", accepts="trans m8n8 b16")
 def _movmatrix(form: Form) -> None:
     form.step.gather = 32
     target, source = form.write(form.operands[0], "b32"), form.read(form.operands[1], "b32")

@@ -21,6 +21,8 @@ from tilec.emu.races import thread_name
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
 
+PLACES = "shared shared::cta shared::cluster"
+ORDERS = "acquire release relaxed cta cluster"
 _MOST = 0xFFFFF
 """Largest count of arrivals and of transaction bytes."""
 
@@ -213,7 +215,7 @@ def publish(cta: Cta, actors: Array) -> None:
             barrier.is_fenced = order is None or int(order.know[actors, barrier.init_by].max()) >= barrier.init_event
 
 
-@semantics("fence.mbarrier_init")
+@semantics("fence.mbarrier_init", accepts="release cluster")
 def _fence_init(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         publish(cta, cta.actors[threads])
@@ -221,7 +223,7 @@ def _fence_init(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("mbarrier.init")
+@semantics("mbarrier.init", accepts="shared shared::cta")
 def _init(form: Form) -> None:
     pointer = form.address(form.operands[0])
     count_slot = form.read(form.operands[1], "u32")
@@ -258,7 +260,7 @@ def _initialise(cta: Cta, address: int, count: int, actor: int) -> None:
     state.barriers[address] = barrier
 
 
-@semantics("mbarrier.inval")
+@semantics("mbarrier.inval", accepts="shared shared::cta")
 def _inval(form: Form) -> None:
     pointer = form.address(form.operands[0])
 
@@ -280,7 +282,7 @@ def _clock(cta: Cta, form: Form, actors: Array) -> Array | None:
     return None if cta.order is None or form.has("relaxed") else cta.order.release(actors)
 
 
-@semantics("mbarrier.arrive", "mbarrier.arrive_drop")
+@semantics("mbarrier.arrive", "mbarrier.arrive_drop", accepts=f"{PLACES} {ORDERS}")
 def _arrive(form: Form) -> None:
     pointer = form.address(form.operands[1])
     state_slot = form.write(form.operands[0], "u64")
@@ -328,7 +330,7 @@ def note(cta: Cta, members: Array, kind: str, name: str, line: int, since: int =
         timeline.add(cta.position, thread, threads, kind, name, line, since)  # type: ignore[arg-type]
 
 
-@semantics("mbarrier.expect_tx", "mbarrier.complete_tx")
+@semantics("mbarrier.expect_tx", "mbarrier.complete_tx", accepts=f"{PLACES} {ORDERS}")
 def _expect(form: Form) -> None:
     pointer = form.address(form.operands[0])
     size_slot = form.read(form.operands[1], "u32")
@@ -347,7 +349,7 @@ def _expect(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("mbarrier.try_wait", "mbarrier.test_wait")
+@semantics("mbarrier.try_wait", "mbarrier.test_wait", accepts=f"{PLACES} {ORDERS}")
 def _wait(form: Form) -> None:
     result_slot = form.write(form.operands[0], "pred")
     pointer = form.address(form.operands[1])

@@ -6,38 +6,69 @@ permutation of these axes with the register number. Below, w counts warps and e 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilec.emu.block_scale import scales
 from tilec.emu.decode import Form, semantics
 from tilec.emu.matrix import registers
+from tilec.emu.mma_sm70 import quad_pairs
 from tilec.emu.numbers import DECODE, Array
+from tilec.emu.sparse import Selection, expand, selection
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
 
 ELEMENT_BITS = {"f64": 64, "tf32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4}
-ELEMENT_BITS["b1"] = 1
+ELEMENT_BITS |= {"e3m2": 8, "e2m3": 8, "e2m1": 8, "b1": 1}
+"""What an element takes; floats of 4 and 6 bits lie in bytes, unless a kind of fp4 alone packs them."""
+PACKED_FP4 = "packed e2m1"
 _WORDS: dict[int, np.dtype[Any]] = {bits: np.dtype(f"u{bits // 8}") for bits in (8, 16, 32, 64)}
 _RESULTS = ("f32", "f16", "s32", "f64")
+_SMALL = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
+_KINDS = ("kind::f8f6f4", "kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4")
+_SHAPES = {
+    **{"f64": "m8n8k4 m16n8k4 m16n8k8 m16n8k16", "tf32": "m16n8k4 m16n8k8", "b1": "m8n8k128 m16n8k128 m16n8k256"},
+    **dict.fromkeys(("f16", "bf16"), "m16n8k8 m16n8k16"),
+    **dict.fromkeys(("s8", "u8"), "m8n8k16 m16n8k16 m16n8k32"),
+    **dict.fromkeys(("s4", "u4"), "m8n8k32 m16n8k32 m16n8k64"),
+    **dict.fromkeys(("e4m3", "e5m2"), "m16n8k16 m16n8k32"),
+    **dict.fromkeys(("e3m2", "e2m3", "e2m1"), "m16n8k32"),
+    PACKED_FP4: "m16n8k64",
+}
+_SPARSE_SHAPES = {
+    **{"tf32": "m16n8k8 m16n8k16", PACKED_FP4: "m16n8k128"},
+    **dict.fromkeys(("f16", "bf16"), "m16n8k16 m16n8k32"),
+    **dict.fromkeys(("s8", "u8"), "m16n8k32 m16n8k64"),
+    **dict.fromkeys(("s4", "u4"), "m16n8k64 m16n8k128"),
+    **dict.fromkeys(_SMALL, "m16n8k64"),
+}
+
+
+def element_bits(kind: str) -> int:
+    """The bits between an element and the next one of its register."""
+    return 4 if kind == PACKED_FP4 else ELEMENT_BITS[kind]
 
 
 def unpack(bits: Array, kind: str) -> Array:
     """The elements of words, as numbers on a new last axis."""
-    size = ELEMENT_BITS[kind]
+    size = element_bits(kind)
     if size >= 8:
         words = np.ascontiguousarray(bits).view(_WORDS[size]).reshape(*bits.shape, -1)
+        if kind == "e2m1":
+            # In a byte the four bits lie in the middle.
+            words = words >> np.uint8(2)
         decoded: Array = words.view(np.float64) if kind == "f64" else DECODE[kind](words)
         return decoded
     shifts = np.arange(0, 32, size, dtype=np.uint32)
     shifted: Array = bits[..., None] >> shifts
-    fields: Array = (shifted & np.uint32((1 << size) - 1)).astype(np.float64)
-    if kind == "s4":
-        fields = np.where(fields >= 8, fields - 16, fields)
-    return fields
+    codes: Array = shifted & np.uint32((1 << size) - 1)
+    if kind == PACKED_FP4:
+        return DECODE["e2m1"](codes.astype(np.uint8))
+    fields = codes.astype(np.float64)
+    return np.where(fields >= 8, fields - 16, fields) if kind == "s4" else fields
 
 
 def multiply(a: Array, b: Array, kinds: tuple[str, str], bit_operation: str) -> Array:
@@ -63,52 +94,78 @@ def result_view(kind: str) -> str:
     return "b32" if kind == "f16" else kind
 
 
-def _kinds(form: Form) -> tuple[str, str, str]:
-    kinds = [part for part in form.modifiers if part in ELEMENT_BITS or part in _RESULTS]
-    if len(kinds) != 4 or not form.has("row") or not form.has("col"):
-        raise form.unsupported("this shape or type")
+def _operand_kinds(form: Form) -> tuple[str, str, str]:
+    kinds = form.among(*ELEMENT_BITS, *_RESULTS)
+    if len(kinds) != 4:
+        raise form.unsupported("these types")
     result, a_kind, b_kind, c_kind = kinds
     if a_kind not in ELEMENT_BITS or b_kind not in ELEMENT_BITS or result != c_kind or result not in _RESULTS:
         raise form.unsupported("this mixture of types")
-    if ELEMENT_BITS[a_kind] != ELEMENT_BITS[b_kind]:
-        raise form.unsupported("operands of different widths")
+    mixes = {frozenset(("s8", "u8")), frozenset(("s4", "u4"))}
+    is_small = a_kind in _SMALL and b_kind in _SMALL
+    if a_kind != b_kind and not is_small and frozenset((a_kind, b_kind)) not in mixes:
+        raise form.unsupported("this mixture of types")
+    wanted = {"f64": ("f64",), "tf32": ("f32",), "bf16": ("f32",), "f16": ("f16", "f32")}.get(
+        a_kind, ("f16", "f32") if is_small else ("s32",)
+    )
+    if result not in wanted:
+        raise form.unsupported("this mixture of types")
     return result, a_kind, b_kind
 
 
-def _shape(form: Form) -> tuple[int, int]:
-    text = next((part for part in form.modifiers if re.fullmatch(r"m\d+n\d+k\d+", part)), "")
-    shape = re.fullmatch(r"m(8|16)n8k(\d+)", text)
-    if shape is None:
-        raise form.unsupported("this shape or type")
+def _shape(form: Form, kinds: tuple[str, str], is_sparse: bool) -> tuple[int, int]:
+    """The halves of eight rows, and k."""
+    shape = form.match(r"m(8|16)n8k(\d+)")
+    table = _SPARSE_SHAPES if is_sparse else _SHAPES
+    if shape is None or any(shape[0] not in table.get(kind, "").split() for kind in kinds):
+        raise form.unsupported("this shape of these types")
     return int(shape[1]) // 8, int(shape[2])
 
 
-@semantics("mma.sync")
+@semantics("mma.sync", "mma.sp.sync", "mma.sp::ordered_metadata.sync", accepts="row popc")
 def _mma(form: Form) -> None:
-    result, a_kind, b_kind = _kinds(form)
-    if a_kind == "f16" and form.has("m8n8k4"):
-        raise form.unsupported("the layout of sm_70")
-    halves, k = _shape(form)
     form.step.gather = 32
-    per_register = max(32 // ELEMENT_BITS[a_kind], 1)
-    columns = k // (4 * per_register)
-    if columns not in (1, 2, 4) or columns * 4 * per_register != k:
-        raise form.unsupported(f"k = {k} of {a_kind}")
+    is_sparse = form.stem != "mma.sync"
+    result, a_kind, b_kind = _operand_kinds(form)
+    if a_kind == "f16" and form.has("m8n8k4"):
+        quad_pairs(form, result)
+        return
+    if not form.has("col") or "row" not in form.modifiers:
+        raise form.unsupported("a layout other than .row.col")
+    kind = form.first(*_KINDS)
+    if kind in ("kind::mxf4", "kind::mxf4nvf4"):
+        a_kind, b_kind = (PACKED_FP4 if name == "e2m1" else "" for name in (a_kind, b_kind))
+    elif not kind and {a_kind, b_kind} & {"e3m2", "e2m3", "e2m1"}:
+        raise form.unsupported("no .kind")
+    halves, k = _shape(form, (a_kind, b_kind), is_sparse)
+    stored = k // 2 if is_sparse else k
+    per_register = max(32 // element_bits(a_kind), 1)
+    a_columns, columns = stored // (4 * per_register), k // (4 * per_register)
     source = "b64" if a_kind == "f64" else "b32"
-    a_slots = [form.read(item, source) for item in registers(form, form.operands[1], halves * columns)]
+    a_slots = [form.read(item, source) for item in registers(form, form.operands[1], halves * a_columns)]
     b_slots = [form.read(item, source) for item in registers(form, form.operands[2], columns)]
     finish = accumulate(form, result, halves)
     operation = form.first("and", "xor", default="xor")
+    rest = form.operands[4:]
+    chosen: Selection | None = None
+    if is_sparse:
+        chosen = selection(form, rest[0], form.integer(rest[1]), a_kind, k)
+        rest = rest[2:]
+    scale = scales(form, kind, rest)
 
     def run(cta: Cta, threads: Threads) -> None:
         views = cta.views
         a_bits = np.array([views[slot][threads] for slot in a_slots])
         b_bits = np.array([views[slot][threads] for slot in b_slots])
         # a: registers (columns, row half), lanes (w, g, t), e  →  [w, row, k]
-        a = unpack(a_bits, a_kind).reshape(columns, halves, -1, 8, 4, per_register)
-        a = a.transpose(2, 1, 3, 0, 4, 5).reshape(-1, 8 * halves, k)
+        a = unpack(a_bits, a_kind).reshape(a_columns, halves, -1, 8, 4, per_register)
+        a = a.transpose(2, 1, 3, 0, 4, 5).reshape(-1, 8 * halves, stored)
+        if chosen is not None:
+            a = expand(a, views[chosen.slot][threads].reshape(-1, 8, 4), chosen)
         # b: registers over k, lanes (w, n, t), e  →  [w, k, n]
         b = unpack(b_bits, b_kind).reshape(columns, -1, 8, 4, per_register).transpose(1, 0, 3, 4, 2).reshape(-1, k, 8)
+        if scale is not None:
+            a, b = scale(cta, threads, a, b)
         finish(cta, threads, multiply(a, b, (a_kind, b_kind), operation))
 
     form.step.run = run

@@ -161,7 +161,7 @@ def _cvta_param(form: Form, view: Type) -> None:
 _SPACE_WINDOWS = {"global": GLOBAL_BASE, "const": GLOBAL_BASE, "param": PARAM_WINDOW, **_MOVED}
 
 
-@semantics("isspacep")
+@semantics("isspacep", accepts="global const local shared shared::cta shared::cluster param param::entry")
 def _isspacep(form: Form) -> None:
     space = form.modifiers[0]
     window = np.uint64(_SPACE_WINDOWS[space.partition("::")[0]] >> WINDOW_SHIFT)
@@ -179,7 +179,7 @@ def _isspacep(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("mapa")
+@semantics("mapa", accepts="shared::cluster")
 def _mapa(form: Form) -> None:
     view = form.type()
     mask = (1 << SHARED_RANK_SHIFT) - 1
@@ -194,7 +194,7 @@ def _mapa(form: Form) -> None:
     elementwise(form, map_address, view.name, view.name, "u32")
 
 
-@semantics("getctarank")
+@semantics("getctarank", accepts="shared::cluster")
 def _getctarank(form: Form) -> None:
     target = form.write(form.operands[0], "u32")
     source = form.read(form.operands[1], form.type().name)
@@ -207,7 +207,7 @@ def _getctarank(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("createpolicy", "createpolicy.fractional", "createpolicy.range", "createpolicy.cvt")
+@semantics("createpolicy", "createpolicy.fractional", "createpolicy.range", "createpolicy.cvt", accepts="global fractional range cvt L2")
 def _createpolicy(form: Form) -> None:
     target = form.write(form.operands[0], "b64")
     slot = form.read(Imm(0), "b64")

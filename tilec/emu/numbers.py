@@ -90,10 +90,11 @@ SMALL_FLOATS = {
     "e2m3": SmallFloat(2, 3, 1, 0x1F),
     "e2m1": SmallFloat(2, 1, 1, 0x7),
     "ue8m0": SmallFloat(8, 0, 127, 0xFE, is_signed=False),
+    "ue4m3": SmallFloat(4, 3, 7, 0x7E, is_signed=False),
 }
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def _small_table(name: str) -> Array:
     """The value of every code."""
     kind = SMALL_FLOATS[name]
@@ -102,7 +103,7 @@ def _small_table(name: str) -> Array:
     exponent, mantissa = magnitude >> kind.mantissa_bits, magnitude & ((1 << kind.mantissa_bits) - 1)
     scale = 2.0**kind.mantissa_bits
     values = (scale + mantissa) / scale * 2.0 ** (exponent - kind.bias)
-    if kind.is_signed:
+    if kind.mantissa_bits:
         values = np.where(exponent == 0, mantissa / scale * 2.0 ** (1 - kind.bias), values)
     values = np.where(magnitude > kind.largest, np.nan, values)
     if kind.has_infinity:
@@ -142,6 +143,12 @@ def fp8_to_f32(bits: Array, name: str) -> Array:
     return small_to_f32(bits, name)
 
 
+def _decoder(name: str) -> Callable[[Array], Array]:
+    """From codes in the low bits of bytes."""
+    mask = np.uint8((1 << SMALL_FLOATS[name].bits) - 1)
+    return lambda bits: small_to_f32(bits & mask, name)
+
+
 DECODE: dict[str, Callable[[Array], Array]] = {
     "f16": lambda bits: bits.view(np.float16).astype(np.float32),
     "bf16": bf16_to_f32,
@@ -151,13 +158,10 @@ DECODE: dict[str, Callable[[Array], Array]] = {
     "e5m2": lambda bits: fp8_to_f32(bits, "e5m2"),
     "s8": lambda bits: bits.view(np.int8).astype(np.float64),
     "u8": lambda bits: bits.view(np.uint8).astype(np.float64),
-    "e2m1": lambda codes: small_to_f32(codes & np.uint8(0xF), "e2m1"),
-    "e2m3": lambda codes: small_to_f32(codes & np.uint8(0x3F), "e2m3"),
-    "e3m2": lambda codes: small_to_f32(codes & np.uint8(0x3F), "e3m2"),
-    "ue8m0": lambda codes: small_to_f32(codes, "ue8m0"),
-    "ue4m3": lambda codes: small_to_f32(codes & np.uint8(0x7F), "e4m3"),
+    **{name: _decoder(name) for name in ("e3m2", "e2m3", "e2m1", "ue8m0", "ue4m3")},
 }
-"""Matrix operands and scales by element type, from their bits: one code of fewer than 8 bits to a byte. Integers go through float64, whose products and sums are exact."""
+"""Matrix operands and scales by element type, from their bits: one code of fewer than 8 bits to a byte. Integers go
+through float64, whose products and sums are exact."""
 
 
 def flush(values: Array) -> Array:

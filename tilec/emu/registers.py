@@ -55,7 +55,7 @@ def _numbers(values: str) -> list[int]:
     return [int(value) for value in re.findall(r"\d+", values)]
 
 
-@semantics("setmaxnreg")
+@semantics("setmaxnreg", accepts="dec")
 def _setmaxnreg(form: Form) -> None:
     form.step.gather = _WARP
     wanted = form.integer(form.operands[0])

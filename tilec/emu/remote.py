@@ -53,7 +53,7 @@ def _hang(
     cta.launch.moments.plan(deed)
 
 
-@semantics("st.async")
+@semantics("st.async", accepts="weak shared::cluster")
 def _st_async(form: Form) -> None:
     view = form.type()
     value: Operand = form.operands[1]
@@ -86,7 +86,7 @@ def _st_async(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("red.async")
+@semantics("red.async", accepts="relaxed cluster shared::cluster mbarrier::complete_tx::bytes")
 def _red_async(form: Form) -> None:
     view = form.type()
     operation = form.first("add", "min", "max", "and", "or", "xor", "inc", "dec")
@@ -117,7 +117,7 @@ def _red_async(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("cp.reduce.async.bulk.shared::cluster")
+@semantics("cp.reduce.async.bulk.shared::cluster", accepts="shared::cta mbarrier::complete_tx::bytes")
 def _reduce_bulk(form: Form) -> None:
     operation, element = form.first("add", "min", "max", "and", "or", "xor", "inc", "dec"), form.modifiers[-1]
     if operation in ("", "inc", "dec") or element not in _BULK_TYPES:

@@ -103,7 +103,7 @@ def _rounded(form: Form, view: Type, operation: Callable[..., Array], name: str)
 # -- sums, products, quotients -----------------------------------------------------------------------------------------
 
 
-@semantics("add", "sub")
+@semantics("add", "sub", accepts="rn noftz")
 def _add(form: Form) -> None:
     view = form.type()
     operation: Callable[..., Array] = np.add if form.stem == "add" else np.subtract
@@ -116,7 +116,7 @@ def _add(form: Form) -> None:
     elementwise(form, operation, view.name, view.name, view.name)
 
 
-@semantics("mul")
+@semantics("mul", accepts="rn lo hi wide")
 def _mul(form: Form) -> None:
     view = form.type()
     if view.kind in ("f", "bf16"):
@@ -129,7 +129,7 @@ def _mul(form: Form) -> None:
         elementwise(form, high_product if form.has("hi") else np.multiply, view.name, view.name, view.name)
 
 
-@semantics("mad")
+@semantics("mad", accepts="lo hi")
 def _mad(form: Form) -> None:
     view = form.type()
     if view.kind == "f":
@@ -180,7 +180,7 @@ def _fma(form: Form) -> None:
     elementwise(form, _float_operation(form, view, exact), view.name, *[view.name] * 3)
 
 
-@semantics("div")
+@semantics("div", accepts="approx full")
 def _div(form: Form) -> None:
     view = form.type()
     if view.kind == "f":
@@ -257,7 +257,7 @@ def _min_max(form: Form) -> None:
     elementwise(form, operation, view.name, *[view.name] * (len(form.operands) - 1))
 
 
-@semantics("abs", "neg")
+@semantics("abs", "neg", accepts="ftz")
 def _abs_neg(form: Form) -> None:
     view = form.type()
     if view.kind == "bf16":
@@ -290,7 +290,7 @@ _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-@semantics(*_FUNCTIONS)
+@semantics(*_FUNCTIONS, accepts="approx ftz")
 def _function(form: Form) -> None:
     view = form.type()
     function = _FUNCTIONS[form.stem]
@@ -435,7 +435,7 @@ def _set(form: Form) -> None:
     form.step.run = apply(with_predicate, target, [*slots, extra])
 
 
-@semantics("slct")
+@semantics("slct", accepts="ftz")
 def _slct(form: Form) -> None:
     name, by = form.types[0], form.types[1]
 

@@ -35,7 +35,7 @@ _INDEXED = ("box_dim", "global_dim", "global_stride", "element_stride")
 _PARTS = np.arange(8, dtype=np.int64)
 
 
-@semantics("tensormap.replace")
+@semantics("tensormap.replace", accepts="tile shared::cta global b1024")
 def _replace(form: Form) -> None:
     field = form.first(*_FIELDS)
     if not field or not form.has("tile"):
@@ -66,7 +66,7 @@ def _replace(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("tensormap.cp_fenceproxy")
+@semantics("tensormap.cp_fenceproxy", accepts="global shared::cta tensormap::generic release acq_rel cta cluster gpu sys")
 def _copy(form: Form) -> None:
     if form.integer(form.operands[2]) != MAP_BYTES:
         raise form.unsupported("a size other than 128")
@@ -86,7 +86,7 @@ def _copy(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("fence.proxy.tensormap::generic")
+@semantics("fence.proxy.tensormap::generic", accepts="acquire release cta cluster gpu sys")
 def _fence(form: Form) -> None:
     # A map is read when a copy is issued, so it is never stale here.
     def run(cta: Cta, threads: Threads) -> None:

@@ -6,7 +6,6 @@ adversary it computes only then.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,16 +17,18 @@ from tilec.emu.asyncops import AsyncState, RegisterOwner
 from tilec.emu.decode import Form, Place, semantics
 from tilec.emu.descriptors import matrix_rows, require_pattern, warpgroup_descriptor
 from tilec.emu.fault import Fault
-from tilec.emu.matrix import ELEMENT_BYTES, registers
+from tilec.emu.matrix import registers
 from tilec.emu.moments import Deed
 from tilec.emu.numbers import DECODE, Array
 from tilec.emu.semantics import predicate_source
+from tilec.emu.sparse import Selection, expand, selection
 from tilec.ptx.module import Operand, Vector
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
 
 _THREADS = 128
+ELEMENT_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "b1": 1}
 
 
 @lru_cache(maxsize=4096)
@@ -50,6 +51,7 @@ class Issue(RegisterOwner):
     a_rows: Array | None
     b_rows: Array
     keeps: bool
+    selection: Selection | None
     ends: tuple[Callable[[], None], ...]
     is_done: bool = False
 
@@ -65,6 +67,8 @@ class Shape:
 
     n: int
     k: int
+    stored: int
+    """The columns of A that exist: half of k where A is sparse."""
     result: str
     a_kind: str
     b_kind: str
@@ -150,32 +154,42 @@ def _wait(form: Form) -> None:
 
 
 def _shape(form: Form) -> Shape:
-    match = re.fullmatch(r"m64n(\d+)k(\d+)", next((part for part in form.modifiers if part.startswith("m64")), ""))
-    kinds = [part for part in form.modifiers if part in ELEMENT_BYTES or part in ("f32", "s32")]
+    match = form.match(r"m64n(\d+)k(\d+)")
+    kinds = form.among(*ELEMENT_BITS, "f32", "s32")
+    is_sparse = form.stem == "wgmma.mma_async.sp"
     if match is None or len(kinds) != 3:
         raise form.unsupported("this shape or type")
     n, k = int(match[1]), int(match[2])
     result, a_kind, b_kind = kinds
-    if a_kind not in ELEMENT_BYTES or b_kind not in ELEMENT_BYTES or k * ELEMENT_BYTES[a_kind] != 32:
+    stored = k // 2 if is_sparse else k
+    if a_kind not in ELEMENT_BITS or b_kind not in ELEMENT_BITS or stored * ELEMENT_BITS[a_kind] != 256:
         raise form.unsupported(f"k = {k} of {a_kind}")
-    is_integer = a_kind in ("s8", "u8")
+    is_integer = a_kind in ("s8", "u8", "b1")
+    mixes = (("s8", "u8"), ("e4m3", "e5m2"))
+    if a_kind != b_kind and not any(a_kind in mix and b_kind in mix for mix in mixes):
+        raise form.unsupported("this mixture of types")
+    if (a_kind == "b1") != (form.first("and") == "and") or (a_kind == "b1" and is_sparse):
+        raise form.unsupported("this operation on bits")
     legal_n = n % 8 == 0 and 8 <= n <= 256 and (not is_integer or n in (8, 24) or n % 16 == 0)
-    if not legal_n or (result == "s32") != is_integer or (result == "f16" and a_kind == "bf16"):
+    if not legal_n or (result == "s32") != is_integer or (result == "f16" and a_kind in ("bf16", "tf32")):
         raise form.unsupported("this shape or type")
     sign, a_major, b_major = 1, False, False
     if not is_integer:
-        scales = [form.integer(operand) for operand in form.operands[4:6]]
+        rest = form.operands[6 if is_sparse else 4 :]
+        scales = [form.integer(operand) for operand in rest[:2]]
         if len(scales) != 2 or any(scale not in (1, -1) for scale in scales):
             raise form.unsupported("scales of A and B other than 1 and -1")
         sign = scales[0] * scales[1]
-        majors = [form.integer(operand) for operand in form.operands[6:]]
+        majors = [form.integer(operand) for operand in rest[2:]]
         has_registers = isinstance(form.operands[1], Vector)
         wanted = 0 if a_kind not in ("f16", "bf16") else 1 if has_registers else 2
         if len(majors) != wanted:
             raise form.unsupported(f"{len(majors)} transposition operands instead of {wanted}")
         b_major = bool(majors and majors[-1])
         a_major = len(majors) == 2 and bool(majors[0])
-    return Shape(n, k, result, a_kind, b_kind, sign, a_major, b_major, form.has("satfinite"))
+    elif len(form.operands) != (6 if is_sparse else 4):
+        raise form.unsupported("operands after the predicate")
+    return Shape(n, k, stored, result, a_kind, b_kind, sign, a_major, b_major, form.has("satfinite"))
 
 
 def _places(form: Form, operand: Operand, count: int) -> tuple[Place, ...]:
@@ -191,7 +205,7 @@ def _uniform(values: Array, what: str) -> int:
     return int(values[0])
 
 
-@semantics("wgmma.mma_async")
+@semantics("wgmma.mma_async", "wgmma.mma_async.sp", accepts="popc")
 def _mma_async(form: Form) -> None:
     form.step.gather = _THREADS
     form.step.is_matrix = True
@@ -201,8 +215,13 @@ def _mma_async(form: Form) -> None:
     a_places = _places(form, a_operand, 4) if isinstance(a_operand, Vector) else ()
     a_slot = -1 if a_places else form.read(a_operand, "b64")
     b_slot = form.read(form.operands[2], "b64")
-    keeps_slot, keeps_negated = predicate_source(form, form.operands[3])
-    accumulators, inputs = frozenset(accumulator_places), frozenset(a_places)
+    chosen: Selection | None = None
+    metadata_places: tuple[Place, ...] = ()
+    if form.stem == "wgmma.mma_async.sp":
+        chosen = selection(form, form.operands[3], form.integer(form.operands[4]), shape.a_kind, shape.k)
+        metadata_places = _places(form, form.operands[3], 1)
+    keeps_slot, keeps_negated = predicate_source(form, form.operands[3 if chosen is None else 5])
+    accumulators, inputs = frozenset(accumulator_places), frozenset((*a_places, *metadata_places))
     line = form.step.instruction.line
 
     def operand_rows(
@@ -210,7 +229,10 @@ def _mma_async(form: Form) -> None:
     ) -> Array:
         mine = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
         bits = _uniform(cta.views[slot][mine], f"the descriptor of {what}")
-        rows = descriptor_rows(bits, extent, shape.k, ELEMENT_BYTES[kind], is_mn_major)
+        k = shape.stored if what == "A" else shape.k
+        # Bits are addressed by the byte.
+        size = max(ELEMENT_BITS[kind], 8)
+        rows = descriptor_rows(bits, extent, k * ELEMENT_BITS[kind] // size, size // 8, is_mn_major)
         memory = cta.shared
         if int(rows.max()) >= len(memory.rows):
             raise Fault("out-of-bounds", f"{what} reaches shared address {int(rows.max()) * 16:#x}, past the end")
@@ -247,6 +269,7 @@ def _mma_async(form: Form) -> None:
                 a_rows,
                 b_rows,
                 keeps,
+                chosen,
                 tuple(state.begin_reading(rows, line, what) for rows in operands),
             )
             pending.open.append(issue)
@@ -336,10 +359,16 @@ def _compute(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
 
 def _operand(cta: Cta, rows: Array, kind: str, is_mn_major: bool) -> Array:
     """A shared operand as [row, k] in f32."""
-    memory = cta.shared
-    word = np.dtype(f"u{ELEMENT_BYTES[kind]}")
-    matrix = DECODE[kind](memory.rows[rows].reshape(rows.shape[0], -1).view(word))
+    data = cta.shared.rows[rows].reshape(rows.shape[0], -1)
+    matrix = _decode(data, kind)
     return matrix.T if is_mn_major else matrix
+
+
+def _decode(data: Array, kind: str) -> Array:
+    """The elements in the bytes of rows."""
+    if kind == "b1":
+        return np.unpackbits(data, axis=-1, bitorder="little").astype(np.float64)
+    return DECODE[kind](data.view(np.dtype(f"u{ELEMENT_BITS[kind] // 8}")))
 
 
 def _b_matrix(cta: Cta, issue: Issue) -> Array:
@@ -347,15 +376,19 @@ def _b_matrix(cta: Cta, issue: Issue) -> Array:
 
 
 def _a_matrix(cta: Cta, warpgroup: int, issue: Issue) -> Array:
-    shape = issue.shape
+    shape, chosen = issue.shape, issue.selection
     if issue.a_rows is not None:
-        return _operand(cta, issue.a_rows, shape.a_kind, shape.a_is_mn_major)
-    size = ELEMENT_BYTES[shape.a_kind]
-    bits = _block(cta, warpgroup, issue.a_places).view(np.dtype(f"u{size}"))
-    # registers (k half, row half), threads (w, g, t), e  →  [(w, row half, g), (k half, t, e)]
-    values = DECODE[shape.a_kind](bits).reshape(2, 2, 4, 8, 4, 4 // size)
-    matrix: Array = values.transpose(2, 1, 3, 0, 4, 5).reshape(64, shape.k)
-    return matrix
+        matrix = _operand(cta, issue.a_rows, shape.a_kind, shape.a_is_mn_major)
+    else:
+        data = _block(cta, warpgroup, issue.a_places).view(np.uint8).reshape(4, _THREADS, 4)
+        # registers (k half, row half), threads (w, g, t), e  →  [(w, row half, g), (k half, t, e)]
+        values = _decode(data, shape.a_kind).reshape(2, 2, 4, 8, 4, -1)
+        matrix = values.transpose(2, 1, 3, 0, 4, 5).reshape(64, shape.stored)
+    if chosen is None:
+        return matrix
+    mine = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
+    words = cta.views[chosen.slot][mine].reshape(4, 8, 4)
+    return expand(matrix.reshape(4, 16, -1), words, chosen).reshape(64, shape.k)
 
 
 def _block(cta: Cta, warpgroup: int, places: tuple[Place, ...]) -> Array:

@@ -6,7 +6,6 @@ f16 take twice the registers that they need: the second half of the lanes repeat
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,10 +49,9 @@ class Fragment:
 
 
 def _shape(form: Form) -> tuple[int, int, int]:
-    for part in form.modifiers:
-        match = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", part)
-        if match is not None:
-            return int(match[1]), int(match[2]), int(match[3])
+    match = form.match(r"m(\d+)n(\d+)k(\d+)")
+    if match is not None:
+        return int(match[1]), int(match[2]), int(match[3])
     raise form.unsupported("no shape")
 
 
@@ -100,7 +98,7 @@ def _offsets(fragment: Fragment, is_column_major: bool) -> tuple[Array, Array]:
 
 
 def _address_parts(form: Form, which: str, stride_operands: tuple[Operand, ...]) -> tuple[Fragment, bool, int]:
-    kinds = [part for part in form.modifiers if part in _BITS]
+    kinds = form.among(*_BITS)
     if not kinds:
         raise form.unsupported("no type")
     fragment = _fragment(form, which, kinds[-1])
@@ -122,9 +120,9 @@ def _stride(cta: Cta, threads: Threads, slot: int, fragment: Fragment, is_column
     return strides
 
 
-@semantics("wmma.load")
+@semantics("wmma.load", accepts="row")
 def _load(form: Form) -> None:
-    which = form.modifiers[0]
+    which = form.first("a", "b", "c")
     fragment, is_column_major, stride_slot = _address_parts(form, which, form.operands[2:])
     pointer = form.address(form.operands[1])
     slots = [form.write(item, fragment.view) for item in registers(form, form.operands[0], fragment.registers)]
@@ -147,7 +145,7 @@ def _load(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("wmma.store")
+@semantics("wmma.store", accepts="d row")
 def _store(form: Form) -> None:
     fragment, is_column_major, stride_slot = _address_parts(form, "d", form.operands[2:])
     pointer = form.address(form.operands[0])
@@ -169,9 +167,9 @@ def _store(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("wmma.mma")
+@semantics("wmma.mma", accepts="popc row col")
 def _mma(form: Form) -> None:
-    kinds = [part for part in form.modifiers if part in _BITS]
+    kinds = form.among(*_BITS)
     if len(kinds) == 2:
         # Only of f16 are the types of A and B left out.
         kinds = [kinds[0], "f16", "f16", kinds[1]]

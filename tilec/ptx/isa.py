@@ -89,6 +89,11 @@ _BF16 = (Requirement("bf16", 80, (7, 0)), Requirement("bf16x2", 80, (7, 0)))
 _BF16_ARITHMETIC = (Requirement("bf16", 90, (7, 8)), Requirement("bf16x2", 90, (7, 8)))
 _HALF_ORDER = (Requirement("f16", 80, (7, 0)), Requirement("f16x2", 80, (7, 0)), *_BF16)
 _FP8 = (Requirement("e4m3", 89, (8, 4)), Requirement("e5m2", 89, (8, 4)))
+_MMA = (
+    *(*_BF16, *_FP8),
+    *(Requirement(f"kind::{kind}", 120, (8, 7), needs_arch_specific=True) for kind in ("f8f6f4", "mxf8f6f4")),
+    *(Requirement(f"kind::{kind}", 120, (8, 7), needs_arch_specific=True) for kind in ("mxf4", "mxf4nvf4")),
+)
 _FP8_CONVERSIONS = (Requirement("e4m3x2", 89, (8, 1)), Requirement("e5m2x2", 89, (8, 1)))
 _TANH_EX2_HALF = (
     Requirement("f16", 75, (7, 0)),
@@ -251,7 +256,9 @@ def _matrix_rows() -> tuple[Row, ...]:
     return (
         Row("ldmatrix.sync", "vm", 75, (6, 5)),
         Row("stmatrix.sync", "mv", 90, (7, 8)),
-        Row("mma.sync", "vvvv", 70, (6, 4), requirements=(*_BF16, *_FP8, Requirement("m16n8k16", 80, (7, 0)))),
+        Row("mma.sync", "vvvvs?v?s?v?", 70, (6, 4), requirements=(*_MMA, Requirement("m16n8k16", 80, (7, 0)))),
+        Row("mma.sp.sync", "vvvvsis?v?s?v?", 80, (7, 1), requirements=_MMA),
+        Row("mma.sp::ordered_metadata.sync", "vvvvsis?v?s?v?", 80, (8, 5), requirements=_MMA),
         Row("movmatrix.sync", "ds", 75, (7, 8)),
         Row("wmma.load", "vms?", 70, (6, 0)),
         Row("wmma.store", "mvs?", 70, (6, 0)),
@@ -260,6 +267,7 @@ def _matrix_rows() -> tuple[Row, ...]:
         Row("wgmma.commit_group", "", 90, (8, 0), needs_arch_specific=True),
         Row("wgmma.wait_group", "i", 90, (8, 0), needs_arch_specific=True),
         Row("wgmma.mma_async", "vvspi?i?i?i?", 90, (8, 0), needs_arch_specific=True),
+        Row("wgmma.mma_async.sp", "vvssipi?i?i?i?", 90, (8, 2), needs_arch_specific=True),
     )
 
 
