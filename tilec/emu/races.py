@@ -347,10 +347,7 @@ class Watch:
 
     def _race(self, message: str, earlier: str, event: int) -> Fault:
         step = self.steps[self.order.log.step_of(event)]
-        line = f"PTX line {step.instruction.line} ({step.text})"
-        if step.location is not None:
-            line += f" from {step.location.file}:{step.location.line}"
-        return Fault("data-race", f"{message}, and {earlier} at {line}: no barrier orders the two")
+        return Fault("data-race", f"{message}, and {earlier} at {step.place}: no barrier orders the two")
 
 
 def thread_name(order: Order, actor: int, *, is_group: bool = False) -> str:
