@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tilec import driver, emulate
-from tilec.emu.launch import launch
+from tilec.emu import launch
 from tilec.options import CompileOptions, Value
 from tilec.source import SourceFile
 

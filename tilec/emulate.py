@@ -17,7 +17,7 @@ import numpy as np
 
 from tilec import interp
 from tilec.diag import Diagnostic, Label, fail
-from tilec.emu.launch import Fault, Report, TensorMap, launch
+from tilec.emu import Fault, Report, TensorMap, launch
 from tilec.ir.expr import integer_range
 from tilec.ir.tile import (
     Bind,

@@ -21,7 +21,7 @@ import numpy as np
 
 from tilec import files
 from tilec.diag import Diagnostic, Label, fail
-from tilec.emu.launch import Fault, Report, launch
+from tilec.emu import Fault, Report, launch
 from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.records import dataclass
 from tilec.source import SourceFile, Span

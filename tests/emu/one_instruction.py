@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from ptx_source import kernel
 
-from tilec.emu.launch import launch
+from tilec.emu import launch
 from tilec.emu.numbers import Array
 
 THREADS = 256

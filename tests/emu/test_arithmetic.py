@@ -12,7 +12,7 @@ import pytest
 from one_instruction import I16, I32, I64, THREADS, U16, U32, U64, WRAPPED, compute, exact, floats, integers
 from ptx_source import kernel
 
-from tilec.emu.launch import Fault, launch
+from tilec.emu import Fault, launch
 from tilec.emu.numbers import Array, bf16_to_f32, f32_to_bf16
 
 

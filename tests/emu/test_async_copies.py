@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptx_source import kernel
 
-from tilec.emu.launch import Fault, TensorMap, launch
+from tilec.emu import Fault, TensorMap, launch
 from tilec.emu.numbers import Array
 from tilec.emu.tensormap import decode, encode
 

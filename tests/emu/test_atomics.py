@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptx_source import kernel
 
-from tilec.emu.launch import launch
+from tilec.emu import launch
 from tilec.emu.numbers import Array, bf16_to_f32, f32_to_bf16
 
 FRAME = """

@@ -9,7 +9,7 @@ import pytest
 from one_instruction import I32, THREADS, U16, U32, U64, compute, exact, floats, integers
 from ptx_source import kernel
 
-from tilec.emu.launch import launch
+from tilec.emu import launch
 from tilec.emu.numbers import Array, bf16_to_f32, f32_to_bf16
 
 MASK32 = 0xFFFFFFFF

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptx_source import kernel
 
-from tilec.emu.launch import TensorMap, launch
+from tilec.emu import TensorMap, launch
 from tilec.emu.numbers import Array, f32_to_bf16
 
 SMEM = ".extern .shared .align 16 .b8 smem[];\n.shared .align 8 .b64 bar;"

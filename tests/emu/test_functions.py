@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptx_source import kernel
 
-from tilec.emu.launch import Fault, launch
+from tilec.emu import Fault, launch
 from tilec.emu.numbers import Array
 
 HEADER = ".version 8.0\n.target sm_90a\n.address_size 64\n"

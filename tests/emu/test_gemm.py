@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptx_source import gemm_sm80, gemm_sm90
 
-from tilec.emu.launch import TensorMap, launch
+from tilec.emu import TensorMap, launch
 from tilec.emu.numbers import bf16_to_f32, f32_to_bf16
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptx_source import kernel
 
-from tilec.emu.launch import Fault, launch
+from tilec.emu import Fault, launch
 from tilec.emu.numbers import Array, bf16_to_f32, f32_to_bf16, fp8_to_f32, tf32_to_f32
 
 SMEM = ".shared .align 16 .b8 smem[1024];"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptx_source import kernel
 
-from tilec.emu.launch import Fault, launch
+from tilec.emu import Fault, launch
 
 SMEM = ".extern .shared .align 1024 .b8 smem[];"
 

@@ -31,7 +31,7 @@ from test_async_copies import SMEM, STORE, TMA_LOAD, TMA_PARAMS, tma_store
 from test_matrix import random_bits, to_f32
 from test_wgmma import SMEM_BYTES, Layout, a_fragment, fragment, k_major, mn_major, place, wgmma_source
 
-from tilec.emu.launch import Fault, TensorMap, launch
+from tilec.emu import Fault, TensorMap, launch
 from tilec.emu.numbers import bf16_to_f32, f32_to_bf16
 
 ADVERSARIES = [None, 1, 2]

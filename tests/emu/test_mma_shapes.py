@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptx_source import kernel
 
-from tilec.emu.launch import launch
+from tilec.emu import launch
 from tilec.emu.numbers import Array
 
 LANES = [(lane // 4, lane % 4) for lane in range(32)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptx_source import kernel
 
-from tilec.emu.launch import Fault, launch
+from tilec.emu import Fault, launch
 
 BOX = ".shared .align 16 .b8 box[2048];\n.shared .align 8 .b64 bar;\n.shared .align 8 .b64 other;"
 START = """

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptx_source import kernel
 
-from tilec.emu.launch import Fault, launch
+from tilec.emu import Fault, launch
 from tilec.emu.numbers import Array
 
 VARIABLES = ".shared .align 16 .b8 data[64];\n.shared .align 16 .b8 source[64];\n.shared .align 8 .b64 bar;"

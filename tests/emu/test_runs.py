@@ -9,7 +9,7 @@ import pytest
 from ptx_source import gemm_sm90, kernel
 from test_async_copies import SMEM, STORE, TMA_PARAMS, tma_load, tma_store
 
-from tilec.emu.launch import Fault, TensorMap, launch
+from tilec.emu import Fault, TensorMap, launch
 from tilec.emu.numbers import bf16_to_f32, f32_to_bf16
 from tilec.emu.timeline import chrome_trace
 

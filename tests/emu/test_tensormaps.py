@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ptx_source import kernel
 
-from tilec.emu.launch import Columns, Fault, TensorMap, launch
+from tilec.emu import Columns, Fault, TensorMap, launch
 from tilec.emu.numbers import Array
 
 SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 bar;"

@@ -9,7 +9,7 @@ import pytest
 from ptx_source import kernel
 from test_matrix import random_bits, to_f32
 
-from tilec.emu.launch import Fault, launch
+from tilec.emu import Fault, launch
 from tilec.emu.numbers import Array
 from tilec.emu.wgmma import descriptor_rows
 

@@ -9,7 +9,7 @@ from harness import HERE, SAMPLES, built
 
 from tilec import emulate
 from tilec.driver import Build
-from tilec.emu.launch import Fault, launch
+from tilec.emu import Fault, launch
 from tilec.options import Value
 
 GEMM: dict[str, Value] = {"M": 128, "N": 128, "K": 640}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from peers import compile_cuda, nvcc
 
-from tilec.emu.launch import Report, launch
+from tilec.emu import Report, launch
 from tilec.emu.numbers import Array
 
 pytestmark = [pytest.mark.peers, pytest.mark.skipif(nvcc() is None, reason="nvcc is not on PATH")]

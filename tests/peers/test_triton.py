@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from peers import Kernel, compile_triton, triton_python
 
-from tilec.emu.launch import Report, TensorMap, launch
+from tilec.emu import Report, TensorMap, launch
 from tilec.emu.numbers import Array, bf16_to_f32, f32_to_bf16
 
 pytestmark = [

@@ -9,7 +9,7 @@ from tilec import emulate
 from tilec import target as targets
 from tilec.codegen.emit import emit
 from tilec.driver import Build, Observer, build
-from tilec.emu.launch import Fault
+from tilec.emu import Fault
 from tilec.ir.warp import Program
 from tilec.manifest import in_module
 from tilec.options import CompileOptions, Strategy, Value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import tilec.emu.launch  # noqa: F401  (registers the semantics)
+import tilec.emu.launcher  # noqa: F401  (registers the semantics)
 from tilec.emu.decode import SEMANTICS
 from tilec.ptx.isa import ROWS, check, lookup
 from tilec.ptx.module import Address, Imm, Instruction, Operand, Reg, Symbol, TensorAddress, Vector

@@ -1,1 +1,19 @@
-"""Executes PTX text on the CPU, strictly: what the hardware does not promise is a `Fault`. See `launch.launch`."""
+"""Executes PTX text on the CPU, strictly: what the hardware does not promise is a `Fault`. See `launch`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilec.emu.launcher import Columns, Fault, Report, SourceLocation, TensorMap, launch
+
+__all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"]
+
+
+def __getattr__(name: str) -> Any:
+    """numpy and the decoders are loaded by the first use."""
+    if name not in __all__:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    from tilec.emu import launcher
+
+    return getattr(launcher, name)

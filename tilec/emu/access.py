@@ -47,6 +47,8 @@ _KNOWN = {
     *("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "v2", "v4", "v8", "unified"),
 }
 _HINTS = ("L1::", "L2::", "level::")
+POLL = 500
+"""What looking at a flag costs: a group that does it again and again should soon let others go first."""
 _WHOLE = "b128"
 """Moved in one piece: two registers of 64 bits, declared as one."""
 
@@ -243,6 +245,10 @@ def _ld(form: Form) -> None:
     view = _element(form)
     load = _LOADS[form.first(*_SPACES)]
     pointer = form.address(form.operands[1])
+    if not form.has("param", "param::entry", "param::func", "local", "const"):
+        form.step.polled = pointer
+        if form.has("volatile", "relaxed", "acquire", "mmio"):
+            form.step.cost = POLL
     elements = _elements(form, form.operands[0])
     # The number is loaded with its type's sign, so that a wider register is extended.
     name = view.name if view.kind in "us" else f"b{view.bits}"

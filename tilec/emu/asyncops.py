@@ -59,6 +59,8 @@ class BulkStore:
     release: Callable[[], None]
     is_read: bool = False
     is_written: bool = False
+    arrive: Callable[[], None] = lambda: None
+    """Tells the watch on races that the store has been waited for."""
 
     def finish_read(self) -> None:
         if not self.is_read:
@@ -69,6 +71,7 @@ class BulkStore:
     def finish_write(self) -> None:
         self.finish_read()
         self.write.do()
+        self.arrive()
         self.is_written = True
 
 
@@ -174,6 +177,7 @@ class AsyncState:
                     message = f"thread {thread} ends before its bulk store of PTX line {store.line} has read its source"
                     raise Fault("exit-before-read", f"{message} (cp.async.bulk.wait_group.read)", store.line)
                 if not store.is_written:
+                    store.arrive()
                     self.cta.launch.late_stores.append(store.write.do)
 
     # -- cp.async ------------------------------------------------------------------------------------------------------

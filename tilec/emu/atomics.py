@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilec.emu.access import WORD, check_modifiers, load_of, store_of
+from tilec.emu.access import POLL, WORD, check_modifiers, load_of, store_of
 from tilec.emu.decode import Form, semantics
 from tilec.emu.numbers import Type, bf16_to_f32, f32_to_bf16
 from tilec.emu.semantics import float_extreme
@@ -61,7 +61,9 @@ def _atomic(form: Form) -> None:
     lanes = {"v2": 2, "v4": 4, "v8": 8}.get(form.first("v2", "v4", "v8"), 1)
     operands = form.operands if returns else (Reg("_"), *form.operands)
     targets = [form.write(item, view.name) for item in _parts(form, operands[0], lanes, returns)]
-    pointer = form.address(operands[1])
+    pointer = form.step.polled = form.address(operands[1])
+    if operation in ("cas", "exch"):
+        form.step.cost = POLL
     b_slots = [form.read(item, view.name) for item in _parts(form, operands[2], lanes, True)]
     # After the operands may stand a cache policy.
     c_slots = [form.read(operands[3], view.name)] if operation == "cas" else b_slots

@@ -1,8 +1,9 @@
 """Runs the blocks of a grid: all or a sample of them, in this process or spread over several.
 
-Clusters that neither use atomics on global memory nor flags there cannot see each other, so they may run in any order
-and in several processes. Their memory is then one anonymous mapping that the forked processes share, and what one
-cluster writes no other may touch.
+Clusters run one after the other; one whose threads poll global memory for what another cluster does is set aside until
+the others have run. Those that use neither atomics on global memory nor flags there cannot see each other, so they may
+run in any order and in several processes. Their memory is then one anonymous mapping that the forked processes share,
+and what one cluster writes no other may touch.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from tilec.emu.cluster import Cluster, LaunchState
 from tilec.emu.decode import Step
 from tilec.emu.fault import Fault, SourceLocation
-from tilec.emu.machine import Cluster, LaunchState
 from tilec.emu.timeline import Event
 
 Positions = list[tuple[int, int, int]]
@@ -88,15 +89,28 @@ def _run_some(
     state: LaunchState, clusters: list[tuple[int, Positions]], seed: int | None, report: Callable[[int], None]
 ) -> Outcome:
     done = 0
+    polling: list[Cluster] = []
+    may_wait = not are_independent(state.program.steps)
     for number, positions in clusters:
         if state.random is not None:
             # Each cluster draws for itself, so that the order in which they run changes nothing.
             state.random.seed(f"{seed}/{number}")
-        state.memory.tag = number % 255 + 1
-        state.cluster_number = number
-        Cluster(state, positions).run()
-        done += len(positions)
+        cluster = Cluster(state, number, positions)
+        if cluster.run():
+            done += len(positions)
+            report(done)
+        elif may_wait:
+            polling.append(cluster)
+        else:
+            raise cluster.deadlock()
+    while polling:
+        before = state.memory.digest()
+        still = [cluster for cluster in polling if not cluster.resume()]
+        if len(still) == len(polling) and state.memory.digest() == before:
+            raise still[0].deadlock()
+        done += sum(len(cluster.ctas) for cluster in polling if cluster not in still)
         report(done)
+        polling = still
     for write in state.late_stores:
         write()
     state.late_stores = []

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
 
 Read = Callable[[], Array]
+Places = Callable[[int], Array]
+"""The granules, of a size, of global memory that a copy touches."""
 _RANKS = {f"{rank}d": rank for rank in range(1, 6)}
 
 
@@ -55,6 +57,7 @@ def _issue_load(
     read: Read,
     swizzle: int,
     release: Callable[[], None] = lambda: None,
+    places: Places | None = None,
 ) -> None:
     """Thread `thread` of `cta` starts a copy into `target`: take the destination and hang the copy on its barrier."""
     memory = target.shared
@@ -80,6 +83,9 @@ def _issue_load(
             timeline.add(target.position, -1, "", "done", f"copy to {address:#x}", line)
 
     barrier = barrier_at(cta, barrier_address, np.array([actor]))
+    watch = cta.launch.memory.watch
+    if watch is not None and places is not None:
+        watch.bulk_load(actor, places(watch.granule), barrier.column, "the bulk copy")
     note(cta, np.array([thread]), "issue", f"copy to {address:#x} for {name_of(barrier)}", line)
     barrier.add(Copy(len(rows) * 16, line, finish))
     cta.launch.moments.plan(deed)
@@ -90,7 +96,11 @@ def in_block(target: Cta, address: int) -> int:
     return (target.rank + 1 << SHARED_RANK_SHIFT) + address
 
 
-def _add_store(cta: Cta, thread: int, store: BulkStore) -> None:
+def _add_store(cta: Cta, thread: int, store: BulkStore, places: Places, is_reduction: bool) -> None:
+    watch = cta.launch.memory.watch
+    if watch is not None:
+        actor, what = int(cta.actors[thread]), "the bulk reduction" if is_reduction else "the bulk store"
+        store.arrive = watch.bulk_store(actor, places(watch.granule), what, is_reduction=is_reduction)
     cta.asynchronous.bulk.setdefault(thread, BulkGroups()).open.append(store)
 
 
@@ -185,7 +195,9 @@ def _tensor_load(form: Form) -> None:
             bar_address = cta.peer(shared_address(bar))[1]
             for target in targets:
                 bar_at = in_block(target, bar_address)
-                _issue_load(cta, thread, target, address, rows, bar_at, line, box.load, layout.swizzle)
+                _issue_load(
+                    cta, thread, target, address, rows, bar_at, line, box.load, layout.swizzle, places=box.places
+                )
 
     form.step.run = run
 
@@ -224,7 +236,7 @@ def _tensor_store(form: Form) -> None:
                 else:
                     box.store(data)
 
-            _add_store(cta, thread, _store_from(cta, thread, rows, line, write))
+            _add_store(cta, thread, _store_from(cta, thread, rows, line, write), box.places, bool(operation))
 
     form.step.run = run
 
@@ -238,6 +250,10 @@ def _prefetch(form: Form) -> None:
 
 
 # -- plain ranges of bytes ---------------------------------------------------------------------------------------------
+
+
+def _span(start: int, size: int) -> Places:
+    return lambda granule: np.arange(start // granule, -(-(start + size) // granule))
 
 
 def _check_range(address: int, size: int) -> None:
@@ -286,7 +302,8 @@ def _range_load(form: Form) -> None:
             targets = [peer for rank, peer in enumerate(cta.cluster.ctas) if mask >> rank & 1] if mask else [target]
             for receiver in targets:
                 bar_at = in_block(receiver, bar_address)
-                _issue_load(cta, thread, receiver, address, rows, bar_at, line, read, -1, release)
+                places = None if from_shared else _span(start, size)
+                _issue_load(cta, thread, receiver, address, rows, bar_at, line, read, -1, release, places)
 
     form.step.run = run
 
@@ -346,7 +363,8 @@ def _range_store(form: Form) -> None:
                     new = combine(element, operation, target.view(word), new.view(word)).view(np.uint8)
                 target[:] = new
 
-            _add_store(cta, thread, _store_from(cta, thread, rows, line, write))
+            places = _span(start, size)
+            _add_store(cta, thread, _store_from(cta, thread, rows, line, write), places, bool(operation))
 
     form.step.run = run
 

@@ -89,13 +89,16 @@ def _fence(form: Form) -> None:
 
 @semantics("fence.proxy.async", accepts="shared::cta shared::cluster")
 def _fence_proxy(form: Form) -> None:
-    if form.has("global"):
-        _nothing(form)
-        return
+    covers_global = not form.has("shared::cta", "shared::cluster")
+    covers_shared = not form.has("global")
 
     def run(cta: Cta, threads: Threads) -> None:
-        cta.shared.fence(cta.actors[threads])
-        publish(cta, cta.actors[threads])
+        actors = cta.actors[threads]
+        if covers_global and cta.order is not None:
+            cta.order.fence_async(actors)
+        if covers_shared:
+            cta.shared.fence(actors)
+            publish(cta, actors)
 
     form.step.run = run
 

@@ -103,9 +103,20 @@ class Step:
     stains: frozenset[Place] = frozenset()
     """Registers of some wgmma that this ordinary step writes."""
 
+    cost: int = 1
+    """What it takes of a group's quantum."""
+    polled: Callable[[Cta, Threads], Any] | None = None
+    """Where a load or an atomic operation looks: for the report of a deadlock."""
+
     @property
     def text(self) -> str:
         return print_instruction(self.instruction)
+
+    @property
+    def place(self) -> str:
+        """The step as another one's fault names it."""
+        line = f"PTX line {self.instruction.line} ({self.text})"
+        return line if self.location is None else f"{line} from {self.location.file}:{self.location.line}"
 
 
 @dataclass(slots=True)

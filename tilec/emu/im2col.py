@@ -55,6 +55,10 @@ class ColumnBox:
         self._inside = rows[:, None] & inside[None, :]
         self._addresses = layout.address + addresses[:, None] + channels[None, :] * layout.element_bytes
 
+    def places(self, size: int) -> Array:
+        """Which granules of `size` bytes of global memory the copy touches."""
+        return np.unique((self._addresses[self._inside] - self.memory.base) // size)
+
     def load(self) -> Array:
         """The bytes of the whole copy, as rows of 16."""
         size = self.layout.element_bytes

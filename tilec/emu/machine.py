@@ -1,34 +1,32 @@
-"""Runs the blocks of one cluster: registers, groups of threads, and who runs next.
+"""Runs one thread block: registers, groups of threads, and who runs next.
 
 A register is a numpy array over all threads of a block, and threads that stand at the same step run it together. The
 group with the lowest step goes first, so that threads that parted at a branch meet again where their paths join.
-Waiting parks a group; nothing ever spins, and when nothing can run the kernel has deadlocked.
+Waiting parks a group; one that polls memory instead goes round until its quantum is used up, and others have a turn.
 """
 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilec.emu import progress
 from tilec.emu.calls import CallStack
-from tilec.emu.decode import CLASSES, TIMERS, Program, Step
+from tilec.emu.decode import CLASSES, TIMERS, Step
 from tilec.emu.fault import Fault
 from tilec.emu.memory import SHARED_BASE, SHARED_RANK_SHIFT, Memory
 from tilec.emu.numbers import Array
-from tilec.emu.order import MOST_THREADS, WARPGROUP, Order
+from tilec.emu.order import WARPGROUP
 from tilec.emu.races import Watch, granule
 
 if TYPE_CHECKING:
     from tilec.emu.asyncops import AsyncState
-    from tilec.emu.moments import Moments
-    from tilec.emu.order import EventLog
+    from tilec.emu.cluster import Cluster
     from tilec.emu.registers import RegisterPool
-    from tilec.emu.timeline import Timeline
 
 Threads = slice | Array
 """Some threads of a block: a slice where they are neighbours, so that registers are viewed and not copied."""
@@ -36,8 +34,6 @@ Threads = slice | Array
 _WARP = 32
 _QUANTUM = 20_000
 """Steps after which a group lets the others go first: someone may be waiting in a loop that polls memory."""
-_MOST_POLLS = 1000
-"""A group that hears "not yet" so often while nothing else can run is waiting for ever."""
 _FAR = 1 << 60
 _GARBAGE = {"pred": 0, "16": 0x7E1D, "32": 0x7FBADBAD, "64": 0x7FF7BADBADBADBAD}
 """What registers hold at first: numbers that no address and no result should look like."""
@@ -70,6 +66,8 @@ class Group:
     """The states of mbarriers at which an adversary has let `try_wait` fail."""
     is_told_no: bool = False
     """The next `test_wait` of the group shall fail: nothing else can run."""
+    spins_at: int | None = None
+    """While memory is in this state, by `progress`, the group goes round without an end."""
 
     def park(self, reason: Callable[[], str], ready: Callable[[], bool]) -> bool:
         """Stop here until `ready`; returns False, which is what a control step returns then."""
@@ -132,6 +130,9 @@ class Cta:
             self.shared.watch = Watch(self.shared, order, program.steps, size, keeps_readers=True)
         self.register_pool: RegisterPool | None = None
         self.cluster_arrivals = np.zeros(self.thread_count, np.int64)
+        self.steps_run = 0
+        self.seen_states: dict[int, int | None] = {}
+        """States that groups were in when their quantum ended, with that of memory; see `progress`."""
 
     def _registers(self, name: str, dtype: np.dtype[Any]) -> Array:
         shape = (max(self.program.rows[name], 1), self.thread_count)
@@ -217,14 +218,18 @@ class Cta:
     # -- running -------------------------------------------------------------------------------------------------------
 
     def run(self) -> bool:
-        """Run until every group waits or has exited; whether anything ran."""
+        """Run until every group waits or has exited, or until other blocks should have a turn; whether anything ran."""
         ran = False
-        while True:
+        used_up = 0
+        while used_up <= len(self.groups):
             group = self._next_group()
             if group is None:
-                return ran
+                break
             ran = True
-            self._run_group(group)
+            if self.run_group(group):
+                used_up += 1
+                progress.note(self, group)
+        return ran
 
     def _next_group(self) -> Group | None:
         runnable = []
@@ -255,23 +260,26 @@ class Cta:
         self.groups.append(merged)
         return merged
 
-    def _run_group(self, group: Group) -> None:
+    def run_group(self, group: Group) -> bool:
+        """Run a group until it waits, parts, meets others or has used up its quantum; whether it has done the last."""
         steps = self.program.steps
         counts = self.launch.counts
         meet = self._meeting_point(group)
         generator = self.launch.random
-        budget = _QUANTUM if generator is None else generator.randrange(1, 200)
+        quantum = budget = _QUANTUM if generator is None else generator.randrange(1, 200)
+        # A quantum ends where a loop begins again, so that one that goes round for nothing is caught in the same state.
+        last = -_QUANTUM if generator is None else 0
         warps = -(-len(group.indices) // _WARP)
         asynchronous = self.asynchronous
         events = self.launch.events
-        pc = group.pc
+        pc, turn = group.pc, group.turn
         step: Step = steps[pc] if pc < len(steps) else self._past_the_end()
         try:
             while True:
                 threads: Threads = group.threads
                 counts[pc] += warps
                 if step.gather and not self._gather(group, pc, step):
-                    return
+                    return False
                 threads = group.threads
                 if asynchronous.owned and not asynchronous.owned_registers.isdisjoint(step.registers):
                     asynchronous.require_registers(step, group)
@@ -284,7 +292,7 @@ class Cta:
                         if not len(active):
                             pc += 1
                             budget -= 1
-                            if pc >= meet or budget <= 0:
+                            if pc >= meet or budget <= last:
                                 break
                             step = steps[pc] if pc < len(steps) else self._past_the_end()
                             continue
@@ -299,20 +307,26 @@ class Cta:
                     group.pc = pc
                     assert step.control is not None
                     if not step.control(self, group, threads):
-                        return
+                        return group.turn != turn
+                    if budget <= 0 and group.pc <= pc:
+                        pc = group.pc
+                        break
                     pc = group.pc
                     warps = -(-len(group.indices) // _WARP)
                     meet = self._meeting_point(group)
-                budget -= 1
-                if pc >= meet or budget <= 0:
+                budget -= step.cost
+                if pc >= meet or budget <= last:
                     break
                 step = steps[pc] if pc < len(steps) else self._past_the_end()
         except Fault as fault:
             where = f"block {self.position}, {describe_threads(group.indices)}"
             raise fault.locate(step.instruction.line, step.text, step.location, where) from None
+        finally:
+            self.steps_run += quantum - budget
         group.pc = pc
         if budget <= 0:
             group.turn += 1
+        return budget <= 0
 
     def _meeting_point(self, group: Group) -> int:
         """The step at which another group could run first, or join."""
@@ -413,11 +427,9 @@ class Cta:
         """One line per parked group, for the report of a deadlock."""
         lines = []
         for group in self.groups:
-            step = self.program.steps[group.pc]
-            line = f"{describe_threads(group.indices)} wait at PTX line {step.instruction.line} ({step.text})"
-            if step.location is not None:
-                line += f" from {step.location.file}:{step.location.line}"
-            lines.append(f"{line} for {group.reason()}")
+            if group.ready is not None:
+                step = self.program.steps[group.pc]
+                lines.append(f"{describe_threads(group.indices)} wait at {step.place} for {group.reason()}")
         return lines
 
 
@@ -444,85 +456,3 @@ def describe_threads(indices: Array) -> str:
     if last - first + 1 == len(indices):
         return f"threads {first}-{last}"
     return f"{len(indices)} threads from {first} to {last}"
-
-
-@dataclass(slots=True)
-class LaunchState:
-    """What all blocks of a launch share."""
-
-    program: Program
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
-    dynamic_smem: int
-    memory: Memory
-    params: Memory
-    random: random.Random | None
-    make_async_state: Callable[[Cta], AsyncState]
-    counts: list[int]
-    events: EventLog
-    moments: Moments
-    watches_races: bool = True
-    timeline: Timeline | None = None
-    cluster_number: int = 0
-    clock: int = 0
-    late_stores: list[Callable[[], None]] = field(default_factory=list)
-
-    @property
-    def thread_count(self) -> int:
-        x, y, z = self.block
-        return x * y * z
-
-
-class Cluster:
-    """Blocks that run at the same time and may reach each other's shared memory."""
-
-    def __init__(self, launch: LaunchState, positions: list[tuple[int, int, int]]) -> None:
-        self.launch = launch
-        self.barrier = NamedBarrier()
-        self.order = self._make_order(len(positions))
-        self.ctas: list[Cta] = []
-        # The size must be known before the first block fills in its special registers.
-        self.ctas = [Cta(self, rank, position) for rank, position in enumerate(positions)]
-
-    def run(self) -> None:
-        """Run every block to its end."""
-        while True:
-            alive = [cta for cta in self.ctas if not cta.is_done]
-            if not alive:
-                break
-            ran = [cta.run() for cta in alive]
-            if not any(ran) and not self._let_a_poll_fail(alive):
-                raise self._deadlock(alive)
-        for cta in self.ctas:
-            cta.asynchronous.finish()
-        self.launch.moments.forget()
-
-    def _make_order(self, blocks: int) -> Order | None:
-        """The clocks of this cluster, which also watch over global memory while it runs."""
-        launch = self.launch
-        if not launch.watches_races or launch.thread_count * blocks > MOST_THREADS:
-            return None
-        order = Order(launch.events, blocks, launch.thread_count)
-        memory, steps = launch.memory, launch.program.steps
-        if memory.watch is None:
-            memory.watch = Watch(memory, order, steps, granule(steps, "global"), keeps_readers=False)
-        memory.watch.order = order
-        return order
-
-    def _let_a_poll_fail(self, alive: list[Cta]) -> bool:
-        """`test_wait` may say no: when nothing else can run, let one group hear it and try something else."""
-        for cta in alive:
-            for group in cta.groups:
-                if 0 < group.polls < _MOST_POLLS:
-                    group.ready = None
-                    group.is_told_no = True
-                    return True
-        return False
-
-    def _deadlock(self, alive: list[Cta]) -> Fault:
-        lines = [f"block {cta.position}: {line}" for cta in alive for line in cta.waiting()]
-        group_cta = alive[0]
-        step = group_cta.program.steps[group_cta.groups[0].pc]
-        fault = Fault("deadlock", "no thread can go on\n    " + "\n    ".join(lines))
-        return fault.locate(step.instruction.line, step.text, step.location)

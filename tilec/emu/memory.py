@@ -6,6 +6,7 @@ operation owns it, and the asynchronous proxy sees what the generic proxy wrote 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +118,10 @@ class Memory:
         """Declare `size` bytes at address `start`; `state` is their shadow from now on."""
         self.allocations.append(Allocation(name, start, start + size))
         self.shadow[start - self.base : start - self.base + size] = state
+
+    def digest(self) -> int:
+        """A number that changes when the contents do."""
+        return zlib.crc32(self.bytes.data)
 
     def track_owners(self, is_divided: bool, buffer: mmap | None = None) -> None:
         """From now on remember who writes what."""

@@ -63,6 +63,10 @@ class Order:
         self.know[:, : self.threads][:, absent] = FOREVER
         self.floor: Array = np.full(self.threads, log.now, np.int32)
         """Up to here a thread knows every thread of the cluster: a cheap first answer."""
+        self.start = log.now
+        """Nothing of what happened before belongs to this cluster."""
+        self.fenced: Array | None = None
+        """Up to where a `fence.proxy.async` covers each actor's writes to global memory."""
         self.flags: dict[tuple[str, int], Array] = {}
         self.version = 0
         self._absent = np.flatnonzero(absent)
@@ -106,6 +110,12 @@ class Order:
         lowest = int(clock[: self.threads].min())
         self.floor[actors] = np.maximum(self.floor[actors], lowest)
 
+    def know_all(self) -> None:
+        """Everybody knows all that has happened: other clusters have run in between, under the same numbers."""
+        self.version += 1
+        np.maximum(self.know, self.log.now, out=self.know)
+        self.floor[:] = self.start = self.log.now
+
     def meet(self, actors: Array) -> None:
         """The lanes of each warp among these threads wait for each other."""
         warps = actors // WARP
@@ -117,6 +127,10 @@ class Order:
         """These threads have waited for what an engine did."""
         self.version += 1
         self.know[actors, column] = self.log.now
+
+    def fence_async(self, actors: Actors) -> None:
+        """The asynchronous proxy sees what these threads, or those they know of, wrote to global memory."""
+        self.fenced = self.joined(self.fenced, self.of_any(actors))
 
     def of_warpgroup(self, first: int) -> Array:
         """What every warp of the warpgroup that starts at this thread knows, by at least one lane."""

@@ -7,7 +7,7 @@ the threads. Several threads that write one and the same value do not race.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tilec.emu.fault import Fault
 from tilec.emu.numbers import TYPES
-from tilec.emu.order import WARP, WARPGROUP, Order
+from tilec.emu.order import FOREVER, WARP, WARPGROUP, Order
 from tilec.ptx.module import Imm
 
 if TYPE_CHECKING:
@@ -26,6 +26,11 @@ Array = NDArray[Any]
 
 _STRONG = 1 << 24
 """Marks the actor of a strong write."""
+_ASYNC = 1 << 25
+"""Marks the actor of a write through the asynchronous proxy."""
+_ACTOR = _STRONG - 1
+_PENDING = FOREVER - 1
+"""The time of a bulk store that nobody has waited for: later than everything that anybody knows."""
 _MANY = 255
 """In place of a lane: several of them read."""
 _STRONG_WORDS = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio"))
@@ -89,6 +94,9 @@ class Watch:
         self._reader: Array = np.zeros(0 if keeps_readers else count, np.int32)
         self._read_time: Array = np.zeros((max(self._rows, 1), count if keeps_readers else 0), np.int32)
         self._read_lane: Array = np.zeros(self._read_time.shape, np.uint8)
+        self._bulk_stores: list[tuple[int, int]] = []
+        """The step and the thread of each bulk store. A write that is pending has its number, counted down from where
+        no actor is, for an actor."""
         self._crowds: list[frozenset[int]] = []
         self._crowd_codes: dict[frozenset[int], int] = {}
 
@@ -188,7 +196,7 @@ class Watch:
         return code
 
     def _warps_of(self, writer: int) -> frozenset[int]:
-        return self._crowds[-1 - writer] if writer < 0 else frozenset(((writer & (_STRONG - 1)) // WARP,))
+        return self._crowds[-1 - writer] if writer < 0 else frozenset(((writer & _ACTOR) // WARP,))
 
     # -- asynchronous accesses -----------------------------------------------------------------------------------------
 
@@ -205,7 +213,9 @@ class Watch:
 
     def require_known(self, clock: Array, index: Array, who: str) -> None:
         """An asynchronous operation is about to read these 16-byte rows; whoever asks for it knows `clock`."""
-        where = self._granules(index.reshape(-1), 16)
+        self._require_known(clock, self._granules(index.reshape(-1), 16), who)
+
+    def _require_known(self, clock: Array, where: Array, who: str) -> None:
         times, writers = self._write_time[where], self._write_actor[where]
         known = self._column_of(clock[None, :], np.zeros((len(where), 1), np.int64), writers)
         late = times > known
@@ -232,6 +242,59 @@ class Watch:
         covered: Array = self._write_time[places] <= known
         return covered
 
+    # -- bulk copies and global memory ---------------------------------------------------------------------------------
+
+    def bulk_load(self, actor: int, places: Array, column: int, what: str) -> None:
+        """A thread asks for a bulk copy of these granules, which may be read from now until an mbarrier reports it."""
+        order = self.order
+        if (self._write_time[places] > order.start).any():
+            where = places[:, None]
+            self._require_known(order.of_any(np.array([actor])), where, f"{what} of {self._name(actor)}")
+            self._require_fenced(where, what)
+        self._read_last[places] = order.log.tick()
+        self._reader[places] = column
+
+    def bulk_store(self, actor: int, places: Array, what: str, *, is_reduction: bool) -> Callable[[], None]:
+        """A thread asks for a bulk store to these granules. Call the result when it has been waited for: until then
+        nobody knows of it."""
+        order, where = self.order, places[:, None]
+        who = np.full(len(places), actor)
+        if is_reduction:
+            if (self._write_time[places] > order.start).any():
+                self._check_writes(who, where, self._write_time[where], True, "reduces")
+                self._require_fenced(where, what)
+            self._check_reads(who, where, "reduces")
+        else:
+            self._check(who, where, self._write_time[where], np.zeros(len(places), np.bool_), "stores over")
+        mark = _ASYNC | (_STRONG if is_reduction else 0)
+        pending = mark | (_ACTOR - len(self._bulk_stores))
+        self._bulk_stores.append((order.log.pc, actor))
+        self._write_time[places] = _PENDING
+        self._write_actor[places] = pending
+        step = order.log.pc
+
+        def arrive() -> None:
+            mine = places[self._write_actor[places] == pending]
+            self._write_time[mine] = order.log.tick(step)
+            self._write_actor[mine] = mark | actor
+
+        return arrive
+
+    def _require_fenced(self, where: Array, what: str) -> None:
+        """The asynchronous proxy is about to read what threads may have written through the generic one."""
+        times, writers = self._write_time[where], self._write_actor[where]
+        order = self.order
+        covered = np.full((1, order.know.shape[1]), order.start, np.int32)
+        if order.fenced is not None:
+            covered[0, : len(order.fenced)] = order.fenced
+        known = self._column_of(covered, np.zeros(where.shape, np.int64), writers)
+        bare = (times > known) & ((writers < 0) | (writers & _ASYNC == 0))
+        if bare.any():
+            access, part = np.argwhere(bare)[0].tolist()
+            step = self.steps[order.log.step_of(int(times[access, part]))]
+            message = f"{what} reads {self._address(where[access, part])}, written at {step.place}"
+            raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async (.global) in between")
+
     # -- checks --------------------------------------------------------------------------------------------------------
 
     def _check(self, actors: Array, where: Array, times: Array, same: Array, verb: str) -> Array | None:
@@ -257,8 +320,8 @@ class Watch:
             late &= (writers < 0) | (writers & _STRONG == 0)
         excused: Array | None = None
         if same is not None:
-            excused = late & same[:, None]
-            late = late & ~same[:, None]
+            excused = late & same[:, None] & (times != _PENDING)
+            late = late & ~excused
         if late.any():
             first = int(np.argwhere(late)[0][0])
             name = self._name(int(who[first, 0]))
@@ -267,7 +330,8 @@ class Watch:
 
     def _column_of(self, know: Array, rows: Array, writers: Array) -> Array:
         """Up to where `rows` know the writers: [access, granule]."""
-        known: Array = know[rows, np.where(writers < 0, 0, writers & (_STRONG - 1))]
+        # An engine of an earlier cluster may be named that this one has not, or a pending store, which nobody knows.
+        known: Array = know[rows, np.minimum(np.where(writers < 0, 0, writers & _ACTOR), know.shape[1] - 1)]
         if (writers < 0).any():
             for row, column in np.argwhere(writers < 0).tolist():
                 line = know[int(rows[row, 0])]
@@ -280,7 +344,7 @@ class Watch:
         who = np.broadcast_to(actors[:, None], (len(where), 1))
         if not self._rows:
             readers, times = self._reader[where], self._read_last[where]
-            late = times > order.know[who, readers]
+            late = times > order.know[who, np.minimum(readers, order.know.shape[1] - 1)]
             if late.any():
                 first = int(np.argwhere(late)[0][0])
                 raise self._conflict(self._name(int(who[first, 0])), verb, where, late, times, readers, "read")
@@ -337,20 +401,21 @@ class Watch:
     def _conflict(self, who: str, verb: str, where: Array, late: Array, times: Array, others: Array, did: str) -> Fault:
         access, part = np.argwhere(late)[0].tolist()
         other = int(others[access, part])
+        message = f"{who} {verb} {self._address(where[access, part])}"
+        if int(times[access, part]) == _PENDING:
+            step, thread = self._bulk_stores[_ACTOR - (other & _ACTOR)]
+            store = f"the bulk store of {self._name(thread)} at {self.steps[step].place} writes it"
+            return Fault("data-race", f"{message}, and {store}: nothing has waited for it (cp.async.bulk.wait_group)")
         if other < 0:
             name = f"lanes of the warp of {thread_name(self.order, min(self._warps_of(other)) * WARP)}"
         else:
-            other &= _STRONG - 1
+            other &= _ACTOR
             name = "a bulk copy" if other >= self.order.threads else self._name(other)
-        message = f"{who} {verb} {self._address(where[access, part])}"
         return self._race(message, f"{name} {did} it", int(times[access, part]))
 
     def _race(self, message: str, earlier: str, event: int) -> Fault:
         step = self.steps[self.order.log.step_of(event)]
-        line = f"PTX line {step.instruction.line} ({step.text})"
-        if step.location is not None:
-            line += f" from {step.location.file}:{step.location.line}"
-        return Fault("data-race", f"{message}, and {earlier} at {line}: no barrier orders the two")
+        return Fault("data-race", f"{message}, and {earlier} at {step.place}: no barrier orders the two")
 
 
 def thread_name(order: Order, actor: int, *, is_group: bool = False) -> str:

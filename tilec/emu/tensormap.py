@@ -192,6 +192,7 @@ class Box:
         self._memory = memory
         self._tag = memory.tag
         self._owners: Array | None = None
+        self._span: tuple[int, list[int], list[int]] = (0, [], [])
         size = layout.element_bytes
         steps = layout.element_strides
         # Positions of the box inside the tensor, from and to, in each dimension.
@@ -211,6 +212,7 @@ class Box:
         address = layout.address + sum(start * stride for start, stride in zip(starts, layout.strides, strict=True))
         last = address + sum((extent - 1) * stride for extent, stride in zip(extents, strides, strict=True)) + size
         start = memory.offset(address, last - address, "the box")
+        self._span = (start, extents, strides)
         self._inside = tuple(slice(first, h) for first, h in reversed(list(zip(low, high, strict=True))))
         self._target = self._view(memory.bytes, start, extents, strides)
         if memory.owner is not None:
@@ -225,6 +227,21 @@ class Box:
             offset=start,
             strides=tuple(reversed(strides)),
         )
+
+    def places(self, size: int) -> Array:
+        """Which granules of `size` bytes of global memory the box touches; size is at most 16."""
+        if self.is_empty:
+            return np.zeros(0, np.int64)
+        start, extents, strides = self._span
+        starts = np.array([start])
+        for extent, stride in zip(extents[1:], strides[1:], strict=True):
+            starts = (starts[:, None] + stride * np.arange(extent)).reshape(-1)
+        # Rows begin at one place in a granule, since strides are multiples of 16.
+        width = self.layout.element_bytes
+        ends = strides[0] * np.arange(extents[0]) if strides[0] != width else np.arange(0, extents[0] * width, size)
+        inner = np.unique((start % size + np.append(ends, (extents[0] - 1) * strides[0] + width - 1)) // size)
+        granules: Array = (starts[:, None] // size + inner).reshape(-1)
+        return granules
 
     def _shape(self) -> tuple[int, ...]:
         return tuple(reversed(self.layout.box))

@@ -37,9 +37,9 @@ from tilec.emu import (
     wmma,
 )
 from tilec.emu.asyncops import AsyncState
+from tilec.emu.cluster import LaunchState
 from tilec.emu.decode import Program
 from tilec.emu.fault import Fault, SourceLocation
-from tilec.emu.machine import LaunchState
 from tilec.emu.memory import GLOBAL_BASE, PARAM_WINDOW, VALID, Memory
 from tilec.emu.moments import Moments
 from tilec.emu.numbers import TYPES, Array
@@ -58,6 +58,8 @@ FAMILIES = (
     *(remote, semantics, tensormap_replace, warps, wgmma, wmma),
 )
 
+STEP_LIMIT = 100_000_000
+"""Steps of one block; a hundred million take a quarter of an hour."""
 _ALIGNMENT = 256
 _GUARD = 256
 """Nothing is allocated between arrays, so that running off one is noticed."""
@@ -94,6 +96,7 @@ def launch(
     jobs: int = 1,
     sample: tuple[int, int] | None = None,
     timeline: bool = False,
+    step_limit: int = STEP_LIMIT,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Run kernel `entry`. `args` are its parameters in order: arrays (written in place), numbers by `.param` type,
@@ -131,6 +134,7 @@ def launch(
         counts=[0] * len(program.steps),
         events=EventLog(),
         moments=Moments(generator),
+        step_limit=step_limit,
         watches_races=races,
         timeline=Timeline() if timeline else None,
     )
