@@ -67,7 +67,7 @@ def _shared_layouts(kernel: Kernel) -> Iterator[tuple[Buffer, SharedLayout]]:
     for stmt in walk(kernel.body):
         if isinstance(stmt, TileOp) and stmt.name == "gemm":
             permuted |= {r.buffer.name for r in stmt.regions[:2]}
-        elif isinstance(stmt, TileOp) and stmt.name == "copy" and stmt.attr("via") in ("tma", "tma_store", "stmatrix"):
+        elif isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") in ("tma", "tma_store", "stmatrix"):
             permuted |= {r.buffer.name for r in stmt.regions if r.buffer.scope == "shared"}
     for buffer in kernel.buffers:
         if buffer.scope == "shared":
@@ -147,7 +147,11 @@ class _Fragments:
         """The size of the widest element that is copied between the fragment and memory."""
         sizes = [0]
         for stmt in walk(self.kernel.body):
-            if isinstance(stmt, TileOp) and stmt.name == "copy" and any(r.buffer == fragment for r in stmt.regions):
+            if (
+                isinstance(stmt, TileOp)
+                and stmt.name in ("copy", "atomic")
+                and any(r.buffer == fragment for r in stmt.regions)
+            ):
                 sizes += [r.buffer.dtype.bytes for r in stmt.regions if r.buffer.scope != "fragment"]
         return max(sizes) or fragment.dtype.bytes
 

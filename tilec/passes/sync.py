@@ -31,11 +31,12 @@ QUEUES: tuple[Queue, ...] = ("cp_async", "wgmma", "bulk")
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """One access: a shared tile or a fragment, by name."""
+    """One access: a tensor, a shared tile or a fragment, by name. Atomic ones need no order among themselves."""
 
     buffer: str
     write: bool
     proxy: Literal["generic", "async"] = "generic"
+    atomic: bool = False
 
 
 def touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
@@ -52,7 +53,7 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
                 for expr in expressions(stmt):
                     found += [Touch(e.buffer.name, False) for e in walk_expr(expr) if isinstance(e, Load)]
                 if isinstance(stmt, Store):
-                    found.append(Touch(stmt.buffer.name, True))
+                    found.append(Touch(stmt.buffer.name, True, atomic=stmt.atomic is not None))
             return tuple(dict.fromkeys(found)), None
         case warp.CpAsync(source=s, destination=d):
             return (Touch(s.buffer.name, False), Touch(d.name, True)), "cp_async"
@@ -354,7 +355,7 @@ class _Role:
 
     def conflicting(self, node: _Node, touch: Touch, queue: Queue | None) -> Iterator[Record]:
         for record in self.records.get(self.key(node.op, touch), ()):
-            if not (record.touch.write or touch.write):
+            if not (record.touch.write or touch.write) or (record.touch.atomic and touch.atomic):
                 continue
             if touch.buffer in self.fragments:
                 # Registers are a thread's own: only operations still in flight matter, and wgmma
