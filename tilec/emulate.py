@@ -24,6 +24,7 @@ from tilec.ir.tile import (
     Break,
     Buffer,
     Const,
+    Expr,
     For,
     If,
     Kernel,
@@ -302,13 +303,13 @@ def compare(
 ) -> list[Comparison]:
     """Every tensor that the kernel writes; with `written`, only the elements marked there."""
     outputs = [p for p in kernel.params if isinstance(p, Buffer) and manifest.tensor(p.name).role != "in"]
-    terms = summed_terms(kernel)
+    reordered = summing_error(kernel)
     seen, summed = roundings(kernel)
     compared = []
     for p in outputs:
         mask = None if written is None else written[p.name]
         known = seen.get(p, 0.0)
-        compared.append(_compare(p, found.tensors[p.name], expected.tensors[p.name], terms, known, summed, mask))
+        compared.append(_compare(p, found.tensors[p.name], expected.tensors[p.name], reordered, known, summed, mask))
     return compared
 
 
@@ -370,7 +371,7 @@ def _computed_types(stmt: Stmt) -> Iterator[DType]:
 
 
 def _compare(
-    param: Buffer, found: Array, expected: Array, terms: int, seen: float, summed: float, mask: Array | None
+    param: Buffer, found: Array, expected: Array, reordered: float, seen: float, summed: float, mask: Array | None
 ) -> Comparison:
     # Compared in double precision, except integers, which need every bit.
     kind = np.float64 if param.dtype.is_float else np.object_ if param.dtype.bits == 64 else np.int64
@@ -388,7 +389,7 @@ def _compare(
         # A sum in another order differs by its rounding steps, in units of the largest result.
         scale = float(finite.max()) if finite.size else 0.0
         relative = max(_RELATIVE[param.dtype.name], seen)
-        allowed = relative * np.abs(np.where(np.isfinite(right), right, 0.0)) + (terms * 2.0**-24 + summed) * scale
+        allowed = relative * np.abs(np.where(np.isfinite(right), right, 0.0)) + (reordered + summed) * scale
     excess = error - allowed
     if mask is not None:
         excess = np.where(mask, excess, -np.inf)
@@ -407,19 +408,51 @@ def _compare(
     )
 
 
-def summed_terms(kernel: Kernel) -> int:
-    """An upper bound on how many numbers one result sums: trip counts times the longest side of what is reduced."""
-    return max(_terms(kernel.body, 1), default=1)
+def summing_error(kernel: Kernel) -> float:
+    """An upper bound on what the order of a sum changes, relative to the largest result: how many roundings a result
+    has seen, trip counts times the longest side of what is reduced, in steps of the type that is summed in."""
+    return max(_summing(kernel.body, (), kernel), default=2.0**-24)
 
 
-def _terms(body: tuple[Stmt, ...], trips: int) -> Iterator[int]:
+def _summing(body: tuple[Stmt, ...], loops: tuple[For | While, ...], kernel: Kernel) -> Iterator[float]:
+    trips = math.prod(_trip_count(loop) for loop in loops)
     for stmt in body:
-        inside = trips * _trip_count(stmt) if isinstance(stmt, For | While) else trips
-        yield inside
-        if isinstance(stmt, TileOp) and stmt.name in ("gemm", "reduce"):
-            yield inside * max(extent for region in stmt.regions for extent in region.extent)
-        for nested in bodies(stmt):
-            yield from _terms(nested, inside)
+        inside = (*loops, stmt) if isinstance(stmt, For | While) else loops
+        yield trips * 2.0**-24
+        match stmt:
+            case TileOp(name="gemm" | "reduce", regions=regions):
+                longest = max(extent for region in regions for extent in region.extent)
+                unit = _step(regions[2].buffer.dtype) if stmt.name == "gemm" else 2.0**-24
+                # The tensor core rounds once for every 16 products.
+                yield trips * (longest if unit == 2.0**-24 else -(-longest // 16)) * unit
+            case TileOp(name="atomic", regions=(_, destination)):
+                yield _meetings(destination.start, loops, kernel) * _step(destination.buffer.dtype)
+            case Parallel(vars=variables, extents=extents):
+                for store in walk(stmt.body):
+                    if isinstance(store, Store) and store.atomic == "add":
+                        still = [e for v, e in zip(variables, extents, strict=True) if not _moves(v, store.indices)]
+                        meetings = _meetings(store.indices, loops, kernel) * math.prod(still)
+                        yield meetings * _step(store.buffer.dtype)
+            case _:
+                pass
+        for nested in bodies(stmt) if not isinstance(stmt, Parallel) else ():
+            yield from _summing(nested, inside, kernel)
+
+
+def _meetings(indices: tuple[Expr, ...], loops: tuple[For | While, ...], kernel: Kernel) -> int:
+    """How often blocks and iterations add to the same place."""
+    blocks = [e for v, e in zip(kernel.block_vars, kernel.grid, strict=True) if not _moves(v, indices)]
+    still = (_trip_count(loop) for loop in loops if isinstance(loop, While) or not _moves(loop.var, indices))
+    return math.prod(blocks) * math.prod(still)
+
+
+def _moves(var: Var, indices: tuple[Expr, ...]) -> bool:
+    return any(var in walk_expr(index) for index in indices)
+
+
+def _step(dtype: DType) -> float:
+    """The rounding of one addition, relative to its result."""
+    return {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(dtype.name, 2.0**-24)
 
 
 def _trip_count(loop: For | While) -> int:

@@ -136,6 +136,11 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "eq": np.equal, "ne": np.not_equal,
 }  # fmt: skip
 
+_ATOMIC: dict[str, Callable[..., Any]] = {
+    "add": np.add, "min": np.fmin, "max": np.fmax, "bitor": np.bitwise_or, "store": lambda old, new: new,
+    "load": lambda old, new: old,
+}  # fmt: skip
+
 _CALLS: dict[str, Callable[..., Any]] = {
     "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt, "tanh": np.tanh,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "abs": np.abs, "sin": np.sin,
@@ -149,11 +154,13 @@ class _Left(Exception):
 
 @dataclass(slots=True)
 class _Machine:
-    """The state of one block. Inside T.Parallel variables are arrays, and `mask` says for which elements code runs."""
+    """The state of one block. Inside T.Parallel variables are arrays over `extents`, and `mask` says for which elements
+    code runs."""
 
     storage: dict[str, Array] = field(default_factory=dict)
     variables: dict[str, Any] = field(default_factory=dict)
     mask: Any = True
+    extents: tuple[int, ...] = ()
     span: Span = NOWHERE
 
     # ---- statements --------------------------------------------------------------------------------------------------
@@ -191,6 +198,7 @@ class _Machine:
             shape = [1] * len(nest.extents)
             shape[axis] = extent
             self.variables[var.name] = np.arange(extent, dtype=np.int32).reshape(shape)
+        self.extents = nest.extents
         self.body(nest.body)
 
     def _if(self, stmt: If) -> None:
@@ -216,11 +224,26 @@ class _Machine:
         target = self.storage[stmt.buffer.name]
         value = self.expr(stmt.value)
         indices, inside = self._indices(stmt.buffer, stmt.indices)
-        *where, values, active = np.broadcast_arrays(*indices, value, inside)
-        if active.all():
+        everywhere = np.empty(self.extents if stmt.atomic is not None else ())
+        *where, values, active, _ = np.broadcast_arrays(*indices, value, inside, everywhere)
+        if stmt.atomic is not None:
+            self._atomic(stmt, where, values, active)
+        elif active.all():
             target[tuple(where)] = values
         else:
             target[tuple(i[active] for i in where)] = values[active]
+
+    def _atomic(self, stmt: Store, where: list[Array], values: Array, active: Array) -> None:
+        """Element after element, in the order of the nest: threads may meet at one."""
+        target, combine = self.storage[stmt.buffer.name], _ATOMIC[stmt.atomic or "store"]
+        previous = np.zeros(values.shape, target.dtype)
+        for place in np.ndindex(values.shape):
+            if active[place]:
+                index = tuple(int(i[place]) for i in where)
+                previous[place] = target[index]
+                target[index] = _rounded(np.asarray(combine(target[index], values[place])), stmt.buffer.dtype)
+        if stmt.previous is not None:
+            self.variables[stmt.previous.name] = previous
 
     def _indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[list[Array], Array]:
         """Index arrays brought into range, and where the access really happens. Tiles may not be left, tensors may."""

@@ -158,6 +158,29 @@ def test_tile_changed_in_place(target: str, strategy: Strategy) -> None:
 
 
 @forms
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int64"])
+def test_atomics_on_elements(target: str, strategy: Strategy, dtype: str) -> None:
+    made = agrees(HERE / "atomics.tl", target, strategy, dtype=dtype)
+    assert ("red.relaxed.gpu.global.add.v4.f32" in made.ptx) == (dtype == "float32" and target == "sm_90a")
+
+
+@pytest.mark.parametrize("order", ["acquire", "release", "acq_rel", "seq_cst"])
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_atomics_in_every_order(target: str, order: str) -> None:
+    made = agrees(HERE / "atomics.tl", target, order=order)
+    assert ("fence.sc.gpu" if order == "seq_cst" else f".{order}.gpu.global") in made.ptx
+
+
+@forms
+@pytest.mark.parametrize("how", range(5))
+@pytest.mark.parametrize("out", ["float32", "float16", "bfloat16"])
+def test_atomics_on_tiles(target: str, strategy: Strategy, how: int, out: str) -> None:
+    """From the accumulator, from a shared tile, element by element, as extremes, and in the pipelined loop."""
+    made = agrees(HERE / "atomic_tile.tl", target, strategy, how=how, out=out)
+    assert ("cp.reduce.async.bulk.tensor" in made.ptx) == (target == "sm_90a" and how in (0, 1, 4))
+
+
+@forms
 def test_unroll_and_branches(target: str, strategy: Strategy) -> None:
     agrees(HERE / "unrolled.tl", target, strategy)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tilec.codegen.atomic import emit_atomic, widest
 from tilec.codegen.builder import register_class
 from tilec.codegen.memory import load_vector, pack, pack_f32, words_of
 from tilec.codegen.scalar import ReadElement
@@ -60,19 +61,20 @@ def assignments(body: tuple[Stmt, ...], conditions: tuple[Expr, ...] = ()) -> It
         match stmt:
             case Bind(var=var, value=value):
                 values[var] = substitute(value, values)
-            case Store(buffer=buffer, indices=indices, value=value, span=span):
-                new = Store(buffer, tuple(substitute(i, values) for i in indices), substitute(value, values), span)
-                yield _Assignment(conditions, new)
+            case Store():
+                yield _Assignment(conditions, _substituted(stmt, values))
             case If(condition=condition, then=then, orelse=orelse):
                 condition = substitute(condition, values)
                 for part, holds in ((then, condition), (orelse, Unary("not", condition, BOOL))):
                     for inner in assignments(part, (*conditions, holds)):
-                        store = inner.store
-                        replaced = tuple(substitute(i, values) for i in store.indices)
-                        value = substitute(store.value, values)
-                        yield _Assignment(inner.conditions, Store(store.buffer, replaced, value, store.span))
+                        yield _Assignment(inner.conditions, _substituted(inner.store, values))
             case _:
                 raise InternalError(f"{type(stmt).__name__} inside T.Parallel")
+
+
+def _substituted(store: Store, values: dict[Var, Expr]) -> Store:
+    indices = tuple(substitute(i, values) for i in store.indices)
+    return replace(store, indices=indices, value=substitute(store.value, values))
 
 
 class _Sweep:
@@ -118,6 +120,7 @@ class _Sweep:
         written = {a.store.buffer.name for a in self.body}
         memory_loads = [ld for a in self.body for ld in self.loads(a) if ld.buffer.scope != "fragment"]
         independent = not any(ld.buffer.name in written for ld in memory_loads)
+        independent &= all(a.store.previous is None for a in self.body)  # it may say what is read next
         size = max(1, BATCH_REGISTERS // self.run_length) if independent and memory_loads else 1
         for start in range(0, len(runs), size):
             batch = [self.begin(r) for r in runs[start : start + size]]
@@ -236,6 +239,9 @@ class _Sweep:
             for lane in range(self.run_length):
                 self.assign_register(a, run, lane)
             return
+        if store.atomic is not None:
+            self.combine(a, run)
+            return
         width = 1 if a.conditions else self.width(store.buffer, store.indices, run)
         for lane in range(0, self.run_length, width):
             words = self.packed_values(store, run, lane, width)
@@ -249,6 +255,26 @@ class _Sweep:
             self.builder.emit(
                 f"st.{store.buffer.scope}{vector}.{spelled.replace('s8', 'u8')}", address, value, guard=guard
             )
+
+    def combine(self, a: _Assignment, run: _Run) -> None:
+        """The elements of the run atomically, as many at once as the hardware can."""
+        store = a.store
+        width = 1
+        if not a.conditions and store.previous is None:
+            width = math.gcd(self.width(store.buffer, store.indices, run), widest(store, self.state.target))
+        for lane in range(0, self.run_length, width):
+            values = [self.scalars.in_register(self.value(store.value, run, i), store.buffer.dtype)
+                      for i in range(lane, lane + width)]  # fmt: skip
+            indices = tuple(self.resolved(substitute(i, run.values[lane]), run, lane) for i in store.indices)
+            guard = self.with_conditions(
+                self.guard(store.buffer, indices, (*run.inside, *self.once)), a.conditions, run, lane
+            )
+            previous = emit_atomic(store, self.address(store.buffer, indices), values, guard, self.state)
+            if store.previous is not None and previous is not None:
+                self.fresh += 1
+                var = Var(f"%held{self.builder.labels}.{self.fresh}", store.buffer.dtype)
+                self.scalars.define(var, previous, (-math.inf, math.inf))
+                run.values[lane][store.previous] = var
 
     def with_conditions(self, guard: Reg | None, conditions: tuple[Expr, ...], run: _Run, lane: int) -> Reg | None:
         for condition in conditions:

@@ -72,7 +72,10 @@ def emit_tma_store(op: TmaStore, state: State) -> None:
     builder.at(op.span)
     base, offset = state.addresses.tile_base(op.source, op.cursors)
     layout = state.addresses.tiles[op.source.name].layout
-    opcode = f"cp.async.bulk.tensor.{len(op.start)}d.global.shared::cta.tile.bulk_group"
+    rank = f"{len(op.start)}d.global.shared::cta"
+    opcode = f"cp.async.bulk.tensor.{rank}.tile.bulk_group"
+    if op.atomic:
+        opcode = f"cp.reduce.async.bulk.tensor.{rank}.{op.atomic}.tile.bulk_group"
     for panel in range(layout.panels):
         source = Address(base, offset + panel * layout.panel_bytes)
         builder.emit(opcode, _box(state, op.map, op.start, panel, layout), source, guard=state.leader)

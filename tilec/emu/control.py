@@ -63,7 +63,9 @@ def _nanosleep(form: Form) -> None:
     form.step.control = control
 
 
-@semantics("griddepcontrol", "prefetch", "prefetch.tensormap", accepts="wait launch_dependents global local const param L1 L2")
+@semantics(
+    "griddepcontrol", "prefetch", "prefetch.tensormap", accepts="wait launch_dependents global local const param L1 L2"
+)
 def _nothing(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         return

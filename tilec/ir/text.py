@@ -93,8 +93,8 @@ def _parts(stmt: Stmt) -> tuple[str, tuple[tuple[str, tuple[Stmt, ...]], ...]]:
     match stmt:
         case TileOp():
             return show_tile_op(stmt), ()
-        case Store(buffer=buffer, indices=indices, value=value):
-            return f"{buffer.name}[{', '.join(map(show_expr, indices))}] = {show_expr(value)}", ()
+        case Store():
+            return show_store(stmt), ()
         case Bind(var=var, value=value):
             return f"{var.name}: {var.dtype} = {show_expr(value)}", ()
         case Parallel(vars=variables, extents=extents, body=body, width=width):
@@ -138,6 +138,17 @@ def _wishes(wishes: Wishes) -> Iterator[str]:
         yield f"groups={list(wishes.groups)}"
     if wishes.sync is not None:
         yield f"sync={[list(s) for s in wishes.sync]}"
+
+
+def show_store(store: Store) -> str:
+    """`C[i] = x`, or `old: float32 = atomic_add C[i], x`."""
+    element = f"{store.buffer.name}[{', '.join(map(show_expr, store.indices))}]"
+    if store.atomic is None:
+        return f"{element} = {show_expr(store.value)}"
+    named = "" if store.previous is None else f"{store.previous.name}: {store.previous.dtype} = "
+    value = "" if store.atomic == "load" else f", {show_expr(store.value)}"
+    order = "" if store.order == "relaxed" else f", {store.order}"
+    return f"{named}atomic_{store.atomic} {element}{value}{order}"
 
 
 def show_tile_op(op: TileOp) -> str:

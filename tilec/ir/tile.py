@@ -162,14 +162,25 @@ class TileOp:
         raise KeyError(f"T.{self.name} has no attribute {key}")
 
 
+Atomic = Literal["add", "min", "max", "bitor", "store", "load"]
+Order = Literal["relaxed", "acquire", "release", "acq_rel", "seq_cst"]
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
-    """One element of a buffer, inside `Parallel`. Out-of-range stores to a global buffer are dropped."""
+    """One element of a buffer, inside `Parallel`. Out-of-range stores to a global buffer are dropped.
+
+    With `atomic` the element becomes the combination of what it held and the value, in one step that no thread of the
+    grid sees half done; `previous` is what it held, visible to the statements after it. A `load` leaves it as it was.
+    """
 
     buffer: Buffer
     indices: tuple[Expr, ...]
     value: Expr
     span: Span = field(default=NOWHERE, compare=False)
+    atomic: Atomic | None = None
+    order: Order = "relaxed"
+    previous: Var | None = None
 
 
 @dataclass(frozen=True, slots=True)

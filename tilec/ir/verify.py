@@ -5,7 +5,7 @@ Checked here:
  1. names: parameters, buffers, block variables, loop variables and binds all have different names
  2. a variable is used only where its block, loop or bind is visible; a buffer only if the kernel declares it
  3. types: operands agree, comparisons and and/or/not give bool, conditions are bool, indices are integers
- 4. a store's value has its buffer's dtype; a bind's value has its variable's
+ 4. a store's value, and what an atomic one gives back, has its buffer's dtype; a bind's value has its variable's
  5. an access has one index per dimension; a region has one start and one extent per dimension, none larger than a tile
  6. parameters are global, declared buffers are not; extents, grid and threads are positive
  7. T.Parallel holds stores, binds and ifs only; stores stand nowhere else
@@ -119,6 +119,10 @@ class _Checker:
                 yield from self.expr(value)
                 if value.dtype != buffer.dtype:
                     yield f"a {value.dtype} is stored to {buffer.name}, which holds {buffer.dtype}"
+                if stmt.previous is not None:
+                    if stmt.atomic is None or stmt.previous.dtype != buffer.dtype:
+                        yield f"{stmt.previous.name} cannot be what {buffer.name} held"
+                    yield from self._declare(stmt.previous)
             case Bind(var=var, value=value):
                 yield from self.expr(value)
                 if var.dtype != value.dtype:

@@ -115,11 +115,13 @@ class TmaLoad(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TmaStore(Operation):
-    """Shared to global by TMA, issued by the role's first thread, as one bulk group."""
+    """Shared to global by TMA, issued by the role's first thread, as one bulk group. With `atomic` every element is
+    combined with what the tensor holds."""
 
     map: TensorMap
     start: tuple[Expr, ...]
     source: Buffer
+    atomic: Literal["", "add", "min", "max"] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tilec.ir import warp
 from tilec.ir.layout import Fragment, SharedLayout
-from tilec.ir.text import show_expr, show_region
+from tilec.ir.text import show_expr, show_region, show_store
 from tilec.ir.tile import Buffer, Store, walk
 from tilec.ir.warp import Operation, Program
 
@@ -91,18 +91,14 @@ def _operation(op: Operation) -> str:
             return f"{var.name} = {show_expr(value)}"
         case warp.Elementwise(nest=nest):
             extents = ", ".join(map(str, nest.extents))
-            stores = [
-                f"{s.buffer.name}[{', '.join(map(show_expr, s.indices))}] = {show_expr(s.value)}"
-                for s in walk(nest.body)
-                if isinstance(s, Store)
-            ]
+            stores = [show_store(s) for s in walk(nest.body) if isinstance(s, Store)]
             return f"elementwise ({extents}) {'; '.join(stores)}"
         case warp.CpAsync(source=source, destination=destination, width=width):
             return f"cp_async.{width} {destination.name} = {show_region(source)}"
         case warp.TmaLoad(map=tensor_map, start=start, destination=destination):
             return f"tma_load {destination.name} = {tensor_map.name}[{', '.join(map(show_expr, start))}]"
-        case warp.TmaStore(map=tensor_map, start=start, source=source):
-            return f"tma_store {tensor_map.name}[{', '.join(map(show_expr, start))}] = {source.name}"
+        case warp.TmaStore(map=tensor_map, start=start, source=source, atomic=atomic):
+            return f"tma_{atomic or 'store'} {tensor_map.name}[{', '.join(map(show_expr, start))}] = {source.name}"
         case warp.StoreMatrix(source=source, destination=destination):
             return f"stmatrix {destination.name} = {source.name}"
         case warp.Mma() | warp.Wgmma():

@@ -9,8 +9,8 @@ arithmetic.
    barrier counts; no role waits for ever, and no version is filled while its readers have it.
 5. What an asynchronous operation writes is read, and what it reads is overwritten, only after a wait that covers
    it.
-6. Two operations of one role that touch the same version of a shared tile, one of them writing, have a barrier
-   between them, and a proxy fence where ordinary writes meet the asynchronous proxy.
+6. Two operations of one role that touch the same version of a shared tile, one of them writing and not both
+   atomically, have a barrier between them, and a proxy fence where ordinary writes meet the asynchronous proxy.
 
 Not checked here: that a cursor points at the iteration that the schedule means (the emulator's comparison with
 numpy finds that), and global memory.
@@ -255,6 +255,7 @@ class _Access:
     queue: str | None
     group: int
     interval: int
+    atomic: bool = False
     fenced: bool = False
 
 
@@ -419,6 +420,7 @@ class _Run:
             state.groups[queue] = group = state.groups.get(queue, 0) + 1
         accesses = [*((n, False) for n in sorted(reads)), *((n, True) for n in sorted(writes))]
         kept_of = {}
+        combined = _combined(op)
         # All conflicts before any record: an operation may read and write one tile, and does not wait for itself.
         for name, write in accesses:
             ring = self.ring_of.get(name)
@@ -433,6 +435,8 @@ class _Run:
                 slot = position % ring.depth
             kept_of[name] = state.accesses.setdefault((name, slot), [])
             for earlier in kept_of[name]:
+                if earlier.atomic and name in combined:
+                    continue  # in any order
                 message = self.conflict(state, op, name, earlier, write, queue, name in async_reads)
                 if message:
                     return message
@@ -441,7 +445,7 @@ class _Run:
             if write and queue is None:
                 kept.clear()
             kept[:] = kept[-8:]
-            kept.append(_Access(_name(op), write, name in async_reads, queue, group, state.interval))
+            kept.append(_Access(_name(op), write, name in async_reads, queue, group, state.interval, name in combined))
         return ""
 
     def conflict(
@@ -487,6 +491,15 @@ def _effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
     """Names read, names written, the queue in which the operation completes, and what the asynchronous proxy reads."""
     reads, writes, queue, by_async = _own_effects(op)
     return reads | set(warp.scalar_reads(op)), writes, queue, by_async
+
+
+def _combined(op: Operation) -> set[str]:
+    """Buffers that the operation touches by atomics alone."""
+    if not isinstance(op, warp.Elementwise):
+        return set()
+    stores = [s for s in walk_tile(op.nest.body) if isinstance(s, Store)]
+    plain = {s.buffer.name for s in stores if s.atomic is None} | _own_effects(op)[0]
+    return {s.buffer.name for s in stores} - plain
 
 
 def _own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:

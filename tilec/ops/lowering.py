@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tilec.diag import Label, fail
 from tilec.ir.affine import add
 from tilec.ir.layout import Fragment, SharedLayout, row_major
-from tilec.ir.tile import Buffer, Cast, Expr, Load, Parallel, Region, Store, Var
+from tilec.ir.tile import Atomic, Buffer, Cast, Expr, Load, Order, Parallel, Region, Store, TileOp, Var
 from tilec.ir.warp import Cursor, Elementwise, TensorMap
 from tilec.records import dataclass
 from tilec.source import Span
@@ -39,8 +40,36 @@ def demand(kind: str, **parameters: int) -> Demand:
     return Demand(kind, tuple(sorted(parameters.items())))
 
 
-def sweep(destination: Region, value: Region | Expr, context: Context, span: Span) -> Elementwise:
-    """`destination = value`, element by element, each thread moving the elements it holds (or runs of 16 bytes)."""
+def tensor_map_of(outside: Region, tile: Buffer, context: Context) -> TensorMap:
+    """The TMA descriptor between this region of a tensor and the tile."""
+    layout = context.shared[tile.name]
+    return context.tensor_map(outside.buffer, (*outside.extent[:-1], layout.panel), layout.swizzle)
+
+
+def whole_fragments(op: TileOp) -> None:
+    """Refuse to move a part of a fragment."""
+    for region in op.regions:
+        if region.buffer.scope == "fragment" and not region.is_whole:
+            fail(
+                "fragment-region",
+                f"T.{op.name} moves the fragment {region.buffer.name} only as a whole",
+                region.span,
+                "a part of it",
+                secondary=(Label(region.buffer.span, "a fragment lives in registers"),),
+                help="use a tile made by T.alloc_shared where parts are copied",
+            )
+
+
+def sweep(
+    destination: Region,
+    value: Region | Expr,
+    context: Context,
+    span: Span,
+    atomic: Atomic | None = None,
+    order: Order = "relaxed",
+) -> Elementwise:
+    """`destination = value`, or an atomic combination of the two, element by element, each thread moving the elements
+    it holds (or runs of 16 bytes)."""
     regions = [destination, value] if isinstance(value, Region) else [destination]
     fragment = next((r.buffer for r in regions if r.buffer.scope == "fragment"), None)
     extents = destination.shape if fragment is None else fragment.shape
@@ -48,7 +77,7 @@ def sweep(destination: Region, value: Region | Expr, context: Context, span: Spa
     stored = Load(value.buffer, element(value, variables, extents)) if isinstance(value, Region) else value
     if stored.dtype != destination.buffer.dtype:
         stored = Cast(stored, destination.buffer.dtype)
-    store = Store(destination.buffer, element(destination, variables, extents), stored, span)
+    store = Store(destination.buffer, element(destination, variables, extents), stored, span, atomic, order)
     nest = Parallel(variables, extents, (store,), span)
     if fragment is not None:
         layout = context.fragments[fragment.name]

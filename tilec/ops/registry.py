@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from tilec.diag import InternalError
-from tilec.ir.tile import Attr, Expr, Region, TileOp
+from tilec.ir.tile import Attr, Expr, Region, Store, TileOp
 from tilec.ops.signature import Call, Signature
 from tilec.source import Span
 
@@ -43,11 +43,13 @@ class Effects:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """One `T.*` name of an operation. `check` turns its arguments into the operation, or fails on the one to blame."""
+    """One `T.*` name of an operation. `check` turns its arguments into the operation, or fails on the one to blame;
+    `element` does it inside T.Parallel, for those that work on single elements too."""
 
     signature: Signature
     doc: str
     check: Callable[[Call], TileOp]
+    element: Callable[[Call], tuple[Store, ...]] | None = None
 
 
 Facet = Literal["demand", "lower"]

@@ -159,6 +159,10 @@ class Evaluator:
                 fail("unknown-keyword", f"{path}() takes no keywords here", node.keywords[0].span)
             arguments = tuple(self.operand(a) for a in node.args)
             return call_python(path, arguments, Argument(None, node.span))
+        return self.effectful(path, node)
+
+    def effectful(self, path: str, node: ast.Call) -> Value:
+        """The value of a call that also does something; only statements have a place for it."""
         self.refuse_call(path, node)
         return None
 

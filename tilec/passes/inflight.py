@@ -25,11 +25,12 @@ MOST_PENDING = 32  # groups: more are not counted apart, and waited for as if th
 
 @records.dataclass(frozen=True, slots=True)
 class Touch:
-    """One access: a shared tile, a fragment or a tensor, by name."""
+    """One access: a shared tile, a fragment or a tensor, by name. Atomic ones need no order among themselves."""
 
     buffer: str
     write: bool
     proxy: Literal["generic", "async"] = "generic"
+    atomic: bool = False
 
 
 @dataclass(slots=True)

@@ -154,7 +154,11 @@ class _Fragments:
         """The size of the widest element that is copied between the fragment and memory."""
         sizes = [0]
         for stmt in walk(self.kernel.body):
-            if isinstance(stmt, TileOp) and stmt.name == "copy" and any(r.buffer == fragment for r in stmt.regions):
+            if (
+                isinstance(stmt, TileOp)
+                and stmt.name in ("copy", "atomic")
+                and any(r.buffer == fragment for r in stmt.regions)
+            ):
                 sizes += [r.buffer.dtype.bytes for r in stmt.regions if r.buffer.scope != "fragment"]
         return max(sizes) or fragment.dtype.bytes
 

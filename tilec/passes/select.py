@@ -32,7 +32,7 @@ from tilec.ir.tile import (
     walk,
     walk_expr,
 )
-from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
+from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.binds import replayable, scheduled_binds
 from tilec.passes.rings import is_load, why_not_fed
@@ -48,6 +48,12 @@ TMA_ALIGNMENT = 16  # bytes: global address, row strides, inner box (cuTensorMap
 MAX_BOX = 256  # elements along any dimension of a TMA box
 WARPGROUP = 128  # threads
 _WHILE = Var("while")  # stands for the trips of a while, which have no number
+TMA_REDUCTIONS = {
+    "add": (FLOAT16, BFLOAT16, FLOAT32, INT32, UINT32, UINT64),
+    "min": (INT32, UINT32, INT64, UINT64),
+    "max": (INT32, UINT32, INT64, UINT64),
+}
+"""What cp.reduce.async.bulk.tensor combines (PTX ISA)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +185,11 @@ def ordered_tensors(kernel: Kernel) -> frozenset[str]:
                 continue
             moving = {e for region in getattr(stmt, "regions", ()) for s in region.start for e in walk_expr(s)}
             again = not isinstance(stmt, TileOp) or any(v not in moving for v in loops)
-            for b in (*reads(stmt), *writes(stmt)):
+            touched: tuple[Buffer, ...] = (*reads(stmt), *writes(stmt))
+            if isinstance(stmt, TileOp) and stmt.name == "atomic":
+                # Additions to one place may come in any order.
+                again, touched = False, tuple(dict.fromkeys(touched))
+            for b in touched:
                 places[b.name] = places.get(b.name, 0) + 1
             for b in writes(stmt):
                 written.add(b.name)
@@ -259,6 +269,8 @@ class _Selector:
                 return self.copy(stmt, pipelined)
             case TileOp(name="gemm"):
                 return (with_attr(stmt, "via", self.gemm(stmt)),)
+            case TileOp(name="atomic"):
+                return self.atomic(stmt)
             case TileOp(name="reduce"):
                 for region in stmt.regions:
                     _check_reduced(region)
@@ -306,6 +318,41 @@ class _Selector:
         stored = with_attr(op, "via", "tma_store")
         return stored if self.switches.delay_tma_store_wait else with_attr(stored, "wait", "at once")
 
+    def atomic(self, op: TileOp) -> tuple[Stmt, ...]:
+        """By TMA where the hardware combines so and a store could go that way; else by the threads."""
+        source = op.regions[0]
+        reason = self.why_no_tma_reduction(op)
+        if reason is None and source.buffer.scope == "shared":
+            return (self.tma_store(op),)
+        if reason is None and (staged := self.staged_store(op)):
+            return staged
+        if op.attr("use_tma"):
+            fail(
+                "unsupported-operand",
+                f"this T.atomic_{op.attr('kind')} cannot go by TMA",
+                op.span,
+                reason or f"{source.buffer.name} is a fragment that no T.gemm adds to",
+                help="leave out use_tma, or put the values in a shared tile",
+            )
+        return (with_attr(op, "via", "registers"),)
+
+    def why_no_tma_reduction(self, op: TileOp) -> str | None:
+        source, destination = op.regions
+        dtype, kind = destination.buffer.dtype, str(op.attr("kind"))
+        if not self.target.has("tma"):
+            return f"{self.target.name} has no TMA"
+        if dtype not in TMA_REDUCTIONS.get(kind, ()):
+            return f"TMA has no {kind} of {dtype}"
+        if op.attr("order") != "relaxed":
+            return "TMA reductions are relaxed"
+        if destination.buffer.scope != "global" or destination.buffer.name in self.ordered:
+            return f"the kernel touches {destination.buffer.name} elsewhere too"
+        if not source.is_whole:
+            return f"a part of {source.buffer.name} is taken"
+        if source.buffer.scope == "shared":
+            return why_no_tensor_map(destination, source.buffer)
+        return None
+
     def staged_store(self, op: TileOp) -> tuple[Stmt, ...] | None:
         """An accumulator lies scattered over lanes: through shared memory it leaves as whole rows, by TMA."""
         source, destination = op.regions
@@ -324,8 +371,8 @@ class _Selector:
         else:
             tile = reuse
         whole = Region(tile, source.start, source.extent, op.span)
-        into = TileOp("copy", (source, whole), op.attrs, op.span)
-        out = TileOp("copy", (whole, destination), op.attrs, op.span)
+        into = TileOp("copy", (source, whole), (), op.span)
+        out = replace(op, regions=(whole, destination))
         via = "stmatrix" if self.takes_stmatrix(source, whole) else "registers"
         return with_attr(into, "via", via), self.tma_store(out)
 

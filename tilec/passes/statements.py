@@ -13,6 +13,7 @@ from tilec.ir.tile import Bind, Break, Buffer, Const, For, If, Load, Parallel, S
 from tilec.ir.tile import Scope as MemoryScope
 from tilec.ir.types import BOOL, DType
 from tilec.ops import arithmetic, registry
+from tilec.ops.atomic import merged
 from tilec.ops.signature import Argument, Parameter, Signature, as_dtype, as_expr, as_shape, bind
 from tilec.ops.values import EXPR_TYPES, Access, Member, Value, describe
 from tilec.passes.evaluate import ALLOCATIONS, Evaluator
@@ -131,6 +132,9 @@ class Body(Evaluator):
         if spelling is None:
             self.value(node)
             fail("no-effect", "the value of this call is not used", node.span)
+        if self.is_parallel and spelling.element is not None:
+            self._elements(spelling, node)
+            return
         arguments = self.arguments(node)
         if path == "T.copy" and self._copy_element(arguments, node.span):
             return
@@ -161,6 +165,30 @@ class Body(Evaluator):
         self.element(destination, arguments[0][1].span, "written")
         self._put(destination, Argument(as_expr(arguments[0][0]), span), span)
         return True
+
+    def _elements(self, spelling: registry.Spelling, node: ast.Call) -> Value:
+        """An operation on single elements; its value where it gives one."""
+        given: Value = None
+        for store in spelling.element(bind(spelling.signature, *self.arguments(node), node.span)):  # type: ignore[misc]
+            if store.previous is not None:
+                given = Var(self.unique.take("previous"), store.previous.dtype)
+                store = replace(store, previous=given)
+            self.element(Access(store.buffer, store.indices), node.span, "written")
+            for part in (p for expr in (*store.indices, store.value) for p in walk_expr(expr)):
+                if isinstance(part, Load):
+                    self.element(Access(part.buffer, part.indices), node.span, "read")
+            self.out.append(store)
+        return given
+
+    def effectful(self, path: str, node: ast.Call) -> Value:
+        spelling = registry.spelling(path.removeprefix("T.")) if path.startswith("T.") else None
+        if spelling is not None and spelling.element is not None and self.is_parallel:
+            value = self._elements(spelling, node)
+            if value is not None:
+                return value
+            if "return_prev" in (p.name for p in spelling.signature.parameters):
+                fail("not-a-value", f"{path} gives no value", node.span, help="pass return_prev=True")
+        return Evaluator.effectful(self, path, node)
 
     def _allocate(self, name: str, path: str, node: ast.Call) -> Buffer:
         if self.is_parallel:
@@ -405,7 +433,8 @@ class Body(Evaluator):
             finally:
                 self.is_parallel = False
         if out:
-            self.out.append(Parallel(variables, extents, tuple(out), node.span))
+            extent, body = merged(variables, extents, tuple(out))
+            self.out.append(Parallel(variables, (*extents[:-1], extent), body, node.span))
 
     def _parallel_nest(
         self, node: ast.For, iterable: ast.Call

@@ -45,7 +45,7 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
                 for expr in expressions(stmt):
                     found += [Touch(e.buffer.name, False) for e in walk_expr(expr) if isinstance(e, Load)]
                 if isinstance(stmt, Store):
-                    found.append(Touch(stmt.buffer.name, True))
+                    found.append(Touch(stmt.buffer.name, True, atomic=stmt.atomic is not None))
             return tuple(dict.fromkeys(found)), None
         case warp.CpAsync(source=s, destination=d):
             return (Touch(s.buffer.name, False), Touch(d.name, True)), "cp_async"
@@ -304,7 +304,7 @@ class _Role:
 
     def conflicting(self, node: _Node, touch: Touch, key: Key) -> Iterator[Record]:
         for record in self.state.records.get(key, ()):
-            if not (record.touch.write or touch.write):
+            if not (record.touch.write or touch.write) or (record.touch.atomic and touch.atomic):
                 continue
             if touch.buffer in self.fragments:
                 # Registers are a thread's own: only operations still in flight matter, and wgmma

@@ -85,6 +85,8 @@ def _loads(stmt: Stmt) -> Iterator[Buffer]:
 def _reads(stmt: Stmt) -> Iterator[Buffer]:
     if isinstance(stmt, TileOp):
         yield from _buffers(registry.get(stmt.name).effects(stmt).reads)
+    elif isinstance(stmt, Store) and stmt.atomic is not None:
+        yield stmt.buffer
     yield from _loads(stmt)
     for body in bodies(stmt):
         for nested in body:

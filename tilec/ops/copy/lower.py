@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from tilec.diag import InternalError, Label, fail
+from tilec.diag import InternalError
 from tilec.ir.affine import affine
 from tilec.ir.layout import SharedLayout, row_major
-from tilec.ir.tile import Buffer, Region, TileOp
-from tilec.ir.warp import BulkWait, CpAsync, CpAsyncCommit, Operation, StoreMatrix, TensorMap, TmaLoad, TmaStore
-from tilec.ops.lowering import Context, Demand, demand, sweep
+from tilec.ir.tile import Region, TileOp
+from tilec.ir.warp import BulkWait, CpAsync, CpAsyncCommit, Operation, StoreMatrix, TmaLoad, TmaStore
+from tilec.ops.lowering import Context, Demand, demand, sweep, tensor_map_of, whole_fragments
 from tilec.ops.registry import facet
 
 
@@ -18,10 +18,10 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
     source, destination = op.regions
     match op.attr("via"):
         case "tma":
-            tensor_map = _map(source, destination.buffer, context)
+            tensor_map = tensor_map_of(source, destination.buffer, context)
             return (TmaLoad(tensor_map, source.start, destination.buffer, cursors=context.cursors, span=op.span),)
         case "tma_store":
-            tensor_map = _map(destination, source.buffer, context)
+            tensor_map = tensor_map_of(destination, source.buffer, context)
             store = TmaStore(tensor_map, destination.start, source.buffer, cursors=context.cursors, span=op.span)
             return (store, BulkWait(0, span=op.span)) if ("wait", "at once") in op.attrs else (store,)
         case "stmatrix":
@@ -29,15 +29,10 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
         case "cp_async":
             return _cp_async(op, context), CpAsyncCommit(span=op.span)
         case "registers":
-            _whole_fragments(op)
+            whole_fragments(op)
             return (sweep(destination, source, context, op.span),)
         case other:
             raise InternalError(f"no lowering of T.copy by {other}")
-
-
-def _map(outside: Region, tile: Buffer, context: Context) -> TensorMap:
-    layout = context.shared[tile.name]
-    return context.tensor_map(outside.buffer, (*outside.extent[:-1], layout.panel), layout.swizzle)
 
 
 def _cp_async(op: TileOp, context: Context) -> CpAsync:
@@ -61,19 +56,6 @@ def _chunk(source: Region, layout: SharedLayout) -> int:
     edge = source.buffer.shape[-1] * size
     first = affine(source.start[-1]).divisor * size
     return next(w for w in (16, 8, 4) if all(v % w == 0 for v in (edge, first, layout.shape[-1] * size)))
-
-
-def _whole_fragments(op: TileOp) -> None:
-    for region in op.regions:
-        if region.buffer.scope == "fragment" and not region.is_whole:
-            fail(
-                "fragment-region",
-                f"T.copy moves the fragment {region.buffer.name} only as a whole",
-                region.span,
-                "a part of it",
-                secondary=(Label(region.buffer.span, "a fragment lives in registers"),),
-                help="use a tile made by T.alloc_shared where parts are copied",
-            )
 
 
 @facet("copy", "demand")

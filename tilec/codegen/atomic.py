@@ -1,0 +1,132 @@
+"""Atomic combinations of elements in memory: one instruction where there is one, else a loop of compare-and-swap."""
+
+from __future__ import annotations
+
+from tilec.codegen.builder import register_class
+from tilec.codegen.memory import ZERO
+from tilec.codegen.state import State
+from tilec.diag import InternalError
+from tilec.ir.tile import Binary, Store, Var
+from tilec.ir.types import BFLOAT16, FLOAT32, DType
+from tilec.ptx.module import Address, Imm, Reg, Symbol, Vector
+from tilec.target import Target
+
+
+def widest(store: Store, target: Target) -> int:
+    """How many neighbours one instruction can combine, giving nothing back (PTX ISA, red)."""
+    dtype = store.buffer.dtype
+    if store.atomic != "add" or not _has_instruction(store, target):
+        return 1
+    vectors = store.buffer.scope == "global" and target.has("red.vector")
+    if dtype == FLOAT32:
+        return 4 if vectors else 1
+    if dtype.is_float and dtype.bits == 16:
+        return 8 if vectors else 2
+    return 1
+
+
+def _has_instruction(store: Store, target: Target) -> bool:
+    if not store.buffer.dtype.is_float:
+        return True
+    return store.atomic == "add" and (store.buffer.dtype != BFLOAT16 or target.has("atom.bf16"))
+
+
+def emit_atomic(store: Store, address: Address, values: list[Reg], guard: Reg | None, state: State) -> Reg | None:
+    """Combine `values` with the elements from `address` on, where the guard holds; what the element held, if the store
+    has a name for it (0 where the guard does not hold)."""
+    builder = state.builder
+    order = store.order
+    if order == "seq_cst":
+        builder.emit("fence.sc.gpu")
+        order = {"load": "acquire", "store": "release"}.get(str(store.atomic), "acq_rel")  # type: ignore[assignment]
+    where = f"{order}.gpu.{store.buffer.scope}"
+    dtype = store.buffer.dtype
+    cls = register_class(dtype)
+    bits = f"b{dtype.bits}"
+    previous = builder.new(cls) if store.previous is not None else None
+    if previous is not None and guard is not None:
+        builder.emit(f"mov.{cls}", previous, ZERO.get(cls, Imm(0)))
+    if store.atomic == "load":
+        assert previous is not None
+        builder.emit(f"ld.{where}.{bits}", previous, address, guard=guard)
+    elif store.atomic == "store" and previous is None:
+        builder.emit(f"st.{where}.{bits}", address, values[0], guard=guard)
+    elif _has_instruction(store, state.target):
+        operation = _operation(store, dtype)
+        returns = previous is not None or order in ("acquire", "acq_rel")
+        if returns:
+            target = previous or builder.new(cls)
+            builder.emit(f"atom.{where}.{operation}", target, address, values[0], guard=guard)
+        else:
+            operation, value = _packed(operation, values, state)
+            builder.emit(f"red.{where}.{operation}", address, value, guard=guard)
+    else:
+        held = _swap(store, address, values[0], guard, order, state)
+        if previous is not None:
+            builder.emit(f"mov.{cls}", previous, held, guard=guard)
+    return previous
+
+
+def _operation(store: Store, dtype: DType) -> str:
+    match store.atomic:
+        case "add" if dtype.is_float:
+            name = {"float16": "noftz.f16", "bfloat16": "noftz.bf16"}.get(dtype.name, f"f{dtype.bits}")
+            return f"add.{name}"
+        case "add":  # a sum is the same bits, signed or not, and 64 bits know only one spelling
+            return "add.u64" if dtype.bits == 64 else f"add.{'s' if dtype.kind == 'int' else 'u'}32"
+        case "min" | "max":
+            return f"{store.atomic}.{'s' if dtype.kind == 'int' else 'u'}{dtype.bits}"
+        case "bitor":
+            return f"or.b{dtype.bits}"
+        case "store":
+            return f"exch.b{dtype.bits}"
+        case other:
+            raise InternalError(f"no atomic {other}")
+
+
+def _packed(operation: str, values: list[Reg], state: State) -> tuple[str, Reg | Vector]:
+    """16-bit floats two to a word, words as a vector."""
+    name, dtype = operation.rsplit(".", 1)
+    words = values
+    if dtype in ("f16", "bf16") and len(values) > 1:
+        dtype += "x2"
+        pairs = zip(values[::2], values[1::2], strict=True)
+        words = [state.builder.into("b32", "mov.b32", Vector(pair)) for pair in pairs]
+    vector = f".v{len(words)}" if len(words) > 1 else ""
+    return f"{name}{vector}.{dtype}", words[0] if len(words) == 1 else Vector(tuple(words))
+
+
+def _swap(store: Store, address: Address, value: Reg, guard: Reg | None, order: str, state: State) -> Reg:
+    """Compute from what was seen, and put it there if that is still what is there."""
+    builder, dtype, scope = state.builder, store.buffer.dtype, store.buffer.scope
+    cls, bits = register_class(dtype), f"b{dtype.bits}"
+    held = builder.into(cls, f"mov.{cls}", ZERO.get(cls, Imm(0)))
+    again, done = builder.label("swap"), builder.label("swapped")
+    if guard is not None:
+        skip = builder.into("pred", "not.pred", guard)
+        builder.emit("bra", Symbol(done), guard=skip)
+    builder.emit(f"ld.relaxed.gpu.{scope}.{bits}", held, address)
+    builder.place(again)
+    if store.atomic == "store":
+        new = value
+    else:
+        assert store.atomic is not None
+        left, right = Var("%seen", dtype), Var("%value", dtype)
+        with state.scalars.scope():
+            for var, register in ((left, held), (right, value)):
+                state.scalars.scopes[-1][var] = register
+            new = state.scalars.register(Binary(store.atomic, left, right, dtype))  # type: ignore[arg-type]
+    word = {16: "b16", 32: "b32", 64: "b64"}[dtype.bits]
+    before, after = (_as_bits(r, dtype, state) for r in (held, new))
+    seen = builder.into(word, f"atom.{order}.gpu.{scope}.cas.{bits}", address, before, after)  # type: ignore[arg-type]
+    other = builder.into("pred", f"setp.ne.{'s16' if dtype.bits == 16 else bits}", seen, before)
+    builder.emit(f"mov.{bits}", held, seen)
+    builder.emit("bra", Symbol(again), guard=other)
+    builder.place(done)
+    return held
+
+
+def _as_bits(register: Reg, dtype: DType, state: State) -> Reg:
+    if dtype.bits == 16:
+        return register
+    return state.builder.into("b32" if dtype.bits == 32 else "b64", f"mov.b{dtype.bits}", register)

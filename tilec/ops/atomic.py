@@ -1,0 +1,324 @@
+"""Atomics: T.atomic_add and its like, on one element inside T.Parallel or on a whole tile outside.
+
+Inside T.Parallel they become stores with a combination, which the element-wise sweep merges into vectors; a whole tile
+goes element by element too, or as one TMA reduction.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+from tilec.diag import Label, fail
+from tilec.ir import warp
+from tilec.ir.affine import Affine, add, affine
+from tilec.ir.expr import constant
+from tilec.ir.tile import Atomic, Buffer, Expr, Load, Order, Stmt, Store, TileOp, Var, integer, walk_expr
+from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
+from tilec.ops.lowering import Context, Demand, demand, sweep, tensor_map_of, whole_fragments
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
+from tilec.ops.values import EXPR_TYPES, Access, describe, show_shape
+
+PREVIOUS = "%previous"
+"""The name of what an atomic gives back, until the kernel's own name for it is known."""
+
+_NUMBERS = (FLOAT16, BFLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64)
+_INTEGERS = (INT32, INT64, UINT32, UINT64)
+TYPES = dict.fromkeys(("add", "min", "max", "store", "load"), _NUMBERS) | {"bitor": _INTEGERS}
+"""What the element may be, for each combination."""
+
+_ORDERS: dict[str, tuple[Order, ...]] = {
+    "load": ("relaxed", "acquire", "seq_cst"),
+    "store": ("relaxed", "release", "seq_cst"),
+}
+_ALL_ORDERS: tuple[Order, ...] = ("relaxed", "acquire", "release", "acq_rel", "seq_cst")
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+
+
+def _order(call: Call, kind: Atomic) -> Order:
+    name = call["memory_order"].value if "memory_order" in call.arguments else None
+    if name is None:
+        return "relaxed"
+    known = _ORDERS.get(kind, _ALL_ORDERS)
+    wanted = "acquire" if name == "consume" else name
+    if wanted not in known:
+        call.refuse("memory_order", " or ".join(f'"{o}"' for o in known))
+    return cast(Order, wanted)
+
+
+def _check_place(call: Call, name: str, buffer: Buffer, kind: Atomic) -> None:
+    if buffer.scope == "fragment":
+        fail(
+            "wrong-scope",
+            f"{call.name} works on tensors and shared tiles",
+            call[name].span,
+            f"{buffer.name} is a fragment, which no two threads share",
+            help="add to it without an atomic",
+        )
+    if buffer.dtype not in TYPES[kind]:
+        fail(
+            "wrong-dtype",
+            f"{call.name} does not work on {buffer.dtype}",
+            call[name].span,
+            f"{buffer.name} holds {buffer.dtype}",
+            secondary=(Label(buffer.span, "from here"),),
+            help=f"supported: {', '.join(t.name for t in TYPES[kind])}",
+        )
+
+
+def _element(call: Call, name: str, kind: Atomic) -> tuple[Buffer, tuple[Expr, ...]]:
+    access = call[name].value
+    if not isinstance(access, Access) or access.has_extent:
+        fail(
+            "not-a-scalar",
+            f"{call.name}: inside T.Parallel `{name}` must be one element",
+            call[name].span,
+            f"this is {describe(access)}",
+            help="index it with the variables of the loop",
+        )
+    _check_place(call, name, access.buffer, kind)
+    return access.buffer, tuple(i for i in access.indices if isinstance(i, EXPR_TYPES))
+
+
+# ---- one element -----------------------------------------------------------------------------------------------------
+
+
+def _store(kind: Atomic, call: Call) -> tuple[Store, ...]:
+    """`dst = combination(dst, value)`; with return_prev, under the name `PREVIOUS`."""
+    value_name = "src" if kind == "store" else "value"
+    buffer, indices = _element(call, "dst", kind)
+    value = as_expr(call[value_name], buffer.dtype)
+    wants = "return_prev" in call.arguments and call.boolean("return_prev")
+    previous = Var(PREVIOUS, buffer.dtype) if wants else None
+    return (Store(buffer, indices, value, call.span, kind, _order(call, kind), previous),)
+
+
+def _load(call: Call) -> tuple[Store, ...]:
+    buffer, indices = _element(call, "src", "load")
+    nothing = constant(0, buffer.dtype)
+    return (Store(buffer, indices, nothing, call.span, "load", _order(call, "load"), Var(PREVIOUS, buffer.dtype)),)
+
+
+def _several(lanes: int, call: Call) -> tuple[Store, ...]:
+    """Neighbouring elements of the last dimension, from both indices on."""
+    buffer, indices = _element(call, "dst", "add")
+    access = call["value"].value
+    if call.boolean("return_prev"):
+        call.refuse("return_prev", "False: only a single element is given back")
+    if not isinstance(access, Access) or access.has_extent:
+        call.refuse("value", f"the first of {lanes} elements")
+    assert isinstance(access, Access)
+    found = []
+    for lane in range(lanes):
+        *rest, last = (i for i in access.indices if isinstance(i, EXPR_TYPES))
+        element = Access(access.buffer, (*rest, _after(last, lane)))
+        value = as_expr(Argument(element, call["value"].span), buffer.dtype)
+        found.append(Store(buffer, (*indices[:-1], _after(indices[-1], lane)), value, call.span, "add"))
+    return tuple(found)
+
+
+def _after(index: Expr, lane: int) -> Expr:
+    """`index + lane`, so written that equal indices are equal trees."""
+    form = affine(index)
+    return add(form.symbolic(), integer(form.constant + lane)) if form.terms else integer(form.constant + lane)
+
+
+def merged(
+    variables: tuple[Var, ...], extents: tuple[int, ...], body: tuple[Stmt, ...]
+) -> tuple[int, tuple[Stmt, ...]]:
+    """T.atomic_addx4(dst[i, j * 4], value[i, j * 4]) over j is T.atomic_add(dst[i, j], value[i, j]) over four times as
+    many: the new extent of the last variable, and the new body; or what there was."""
+    unchanged = extents[-1], body
+    stores = [s for s in body if isinstance(s, Store) and s.atomic == "add" and s.previous is None]
+    if len(stores) != len(body):
+        return unchanged
+    for lanes in (4, 2):
+        if len(stores) % lanes:
+            continue
+        wide = [_widened(stores[k : k + lanes], variables[-1]) for k in range(0, len(stores), lanes)]
+        if all(s is not None for s in wide):
+            return extents[-1] * lanes, tuple(s for s in wide if s is not None)
+    return unchanged
+
+
+def _widened(group: list[Store], last: Var) -> Store | None:
+    """The store that does the same in as many trips as there are neighbours, if there is one."""
+    first = group[0]
+    places = [(s.buffer, s.indices) for s in group]
+    values = [(s.value.buffer, s.value.indices) for s in group if isinstance(s.value, Load)]
+    if len(values) < len(group):
+        return None
+    found = [_finer(run, last) for run in (places, values)]
+    if found[0] is None or found[1] is None:
+        return None
+    return replace(first, indices=found[0], value=Load(values[0][0], found[1]))
+
+
+def _finer(run: list[tuple[Buffer, tuple[Expr, ...]]], last: Var) -> tuple[Expr, ...] | None:
+    """The index that visits the run one after another: `[i, j * 4]` … `[i, j * 4 + 3]` become `[i, j]`."""
+    buffer, (*rest, index) = run[0][0], run[0][1]
+    form = affine(index)
+    fixed = [a for a, _ in form.terms if a != last] + rest
+    if dict(form.terms).get(last) != len(run) or any(last in walk_expr(e) for e in fixed):
+        return None
+    if any(other != (buffer, (*rest, _after(index, lane))) for lane, other in enumerate(run)):
+        return None
+    others = Affine(tuple(t for t in form.terms if t[0] != last), form.constant)
+    return *rest, add(add(others.symbolic(), last), integer(others.constant))
+
+
+# ---- a whole tile ----------------------------------------------------------------------------------------------------
+
+
+def _tile(kind: Atomic, call: Call) -> TileOp:
+    value = call["value"].value
+    target = call["dst"].value
+    if isinstance(target, Access) and not target.has_extent and not isinstance(value, Buffer | Access):
+        fail(
+            "store-outside-parallel",
+            f"{call.name} of one element outside T.Parallel",
+            call.span,
+            "every thread of the block would do it",
+            help="write `for i in T.Parallel(1):` around it",
+        )
+    if "return_prev" in call.arguments and call.boolean("return_prev"):
+        call.refuse("return_prev", "False for a whole tile")
+    if not isinstance(value, Buffer | Access):
+        call.refuse("value", "a tile of the shape of `dst`")
+    src = call.region("value")
+    dst = call.region("dst", src.extent)
+    _check_place(call, "dst", dst.buffer, kind)
+    if src.buffer.scope == "global":
+        fail(
+            "wrong-scope",
+            f"{call.name} takes the values from a tile",
+            call["value"].span,
+            f"{src.buffer.name} lies in global memory",
+            help="T.copy it to a tile first",
+        )
+    if src.shape != dst.shape:
+        fail(
+            "shape-mismatch",
+            f"the two sides of {call.name} have different shapes",
+            call.span,
+            f"from {show_shape(src.extent)} to {show_shape(dst.extent)}",
+            secondary=tuple(
+                Label(r.buffer.span, f"{r.buffer.name} is {show_shape(r.buffer.shape)}") for r in (src, dst)
+            ),
+        )
+    use_tma = "use_tma" in call.arguments and call.boolean("use_tma")
+    return tile_op("atomic", (src, dst), call.span, kind=kind, order=_order(call, kind), use_tma=use_tma)
+
+
+def _elements_only(call: Call) -> TileOp:
+    fail(
+        "store-outside-parallel",
+        f"{call.name} works on elements",
+        call.span,
+        "every thread of the block would do it",
+        help="write `for i in T.Parallel(n):` around it",
+    )
+
+
+def _effects(op: TileOp) -> Effects:
+    src, dst = op.regions
+    return Effects((src, dst), (dst,))
+
+
+def _reference(op: TileOp, env: Environment) -> None:
+    import numpy as np
+
+    src, dst = op.regions
+    combine: Any = {"add": np.add, "max": np.fmax, "min": np.fmin, "bitor": np.bitwise_or}[str(op.attr("kind"))]
+    env.write(dst, combine(env.read(dst), env.read(src).reshape(dst.extent).astype(env.read(dst).dtype)))
+
+
+_VALUE = (Parameter("dst"), Parameter("value"))
+_ORDER = Parameter("memory_order", None)
+_PREVIOUS = Parameter("return_prev", False)
+_ANNOTATIONS = Parameter("annotations", None, supported=False)
+
+_DOC = """Make each element of `dst` {what}, as one step that no other thread sees half done.
+
+Inside T.Parallel `dst` is one element of a tensor or shared tile; with return_prev the call gives what it held.
+Outside, `value` is a tile and `dst` a tensor or shared tile, or a box of one, of the same shape. `memory_order` is
+"relaxed" (as None), "acquire", "release", "acq_rel" or "seq_cst". float16, bfloat16, float32, float64 and integers of
+32 and 64 bits; float maxima and minima, and bfloat16 before sm_90, are loops of compare-and-swap."""
+
+
+def _combining(name: str, kind: Atomic, what: str, *more: Parameter) -> Spelling:
+    return Spelling(
+        Signature(f"T.{name}", (*_VALUE, _ORDER, *more)),
+        _DOC.format(what=what),
+        partial(_tile, kind),
+        partial(_store, kind),
+    )
+
+
+def _neighbours(lanes: int) -> Spelling:
+    return Spelling(
+        Signature(f"T.atomic_addx{lanes}", (*_VALUE, _PREVIOUS, _ANNOTATIONS)),
+        f"""Add {lanes} neighbouring elements, from `value` on, to as many from `dst` on; each is atomic by itself.
+
+        Inside T.Parallel only. Both are the first elements, in steps of {lanes} along the last dimension.
+        """,
+        _elements_only,
+        partial(_several, lanes),
+    )
+
+
+ATOMIC = register(
+    Operation(
+        "atomic",
+        (
+            _combining("atomic_add", "add", "the sum", _PREVIOUS, Parameter("use_tma", False), _ANNOTATIONS),
+            _combining("atomic_max", "max", "the larger one", _PREVIOUS, _ANNOTATIONS),
+            _combining("atomic_min", "min", "the smaller one", _PREVIOUS, _ANNOTATIONS),
+            _combining("atomic_or", "bitor", "the union of bits"),
+            _neighbours(2),
+            _neighbours(4),
+            Spelling(
+                Signature("T.atomic_load", (Parameter("src"), Parameter("memory_order", "seq_cst"))),
+                """Give an element of a tensor or shared tile as it is at one moment. Inside T.Parallel only.""",
+                _elements_only,
+                _load,
+            ),
+            Spelling(
+                Signature("T.atomic_store", (Parameter("dst"), Parameter("src"), Parameter("memory_order", "seq_cst"))),
+                """Set an element of a tensor or shared tile in one step. Inside T.Parallel only.""",
+                _elements_only,
+                partial(_store, "store"),
+            ),
+        ),
+        _effects,
+        _reference,
+    )
+)
+
+
+@facet("atomic", "lower")
+def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+    source, destination = op.regions
+    kind = cast(Atomic, op.attr("kind"))
+    if op.attr("via") == "tma_store":
+        assert kind in ("add", "min", "max")
+        tensor_map = tensor_map_of(destination, source.buffer, context)
+        return (
+            warp.TmaStore(tensor_map, destination.start, source.buffer, kind, cursors=context.cursors, span=op.span),
+        )
+    whole_fragments(op)
+    return (sweep(destination, source, context, op.span, kind, cast(Order, op.attr("order"))),)
+
+
+@facet("atomic", "demand")
+def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+    destination = op.regions[1]
+    written = math.prod(destination.extent) * destination.buffer.dtype.bytes
+    if op.attr("via") == "tma_store":
+        return (demand("tma.store", bytes=written),)
+    return (demand(f"st.{destination.buffer.scope}", bytes=written, threads=context.threads),)
