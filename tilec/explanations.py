@@ -249,6 +249,10 @@ runtime-argument
 not-a-loop
     A `for` runs over something that is no loop of the kernel language.
 
+hint-not-used
+    T.Parallel is asked for an asynchronous copy by `prefer_async`, and is none. Only a nest that fills a
+    whole shared tile with consecutive elements of a tensor of the same dtype is one.
+
 endless-loop
     The condition of a `while` is a constant, and no `break` leaves the loop. Names are immutable, so a
     condition that is to change reads an element of a buffer that the loop writes.
@@ -288,7 +292,7 @@ bind-stage
     value in later stages, store it to a shared tile, as in s[0] = A_shared[0]: tiles have versions.
 
 schedule-depth
-    num_stages, given beside `stage` and `order`, leaves a tile fewer versions than the schedule keeps in
+    What num_stages asks for beside `stage` and `order` leaves a tile fewer versions than the schedule keeps in
     use: a version would be filled again before its last reader is done. Without it there are max(stage) + 1.
 
 schedule-impossible
@@ -299,7 +303,7 @@ async-impossible
     copies from a tensor to a whole shared tile of the same dtype, with rows aligned to 4 bytes.
 
 depth-override
-    num_stages beside `stage` and `order` sets the number of versions that each tile of the loop has, in
+    Given beside `stage` and `order`, num_stages sets the number of versions that each tile of the loop has, in
     place of max(stage) + 1. It is meant for schedules alone or for solved pipelines; together they are
     accepted, and the warning says what came of it.
 

@@ -2,8 +2,8 @@
 
 A comment on the blamed line says what: `# error: [code] "part of the title, label, note or help"`. Where the line
 cannot carry a comment, `# error@7: …` names it, and `# error@0: …` expects a diagnostic that points nowhere. A kernel
-that is odd but not wrong has `# warning: …`. Anything else that is reported fails the test. A first line `# RUN: -D K=V --entry name --target sm_90a` passes options, of which
-there is also `--pipeline-strategy`.
+that is odd but not wrong has `# warning: …`. Anything else that is reported fails the test. A first line
+`# RUN: -D K=V --entry name --target sm_90a` passes options, of which there is also `--pipeline-strategy`.
 """
 
 from __future__ import annotations

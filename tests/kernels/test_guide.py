@@ -1,5 +1,5 @@
-"""Every code block of TileLang's guide to pipeline annotations, completed to a kernel: what becomes of it, and that it is
-right.
+"""Every code block of TileLang's guide to pipeline annotations, completed to a kernel: what becomes of it, and that it
+is right.
 """
 
 from __future__ import annotations

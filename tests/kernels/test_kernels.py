@@ -130,6 +130,14 @@ def test_manual_schedule(target: str, strategy: Strategy, form: int) -> None:
         assert [s.stage for s in made.schedules] == [[(0, 0, 1), (0, 1, 3), (0, 0, 0)][form]]
 
 
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(("form", "depth"), [(0, 2), (0, 4), (1, 5), (2, 1), (2, 3)])
+def test_manual_schedule_with_a_depth_of_its_own(target: str, form: int, depth: int) -> None:
+    made = agrees(HERE / "manual.tl", target, strict=False, form=form, depth=depth)
+    assert [w.code for w in made.warnings] == ["depth-override"]
+    assert {d for s in made.schedules for d in s.depth} == {depth}
+
+
 @forms
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "int8"])
 def test_elementwise(target: str, strategy: Strategy, dtype: str) -> None:
@@ -258,3 +266,17 @@ def test_loops_that_end_when_their_data_say_so(target: str, strategy: Strategy, 
     """while, break and continue, around pipelines and inside them."""
     for seed in range(3):
         agrees(HERE / "control.tl", target, strategy, seed=seed, case=case)
+
+
+@forms
+@pytest.mark.parametrize("case", range(10))
+def test_loops(target: str, strategy: Strategy, case: int) -> None:
+    """T.serial, T.unroll, T.Parallel, T.vectorized and T.Persistent with what each can be given."""
+    for seed in range(2):
+        agrees(HERE / "loops.tl", target, strategy, seed=seed, case=case)
+
+
+@pytest.mark.parametrize(("group", "waves"), [(1, 1), (2, 7), (8, 4), (100, 30)])
+def test_every_tile_of_a_persistent_loop_is_visited_once(group: int, waves: int) -> None:
+    for case in (5, 6, 9):
+        agrees(HERE / "loops.tl", "sm_80", case=case, group=group, waves=waves)

@@ -550,3 +550,51 @@ def test_what_is_not_ptx_is_shown_with_its_line(tmp_path: Path, capfd: pytest.Ca
     assert error.partition("]")[0].split("[") == ["error", "ptx-syntax"] and "k.ptx:17" in error
     assert tilec("emulate", str(ptx)) == 2
     assert tilec("emulate", VECTOR_ADD, "--grid", "1") == 2
+
+
+# ---- warnings --------------------------------------------------------------------------------------------------------
+
+ODD = """\
+import tilelang.language as T
+@T.prim_func
+def kernel(A: T.Tensor((512, 64), "float16"), C: T.Tensor((64, 64), "float32")):
+    with T.Kernel(1, threads=128) as bx:
+        s = T.alloc_shared((64, 64), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        T.clear(c)
+        for k in T.Pipelined(8, num_stages=3, stage=[0, 1], order=[0, 1], sync=[[0], [1]]):
+            T.copy(A[k * 64, 0], s)
+            T.gemm(s, s, c)
+        T.copy(c, C)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ([], 0, ["warning[sync-not-used]", "warning[depth-override]"]),
+        (["-Wno-sync-not-used"], 0, ["warning[depth-override]"]),
+        (["-W", "no-sync-not-used", "--warn", "no-depth-override"], 0, []),
+        (["-Wno-all"], 0, []),
+        (["-Werror", "-Wno-depth-override"], 1, ["error[sync-not-used]"]),
+        (["-Werror", "-Wno-sync-not-used"], 1, ["error[depth-override]"]),
+        (["-Wno-all", "-Werror"], 0, []),
+        (["-Wno-such-thing"], 1, ["error[unknown-code]"]),
+        (["-Wall"], 1, ["error[unknown-code]"]),
+    ],
+)
+@pytest.mark.parametrize("command", [["check"], []], ids=["check", "build"])
+def test_warnings(
+    command: list[str],
+    options: list[str],
+    code: int,
+    said: list[str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "odd.tl"
+    path.write_text(ODD)
+    output = [] if command else ["-o", str(tmp_path / "odd.cubin")]
+    assert main([*command, str(path), "--target", "sm_80", *options, *output]) == code
+    assert sorted(re.findall(r"(?:error|warning)\[[a-z-]+\]", capfd.readouterr().err)) == sorted(said)
+    assert command or (tmp_path / "odd.cubin").exists() == (code == 0)

@@ -222,8 +222,8 @@ class Wishes:
 @dataclass(frozen=True, slots=True)
 class For:
     """`for var in range(start, stop, step)`, the step positive. `num_stages` is None where the source does not give
-    one; `stage` and `order` are the manual lists of T.Pipelined, one entry per scheduled statement. `factor` is how many
-    trips of an unrolled loop become one (None: all of them, where that is not too many)."""
+    one; `stage` and `order` are the manual lists of T.Pipelined, one entry per scheduled statement. `factor` is how
+    many trips of an unrolled loop become one (None: all of them, where that is not too many)."""
 
     kind: LoopKind
     var: Var

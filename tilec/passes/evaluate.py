@@ -22,7 +22,10 @@ from tilec.source import Span
 from tilec.syntax import ast
 
 ALLOCATIONS = ("T.alloc_shared", "T.alloc_fragment")
-LOOPS = ("T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel", "range")
+LOOPS = (
+    "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel", "T.vectorized", "T.Vectorized",
+    "T.Persistent", "range",
+)  # fmt: skip
 OTHERS = ("T.Kernel", "T.Tensor", "T.prim_func", "T.GemmWarpPolicy")
 
 

@@ -73,7 +73,7 @@ class _Expander:
         self.ring_of: dict[str, warp.Ring] = {}
         self.rings: list[warp.Ring] = []
         self.plans: dict[str, tuple[Scheduled, RingPlan]] = {}
-        self.bound = 0  # how many times a scheduled bind has been given a name
+        self.renamed = 0
         for s in scheduled:
             self.add_rings(s)
 
@@ -135,6 +135,11 @@ class _Expander:
             (span, size), Buffer(f"scratch.{len(self.scratch_tiles)}", (size,), INT8, "shared", span)
         )
 
+    def fresh(self, var: Var) -> Var:
+        """Another variable for the same bind, which is evaluated in several places."""
+        self.renamed += 1
+        return Var(f"{var.name}.{self.renamed}", var.dtype)
+
     # ---- statements ----
 
     def body(self, stmts: Sequence[Stmt], role: str) -> tuple[warp.Operation, ...]:
@@ -162,6 +167,31 @@ class _Expander:
             case _:
                 return self.lower(stmt, ()) if role != "producer" else ()
 
+    def unrolled(
+        self, loop: For, lower: Callable[[tuple[Stmt, ...]], tuple[warp.Operation, ...]]
+    ) -> Iterator[warp.Operation]:
+        """As many trips written out as `factor` says, in a loop of their own if there are more; the rest after it."""
+        trips = static_trips(loop)
+        factor = loop.factor
+        if factor is None:
+            factor = trips if trips is not None and trips <= MAX_UNROLL else 1
+        if trips is not None and trips <= factor:
+            for i in range(trips):
+                yield from lower(self.at(loop, add(loop.start, integer(i * loop.step))))
+            return
+        whole: Expr = scale(Binary("floordiv", trip_count(loop), integer(factor), INT32), factor * loop.step)
+        if trips is not None:
+            whole = integer(trips // factor * factor * loop.step)
+        middle = add(loop.start, whole)
+        copies = (self.at(loop, add(loop.var, integer(i * loop.step))) for i in range(factor))
+        body = tuple(op for copy in copies for op in lower(copy))
+        if not body:
+            return
+        yield warp.Loop(loop.var, loop.start, middle, loop.step * factor, body, span=loop.span)
+        if factor > 1 and (trips is None or trips % factor):
+            rest = lower(self.at(loop, loop.var))
+            yield warp.Loop(loop.var, middle, loop.stop, loop.step, rest, span=loop.span)
+
     def forever(self, loop: While, body: tuple[warp.Operation, ...], cursors: tuple[warp.Cursor, ...]) -> warp.Forever:
         """The condition is a branch at the start of each trip, so that what it reads is waited for there."""
         leave = (warp.Break(span=loop.span),)
@@ -171,7 +201,11 @@ class _Expander:
 
     def at(self, loop: For, value: Expr) -> tuple[Stmt, ...]:
         """The loop's body in one iteration. The pipelined loops in it keep their schedules."""
-        body = tuple(substitute_stmt(s, {loop.var: value}) for s in loop.body)
+        values: dict[Var, Expr] = {loop.var: value}
+        for stmt in walk(loop.body):
+            if isinstance(stmt, Bind):  # each copy has its own
+                values[stmt.var] = self.fresh(stmt.var)
+        body = tuple(substitute_stmt(s, values) for s in loop.body)
         for old, new in zip(walk(loop.body), walk(body), strict=True):
             if id(old) in self.loops and isinstance(new, For):
                 again = self.loops[id(old)]
@@ -350,8 +384,7 @@ class _Pipeline:
             if step.statement is not None:
                 stmt = self.shifted(step.statement, {self.loop.var: values[step.stage], **bound})
                 if isinstance(stmt, Bind):
-                    self.expander.bound += 1
-                    stmt = replace(stmt, var=Var(f"{stmt.var.name}.{self.expander.bound}", stmt.var.dtype))
+                    stmt = replace(stmt, var=self.expander.fresh(stmt.var))
                     bound[step.statement.var] = stmt.var  # type: ignore[union-attr]
                 yield from self.expander.lower(stmt, mine)
             if step.releases:
@@ -402,7 +435,9 @@ def substitute_stmt(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
             indices = tuple(substitute(i, values) for i in stmt.indices)
             return replace(stmt, indices=indices, value=substitute(stmt.value, values))
         case Bind():
-            return replace(stmt, value=substitute(stmt.value, values))
+            var = values.get(stmt.var, stmt.var)
+            assert isinstance(var, Var), "a bind keeps a name of its own"
+            return replace(stmt, var=var, value=substitute(stmt.value, values))
         case Parallel():
             return replace(stmt, body=tuple(substitute_stmt(s, values) for s in stmt.body))
         case While():

@@ -1,15 +1,18 @@
-"""The loop headers of a kernel: `T.serial`, `T.unroll`, `T.Pipelined`, `T.Parallel`."""
+"""The loop headers of a kernel: what `T.serial`, `T.unroll`, `T.Pipelined`, `T.Parallel`, `T.vectorized` and
+`T.Persistent` are given."""
 
 from __future__ import annotations
 
-from tilec.diag import fail
+from tilec.diag import Label, Warn, fail
 from tilec.ir.expr import cast
-from tilec.ir.tile import Expr, LoopKind, integer
+from tilec.ir.tile import Binary, BinaryOp, Const, Expr, LoopKind, Var, integer
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import EXPR_TYPES, describe
+from tilec.passes.annotations import annotated, unknown_annotation
 from tilec.passes.fold import fold_expr
 from tilec.records import dataclass
+from tilec.source import Span
 
 _BOUNDS = (Parameter("start"), Parameter("stop", None))
 _STEP = Parameter("step", None)
@@ -19,8 +22,8 @@ _SERIAL = (*_BOUNDS, _STEP, _ANNOTATIONS)
 _UNROLL = (
     *_BOUNDS,
     _STEP,
-    Parameter("explicit", False, supported=False, keyword_only=True),
-    Parameter("unroll_factor", None, supported=False, keyword_only=True),
+    Parameter("explicit", False, keyword_only=True),
+    Parameter("unroll_factor", None, keyword_only=True),
     _ANNOTATIONS,
 )
 
@@ -47,25 +50,38 @@ SEQUENTIAL: dict[str, tuple[LoopKind, Signature]] = {
     ),
 }
 
-PARALLEL = Signature(
-    "T.Parallel",
-    (
-        Parameter("coalesced_width", None, supported=False, keyword_only=True),
-        Parameter("loop_layout", None, supported=False, keyword_only=True),
-        Parameter("prefer_async", None, supported=False, keyword_only=True),
-        _ANNOTATIONS,
+_VECTORIZED = (*_BOUNDS, _ANNOTATIONS)
+
+NESTS: dict[str, Signature] = {
+    "T.Parallel": Signature(
+        "T.Parallel",
+        (
+            Parameter("coalesced_width", None, keyword_only=True),
+            Parameter("loop_layout", None, supported=False, keyword_only=True),
+            Parameter("prefer_async", None, keyword_only=True),
+            _ANNOTATIONS,
+        ),
+        variadic=True,
     ),
-    variadic=True,
+    "T.vectorized": Signature("T.vectorized", _VECTORIZED),
+    "T.Vectorized": Signature("T.Vectorized", _VECTORIZED),
+}
+"""Loops whose iterations may all run at once."""
+
+PERSISTENT = Signature(
+    "T.Persistent", (Parameter("domain"), Parameter("wave_size"), Parameter("index"), Parameter("group_size", 8))
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a for statement says about its iterations."""
+    """What a for statement says about its iterations. A loop that counts down counts its trips: `down` is the value of
+    the first, and what each adds to it."""
 
     start: Expr
     stop: Expr
     step: int
+    down: tuple[Expr, int] | None = None
 
     @property
     def values(self) -> tuple[int, int] | None:
@@ -74,7 +90,19 @@ class Header:
         if start is None or stop is None:
             return None
         values = range(start, stop, self.step)
-        return (min(values[0], values[-1]), max(values[0], values[-1])) if values else None
+        return (values[0], values[-1]) if values else None
+
+    @property
+    def trips(self) -> int | None:
+        start, stop = getattr(self.start, "value", None), getattr(self.stop, "value", None)
+        return None if start is None or stop is None else len(range(start, stop, self.step))
+
+    def value(self, var: Var) -> Expr:
+        """What the kernel calls the loop variable."""
+        if self.down is None:
+            return var
+        first, step = self.down
+        return fold_expr(Binary("add", first, Binary("mul", var, integer(step), INT32), INT32))
 
 
 def header(call: Call) -> Header:
@@ -87,7 +115,196 @@ def header(call: Call) -> Header:
         step = call.integer("step")
         if step == 0:
             fail("wrong-argument", f"{call.name}: the step must not be 0", call["step"].span)
-    return Header(start, stop, step)
+    if step > 0:
+        return Header(start, stop, step)
+    # max(0, ⌈(start − stop) / −step⌉)
+    span = Binary("add", Binary("sub", start, stop, INT32), integer(-step - 1), INT32)
+    trips = Binary("max", Binary("floordiv", span, integer(-step), INT32), integer(0), INT32)
+    return Header(integer(0), fold_expr(trips), 1, (start, step))
+
+
+_MOST_WRITTEN_OUT = 1024  # trips
+
+
+def unroll_factor(call: Call, bounds: Header) -> int | None:
+    """How many trips of T.unroll become one; None: as pays."""
+    known = {"pragma_unroll_explicit": "explicit", "pragma_unroll_factor": "unroll_factor"}
+    given = {known[key]: argument for key, argument in annotated(call) if key in known}
+    for key in known.values():
+        if call.is_given(key):
+            given[key] = call[key]
+    explicit, factor = given.get("explicit"), given.get("unroll_factor")
+    is_explicit = explicit is not None and bool(explicit.value)
+    if factor is not None and factor.value is not None:
+        value = factor.value
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            fail("wrong-argument", f"{call.name}: `unroll_factor` is a number of trips", factor.span, describe(value))
+        if is_explicit and explicit is not None:
+            fail(
+                "wrong-argument",
+                f"{call.name}: `explicit` writes out every trip, `unroll_factor` some of them",
+                factor.span,
+                secondary=(Label(explicit.span, "asks for all"),),
+                help="give one of the two",
+            )
+        return max(value, 1)
+    if not is_explicit or explicit is None:
+        return None
+    if bounds.trips is None:
+        fail(
+            "runtime-argument",
+            f"{call.name}: a loop is written out only if its trips can be counted at compile time",
+            explicit.span,
+            help="give an `unroll_factor` instead",
+        )
+    if bounds.trips > _MOST_WRITTEN_OUT:
+        fail("wrong-argument", f"{call.name}: {bounds.trips} trips are too many to write out", explicit.span)
+    return bounds.trips or None
+
+
+# ---- elementwise nests -----------------------------------------------------------------------------------------------
+
+_NEST_ANNOTATIONS = {"coalesced_width": "coalesced_width", "parallel_prefer_async": "prefer_async"}
+
+
+@dataclass(frozen=True, slots=True)
+class NestHeader:
+    """First value and last + 1 of each variable; `asynchronous` is where that is asked for."""
+
+    bounds: tuple[tuple[int, int], ...]
+    width: int | None
+    asynchronous: Span | None
+
+
+def nest_header(call: Call, warn: Warn) -> NestHeader:
+    """What T.Parallel or T.vectorized says."""
+    if not call.arguments.keys() & {"coalesced_width", "prefer_async"}:
+        start, stop = header(call).start, header(call).stop
+        for name, bound in (("start", start), ("stop", stop)):
+            if not isinstance(bound, Const):
+                fail("runtime-shape", f"{call.name}: the bounds must be known at compile time", call[name].span)
+        first, end = int(getattr(start, "value", 0)), int(getattr(stop, "value", 0))
+        if end <= first:
+            fail("wrong-shape", f"{call.name}: the loop is empty", call.span, f"from {first} to {end}")
+        for written, argument in annotated(call):
+            warn(unknown_annotation(call, written, argument, {}))
+        return NestHeader(((first, end),), end - first, None)
+    bounds = tuple((0, extent) for extent in parallel_extents(call))
+    given = {key: call[key] for key in ("coalesced_width", "prefer_async") if call[key].value is not None}
+    for written, argument in annotated(call):
+        if written in _NEST_ANNOTATIONS:
+            given.setdefault(_NEST_ANNOTATIONS[written], argument)
+        else:
+            warn(unknown_annotation(call, written, argument, _NEST_ANNOTATIONS))
+    width, wish = given.get("coalesced_width"), given.get("prefer_async")
+    if wish is not None and not isinstance(wish.value, bool):
+        fail("wrong-argument", f"{call.name}: `prefer_async` is True or False", wish.span, describe(wish.value))
+    if width is None:
+        return NestHeader(bounds, None, wish.span if wish and wish.value else None)
+    elements = width.value
+    if not isinstance(elements, int) or isinstance(elements, bool) or elements < 1:
+        fail(
+            "wrong-argument", f"{call.name}: `coalesced_width` is a number of elements", width.span, describe(elements)
+        )
+    last = bounds[-1][1]
+    if last % elements:
+        fail(
+            "wrong-argument",
+            f"{call.name}: `coalesced_width` does not divide the last extent",
+            width.span,
+            f"{elements} elements of {last}",
+            secondary=(Label(call.variadic[-1].span, f"this is {last}"),),
+        )
+    return NestHeader(bounds, elements, wish.span if wish and wish.value else None)
+
+
+# ---- T.Persistent ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Persistent:
+    """A walk over the tiles of a domain in waves: block `index` of `wave_size` takes every wave_size-th tile. Tiles are
+    counted with `group` neighbours along the last dimension together, the dimensions before it slowest first."""
+
+    domain: tuple[Expr, ...]
+    wave_size: Expr
+    index: Expr
+    group: Expr
+    groups: Expr
+
+    @property
+    def size(self) -> Expr:
+        """Tiles, those included that the last group has too many."""
+        total = _binary("mul", self.groups, self.group)
+        for extent in self.domain[:-1]:
+            total = _binary("mul", total, extent)
+        return total
+
+    @property
+    def waves(self) -> Expr:
+        return _ceildiv(self.size, self.wave_size)
+
+    def place(self, wave: Var) -> Expr:
+        return _binary("add", _binary("mul", wave, self.wave_size), self.index)
+
+    def coordinates(self, wave: Var) -> tuple[Expr, ...]:
+        rest = self.place(wave)
+        offset, rest = _binary("floormod", rest, self.group), _binary("floordiv", rest, self.group)
+        found: list[Expr] = []
+        for extent in (self.groups, *reversed(self.domain[1:-1])) if len(self.domain) > 1 else ():
+            found.append(_binary("floormod", rest, extent))
+            rest = _binary("floordiv", rest, extent)
+        number, *others = (*found, rest)
+        return (*reversed(others), _binary("add", _binary("mul", number, self.group), offset))
+
+    def exists(self, wave: Var, last: Var) -> Expr | None:
+        """The condition under which there is such a tile; None: always."""
+        conditions: list[Expr] = []
+        if _binary("sub", _binary("mul", self.waves, self.wave_size), self.size) != integer(0):
+            conditions.append(Binary("lt", self.place(wave), self.size, BOOL))
+        if _binary("sub", _binary("mul", self.groups, self.group), self.domain[-1]) != integer(0):
+            conditions.append(Binary("lt", last, self.domain[-1], BOOL))
+        if not conditions:
+            return None
+        return conditions[0] if len(conditions) == 1 else Binary("and", conditions[0], conditions[1], BOOL)
+
+
+def persistent(call: Call) -> Persistent:
+    """What T.Persistent says."""
+    domain = call["domain"]
+    if not isinstance(domain.value, tuple) or not domain.value:
+        call.refuse("domain", "a list of extents, one per dimension")
+    assert isinstance(domain.value, tuple)
+    extents = tuple(_integer(call, "domain", Argument(v, domain.span)) for v in domain.value)
+    wave_size, index, group_size = (_integer(call, k, call[k]) for k in ("wave_size", "index", "group_size"))
+    for name, value in (("domain", e) for e in extents):
+        _refuse_empty(call, name, value)
+    _refuse_empty(call, "wave_size", wave_size)
+    group = _binary("max", _binary("min", group_size, extents[-1]), integer(1))
+    return Persistent(extents, wave_size, index, group, _ceildiv(extents[-1], group))
+
+
+def _refuse_empty(call: Call, name: str, value: Expr) -> None:
+    if isinstance(value, Const) and value.value < 1:
+        fail("wrong-shape", f"{call.name}: `{name}` must be positive", call[name].span, f"this is {value.value}")
+
+
+def _integer(call: Call, name: str, argument: Argument) -> Expr:
+    expr = as_expr(argument)
+    if expr.dtype.is_float or expr.dtype == BOOL:
+        fail("wrong-dtype", f"{call.name}: `{name}` must be an integer", argument.span, f"this is {expr.dtype}")
+    return fold_expr(cast(expr, INT32))
+
+
+def _binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
+    return fold_expr(Binary(op, a, b, INT32))
+
+
+def _ceildiv(a: Expr, b: Expr) -> Expr:
+    return _binary("floordiv", _binary("add", a, _binary("sub", b, integer(1))), b)
+
+
+# ---- bounds ----------------------------------------------------------------------------------------------------------
 
 
 def _bound(call: Call, name: str) -> Expr:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from tilec.diag import Diagnostic, Label, Warn, fail, warning
-from tilec.ir.tile import Bind, Stmt, TileOp, Wishes
-from tilec.ops.signature import Argument, Call, nearest
-from tilec.ops.values import Dictionary, describe
+from tilec.diag import Label, Warn, fail, warning
+from tilec.ir.tile import Bind, Parallel, Stmt, TileOp, Wishes
+from tilec.ops.signature import Argument, Call
+from tilec.ops.values import describe
+from tilec.passes.annotations import annotated, unknown_annotation
 from tilec.passes.binds import replayable, scheduled_binds, variables
+from tilec.passes.nests import as_copy
 from tilec.passes.usage import reads, writes
 from tilec.records import dataclass
 
@@ -27,9 +29,14 @@ RAW = {
 }
 """The annotations of a loop that say how it is pipelined, and the names they go by here."""
 
+UNROLLING = ("pragma_unroll_explicit", "pragma_unroll_factor")  # read with the loop's head
+
 
 @dataclass(frozen=True, slots=True)
 class ManualSchedule:
+    """`body` is that of the loop, with nests that must be asynchronous as copies."""
+
+    body: tuple[Stmt, ...]
     num_stages: int | None = None
     stage: tuple[int, ...] | None = None
     order: tuple[int, ...] | None = None
@@ -56,6 +63,8 @@ def asked(call: Call, warn: Warn) -> Asked:
         if key in call.arguments and call[key].value is not None:
             found[key], spelled[key] = call[key], key
     for written, argument in annotated(call):
+        if written in UNROLLING:
+            continue
         if written not in RAW:
             warn(unknown_annotation(call, written, argument, RAW))
             continue
@@ -65,33 +74,6 @@ def asked(call: Call, warn: Warn) -> Asked:
             fail("duplicate-argument", f"{call.name} gets `{key}` twice", argument.span, secondary=(first,))
         found[key], spelled[key] = argument, written
     return Asked(call.name, found, spelled)
-
-
-def annotated(call: Call) -> list[tuple[str, Argument]]:
-    """The entries of `annotations=`."""
-    if "annotations" not in call.arguments or call["annotations"].value is None:
-        return []
-    value = call["annotations"].value
-    if not isinstance(value, Dictionary):
-        call.refuse("annotations", 'a dictionary, as in {"software_pipeline_stage": [0, 1]}')
-    assert isinstance(value, Dictionary)
-    found = []
-    for entry in value.entries:
-        if not isinstance(entry.key, str):
-            fail("wrong-argument", f"{call.name}: annotations have names", entry.span, f"this is {describe(entry.key)}")
-        found.append((entry.key, Argument(entry.value, entry.span)))
-    return found
-
-
-def unknown_annotation(call: Call, written: str, argument: Argument, known: dict[str, str]) -> Diagnostic:
-    near = nearest(written, known)
-    return warning(
-        "unknown-annotation",
-        f"{call.name}: the annotation {written!r} means nothing here",
-        argument.span,
-        "it is ignored",
-        help=f"did you mean {near!r}?" if near else None,
-    )
 
 
 def manual_schedule(asked: Asked, body: tuple[Stmt, ...], warn: Warn) -> ManualSchedule:
@@ -111,7 +93,7 @@ def manual_schedule(asked: Asked, body: tuple[Stmt, ...], warn: Warn) -> ManualS
                 help="give `stage` and `order` too, or leave it out",
             )
         _warn_if_serial(asked, num_stages, body, warn)
-        return ManualSchedule(num_stages)
+        return ManualSchedule(body, num_stages)
     if num_stages == 0:
         label = Label(asked.arguments["stage"].span, "asks for stages")
         fail(
@@ -133,7 +115,8 @@ def manual_schedule(asked: Asked, body: tuple[Stmt, ...], warn: Warn) -> ManualS
     entries.warn_of_binds(stage, order, warn)
     if num_stages is not None:
         _warn_of_override(asked, num_stages, max(stage) + 1, warn)
-    return ManualSchedule(num_stages, stage, order, entries.wishes(stage, warn))
+    wishes = entries.wishes(stage, warn)
+    return ManualSchedule(entries.with_copies(wishes), num_stages, stage, order, wishes)
 
 
 def _num_stages(asked: Asked) -> int | None:
@@ -394,6 +377,15 @@ class _Entries:
                     )
         return found
 
+    def with_copies(self, wishes: Wishes) -> tuple[Stmt, ...]:
+        """The body, nests that must be asynchronous as copies: only those can be."""
+        flags = iter(wishes.asynchronous or ())
+        wanted = [not again and next(flags, False) for again in self.replayed]
+        return tuple(
+            (as_copy(s) or s) if wish and isinstance(s, Parallel) else s
+            for s, wish in zip(self.body, wanted, strict=True)
+        )
+
     def groups(self, producers: tuple[bool, ...] | None) -> tuple[int, ...] | None:
         """For each statement the group that it fills a ring with."""
         arguments = self.asked.arguments
@@ -453,6 +445,8 @@ class _Entries:
 
 def _loads_a_tile(stmt: Stmt) -> bool:
     """Whether the statement copies from a tensor to a shared tile: what hardware can do on its own."""
+    if isinstance(stmt, Parallel):
+        return as_copy(stmt) is not None
     if not isinstance(stmt, TileOp) or stmt.name != "copy":
         return False
     return tuple(r.buffer.scope for r in stmt.regions) == ("global", "shared")

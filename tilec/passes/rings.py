@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tilec.ir.tile import Buffer, Const, For, Kernel, Parallel, Stmt, Store, TileOp, Var, bodies, walk
+from tilec.ir.tile import Buffer, For, Kernel, Parallel, Stmt, Store, TileOp, bodies, walk
 from tilec.passes.binds import scheduled
+from tilec.passes.nests import covers
 from tilec.passes.usage import reads, writes
 from tilec.records import dataclass
 
@@ -60,23 +61,9 @@ def filled(stmt: Stmt) -> tuple[Buffer, ...]:
         case TileOp(name="copy", regions=(_, destination)) if is_load(stmt) and destination.is_whole:
             return (destination.buffer,)
         case Parallel(body=body):
-            return tuple(s.buffer for s in body if isinstance(s, Store) and _covers(s, stmt))
+            return tuple(s.buffer for s in body if isinstance(s, Store) and covers(s, stmt))
         case _:
             return ()
-
-
-def _covers(store: Store, nest: Parallel) -> bool:
-    """Whether the nest's stores reach every element of the shared tile."""
-    if store.buffer.scope != "shared":
-        return False
-    extents = dict(zip(nest.vars, nest.extents, strict=True))
-    variables = [i for i in store.indices if isinstance(i, Var)]
-    if len(set(variables)) < len(variables):
-        return False
-    return all(
-        extents.get(index) == size if isinstance(index, Var) else isinstance(index, Const) and size == 1
-        for index, size in zip(store.indices, store.buffer.shape, strict=True)
-    )
 
 
 def is_load(op: TileOp) -> bool:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import NoReturn, assert_never
 
-from tilec.diag import Label, Warn, fail, unheard
-from tilec.ir.expr import constant
-from tilec.ir.tile import Bind, Break, Buffer, Const, For, If, Load, Parallel, Stmt, Store, Var, While, walk_expr
+from tilec.diag import Label, fail
+from tilec.ir.tile import Bind, Buffer, Const, If, Load, Parallel, Store, Var, walk_expr
 from tilec.ir.tile import Scope as MemoryScope
-from tilec.ir.types import BOOL, DType
+from tilec.ir.types import DType
 from tilec.ops import arithmetic, registry
-from tilec.ops.atomic import merged
 from tilec.ops.signature import Argument, Parameter, Signature, as_dtype, as_expr, as_shape, bind
 from tilec.ops.values import EXPR_TYPES, Access, Member, Value, describe
 from tilec.passes.evaluate import ALLOCATIONS, Evaluator
-from tilec.passes.jumps import has_break, structured
-from tilec.passes.loops import PARALLEL, SEQUENTIAL, header, parallel_extents
-from tilec.passes.manual import asked, manual_schedule
-from tilec.passes.scope import Scope, UniqueNames
+from tilec.passes.loop_statements import Loops
 from tilec.passes.usage import expressions
 from tilec.source import Span
 from tilec.syntax import ast
@@ -41,27 +34,8 @@ _ALLOCATIONS: dict[str, tuple[MemoryScope, Signature]] = {
 
 
 @dataclass(slots=True)
-class Body(Evaluator):
+class Body(Loops):
     """Elaborates the statements under T.Kernel into `out`."""
-
-    unique: UniqueNames = field(default_factory=UniqueNames)
-    buffers: list[Buffer] = field(default_factory=list)
-    out: list[Stmt] = field(default_factory=list)
-    warn: Warn = unheard
-    loops: list[str] = field(default_factory=list)
-
-    # ---- regions -----------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def region(self, name: str, is_loop: bool) -> Iterator[list[Stmt]]:
-        """Statements inside go to a list of their own, and names bound inside end with it."""
-        outer_scope, outer_out = self.scope, self.out
-        self.scope, self.out = Scope(outer_scope, name, is_loop), []
-        try:
-            yield self.out
-            self.scope.close()
-        finally:
-            self.scope, self.out = outer_scope, outer_out
 
     def block(self, statements: tuple[ast.Stmt, ...]) -> None:
         for statement in statements:
@@ -81,11 +55,11 @@ class Body(Evaluator):
             case ast.If():
                 self._if(node)
             case ast.For():
-                self._for(node)
+                self.for_(node)
             case ast.While():
-                self._while(node)
+                self.while_(node)
             case ast.Break() | ast.Continue():
-                self._leave(node)
+                self.leave(node)
             case ast.Pass():
                 return
             case ast.Assert():
@@ -303,177 +277,6 @@ class Body(Evaluator):
                 self.block(node.orelse)
         if then or orelse:
             self.out.append(If(condition, tuple(then), tuple(orelse), node.span))
-
-    def _for(self, node: ast.For) -> None:
-        if not isinstance(node.iterable, ast.Call):
-            value = self.value(node.iterable)
-            fail(
-                "not-a-loop",
-                "a loop runs over T.serial, T.Parallel, T.Pipelined, T.unroll or range",
-                node.iterable.span,
-                f"this is {describe(value)}",
-            )
-        path = self.callee(node.iterable)
-        if path == "T.Parallel":
-            self._parallel(node, node.iterable)
-        elif path in SEQUENTIAL:
-            self._sequential(node, node.iterable, path)
-        else:
-            value = self.value(node.iterable)
-            fail(
-                "not-a-loop",
-                "a loop runs over T.serial, T.Parallel, T.Pipelined, T.unroll or range",
-                node.iterable.span,
-                f"this is {describe(value)}",
-            )
-
-    def _while(self, node: ast.While) -> None:
-        if self.is_parallel:
-            fail(
-                "loop-in-parallel",
-                "a while cannot stand inside T.Parallel",
-                node.condition.span,
-                "each thread would run as often as it likes",
-                help="put the loop outside and T.Parallel inside",
-            )
-        with self.region("the loop", is_loop=True) as out:
-            condition = arithmetic.condition(self.operand(node.condition))
-            if isinstance(condition, bool) and not has_break(node.body):
-                fail(
-                    "endless-loop",
-                    "the condition of this loop never changes",
-                    node.condition.span,
-                    f"always {condition}",
-                    help="let it depend on an element of a buffer that the loop writes, or leave with `break`",
-                )
-            with self.guarded(), self.loop("while"):
-                self.block(structured(node.body))
-        test = constant(condition, BOOL) if isinstance(condition, bool) else condition
-        assert isinstance(test, EXPR_TYPES), "a condition is a bool or an expression"
-        self.out.append(While(test, tuple(out), node.span))
-
-    @contextmanager
-    def loop(self, kind: str) -> Iterator[None]:
-        """Inside, `break` leaves a loop of this kind."""
-        self.loops.append(kind)
-        try:
-            yield
-        finally:
-            self.loops.pop()
-
-    def _leave(self, node: ast.Break | ast.Continue) -> None:
-        word = "break" if isinstance(node, ast.Break) else "continue"
-        if not self.loops:
-            fail("misplaced-statement", f"`{word}` stands in no loop", node.span)
-        assert isinstance(node, ast.Break), "a continue is an empty rest of the trip"
-        if self.loops[-1] not in ("while", "range", "T.serial", "T.Serial"):
-            fail(
-                "misplaced-statement",
-                f"{self.loops[-1]} cannot be left with `break`",
-                node.span,
-                "its trips do not run one after another",
-                help="use T.serial, or guard the rest of the body with `if`",
-            )
-        self.out.append(Break(node.span))
-
-    def _sequential(self, node: ast.For, iterable: ast.Call, path: str) -> None:
-        kind, signature = SEQUENTIAL[path]
-        if self.is_parallel:
-            fail(
-                "loop-in-parallel",
-                f"{path} cannot stand inside T.Parallel",
-                iterable.span,
-                help="put the loop outside and T.Parallel inside, or use T.reduce_sum and its like",
-            )
-        call = bind(signature, *self.arguments(iterable), iterable.span)
-        bounds = header(call)
-        (name,) = self.target_names(node.target, 1)
-        var = Var(self.unique.take(name.id))
-        with self.region("the loop", is_loop=True) as out:
-            self.scope.bind(name.id, var, name.span)
-            if bounds.values is not None:
-                self.ranges[var.name] = bounds.values
-            with self.loop(path):
-                self.block(structured(node.body))
-        body = tuple(out)
-        loop = For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span)
-        wanted = asked(call, self.warn)
-        if wanted.arguments or kind == "pipelined":
-            manual = manual_schedule(wanted, body, self.warn)
-            if manual.num_stages is not None or manual.stage is not None:
-                kind = "pipelined"
-            loop = replace(
-                loop,
-                kind=kind,
-                num_stages=manual.num_stages,
-                stage=manual.stage,
-                order=manual.order,
-                wishes=manual.wishes,
-            )
-        self.out.append(loop)
-
-    def _parallel(self, node: ast.For, iterable: ast.Call) -> None:
-        if self.is_parallel:
-            fail(
-                "loop-in-parallel",
-                "T.Parallel inside T.Parallel",
-                iterable.span,
-                help="write one loop: `for i, j in T.Parallel(m, n):`",
-            )
-        names, extents, inner = self._parallel_nest(node, iterable)
-        variables = tuple(Var(self.unique.take(name.id)) for name in names)
-        with self.region("the loop", is_loop=True) as out:
-            for name, var, extent in zip(names, variables, extents, strict=True):
-                self.scope.bind(name.id, var, name.span)
-                self.ranges[var.name] = (0, extent - 1)
-            self.is_parallel = True
-            try:
-                with self.loop("T.Parallel"):
-                    self.block(structured(inner))
-            finally:
-                self.is_parallel = False
-        if out:
-            extent, body = merged(variables, extents, tuple(out))
-            self.out.append(Parallel(variables, (*extents[:-1], extent), body, node.span))
-
-    def _parallel_nest(
-        self, node: ast.For, iterable: ast.Call
-    ) -> tuple[tuple[ast.Name, ...], tuple[int, ...], tuple[ast.Stmt, ...]]:
-        """Names, extents and innermost body; loops directly inside each other are one nest."""
-        call = bind(PARALLEL, *self.arguments(iterable), iterable.span)
-        extents = parallel_extents(call)
-        names = self.target_names(node.target, len(extents))
-        only = node.body[0]
-        if len(node.body) > 1 or not isinstance(only, ast.For) or not isinstance(only.iterable, ast.Call):
-            return names, extents, node.body
-        if self.callee(only.iterable) != "T.Parallel":
-            return names, extents, node.body
-        # The inner extents may not depend on the outer variables, so they are evaluated out here.
-        more = self._parallel_nest(only, only.iterable)
-        return names + more[0], extents + more[1], more[2]
-
-    def target_names(self, target: ast.Expr, count: int) -> tuple[ast.Name, ...]:
-        items = target.items if isinstance(target, ast.Tuple | ast.List) else (target,)
-        names = tuple(i for i in items if isinstance(i, ast.Name))
-        if len(names) < len(items):
-            fail("bad-target", "a loop variable is a plain name", target.span)
-        if len(names) != count:
-            fail(
-                "wrong-variable-count",
-                f"{len(names)} variable{'s' * (len(names) != 1)} for {count} extent{'s' * (count != 1)}",
-                target.span,
-            )
-        _no_duplicates(names)
-        return names
-
-
-def _no_duplicates(names: tuple[ast.Name, ...]) -> None:
-    seen: dict[str, Span] = {}
-    for name in names:
-        if name.id in seen and name.id != "_":
-            first = Label(seen[name.id], "first here")
-            fail("duplicate-definition", f"`{name.id}` is bound twice", name.span, secondary=(first,))
-        seen[name.id] = name.span
 
 
 def unpack(items: tuple[ast.Expr, ...], argument: Argument, span: Span) -> tuple[Value, ...]:

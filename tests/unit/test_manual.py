@@ -1,0 +1,199 @@
+"""What can be asked of a pipelined loop by hand, beside stage and order: groups, asynchronous copies, depths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tilec import target as targets
+from tilec.diag import CompileError, Diagnostic
+from tilec.ir.tile import For, Kernel, Parallel, TileOp, walk
+from tilec.passes.annotate import given_schedule
+from tilec.passes.depend import LoopProblem, problems
+from tilec.passes.elaborate import elaborate
+from tilec.passes.layout import assign
+from tilec.passes.select import Selected, select
+from tilec.sched.verify import violations
+from tilec.source import SourceFile
+from tilec.syntax.parse import parse
+
+Make = Callable[..., Kernel]
+
+PARAMS = 'A: T.Tensor((512, 64), "float16"), B: T.Tensor((512,), "float32"), n: T.int32'
+TWO = """
+s = T.alloc_shared((64, 64), "float16")
+t = T.alloc_shared((64, 64), "float16")
+c = T.alloc_fragment((64, 64), "float32")
+for k in T.Pipelined(8, {lists}):
+    T.copy(A[k * 64, 0], s)
+    T.copy(A[k * 64, 0], t)
+    T.gemm(s, t, c)
+"""
+RAW = """
+s = T.alloc_shared((64, 64), "float16")
+t = T.alloc_shared((128,), "float32")
+d = T.alloc_fragment((128,), "float32")
+c = T.alloc_fragment((64, 64), "float32")
+for k in T.serial(0, 4, annotations={{
+    "software_pipeline_stage": [0, 0, 1, 1], "software_pipeline_order": [0, 1, 2, 3], {more}}}):
+    T.copy(A[k * 64, 0], s)
+    for i in T.Parallel(128):
+        t[i] = B[k * 128 + i]
+    T.copy(t, d)
+    T.gemm(s, s, c)
+"""
+
+
+def selected(kernel: Kernel, target: str = "sm_80") -> Selected:
+    return select(kernel, targets.load(target), "auto", 3)
+
+
+def problem(kernel: Kernel, target: str = "sm_80") -> LoopProblem:
+    (found,) = problems(assign(selected(kernel, target)), targets.load(target))
+    return found
+
+
+def mechanisms(kernel: Kernel) -> list[str]:
+    """How each statement of the loop that fills a tile works."""
+    (loop,) = (s for s in selected(kernel).kernel.body if isinstance(s, For))
+    found = []
+    for stmt in loop.body[:2]:
+        assert isinstance(stmt, TileOp | Parallel)
+        found.append(str(stmt.attr("via")) if isinstance(stmt, TileOp) else "nest")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("", ["cp_async", "nest"]),
+        ('"software_pipeline_async_stages": [0]', ["cp_async", "cp_async"]),
+        ('"software_pipeline_async_stages": [1]', ["registers", "nest"]),
+        ('"software_pipeline_async_producers": [1, 0, 0, 0]', ["cp_async", "nest"]),
+        ('"software_pipeline_async_producers": [0, 1, 0, 0]', ["registers", "cp_async"]),
+        ('"software_pipeline_async_producers": [False, False, False, False]', ["registers", "nest"]),
+    ],
+)
+def test_asynchronous_is_what_is_asked_to_be(body: Make, more: str, expected: list[str]) -> None:
+    assert mechanisms(body(RAW.format(more=more), PARAMS)) == expected
+
+
+def test_a_copy_that_must_be_synchronous_needs_no_role_of_its_own(body: Make) -> None:
+    asked = '"software_pipeline_stage": [0, 0, 1], "software_pipeline_order": [0, 1, 2]'
+    for flags, form in (
+        ("", "warp_specialised"),
+        (', "software_pipeline_async_producers": [1, 0, 0]', "unspecialised"),
+    ):
+        text = TWO.format(lists=f"annotations={{{asked}{flags}}}")
+        assert selected(body(text, PARAMS), "sm_90a").form == form
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(
+    ("lists", "rings"),
+    [
+        ("", ["s+t"]),
+        (", group=[[0, 1]]", ["s+t"]),
+        (", group=[[0], [1]]", ["s", "t"]),
+        (", group=[[1]]", ["s", "t"]),
+    ],
+)
+def test_a_group_fills_a_ring(body: Make, lists: str, rings: list[str], target: str) -> None:
+    found = problem(body(TWO.format(lists=f"stage=[0, 0, 1], order=[0, 1, 2]{lists}"), PARAMS), target)
+    assert [r.name for r in found.problem.rings] == rings
+
+
+def test_raw_groups_are_groups(body: Make) -> None:
+    asked = '"software_pipeline_stage": [0, 0, 1], "software_pipeline_order": [0, 1, 2], '
+    producers = '"software_pipeline_async_producers": [1, 1, 0], "software_pipeline_async_producer_groups": [0, 1, -1]'
+    found = problem(body(TWO.format(lists=f"annotations={{{asked}{producers}}}"), PARAMS))
+    assert [r.name for r in found.problem.rings] == ["s", "t"]
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(
+    ("lists", "depth"),
+    [
+        ("stage=[0, 0, 1], order=[0, 1, 2]", 2),
+        ("stage=[0, 1, 3], order=[0, 1, 2]", 4),
+        ("stage=[0, 0, 1], order=[0, 1, 2], num_stages=2", 2),
+        ("stage=[0, 0, 1], order=[0, 1, 2], num_stages=5", 5),
+        ("stage=[0, 0, 2], order=[0, 1, 2], num_stages=3", 3),
+        # The readers of an iteration are done before the producers fill their version again.
+        ("stage=[0, 0, 1], order=[1, 2, 0], num_stages=1", 1),
+        ("stage=[0, 0, 3], order=[1, 2, 0], num_stages=3", 3),
+    ],
+)
+def test_depth(body: Make, lists: str, depth: int, target: str) -> None:
+    found = problem(body(TWO.format(lists=lists), PARAMS), target)
+    schedule = given_schedule(found)
+    assert schedule is not None and schedule.depth == (depth,)
+    assert list(violations(found.problem, schedule)) == []
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        "stage=[0, 0, 1], order=[0, 1, 2], num_stages=1",
+        "stage=[0, 0, 3], order=[1, 2, 0], num_stages=2",
+        "stage=[0, 0, 3], order=[0, 1, 2], num_stages=3",
+    ],
+)
+def test_too_few_versions(body: Make, lists: str) -> None:
+    with pytest.raises(CompileError) as raised:
+        given_schedule(problem(body(TWO.format(lists=lists), PARAMS)))
+    assert [d.code for d in raised.value.diagnostics] == ["schedule-depth"]
+
+
+def warned(lists: str, statements: str) -> list[Diagnostic]:
+    text = f"""import tilelang.language as T
+@T.prim_func
+def kernel({PARAMS}):
+    with T.Kernel(1, threads=128) as bx:
+        t = T.alloc_shared((128,), "float32")
+        for k in T.Pipelined(4, {lists}):
+{statements}"""
+    source, found = SourceFile("kernel.tl", text), []
+    kernel = elaborate(parse(source), source, warn=found.append)
+    assert any(isinstance(s, For) for s in walk(kernel.body))
+    return found
+
+
+COPY = """            T.copy(B[{at}], t)
+            for i in T.Parallel(128):
+                B[{other} + i] = t[i]
+"""
+
+
+@pytest.mark.parametrize(
+    ("lists", "binds", "at", "other", "codes"),
+    [
+        ("stage=[0, 1], order=[0, 1]", ["row = k * 128"], "row", "row", []),
+        ("stage=[5, 0, 1], order=[9, 0, 1]", ["row = k * 128"], "row", "row", ["legacy-schedule"]),
+        # Only one statement uses it: nothing is in doubt.
+        ("stage=[5, 0, 1], order=[9, 0, 1]", ["row = k * 128"], "row", "0", []),
+        # Through another bind, both do.
+        (
+            "stage=[5, 5, 0, 1], order=[8, 9, 0, 1]",
+            ["row = k * 128", "after = row + 3"],
+            "row",
+            "after",
+            ["legacy-schedule"],
+        ),
+        ("stage=[0, 1], order=[0, 1], num_stages=2", ["row = k * 128"], "row", "row", ["depth-override"]),
+        ("stage=[0, 1], order=[0, 1], sync=[[0], [1]]", ["row = k * 128"], "row", "row", ["sync-not-used"]),
+        ("num_stages=2", ["row = k * 128"], "row", "row", []),
+    ],
+)
+def test_warnings(lists: str, binds: list[str], at: str, other: str, codes: list[str]) -> None:
+    text = "".join(f"            {b}\n" for b in binds) + COPY.format(at=at, other=other)
+    assert [d.code for d in warned(lists, text)] == codes
+
+
+def test_the_legacy_warning_shows_what_to_write() -> None:
+    (found,) = warned(
+        "stage=[3, 0, 1], order=[1, 2, 0]", "            row = k * 128\n" + COPY.format(at="row", other="row")
+    )
+    assert found.help == "write stage=[0, 1], order=[1, 0]"
+    assert [label.span.line for label in found.secondary] == [7, 8, 9]

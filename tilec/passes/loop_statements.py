@@ -1,0 +1,294 @@
+"""The loops of a kernel body to tile IR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from tilec.diag import Label, Warn, fail, unheard, warning
+from tilec.ir.expr import constant
+from tilec.ir.tile import Binary, Bind, Break, Buffer, Expr, For, If, Parallel, Stmt, Var, While, integer
+from tilec.ir.types import BOOL, INT32
+from tilec.ops import arithmetic
+from tilec.ops.atomic import merged
+from tilec.ops.signature import bind
+from tilec.ops.values import EXPR_TYPES, describe
+from tilec.passes.evaluate import Evaluator
+from tilec.passes.jumps import has_break, structured
+from tilec.passes.loops import NESTS, PERSISTENT, SEQUENTIAL, header, nest_header, persistent, unroll_factor
+from tilec.passes.manual import asked, manual_schedule
+from tilec.passes.nests import as_copy
+from tilec.passes.scope import Scope, UniqueNames
+from tilec.source import Span
+from tilec.syntax import ast
+
+_LEAVABLE = ("while", "range", "T.serial", "T.Serial", PERSISTENT.name)
+_UNROLLED = ("T.unroll", "T.Unroll")
+
+
+@dataclass(slots=True)
+class Loops(Evaluator):
+    """`loops` are the loops around a statement, the innermost last."""
+
+    unique: UniqueNames = field(default_factory=UniqueNames)
+    buffers: list[Buffer] = field(default_factory=list)
+    out: list[Stmt] = field(default_factory=list)
+    warn: Warn = unheard
+    loops: list[str] = field(default_factory=list)
+
+    def block(self, statements: tuple[ast.Stmt, ...]) -> None:
+        raise NotImplementedError
+
+    # ---- regions -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def region(self, name: str, is_loop: bool) -> Iterator[list[Stmt]]:
+        """Statements inside go to a list of their own, and names bound inside end with it."""
+        outer_scope, outer_out = self.scope, self.out
+        self.scope, self.out = Scope(outer_scope, name, is_loop), []
+        try:
+            yield self.out
+            self.scope.close()
+        finally:
+            self.scope, self.out = outer_scope, outer_out
+
+    def for_(self, node: ast.For) -> None:
+        path = self.callee(node.iterable) if isinstance(node.iterable, ast.Call) else None
+        if (
+            not isinstance(node.iterable, ast.Call)
+            or path is None
+            or path not in (*NESTS, *SEQUENTIAL, PERSISTENT.name)
+        ):
+            value = self.value(node.iterable)
+            fail(
+                "not-a-loop",
+                "a loop runs over T.serial, T.Parallel, T.Pipelined, T.unroll or range",
+                node.iterable.span,
+                f"this is {describe(value)}",
+            )
+        if path in NESTS:
+            self._parallel(node, node.iterable, path)
+            return
+        if self.is_parallel:
+            fail(
+                "loop-in-parallel",
+                f"{path} cannot stand inside T.Parallel",
+                node.iterable.span,
+                help="put the loop outside and T.Parallel inside, or use T.reduce_sum and its like",
+            )
+        if path in SEQUENTIAL:
+            self._sequential(node, node.iterable, path)
+        else:
+            self._persistent(node, node.iterable)
+
+    def while_(self, node: ast.While) -> None:
+        if self.is_parallel:
+            fail(
+                "loop-in-parallel",
+                "a while cannot stand inside T.Parallel",
+                node.condition.span,
+                "each thread would run as often as it likes",
+                help="put the loop outside and T.Parallel inside",
+            )
+        with self.region("the loop", is_loop=True) as out:
+            condition = arithmetic.condition(self.operand(node.condition))
+            if isinstance(condition, bool) and not has_break(node.body):
+                fail(
+                    "endless-loop",
+                    "the condition of this loop never changes",
+                    node.condition.span,
+                    f"always {condition}",
+                    help="let it depend on an element of a buffer that the loop writes, or leave with `break`",
+                )
+            with self.guarded(), self.loop("while"):
+                self.block(structured(node.body))
+        test = constant(condition, BOOL) if isinstance(condition, bool) else condition
+        assert isinstance(test, EXPR_TYPES), "a condition is a bool or an expression"
+        self.out.append(While(test, tuple(out), node.span))
+
+    @contextmanager
+    def loop(self, kind: str) -> Iterator[None]:
+        """Inside, `break` leaves a loop of this kind."""
+        self.loops.append(kind)
+        try:
+            yield
+        finally:
+            self.loops.pop()
+
+    def leave(self, node: ast.Break | ast.Continue) -> None:
+        word = "break" if isinstance(node, ast.Break) else "continue"
+        if not self.loops:
+            fail("misplaced-statement", f"`{word}` stands in no loop", node.span)
+        assert isinstance(node, ast.Break), "a continue is an empty rest of the trip"
+        if self.loops[-1] not in _LEAVABLE:
+            fail(
+                "misplaced-statement",
+                f"{self.loops[-1]} cannot be left with `break`",
+                node.span,
+                "its trips do not run one after another",
+                help="use T.serial, or guard the rest of the body with `if`",
+            )
+        self.out.append(Break(node.span))
+
+    def _sequential(self, node: ast.For, iterable: ast.Call, path: str) -> None:
+        kind, signature = SEQUENTIAL[path]
+        call = bind(signature, *self.arguments(iterable), iterable.span)
+        wanted = asked(call, self.warn)
+        bounds = header(call)
+        (name,) = self.target_names(node.target, 1)
+        var = Var(self.unique.take(name.id))
+        with self.region("the loop", is_loop=True) as out:
+            self.scope.bind(name.id, bounds.value(var), name.span)
+            if bounds.values is not None:
+                self.ranges[var.name] = bounds.values
+            with self.loop(path):
+                self.block(structured(node.body))
+        body = tuple(out)
+        loop = For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span)
+        if path in _UNROLLED:
+            factor = unroll_factor(call, bounds)
+            loop = replace(loop, kind="serial" if factor == 1 else "unroll", factor=factor)
+        if wanted.arguments or kind == "pipelined":
+            manual = manual_schedule(wanted, body, self.warn)
+            pipelined = kind == "pipelined" or manual.num_stages is not None or manual.stage is not None
+            loop = replace(
+                loop,
+                kind="pipelined" if pipelined else kind,
+                body=manual.body,
+                num_stages=manual.num_stages,
+                stage=manual.stage,
+                order=manual.order,
+                wishes=manual.wishes,
+            )
+        self.out.append(loop)
+
+    def _persistent(self, node: ast.For, iterable: ast.Call) -> None:
+        """Waves of tiles, as a serial loop; tiles that the last wave or the last group has too many are skipped."""
+        call = bind(PERSISTENT, *self.arguments(iterable), iterable.span)
+        walk = persistent(call)
+        names = self.target_names(node.target, len(walk.domain))
+        wave = Var(self.unique.take("wave"))
+        with self.region("the loop", is_loop=True) as out:
+            for name, value, extent in zip(names, walk.coordinates(wave), walk.domain, strict=True):
+                var = Var(self.unique.take(name.id))
+                self.out.append(Bind(var, value, name.span))
+                self.scope.bind(name.id, var, name.span)
+                size = getattr(extent, "value", None)
+                if size is not None:
+                    self.ranges[var.name] = (0, size - 1)
+            coordinates = tuple(s.var for s in self.out if isinstance(s, Bind))
+            with self.region("the loop", is_loop=False) as inner, self.loop(PERSISTENT.name):
+                self.block(structured(node.body))
+            exists = walk.exists(wave, coordinates[-1])
+            self.out += inner if exists is None else [If(exists, tuple(inner), (), node.span)]
+        self.out.append(For("serial", wave, integer(0), walk.waves, 1, tuple(out), span=node.span))
+
+    def _parallel(self, node: ast.For, iterable: ast.Call, path: str) -> None:
+        if self.is_parallel:
+            fail(
+                "loop-in-parallel",
+                f"{path} inside T.Parallel",
+                iterable.span,
+                help="write one loop: `for i, j in T.Parallel(m, n):`",
+            )
+        nest = self._nest(node, iterable, path)
+        variables = tuple(Var(self.unique.take(name.id)) for name in nest.names)
+        with self.region("the loop", is_loop=True) as out:
+            for name, var, (start, stop) in zip(nest.names, variables, nest.bounds, strict=True):
+                value: Expr = var if start == 0 else Binary("add", var, integer(start), INT32)
+                self.scope.bind(name.id, value, name.span)
+                self.ranges[var.name] = (0, stop - start - 1)
+            self.is_parallel = True
+            try:
+                with self.loop("T.Parallel"):
+                    self.block(structured(nest.body))
+            finally:
+                self.is_parallel = False
+        if not out:
+            return
+        extents = tuple(stop - start for start, stop in nest.bounds)
+        innermost, body = merged(variables, extents, tuple(out))
+        made = Parallel(variables, (*extents[:-1], innermost), body, node.span, nest.width)
+        copy = as_copy(made) if nest.asynchronous is not None else None
+        if nest.asynchronous is not None and copy is None:
+            self.warn(
+                warning(
+                    "hint-not-used",
+                    "this nest cannot be an asynchronous copy",
+                    nest.asynchronous,
+                    "is asked to be one",
+                    help="asynchronous are nests that only fill a shared tile from a tensor: S[i, j] = A[a + i, b + j]",
+                )
+            )
+        self.out.append(copy or made)
+
+    def _nest(self, node: ast.For, iterable: ast.Call, path: str) -> _Nest:
+        """Loops directly inside each other are one nest; a T.vectorized at the end may have binds before it."""
+        call = bind(NESTS[path], *self.arguments(iterable), iterable.span)
+        head = nest_header(call, self.warn)
+        names = self.target_names(node.target, len(head.bounds))
+        nest = _Nest(names, head.bounds, node.body, head.width, head.asynchronous)
+        *before, last = node.body
+        if not isinstance(last, ast.For) or not isinstance(last.iterable, ast.Call):
+            return nest
+        inner = self.callee(last.iterable)
+        binds = all(isinstance(s, ast.Assign | ast.AnnotatedAssign) and _names_only(s) for s in before)
+        if inner not in NESTS or (before and (inner == "T.Parallel" or not binds)):
+            return nest
+        # The inner extents may not depend on the outer variables, so they are evaluated out here.
+        more = self._nest(last, last.iterable, inner)
+        for key in ("coalesced_width", "loop_layout", "prefer_async"):
+            given = next((k for k in last.iterable.keywords if k.name == key), None)
+            if given is not None and path != "T.vectorized":
+                fail(
+                    "wrong-argument",
+                    f"`{key}` belongs to the outermost loop of a nest",
+                    given.span,
+                    secondary=(Label(iterable.span, "the outermost loop"),),
+                    help="one loop decides for all that are directly inside it: move it there",
+                )
+        return _Nest(
+            names + more.names, head.bounds + more.bounds, (*before, *more.body), head.width or more.width,
+            head.asynchronous,
+        )  # fmt: skip
+
+    def target_names(self, target: ast.Expr, count: int) -> tuple[ast.Name, ...]:
+        items = target.items if isinstance(target, ast.Tuple | ast.List) else (target,)
+        names = tuple(i for i in items if isinstance(i, ast.Name))
+        if len(names) < len(items):
+            fail("bad-target", "a loop variable is a plain name", target.span)
+        if len(names) != count:
+            fail(
+                "wrong-variable-count",
+                f"{len(names)} variable{'s' * (len(names) != 1)} for {count} extent{'s' * (count != 1)}",
+                target.span,
+            )
+        _no_duplicates(names)
+        return names
+
+
+def _no_duplicates(names: tuple[ast.Name, ...]) -> None:
+    seen: dict[str, Span] = {}
+    for name in names:
+        if name.id in seen and name.id != "_":
+            first = Label(seen[name.id], "first here")
+            fail("duplicate-definition", f"`{name.id}` is bound twice", name.span, secondary=(first,))
+        seen[name.id] = name.span
+
+
+@dataclass(frozen=True, slots=True)
+class _Nest:
+    """Variables, first and last value + 1 of each, and innermost body of elementwise loops; `asynchronous` is where
+    that is asked for."""
+
+    names: tuple[ast.Name, ...]
+    bounds: tuple[tuple[int, int], ...]
+    body: tuple[ast.Stmt, ...]
+    width: int | None
+    asynchronous: Span | None
+
+
+def _names_only(node: ast.Assign | ast.AnnotatedAssign) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else (node.target,)
+    return all(isinstance(t, ast.Name) for t in targets)
