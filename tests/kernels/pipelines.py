@@ -7,6 +7,7 @@ integers, so that most results are exact.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -324,6 +325,10 @@ def timed(problem: Problem, stage: list[int], order: list[int], deeper: int) -> 
     for e in problem.edges:
         if crossed := stage[e.dst] + e.distance - stage[e.src]:
             ii = max(ii, -(-(phase[e.src] + e.latency - phase[e.dst]) // crossed))
+    for ring in problem.rings:  # a deep enough interval for as many versions as there may be
+        for p, c in itertools.product(ring.producers, ring.consumers):
+            if ring.max_depth is not None and (left := ring.max_depth - (stage[c] - stage[p])) > 0:
+                ii = max(ii, -(-(phase[c] + problem.ops[c].latency - phase[p]) // left))
     start = [s * ii + phase[op] for op, s in enumerate(stage)]
     tight = make(problem, ii, start, "given", order)
     depth = list(tight.depth)
