@@ -24,6 +24,7 @@ from tilec.ir.tile import (
     Expr,
     For,
     If,
+    Load,
     Parallel,
     Stmt,
     Store,
@@ -32,6 +33,7 @@ from tilec.ir.tile import (
     integer,
     substitute,
     walk,
+    walk_expr,
 )
 from tilec.ir.types import BOOL, INT8, INT32
 from tilec.ops import registry
@@ -214,7 +216,7 @@ class _Pipeline:
 
     def __init__(self, expander: _Expander, scheduled: Scheduled, role: str) -> None:
         self.expander, self.role = expander, role
-        self.loop = scheduled.loop.loop
+        self.loop, self.bounds = _fixed_bounds(scheduled.loop.loop)
         self.scheduled = scheduled
         self.binds = _replayed(self.loop.body)
         steps = sorted(self.steps(), key=lambda s: (s.phase, s.position))
@@ -269,6 +271,7 @@ class _Pipeline:
         if static_trips(self.loop) is not None:
             yield from pieces
         else:
+            yield from self.bounds
             yield warp.Pipeline(self.loop.var, self.last_stage, tuple(pieces), span=self.loop.span)
 
     def pieces(self) -> Iterator[warp.Operation]:
@@ -341,6 +344,20 @@ class _Pipeline:
         for bind in self.binds:
             values[bind.var] = substitute(bind.value, values)
         return substitute_stmt(stmt, values)
+
+
+def _fixed_bounds(loop: For) -> tuple[For, tuple[warp.Let, ...]]:
+    """The loop with bounds that its own statements cannot change, and what to define for it before."""
+    lets: list[warp.Let] = []
+
+    def fixed(bound: Expr, name: str) -> Expr:
+        if not any(isinstance(e, Load) for e in walk_expr(bound)):
+            return bound
+        lets.append(warp.Let(Var(f"{loop.var.name}.{name}"), bound, span=loop.span))
+        return lets[-1].var
+
+    loop = replace(loop, start=fixed(loop.start, "start"), stop=fixed(loop.stop, "stop"))
+    return loop, tuple(lets)
 
 
 def _replayed(body: tuple[Stmt, ...]) -> tuple[Bind, ...]:
