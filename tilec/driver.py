@@ -36,6 +36,7 @@ SUFFIX: dict[Stage, str] = {
     "layout": ".layout",
     "problem": ".problem.json",
     "schedule": ".trace.json",
+    "expand": ".expand",
     "warp": ".warp",
     "ptx": ".ptx",
     "cubin": ".cubin",
@@ -140,6 +141,7 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
 
     scheduled = [Scheduled(p.loop, p.solution.schedule) for p in planned.loops]
     program = expand(planned.laid, scheduled, target)
+    observer.saw("expand", program, show_program)
     program = synchronise(program)
     program = place(program, target, unlimited=options.unlimited_smem)
     observer.saw("warp", program, show_program, program_violations)

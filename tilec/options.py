@@ -14,7 +14,7 @@ from tilec.records import dataclass
 Strategy = Literal["auto", "none", "unspecialize", "warp-specialize"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
-Stage = Literal["ast", "tile", "layout", "problem", "schedule", "warp", "ptx", "cubin"]
+Stage = Literal["ast", "tile", "layout", "problem", "schedule", "expand", "warp", "ptx", "cubin"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
 Value = int | float | bool | str
