@@ -37,6 +37,7 @@ SUFFIX: dict[Stage, str] = {
     "layout": ".layout",
     "problem": ".problem.json",
     "schedule": ".trace.json",
+    "expand": ".expand",
     "warp": ".warp",
     "ptx": ".ptx",
     "cubin": ".cubin",
@@ -154,6 +155,7 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
 
     scheduled = [Scheduled(p.loop, p.solution.schedule) for p in planned.loops]
     program = expand(planned.laid, scheduled, target)
+    observer.saw("expand", program, show_program)
     program = synchronise(program)
     program = place(program, target, unlimited=options.switches.unlimited_smem)
     for found in lints.barriers(program, target, planned.kernel.span):

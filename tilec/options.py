@@ -17,7 +17,7 @@ STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 CALIBRATIONS = ("silicon", "book")
 """The sets of cycles that every target file carries; the first is the default."""
 
-Stage = Literal["ast", "tile", "alias", "layout", "problem", "schedule", "warp", "ptx", "cubin"]
+Stage = Literal["ast", "tile", "alias", "layout", "problem", "schedule", "expand", "warp", "ptx", "cubin"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
 LAST_STAGE: dict[int, Stage] = {0: "tile", 1: "alias"}

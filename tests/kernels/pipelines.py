@@ -7,17 +7,18 @@ integers, so that most results are exact.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
+from tilec.emu.launch import launch
 
 from tilec import emulate, interp
 from tilec import target as targets
 from tilec.codegen.emit import emit
-from tilec.emu.launch import launch
 from tilec.ir.tile import Buffer, Kernel
 from tilec.ir.warp_verify import program_violations
 from tilec.manifest import in_module
@@ -50,7 +51,7 @@ S, R = {size}, {rows}
 @T.prim_func
 def kernel(
     A: T.Tensor((R * S, S), "float16"), B: T.Tensor((R * S, S), "float16"), X: T.Tensor((R * S,), "float32"),
-    Ids: T.Tensor((R,), "int32"), G: T.Tensor((S, S), "float32"), O: T.Tensor((R * S, S), "float32"),
+    Ids: T.Tensor((R,), "int32"), Ends: T.Tensor((4,), "int32"), G: T.Tensor((S, S), "float32"), O: T.Tensor((R * S, S), "float32"),
     P: T.Tensor((R * S, S), "float16"), Out: T.Tensor((6 * S, S), "float32"), n: T.int32, first: T.int32,
 ):
     with T.Kernel(1, threads={threads}) as bx:
@@ -121,6 +122,8 @@ class _Body:
 
     def makers(self) -> list[Callable[[], None]]:
         makers: list[Callable[[], None]] = [self.scalar_nest, self.fill]
+        if not self.fed:
+            makers += [self.further]
         if not self.fed or not self.has(*self.loadable) or not all(t in self.ready for t in self.loadable):
             makers += [self.load] * 3
         if self.has(*SHARED):
@@ -217,6 +220,10 @@ class _Body:
             "for again in T.serial(2):", "    for i in T.Parallel(S):", "        r[i] = r[i] * 0.5 + X[k * S + i]"
         )
 
+    def further(self) -> None:
+        """What a loop's end was read from may change; its end does not."""
+        self.emit("for i in T.Parallel(4):", "    Ends[i] = Ends[i] + 1")
+
     def global_update(self) -> None:
         self.nest(f"G[i, j] = G[i, j] + {self.tile(FRAGMENTS)}[i, j]")
 
@@ -261,7 +268,8 @@ def loops(draw: DrawFn, size: int, threads: int, fed: bool) -> Loop:
     binds = ["twice = k * 2", "row = k * S", "x = X[k]", "chosen = Ids[k]"]
     n, first = draw(st.sampled_from([0, 1, 2, 2, 3, 3, 4, 4, 5, 6])), draw(st.sampled_from([0, 0, 0, 1, 2]))
     n = min(n, ROWS - first)
-    bounds = draw(st.sampled_from([f"{first}, {first + n}", "first, first + n", "first, Ids[0] * 0 + first + n"]))
+    static, runtime, read = f"{first}, {first + n}", "first, first + n", "first, T.min(Ends[0], R)"
+    bounds = draw(st.sampled_from([static, static, runtime, runtime, read]))
     limit = draw(st.sampled_from(["", "", ", num_stages=1", ", num_stages=2", ", num_stages=3"]))
     repeat = draw(st.sampled_from(["", "", "", "T.serial(2)", "T.serial(3)", "T.serial(T.min(n, 2))"]))
     lines = [f"T.fill({name}, {1 + at % 2}.0)" for at, name in enumerate(sorted(filled))]
@@ -326,6 +334,10 @@ def timed(problem: Problem, stage: list[int], order: list[int], deeper: int) -> 
     for e in problem.edges:
         if crossed := stage[e.dst] + e.distance - stage[e.src]:
             ii = max(ii, -(-(phase[e.src] + e.latency - phase[e.dst]) // crossed))
+    for ring in problem.rings:  # a deep enough interval for as many versions as there may be
+        for p, c in itertools.product(ring.producers, ring.consumers):
+            if ring.max_depth is not None and (left := ring.max_depth - (stage[c] - stage[p])) > 0:
+                ii = max(ii, -(-(phase[c] + problem.ops[c].latency - phase[p]) // left))
     start = [s * ii + phase[op] for op, s in enumerate(stage)]
     tight = make(problem, ii, start, "given", order)
     depth = list(tight.depth)
@@ -379,6 +391,7 @@ def arguments(kernel: Kernel, loop: Loop) -> emulate.Arguments:
         if isinstance(param, Buffer):
             low = 0 if param.name == "Ids" else -2
             made.tensors[param.name] = generator.integers(low, 3, param.shape).astype(interp.numpy_type(param.dtype))
+    made.tensors["Ends"][:] = loop.first + loop.n
     return made
 
 

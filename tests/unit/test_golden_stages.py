@@ -34,6 +34,13 @@ def test_warp_ir_of_a_gemm(golden: Golden, target: str) -> None:
     golden("warp", f"gemm_{target}", text(SAMPLES / "gemm.tl", "warp", target, **GEMM))
 
 
+@pytest.mark.parametrize("form", [0, 1])
+def test_expansion_of_a_manual_schedule(golden: Golden, form: int) -> None:
+    """Prologue, steady state and epilogue, each statement with its iteration; nothing waits for anything yet."""
+    path = SAMPLES.parent / "tests/kernels/manual.tl"
+    golden("expand", f"manual_{form}", text(path, "expand", "sm_80", form=form))
+
+
 @pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
 def test_layouts_of_a_gemm(golden: Golden, target: str) -> None:
     """Mechanisms, accumulator fragments and swizzled tiles."""

@@ -22,6 +22,7 @@ from tilec.ir.tile import (
     Expr,
     If,
     Load,
+    Parallel,
     Stmt,
     Store,
     Unary,
@@ -29,6 +30,7 @@ from tilec.ir.tile import (
     children,
     integer,
     substitute,
+    walk,
     walk_expr,
     with_children,
 )
@@ -47,6 +49,25 @@ class _Assignment:
     conditions: tuple[Expr, ...]
     store: Store
 
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (self.store.value, *self.store.indices, *self.conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    """A value that stores after it may change, and so is computed here once and for all."""
+
+    var: Var
+    value: Expr
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+
+_Step = _Assignment | _Definition
+
 
 def emit_elementwise(op: Elementwise, state: State) -> None:
     state.builder.at(op.span)
@@ -54,22 +75,37 @@ def emit_elementwise(op: Elementwise, state: State) -> None:
         _Sweep(op, state).run()
 
 
-def assignments(body: tuple[Stmt, ...], conditions: tuple[Expr, ...] = ()) -> Iterator[_Assignment]:
-    """The stores of a nest in program order, binds put in where they are used."""
-    values: dict[Var, Expr] = {}
-    for stmt in body:
-        match stmt:
-            case Bind(var=var, value=value):
-                values[var] = substitute(value, values)
-            case Store():
-                yield _Assignment(conditions, _substituted(stmt, values))
-            case If(condition=condition, then=then, orelse=orelse):
-                condition = substitute(condition, values)
-                for part, holds in ((then, condition), (orelse, Unary("not", condition, BOOL))):
-                    for inner in assignments(part, (*conditions, holds)):
-                        yield _Assignment(inner.conditions, _substituted(inner.store, values))
-            case _:
-                raise InternalError(f"{type(stmt).__name__} inside T.Parallel")
+def steps(nest: Parallel) -> list[_Step]:
+    """The stores of a nest in program order. Binds and conditions are put in where they are used, except those that read
+    what the nest writes."""
+    written = {s.buffer for s in walk(nest.body) if isinstance(s, Store)}
+    found: list[_Step] = []
+
+    def fixed(var: Var, value: Expr, values: dict[Var, Expr]) -> None:
+        value = substitute(value, values)
+        if any(isinstance(e, Load) and e.buffer in written for e in walk_expr(value)):
+            found.append(_Definition(var, value))
+        else:
+            values[var] = value
+
+    def visit(body: tuple[Stmt, ...], conditions: tuple[Expr, ...], values: dict[Var, Expr]) -> None:
+        for stmt in body:
+            match stmt:
+                case Bind(var=var, value=value):
+                    fixed(var, value, values)
+                case Store():
+                    found.append(_Assignment(conditions, _substituted(stmt, values)))
+                case If(condition=condition, then=then, orelse=orelse):
+                    holds = Var(f"%condition{len(found)}", BOOL)
+                    fixed(holds, condition, values)
+                    tested = values.get(holds, holds)
+                    visit(then, (*conditions, tested), dict(values))
+                    visit(orelse, (*conditions, Unary("not", tested, BOOL)), dict(values))
+                case _:
+                    raise InternalError(f"{type(stmt).__name__} inside T.Parallel")
+
+    visit(nest.body, (), {})
+    return found
 
 
 def _substituted(store: Store, values: dict[Var, Expr]) -> Store:
@@ -84,7 +120,8 @@ class _Sweep:
         self.vars = op.nest.vars
         self.coordinates = op.layout.thread_coordinates()
         self.offsets = [op.layout.register_offset(r) for r in range(op.layout.register_count)]
-        self.body = list(assignments(op.nest.body))
+        self.body = steps(op.nest)
+        self.stored = [a.store for a in self.body if isinstance(a, _Assignment)]
         replica = op.layout.replica()
         self.once = () if replica is None else (Binary("eq", replica, integer(0), BOOL),)
         self.places = {b.name: _places(state.layouts[b.name]) for b in self.fragments()}
@@ -92,15 +129,14 @@ class _Sweep:
         self.fresh = 0
 
     def fragments(self) -> Iterator[Buffer]:
+        yield from (store.buffer for store in self.stored if store.buffer.scope == "fragment")
         for a in self.body:
-            if a.store.buffer.scope == "fragment":
-                yield a.store.buffer
             for load in self.loads(a):
                 if load.buffer.scope == "fragment":
                     yield load.buffer
 
-    def loads(self, a: _Assignment) -> Iterator[Load]:
-        for expr in (a.store.value, *a.store.indices, *a.conditions):
+    def loads(self, a: _Step) -> Iterator[Load]:
+        for expr in a.expressions:
             for e in walk_expr(expr):
                 if isinstance(e, Load):
                     yield e
@@ -117,10 +153,10 @@ class _Sweep:
 
     def run(self) -> None:
         runs = range(0, self.layout.register_count, self.run_length)
-        written = {a.store.buffer.name for a in self.body}
+        written = {store.buffer.name for store in self.stored}
         memory_loads = [ld for a in self.body for ld in self.loads(a) if ld.buffer.scope != "fragment"]
         independent = not any(ld.buffer.name in written for ld in memory_loads)
-        independent &= all(a.store.previous is None for a in self.body)  # it may say what is read next
+        independent &= all(store.previous is None for store in self.stored)  # it may say what is read next
         size = max(1, BATCH_REGISTERS // self.run_length) if independent and memory_loads else 1
         for start in range(0, len(runs), size):
             batch = [self.begin(r) for r in runs[start : start + size]]
@@ -133,7 +169,10 @@ class _Sweep:
                     if not independent:
                         run.loaded.clear()
                         self.prefetch(a, run)
-                    self.assign(a, run)
+                    if isinstance(a, _Assignment):
+                        self.assign(a, run)
+                    else:
+                        self.define(a, run)
 
     def begin(self, register: int) -> _Run:
         values = [
@@ -151,7 +190,7 @@ class _Sweep:
 
     # ---- loads ----
 
-    def prefetch(self, a: _Assignment, run: _Run) -> None:
+    def prefetch(self, a: _Step, run: _Run) -> None:
         for load in self.loads(a):
             if load.buffer.scope != "fragment" and load not in run.loaded:
                 nested = any(isinstance(e, Load) for i in load.indices for e in walk_expr(i))
@@ -232,6 +271,18 @@ class _Sweep:
         return self.scalars.all_of(conditions)
 
     # ---- stores ----
+
+    def define(self, a: _Definition, run: _Run) -> None:
+        """Give the variable its value in every lane, in registers of its own."""
+        for lane in range(self.run_length):
+            value = self.scalars.register(substitute_vars(a.value, run.values[lane]), self.reader(run, lane))
+            if isinstance(a.value, Load) and a.value.buffer.scope == "fragment":
+                cls = register_class(a.var.dtype)
+                value = self.builder.into(cls, f"mov.{cls}", value)
+            self.fresh += 1
+            var = Var(f"%kept{self.state.builder.labels}.{self.fresh}", a.var.dtype)
+            self.scalars.define(var, value, (-math.inf, math.inf))
+            run.values[lane][a.var] = var
 
     def assign(self, a: _Assignment, run: _Run) -> None:
         store = a.store

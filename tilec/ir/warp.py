@@ -78,11 +78,24 @@ class TensorMap:
 # ---- operations ------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Where in a software pipeline an operation stands: in which time step of which part, and in which iteration of the
+    source's loop, as the value of its variable."""
+
+    part: Literal["prologue", "steady", "epilogue"]
+    step: int
+    var: Var
+    iteration: Expr | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """`cursors` gives the position of each ring that the operation's tiles belong to."""
+    """`cursors` gives the position of each ring that the operation's tiles belong to; `moment` is there to be read, and
+    means nothing to any pass."""
 
     cursors: tuple[Cursor, ...] = ()
+    moment: Moment | None = field(default=None, compare=False)
     span: Span = field(default=NOWHERE, compare=False)
 
 

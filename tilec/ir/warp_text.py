@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilec.ir import warp
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.ir.text import show_expr, show_region, show_store
-from tilec.ir.tile import Buffer, Store, walk
+from tilec.ir.tile import Buffer, Expr, Store, Var, walk, walk_expr
 from tilec.ir.warp import Operation, Program
 
 
@@ -59,30 +59,48 @@ def show_fragment(layout: Fragment) -> str:
     return f"threads {sides[0]}, registers {sides[1]}"
 
 
-def _body(body: tuple[Operation, ...], indent: str) -> Iterator[str]:
+def _body(body: tuple[Operation, ...], indent: str, heading: str = "") -> Iterator[str]:
+    around = heading
     for op in body:
+        if op.moment is not None and heading != (heading := _heading(op.moment)):
+            yield f"{indent}# {heading}"
+        elif op.moment is None and heading != around:
+            heading = around
+            yield f"{indent}# end of the pipeline"
         match op:
-            case warp.Loop(var=var, start=start, stop=stop, step=step, body=inner, part=part):
+            case warp.Loop(var=var, start=start, stop=stop, step=step, body=inner):
                 steps = f", {step}" if step != 1 else ""
-                label = f"  # {part} state" if part else ""
-                yield f"{indent}for {var.name} in range({show_expr(start)}, {show_expr(stop)}{steps}):{label}"
-                yield from _body(inner, indent + "  ")
+                yield f"{indent}for {var.name} in range({show_expr(start)}, {show_expr(stop)}{steps}):"
+                yield from _body(inner, indent + "  ", heading)
             case warp.Forever(body=inner):
                 yield f"{indent}repeat:"
-                yield from _body(inner, indent + "  ")
+                yield from _body(inner, indent + "  ", heading)
             case warp.Pipeline(var=var, stages=stages, body=inner):
                 yield f"{indent}pipeline over {var.name}, {stages + 1} stages:"
                 yield from _body(inner, indent + "  ")
             case warp.Branch(condition=condition, then=then, orelse=orelse):
                 yield f"{indent}if {show_expr(condition)}:"
-                yield from _body(then, indent + "  ")
+                yield from _body(then, indent + "  ", heading)
                 if orelse:
                     yield f"{indent}else:"
-                    yield from _body(orelse, indent + "  ")
+                    yield from _body(orelse, indent + "  ", heading)
             case _:
                 versions = f"  @ {', '.join(c.name for c in op.cursors)}" if op.cursors else ""
-                line = f"  # line {op.span.line}" if op.span.line else ""
-                yield f"{indent}{_operation(op)}{versions}{line}"
+                remarks = [f"line {op.span.line}"] if op.span.line else []
+                if op.moment is not None and op.moment.iteration is not None:
+                    remarks.append(_iteration(op.moment.var, op.moment.iteration))
+                remark = f"  # {', '.join(remarks)}" if remarks else ""
+                yield f"{indent}{_operation(op)}{versions}{remark}"
+
+
+def _heading(moment: warp.Moment) -> str:
+    return "steady state" if moment.part == "steady" else f"{moment.part}, step {moment.step}"
+
+
+def _iteration(var: Var, value: Expr) -> str:
+    """In terms of the steady state's own variable, or what the variable was in the source's loop."""
+    relative = any(part == var for part in walk_expr(value))
+    return f"iteration {show_expr(value)}" if relative else f"iteration {var.name} = {show_expr(value)}"
 
 
 def _operation(op: Operation) -> str:

@@ -9,7 +9,7 @@ step that they are live.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.diag import InternalError
@@ -25,6 +25,7 @@ from tilec.ir.tile import (
     Expr,
     For,
     If,
+    Load,
     Parallel,
     Stmt,
     Store,
@@ -34,6 +35,7 @@ from tilec.ir.tile import (
     integer,
     substitute,
     walk,
+    walk_expr,
 )
 from tilec.ir.types import BOOL, INT8, INT32
 from tilec.ops import registry
@@ -269,7 +271,7 @@ class _Pipeline:
 
     def __init__(self, expander: _Expander, scheduled: Scheduled, role: str) -> None:
         self.expander, self.role = expander, role
-        self.loop = scheduled.loop.loop
+        self.loop, self.bounds = _fixed_bounds(scheduled.loop.loop)
         self.scheduled = scheduled
         self.binds = replayed(self.loop)
         # The rings that another role fills: there is something to wait for, and something to give back.
@@ -328,6 +330,7 @@ class _Pipeline:
         if static_trips(self.loop) is not None:
             yield from pieces
         else:
+            yield from self.bounds
             yield warp.Pipeline(self.loop.var, self.last_stage, tuple(pieces), span=self.loop.span)
 
     def pieces(self) -> Iterator[warp.Operation]:
@@ -336,39 +339,50 @@ class _Pipeline:
         trips = static_trips(loop)
         if trips is not None and trips <= last:
             for t in range(trips + last):
-                yield from self.time_step({s: self.iteration(t - s) for s in stages if 0 <= t - s < trips})
+                moment = warp.Moment("prologue" if t < trips else "epilogue", t if t < trips else t - trips, loop.var)
+                yield from self.time_step({s: self.iteration(t - s) for s in stages if 0 <= t - s < trips}, moment)
             return
         for t in range(last):
-            body = tuple(self.time_step({s: self.iteration(t - s) for s in stages if s <= t}))
+            moment = warp.Moment("prologue", t, loop.var)
+            body = tuple(self.time_step({s: self.iteration(t - s) for s in stages if s <= t}, moment))
             if trips is None:
                 begun = Binary("lt", self.iteration(t), loop.stop, BOOL)
-                yield warp.Branch(begun, body, part="guard", least=t + 1, span=loop.span)
+                yield warp.Branch(begun, body, part="guard", least=t + 1, moment=moment, span=loop.span)
             else:
                 yield from body
-        steady = tuple(self.time_step({s: add(loop.var, integer(-s * loop.step)) for s in stages}))
-        yield warp.Loop(loop.var, self.iteration(last), loop.stop, loop.step, steady, "steady", span=loop.span)
+        moment = warp.Moment("steady", 0, loop.var)
+        steady = tuple(self.time_step({s: add(loop.var, integer(-s * loop.step)) for s in stages}, moment))
+        start = self.iteration(last)
+        yield warp.Loop(loop.var, start, loop.stop, loop.step, steady, "steady", moment=moment, span=loop.span)
         for e in range(last):
             live = [s for s in stages if e < s]
             if trips is not None:
-                yield from self.time_step({s: self.iteration(trips + e - s) for s in live})
+                moment = warp.Moment("epilogue", e, loop.var)
+                yield from self.time_step({s: self.iteration(trips + e - s) for s in live}, moment)
             else:
                 yield from self.guarded_epilogue(e, live)
 
     def guarded_epilogue(self, e: int, live: list[int]) -> Iterator[warp.Operation]:
         """With fewer iterations than stages, some of these never began."""
         end = add(self.loop.start, scale(trip_count(self.loop), self.loop.step))
+        moment = warp.Moment("epilogue", e, self.loop.var)
         for stage in reversed(live):
             value = add(end, integer((e - stage) * self.loop.step))
             begun = Binary("le", self.loop.start, value, BOOL)
-            body = tuple(self.time_step({stage: value}))
-            yield warp.Branch(begun, body, part="guard", least=stage - e, span=self.loop.span)
+            body = tuple(self.time_step({stage: value}, moment))
+            yield warp.Branch(begun, body, part="guard", least=stage - e, moment=moment, span=self.loop.span)
 
     def iteration(self, k: int) -> Expr:
         """The loop variable's value in iteration k."""
         return add(self.loop.start, integer(k * self.loop.step))
 
-    def time_step(self, values: Mapping[int, Expr]) -> Iterator[warp.Operation]:
+    def time_step(self, values: Mapping[int, Expr], moment: warp.Moment) -> Iterator[warp.Operation]:
         """The steps of the stages in `values`, each with that value of the loop variable; then the cursors move on."""
+        stamps = {stage: replace(moment, iteration=value) for stage, value in values.items()}
+        for step, operation in self.operations_of(values):
+            yield replace(operation, moment=moment if step is None else stamps[step.stage])
+
+    def operations_of(self, values: Mapping[int, Expr]) -> Iterator[tuple[_Step | None, warp.Operation]]:
         cursors: dict[tuple[str, int], warp.Cursor] = {}
         bound: dict[Var, Expr] = {}  # what the scheduled binds of this step are called
         for step in self.steps_in_order:
@@ -378,19 +392,20 @@ class _Pipeline:
             cursors |= {(c.ring, step.stage): c for c in mine}
             by_ring = {c.ring: c for c in mine}
             for name in step.acquires:
-                yield warp.RingAcquire(by_ring[name], span=self.loop.span)
+                yield step, warp.RingAcquire(by_ring[name], span=self.loop.span)
             for name in step.waits:
-                yield warp.RingWait(by_ring[name], span=self.loop.span)
+                yield step, warp.RingWait(by_ring[name], span=self.loop.span)
             if step.statement is not None:
                 stmt = self.shifted(step.statement, {self.loop.var: values[step.stage], **bound})
                 if isinstance(stmt, Bind):
                     stmt = replace(stmt, var=self.expander.fresh(stmt.var))
                     bound[step.statement.var] = stmt.var  # type: ignore[union-attr]
-                yield from self.expander.lower(stmt, mine)
+                for operation in self.expander.lower(stmt, mine):
+                    yield step, operation
             if step.releases:
-                yield warp.RingRelease(by_ring[step.releases], span=self.loop.span)
+                yield step, warp.RingRelease(by_ring[step.releases], span=self.loop.span)
         for cursor in cursors.values():
-            yield warp.Advance(cursor, span=self.loop.span)
+            yield None, warp.Advance(cursor, span=self.loop.span)
 
     def cursor(self, ring: str, stage: int) -> warp.Cursor | None:
         """A ring of one version without barriers needs no position."""
@@ -404,6 +419,20 @@ class _Pipeline:
         for bind in self.binds:
             values[bind.var] = substitute(bind.value, values)
         return substitute_stmt(stmt, values)
+
+
+def _fixed_bounds(loop: For) -> tuple[For, tuple[warp.Let, ...]]:
+    """The loop with bounds that its own statements cannot change, and what to define for it before."""
+    lets: list[warp.Let] = []
+
+    def fixed(bound: Expr, name: str) -> Expr:
+        if not any(isinstance(e, Load) for e in walk_expr(bound)):
+            return bound
+        lets.append(warp.Let(Var(f"{loop.var.name}.{name}"), bound, span=loop.span))
+        return lets[-1].var
+
+    loop = replace(loop, start=fixed(loop.start, "start"), stop=fixed(loop.stop, "stop"))
+    return loop, tuple(lets)
 
 
 def static_trips(loop: For) -> int | None:

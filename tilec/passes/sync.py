@@ -412,7 +412,7 @@ def _insert(
 ) -> tuple[warp.Operation, ...]:
     new: list[warp.Operation] = []
     for op in body:
-        new += _before(placed.get(counter.next()), barrier, op)
+        new += (replace(n, moment=op.moment) for n in _before(placed.get(counter.next()), barrier, op))
         match op:
             case warp.Loop() | warp.Forever() | warp.Pipeline():
                 op = replace(op, body=_insert(op.body, placed, barrier, counter, False))
