@@ -14,6 +14,9 @@ from tilec.records import dataclass
 Strategy = Literal["auto", "none", "unspecialize", "warp-specialize"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
+Scheduler = Literal["exact", "heuristic"]
+SCHEDULERS: tuple[Scheduler, ...] = get_args(Scheduler)
+
 Stage = Literal["ast", "tile", "layout", "problem", "schedule", "warp", "ptx", "cubin"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
@@ -23,9 +26,11 @@ Value = int | float | bool | str
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """`schedule` is the text of a trace to use in place of the solver. `cache_dir` keeps parser tables and solved
-    schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone. `unlimited_smem` lifts the
-    shared-memory limit, to see what a tile that does not fit would have become."""
+    """`schedule` is the text of a trace to use in place of the solver. `scheduler` says who solves. A warp-specialised
+    loop whose II must be larger than `rrt_size_threshold` is divided among its roles but not scheduled (None: every
+    loop is). `cache_dir` keeps parser tables and solved schedules (None: nothing is kept); `solve_afresh` leaves the
+    schedules in it alone. `unlimited_smem` lifts the shared-memory limit, to see what a tile that does not fit would
+    have become."""
 
     target: str = "sm_90a"
     opt_level: int = 3
@@ -33,6 +38,8 @@ class CompileOptions:
     entry: str | None = None
     pipeline_strategy: Strategy = "auto"
     schedule: str | None = None
+    scheduler: Scheduler = "exact"
+    rrt_size_threshold: int | None = None
     cache_dir: str | None = None
     solve_afresh: bool = False
     unlimited_smem: bool = False

@@ -42,7 +42,7 @@ def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
     """The tiles that may have several versions, grouped by who reads them."""
     statements = scheduled(loop)
     touched = tuple(accesses(s) for s in statements)
-    outside = _touched_outside(kernel, loop)
+    outside = touched_outside(kernel, loop)
     groups: dict[tuple[int, ...], list[tuple[Buffer, int]]] = {}
     for i, stmt in enumerate(statements):
         if isinstance(stmt, TileOp) and is_load(stmt) and why_not_versioned(stmt, i, touched, outside) is None:
@@ -82,7 +82,7 @@ def why_not_fed(kernel: Kernel, loop: For) -> str | None:
     """Why some copy of the loop could not be left to a producer role, or None."""
     statements = scheduled(loop)
     touched = tuple(accesses(s) for s in statements)
-    outside = _touched_outside(kernel, loop)
+    outside = touched_outside(kernel, loop)
     for i, stmt in enumerate(statements):
         if isinstance(stmt, TileOp) and is_load(stmt):
             reason = why_not_versioned(stmt, i, touched, outside)
@@ -91,7 +91,7 @@ def why_not_fed(kernel: Kernel, loop: For) -> str | None:
     return None
 
 
-def _touched_outside(kernel: Kernel, loop: For) -> frozenset[str]:
+def touched_outside(kernel: Kernel, loop: For) -> frozenset[str]:
     """Buffers that statements outside this loop use."""
     names: set[str] = set()
 
