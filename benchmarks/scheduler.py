@@ -14,25 +14,15 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import solve
-from tilec.sched.text import from_json, from_neutral
+from tilec.sched.text import problems_from_json
 from tilec.sched.verify import violations
 
 RUNS = 3
-
-
-def problems_of(value: Any) -> list[tuple[Problem, int | None]]:
-    """The problems of a file, each with the best known II."""
-    if isinstance(value, list):
-        return [(from_json(member), None) for member in value]
-    if "problem" in value:
-        return [(from_json(value), None)]
-    return [(from_neutral(value), value.get("best", {}).get("ii"))]
 
 
 def timed(problem: Problem) -> tuple[Solution, float]:
@@ -67,7 +57,7 @@ def main(folder: Path, pattern: str) -> int:
     found = [
         problem
         for path in sorted(folder.glob(pattern))
-        for problem in problems_of(json.loads(path.read_text(encoding="utf-8")))
+        for problem in problems_from_json(json.loads(path.read_text(encoding="utf-8")))
     ]
     wrong = sum(not report(problem, known) for problem, known in found)
     return 1 if wrong else 0

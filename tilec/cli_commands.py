@@ -32,7 +32,7 @@ from tilec.cli_console import (
 )
 from tilec.diag import CompileError, fail
 from tilec.driver import SUFFIX, Observer, Stopped
-from tilec.options import CALIBRATIONS, LAST_STAGE, LINTS, STAGES, STRATEGIES, CompileOptions, Stage
+from tilec.options import CALIBRATIONS, LAST_STAGE, LINTS, SCHEDULERS, STAGES, STRATEGIES, CompileOptions, Stage
 from tilec.source import SourceFile
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -65,6 +65,19 @@ def kernel_options(command: Command) -> Command:
             show_default=True,
             help="How pipelined loops run. auto: as pays best. none: serially. unspecialize: all warps alike. "
             "warp-specialize: loads in a warp of their own.",
+        ),
+        click.option(
+            "--scheduler",
+            type=click.Choice(SCHEDULERS),
+            default=SCHEDULERS[0],
+            show_default=True,
+            help="Who schedules the pipelines. exact: a solver, with a proof. heuristic: list schedulers, faster.",
+        ),
+        click.option(
+            "--rrt-size-threshold",
+            type=click.IntRange(0),
+            metavar="CYCLES",
+            help="Warp-specialised loops whose II must be larger get boundaries and barriers only (0: all of them).",
         ),
         click.option("--schedule", metavar="FILE", help="Take the schedule from this trace, after verifying it."),
         click.option(
@@ -101,6 +114,8 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         defines=tuple(options.parse_define(text) for text in given["define"]),
         entry=given["entry"],
         pipeline_strategy=given["pipeline_strategy"],
+        scheduler=given["scheduler"],
+        rrt_size_threshold=given["rrt_size_threshold"],
         schedule=None if trace is None else files.read_text(trace),
         cache_dir=options.cache_folder(),
         solve_afresh=given["no_cache"],
@@ -326,10 +341,37 @@ def targets(name: str | None, calibration: str) -> None:
 
 
 @click.command()
-@click.argument("file", metavar="FILE.tl")
+@click.argument("file", metavar="FILE.tl", required=False)
+@click.option("--problem", metavar="FILE.json", help="Solve a scheduling problem instead of a kernel's.")
+@click.option("--json", "as_json", is_flag=True, help="With --problem: print one line of JSON.")
+@click.option("--output", "-o", metavar="FILE", help="With --problem: where the schedule goes (JSON).")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="With --problem: answer after so many seconds with what is known then.",
+)
 @kernel_options
-def schedule(file: str, verbose: bool, **given: Any) -> None:
+def schedule(
+    file: str | None,
+    problem: str | None,
+    as_json: bool,
+    output: str | None,
+    time_limit: float | None,
+    verbose: bool,
+    **given: Any,
+) -> None:
     """Show the solved pipeline of each loop: II and what bounds it, stages, order, rings, reservation table."""
+    if problem is not None:
+        from tilec.cli_problem import solve_file
+
+        if file is not None:
+            usage("give either a kernel or --problem")
+        with reported(None):
+            solve_file(problem, as_json=as_json, output=output, seconds=time_limit, scheduler=given["scheduler"])
+        return
+    if file is None or as_json or output is not None or time_limit is not None:
+        usage("a kernel is missing" if file is None else "--json, --output and --time-limit go with --problem")
     from tilec import driver
     from tilec.cli_tables import schedule_tables
     from tilec.ir.tile import For, walk

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilec import resources, target
+from tilec.sched.solution import span
 
 if TYPE_CHECKING:
     from rich.console import JustifyMethod, RenderableType
@@ -68,8 +69,8 @@ def _bounds(planned: Planned) -> Table:
 
 def _attempts(planned: Planned) -> Table:
     table = _table("intervals tried", "II", "<outcome", "<how", "<why")
-    for attempt in planned.solution.attempts:
-        table.add_row(str(attempt.ii), attempt.outcome, attempt.how, Text(attempt.why))
+    for first, last in planned.solution.ranges:
+        table.add_row(span(first, last), last.outcome, last.how, Text(last.why))
     return table
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -304,12 +306,17 @@ def _schedule(loops: tuple[LoopProblem, ...], options: CompileOptions) -> tuple[
 
 def _solve(loop: LoopProblem, options: CompileOptions) -> Solution:
     from tilec.refusals import binding
-    from tilec.sched.bounds import Unschedulable
+    from tilec.sched.bounds import Unschedulable, bounds
     from tilec.sched.cache import solve_cached
+    from tilec.sched.solve import solve
 
     folder = Path(options.cache_dir) if options.cache_dir is not None else None
+    problem, most = loop.problem, options.rrt_size_threshold
     try:
-        return solve_cached(loop.problem, folder, afresh=options.solve_afresh)
+        if most is not None and len({*loop.roles}) > 1 and bounds(problem).mii > most:
+            problem = replace(problem, force_serial=True)
+        solver = partial(solve, scheduler=options.scheduler)
+        return solve_cached(problem, folder, afresh=options.solve_afresh, solver=solver, scheduler=options.scheduler)
     except Unschedulable as refusal:
         involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)
         fail(

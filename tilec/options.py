@@ -17,6 +17,9 @@ STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 CALIBRATIONS = ("silicon", "book")
 """The sets of cycles that every target file carries; the first is the default."""
 
+Scheduler = Literal["exact", "heuristic"]
+SCHEDULERS: tuple[Scheduler, ...] = get_args(Scheduler)
+
 Stage = Literal["ast", "tile", "alias", "layout", "problem", "schedule", "expand", "warp", "ptx", "cubin"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
@@ -51,10 +54,11 @@ NO_SWITCHES = Switches()
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """`schedule` is the text of a trace to use in place of the solver. `cache_dir` keeps parser tables and solved
-    schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone. `lint` says what becomes of
-    lints; with "error" they end the compilation. `silenced` are codes of warnings that nobody wants to see ("all":
-    none of them)."""
+    """`schedule` is the text of a trace to use in place of the solver. `scheduler` says who solves. A warp-specialised
+    loop whose II must be larger than `rrt_size_threshold` is divided among its roles but not scheduled (None: every
+    loop is). `cache_dir` keeps parser tables and solved schedules (None: nothing is kept); `solve_afresh` leaves the
+    schedules in it alone. `lint` says what becomes of lints; with "error" they end the compilation. `silenced` are
+    codes of warnings that nobody wants to see ("all": none of them)."""
 
     target: str = "sm_90a"
     calibration: str = "silicon"
@@ -63,6 +67,8 @@ class CompileOptions:
     entry: str | None = None
     pipeline_strategy: Strategy = "auto"
     schedule: str | None = None
+    scheduler: Scheduler = "exact"
+    rrt_size_threshold: int | None = None
     cache_dir: str | None = None
     solve_afresh: bool = False
     lint: Lint = "warn"

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
+from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Role, Slot, Use, Value
 
 Arcs = tuple[tuple[int, int, int, int], ...]
 
@@ -168,7 +168,95 @@ def valued_problem(seed: int) -> Problem:
     return replace(problem, pools=(*problem.pools, Pool("registers", 1 << 20)), values=values)
 
 
+def attention(register_file: int | None = None) -> Problem:
+    """Attention forward with its queries in two halves, a and b: for each a product, a softmax and a second product,
+    which two warp groups may run. A producer warp loads keys and values. Scores are renamed from tile to tile, or
+    no product could begin before the softmax of the last one is through."""
+    slots = (Slot("port"), Slot("tensor"), Slot("producer"), Slot("first"), Slot("second"))
+    roles = (Role("producer", 2, 1), Role("first", 3), Role("second", 4))
+    ops = [Op(f"load {tile}", (Use(0, 256),), 20, 1100, roles=(0,)) for tile in "KV"]
+    edges: list[Edge] = []
+    values = []
+    for half in "ab":
+        scores, softmax, output = range(len(ops), len(ops) + 3)
+        ops += [
+            Op(f"scores {half}", (Use(1, 192),), 32, 264, roles=(1, 2)),
+            Op(f"softmax {half}", (), 480, 520, roles=(1, 2)),
+            Op(f"output {half}", (Use(1, 192),), 32, 264, roles=(1, 2)),
+        ]
+        edges += [
+            Edge(0, scores, 1100, 0, "data K"),
+            Edge(1, output, 1100, 0, "data V"),
+            Edge(scores, softmax, 264, 0, f"data S{half}", hand_over=300),
+            Edge(softmax, output, 520, 0, f"data P{half}", hand_over=300),
+            Edge(output, output, 192, 1, f"data O{half}"),
+        ]
+        values += [
+            Value(f"S{half}", (scores,), (softmax,), 64, 1),
+            Value(f"P{half}", (softmax,), (output,), 32, 1),
+            Value(f"O{half}", (output,), (output,), 64, 1),
+        ]
+    rings = (Ring("K", (0,), (2, 5), 16384, 0), Ring("V", (1,), (4, 7), 16384, 0))
+    pools = (Pool("smem", 200_000), Pool("registers", 1 << 20))
+    return Problem(
+        "attention",
+        tuple(ops),
+        tuple(edges),
+        slots,
+        pools,
+        rings,
+        values=tuple(values),
+        roles=roles,
+        registers=1,
+        register_file=register_file,
+    )
+
+
+def joint_problem(seed: int) -> Problem:
+    """A small random problem with two roles, one slot besides theirs, values to hand over, and ops tied together."""
+    draw = random.Random(seed)
+    slots = (Slot("unit"), Slot("left"), Slot("right"))
+    roles = (Role("left", 1), Role("right", 2))
+    count = draw.randint(2, 4)
+    ops = tuple(
+        Op(
+            f"op{i}",
+            (Use(0, draw.randint(1, 2)),) if draw.random() < 0.4 else (),
+            draw.randint(1, 3),
+            draw.randint(1, 4),
+            roles=draw.choice(((0,), (1,), (0, 1), (0, 1), (1, 0))),
+            wait=draw.choice((0, 0, 1)),
+        )
+        for i in range(count)
+    )
+    edges = tuple(
+        Edge(src, dst, draw.randint(0, 3), 0 if src < dst else 1, hand_over=draw.choice((0, 0, 2, 3)))
+        for src, dst in itertools.product(range(count), repeat=2)
+        if draw.random() < 0.35
+    )
+    both = [i for i, op in enumerate(ops) if len(op.roles) == 2]
+    tied = (tuple(both[:2]),) if len(both) > 1 and draw.random() < 0.4 else ()
+    return Problem(f"joint {seed}", ops, edges, slots, roles=roles, tied=tied)
+
+
 # --- the oracle ---
+
+
+def divisions(problem: Problem) -> Iterator[tuple[tuple[int, ...], Problem]]:
+    """Every division of the ops among the roles, and the problem that is left once it is made."""
+    for role in itertools.product(*(op.roles for op in problem.ops)):
+        if any(len({role[op] for op in tied}) > 1 for tied in problem.tied):
+            continue
+        # The wait before an op is a use that begins earlier: here, one of the turn before.
+        ops = tuple(
+            replace(op, uses=(*op.uses, Use(problem.roles[r].slot, op.issue + op.wait, -op.wait)), roles=(), wait=0)
+            for op, r in zip(problem.ops, role, strict=True)
+        )
+        edges = tuple(
+            replace(e, latency=e.latency + (e.hand_over if role[e.src] != role[e.dst] else 0), hand_over=0)
+            for e in problem.edges
+        )
+        yield role, replace(problem, ops=ops, edges=edges, roles=(), tied=())
 
 
 def has_schedule(problem: Problem, ii: int) -> bool:
@@ -214,9 +302,9 @@ def _starts(problem: Problem, ii: int, stages: int, start: tuple[int, ...] = ())
     for at in range(stages * ii):
         longer = (*start, at)
         known = (e for e in problem.edges if max(e.src, e.dst) == count)
-        if all(longer[e.dst] + e.distance * ii >= longer[e.src] + e.latency for e in known):
-            if _fits(problem, ii, tuple(s % ii for s in longer)):
-                yield from _starts(problem, ii, stages, longer)
+        is_late_enough = all(longer[e.dst] + e.distance * ii >= longer[e.src] + e.latency for e in known)
+        if is_late_enough and _fits(problem, ii, tuple(s % ii for s in longer)):
+            yield from _starts(problem, ii, stages, longer)
 
 
 def _phases(problem: Problem, ii: int, phases: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:

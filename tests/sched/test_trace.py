@@ -56,12 +56,18 @@ def test_the_record(loops: list[tuple[Problem, Solution]]) -> None:
     assert (record["schema"], record["kernel"], record["target"]) == (1, "gemm", "sm_90a")
     assert (loop["ii"], loop["mii"], loop["status"], loop["proof"]) == (
         675,
-        590,
+        632,
         "optimal",
         "every II below 675 is refuted",
     )
-    assert [bound["name"] for bound in loop["bounds"] if bound["binds"]] == ["ring A+B of depth 3"]
-    assert [attempt["ii"] for attempt in loop["attempts"]] == list(range(589, 676))
+    assert [(bound["kind"], bound["name"]) for bound in loop["bounds"] if bound["binds"]] == [("density", "port")]
+    assert [(a["from"], a["ii"], a["outcome"], a["how"]) for a in loop["attempts"]] == [
+        (631, 631, "refuted", "bound"),
+        (632, 674, "refuted", "bound"),
+        (675, 675, "found", "heuristic"),
+    ]
+    assert loop["roofline"] == {"memory_cycles": 1184, "compute_cycles": 512, "stages": 3}
+    assert {trial["arm"]: trial["ii"] for trial in loop["heuristics"]}["modulo"] == 675
     assert loop["rings"][0] | {"lifetime": 2024, "depth": 3, "total_bytes": 98304} == loop["rings"][0]
     assert loop["pools"] == [{"name": "smem", "capacity": 232448, "reserved": 1024, "peak": 1024 + 98304}]
     product = loop["ops"][2]
@@ -85,7 +91,7 @@ def test_round_trip(loops: list[tuple[Problem, Solution]]) -> None:
 def test_a_given_schedule_can_be_traced(loops: list[tuple[Problem, Solution]]) -> None:
     again = [(p, given(p, s)) for (p, _), s in zip(loops, read_schedule(dump(trace(loops))), strict=True)]
     record = trace(again)["tilec"]["loops"][0]
-    assert record["proof"] == "the schedule was given; no II below 590 is possible"
+    assert record["proof"] == "the schedule was given; no II below 632 is possible"
     assert read_schedule(dump(trace(again))) == [solution.schedule for _, solution in again]
 
 

@@ -40,7 +40,7 @@ def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
     into different groups fill different rings."""
     statements = scheduled(loop)
     touched = tuple(accesses(s) for s in statements)
-    outside = _touched_outside(kernel, loop)
+    outside = touched_outside(kernel, loop)
     asked = (loop.wishes and loop.wishes.groups) or (-1,) * len(statements)
     groups: dict[tuple[tuple[int, ...], bool, int], list[tuple[Buffer, int]]] = {}
     for i, stmt in enumerate(statements):
@@ -90,7 +90,7 @@ def why_not_fed(kernel: Kernel, loop: For) -> str | None:
     """Why some copy of the loop could not be left to a producer role, or None."""
     statements = scheduled(loop)
     touched = tuple(accesses(s) for s in statements)
-    outside = _touched_outside(kernel, loop)
+    outside = touched_outside(kernel, loop)
     for i, stmt in enumerate(statements):
         if isinstance(stmt, TileOp) and is_load(stmt):
             tile = stmt.regions[1]
@@ -101,7 +101,7 @@ def why_not_fed(kernel: Kernel, loop: For) -> str | None:
     return None
 
 
-def _touched_outside(kernel: Kernel, loop: For) -> frozenset[str]:
+def touched_outside(kernel: Kernel, loop: For) -> frozenset[str]:
     """Buffers that statements outside this loop use."""
     names: set[str] = set()
 

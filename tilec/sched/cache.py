@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from threading import get_ident
 
 from tilec.sched import text
 from tilec.sched.bounds import bounds
@@ -22,7 +23,7 @@ from tilec.sched.solve import solve
 from tilec.sched.verify import violations
 
 # Raise the first whenever the same problem may get another answer; the second is the version that pyproject.toml pins.
-SOLVER = 1
+SOLVER = 2
 ORTOOLS = "9.15.6755"
 
 
@@ -32,11 +33,13 @@ def solve_cached(
     effort: float = 1.0,
     afresh: bool = False,
     solver: Callable[[Problem, float], Solution] = solve,
+    scheduler: str = "exact",
 ) -> Solution:
-    """The solution from the folder, or a new one that is then kept there. `afresh` looks nothing up."""
+    """The solution from the folder, or a new one that is then kept there. `afresh` looks nothing up. `scheduler` names
+    the `solver`, whose answers are kept apart."""
     if folder is None:
         return solver(problem, effort)
-    path = folder / "schedules" / f"{key(problem, effort)}.json"
+    path = folder / "schedules" / f"{key(problem, effort, scheduler)}.json"
     known = None if afresh else _read(path, problem)
     if known is not None:
         return known
@@ -45,11 +48,17 @@ def solve_cached(
     return solution
 
 
-def key(problem: Problem, effort: float) -> str:
+def key(problem: Problem, effort: float, scheduler: str = "exact") -> str:
     """What an answer depends on, as a hash. The problem's name and the lines of its ops are in no answer, so an edit
     elsewhere in the file does not solve a loop again."""
     asked = replace(problem, name="", ops=tuple(replace(op, line=0) for op in problem.ops))
-    content = {"problem": text.to_json(asked), "effort": effort, "solver": SOLVER, "ortools": ORTOOLS}
+    content = {
+        "problem": text.to_json(asked),
+        "effort": effort,
+        "solver": SOLVER,
+        "scheduler": scheduler,
+        "ortools": ORTOOLS,
+    }
     return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -65,7 +74,7 @@ def _read(path: Path, problem: Problem) -> Solution | None:
 
 def _write(path: Path, solution: Solution) -> None:
     # Beside its place and then renamed: a reader sees a whole entry or none, whoever else is writing.
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}")
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.{get_ident()}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -30,10 +30,9 @@ from tilec.sched.solution import Attempt, Solution
 from tilec.sched.verify import violations
 from tilec.sched.windows import refutation
 
-__all__ = ["SCHEDULERS", "Scheduler", "Solution", "evaluate", "given", "justify", "make", "solve"]
+__all__ = ["Scheduler", "Solution", "evaluate", "given", "justify", "make", "solve"]
 
 Scheduler = Literal["exact", "heuristic"]
-SCHEDULERS: tuple[Scheduler, ...] = ("exact", "heuristic")
 
 # Deterministic time, of which one unit is one to five seconds here.
 _EFFORT_AT_ONCE = 0.002
@@ -211,4 +210,4 @@ class _Sweep:
                 dropped |= {family}
         needed = [family for family in families(self.problem) if family not in dropped]
         why = f"the dependences and {' and '.join(needed)} leave no room" if needed else "the dependences leave no room"
-        self.attempts[-1] = Attempt(last.ii, "refuted", "solver", why)
+        self.attempts[-1] = replace(last, why=why)

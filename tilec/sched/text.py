@@ -41,12 +41,24 @@ def solution_from_json(json: object) -> Solution:
     return decode(Solution, _member(json, "solution"), "solution")
 
 
+def problems_from_json(json: object) -> list[tuple[Problem, int | None]]:
+    """The problems of a file, in any of the forms that there are, each with the best II that the file knows of."""
+    if isinstance(json, list):
+        return [(from_json(member), None) for member in json]
+    if isinstance(json, dict) and "problem" in json:
+        return [(from_json(json), None)]
+    best = json.get("best") if isinstance(json, dict) else None
+    return [(from_neutral(json), best.get("ii") if isinstance(best, dict) else None)]
+
+
 def from_neutral(json: object) -> Problem:
     """A problem in the form in which modulo-scheduling instances are exchanged: ops with one resource and a duration,
-    edges as [src, dst, latency, distance], limits per resource."""
+    edges as [src, dst, latency, distance], limits per resource. A resource without a limit of at least 1 has none."""
     if not isinstance(json, dict) or not all(key in json for key in ("name", "ops", "edges", "limits")):
         raise TextError("expected an object with name, ops, edges and limits")
-    names = list(json["limits"])
+    given = _neutral(json)
+    names = [name for name, limit in given["limits"].items() if limit is not None and limit >= 1]
+    json = {**given, "limits": {name: given["limits"][name] for name in names}}
     slots = tuple(Slot(name, json["limits"][name]) for name in names)
     # The exchange form knows latencies of edges only; an op's own is the longest of them.
     latency = [0] * len(json["ops"])
@@ -54,11 +66,44 @@ def from_neutral(json: object) -> Problem:
         latency[src] = max(latency[src], cycles)
     ops = []
     for index, op in enumerate(json["ops"]):
-        is_timed = op["resource"] is not None and op["duration"] > 0
+        is_timed = op["resource"] in names and op["duration"] > 0
         uses = (Use(names.index(op["resource"]), op["duration"]),) if is_timed else ()
         ops.append(Op(op["name"], uses, 0, latency[index]))
     edges = tuple(Edge(src, dst, cycles, distance) for src, dst, cycles, distance in json["edges"])
-    return Problem(json["name"], tuple(ops), edges, slots)
+    problem = Problem(json["name"], tuple(ops), edges, slots)
+    wrong = next(faults(problem), None)
+    if wrong is not None:
+        raise TextError(wrong)
+    return problem
+
+
+def _neutral(json: dict[str, Any]) -> dict[str, Any]:
+    """The exchange form once its parts are known to be what they should be."""
+
+    def expect(is_so: bool, place: str, what: str, found: object) -> None:
+        if not is_so:
+            raise TextError(f"{place}: expected {what}, found {found!r}")
+
+    expect(type(json["name"]) is str, "name", "a string", json["name"])
+    expect(type(json["limits"]) is dict, "limits", "an object", json["limits"])
+    for name, limit in json["limits"].items():
+        expect(limit is None or type(limit) is int, f"limits.{name}", "a whole number", limit)
+    for key in ("ops", "edges"):
+        expect(type(json[key]) is list, key, "an array", json[key])
+    for index, op in enumerate(json["ops"]):
+        whole = type(op) is dict and {"name", "resource", "duration"} <= {*op}
+        expect(whole, f"ops[{index}]", "an object with name, resource and duration", op)
+        expect(type(op["name"]) is str, f"ops[{index}].name", "a string", op["name"])
+        named = op["resource"] is None or type(op["resource"]) is str
+        expect(named, f"ops[{index}].resource", "a string or null", op["resource"])
+        is_time = type(op["duration"]) is int and op["duration"] >= 0
+        expect(is_time, f"ops[{index}].duration", "a whole number of cycles", op["duration"])
+    for index, edge in enumerate(json["edges"]):
+        is_edge = type(edge) is list and len(edge) == 4 and all(type(number) is int for number in edge)
+        expect(is_edge, f"edges[{index}]", "[src, dst, latency, distance]", edge)
+        inside = all(0 <= op < len(json["ops"]) for op in edge[:2])
+        expect(inside, f"edges[{index}]", f"ops below {len(json['ops'])}", edge)
+    return json
 
 
 def _member(json: object, name: str) -> object:

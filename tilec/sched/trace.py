@@ -13,8 +13,10 @@ from typing import Any
 
 from tilec.sched import text
 from tilec.sched.problem import Problem
+from tilec.sched.roles import resolve
+from tilec.sched.roofline import roofline
 from tilec.sched.schedule import Schedule
-from tilec.sched.solution import Solution
+from tilec.sched.solution import Attempt, Solution
 
 SCHEMA = 1
 
@@ -27,16 +29,18 @@ def trace(
     loops: Sequence[tuple[Problem, Solution]], kernel: str = "", target: str = "", calibration: str = ""
 ) -> dict[str, Any]:
     """The whole trace of a kernel; loops in program order."""
+    # Whatever was to be decided about roles is part of the ops from here on.
+    plain = [(resolve(problem, solution.schedule.role), solution) for problem, solution in loops]
     return {
         # The first key must be this one: viewers look at the beginning of a file to tell its format.
-        "traceEvents": [event for index, loop in enumerate(loops) for event in _events(index + 1, *loop)],
+        "traceEvents": [event for index, loop in enumerate(plain) for event in _events(index + 1, *loop)],
         "displayTimeUnit": "ns",
         "tilec": {
             "schema": SCHEMA,
             "kernel": kernel,
             "target": target,
             "calibration": calibration,
-            "loops": [_loop(problem, solution) for problem, solution in loops],
+            "loops": [_loop(problem, solution) for problem, solution in plain],
         },
     }
 
@@ -60,13 +64,16 @@ def _loop(problem: Problem, solution: Solution) -> dict[str, Any]:
         "status": schedule.status,
         "proof": _proof(solution),
         "stages": max(schedule.stage, default=0) + 1,
+        "roofline": text.encode(roofline(problem)),
         "order": list(schedule.order),
+        **({"roles": list(schedule.role)} if schedule.role else {}),
         "ops": [_op(problem, schedule, op) for op in range(len(problem.ops))],
         "rings": [_ring(problem, schedule, ring) for ring in range(len(problem.rings))],
         "pools": [_pool(problem, schedule, pool) for pool in range(len(problem.pools))],
         "slots": [_slot(problem, ii, slot) for slot in range(len(problem.slots))],
         "bounds": [{**text.encode(bound), "binds": bound.ii == solution.bounds.mii} for bound in solution.bounds.each],
-        "attempts": text.encode(solution.attempts),
+        "attempts": [_attempts(first, last, solution) for first, last in solution.ranges],
+        "heuristics": text.encode(solution.trials),
         "objectives": text.encode(solution.objectives),
         "edges": [
             {
@@ -76,6 +83,12 @@ def _loop(problem: Problem, solution: Solution) -> dict[str, Any]:
             for edge in problem.edges
         ],
     }
+
+
+def _attempts(first: Attempt, last: Attempt, solution: Solution) -> dict[str, Any]:
+    """Intervals that met the same fate for the same reason: from `from` to `ii`."""
+    inside = (attempt.effort for attempt in solution.attempts if first.ii <= attempt.ii <= last.ii)
+    return {"from": first.ii, **text.encode(last), "effort": sum(inside)}
 
 
 def _proof(solution: Solution) -> str:
@@ -253,7 +266,10 @@ def _schedule(loop: object, place: str) -> Schedule:
     order = tuple(sorted(recorded, key=lambda op: start[op] % ii))
     rings = _member(loop, "rings", list, place)
     depth = tuple(_member(ring, "depth", int, f"{place}, ring {index}") for index, ring in enumerate(rings))
-    return Schedule(ii, start, order, depth, "given")
+    roles = loop.get("roles", []) if isinstance(loop, dict) else []
+    if not isinstance(roles, list) or not all(role is None or type(role) is int for role in roles):
+        raise TraceError(f"{place}: 'roles' is {roles!r}, expected a role for each op")
+    return Schedule(ii, start, order, depth, "given", tuple(roles))
 
 
 def _member(value: object, name: str, kind: type[Any], place: str) -> Any:

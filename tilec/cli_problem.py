@@ -1,0 +1,75 @@
+"""`tilec schedule --problem`: solves scheduling problems that are given as such, not as kernels."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from tilec import files
+from tilec.diag import fail
+from tilec.sched.bounds import Unschedulable
+from tilec.sched.problem import Problem
+from tilec.sched.solution import Solution
+from tilec.sched.solve import Scheduler, solve
+from tilec.sched.text import TextError, problems_from_json
+
+
+def solve_file(path: str, *, as_json: bool, output: str | None, seconds: float | None, scheduler: Scheduler) -> None:
+    """Prints a line for each problem of the file, and writes the schedules to `output`. With a limit of `seconds` the
+    answers depend on the clock; each problem has them to itself."""
+    if output is not None:
+        files.check_outputs([output], [path])
+    try:
+        value = json.loads(files.read_text(path))
+    except ValueError as error:
+        fail("bad-problem", f"{path} is not JSON: {error}")
+    try:
+        problems = problems_from_json(value)
+    except TextError as error:
+        fail("bad-problem", f"{path} is no scheduling problem: {error}")
+    records = [_solved(problem, seconds, scheduler, as_json) for problem, _ in problems]
+    if output is not None:
+        written = records if isinstance(value, list) else records[0]
+        files.write_all({output: (json.dumps(written, indent=1, ensure_ascii=False) + "\n").encode()})
+
+
+def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_json: bool) -> dict[str, Any]:
+    began = time.monotonic()
+    try:
+        if seconds is None:
+            solution = solve(problem, scheduler=scheduler)
+        else:
+            solution = solve(problem, seconds_left=lambda: began + seconds - time.monotonic(), scheduler=scheduler)
+    except Unschedulable as refusal:
+        fail("unschedulable", f"no schedule of {problem.name} exists: {refusal.reason}")
+    taken = round(time.monotonic() - began, 4)
+    schedule = solution.schedule
+    is_proven = schedule.status == "optimal"
+    line = {"name": problem.name, "ii": schedule.ii, "mii": solution.bounds.mii, "proven": is_proven, "seconds": taken}
+    if as_json:
+        print(json.dumps(line, ensure_ascii=False))
+    else:
+        proof = "proven optimal" if is_proven else "not proven optimal"
+        print(f"{problem.name}: II {schedule.ii} cycles, {proof}, MII {solution.bounds.mii}, {taken:.3f} s")
+    return _record(problem, solution)
+
+
+def _record(problem: Problem, solution: Solution) -> dict[str, Any]:
+    """The schedule by op index, as the file that was read counts them. Without the seconds: equal problems, solved
+    without a limit, are equal bytes."""
+    schedule = solution.schedule
+    return {
+        "name": problem.name,
+        "ii": schedule.ii,
+        "mii": solution.bounds.mii,
+        "proven": schedule.status == "optimal",
+        "status": schedule.status,
+        "start": list(schedule.start),
+        "stage": list(schedule.stage),
+        "order": list(schedule.order),
+        "depth": list(schedule.depth),
+        "role": [None if role is None else problem.roles[role].name for role in schedule.role],
+        "bounds": [{"ii": bound.ii, "kind": bound.kind, "because": bound.culprit} for bound in solution.bounds.each],
+        "heuristics": {trial.arm: trial.ii for trial in solution.trials},
+    }
