@@ -306,8 +306,9 @@ def targets(name: str | None, calibration: str) -> None:
 
 @click.command()
 @click.argument("file", metavar="FILE.tl")
+@click.option("--html", metavar="FILE", help="Also write the drawing as a page of its own.")
 @kernel_options
-def schedule(file: str, verbose: bool, **given: Any) -> None:
+def schedule(file: str, html: str | None, verbose: bool, **given: Any) -> None:
     """Show the solved pipeline of each loop: II and what bounds it, stages, order, rings, reservation table."""
     from tilec import driver
     from tilec.cli_tables import schedule_tables
@@ -317,10 +318,18 @@ def schedule(file: str, verbose: bool, **given: Any) -> None:
     with reported(None):
         source = files.read_source(file)
         asked = compile_options(given)
+        if html is not None:
+            files.check_outputs([html], input_files(file, given))
     observer = Observer()
     with reported(source):
         plan = driver.plan(source, asked, observer)
         show(observer.warnings, source)
+        if html is not None:
+            import json
+
+            from tilec.cli_html import page
+
+            files.write_all({html: page(json.loads(plan.trace)).encode()})
     if not plan.loops:
         loops = [s for s in walk(plan.kernel.body) if isinstance(s, For) and is_pipelined(s)]
         said = f"pipelined loops run serially with strategy {asked.pipeline_strategy}"
