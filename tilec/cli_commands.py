@@ -342,6 +342,7 @@ def targets(name: str | None, calibration: str) -> None:
 
 @click.command()
 @click.argument("file", metavar="FILE.tl", required=False)
+@click.option("--html", metavar="FILE", help="Also write the drawing as a page of its own.")
 @click.option("--problem", metavar="FILE.json", help="Solve a scheduling problem instead of a kernel's.")
 @click.option("--json", "as_json", is_flag=True, help="With --problem: print one line of JSON.")
 @click.option("--output", "-o", metavar="FILE", help="With --problem: where the schedule goes (JSON).")
@@ -354,6 +355,7 @@ def targets(name: str | None, calibration: str) -> None:
 @kernel_options
 def schedule(
     file: str | None,
+    html: str | None,
     problem: str | None,
     as_json: bool,
     output: str | None,
@@ -365,8 +367,8 @@ def schedule(
     if problem is not None:
         from tilec.cli_problem import solve_file
 
-        if file is not None:
-            usage("give either a kernel or --problem")
+        if file is not None or html is not None:
+            usage("give either a kernel or --problem" if file is not None else "--html goes with a kernel")
         with reported(None):
             solve_file(problem, as_json=as_json, output=output, seconds=time_limit, scheduler=given["scheduler"])
         return
@@ -380,10 +382,18 @@ def schedule(
     with reported(None):
         source = files.read_source(file)
         asked = compile_options(given)
+        if html is not None:
+            files.check_outputs([html], input_files(file, given))
     observer = Observer()
     with reported(source):
         plan = driver.plan(source, asked, observer)
         show(observer.warnings, source)
+        if html is not None:
+            import json
+
+            from tilec.cli_html import page
+
+            files.write_all({html: page(json.loads(plan.trace)).encode()})
     if not plan.loops:
         loops = [s for s in walk(plan.kernel.body) if isinstance(s, For) and is_pipelined(s)]
         said = f"pipelined loops run serially with strategy {asked.pipeline_strategy}"

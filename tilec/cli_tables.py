@@ -10,7 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tilec import resources, target
+from tilec.cli_gantt import gantt, letter, style
 from tilec.sched.solution import span
+from tilec.sched.trace import refutation
 
 if TYPE_CHECKING:
     from rich.console import JustifyMethod, RenderableType
@@ -47,6 +49,10 @@ def schedule_tables(planned: Planned, width: int) -> Iterator[RenderableType]:
     if solution.attempts:
         yield _attempts(planned)
         yield Text()
+    refuted = refutation(solution)
+    if refuted is not None:
+        yield Text(f"II {refuted['ii']} is impossible because of: {', '.join(refuted['families'])}")
+        yield Text()
     yield _ops(problem, schedule)
     yield Text()
     if problem.rings:
@@ -56,6 +62,8 @@ def schedule_tables(planned: Planned, width: int) -> Iterator[RenderableType]:
         yield _pools(problem, schedule)
         yield Text()
     yield _reservations(problem, schedule, width)
+    yield Text()
+    yield gantt(problem, schedule, width)
 
 
 def _bounds(planned: Planned) -> Table:
@@ -96,11 +104,12 @@ def _rings(problem: Problem, schedule: Schedule) -> Table:
 
 
 def _pools(problem: Problem, schedule: Schedule) -> Table:
-    table = _table("pools", "<pool", "held by rings", "reserved", "capacity")
+    table = _table("pools", "<pool", "held by rings", "reserved", "peak", "capacity")
     for index, pool in enumerate(problem.pools):
         pairs = zip(problem.rings, schedule.depth, strict=True)
         held = sum(depth * ring.bytes for ring, depth in pairs if ring.pool == index)
-        table.add_row(pool.name, f"{held:,}", f"{pool.reserved:,}", f"{pool.capacity:,}")
+        numbers = (held, pool.reserved, held + pool.reserved, pool.capacity)
+        table.add_row(pool.name, *(f"{n:,}" for n in numbers))
     return table
 
 
@@ -122,10 +131,17 @@ def _reservations(problem: Problem, schedule: Schedule, terminal: int) -> Group:
                     for column in _columns(first, use.cycles, schedule.ii, cycles):
                         holders[column].add(number)
         is_shared |= any(len(h) > 1 for h in holders)
-        row = "".join("·" if not h else _letter(min(h)) if len(h) == 1 else "+" for h in holders)
-        share = busy / (schedule.ii * problem.slots[slot].width)
-        lines.append(Text(f"{problem.slots[slot].name:{width}} {row} {share:4.0%}"))
-    legend = [f"{_letter(i)} {op.name}" for i, op in enumerate(problem.ops)] + ["+ several"] * is_shared
+        row = Text(f"{problem.slots[slot].name:{width}} ")
+        for held in holders:
+            sign = "·" if not held else letter(min(held)) if len(held) == 1 else "+"
+            row.append(sign, style(schedule.stage[min(held)]) if held else "dim")
+        row.append(f" {busy / (schedule.ii * problem.slots[slot].width):4.0%}")
+        lines.append(row)
+    legend = [f"{letter(i)} {op.name}" for i, op in enumerate(problem.ops)] + ["+ several"] * is_shared
+    stages = Text("colours are stages:", "dim")
+    for stage in range(max(schedule.stage, default=0) + 1):
+        stages.append(f" {stage}", style(stage))
+    lines.append(stages)
     return Group(*lines, *(Text(line, "dim") for line in _wrapped(legend, terminal)))
 
 
@@ -152,10 +168,6 @@ def _columns(first: int, held: int, ii: int, cycles: int) -> Iterator[int]:
     else:
         yield from range(start // cycles, columns)
         yield from range((start + held - 1 - ii) // cycles + 1)
-
-
-def _letter(op: int) -> str:
-    return "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[op] if op < 62 else "#"
 
 
 # ---- targets ---------------------------------------------------------------------------------------------------------

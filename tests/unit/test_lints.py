@@ -33,8 +33,8 @@ def found(text: str, target: str = "sm_90a", lint: Lint = "warn", **defines: int
 
 
 def kernel(params: str, *lines: str) -> str:
-    head = f"import tilelang.language as T\n@T.prim_func\ndef kernel({params}):\n    with T.Kernel(4, threads=128) as bx:\n"
-    return head + "".join(f"        {line}\n" for line in lines)
+    head = "import tilelang.language as T\n@T.prim_func\ndef kernel({}):\n    with T.Kernel(4, threads=128) as bx:\n"
+    return head.format(params) + "".join(f"        {line}\n" for line in lines)
 
 
 # ---- what the assembler did ------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def test_two_tiles_read_by_columns_collide() -> None:
     (lint,) = found(kernel(MATRIX, *COLUMNS[:5], COLUMNS[5].format(other="u[j, i]")))
     assert lint.code == "bank-conflict" and lint.severity == "warning"
     assert lint.title.startswith("t and u are reached at the same time")
-    assert lint.primary is not None and lint.primary.span.line == 10
+    assert lint.primary is not None and lint.primary.span.line == 9
     assert lint.help is not None and lint.help.startswith("index one of them along its rows")
 
 

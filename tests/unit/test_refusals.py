@@ -1,4 +1,4 @@
-"""A refused placement says what binds it: slot, pool, ring, dependence or ceiling, with II, footprint, window and line."""
+"""A refused placement says what binds it, at which II, with its footprint, its window and its line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_schedule_that_holds_is_not_refused() -> None:
     [
         (replace(GOOD, start=(0, 9, 18)), ("dependence", "data A", (1, 0))),
         (replace(GOOD, start=(0, 10, 19)), ("dependence", "anti C", (1, 2))),
-        (replace(GOOD, start=(0, 10, 28)), ("slot", "tma", (0, 2))),
+        (replace(GOOD, start=(0, 10, 28)), ("slot", "tma", (2, 0))),
         (replace(GOOD, depth=(1,)), ("ring", "A", (1, 0))),
         (replace(GOOD, depth=(5,)), ("pool", "smem", (0, 1))),
     ],
@@ -73,7 +73,8 @@ def test_every_mutation_that_the_verifier_refuses_is_explained() -> None:
 
 def test_the_placement_in_words() -> None:
     assert refusals.describe(LOOP, GOOD, 2) == (
-        "line 5: store starts in cycle 18 at II 14; it holds tma for 4 from 2 on; its dependences leave it cycles [18, 18]"
+        "line 5: store starts in cycle 18 at II 14; it holds tma for 4 from 2 on; "
+        "its dependences leave it cycles [18, 18]"
     )
     assert refusals.window(LOOP, GOOD, 0) == (None, 0)
 

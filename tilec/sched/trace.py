@@ -8,6 +8,7 @@ a string, a truth value or null, so that equal solutions are equal bytes.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,6 +64,7 @@ def _loop(problem: Problem, solution: Solution) -> dict[str, Any]:
         "mii": solution.bounds.mii,
         "status": schedule.status,
         "proof": _proof(solution),
+        "refutation": refutation(solution),
         "stages": max(schedule.stage, default=0) + 1,
         "roofline": text.encode(roofline(problem)),
         "order": list(schedule.order),
@@ -99,6 +101,24 @@ def _proof(solution: Solution) -> str:
             return solution.warning or ""
         case "given":
             return f"the schedule was given; no II below {solution.bounds.mii} is possible"
+
+
+def refutation(solution: Solution) -> dict[str, Any] | None:
+    """What refutes the interval one cycle shorter than the schedule's: the families of constraints that, together,
+    leave it no room. None where it is not refuted, or there is none."""
+    ii = solution.schedule.ii - 1
+    attempt = next((a for a in solution.attempts if a.ii == ii and a.outcome == "refuted"), None)
+    if attempt is None:
+        return None
+    found = re.fullmatch(r"the dependences(?: and (.*))? leave no room", attempt.why)
+    if found:
+        families = ["dependences", *(found[1].split(" and ") if found[1] else [])]
+    elif ii < solution.bounds.mii:
+        families = [f"{bound.kind} {bound.name}" for bound in solution.bounds.binding]
+    else:
+        slots = dict.fromkeys(re.findall(r"slot (issue \(\w+\)|\S+)", attempt.why))
+        families = ["dependences", *(f"slot {slot}" for slot in slots), *(["rings"] if "rings" in attempt.why else [])]
+    return {"ii": ii, "how": attempt.how, "families": families, "why": attempt.why}
 
 
 def _op(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:

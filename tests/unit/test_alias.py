@@ -1,0 +1,71 @@
+"""The alias analysis of -O1: its text is still the kernel, and its tokens order everything that must stay in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tilec import driver
+from tilec.ir.read import read_kernel
+from tilec.ir.tile import Kernel
+from tilec.options import CompileOptions
+from tilec.passes.alias import Aliased, analyse, print_aliased
+from tilec.passes.usage import reads, writes
+from tilec.source import SourceFile
+
+TESTS = Path(__file__).parents[1]
+KERNELS = sorted([*(TESTS.parent / "samples").glob("*.tl"), *(TESTS / "kernels").glob("*.tl")])
+every_kernel = pytest.mark.parametrize("path", KERNELS, ids=lambda p: p.stem)
+
+
+def analysed(path: Path) -> Aliased:
+    return analyse(driver.check(SourceFile(str(path), path.read_text()), CompileOptions(), driver.Observer()))
+
+
+@every_kernel
+def test_the_text_is_the_kernel(path: Path) -> None:
+    aliased = analysed(path)
+    assert read_kernel(print_aliased(aliased)) == aliased.kernel
+
+
+@every_kernel
+def test_what_conflicts_is_ordered(path: Path) -> None:
+    """By a chain of tokens, and nothing else is."""
+    tokens = analysed(path).tokens
+    before: list[set[int]] = []
+    for j, token in enumerate(tokens):
+        before.append(set(token.after).union(*(before[i] for i in token.after)))
+        for i in range(j):
+            first = {b.name for b in writes(tokens[i].stmt)}, {b.name for b in reads(tokens[i].stmt)}
+            wrote, read = {b.name for b in writes(token.stmt)}, {b.name for b in reads(token.stmt)}
+            if first[0] & (wrote | read) or first[1] & wrote:
+                assert i in before[j], (i, j)
+        for i in token.after:
+            names = {*tokens[i].reads, *tokens[i].writes} & {*token.reads, *token.writes}
+            assert names & {*tokens[i].writes, *token.writes}
+
+
+TEXT = """
+s = T.alloc_shared((8, 64), "float16")
+x = T.alloc_fragment((8, 64), "float16")
+y = T.alloc_fragment((8, 64), "float16")
+T.clear(y)
+for k in T.Pipelined(n):
+    T.copy(A[k * 8, 0], s)
+    T.copy(s, x)
+    for i, j in T.Parallel(8, 64):
+        y[i, j] += x[i, j]
+T.copy(y, B[0, 0])
+"""
+
+
+def test_what_an_iteration_leaves_to_the_next(body: Callable[..., Kernel]) -> None:
+    """A tile with versions carries nothing; a sum, what is added to; a fragment that is filled anew, its place."""
+    aliased = analyse(body(TEXT, 'A: T.Tensor((64, 64), "float16"), B: T.Tensor((8, 64), "float16"), n: T.int32'))
+    assert [(g.buffer.name, g.loop is not None) for g in aliased.groups] == [
+        ("A", False), ("B", False), ("s", True), ("x", False), ("y", False),
+    ]  # fmt: skip
+    assert [token.after for token in aliased.tokens] == [(), (), (1,), (0, 2), (3,)]
+    assert [token.carried for token in aliased.tokens] == [(), (), (2, 3), (3,), ()]

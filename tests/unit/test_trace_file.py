@@ -1,0 +1,196 @@
+"""The trace of a real compilation: by its schema, by the rules of the Chrome trace event format, and read back."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import tilec.sched
+from tilec import driver
+from tilec.cli import main
+from tilec.options import CompileOptions, Strategy
+from tilec.sched.trace import SCHEMA
+from tilec.source import SourceFile
+
+TESTS = Path(__file__).parents[1]
+ROOT = TESTS.parent
+GEMM = ROOT / "samples" / "gemm.tl"
+TEXT = (Path(tilec.sched.__file__).parent / "trace.schema.json").read_text(encoding="utf-8")
+VALIDATOR = jsonschema.Draft202012Validator(json.loads(TEXT))
+
+CASES: list[tuple[Path, str, Strategy, str]] = [
+    (GEMM, "sm_90a", "auto", "silicon"),
+    (GEMM, "sm_90a", "unspecialize", "silicon"),
+    (GEMM, "sm_90a", "auto", "book"),
+    (GEMM, "sm_80", "auto", "silicon"),
+    (TESTS / "kernels" / "attention.tl", "sm_90a", "auto", "silicon"),
+    (TESTS / "kernels" / "manual.tl", "sm_90a", "auto", "silicon"),
+    (ROOT / "samples" / "softmax.tl", "sm_90a", "auto", "silicon"),
+]
+cases = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0].stem}-{c[1]}-{c[2]}-{c[3]}")
+
+
+def trace_of(case: tuple[Path, str, Strategy, str]) -> dict[str, Any]:
+    path, target, strategy, calibration = case
+    options = CompileOptions(target=target, pipeline_strategy=strategy, calibration=calibration)
+    plan = driver.plan(SourceFile(path.name, path.read_text()), options, driver.Observer())
+    value: dict[str, Any] = json.loads(plan.trace)
+    return value
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft202012Validator.check_schema(json.loads(TEXT))
+    assert json.loads(TEXT)["properties"]["tilec"]["properties"]["schema"] == {"const": SCHEMA}
+
+
+@cases
+def test_a_trace_fits_the_schema(case: tuple[Path, str, Strategy, str]) -> None:
+    trace = trace_of(case)
+    VALIDATOR.validate(trace)
+    assert (trace["tilec"]["target"], trace["tilec"]["calibration"]) == (case[1], case[3])
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("tilec", "calibration"), None),
+        (("tilec", "loops", 0, "ii"), "512"),
+        (("tilec", "loops", 0, "ops", 0, "start"), -1),
+        (("tilec", "loops", 0, "rings", 0, "depth"), 0),
+        (("tilec", "loops", 0, "status"), "good"),
+        (("tilec", "loops", 0, "edges", 0, "slack"), -1),
+        (("traceEvents", 9, "dur"), 0),
+        (("traceEvents", 0, "ph"), "Z"),
+        (("other",), 1),
+    ],
+)
+def test_the_schema_refuses(path: tuple[str | int, ...], value: object) -> None:
+    trace: Any = trace_of(CASES[0])
+    at = trace
+    if path == ("traceEvents", 9, "dur"):
+        path = ("traceEvents", next(i for i, e in enumerate(trace["traceEvents"]) if e["ph"] == "X"), "dur")
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+    with pytest.raises(jsonschema.ValidationError):
+        VALIDATOR.validate(trace)
+
+
+@cases
+def test_viewers_can_read_the_events(case: tuple[Path, str, Strategy, str]) -> None:
+    """Complete events with a whole start and length on a named track; on one track they nest or do not meet."""
+    trace = trace_of(case)
+    assert next(iter(trace)) == "traceEvents"
+    names: set[tuple[int, int]] = set()
+    processes: set[int] = set()
+    tracks: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for event in trace["traceEvents"]:
+        if event["ph"] == "M":
+            if event["name"] == "thread_name":
+                names.add((event["pid"], event["tid"]))
+            elif event["name"] == "process_name":
+                processes.add(event["pid"])
+            continue
+        tracks[event["pid"], event["tid"]].append((event["ts"], -event["dur"]))
+    assert set(tracks) == names and {pid for pid, _ in tracks} == processes
+    for slices in tracks.values():
+        open_until: list[int] = []
+        for start, negative in sorted(slices):
+            while open_until and open_until[-1] <= start:
+                open_until.pop()
+            assert not open_until or start - negative <= open_until[-1], "slices of a track overlap without nesting"
+            open_until.append(start - negative)
+
+
+@cases
+def test_a_trace_is_read_back(case: tuple[Path, str, Strategy, str]) -> None:
+    path, target, strategy, calibration = case
+    source = SourceFile(path.name, path.read_text())
+    options = CompileOptions(target=target, pipeline_strategy=strategy, calibration=calibration)
+    first = driver.plan(source, options, driver.Observer())
+    again = CompileOptions(target=target, pipeline_strategy=strategy, calibration=calibration, schedule=first.trace)
+    second = driver.plan(source, again, driver.Observer())
+    assert [p.solution.schedule.start for p in second.loops] == [p.solution.schedule.start for p in first.loops]
+    assert {p.solution.schedule.status for p in second.loops} <= {"given"}
+
+
+# ---- why not one cycle less ------------------------------------------------------------------------------------------
+
+
+def test_the_refutation_names_families() -> None:
+    """Bounds refute the GEMM at 511; with three versions a slot and what the dependences leave of it, at 631."""
+    refutation = trace_of(CASES[0])["tilec"]["loops"][0]["refutation"]
+    assert (refutation["ii"], refutation["how"]) == (511, "bound")
+    assert refutation["families"][:2] == ["slot tp_gnic_rd", "slot tc_and_mma"]
+    options = CompileOptions(defines=(("num_stages", 3),))
+    plan = driver.plan(SourceFile("gemm.tl", GEMM.read_text()), options, driver.Observer())
+    (loop,) = json.loads(plan.trace)["tilec"]["loops"]
+    assert (loop["ii"], loop["refutation"]["ii"]) == (632, 631)
+    assert loop["refutation"]["families"] == ["dependences", "slot tma"]
+
+
+# ---- the drawings ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("_elsewhere")
+@pytest.mark.parametrize("kernel", [GEMM, TESTS / "kernels" / "attention.tl"], ids=lambda p: p.stem)
+def test_the_page(kernel: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """One well-formed file that needs nothing else, for light and dark, the same every time."""
+    from xml.etree import ElementTree
+
+    assert main(["schedule", str(kernel), "--html", "a.html"]) == 0
+    assert main(["schedule", str(kernel), "--html", "b.html"]) == 0
+    text = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert text == (tmp_path / "b.html").read_text(encoding="utf-8")
+    for outside in ("http:", "https:", "src=", "href=", "@import", "url(", "<script", "<link"):
+        assert outside not in text
+    assert "prefers-color-scheme: dark" in text
+    loop = trace_of((kernel, "sm_90a", "auto", "silicon"))["tilec"]["loops"][0]
+    drawings = [ElementTree.fromstring(svg + "</svg>") for svg in _between(text, "<svg", "</svg>")]
+    assert [d.attrib["aria-label"] for d in drawings] == ["reservation table", "overlapped iterations"]
+    bars = [d.findall("rect") for d in drawings]
+    rows = sum(len(held["rows"]) for op in loop["ops"] for held in op["rows"])
+    used = sum(slot["held"] > 0 for slot in loop["slots"])
+    assert len(bars[0]) == rows + used
+    assert len(bars[1]) == 2 * len(loop["ops"]) * (loop["stages"] + 2)
+    assert all(int(bar.attrib["width"]) > 0 and int(bar.attrib["x"]) >= 200 for bar in (*bars[0], *bars[1]))
+    for heading in ("Reservation table", "Iterations", "Bounds on the interval", "Rings", "Pools", "Intervals tried"):
+        assert f"<h3>{heading}</h3>" in text
+    assert f"II {loop['ii']}" in text and f"II {loop['ii'] - 1} is impossible" in text
+
+
+def _between(text: str, first: str, last: str) -> list[str]:
+    return [first + part.split(last)[0] for part in text.split(first)[1:]]
+
+
+@pytest.mark.usefixtures("_elsewhere")
+def test_a_page_without_a_loop(tmp_path: Path) -> None:
+    assert main(["schedule", str(ROOT / "samples" / "softmax.tl"), "--html", "a.html"]) == 0
+    assert "No pipelined loop." in (tmp_path / "a.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("_elsewhere")
+def test_the_terminal_shows_iterations_as_they_overlap(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["schedule", str(GEMM)]) == 0
+    shown = capfd.readouterr().out.splitlines()
+    assert "II 511 is impossible because of: slot tp_gnic_rd, slot tc_and_mma" in "\n".join(shown)
+    producers = [line for line in shown if line[1:].startswith(" producer ")]
+    consumers = [line for line in shown if line[1:].startswith(" consumer ")]
+    assert len(producers) == len(consumers) == 5, "three iterations in flight and two more"
+    starts = [line.index("0", 10) for line in producers]
+    assert starts == sorted(starts) and len(set(starts)) == 5
+    # The product of an iteration runs under the loads of the one two later.
+    assert producers[2].index("0", 10) < consumers[0].index("2", 10) < len(producers[2])
+    colours = next(line for line in shown if line.startswith("colours are stages"))
+    assert colours == "colours are stages: 0 1 2"

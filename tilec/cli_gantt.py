@@ -1,0 +1,80 @@
+"""Overlapped iterations as a Gantt chart for the terminal: a line for each role of each iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from tilec.sched.problem import Op, Problem
+    from tilec.sched.schedule import Schedule
+
+STAGE_STYLES = ("blue", "green", "yellow", "magenta", "cyan", "red")
+"""One a stage, from the first on and again."""
+
+IN_FLIGHT = "─"
+
+
+def letter(op: int) -> str:
+    return "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[op] if op < 62 else "#"
+
+
+def style(stage: int) -> str:
+    return STAGE_STYLES[stage % len(STAGE_STYLES)]
+
+
+def gantt(problem: Problem, schedule: Schedule, width: int) -> Group:
+    """As many iterations as are in flight, and two more. A letter: the statement holds a slot; a line: its result is
+    on its way; `+`: several statements hold slots."""
+    iterations = max(schedule.stage, default=0) + 3
+    length = max((start + op.latency for op, start in zip(problem.ops, schedule.start, strict=True)), default=1)
+    total = length + (iterations - 1) * schedule.ii
+    roles = tuple(dict.fromkeys(op.role for op in problem.ops))
+    margin = max(len(f"{iterations - 1} {role}") for role in roles)
+    cycles = -(-total // max(8, width - margin - 2))
+    columns = -(-total // cycles)
+    lines = [Text(f"iterations: {cycles} cycle{'s' * (cycles > 1)} a column, an interval between two marks", "bold")]
+    marks = [" "] * columns
+    for interval in range(-(-total // schedule.ii)):
+        marks[min(interval * schedule.ii // cycles, columns - 1)] = "|"
+    lines.append(Text(" " * margin + " " + "".join(marks).rstrip(), "dim"))
+    for iteration in range(iterations):
+        for role in roles:
+            mine = [index for index, op in enumerate(problem.ops) if op.role == role]
+            line = Text(f"{f'{iteration} {role}':{margin}} ")
+            line.append_text(_row(problem, schedule, mine, iteration * schedule.ii, cycles, columns))
+            line.rstrip()
+            lines.append(line)
+    return Group(*lines)
+
+
+def _row(problem: Problem, schedule: Schedule, ops: Sequence[int], after: int, cycles: int, columns: int) -> Text:
+    holders: list[list[int]] = [[] for _ in range(columns)]
+    flying: list[int | None] = [None] * columns
+    for op in ops:
+        start = schedule.start[op] + after
+        for column in _span(start, start + problem.ops[op].latency, cycles, columns):
+            flying[column] = op
+        for column in _span(*_held(problem.ops[op], start), cycles, columns):
+            holders[column].append(op)
+    row = Text()
+    for held, on_its_way in zip(holders, flying, strict=True):
+        shown = held[0] if held else on_its_way
+        if shown is None:
+            row.append(" ")
+            continue
+        sign = "+" if len(held) > 1 else letter(shown) if held else IN_FLIGHT
+        row.append(sign, style(schedule.stage[shown]))
+    return row
+
+
+def _held(op: Op, start: int) -> tuple[int, int]:
+    """The cycles from issue until the last slot is given back."""
+    return start, start + max([op.issue, 1, *(use.offset + use.cycles for use in op.uses)])
+
+
+def _span(first: int, end: int, cycles: int, columns: int) -> range:
+    return range(min(first // cycles, columns), min(-(-end // cycles), columns))
