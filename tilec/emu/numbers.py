@@ -157,7 +157,8 @@ DECODE: dict[str, Callable[[Array], Array]] = {
     "ue8m0": lambda codes: small_to_f32(codes, "ue8m0"),
     "ue4m3": lambda codes: small_to_f32(codes & np.uint8(0x7F), "e4m3"),
 }
-"""Matrix operands and scales by element type, from their bits: one code of fewer than 8 bits to a byte. Integers go through float64, whose products and sums are exact."""
+"""Matrix operands and scales by element type, from their bits: one code of fewer than 8 bits to a byte. Integers go
+through float64, whose products and sums are exact."""
 
 
 def flush(values: Array) -> Array:
