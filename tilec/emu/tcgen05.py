@@ -422,7 +422,8 @@ def unpack_codes(chunks: Array, bits: int) -> Array:
     triples = chunks[..., :12].reshape(*chunks.shape[:-1], 4, 3).astype(np.uint32)
     words = triples[..., 0] | triples[..., 1] << np.uint32(8) | triples[..., 2] << np.uint32(16)
     fields = words[..., None] >> np.array([0, 6, 12, 18], np.uint32) & np.uint32(0x3F)
-    return fields.astype(np.uint8).reshape(*chunks.shape)
+    sixes: Array = fields.astype(np.uint8).reshape(*chunks.shape)
+    return sixes
 
 
 def _decompressed(chunks: Array, source_format: str) -> Array:

@@ -68,7 +68,7 @@ def is_pipelined(earlier: Operation, later: Operation) -> bool:
             return earlier.signature == later.signature
         case ("tcgen05.cp" | "tcgen05.shift", "tcgen05.mma") | ("tcgen05.mma", "tcgen05.shift"):
             return True
-        case ("tcgen05.mma", "tcgen05.cp"):
+        case ("tcgen05.mma" | "tcgen05.cp", "tcgen05.cp"):
             # The manual does not list it, but block-scaled kernels copy the next scales over those of an earlier mma.
             return True
         case ("tcgen05.shift", "tcgen05.cp"):

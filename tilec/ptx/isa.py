@@ -236,6 +236,7 @@ def _rows() -> tuple[Row, ...]:
     )
 
 
+_PAIR = (Requirement("cta_group::1", 100, (8, 6), True), Requirement("cta_group::2", 100, (8, 6), True))
 _TENSOR_RANKS = ("1d", "2d", "3d", "4d", "5d")
 
 
@@ -243,8 +244,8 @@ def _tensor_rows() -> tuple[Row, ...]:
     rows = []
     for rank in _TENSOR_RANKS:
         rows += [
-            Row(f"cp.async.bulk.tensor.{rank}.shared::cluster", "mtmy?s?s?", 90, (8, 0)),
-            Row(f"cp.async.bulk.tensor.{rank}.shared::cta", "mtmy?s?", 90, (8, 6)),
+            Row(f"cp.async.bulk.tensor.{rank}.shared::cluster", "mtmy?s?s?", 90, (8, 0), requirements=_PAIR),
+            Row(f"cp.async.bulk.tensor.{rank}.shared::cta", "mtmy?s?", 90, (8, 6), requirements=_PAIR),
             Row(f"cp.async.bulk.tensor.{rank}.global", "tms?", 90, (8, 0)),
             Row(f"cp.reduce.async.bulk.tensor.{rank}.global", "tms?", 90, (8, 0)),
             Row(f"cp.async.bulk.prefetch.tensor.{rank}", "ts?", 90, (8, 0)),
