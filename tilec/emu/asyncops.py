@@ -21,6 +21,7 @@ from tilec.emu.numbers import Array
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
+    from tilec.emu.tmem import TensorMemory
 
 
 @dataclass(slots=True, eq=False)
@@ -76,11 +77,19 @@ class BulkStore:
 
 
 class RegisterOwner:
-    """Owns registers while it is pending: an issued `wgmma`."""
+    """Owns registers while it is pending: an issued `wgmma`, or a `tcgen05.ld`."""
 
     line: int
     accumulators: frozenset[Place]
     inputs: frozenset[Place]
+    size = 128
+    """How many neighbours it belongs to: a warpgroup or a warp."""
+
+    def complain(self, is_accumulator: bool) -> Fault:
+        """What is wrong with an instruction that touches its registers."""
+        name = "an accumulator" if is_accumulator else "an A register"
+        message = f"touches {name} of the wgmma of PTX line {self.line}"
+        return Fault("unarrived-read", f"{message}, which has not been waited for (wgmma.wait_group)")
 
 
 class AsyncState:
@@ -103,6 +112,7 @@ class AsyncState:
         self.owned_registers: set[Place] = set()
         self.stained: dict[int, set[Place]] = {}
         """Matrix registers that ordinary instructions wrote since the last `wgmma.fence`, by warpgroup."""
+        self.tensor: TensorMemory | None = None
 
     # -- faults --------------------------------------------------------------------------------------------------------
 
@@ -136,25 +146,23 @@ class AsyncState:
 
         return end
 
-    def own(self, warpgroup: int, owner: RegisterOwner) -> None:
-        self.owned.append((warpgroup, owner))
+    def own(self, number: int, owner: RegisterOwner) -> None:
+        """Registers of the warpgroup (or warp) with this number are the owner's from now on."""
+        self.owned.append((number, owner))
         self.owned_registers |= owner.accumulators | owner.inputs
 
     def disown(self, finished: list[RegisterOwner]) -> None:
-        self.owned = [(warpgroup, owner) for warpgroup, owner in self.owned if owner not in finished]
+        self.owned = [(number, owner) for number, owner in self.owned if owner not in finished]
         self.owned_registers = set().union(*(owner.accumulators | owner.inputs for _, owner in self.owned))
 
     def require_registers(self, step: Step, group: Group) -> None:
         """An ordinary instruction must keep off the registers of a pending `wgmma`."""
         if step.stem == "wgmma.mma_async":
             return
-        warpgroups = set((group.indices // 128).tolist())
-        for warpgroup, owner in self.owned:
+        for number, owner in self.owned:
             taken = (owner.accumulators | owner.inputs) & step.registers
-            if taken and warpgroup in warpgroups:
-                names = "an accumulator" if taken & owner.accumulators else "an A register"
-                message = f"touches {names} of the wgmma of PTX line {owner.line}"
-                raise Fault("unarrived-read", f"{message}, which has not been waited for (wgmma.wait_group)")
+            if taken and (group.indices // owner.size == number).any():
+                raise owner.complain(bool(taken & owner.accumulators))
 
     def stain(self, step: Step, indices: Array) -> None:
         """An ordinary instruction has written registers that some wgmma uses."""
@@ -170,6 +178,8 @@ class AsyncState:
                 copy = barrier.copies[0]
                 message = f"the block ends before the bulk copy of PTX line {copy.line} has arrived, which the mbarrier"
                 raise Fault("exit-before-arrival", f"{message} at {barrier.address:#x} reports", copy.line)
+        if self.tensor is not None:
+            self.tensor.finish()
         for thread, groups in sorted(self.bulk.items()):
             stores = [*groups.open, *(store for batch in groups.committed for store in batch)]
             for store in stores:

@@ -162,7 +162,7 @@ def _layout_of_rank(cta: Cta, address: int, rank: int) -> Layout:
     accepts="global tile mbarrier::complete_tx::bytes",
 )
 def _tensor_load(form: Form) -> None:
-    if form.has("im2col::w", "im2col::w::128", "tile::gather4", "cta_group::2"):
+    if form.has("im2col::w", "im2col::w::128", "tile::gather4"):
         raise form.unsupported("this mode")
     destination = form.address(form.operands[0])
     map_pointer, coordinate_slots = _coordinates(form, form.operands[1])
@@ -171,6 +171,7 @@ def _tensor_load(form: Form) -> None:
     rest = list(form.operands[3:])
     offset_slots = [form.read(item, "u16") for item in _items(form, rest.pop(0))] if form.has("im2col") else []
     mask_slot = form.read(rest[0], "u16") if form.has("multicast::cluster") else -1
+    is_paired = form.has("cta_group::2")
     line = form.step.instruction.line
 
     def run(cta: Cta, threads: Threads) -> None:
@@ -195,9 +196,11 @@ def _tensor_load(form: Form) -> None:
             else:
                 box = Box(layout, point, cta.launch.memory)
             rows = _rows(cta, address, layout.box_bytes, layout.swizzle, "the box")
-            bar_address = cta.peer(shared_address(bar))[1]
+            bar_owner, bar_address = cta.peer(shared_address(bar))
             for target in targets:
-                bar_at = in_block(target, bar_address)
+                # With .cta_group::2 the barrier may be the peer's: of each pair the block of the same parity.
+                holder = cta.cluster.ctas[target.rank & ~1 | bar_owner.rank & 1] if is_paired else target
+                bar_at = in_block(holder, bar_address)
                 _issue_load(
                     cta, thread, target, address, rows, bar_at, line, box.load, layout.swizzle, places=box.places
                 )

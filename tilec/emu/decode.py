@@ -184,6 +184,8 @@ class Program:
         self.functions: dict[str, Layout] = {}
         self.function_at: dict[int, Layout] = {}
         self.sites: dict[int, Site] = {}
+        self.cta_group = ""
+        """Of the tcgen05 instructions, which must all have the same."""
         self._slot_of: dict[tuple[Place, str], int] = {}
         self._constant_of: dict[tuple[str, int], Place] = {}
         self._special_of: dict[str, Place] = {}

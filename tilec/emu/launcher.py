@@ -31,6 +31,8 @@ from tilec.emu import (
     registers,
     remote,
     semantics,
+    tcgen05,
+    tcgen05_mma,
     tensormap_replace,
     warps,
     wgmma,
@@ -55,7 +57,7 @@ __all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"
 # Importing a module of semantics registers its instructions.
 FAMILIES = (
     *(access, atomics, bits, bulk, calls, carry, control, cvt, integers, matrix, mbarrier, mma, moves, registers),
-    *(remote, semantics, tensormap_replace, warps, wgmma, wmma),
+    *(remote, semantics, tcgen05, tcgen05_mma, tensormap_replace, warps, wgmma, wmma),
 )
 
 STEP_LIMIT = 100_000_000

@@ -42,7 +42,8 @@ class Row:
 
     d destination register, D destination register or pair, v register or vector, w the same or a constant, s source
     (register, constant or symbol), x source, vector or negated predicate, p predicate source, m address, t tensor
-    address, y source or vector, l label, i integer, c a part of a call: function, register or list in parentheses.
+    address, y source or vector, a source or address (a descriptor or a place in tensor memory), o what may follow the
+    operands of a tcgen05.mma, l label, i integer, c a part of a call: function, register or list in parentheses.
     """
 
     stem: str
@@ -64,6 +65,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "p": (Reg, NotPred, Imm),
     "m": (Address,),
     "t": (TensorAddress,),
+    "a": (Reg, Imm, Address),
+    "o": (Reg, NotPred, Imm, Address, Vector),
     "l": (Symbol,),
     "i": (Imm,),
     "c": (Arguments, Symbol, Reg),
@@ -79,6 +82,8 @@ _WORDS = {
     "p": "a predicate",
     "m": "an address",
     "t": "a tensor address",
+    "a": "a register or address",
+    "o": "a register, constant, address or vector",
     "l": "a label",
     "i": "an integer",
     "c": "a function or a list in parentheses",
@@ -236,6 +241,7 @@ def _rows() -> tuple[Row, ...]:
     )
 
 
+_PAIR = (Requirement("cta_group::1", 100, (8, 6), True), Requirement("cta_group::2", 100, (8, 6), True))
 _TENSOR_RANKS = ("1d", "2d", "3d", "4d", "5d")
 
 
@@ -243,8 +249,8 @@ def _tensor_rows() -> tuple[Row, ...]:
     rows = []
     for rank in _TENSOR_RANKS:
         rows += [
-            Row(f"cp.async.bulk.tensor.{rank}.shared::cluster", "mtmy?s?s?", 90, (8, 0)),
-            Row(f"cp.async.bulk.tensor.{rank}.shared::cta", "mtmy?s?", 90, (8, 6)),
+            Row(f"cp.async.bulk.tensor.{rank}.shared::cluster", "mtmy?s?s?", 90, (8, 0), requirements=_PAIR),
+            Row(f"cp.async.bulk.tensor.{rank}.shared::cta", "mtmy?s?", 90, (8, 6), requirements=_PAIR),
             Row(f"cp.async.bulk.tensor.{rank}.global", "tms?", 90, (8, 0)),
             Row(f"cp.reduce.async.bulk.tensor.{rank}.global", "tms?", 90, (8, 0)),
             Row(f"cp.async.bulk.prefetch.tensor.{rank}", "ts?", 90, (8, 0)),
@@ -271,7 +277,34 @@ def _matrix_rows() -> tuple[Row, ...]:
     )
 
 
-ROWS: dict[str, Row] = {row.stem: row for row in (*_rows(), *_tensor_rows(), *_matrix_rows())}
+_BLOCKS = (Requirement("block16", 100, (8, 8)), Requirement("block32", 100, (8, 8)))
+_TENSOR_TARGETS = (100, 101, 103, 110)
+"""The chips with tensor memory."""
+
+
+def _tensor_memory_rows() -> tuple[Row, ...]:
+    def row(stem: str, operands: str, *requirements: Requirement) -> Row:
+        return Row(f"tcgen05.{stem}", operands, 100, (8, 6), needs_arch_specific=True, requirements=requirements)
+
+    return (
+        row("alloc", "ms"),
+        row("dealloc", "ss"),
+        row("relinquish_alloc_permit", ""),
+        row("ld", "vmi?"),
+        row("st", "mwv?"),
+        row("wait::ld", ""),
+        row("wait::st", ""),
+        row("cp", "ms"),
+        row("shift", "m"),
+        row("mma", "masso?o?o?o?", *_BLOCKS, Requirement("kind::mxf4nvf4", 100, (8, 7))),
+        row("mma.ws", "masso?o?"),
+        row("commit", "ms?"),
+        row("fence::before_thread_sync", ""),
+        row("fence::after_thread_sync", ""),
+    )
+
+
+ROWS: dict[str, Row] = {row.stem: row for row in (*_rows(), *_tensor_rows(), *_matrix_rows(), *_tensor_memory_rows())}
 """Every form by its stem."""
 
 
@@ -304,6 +337,8 @@ def _target_complaint(opcode: str, target: str, version: str) -> str | None:
     ptx = (int(major), int(minor or 0))
     if row.stem.startswith("wgmma") and sm != 90:
         return f"{opcode} exists on sm_90a only"
+    if row.stem.startswith("tcgen05") and sm >= 100 and sm not in _TENSOR_TARGETS:
+        return f"{opcode} exists on sm_100a and its relatives, not on {target}"
     parts = set(opcode.split("."))
     needs = [Requirement("", row.sm, row.ptx, row.needs_arch_specific)]
     needs.extend(requirement for requirement in row.requirements if requirement.modifier in parts)

@@ -1,0 +1,560 @@
+"""tcgen05 around the matrix product: allocation, loads, stores, copies, shifts, commits, waits and fences.
+
+Layouts of fragments are those of "Data Movement Shape" and of "Optional Decompression" in the PTX manual; where only
+its figures say how, `copy_traits_sm100.hpp` of CUTLASS spells it out.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.asyncops import RegisterOwner
+from tilec.emu.decode import Form, Place, semantics
+from tilec.emu.descriptors import Descriptor, matrix_rows, require_pattern, tensor_descriptor
+from tilec.emu.fault import Fault
+from tilec.emu.matrix import registers
+from tilec.emu.mbarrier import Deferred, barrier_at, note, shared_address
+from tilec.emu.memory import SHARED_RANK_SHIFT
+from tilec.emu.moments import Deed
+from tilec.emu.numbers import Array
+from tilec.emu.order import WARPGROUP
+from tilec.emu.tmem import COLUMNS, LANES, Operation, Region, TensorMemory, operation, rectangle, tensor_memory
+from tilec.ptx.module import Reg
+
+if TYPE_CHECKING:
+    from tilec.emu.machine import Cta, Group, Threads
+
+_WARP = 32
+_UNIT = 32
+
+
+def cta_group(form: Form) -> int:
+    """1 or 2: how many blocks take part. All tcgen05 instructions of a kernel must say the same."""
+    group = form.first("cta_group::1", "cta_group::2")
+    if not group:
+        raise form.unsupported("no .cta_group")
+    program = form.program
+    if program.cta_group not in ("", group):
+        raise form.unsupported(f".{group} where other instructions of the kernel have .{program.cta_group},")
+    program.cta_group = group
+    return int(group[-1])
+
+
+def blocks_of(cta: Cta, group: int) -> list[Cta]:
+    """The blocks whose tensor memory an instruction reaches: this one, or its pair, the even rank first."""
+    if group == 1:
+        return [cta]
+    if cta.rank ^ 1 >= len(cta.cluster.ctas):
+        raise Fault("bad-tmem-allocation", "cta_group::2 in a block that has no peer in its cluster")
+    return [cta.cluster.ctas[cta.rank & ~1], cta.cluster.ctas[cta.rank | 1]]
+
+
+def warps_of(cta: Cta, threads: Threads, name: str) -> list[Array]:
+    """The warps that run an instruction, which must be whole."""
+    members = cta.thread_ids[threads]
+    warps = members // _WARP
+    if len(members) % _WARP or (warps != warps[::_WARP].repeat(_WARP)).any():
+        raise Fault("divergent-warp", f"{name} is run by {len(members)} threads, which are not whole warps")
+    return list(members.reshape(-1, _WARP))
+
+
+def same(values: Array, what: str) -> int:
+    """The one value that all lanes of a warp must give."""
+    if not (values == values[0]).all():
+        raise Fault("divergent-warp", f"{what} differs between the lanes of a warp")
+    return int(values[0])
+
+
+def split_address(address: int) -> tuple[int, int]:
+    """Lane and column of an address in tensor memory."""
+    return address >> 16 & 0xFFFF, address & 0xFFFF
+
+
+# -- allocation --------------------------------------------------------------------------------------------------------
+
+
+def _single_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Array:
+    """Leave one warp in the group, as it may have to wait alone; the others go on, or come again."""
+    first, *others = warps_of(cta, threads, name)
+    idle = np.setdiff1d(group.indices, cta.thread_ids[threads])
+    if len(idle):
+        cta.split(group, idle, group.pc + 1)
+    for warp in others:
+        cta.split(group, warp, group.pc)
+    return first
+
+
+def _meet_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int) -> int | None:
+    """The number of the pair's collective that a warp has come to, or None where its peer has yet to come."""
+    mine, peer = (tensor_memory(block) for block in (cta, cta.cluster.ctas[cta.rank ^ 1]))
+    key = (int(warp[0]), group.pc)
+    entered, met = mine.entered.setdefault(name, []), peer.entered.setdefault(name, [])
+    if key not in mine.tickets:
+        mine.tickets[key] = len(entered)
+        entered.append(columns)
+    ticket = mine.tickets[key]
+    if len(met) <= ticket:
+        group.park(lambda: f"a warp of block {peer.cta.position} to run {name} too", lambda: len(met) > ticket)
+        return None
+    if met[ticket] != columns:
+        message = f"{name} of {columns} columns, where the peer block has {met[ticket]}"
+        raise Fault("bad-tmem-allocation", message)
+    return ticket
+
+
+def _room(memories: list[TensorMemory], columns: int) -> int | None:
+    """The first columns that are free in all of these."""
+    units = columns // _UNIT
+    for start in range(0, COLUMNS // _UNIT, units):
+        if all(memory.is_free[start : start + units].all() for memory in memories):
+            return start * _UNIT
+    return None
+
+
+@semantics("tcgen05.alloc")
+def _alloc(form: Form) -> None:
+    form.step.gather = _WARP
+    group_size = cta_group(form)
+    pointer = form.address(form.operands[0])
+    columns_slot = form.read(form.operands[1], "u32")
+    line = form.step.instruction.line
+
+    def control(cta: Cta, group: Group, threads: Threads) -> bool:
+        warp = _single_warp(cta, group, threads, "tcgen05.alloc")
+        columns = same(cta.views[columns_slot][warp], "the number of columns")
+        memory = tensor_memory(cta)
+        blocks = [tensor_memory(block) for block in blocks_of(cta, group_size)]
+        ticket = None
+        if (int(warp[0]), group.pc) not in memory.tickets:
+            memory.request(columns)
+        if group_size == 2:
+            ticket = _meet_peer(cta, group, warp, "tcgen05.alloc", columns)
+            if ticket is None:
+                return False
+        start = memory.granted.pop(ticket, None) if ticket is not None else None
+        if start is None:
+            start = _room(blocks, columns)
+            if start is None:
+                versions = [block.version for block in blocks]
+                return group.park(
+                    lambda: f"{columns} free columns of tensor memory (tcgen05.dealloc)",
+                    lambda: [block.version for block in blocks] != versions,
+                )
+            for block in blocks:
+                block.allocate(start, columns, line)
+                if ticket is not None and block is not memory:
+                    block.granted[ticket] = start
+        memory.tickets.pop((int(warp[0]), group.pc), None)
+        address = shared_address(same(pointer(cta, as_slice(warp)), "the address"))
+        cta.shared.store(np.array([address]), 4, np.array([start], np.uint32), cta.actors[warp[:1]])
+        if cta.order is not None:
+            # All lanes may read the address at once.
+            cta.order.meet(cta.actors[warp])
+        group.pc += 1
+        return True
+
+    form.step.control = control
+
+
+def as_slice(warp: Array) -> slice:
+    return slice(int(warp[0]), int(warp[0]) + _WARP)
+
+
+@semantics("tcgen05.dealloc")
+def _dealloc(form: Form) -> None:
+    form.step.gather = _WARP
+    group_size = cta_group(form)
+    address_slot, columns_slot = form.read(form.operands[0], "u32"), form.read(form.operands[1], "u32")
+    line = form.step.instruction.line
+
+    def control(cta: Cta, group: Group, threads: Threads) -> bool:
+        warp = _single_warp(cta, group, threads, "tcgen05.dealloc")
+        blocks_of(cta, group_size)
+        columns = same(cta.views[columns_slot][warp], "the number of columns")
+        address = same(cta.views[address_slot][warp], "the address")
+        memory = tensor_memory(cta)
+        allocation = memory.find(address, columns)
+        if group_size == 2 and _meet_peer(cta, group, warp, "tcgen05.dealloc", columns) is None:
+            return False
+        memory.tickets.pop((int(warp[0]), group.pc), None)
+        actors = cta.actors[warp]
+        clock = None if cta.order is None else cta.order.of_any(actors)
+        ending = Operation("tcgen05.dealloc", line, cta.launch.events.pc, actors, clock)
+        memory.releases(ending, rectangle(np.arange(LANES), address, columns), "tcgen05.dealloc")
+        memory.free(allocation)
+        group.pc += 1
+        return True
+
+    form.step.control = control
+
+
+@semantics("tcgen05.relinquish_alloc_permit")
+def _relinquish(form: Form) -> None:
+    form.step.gather = _WARP
+    cta_group(form)
+
+    def run(cta: Cta, threads: Threads) -> None:
+        warps_of(cta, threads, "tcgen05.relinquish_alloc_permit")
+        tensor_memory(cta).is_relinquished = True
+
+    form.step.run = run
+
+
+# -- loads and stores --------------------------------------------------------------------------------------------------
+
+_PER_REPEAT = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
+"""Registers of a thread, by shape."""
+
+
+@lru_cache(maxsize=64)
+def fragment(shape: str, count: int, split: int, is_packed: bool) -> tuple[Array, Array]:
+    """Lane and column, from the address on, of each [thread of the warp, register]; packed registers hold the lower
+    halves of this column and the next."""
+    thread, register = np.arange(_WARP)[:, None], np.arange(count)[None, :]
+    wide = 2 if is_packed else 1
+    zero = np.zeros((_WARP, count), np.int64)
+    if shape == "32x32b":
+        return thread + zero, register * wide + zero
+    if shape == "16x32bx2":
+        return thread % 16 + zero, register * wide + thread // 16 * split
+    row = thread // 4
+    if shape == "16x64b":
+        return row + 8 * (thread & 1) + zero, (2 * register + (thread >> 1 & 1)) * wide
+    if shape == "16x128b":
+        return row + 8 * (register % 2), (4 * (register // 2) + thread % 4) * wide
+    return row + 8 * (register // 2 % 2), (8 * (register // 4) + 2 * (thread % 4) + register % 2) * wide
+
+
+class Load(RegisterOwner):
+    """A `tcgen05.ld` of one warp, which owns its registers until `tcgen05.wait::ld`."""
+
+    size = _WARP
+
+    def __init__(self, line: int, places: frozenset[Place]) -> None:
+        self.line = line
+        self.accumulators = places
+        self.inputs = frozenset()
+
+    def complain(self, is_accumulator: bool) -> Fault:
+        message = f"touches a register that tcgen05.ld of PTX line {self.line} loads"
+        return Fault("missing-tcgen05-wait", f"{message}, which no tcgen05.wait::ld has waited for")
+
+
+def _fragment_of(form: Form, operand_index: int, split_index: int) -> tuple[tuple[Array, Array], list[int], bool, int]:
+    """The cells of a load or store, its registers' operands and slots, whether they are packed, and the lane unit."""
+    shape = form.first(*_PER_REPEAT)
+    repeat = next((part for part in form.modifiers if part[:1] == "x" and part[1:].isdigit()), "")
+    if not shape or not repeat or form.has("red") or not form.has("b32"):
+        raise form.unsupported("this shape or type")
+    count = int(repeat[1:]) * _PER_REPEAT[shape]
+    if count > 128 or count % _PER_REPEAT[shape] or int(repeat[1:]) & (int(repeat[1:]) - 1):
+        raise form.unsupported(f".{repeat} of .{shape}")
+    has_split = shape == "16x32bx2"
+    if has_split != (len(form.operands) > 2):
+        raise form.unsupported("the offset of the second half")
+    split = form.integer(form.operands[split_index]) if has_split else 0
+    is_packed = form.has("pack::16b", "unpack::16b")
+    items = registers(form, form.operands[operand_index], count)
+    is_load = form.stem == "tcgen05.ld"
+    slots = [form.write(item, "b32") if is_load else form.read(item, "b32") for item in items]
+    return fragment(shape, count, split, is_packed), slots, is_packed, 32 if shape == "32x32b" else 16
+
+
+def _region(cells: tuple[Array, Array], warp: Array, address: int, unit: int, is_packed: bool, name: str) -> Region:
+    """The cells of one warp's access, which must lie in the warp's quarter of the lanes."""
+    lane, column = split_address(address)
+    quarter = int(warp[0]) // _WARP % 4
+    if lane // 32 != quarter:
+        message = f"{name} of threads {int(warp[0])}-{int(warp[-1])} starts at lane {lane} of tensor memory"
+        raise Fault("foreign-lanes", f"{message}; this warp may touch lanes {32 * quarter} to {32 * quarter + 31}")
+    if lane % unit:
+        raise Fault("misaligned", f"{name} at lane {lane} of tensor memory, which is not a multiple of {unit}")
+    lanes, columns = lane + cells[0], column + cells[1]
+    if is_packed:
+        return Region(np.stack([lanes, lanes], -1), np.stack([columns, columns + 1], -1))
+    return Region(lanes, columns)
+
+
+@semantics("tcgen05.ld")
+def _ld(form: Form) -> None:
+    form.step.gather = _WARP
+    cells, slots, is_packed, unit = _fragment_of(form, 0, 2)
+    places = frozenset(form.place(item) for item in registers(form, form.operands[0], len(slots)) if item != Reg("_"))
+    pointer = form.address(form.operands[1])
+    line = form.step.instruction.line
+
+    def run(cta: Cta, threads: Threads) -> None:
+        memory = tensor_memory(cta)
+        for warp in warps_of(cta, threads, "tcgen05.ld"):
+            mine = as_slice(warp)
+            address = same(pointer(cta, mine), "the address")
+            region = _region(cells, warp, address, unit, is_packed, "tcgen05.ld")
+            load = operation(cta, memory, "tcgen05.ld", line, cta.actors[warp])
+            memory.reads(load, region, "tcgen05.ld")
+
+            def read(mine: slice = mine, region: Region = region) -> None:
+                data = memory.words[region.lanes, region.columns]
+                if is_packed:
+                    data = data[..., 0] & np.uint32(0xFFFF) | data[..., 1] << np.uint32(16)
+                for position, slot in enumerate(slots):
+                    cta.views[slot][mine] = data[:, position]
+
+            owner = Load(line, places)
+            cta.asynchronous.own(int(warp[0]) // _WARP, owner)
+            load.ends.append(lambda owner=owner: cta.asynchronous.disown([owner]))  # type: ignore[misc]
+            memory.issue(load, Deed(read))
+
+    form.step.run = run
+
+
+@semantics("tcgen05.st")
+def _st(form: Form) -> None:
+    form.step.gather = _WARP
+    # The offset of the second half comes before the registers.
+    values_index = len(form.operands) - 1
+    cells, slots, is_packed, unit = _fragment_of(form, values_index, 1)
+    pointer = form.address(form.operands[0])
+    line = form.step.instruction.line
+
+    def run(cta: Cta, threads: Threads) -> None:
+        memory = tensor_memory(cta)
+        for warp in warps_of(cta, threads, "tcgen05.st"):
+            mine = as_slice(warp)
+            address = same(pointer(cta, mine), "the address")
+            region = _region(cells, warp, address, unit, is_packed, "tcgen05.st")
+            values = np.stack([cta.views[slot][mine] for slot in slots], axis=1)
+            if is_packed:
+                values = np.stack([values & np.uint32(0xFFFF), values >> np.uint32(16)], -1)
+            store = operation(cta, memory, "tcgen05.st", line, cta.actors[warp])
+            memory.writes(store, region, "tcgen05.st")
+
+            def write(region: Region = region, values: Array = values) -> None:
+                memory.words[region.lanes, region.columns] = values
+
+            memory.issue(store, Deed(write))
+
+    form.step.run = run
+
+
+@semantics("tcgen05.wait::ld", "tcgen05.wait::st")
+def _wait(form: Form) -> None:
+    form.step.gather = _WARP
+    name = f"tcgen05.{form.stem[-2:]}"
+
+    def run(cta: Cta, threads: Threads) -> None:
+        memory = tensor_memory(cta)
+        for warp in warps_of(cta, threads, form.stem):
+            first = int(cta.actors[warp[0]])
+            memory.complete([op for op in memory.pending if op.name == name and int(op.actors[0]) == first])
+
+    form.step.run = run
+
+
+@semantics("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")
+def _fence(form: Form) -> None:
+    is_before = form.stem.endswith("before_thread_sync")
+
+    def run(cta: Cta, threads: Threads) -> None:
+        memory = tensor_memory(cta)
+        actors = cta.actors[threads]
+        if is_before:
+            memory.fence_before(actors)
+        else:
+            memory.fence_after(actors)
+
+    form.step.run = run
+
+
+# -- copies and shifts -------------------------------------------------------------------------------------------------
+
+
+def shared_operand(
+    cta: Cta, user: Operation, bits: int, extent: int, k: int, element_bytes: int, is_mn_major: bool, what: str
+) -> Array:
+    """The 16-byte rows of shared memory that an operation will read through a descriptor, as `matrix_rows` has them.
+    They are the operation's to read until a commit for it has been waited for."""
+    descriptor = tensor_descriptor(bits)
+    rows = matrix_rows(descriptor, extent, k, element_bytes, is_mn_major)
+    _claim(cta, user, descriptor, rows, what)
+    return rows
+
+
+def _claim(cta: Cta, user: Operation, descriptor: Descriptor, rows: Array, what: str) -> None:
+    memory = cta.shared
+    if int(rows.max()) >= len(memory.rows):
+        raise Fault("out-of-bounds", f"{what} reaches shared address {int(rows.max()) * 16:#x}, past the end")
+    memory.require_async_readable(rows, what)
+    require_pattern(memory, descriptor, rows, what)
+    order, watch = cta.order, memory.watch
+    if order is not None and watch is not None:
+        watch.require_known(order.of_any(user.actors), rows, what)
+    user.ends.append(cta.asynchronous.begin_reading(rows, user.line, user.name))
+    user.rows.append((cta, rows.reshape(-1)))
+
+
+_COPIES = {"128x256b": (128, 32), "128x128b": (128, 16), "64x128b": (64, 16), "32x128b": (32, 16), "4x256b": (4, 32)}
+"""Rows of the source, and bytes of each."""
+_MULTICASTS = {"64x128b": ("warpx2::02_13", "warpx2::01_23"), "32x128b": ("warpx4",)}
+
+
+def _source_row(shape: str, multicast: str) -> Array:
+    """For each lane the row of the source that it receives."""
+    lane = np.arange(LANES)
+    if multicast == "warpx4":
+        return lane % 32
+    if multicast == "warpx2::02_13":
+        return lane % 64
+    if multicast == "warpx2::01_23":
+        return lane // 64 * 32 + lane % 32
+    return np.arange(_COPIES[shape][0])
+
+
+def unpack_codes(chunks: Array, bits: int) -> Array:
+    """[.., 16 bytes] that begin with 16 codes of 4 or 6 bits, the rest being padding, as [.., 16] codes."""
+    if bits == 4:
+        low = chunks[..., :8]
+        pairs = np.stack([low & np.uint8(0xF), low >> np.uint8(4)], -1)
+        nibbles: Array = pairs.reshape(*chunks.shape)
+        return nibbles
+    triples = chunks[..., :12].reshape(*chunks.shape[:-1], 4, 3).astype(np.uint32)
+    words = triples[..., 0] | triples[..., 1] << np.uint32(8) | triples[..., 2] << np.uint32(16)
+    fields = words[..., None] >> np.array([0, 6, 12, 18], np.uint32) & np.uint32(0x3F)
+    sixes: Array = fields.astype(np.uint8).reshape(*chunks.shape)
+    return sixes
+
+
+def _decompressed(chunks: Array, source_format: str) -> Array:
+    if source_format == "b4x16_p64":
+        # A 4-bit float lies in bits 5:2 of its container.
+        containers: Array = unpack_codes(chunks, 4) << np.uint8(2)
+        return containers
+    return unpack_codes(chunks, 6) if source_format == "b6x16_p32" else chunks
+
+
+@semantics("tcgen05.cp")
+def _cp(form: Form) -> None:
+    group_size = cta_group(form)
+    shape = form.first(*_COPIES)
+    multicast = form.first("warpx2::02_13", "warpx2::01_23", "warpx4")
+    if not shape or (multicast not in _MULTICASTS[shape] if shape in _MULTICASTS else multicast):
+        raise form.unsupported("this shape or multicast")
+    source_format = form.first("b4x16_p64", "b6x16_p32")
+    if form.has("b8x16") != bool(source_format):
+        raise form.unsupported("this decompression")
+    pointer = form.address(form.operands[0])
+    descriptor_slot = form.read(form.operands[1], "b64")
+    source_rows, width = _COPIES[shape]
+    row_of = _source_row(shape, multicast)
+    line = form.step.instruction.line
+
+    def run(cta: Cta, threads: Threads) -> None:
+        for thread in cta.thread_ids[threads].tolist():
+            one = slice(thread, thread + 1)
+            lane, column = split_address(int(pointer(cta, one)[0]))
+            bits = int(cta.views[descriptor_slot][thread])
+            if (lane and shape != "4x256b") or lane >= 32:
+                raise Fault("misaligned", f"tcgen05.cp of .{shape} to lane {lane} of tensor memory")
+            lanes = lane + np.arange(4) * 32 if shape == "4x256b" else np.arange(LANES)
+            home = tensor_memory(cta)
+            copy = operation(cta, home, "tcgen05.cp", line, cta.actors[one], (shape,))
+            copied: list[tuple[Cta, Array]] = []
+            for block in blocks_of(cta, group_size):
+                rows = shared_operand(block, copy, bits, source_rows, width, 1, False, "the source of tcgen05.cp")
+                tensor_memory(block).writes(copy, rectangle(lanes, column, width // 4), "tcgen05.cp")
+                copied.append((block, rows))
+
+            def act(copied: list[tuple[Cta, Array]] = copied, lanes: Array = lanes, column: int = column) -> None:
+                for block, rows in copied:
+                    data = _decompressed(block.shared.rows[rows], source_format)
+                    words = np.ascontiguousarray(data.reshape(source_rows, width)).view(np.uint32)
+                    tensor_memory(block).words[lanes, column : column + width // 4] = words[row_of]
+
+            home.issue(copy, Deed(act))
+
+    form.step.run = run
+
+
+@semantics("tcgen05.shift")
+def _shift(form: Form) -> None:
+    group_size = cta_group(form)
+    if not form.has("down"):
+        raise form.unsupported("this direction")
+    pointer = form.address(form.operands[0])
+    line = form.step.instruction.line
+
+    def run(cta: Cta, threads: Threads) -> None:
+        for thread in cta.thread_ids[threads].tolist():
+            one = slice(thread, thread + 1)
+            lane, column = split_address(int(pointer(cta, one)[0]))
+            if lane % 32:
+                raise Fault("misaligned", f"tcgen05.shift at lane {lane}, which is not a multiple of 32")
+            home = tensor_memory(cta)
+            shift = operation(cta, home, "tcgen05.shift", line, cta.actors[one])
+            memories = [tensor_memory(block) for block in blocks_of(cta, group_size)]
+            for memory in memories:
+                region = rectangle(np.arange(lane, lane + 32), column, 8)
+                memory.reads(shift, region, "tcgen05.shift")
+                memory.writes(shift, region, "tcgen05.shift")
+
+            def act(memories: list[TensorMemory] = memories, lane: int = lane, column: int = column) -> None:
+                for memory in memories:
+                    part = memory.words[lane : lane + 32, column : column + 8]
+                    part[1:] = part[:-1].copy()
+
+            home.issue(shift, Deed(act))
+
+    form.step.run = run
+
+
+# -- commit ------------------------------------------------------------------------------------------------------------
+
+
+@semantics("tcgen05.commit")
+def _commit(form: Form) -> None:
+    group_size = cta_group(form)
+    if not form.has("mbarrier::arrive::one"):
+        raise form.unsupported("this completion mechanism")
+    pointer = form.address(form.operands[0])
+    is_multicast = form.has("multicast::cluster")
+    if is_multicast != (len(form.operands) == 2):
+        raise form.unsupported("a mask without .multicast::cluster, or the other way round,")
+    mask_slot = form.read(form.operands[1], "u16") if is_multicast else -1
+    line = form.step.instruction.line
+
+    def run(cta: Cta, threads: Threads) -> None:
+        memory = tensor_memory(cta)
+        blocks_of(cta, group_size)
+        addresses = pointer(cta, threads)
+        for thread, address in zip(cta.thread_ids[threads].tolist(), addresses.tolist(), strict=True):
+            actors = cta.actors[thread : thread + 1]
+            actor = int(actors[0])
+            tracked = [op for op in memory.pending if not op.is_warps and int(op.actors[0]) == actor]
+            memory.fence_before_commit(tracked)
+            targets = [address]
+            if is_multicast:
+                local = cta.peer(shared_address(address))[1]
+                mask = int(cta.views[mask_slot][thread])
+                ranks = [rank for rank in range(16) if mask >> rank & 1]
+                if ranks and ranks[-1] >= len(cta.cluster.ctas):
+                    raise Fault("out-of-bounds", f"a commit to the blocks {ranks} of a smaller cluster")
+                targets = [(rank + 1 << SHARED_RANK_SHIFT) + local for rank in ranks]
+            engine = 0 if cta.order is None else cta.order.threads + actor // WARPGROUP
+
+            def finish(tracked: list[Operation] = tracked) -> int:
+                return memory.complete(tracked)
+
+            for target in targets:
+                barrier = barrier_at(cta, target, actors)
+                if sum(deferred.count for deferred in barrier.deferred) >= barrier.pending:
+                    # The phase that earlier commits complete is over before this one arrives.
+                    barrier.settle()
+                note(cta, np.array([thread]), "arrive", f"mbarrier {barrier.address:#x} by commit", line)
+                step = cta.launch.events.pc
+                barrier.sources[step] = barrier.sources.get(step, 0) + 1
+                barrier.deferred.append(Deferred(1, np.array([engine]), finish))
+                barrier.version += 1
+
+    form.step.run = run

@@ -1,0 +1,376 @@
+"""Tensor memory of a block: 128 lanes of 512 columns of 32 bits, who has allocated them, and who may touch which cell.
+
+Operations on tensor memory are asynchronous and hardly ordered, even within a thread ("Memory Consistency Model for 5th
+generation of TensorCore operations" in the PTX manual). Each cell therefore remembers the operation that wrote it last
+and those that read it last, and whoever touches it next must know that they are over: by the pairs that the hardware
+keeps in order, by `tcgen05.wait`, or by a commit whose mbarrier was waited for; and across threads by the two fences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.fault import Fault
+from tilec.emu.moments import Deed
+from tilec.emu.numbers import Array
+from tilec.emu.order import WARP, WARPGROUP, Order
+from tilec.emu.races import thread_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tilec.emu.machine import Cta
+
+LANES, COLUMNS = 128, 512
+_UNIT = 32
+"""Columns are allocated in this many at a time."""
+_LEAST, _MOST = 32, 512
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One asynchronous operation on tensor memory. `actors` are the threads that issued it: a warp, or one thread."""
+
+    name: str
+    line: int
+    step: int
+    actors: Array
+    clock: Array | None
+    """What the issuing threads knew of others as of their last `fence::after_thread_sync`."""
+    signature: tuple[object, ...] = ()
+    """Of an mma: accumulator, shape and kind, which it must share with another one to stay in order."""
+    deed: Deed = field(default_factory=lambda: Deed(lambda: None))
+    ends: list[Callable[[], None]] = field(default_factory=list)
+    rows: list[tuple[Cta, Array]] = field(default_factory=list)
+    """What it reads of shared memory."""
+    done: int = 0
+    """The event since which the program may know that it is over: a wait of its warp, or a commit that arrived."""
+    published: int = 0
+    """The event of the first `fence::before_thread_sync` or commit after it."""
+
+    def do(self) -> None:
+        self.deed.do()
+
+    @property
+    def is_warps(self) -> bool:
+        """Whether `tcgen05.wait` of its warp waits for it, and not a commit."""
+        return self.name in ("tcgen05.ld", "tcgen05.st")
+
+
+def is_pipelined(earlier: Operation, later: Operation) -> bool:
+    """Whether the hardware keeps two operations of one thread in order."""
+    match earlier.name, later.name:
+        case ("tcgen05.mma", "tcgen05.mma"):
+            return earlier.signature == later.signature
+        case ("tcgen05.cp" | "tcgen05.shift", "tcgen05.mma") | ("tcgen05.mma", "tcgen05.shift"):
+            return True
+        case ("tcgen05.mma" | "tcgen05.cp", "tcgen05.cp"):
+            # The manual does not list it, but block-scaled kernels copy the next scales over those of an earlier mma.
+            return True
+        case ("tcgen05.shift", "tcgen05.cp"):
+            return later.signature == ("4x256b",)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    start: int
+    columns: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Some cells: two index arrays that broadcast against each other."""
+
+    lanes: Array
+    columns: Array
+
+
+def rectangle(lanes: Array, first: int, columns: int) -> Region:
+    return Region(lanes[:, None], np.arange(first, first + columns)[None, :])
+
+
+class TensorMemory:
+    """The tensor memory of one block."""
+
+    def __init__(self, cta: Cta, is_fenced: bool) -> None:
+        self.cta = cta
+        self.is_fenced = is_fenced
+        """The kernel orders threads by tcgen05.fence. One that has none relies on mbarriers and barriers alone."""
+        self.words: Array = np.zeros((LANES, COLUMNS), np.uint32)
+        self.is_written: Array = np.zeros((LANES, COLUMNS), np.bool_)
+        self.allocations: list[Allocation] = []
+        self.is_free: Array = np.ones(COLUMNS // _UNIT, np.bool_)
+        self.last_size = _MOST
+        self.is_relinquished = False
+        self.version = 0
+        """Grows whenever columns are given back."""
+        self.entered: dict[str, list[int]] = {}
+        """The columns asked for by each collective of a pair that a warp of this block has come to."""
+        self.tickets: dict[tuple[int, int], int] = {}
+        """Which collective a waiting warp stands at, by its first thread and step."""
+        self.granted: dict[int, int] = {}
+        """Where the allocations of a pair start."""
+        self.pending: list[Operation] = []
+        """What was issued and not waited for, in order."""
+        self._unpublished: list[Operation] = []
+        self._operations: list[Operation | None] = [None]
+        self._numbers: dict[int, int] = {}
+        self._writer: Array = np.zeros((LANES, COLUMNS), np.int32)
+        self._readers: Array = np.zeros((2, LANES, COLUMNS), np.int32)
+        """The last load and the last operation of the matrix unit that read each cell."""
+        order = cta.order
+        self._known: Array | None = None if order is None else _threads_and_engines(order).copy()
+        """What threads know as of their last `fence::after_thread_sync`; all threads of the cluster, of this block's
+        deeds and others'."""
+
+    # -- allocation ----------------------------------------------------------------------------------------------------
+
+    def request(self, columns: int) -> None:
+        """An allocation of this many columns must be legal; whether there is room is another question."""
+        if not _LEAST <= columns <= _MOST or columns & (columns - 1):
+            message = f"an allocation of {columns} columns"
+            raise Fault("bad-tmem-allocation", f"{message}: it must be a power of two from {_LEAST} to {_MOST}")
+        if self.is_relinquished:
+            raise Fault("bad-tmem-allocation", "an allocation after tcgen05.relinquish_alloc_permit")
+        if columns > self.last_size:
+            message = f"an allocation of {columns} columns after one of {self.last_size}"
+            raise Fault("bad-tmem-allocation", f"{message}: allocations of a block must not grow")
+
+    def allocate(self, start: int, columns: int, line: int) -> None:
+        self.allocations.append(Allocation(start, columns, line))
+        self.is_free[start // _UNIT : (start + columns) // _UNIT] = False
+        self.last_size = columns
+        # Nothing is known of what the columns hold.
+        self.is_written[:, start : start + columns] = False
+        generator = self.cta.launch.random
+        noise = 0x7FBADBAD if generator is None else generator.getrandbits(32)
+        self.words[:, start : start + columns] = noise
+
+    def find(self, address: int, columns: int) -> Allocation:
+        """The allocation that a dealloc names."""
+        for allocation in self.allocations:
+            if allocation.start == address and allocation.columns == columns:
+                return allocation
+        live = ", ".join(f"{a.columns} columns at {a.start:#x}" for a in self.allocations) or "nothing"
+        message = f"a dealloc of {columns} columns at {address:#x}, where {live} is allocated"
+        raise Fault("bad-tmem-allocation", message)
+
+    def free(self, allocation: Allocation) -> None:
+        self.allocations.remove(allocation)
+        self.is_free[allocation.start // _UNIT : (allocation.start + allocation.columns) // _UNIT] = True
+        self.version += 1
+
+    def finish(self) -> None:
+        """The block has ended."""
+        if self.allocations:
+            leak = self.allocations[0]
+            message = f"the block ends with {leak.columns} columns of tensor memory allocated at PTX line {leak.line}"
+            raise Fault("tmem-leak", f"{message} (tcgen05.dealloc)", leak.line)
+
+    # -- threads -------------------------------------------------------------------------------------------------------
+
+    def clock(self, actors: Array) -> Array | None:
+        """What some of these threads know, as far as operations on tensor memory are concerned."""
+        order = self.cta.order
+        if order is None or self._known is None:
+            return None
+        known: Array = (self._known if self.is_fenced else _threads_and_engines(order))[actors].max(axis=0)
+        return known
+
+    def fence_after(self, actors: Array) -> None:
+        order = self.cta.order
+        if order is not None and self._known is not None:
+            self._known[actors] = _threads_and_engines(order)[actors]
+
+    def fence_before(self, actors: Array) -> None:
+        """These threads make their operations known to whoever synchronises with them from now on."""
+        event = self.cta.launch.events.tick()
+        mine = set(actors.tolist())
+        remaining = []
+        for operation in self._unpublished:
+            is_due = not operation.is_warps or operation.done
+            if is_due and not mine.isdisjoint(operation.actors.tolist()):
+                operation.published = operation.published or event
+            elif not operation.published:
+                remaining.append(operation)
+        self._unpublished = remaining
+
+    def fence_before_commit(self, operations: list[Operation]) -> None:
+        """A commit makes what it tracks known, as `fence::before_thread_sync` does."""
+        event = self.cta.launch.events.tick()
+        for operation in operations:
+            operation.published = operation.published or event
+
+    def issue(self, operation: Operation, deed: Deed) -> None:
+        operation.deed = deed
+        self.pending.append(operation)
+        if self.is_fenced:
+            self._unpublished.append(operation)
+        self.cta.launch.moments.plan(Deed(lambda: self.advance(operation)))
+
+    def advance(self, last: Operation) -> None:
+        """The matrix unit (or a warp's load or store) acts now, and so does what the unit was asked for before."""
+        for operation in self.pending:
+            if operation is last or not (operation.is_warps or last.is_warps):
+                operation.do()
+            if operation is last:
+                return
+
+    def complete(self, operations: list[Operation]) -> int:
+        """The program has waited for these: the event since when it may know that all of them are over."""
+        order = self.cta.order
+        for operation in operations:
+            if operation.done:
+                continue
+            self.advance(operation)
+            for cta, rows in operation.rows:
+                if order is not None and cta.shared.watch is not None:
+                    engine = order.threads + int(operation.actors[0]) // WARPGROUP
+                    cta.shared.watch.fetched(engine, rows, operation.step)
+            for end in operation.ends:
+                end()
+            operation.done = self.cta.launch.events.tick(operation.step)
+        self.pending = [operation for operation in self.pending if not operation.done]
+        return max((operation.done for operation in operations), default=0)
+
+    # -- cells ---------------------------------------------------------------------------------------------------------
+
+    def require_allocated(self, region: Region, what: str) -> None:
+        columns = region.columns
+        first, last = int(columns.min()), int(columns.max())
+        lanes = int(region.lanes.max())
+        if lanes >= LANES or last >= COLUMNS or self.is_free[np.unique(columns // _UNIT)].any():
+            live = ", ".join(f"{a.start:#x} to {a.start + a.columns:#x}" for a in self.allocations) or "none"
+            message = f"{what} touches columns {first:#x} to {last + 1:#x} of tensor memory, up to lane {lanes};"
+            raise Fault("out-of-bounds", f"{message} allocated columns: {live}")
+
+    def reads(self, operation: Operation, region: Region, what: str) -> None:
+        """An operation is issued that will read these cells."""
+        self.require_allocated(region, what)
+        self._require(self._writer, operation, region, f"{what} reads", "wrote")
+        self._require_written(region, what)
+        self._readers[int(not operation.is_warps), region.lanes, region.columns] = self._number(operation)
+
+    def writes(self, operation: Operation, region: Region, what: str, *, keeps: bool = False) -> None:
+        """An operation is issued that will write these cells, or with `keeps` add to them."""
+        self.releases(operation, region, what)
+        if keeps:
+            self._require_written(region, what)
+        self._writer[region.lanes, region.columns] = self._number(operation)
+        self.is_written[region.lanes, region.columns] = True
+
+    def releases(self, operation: Operation, region: Region, what: str) -> None:
+        """Whatever was done to these cells must be over."""
+        self.require_allocated(region, what)
+        self._require(self._writer, operation, region, f"{what} writes", "wrote")
+        for readers in self._readers:
+            self._require(readers, operation, region, f"{what} writes", "reads")
+
+    def _require_written(self, region: Region, what: str) -> None:
+        written = self.is_written[region.lanes, region.columns]
+        if not written.all():
+            raise Fault("unwritten-read", f"{what} reads {self._place(region, ~written)}, which nobody wrote")
+
+    def _number(self, operation: Operation) -> int:
+        number = self._numbers.get(id(operation))
+        if number is None:
+            number = self._numbers[id(operation)] = len(self._operations)
+            self._operations.append(operation)
+        return number
+
+    def _require(self, table: Array, operation: Operation, region: Region, verb: str, did: str) -> None:
+        numbers = table[region.lanes, region.columns]
+        first = numbers.flat[0]
+        others: Iterable[int] = (int(first),) if (numbers == first).all() else np.unique(numbers).tolist()
+        for number in others:
+            earlier = self._operations[number]
+            if earlier is None or earlier is operation:
+                continue
+            complaint = self.complaint(earlier, operation)
+            if complaint is not None:
+                kind, reason = complaint
+                where = self._place(region, numbers == number)
+                if kind == "unarrived":
+                    kind = "unarrived-read" if verb.endswith("reads") else "unarrived-write"
+                raise Fault(kind, f"{verb} {where}, which {earlier.name} of PTX line {earlier.line} {did}, {reason}")
+
+    def complaint(self, earlier: Operation, later: Operation) -> tuple[str, str] | None:
+        """Why the later operation may come before the earlier one is over, as a kind of fault and a reason."""
+        if not earlier.is_warps:
+            return self._complaint_of_commit(earlier, later)
+        wait = "tcgen05.wait::ld" if earlier.name == "tcgen05.ld" else "tcgen05.wait::st"
+        if not earlier.done:
+            return "missing-tcgen05-wait", f"and no {wait} has waited for it"
+        warp = int(earlier.actors[0]) // WARP
+        if warp in (later.actors // WARP).tolist() or later.clock is None:
+            return None
+        is_fenced = self.is_fenced and later.name != "tcgen05.dealloc"
+        lanes = slice(warp * WARP, warp * WARP + WARP)
+        if (earlier.published or not is_fenced) and int(later.clock[lanes].max()) >= max(
+            earlier.done, earlier.published
+        ):
+            return None
+        return self._unsynchronised(earlier, later, lanes)
+
+    def _complaint_of_commit(self, earlier: Operation, later: Operation) -> tuple[str, str] | None:
+        actor = int(earlier.actors[0])
+        if is_pipelined(earlier, later):
+            if actor in later.actors.tolist() or later.clock is None:
+                return None
+            event = earlier.published if self.is_fenced else earlier.done
+            if event and int(later.clock[actor]) >= event:
+                return None
+        if not earlier.done:
+            return "unarrived", "before a tcgen05.commit for it was waited for"
+        if later.clock is None or self.cta.order is None:
+            return None
+        engine = self.cta.order.threads + actor // WARPGROUP
+        if int(later.clock[engine]) >= earlier.done:
+            return None
+        return self._unsynchronised(earlier, later, slice(engine, engine + 1))
+
+    def _unsynchronised(self, earlier: Operation, later: Operation, columns: slice) -> tuple[str, str]:
+        """What is missing between an operation that is over and one that does not know."""
+        order = self.cta.order
+        assert order is not None
+        who = thread_name(order, int(later.actors[0]))
+        known = int(order.know[later.actors][:, columns].max())
+        if known < earlier.done:
+            return "data-race", f"and nothing tells {who} that it is over"
+        if earlier.is_warps and not earlier.done <= earlier.published <= known:
+            return "missing-tcgen05-fence", "with no tcgen05.fence::before_thread_sync before the two synchronise"
+        return "missing-tcgen05-fence", f"with no tcgen05.fence::after_thread_sync by {who} since it knows"
+
+    def _place(self, region: Region, chosen: Array) -> str:
+        index = tuple(np.argwhere(chosen)[0])
+        shape = np.broadcast_shapes(region.lanes.shape, region.columns.shape)
+        lane = int(np.broadcast_to(region.lanes, shape)[index])
+        column = int(np.broadcast_to(region.columns, shape)[index])
+        return f"lane {lane}, column {column:#x} of tensor memory"
+
+
+def _threads_and_engines(order: Order) -> Array:
+    known: Array = order.know[:, : order.threads + order.engines]
+    return known
+
+
+def operation(
+    cta: Cta, memory: TensorMemory, name: str, line: int, actors: Array, signature: tuple[object, ...] = ()
+) -> Operation:
+    """A new operation of the running step."""
+    return Operation(name, line, cta.launch.events.pc, actors, memory.clock(actors), signature)
+
+
+def tensor_memory(cta: Cta) -> TensorMemory:
+    """The block's, made when it is first asked for."""
+    state = cta.asynchronous
+    if state.tensor is None:
+        is_fenced = any(step.stem.startswith("tcgen05.fence") for step in cta.program.steps)
+        state.tensor = TensorMemory(cta, is_fenced)
+    return state.tensor
