@@ -76,7 +76,13 @@ def _prefetch_param(form: Form) -> None:
     _nothing(form)
 
 
-@semantics("membar", "fence", accepts="sc acq_rel acquire release sync_restrict cta cluster gpu sys gl")
+@semantics("fence.proxy.alias")
+def _alias_fence(form: Form) -> None:
+    # Two addresses never name one place here.
+    _nothing(form)
+
+
+@semantics("membar", "fence", accepts="sc acq_rel acquire release sync_restrict::shared::cta sync_restrict::shared::cluster cta cluster gpu sys gl")
 def _fence(form: Form) -> None:
     if form.has("proxy"):
         raise form.unsupported("this proxy fence")
@@ -87,7 +93,11 @@ def _fence(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("fence.proxy.async", accepts="shared::cta shared::cluster")
+@semantics(
+    "fence.proxy.async",
+    "fence.proxy.async::generic",
+    accepts="shared::cta shared::cluster acquire release sync_restrict::shared::cta sync_restrict::shared::cluster cluster",
+)
 def _fence_proxy(form: Form) -> None:
     if form.has("global"):
         _nothing(form)

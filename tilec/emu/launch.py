@@ -20,6 +20,7 @@ from tilec.emu import (
     bulk,
     calls,
     carry,
+    cluster_launch,
     control,
     cvt,
     functions,
@@ -55,7 +56,7 @@ __all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"
 # Importing a module of semantics registers its instructions.
 FAMILIES = (
     *(access, atomics, bits, bulk, calls, carry, control, cvt, integers, matrix, mbarrier, mma, moves, registers),
-    *(remote, semantics, tensormap_replace, warps, wgmma, wmma),
+    *(cluster_launch, remote, semantics, tensormap_replace, warps, wgmma, wmma),
 )
 
 _ALIGNMENT = 256
