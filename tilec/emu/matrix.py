@@ -76,7 +76,7 @@ def _ldmatrix(form: Form) -> None:
         if is_tall:
             # Rows (t, register, pair) and columns (half, g): a register takes a pair of rows in two columns.
             parts = data.reshape(-1, count, 4, 2, 2, 2, 8)
-            lanes = np.ascontiguousarray(parts.transpose(0, 1, 3, 6, 2, 5, 4)).view(np.uint32)
+            lanes = parts.transpose(0, 1, 3, 6, 2, 5, 4).reshape(-1, 4).view(np.uint32)
         elif is_transposed:
             matrices = data.view(np.uint16).reshape(-1, count, 8, 8)
             lanes = np.ascontiguousarray(matrices.transpose(0, 1, 3, 2)).view(np.uint32)

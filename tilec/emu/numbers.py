@@ -104,7 +104,7 @@ def _small_table(name: str) -> Array:
     exponent, mantissa = magnitude >> kind.mantissa_bits, magnitude & ((1 << kind.mantissa_bits) - 1)
     scale = 2.0**kind.mantissa_bits
     values = (scale + mantissa) / scale * 2.0 ** (exponent - kind.bias)
-    if kind.is_signed:
+    if kind.mantissa_bits:
         values = np.where(exponent == 0, mantissa / scale * 2.0 ** (1 - kind.bias), values)
     values = np.where(magnitude > kind.largest, np.nan, values)
     if kind.has_infinity:

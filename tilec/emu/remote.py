@@ -120,7 +120,7 @@ def _red_async(form: Form) -> None:
 @semantics("cp.reduce.async.bulk.shared::cluster", accepts="shared::cta mbarrier::complete_tx::bytes")
 def _reduce_bulk(form: Form) -> None:
     operation, element = form.first("add", "min", "max", "and", "or", "xor", "inc", "dec"), form.modifiers[-1]
-    if operation in ("", "inc", "dec") or element not in _BULK_TYPES:
+    if not operation or element not in _BULK_TYPES:
         raise form.unsupported("this reduction")
     destination, source = form.address(form.operands[0]), form.address(form.operands[1])
     size_slot = form.read(form.operands[2], "u32")

@@ -137,7 +137,7 @@ def _rows() -> tuple[Row, ...]:
         *plain("bfi", "dssss"),
         *plain("bfind", "ds"),
         *plain("shf", "dsss"),
-        *plain("lop3", "dsssi"),
+        *plain("lop3", "Dsssip?"),
         *plain("selp", "dssp"),
         *plain("setp", "Dssp?", *_BF16_ARITHMETIC),
         *plain("set", "dssp?"),
