@@ -385,7 +385,11 @@ class Program:
             if instruction.guard is not None:
                 step.guard = form.read(instruction.guard.reg, "pred")
                 step.negated = instruction.guard.negated
-            SEMANTICS[row.stem](form)
+            try:
+                SEMANTICS[row.stem](form)
+            except (LookupError, ValueError):
+                # A part of the opcode that a decoder looked up, and that is not one of those it knows.
+                raise form.unsupported("a missing or unknown modifier") from None
             form.require_understood()
             assert (step.run is None) != (step.control is None), instruction.opcode
             step.registers, step.written = frozenset(form.touched), frozenset(form.written)

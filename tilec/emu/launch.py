@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import struct
 from collections.abc import Callable, Sequence
@@ -110,6 +111,9 @@ def launch(
     sizes = [_three(extents) for extents in (grid, block, cluster)]
     if _directive(kernel, ".reqntid") not in (None, sizes[1]):
         raise ValueError(f"{entry} must be launched with blocks of {_directive(kernel, '.reqntid')}, not {sizes[1]}")
+    most = _directive(kernel, ".maxntid")
+    if most is not None and math.prod(sizes[1]) > math.prod(most):
+        raise ValueError(f"{entry} takes blocks of {math.prod(most)} threads at most, not {math.prod(sizes[1])}")
     if _directive(kernel, ".reqnctapercluster") not in (None, sizes[2]):
         required = _directive(kernel, ".reqnctapercluster")
         raise ValueError(f"{entry} must be launched with clusters of {required}, not {sizes[2]}")
