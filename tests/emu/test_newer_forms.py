@@ -1,5 +1,5 @@
-"""Forms that came with sm_90 and sm_100: rows gathered by TMA, masked stores, answers of the cluster launcher, states of
-mbarriers, packed and mixed f32."""
+"""Forms that came with sm_90 and sm_100: rows gathered by TMA, masked stores, the cluster launcher, states of mbarriers,
+packed and mixed f32."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 bar;"
 PARAMS = ".param .align 64 .b8 map[128], .param .u64 out"
 
 
-def run(body: str, args: list[object], params: str = PARAMS, threads: int = 1, registers: str = "", **more: int) -> None:
+def run(
+    body: str, args: list[object], params: str = PARAMS, threads: int = 1, registers: str = "", **more: int
+) -> None:
     source = kernel(body, params, variables=SMEM, registers=registers, target="sm_100a", version="8.8")
     launch(source, "k", 1, threads, args, dynamic_smem=1024, **more)  # type: ignore[arg-type]
 
@@ -128,7 +130,8 @@ def test_a_copy_that_ignores_its_source() -> None:
     x, out = np.arange(1, 129, dtype=np.uint32), np.zeros(128, np.uint32)
     body = """
     mov.u32 %r1, %tid.x; mov.u32 %r2, smem; mad.lo.u32 %r2, %r1, 16, %r2;
-    ld.param.u64 %rd1, [x]; mad.wide.u32 %rd1, %r1, 16, %rd1; ld.param.u64 %rd2, [out]; mad.wide.u32 %rd2, %r1, 16, %rd2;
+    ld.param.u64 %rd1, [x]; mad.wide.u32 %rd1, %r1, 16, %rd1;
+    ld.param.u64 %rd2, [out]; mad.wide.u32 %rd2, %r1, 16, %rd2;
     and.b32 %r3, %r1, 1; setp.eq.u32 %p1, %r3, 1;
     cp.async.cg.shared.global [%r2], [%rd1], 16, %p1;
     cp.async.wait_all;

@@ -55,8 +55,7 @@ def words(codes: Array, kind: str) -> list[int]:
 
 def warp(opcode: str, parts: list[Array], result: type, count: int, tail: str, target: str = "sm_90a") -> Array:
     """Run `opcode d, a, b, c tail` in one warp. Parts are registers [lane, n]; the last is C, what follows it `%m`."""
-    a, b, c, *more = parts
-    names = [[f"%{letter}{i}" for i in range(array.shape[1])] for letter, array in zip("abc", (a, b, c), strict=True)]
+    names = [[f"%{letter}{i}" for i in range(array.shape[1])] for letter, array in zip("abc", parts[:3], strict=True)]
     loads = []
     for index, array in enumerate(parts):
         letter = "abcmn"[index]
@@ -81,8 +80,8 @@ def fragments_ab(a: Array, b: Array, kind: str, b_kind: str = "") -> tuple[Array
     of_a, of_b = [], []
     for g, t in LANES:
         steps_a, steps_b = (per * t + np.arange(0, k, 4 * per)[:, None] + np.arange(per) for k in (a.shape[1], len(b)))
-        of_a.append(sum((words(a[g + 8 * half, step], kind) for step in steps_a for half in range(2)), []))
-        of_b.append(sum((words(b[step, g], b_kind or kind) for step in steps_b), []))
+        of_a.append([word for s in steps_a for half in range(2) for word in words(a[g + 8 * half, s], kind)])
+        of_b.append([word for s in steps_b for word in words(b[s, g], b_kind or kind)])
     return np.array(of_a, np.uint32), np.array(of_b, np.uint32)
 
 
@@ -188,10 +187,19 @@ def test_packed_fp4_with_scales(kind: str, vector: int, element: str) -> None:
     held = [generator.integers(0, 256, (32, 4)).astype(np.uint8) for _ in range(2)]
     first = 2 if vector == 2 else 0
     for g in range(8):
-        held[0][4 * g, first : first + vector], held[0][4 * g + 1, first : first + vector] = codes[0][g], codes[0][g + 8]
+        held[0][4 * g, first : first + vector], held[0][4 * g + 1, first : first + vector] = (
+            codes[0][g],
+            codes[0][g + 8],
+        )
         held[1][4 * g + 2, first : first + vector] = codes[1][g]
-    parts = [*fragments_ab(a_codes, b_codes, "e2m1"), np.full((32, 4), 2, np.float32), *(h.view(np.uint32) for h in held)]
-    opcode = f"mma.sync.aligned.m16n8k64.row.col.kind::{kind}.block_scale.scale_vec::{vector}X.f32.e2m1.e2m1.f32.{element}"
+    parts = [
+        *fragments_ab(a_codes, b_codes, "e2m1"),
+        np.full((32, 4), 2, np.float32),
+        *(h.view(np.uint32) for h in held),
+    ]
+    opcode = (
+        f"mma.sync.aligned.m16n8k64.row.col.kind::{kind}.block_scale.scale_vec::{vector}X.f32.e2m1.e2m1.f32.{element}"
+    )
     found = warp(opcode, parts, np.float32, 4, f", %m0, {{{first}, 0}}, %n0, {{{first}, 2}}", "sm_120a")
     np.testing.assert_allclose(found, rows_of_c(a * factors[0] @ (b * factors[1].T), 2), rtol=1e-5, atol=1e-3)
 

@@ -151,7 +151,10 @@ def _layout_of_rank(cta: Cta, address: int, rank: int) -> Layout:
     return layout
 
 
-@semantics(*(f"cp.async.bulk.tensor.{rank}.{space}" for rank in _RANKS for space in ("shared::cluster", "shared::cta")), accepts="global tile mbarrier::complete_tx::bytes")
+@semantics(
+    *(f"cp.async.bulk.tensor.{rank}.{space}" for rank in _RANKS for space in ("shared::cluster", "shared::cta")),
+    accepts="global tile mbarrier::complete_tx::bytes",
+)
 def _tensor_load(form: Form) -> None:
     is_gather = form.has("tile::gather4")
     destination = form.address(form.operands[0])
@@ -195,7 +198,10 @@ def _tensor_load(form: Form) -> None:
     form.step.run = run
 
 
-@semantics(*(f"cp{kind}.async.bulk.tensor.{rank}.global" for kind in ("", ".reduce") for rank in _RANKS), accepts="shared::cta tile bulk_group")
+@semantics(
+    *(f"cp{kind}.async.bulk.tensor.{rank}.global" for kind in ("", ".reduce") for rank in _RANKS),
+    accepts="shared::cta tile bulk_group",
+)
 def _tensor_store(form: Form) -> None:
     is_scatter = form.has("tile::scatter4")
     if form.has("im2col_no_offs", "tile::scatter4") and form.stem.startswith("cp.reduce"):
@@ -237,7 +243,11 @@ def _tensor_store(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("cp.async.bulk.prefetch", *(f"cp.async.bulk.prefetch.tensor.{rank}" for rank in _RANKS), accepts="global tile im2col L2")
+@semantics(
+    "cp.async.bulk.prefetch",
+    *(f"cp.async.bulk.prefetch.tensor.{rank}" for rank in _RANKS),
+    accepts="global tile im2col L2",
+)
 def _prefetch(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         return
@@ -253,7 +263,11 @@ def _check_range(address: int, size: int) -> None:
         raise Fault("misaligned", f"a bulk copy of {size} bytes at {address:#x}: both must be multiples of 16")
 
 
-@semantics("cp.async.bulk.shared::cluster", "cp.async.bulk.shared::cta", accepts="global shared::cta mbarrier::complete_tx::bytes")
+@semantics(
+    "cp.async.bulk.shared::cluster",
+    "cp.async.bulk.shared::cta",
+    accepts="global shared::cta mbarrier::complete_tx::bytes",
+)
 def _range_load(form: Form) -> None:
     destination, source = form.address(form.operands[0]), form.address(form.operands[1])
     size_slot = form.read(form.operands[2], "u32")

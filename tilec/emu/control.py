@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
 
 
+_RESTRICTIONS = "sync_restrict::shared::cta sync_restrict::shared::cluster"
+
+
 @semantics("bra", accepts="uni")
 def _bra(form: Form) -> None:
     target = form.label(form.operands[0])
@@ -63,7 +66,9 @@ def _nanosleep(form: Form) -> None:
     form.step.control = control
 
 
-@semantics("griddepcontrol", "prefetch", "prefetch.tensormap", accepts="wait launch_dependents global local const param L1 L2")
+@semantics(
+    "griddepcontrol", "prefetch", "prefetch.tensormap", accepts="wait launch_dependents global local const param L1 L2"
+)
 def _nothing(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         return
@@ -82,7 +87,11 @@ def _alias_fence(form: Form) -> None:
     _nothing(form)
 
 
-@semantics("membar", "fence", accepts="sc acq_rel acquire release sync_restrict::shared::cta sync_restrict::shared::cluster cta cluster gpu sys gl")
+@semantics(
+    "membar",
+    "fence",
+    accepts=f"sc acq_rel acquire release {_RESTRICTIONS} cta cluster gpu sys gl",
+)
 def _fence(form: Form) -> None:
     if form.has("proxy"):
         raise form.unsupported("this proxy fence")
@@ -96,7 +105,7 @@ def _fence(form: Form) -> None:
 @semantics(
     "fence.proxy.async",
     "fence.proxy.async::generic",
-    accepts="shared::cta shared::cluster acquire release sync_restrict::shared::cta sync_restrict::shared::cluster cluster",
+    accepts=f"shared::cta shared::cluster acquire release {_RESTRICTIONS} cluster",
 )
 def _fence_proxy(form: Form) -> None:
     if form.has("global"):

@@ -30,7 +30,9 @@ _RESULTS = ("f32", "f16", "s32", "f64")
 _SMALL = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
 _KINDS = ("kind::f8f6f4", "kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4")
 _SHAPES = {
-    **{"f64": "m8n8k4 m16n8k4 m16n8k8 m16n8k16", "tf32": "m16n8k4 m16n8k8", "b1": "m8n8k128 m16n8k128 m16n8k256"},
+    "f64": "m8n8k4 m16n8k4 m16n8k8 m16n8k16",
+    "tf32": "m16n8k4 m16n8k8",
+    "b1": "m8n8k128 m16n8k128 m16n8k256",
     **dict.fromkeys(("f16", "bf16"), "m16n8k8 m16n8k16"),
     **dict.fromkeys(("s8", "u8"), "m8n8k16 m16n8k16 m16n8k32"),
     **dict.fromkeys(("s4", "u4"), "m8n8k32 m16n8k32 m16n8k64"),
@@ -39,7 +41,8 @@ _SHAPES = {
     PACKED_FP4: "m16n8k64",
 }
 _SPARSE_SHAPES = {
-    **{"tf32": "m16n8k8 m16n8k16", PACKED_FP4: "m16n8k128"},
+    "tf32": "m16n8k8 m16n8k16",
+    PACKED_FP4: "m16n8k128",
     **dict.fromkeys(("f16", "bf16"), "m16n8k16 m16n8k32"),
     **dict.fromkeys(("s8", "u8"), "m16n8k32 m16n8k64"),
     **dict.fromkeys(("s4", "u4"), "m16n8k64 m16n8k128"),

@@ -207,7 +207,13 @@ def _getctarank(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("createpolicy", "createpolicy.fractional", "createpolicy.range", "createpolicy.cvt", accepts="global fractional range cvt L2")
+@semantics(
+    "createpolicy",
+    "createpolicy.fractional",
+    "createpolicy.range",
+    "createpolicy.cvt",
+    accepts="global fractional range cvt L2",
+)
 def _createpolicy(form: Form) -> None:
     target = form.write(form.operands[0], "b64")
     slot = form.read(Imm(0), "b64")

@@ -165,10 +165,10 @@ def _mixed(form: Form, name: str) -> None:
     widen: Callable[[Array], Array] = bf16_to_f32 if half == "bf16" else lambda a: a.astype(np.float32)
 
     def exact(*values: Array) -> Array:
-        *narrow_ones, last = values
-        wide = [widen(value) for value in narrow_ones]
+        *halves, last = values
+        wide = [widen(value) for value in halves]
         if name == "fma":
-            return fma_f32(*wide, last, rounding)
+            return fma_f32(wide[0], wide[1], last, rounding)
         if rounding != "rn":
             return directed(name, view.dtype, rounding, *wide, last)
         return wide[0] + last if name == "add" else wide[0] - last

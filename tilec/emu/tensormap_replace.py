@@ -66,7 +66,9 @@ def _replace(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("tensormap.cp_fenceproxy", accepts="global shared::cta tensormap::generic release acq_rel cta cluster gpu sys")
+@semantics(
+    "tensormap.cp_fenceproxy", accepts="global shared::cta tensormap::generic release acq_rel cta cluster gpu sys"
+)
 def _copy(form: Form) -> None:
     if form.integer(form.operands[2]) != MAP_BYTES:
         raise form.unsupported("a size other than 128")
