@@ -15,7 +15,7 @@ THREADS = 256
 LETTER = {2: "h", 4: "r", 8: "rd"}
 
 
-def compute(instruction: str, result: np.dtype[Any] | type, *inputs: Array) -> Array:
+def compute(instruction: str, result: np.dtype[Any] | type, *inputs: Array, target: str = "sm_90a") -> Array:
     """Run one instruction; `$d` is the result, `$a`, `$b`, `$c`, … the inputs, one element per thread."""
     out = np.zeros(THREADS, result)
     lines = ["mov.u32 %r60, %tid.x;"]
@@ -33,7 +33,7 @@ def compute(instruction: str, result: np.dtype[Any] | type, *inputs: Array) -> A
     lines.append(text.replace("$d", destination))
     lines.append(f"st.global.b{8 * out.dtype.itemsize} [%rd20], {destination};")
     params = ", ".join(f".param .u64 p{position}" for position in range(len(inputs) + 1))
-    launch(kernel("\n".join(lines), params), "k", 1, THREADS, [out, *inputs])
+    launch(kernel("\n".join(lines), params, target=target), "k", 1, THREADS, [out, *inputs])
     return out
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from ptx_source import kernel
 
-from tilec.emu.launch import Report, launch
+from tilec.emu import Report, launch
 from tilec.emu.numbers import Array
 
 SMEM_BYTES = 64 * 1024

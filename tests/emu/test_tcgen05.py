@@ -19,7 +19,7 @@ from tensor_source import (
     wait,
 )
 
-from tilec.emu.launch import Fault
+from tilec.emu import Fault
 from tilec.emu.numbers import Array
 
 ADVERSARIES = [None, 1, 2]

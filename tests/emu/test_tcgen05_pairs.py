@@ -8,7 +8,7 @@ from ptx_source import kernel
 from tensor_source import AFTER, REGISTERS, SMEM, SMEM_BYTES, codes, dump, run, smem_start, values_of, wait
 from test_tcgen05_mma import A_AT, B_AT, K, Layout, bits_as, idesc, place
 
-from tilec.emu.launch import Fault, TensorMap, launch
+from tilec.emu import Fault, TensorMap, launch
 
 ADVERSARIES = [None, 1, 2]
 CLUSTER = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"

@@ -7,7 +7,7 @@ import pytest
 from tensor_source import COMMIT, SMEM_BYTES, codes, dump, fill, run, smem_start, values_of
 from test_tcgen05_mma import A_AT, B_AT, FINISH, K, Layout, check, expected_lanes, idesc, place, set_up, whole
 
-from tilec.emu.launch import Fault
+from tilec.emu import Fault
 from tilec.emu.numbers import Array
 
 VECTORS = {"scale_vec::1X": 1, "scale_vec::2X": 2, "scale_vec::4X": 4, "block16": 4}

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
-from tilec.emu.launch import launch
 
 from tilec import emulate, interp
 from tilec import target as targets
 from tilec.codegen.emit import emit
+from tilec.emu import launch
 from tilec.ir.tile import Buffer, Kernel
 from tilec.ir.warp_verify import program_violations
 from tilec.manifest import in_module

@@ -51,10 +51,10 @@ def nvcc() -> str | None:
     return shutil.which("nvcc")
 
 
-@lru_cache(maxsize=4)
-def compile_cuda(architecture: str) -> str:
-    """The PTX of kernels.cu."""
+@lru_cache(maxsize=8)
+def compile_cuda(architecture: str, source: str = "kernels.cu") -> str:
+    """The PTX of one of our CUDA files."""
     compiler = nvcc()
     assert compiler is not None
-    command = [compiler, "-ptx", f"-arch={architecture}", "-std=c++17", "-o", "-", HERE / "kernels.cu"]
+    command = [compiler, "-ptx", f"-arch={architecture}", "-std=c++17", "-o", "-", HERE / source]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -18,6 +18,7 @@ from tilec.emu.fault import Fault
 from tilec.emu.mbarrier import Barrier, Deferred, barrier_at, by_address
 from tilec.emu.moments import Deed
 from tilec.emu.numbers import Array
+from tilec.ptx.module import Reg
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
@@ -246,13 +247,17 @@ def _cp_async(form: Form) -> None:
     rest = form.operands[3:]
     has_policy = form.has("L2::cache_hint")
     sizes = rest[: len(rest) - has_policy]
-    size_slot = form.read(sizes[0], "u32") if sizes else -1
+    # A predicate says whether to ignore the source and fill with zeros.
+    ignores = bool(sizes) and isinstance(sizes[0], Reg) and form.place(sizes[0])[0] == "pred"
+    size_slot = form.read(sizes[0], "pred" if ignores else "u32") if sizes else -1
     line = form.step.instruction.line
 
     def run(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         to, source_at = destination(cta, threads), source(cta, threads)
         count = np.full(len(to), width) if size_slot < 0 else cta.views[size_slot][threads].astype(np.int64)
+        if ignores:
+            count = np.where(count, 0, width)
         if (count > width).any():
             raise Fault("out-of-bounds", f"cp.async reads {int(count.max())} bytes for a copy of {width}")
         actors = cta.actors[threads]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tilec.emu.decode import Form, semantics
 from tilec.emu.numbers import Array
-from tilec.emu.semantics import apply, elementwise
+from tilec.emu.semantics import apply, elementwise, predicate_source
+from tilec.ptx.module import Pair
+
+if TYPE_CHECKING:
+    from tilec.emu.machine import Cta, Threads
 
 
 @semantics("and", "or", "xor")
@@ -139,7 +144,17 @@ def _insert(form: Form) -> None:
 @semantics("lop3")
 def _lop3(form: Form) -> None:
     table = form.integer(form.operands[4])
-    target = form.write(form.operands[0], "b32")
+    destination = form.operands[0]
+    operation = form.first("and", "or")
+    if bool(operation) != isinstance(destination, Pair) or bool(operation) != (len(form.operands) == 6):
+        raise form.unsupported("these operands")
+    test_slot = extra = -1
+    is_negated = False
+    if isinstance(destination, Pair):
+        test_slot = form.write(destination.second, "pred")
+        extra, is_negated = predicate_source(form, form.operands[5])
+        destination = destination.first
+    target = form.write(destination, "b32")
     slots = [form.read(operand, "b32") for operand in form.operands[1:4]]
 
     def combine(a: Array, b: Array, c: Array) -> Array:
@@ -149,7 +164,18 @@ def _lop3(form: Form) -> None:
                 result |= (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
         return result
 
-    form.step.run = apply(combine, target, slots)
+    if not operation:
+        form.step.run = apply(combine, target, slots)
+        return
+
+    def run(cta: Cta, threads: Threads) -> None:
+        views = cta.views
+        result = combine(*[views[slot][threads] for slot in slots])
+        other = views[extra][threads] ^ is_negated
+        views[target][threads] = result
+        views[test_slot][threads] = (result != 0) & other if operation == "and" else (result != 0) | other
+
+    form.step.run = run
 
 
 _PRMT_MODES: dict[str, Callable[[int, int], int]] = {

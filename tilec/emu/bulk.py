@@ -20,7 +20,7 @@ from tilec.emu.mbarrier import Copy, barrier_at, name_of, note, shared_address
 from tilec.emu.memory import PARAM_WINDOW, SHARED_RANK_SHIFT, WINDOW_SHIFT
 from tilec.emu.moments import Deed
 from tilec.emu.numbers import Array
-from tilec.emu.tensormap import MAP_BYTES, Box, Layout, box_rows, combine, decode
+from tilec.emu.tensormap import MAP_BYTES, Box, FourRows, Layout, box_rows, combine, decode
 from tilec.ptx.module import Operand, TensorAddress, Vector
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ Read = Callable[[], Array]
 Places = Callable[[int], Array]
 """The granules, of a size, of global memory that a copy touches."""
 _RANKS = {f"{rank}d": rank for rank in range(1, 6)}
+_REDUCTIONS = ("add", "min", "max", "and", "or", "xor", "inc", "dec")
 
 
 def _map_at(cta: Cta, address: int) -> Layout:
@@ -46,7 +47,7 @@ def _rows(cta: Cta, address: int, size: int, swizzle: int, what: str) -> Array:
     return box_rows(address, size, swizzle)
 
 
-def _issue_load(
+def issue_load(
     cta: Cta,
     thread: int,
     target: Cta,
@@ -138,7 +139,10 @@ def _coordinates(form: Form, operand: Operand) -> tuple[Callable[[Cta, Threads],
     rank = _RANKS[form.stem.split(".")[-2]]
     if not isinstance(operand, TensorAddress):
         raise form.unsupported(f"{operand} where a tensor address belongs")
-    if len(operand.coordinates) != rank:
+    is_rows = form.has("tile::gather4", "tile::scatter4")
+    if is_rows and rank != 2:
+        raise form.unsupported("four rows of other than a matrix")
+    if len(operand.coordinates) != (5 if is_rows else rank):
         raise form.unsupported(f"{len(operand.coordinates)} coordinates of a {rank}d tensor")
     return form.pointer(operand.map), [form.read(coordinate, "s32") for coordinate in operand.coordinates]
 
@@ -162,8 +166,7 @@ def _layout_of_rank(cta: Cta, address: int, rank: int) -> Layout:
     accepts="global tile mbarrier::complete_tx::bytes",
 )
 def _tensor_load(form: Form) -> None:
-    if form.has("im2col::w", "im2col::w::128", "tile::gather4"):
-        raise form.unsupported("this mode")
+    is_gather = form.has("tile::gather4")
     destination = form.address(form.operands[0])
     map_pointer, coordinate_slots = _coordinates(form, form.operands[1])
     barrier = form.address(form.operands[2])
@@ -172,6 +175,7 @@ def _tensor_load(form: Form) -> None:
     offset_slots = [form.read(item, "u16") for item in _items(form, rest.pop(0))] if form.has("im2col") else []
     mask_slot = form.read(rest[0], "u16") if form.has("multicast::cluster") else -1
     is_paired = form.has("cta_group::2")
+    rank = _RANKS[form.stem.split(".")[-2]]
     line = form.step.instruction.line
 
     def run(cta: Cta, threads: Threads) -> None:
@@ -183,25 +187,26 @@ def _tensor_load(form: Form) -> None:
         for index, (thread, place, map_at, bar, point, mask) in enumerate(
             zip(members, places.tolist(), maps.tolist(), barriers.tolist(), points, masks, strict=True)
         ):
-            layout = _layout_of_rank(cta, map_at, len(point))
+            layout = _layout_of_rank(cta, map_at, rank)
             first, address = cta.peer(shared_address(place))
             targets = (
                 [peer for rank, peer in enumerate(cta.cluster.ctas) if mask >> rank & 1] if mask_slot >= 0 else [first]
             )
             if address % 128:
                 raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
-            box: Box | ColumnBox
+            box: Box | ColumnBox | FourRows
             if offset_slots:
                 box = ColumnBox(layout, point, offsets[index], cta.launch.memory)
             else:
-                box = Box(layout, point, cta.launch.memory)
-            rows = _rows(cta, address, layout.box_bytes, layout.swizzle, "the box")
+                box = (FourRows if is_gather else Box)(layout, point, cta.launch.memory)
+            size = layout.box_bytes * (4 if is_gather else 1)
+            rows = _rows(cta, address, size, layout.swizzle, "the box")
             bar_owner, bar_address = cta.peer(shared_address(bar))
             for target in targets:
                 # With .cta_group::2 the barrier may be the peer's: of each pair the block of the same parity.
                 holder = cta.cluster.ctas[target.rank & ~1 | bar_owner.rank & 1] if is_paired else target
                 bar_at = in_block(holder, bar_address)
-                _issue_load(
+                issue_load(
                     cta, thread, target, address, rows, bar_at, line, box.load, layout.swizzle, places=box.places
                 )
 
@@ -213,14 +218,16 @@ def _tensor_load(form: Form) -> None:
     accepts="shared::cta tile bulk_group",
 )
 def _tensor_store(form: Form) -> None:
-    if form.has("im2col", "tile::scatter4") or (form.has("im2col_no_offs") and form.stem.startswith("cp.reduce")):
+    is_scatter = form.has("tile::scatter4")
+    if form.has("im2col_no_offs", "tile::scatter4") and form.stem.startswith("cp.reduce"):
         raise form.unsupported("this mode")
     no_offsets = [0] * (_RANKS[form.stem.split(".")[-2]] - 2) if form.has("im2col_no_offs") else None
     map_pointer, coordinate_slots = _coordinates(form, form.operands[0])
     source = form.address(form.operands[1])
-    operation = form.first("add", "min", "max", "and", "or", "xor") if form.stem.startswith("cp.reduce") else ""
+    operation = form.first(*_REDUCTIONS) if form.stem.startswith("cp.reduce") else ""
     if form.stem.startswith("cp.reduce") and not operation:
         raise form.unsupported("this reduction")
+    rank = _RANKS[form.stem.split(".")[-2]]
     line = form.step.instruction.line
 
     def run(cta: Cta, threads: Threads) -> None:
@@ -228,18 +235,19 @@ def _tensor_store(form: Form) -> None:
         points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
         members = cta.thread_ids[threads].tolist()
         for thread, place, map_at, point in zip(members, places.tolist(), maps.tolist(), points, strict=True):
-            layout = _layout_of_rank(cta, map_at, len(point))
+            layout = _layout_of_rank(cta, map_at, rank)
             address = shared_address(place)
             if address % 128:
                 raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
-            rows = _rows(cta, address, layout.box_bytes, layout.swizzle, "the box")
-            box: Box | ColumnBox
+            size = layout.box_bytes * (4 if is_scatter else 1)
+            rows = _rows(cta, address, size, layout.swizzle, "the box")
+            box: Box | ColumnBox | FourRows
             if no_offsets is None:
-                box = Box(layout, point, cta.launch.memory)
+                box = (FourRows if is_scatter else Box)(layout, point, cta.launch.memory)
             else:
                 box = ColumnBox(layout, point, no_offsets, cta.launch.memory)
 
-            def write(data: Array, box: Box | ColumnBox = box) -> None:
+            def write(data: Array, box: Box | ColumnBox | FourRows = box) -> None:
                 if operation and isinstance(box, Box):
                     box.reduce(data, operation)
                 else:
@@ -320,7 +328,7 @@ def _range_load(form: Form) -> None:
             for receiver in targets:
                 bar_at = in_block(receiver, bar_address)
                 places = None if from_shared else _span(start, size)
-                _issue_load(cta, thread, receiver, address, rows, bar_at, line, read, -1, release, places)
+                issue_load(cta, thread, receiver, address, rows, bar_at, line, read, -1, release, places)
 
     form.step.run = run
 
@@ -347,10 +355,12 @@ def _range_store(form: Form) -> None:
     if form.stem == "cp.reduce.async.bulk":
         if form.modifiers[0] != "global":
             raise form.unsupported("a reduction into shared memory")
-        operation = form.first("add", "min", "max", "and", "or", "xor")
+        operation = form.first(*_REDUCTIONS)
         element = _BULK_ELEMENTS.get(form.modifiers[-1], "")
         if not operation or not element:
             raise form.unsupported("this reduction")
+    # The last operand may say which bytes of every sixteen are stored.
+    mask_slot = form.read(form.operands[-1], "b16") if form.has("cp_mask") else -1
     line = form.step.instruction.line
 
     def run(cta: Cta, threads: Threads) -> None:
@@ -359,8 +369,9 @@ def _range_store(form: Form) -> None:
             destination(cta, threads),
             source(cta, threads),
             cta.views[size_slot][threads],
+            cta.views[mask_slot][threads] if mask_slot >= 0 else np.full(len(cta.thread_ids[threads]), 0xFFFF),
         )
-        for thread, place, origin, size in zip(*(column.tolist() for column in columns), strict=True):
+        for thread, place, origin, size, mask in zip(*(column.tolist() for column in columns), strict=True):
             origin = shared_address(origin)
             _check_range(place, size)
             _check_range(origin, size)
@@ -371,8 +382,12 @@ def _range_store(form: Form) -> None:
             owners = memory.owner[start : start + size] if memory.owner is not None else None
             tag = memory.tag
 
-            def write(data: Array, target: Array = target, owners: Array | None = owners, tag: int = tag) -> None:
+            def write(
+                data: Array, target: Array = target, owners: Array | None = owners, tag: int = tag, mask: int = mask
+            ) -> None:
                 new = data.reshape(-1)
+                if mask != 0xFFFF:
+                    new = np.where(mask >> np.arange(len(new)) % 16 & 1 == 1, new, target)
                 if owners is not None:
                     owners[:] = cta.launch.memory.take(owners, target, target if operation else new, tag)
                 if operation:

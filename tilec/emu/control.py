@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
 
 
+_RESTRICTIONS = "sync_restrict::shared::cta sync_restrict::shared::cluster"
+
+
 @semantics("bra", accepts="uni")
 def _bra(form: Form) -> None:
     target = form.label(form.operands[0])
@@ -78,7 +81,17 @@ def _prefetch_param(form: Form) -> None:
     _nothing(form)
 
 
-@semantics("membar", "fence", accepts="sc acq_rel acquire release sync_restrict cta cluster gpu sys gl")
+@semantics("fence.proxy.alias")
+def _alias_fence(form: Form) -> None:
+    # Two addresses never name one place here.
+    _nothing(form)
+
+
+@semantics(
+    "membar",
+    "fence",
+    accepts=f"sc acq_rel acquire release {_RESTRICTIONS} cta cluster gpu sys gl",
+)
 def _fence(form: Form) -> None:
     if form.has("proxy"):
         raise form.unsupported("this proxy fence")
@@ -89,7 +102,11 @@ def _fence(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("fence.proxy.async", accepts="shared::cta shared::cluster")
+@semantics(
+    "fence.proxy.async",
+    "fence.proxy.async::generic",
+    accepts=f"shared::cta shared::cluster acquire release {_RESTRICTIONS} cluster",
+)
 def _fence_proxy(form: Form) -> None:
     covers_global = not form.has("shared::cta", "shared::cluster")
     covers_shared = not form.has("global")

@@ -398,7 +398,11 @@ class Program:
             if instruction.guard is not None:
                 step.guard = form.read(instruction.guard.reg, "pred")
                 step.negated = instruction.guard.negated
-            SEMANTICS[row.stem](form)
+            try:
+                SEMANTICS[row.stem](form)
+            except (LookupError, ValueError):
+                # A part of the opcode that a decoder looked up, and that is not one of those it knows.
+                raise form.unsupported("a missing or unknown modifier") from None
             form.require_understood()
             assert (step.run is None) != (step.control is None), instruction.opcode
             step.registers, step.written = frozenset(form.touched), frozenset(form.written)
@@ -457,10 +461,11 @@ class Form:
     def unsupported(self, what: str) -> Fault:
         return Fault("unsupported", f"{what} in {self.step.instruction.opcode}")
 
-    def type(self, index: int = -1) -> Type:
-        if not self.types:
-            raise self.unsupported("no type")
-        return TYPES[self.types[index]]
+    def type(self, index: int | None = None) -> Type:
+        """The type that the opcode names; where it names several, the one at an index."""
+        if not self.types or (index is None and len(self.types) > 1):
+            raise self.unsupported(f"{len(self.types)} types")
+        return TYPES[self.types[index or 0]]
 
     def place(self, operand: Operand) -> Place:
         """The register that an operand names."""
@@ -471,6 +476,8 @@ class Form:
             self.touched.add(found)
             place: Place = found
             return place
+        if operand.name in TIMERS:
+            raise self.unsupported(f"{operand.name}, which only mov reads,")
         if operand.name in SPECIAL:
             return self.program.special(operand.name)
         raise self.unsupported(f"undeclared register {operand.name}")

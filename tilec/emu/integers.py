@@ -142,7 +142,7 @@ def _lanes(form: Form) -> None:
 # -- hints that change no value ----------------------------------------------------------------------------------------
 
 
-@semantics("pmevent", "prefetchu", "discard", "applypriority", accepts="L1 L2 global")
+@semantics("pmevent", "prefetchu", "discard", "applypriority", accepts="L1 L2 global mask")
 def _hint(form: Form) -> None:
     # Their addresses need not even be valid.
     def run(cta: Cta, threads: Threads) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import struct
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from tilec.emu import (
     bulk,
     calls,
     carry,
+    cluster_launch,
     control,
     cvt,
     functions,
@@ -57,7 +59,7 @@ __all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"
 # Importing a module of semantics registers its instructions.
 FAMILIES = (
     *(access, atomics, bits, bulk, calls, carry, control, cvt, integers, matrix, mbarrier, mma, moves, registers),
-    *(remote, semantics, tcgen05, tcgen05_mma, tensormap_replace, warps, wgmma, wmma),
+    *(cluster_launch, remote, semantics, tcgen05, tcgen05_mma, tensormap_replace, warps, wgmma, wmma),
 )
 
 STEP_LIMIT = 100_000_000
@@ -114,6 +116,9 @@ def launch(
     sizes = [_three(extents) for extents in (grid, block, cluster)]
     if _directive(kernel, ".reqntid") not in (None, sizes[1]):
         raise ValueError(f"{entry} must be launched with blocks of {_directive(kernel, '.reqntid')}, not {sizes[1]}")
+    most = _directive(kernel, ".maxntid")
+    if most is not None and math.prod(sizes[1]) > math.prod(most):
+        raise ValueError(f"{entry} takes blocks of {math.prod(most)} threads at most, not {math.prod(sizes[1])}")
     if _directive(kernel, ".reqnctapercluster") not in (None, sizes[2]):
         required = _directive(kernel, ".reqnctapercluster")
         raise ValueError(f"{entry} must be launched with clusters of {required}, not {sizes[2]}")

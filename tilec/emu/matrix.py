@@ -73,10 +73,11 @@ def _ldmatrix(form: Form) -> None:
         rows, actors = _first(pointer(cta, threads), row_count), _first(cta.actors[threads], row_count)
         loaded = np.ascontiguousarray(cta.shared.load(rows, 16, actors, is_collective=True))
         data = _widened(loaded.view(np.uint8).reshape(-1, 16), form)
+        lanes: Array
         if is_tall:
             # Rows (t, register, pair) and columns (half, g): a register takes a pair of rows in two columns.
             parts = data.reshape(-1, count, 4, 2, 2, 2, 8)
-            lanes = np.ascontiguousarray(parts.transpose(0, 1, 3, 6, 2, 5, 4)).view(np.uint32)
+            lanes = parts.transpose(0, 1, 3, 6, 2, 5, 4).reshape(-1, 4).view(np.uint32)
         elif is_transposed:
             matrices = data.view(np.uint16).reshape(-1, count, 8, 8)
             lanes = np.ascontiguousarray(matrices.transpose(0, 1, 3, 2)).view(np.uint32)
@@ -105,6 +106,7 @@ def _stmatrix(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         rows, actors = _first(pointer(cta, threads), 8 * count), _first(cta.actors[threads], 8 * count)
         lanes = np.stack([cta.views[source][threads].reshape(-1, 32) for source in sources], axis=1)
+        data: Array
         if is_bytes:
             # Of eight rows in memory, a lane's bytes are those of rows 2t and 2t + 1 in the columns g and g + 8.
             data = lanes.view(np.uint8).reshape(-1, count, 8, 4, 2, 2).transpose(0, 1, 3, 5, 4, 2)

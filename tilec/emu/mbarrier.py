@@ -17,12 +17,15 @@ from tilec.emu.fault import Fault
 from tilec.emu.memory import BARRIER, GUARD, IN_FLIGHT, SHARED_WINDOW, VALID, WINDOW_SHIFT
 from tilec.emu.numbers import Array
 from tilec.emu.races import thread_name
+from tilec.emu.semantics import elementwise
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
 
 PLACES = "shared shared::cta shared::cluster"
 ORDERS = "acquire release relaxed cta cluster"
+_STATE_BITS = 32
+"""A state is the number of its phase, and above it how many arrivals that phase awaited."""
 _MOST = 0xFFFFF
 """Largest count of arrivals and of transaction bytes."""
 
@@ -288,8 +291,7 @@ def _arrive(form: Form) -> None:
     pointer = form.address(form.operands[1])
     state_slot = form.write(form.operands[0], "u64")
     is_expecting, is_dropping = form.has("expect_tx"), form.stem == "mbarrier.arrive_drop"
-    if form.has("noComplete"):
-        raise form.unsupported("noComplete")
+    may_not_complete = form.has("noComplete")
     amount_slot = form.read(form.operands[2], "u32") if len(form.operands) > 2 else -1
     line = form.step.instruction.line
 
@@ -299,7 +301,7 @@ def _arrive(form: Form) -> None:
         for address, chosen in by_address(addresses):
             actors = cta.actors[threads][chosen]
             barrier = barrier_at(cta, address, actors)
-            states[chosen] = barrier.phase
+            states[chosen] = barrier.pending << _STATE_BITS | barrier.phase
             count = amount = int(chosen.sum())
             if amount_slot >= 0:
                 amount = int(cta.views[amount_slot][threads][chosen].astype(np.int64).sum())
@@ -313,10 +315,18 @@ def _arrive(form: Form) -> None:
             if is_dropping:
                 barrier.expected -= count
             note(cta, cta.thread_ids[threads][chosen], "arrive", name_of(barrier), line)
+            if may_not_complete and count >= barrier.pending:
+                message = f"an arrival with noComplete is the last of the {barrier.expected} that phase {barrier.phase}"
+                raise Fault("bad-barrier", f"{message} of the mbarrier at {barrier.address:#x} awaits")
             barrier.arrive(count, _clock(cta, form, actors), cta.launch.events.pc)
         cta.views[state_slot][threads] = states
 
     form.step.run = run
+
+
+@semantics("mbarrier.pending_count", accepts="b64")
+def _pending_count(form: Form) -> None:
+    elementwise(form, lambda state: (state >> np.uint64(_STATE_BITS)).astype(np.uint32), "u32", "u64")
 
 
 def name_of(barrier: Barrier) -> str:
@@ -364,6 +374,8 @@ def _wait(form: Form) -> None:
         addresses = pointer(cta, threads)
         actors = cta.actors[threads]
         wanted = cta.views[wanted_slot][threads]
+        if not by_parity:
+            wanted = wanted & np.uint64((1 << _STATE_BITS) - 1)
         done = np.zeros(len(addresses), np.bool_)
         watched: list[tuple[Barrier, int, int]] = []
         for address, chosen in by_address(addresses):

@@ -120,7 +120,7 @@ def _red_async(form: Form) -> None:
 @semantics("cp.reduce.async.bulk.shared::cluster", accepts="shared::cta mbarrier::complete_tx::bytes")
 def _reduce_bulk(form: Form) -> None:
     operation, element = form.first("add", "min", "max", "and", "or", "xor", "inc", "dec"), form.modifiers[-1]
-    if operation in ("", "inc", "dec") or element not in _BULK_TYPES:
+    if not operation or element not in _BULK_TYPES:
         raise form.unsupported("this reduction")
     destination, source = form.address(form.operands[0]), form.address(form.operands[1])
     size_slot = form.read(form.operands[2], "u32")
@@ -169,5 +169,25 @@ def _reduce_bulk(form: Form) -> None:
                 release()
 
             _hang(cta, thread, place, bar, "a bulk reduction", size, line, write, announce)
+
+    form.step.run = run
+
+
+@semantics("st.bulk", accepts="weak shared::cta")
+def _st_bulk(form: Form) -> None:
+    """Zeros over a range of the block's own shared memory."""
+    pointer, size_slot = form.address(form.operands[0]), form.read(form.operands[1], "u64")
+    if form.integer(form.operands[2]) != 0:
+        raise form.unsupported("a value other than 0")
+
+    def run(cta: Cta, threads: Threads) -> None:
+        sizes, actors = cta.views[size_slot][threads].tolist(), cta.actors[threads]
+        for index, (place, size) in enumerate(zip(pointer(cta, threads).tolist(), sizes, strict=True)):
+            address = shared_address(place)
+            if address % 8 or size % 8:
+                raise Fault("misaligned", f"st.bulk of {size} bytes at {address:#x}: multiples of 8 are needed")
+            words = np.arange(address, address + size, 8, dtype=np.int64)
+            if len(words):
+                cta.shared.store(words, 8, np.zeros(len(words), np.uint64), np.repeat(actors[index], len(words)))
 
     form.step.run = run

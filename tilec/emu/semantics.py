@@ -105,6 +105,9 @@ def _rounded(form: Form, view: Type, operation: Callable[..., Array], name: str)
 
 @semantics("add", "sub", accepts="rn noftz")
 def _add(form: Form) -> None:
+    if len(form.types) == 2:
+        _mixed(form, form.stem)
+        return
     view = form.type()
     operation: Callable[..., Array] = np.add if form.stem == "add" else np.subtract
     if view.kind in ("f", "bf16"):
@@ -152,8 +155,33 @@ def _double(view: Type) -> Type:
     return TYPES[f"{view.kind}{view.bits * 2}"]
 
 
+def _mixed(form: Form, name: str) -> None:
+    """`add.f32.f16 d, a, c` and its like: the factors, or the first term, are halves and everything else is f32."""
+    result, half = form.types
+    if result != "f32" or half not in ("f16", "bf16") or form.has("ftz"):
+        raise form.unsupported("this mixture of types")
+    view = TYPES["f32"]
+    rounding = form.first(*_ROUNDINGS, default="rn")
+    widen: Callable[[Array], Array] = bf16_to_f32 if half == "bf16" else lambda a: a.astype(np.float32)
+
+    def exact(*values: Array) -> Array:
+        *halves, last = values
+        wide = [widen(value) for value in halves]
+        if name == "fma":
+            return fma_f32(wide[0], wide[1], last, rounding)
+        if rounding != "rn":
+            return directed(name, view.dtype, rounding, *wide, last)
+        return wide[0] + last if name == "add" else wide[0] - last
+
+    sources = [half] * (len(form.operands) - 2)
+    elementwise(form, _float_operation(form, view, exact), "f32", *sources, "f32")
+
+
 @semantics("fma")
 def _fma(form: Form) -> None:
+    if len(form.types) == 2:
+        _mixed(form, "fma")
+        return
     view = form.type()
     rounding = form.first(*_ROUNDINGS, default="rn")
 
@@ -409,7 +437,7 @@ def _setp(form: Form) -> None:
 
 @semantics("set")
 def _set(form: Form) -> None:
-    view, result = form.type(), TYPES[form.types[0]]
+    view, result = form.type(-1), form.type(0)
     test = _test(form, view)
     # Integers get all ones, floats 1.0.
     if result.kind == "bf16":

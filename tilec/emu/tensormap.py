@@ -282,6 +282,29 @@ class Box:
         return part
 
 
+class FourRows:
+    """What `tile::gather4` and `tile::scatter4` name: a column and four rows of a matrix, each a box of one row."""
+
+    def __init__(self, layout: Layout, coordinates: Sequence[int], memory: Memory) -> None:
+        if layout.columns is not None or len(layout.box) != 2 or layout.box[1] != 1:
+            raise Fault("bad-descriptor", "four rows of a tensor map whose box is not one row of a matrix")
+        column, *rows = coordinates
+        self._boxes = [Box(layout, (column, row), memory) for row in rows]
+
+    def places(self, size: int) -> Array:
+        """Which granules of `size` bytes of global memory the boxes touch."""
+        return np.concatenate([box.places(size) for box in self._boxes])
+
+    def load(self) -> Array:
+        """The bytes of the four boxes one after the other, as rows of 16."""
+        return np.concatenate([box.load() for box in self._boxes])
+
+    def store(self, data: Array) -> None:
+        """Put the inside parts where they belong."""
+        for box, part in zip(self._boxes, np.split(data.reshape(-1), 4), strict=True):
+            box.store(part)
+
+
 def nan_bits(layout: Layout) -> int:
     table = {"float16": 0x7FFF, "bfloat16": 0x7FFF, "float32": 0x7FFFFFFF, "float64": 0x7FFFFFFFFFFFFFFF}
     return table.get(layout.element, 0)
@@ -294,6 +317,8 @@ _REDUCTIONS: dict[str, Any] = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
+    "inc": lambda old, new: np.where(old >= new, old - old, old + np.ones_like(old)),
+    "dec": lambda old, new: np.where((old == 0) | (old > new), new, old - np.ones_like(old)),
 }
 
 

@@ -167,7 +167,7 @@ def _store(form: Form) -> None:
     form.step.run = run
 
 
-@semantics("wmma.mma", accepts="popc row col")
+@semantics("wmma.mma", accepts="popc row col rn")
 def _mma(form: Form) -> None:
     kinds = form.among(*_BITS)
     if len(kinds) == 2:

@@ -92,8 +92,12 @@ _WORDS = {
 # Modifiers that came later than the instructions they stand on.
 _BF16 = (Requirement("bf16", 80, (7, 0)), Requirement("bf16x2", 80, (7, 0)))
 _BF16_ARITHMETIC = (Requirement("bf16", 90, (7, 8)), Requirement("bf16x2", 90, (7, 8)))
+_PAIRS_OF_F32 = Requirement("f32x2", 100, (8, 6))
 _HALF_ORDER = (Requirement("f16", 80, (7, 0)), Requirement("f16x2", 80, (7, 0)), *_BF16)
 _FP8 = (Requirement("e4m3", 89, (8, 4)), Requirement("e5m2", 89, (8, 4)))
+_BYTE_MATRICES = tuple(
+    Requirement(shape, 100, (8, 6), needs_arch_specific=True) for shape in ("m16n16", "m8n16", "m16n8")
+)
 _MMA = (
     *(*_BF16, *_FP8),
     *(Requirement(f"kind::{kind}", 120, (8, 7), needs_arch_specific=True) for kind in ("f8f6f4", "mxf8f6f4")),
@@ -119,8 +123,8 @@ def _rows() -> tuple[Row, ...]:
 
     return (
         # Arithmetic and logic.
-        *plain("add sub", "dss", *_BF16_ARITHMETIC),
-        *plain("mul", "dss", *_BF16_ARITHMETIC),
+        *plain("add sub", "dss", *_BF16_ARITHMETIC, _PAIRS_OF_F32),
+        *plain("mul", "dss", *_BF16_ARITHMETIC, _PAIRS_OF_F32),
         *plain("add.cc addc sub.cc subc", "dss"),
         *plain("mad.lo.cc mad.hi.cc madc mad24", "dsss"),
         *plain("mul24", "dss"),
@@ -129,7 +133,7 @@ def _rows() -> tuple[Row, ...]:
         *plain("abs neg", "ds", *_BF16),
         *plain("not popc clz brev cnot", "ds"),
         *plain("mad sad", "dsss"),
-        *plain("fma", "dsss", *_BF16),
+        *plain("fma", "dsss", *_BF16, _PAIRS_OF_F32),
         *plain("rcp sqrt rsqrt lg2 sin cos", "ds"),
         *plain("ex2", "ds", *_TANH_EX2_HALF),
         Row("tanh", "ds", 75, (7, 0), requirements=_TANH_EX2_HALF),
@@ -138,7 +142,7 @@ def _rows() -> tuple[Row, ...]:
         *plain("bfi", "dssss"),
         *plain("bfind", "ds"),
         *plain("shf", "dsss"),
-        *plain("lop3", "dsssi"),
+        *plain("lop3", "Dsssip?"),
         *plain("selp", "dssp"),
         *plain("setp", "Dssp?", *_BF16_ARITHMETIC),
         *plain("set", "dssp?"),
@@ -194,6 +198,8 @@ def _rows() -> tuple[Row, ...]:
         *plain("membar", ""),
         Row("fence", "", 70, (6, 0), requirements=_CLUSTER_SCOPE),
         Row("fence.proxy.async", "", 90, (8, 0)),
+        Row("fence.proxy.async::generic", "", 90, (8, 6)),
+        Row("fence.proxy.alias", "", 70, (7, 5)),
         Row("fence.mbarrier_init", "", 90, (8, 0)),
         Row("fence.proxy.tensormap::generic", "m?i?", 90, (8, 3)),
         Row("tensormap.replace", "mss?", 90, (8, 3), needs_arch_specific=True),
@@ -218,6 +224,7 @@ def _rows() -> tuple[Row, ...]:
             requirements=(Requirement("expect_tx", 90, (8, 0)), *_CLUSTER_SCOPE, *_SHARED_CTA),
         ),
         Row("mbarrier.arrive_drop", "dms?", 80, (7, 0), requirements=(*_CLUSTER_SCOPE, *_SHARED_CTA)),
+        Row("mbarrier.pending_count", "ds", 80, (7, 0)),
         Row("mbarrier.expect_tx", "ms", 90, (8, 0)),
         Row("mbarrier.complete_tx", "ms", 90, (8, 0)),
         Row("mbarrier.test_wait", "dms", 80, (7, 0), requirements=(Requirement("parity", 80, (7, 1)), *_SHARED_CTA)),
@@ -230,12 +237,15 @@ def _rows() -> tuple[Row, ...]:
         Row("cp.async.mbarrier.arrive", "m", 80, (7, 0)),
         Row("cp.async.bulk.shared::cluster", "mmsms?s?", 90, (8, 0)),
         Row("cp.async.bulk.shared::cta", "mmsms?", 90, (8, 6)),
-        Row("cp.async.bulk.global", "mmss?", 90, (8, 0)),
+        Row("cp.async.bulk.global", "mmss?s?", 90, (8, 0), requirements=(Requirement("cp_mask", 100, (8, 6)),)),
+        Row("clusterlaunchcontrol.try_cancel", "mm", 100, (8, 6)),
+        Row("clusterlaunchcontrol.query_cancel", "vv", 100, (8, 6)),
         Row("cp.async.bulk.commit_group", "", 90, (8, 0)),
         Row("cp.async.bulk.wait_group", "i", 90, (8, 0)),
         Row("cp.async.bulk.prefetch", "ms?s?", 90, (8, 0)),
         Row("cp.reduce.async.bulk", "mmss?", 90, (8, 0)),
         Row("cp.reduce.async.bulk.shared::cluster", "mmsm", 90, (8, 0)),
+        Row("st.bulk", "msi", 100, (8, 6)),
         Row("st.async", "mwm", 90, (8, 1)),
         Row("red.async", "msm", 90, (8, 1)),
     )
@@ -260,8 +270,8 @@ def _tensor_rows() -> tuple[Row, ...]:
 
 def _matrix_rows() -> tuple[Row, ...]:
     return (
-        Row("ldmatrix.sync", "vm", 75, (6, 5)),
-        Row("stmatrix.sync", "mv", 90, (7, 8)),
+        Row("ldmatrix.sync", "vm", 75, (6, 5), requirements=_BYTE_MATRICES),
+        Row("stmatrix.sync", "mv", 90, (7, 8), requirements=_BYTE_MATRICES),
         Row("mma.sync", "vvvvs?v?s?v?", 70, (6, 4), requirements=(*_MMA, Requirement("m16n8k16", 80, (7, 0)))),
         Row("mma.sp.sync", "vvvvsis?v?s?v?", 80, (7, 1), requirements=_MMA),
         Row("mma.sp::ordered_metadata.sync", "vvvvsis?v?s?v?", 80, (8, 5), requirements=_MMA),
