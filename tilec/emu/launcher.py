@@ -44,6 +44,7 @@ from tilec.emu.memory import GLOBAL_BASE, PARAM_WINDOW, VALID, Memory
 from tilec.emu.moments import Moments
 from tilec.emu.numbers import TYPES, Array
 from tilec.emu.order import EventLog
+from tilec.emu.races import Accesses
 from tilec.emu.tensormap import Columns, TensorMap, encode
 from tilec.emu.timeline import Event, Timeline
 from tilec.ptx.module import Entry, Module, Param, Variable
@@ -123,6 +124,7 @@ def launch(
     generator = None if adversary is None else random.Random(adversary)
     state = LaunchState(
         program=program,
+        accesses=Accesses(program.steps),
         grid=sizes[0],
         block=sizes[1],
         cluster=sizes[2],
