@@ -46,6 +46,7 @@ class LaunchState:
     watches_races: bool = True
     timeline: Timeline | None = None
     cluster_number: int = 0
+    blocks_done: int = 0
     clock: int = 0
     late_stores: list[Callable[[], None]] = field(default_factory=list)
 
