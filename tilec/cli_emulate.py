@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,11 @@ from tilec import files
 from tilec.cli_commands import compile_options, input_files, kernel_options
 from tilec.cli_console import WRONG_KERNEL, Exit, console, reported, show
 from tilec.diag import CompileError, Diagnostic
+from tilec.records import dataclass
 
 if TYPE_CHECKING:
-    from tilec.emulate import Comparison
+    from tilec.emu import Report
+    from tilec.emulate import Comparison, RunOptions
 
 _INTERRUPTED = 130
 """As a shell reports a process that SIGINT ended."""
@@ -35,6 +37,7 @@ _INTERRUPTED = 130
 @click.option("--grid-sample", type=click.IntRange(1), metavar="N", help="Run N blocks only, chosen by --seed.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the blocks.")
 @click.option("--timeline", metavar="FILE.json", help="Write who arrived and waited at which barrier, for Perfetto.")
+@click.option("--step-limit", type=click.IntRange(1), metavar="N", help="Steps that a block may run.  [100 million]")
 @click.option("--grid", metavar="X,Y,Z", help="FILE.ptx: blocks.  [1]")
 @click.option("--block", metavar="X,Y,Z", help="FILE.ptx: threads of a block.")
 @click.option("--cluster", metavar="X,Y,Z", help="FILE.ptx: blocks of a cluster.  [1]")
@@ -51,6 +54,7 @@ def emulate(
     grid_sample: int | None,
     jobs: int,
     timeline: str | None,
+    step_limit: int | None,
     grid: str | None,
     block: str | None,
     cluster: str | None,
@@ -68,59 +72,75 @@ def emulate(
     is one parameter: FILE.npz:NAME (an array, written in place), zeros:float32:1024x1024, f32:1.5, s32:7, null, or
     bytes:00ff for a struct. --outputs saves the arrays, those of zeros as arg0, arg1, … by their place.
     """
+    from tilec.emulate import RunOptions
+
+    options = RunOptions(adversary, grid_sample or 0, seed, jobs, timeline is not None, step_limit, "report")
     if file.endswith(".ptx"):
-        _emulate_ptx(file, outputs, given["entry"], (grid, block, cluster, smem), args)
+        if inputs is not None or compare is not None:
+            raise click.UsageError("--inputs and --compare are for FILE.tl; the arguments of FILE.ptx are --arg")
+        launched = (grid, block, cluster, smem)
+        _emulate_ptx(file, _Files(outputs, timeline), given["entry"], launched, args, options)
         return
     if any(option is not None for option in (grid, block, cluster, smem)) or args:
         raise click.UsageError("--grid, --block, --cluster, --smem and --arg are for FILE.ptx")
+    _emulate_kernel(file, inputs, _Files(outputs, timeline), compare, options, given)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What a run writes, once it is whole."""
+
+    outputs: str | None
+    timeline: str | None
+
+    def check(self, read: Sequence[str]) -> None:
+        files.check_outputs([path for path in (self.outputs, self.timeline) if path is not None], read)
+
+    def write(self, report: Report, arrays: Callable[[], bytes]) -> None:
+        """The timeline, of a faulting kernel too, and the arrays of one that ran to its end."""
+        from tilec.emu.timeline import chrome_trace
+
+        made: dict[str, bytes] = {}
+        if self.timeline is not None:
+            made[self.timeline] = chrome_trace(report.timeline).encode()
+        if self.outputs is not None and not report.faults:
+            made[self.outputs] = arrays()
+        with reported(None):
+            files.write_all(made)
+
+
+def _emulate_kernel(
+    file: str, inputs: str | None, made: _Files, compare: bool | None, options: RunOptions, given: dict[str, Any]
+) -> None:
     from tilec import driver, emulate
-    from tilec.emu.fault import Fault
-    from tilec.emu.timeline import chrome_trace
 
     with reported(None):
         source = files.read_source(file)
         asked = compile_options(given)
         given_arrays = files.read_bytes(inputs) if inputs is not None else None
-        made = [output for output in (outputs, timeline) if output is not None]
-        files.check_outputs(made, [*input_files(file, given), *([inputs] if inputs is not None else [])])
-    options = emulate.RunOptions(adversary, grid_sample or 0, seed, jobs, timeline is not None)
+        made.check([*input_files(file, given), *([inputs] if inputs is not None else [])])
     observer = driver.Observer()
     with reported(source):
         build = driver.build(source, asked, observer)
         show(observer.warnings, source)
         if given_arrays is None or inputs is None:
-            arguments = emulate.random_arguments(build.kernel, build.manifest, seed)
+            arguments = emulate.random_arguments(build.kernel, build.manifest, options.seed)
         else:
             arguments = emulate.read_arguments(given_arrays, inputs, build.kernel, build.manifest)
         before = arguments.copy()
-        reached = 0
-
-        def note(done: int, total: int) -> None:
-            nonlocal reached
-            reached = done
-            if draw is not None:
-                draw(done, total)
-
-        with _progress(build.manifest.entry) as draw:
-            try:
-                report = emulate.run(build, arguments, note, options)
-            except KeyboardInterrupt:
-                message = f"interrupted after {reached} of {math.prod(build.manifest.grid)} blocks"
-                print(f"{message}: nothing is compared, nothing written", file=sys.stderr)
-                raise Exit(_INTERRUPTED) from None
-            except Fault as fault:
-                raise CompileError(emulate.fault_diagnostic(fault, source)) from fault
-        if outputs is not None:
-            files.write_all({outputs: emulate.write_arguments(arguments)})
-        if timeline is not None:
-            files.write_all({timeline: chrome_trace(report.timeline).encode()})
+        blocks = math.prod(build.manifest.grid)
+        with _watched(build.manifest.entry, blocks) as note:
+            report = emulate.run(build, arguments, note, options)
+        made.write(report, lambda: emulate.write_arguments(arguments))
+        if report.faults:
+            raise CompileError(*(emulate.fault_diagnostic(fault, source) for fault in report.faults))
         if compare is False or (compare is None and inputs is not None):
             return
         emulate.reference(build.kernel, before)
-    written = emulate.written_tensors(build.manifest, report) if grid_sample else None
+    written = emulate.written_tensors(build.manifest, report) if options.sample else None
     compared = emulate.compare(build.kernel, build.manifest, arguments, before, written)
     if written is not None:
-        print(f"{report.blocks} blocks of {math.prod(build.manifest.grid)}; only what they wrote is compared")
+        print(f"{report.blocks} blocks of {blocks}; only what they wrote is compared")
     for result in compared:
         print(_line(result))
     wrong = [result for result in compared if not result.matches]
@@ -131,13 +151,13 @@ def emulate(
 
 def _emulate_ptx(
     file: str,
-    outputs: str | None,
+    made: _Files,
     entry: str | None,
     launched: tuple[str | None, str | None, str | None, int | None],
     args: tuple[str, ...],
+    options: RunOptions,
 ) -> None:
     from tilec import emulate_ptx
-    from tilec.emu.fault import Fault
 
     grid, block, cluster, smem = launched
     if block is None:
@@ -147,17 +167,34 @@ def _emulate_ptx(
         sizes = [emulate_ptx.extents(text) for text in (grid or "1", block, cluster or "1")]
         geometry = emulate_ptx.Geometry(sizes[0], sizes[1], sizes[2], smem or 0)
         arguments = emulate_ptx.arguments(args)
-        if outputs is not None:
-            files.check_writable(outputs)
-    with reported(source), _progress(entry or file) as progress:
-        try:
-            report = emulate_ptx.run(source, entry, geometry, arguments, progress)
-        except Fault as fault:
-            raise CompileError(emulate_ptx.fault_diagnostic(fault, source)) from fault
-    if outputs is not None:
-        with reported(None):
-            files.write_all({outputs: emulate_ptx.saved(arguments)})
+        made.check([file, *(text.rpartition(":")[0] for text in args if ".npz:" in text)])
+    with reported(source):
+        with _watched(entry or file, math.prod(geometry.grid)) as note:
+            report = emulate_ptx.run(source, entry, geometry, arguments, note, options)
+        made.write(report, lambda: emulate_ptx.saved(arguments))
+        if report.faults:
+            raise CompileError(*(emulate_ptx.fault_diagnostic(fault, source) for fault in report.faults))
     print(emulate_ptx.summary(report))
+
+
+@contextmanager
+def _watched(name: str, blocks: int) -> Iterator[Callable[[int, int], None]]:
+    """Around a run: a bar that shows how far it is, and a word when it is interrupted."""
+    reached = 0
+
+    def note(done: int, total: int) -> None:
+        nonlocal reached
+        reached = done
+        if draw is not None:
+            draw(done, total)
+
+    with _progress(name) as draw:
+        try:
+            yield note
+        except KeyboardInterrupt:
+            message = f"interrupted after {reached} of {blocks} blocks: nothing is compared, nothing written"
+            print(message, file=sys.stderr)
+            raise Exit(_INTERRUPTED) from None
 
 
 def _line(result: Comparison) -> str:

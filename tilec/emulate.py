@@ -11,7 +11,7 @@ import io
 import math
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 import numpy as np
 
@@ -204,6 +204,20 @@ class RunOptions:
     seed: int = 0
     jobs: int = 1
     timeline: bool = False
+    step_limit: int | None = None
+    on_fault: Literal["raise", "report"] = "raise"
+
+    def of_launch(self) -> dict[str, Any]:
+        """As keyword arguments of `launch`."""
+        limit = {} if self.step_limit is None else {"step_limit": self.step_limit}
+        return {
+            "adversary": self.adversary,
+            "jobs": self.jobs,
+            "sample": (self.sample, self.seed) if self.sample else None,
+            "timeline": self.timeline,
+            "on_fault": self.on_fault,
+            **limit,
+        }
 
 
 def run(
@@ -214,7 +228,6 @@ def run(
 ) -> Report:
     """Run the PTX on the CPU; tensors are written in place. A fault is a `Fault`."""
     manifest = build.manifest
-    options = options or RunOptions()
     return launch(
         build.ptx,
         manifest.entry,
@@ -223,11 +236,8 @@ def run(
         launch_arguments(manifest, arguments),
         cluster=manifest.cluster,
         dynamic_smem=manifest.dynamic_smem,
-        adversary=options.adversary,
-        jobs=options.jobs,
-        sample=(options.sample, options.seed) if options.sample else None,
-        timeline=options.timeline,
         progress=progress,
+        **(options or RunOptions()).of_launch(),
     )
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from tilec import files
 from tilec.diag import Diagnostic, Label, fail
 from tilec.emu import Fault, Report, launch
+from tilec.emulate import RunOptions
 from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.records import dataclass
 from tilec.source import SourceFile, Span
@@ -138,6 +139,7 @@ def run(
     geometry: Geometry,
     given: Arguments,
     progress: Callable[[int, int], None] | None = None,
+    options: RunOptions | None = None,
 ) -> Report:
     """Run one kernel of a PTX file. Wrong text and a wrong launch are diagnostics, a fault of the run is a `Fault`."""
     try:
@@ -157,6 +159,7 @@ def run(
             cluster=geometry.cluster,
             dynamic_smem=geometry.dynamic_smem,
             progress=progress,
+            **(options or RunOptions()).of_launch(),
         )
     except ValueError as error:
         fail("wrong-launch", str(error))

@@ -91,6 +91,7 @@ def test_right(body: str, adversary: int | None) -> None:
         (WRITE + BAR + LOAD + WAIT, "missing-proxy-fence"),
         (WRITE + "fence.proxy.async.shared::cta;\n" + BAR + LOAD + WAIT, "missing-proxy-fence"),
         (WRITE + "@%p1 " + FENCE + BAR + LOAD + WAIT, "missing-proxy-fence"),
+        (FENCE + WRITE + BAR + LOAD + WAIT, "missing-proxy-fence"),
         (WRITE + BAR + REDUCE + DONE, "missing-proxy-fence"),
         (WRITE + FENCE + LOAD + WAIT, "data-race"),
         (WRITE + FENCE + STORE + READ, "data-race"),

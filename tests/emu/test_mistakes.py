@@ -315,4 +315,5 @@ def test_two_blocks_that_write_the_same_elements() -> None:
     with pytest.raises(Fault) as caught:
         launch(kernel(body.format(1)), "k", 4, 1, [np.zeros(4, np.uint32)])
     assert caught.value.kind == "data-race"
-    assert "another value" in caught.value.message
+    assert "gets another value here than another block gave it at PTX line" in caught.value.message
+    assert "(st.global.u32 [%rd1], %r1;), and nothing orders" in caught.value.message

@@ -212,3 +212,32 @@ def test_boxes_need_not_cover_falling_strides() -> None:
         [%r2], [%rd1, {4, 1, 2}], [%r3];"""
     found = copied(TensorMap(view, (3, 2, 8)), (3, 2, 8), copy)
     np.testing.assert_array_equal(found, view[2:5, 1:3, 4:12])
+
+
+def changed_map(old: str, new: str) -> None:
+    x = np.arange(40 * 24, dtype=np.uint16).reshape(40, 24)
+    variables = SMEM + "\n.shared .align 128 .b8 making[128];"
+    body = replaced(replace_fields({}), 512)
+    assert old in body
+    source = kernel(body.replace(old, new), ".param .u64 x, .param .u64 room, .param .u64 out", variables=variables)
+    launch(source, "k", 1, 32, [x, np.zeros(128, np.uint8), np.zeros((16, 16), np.uint16)], dynamic_smem=512)
+
+
+ACQUIRE = "fence.proxy.tensormap::generic.acquire.gpu [%rd3], 128;"
+WRITE_AGAIN = f"""
+    tensormap.replace.tile.fill_mode.global.b1024.b32 [%rd3], 0;
+    RELEASE
+    bar.warp.sync -1;
+    {ACQUIRE}
+"""
+
+
+def test_a_map_that_was_changed_needs_its_fences() -> None:
+    changed_map(ACQUIRE, ACQUIRE)
+    changed_map(ACQUIRE, WRITE_AGAIN.replace("RELEASE", "fence.proxy.tensormap::generic.release.gpu;"))
+    for new, form in (("", "acquire"), (WRITE_AGAIN.replace("RELEASE", ""), "release"),
+                      (ACQUIRE.replace("[%rd3]", "[%rd1]"), "acquire")):  # fmt: skip
+        with pytest.raises(Fault) as caught:
+            changed_map(ACQUIRE, new)
+        assert caught.value.kind == "missing-tensormap-fence", str(caught.value)
+        assert f"no fence.proxy.tensormap::generic.{form} follows" in caught.value.message

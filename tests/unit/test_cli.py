@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -598,3 +599,70 @@ def test_warnings(
     assert main([*command, str(path), "--target", "sm_80", *options, *output]) == code
     assert sorted(re.findall(r"(?:error|warning)\[[a-z-]+\]", capfd.readouterr().err)) == sorted(said)
     assert command or (tmp_path / "odd.cubin").exists() == (code == 0)
+
+
+SPIN = """
+.version 8.0
+.target sm_80
+.address_size 64
+.file 1 "spin.cu"
+.visible .entry spin(.param .u64 flag)
+{
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<4>;
+    .reg .pred %p;
+    ld.param.u64 %rd0, [flag];
+    mov.u32 %r1, 0;
+again:
+    .loc 1 12 3
+    add.u32 %r1, %r1, STEP;
+    ld.relaxed.gpu.global.u32 %r0, [%rd0];
+    setp.eq.u32 %p, %r0, 0;
+    @%p bra again;
+    ret;
+}
+"""
+
+
+def test_emulate_ptx_takes_the_options_of_the_machine(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ptx = tmp_path / "k.ptx"
+    ptx.write_text(ADD_ONE)
+    arrays = ["--arg", "zeros:float32:32", "--arg", "zeros:float32:32", "--arg", "f32:1.5"]
+    options = ["--adversary", "3", "--jobs", "2", "--timeline", "t.json", "--grid-sample", "1", "--seed", "2"]
+    assert tilec("emulate", str(ptx), "--block", "32", "--grid", "4", *arrays, *options) == 0
+    assert capfd.readouterr().out.startswith("1 blocks, 10 warp instructions (")
+    assert json.loads(Path("t.json").read_text())["displayTimeUnit"] == "ns"
+    assert tilec("emulate", str(ptx), "--block", "32", *arrays, "--inputs", "in.npz") == 2
+    np.savez("in.npz", A=np.zeros(32, np.float32))
+    taken = ["--arg", "in.npz:A", *arrays[2:], "--outputs", "in.npz"]
+    assert tilec("emulate", str(ptx), "--block", "32", *taken) == 1
+    assert "it is the input in.npz" in capfd.readouterr().err
+
+
+def test_emulate_shows_who_waits_for_what(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ptx = tmp_path / "spin.ptx"
+    ptx.write_text(SPIN.replace("STEP", "0"))
+    launch = ["emulate", str(ptx), "--block", "32", "--arg", "zeros:uint32:1"]
+    assert tilec(*launch, "--timeline", "t.json", "--outputs", "out.npz") == 1
+    error = capfd.readouterr().err
+    assert error.startswith("error[emulation-fault]: ")
+    assert "threads 0-31 go round PTX lines 15 to 18 and poll address" in error
+    assert "compiled from spin.cu:12" in error
+    # What happened until then is there to be looked at; arrays of a run that did not end are not.
+    assert Path("t.json").exists() and not Path("out.npz").exists()
+    ptx.write_text(SPIN.replace("STEP", "1"))
+    assert tilec(*launch, "--step-limit", "100000") == 1
+    assert "the block runs more than 100,000 steps" in capfd.readouterr().err
+
+
+def test_emulate_ends_cleanly_when_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ptx = tmp_path / "spin.ptx"
+    ptx.write_text(SPIN.replace("STEP", "1"))
+    monkeypatch.setattr("tilec.emu.progress.note", lambda cta, group: signal.raise_signal(signal.SIGINT))
+    launch = ["emulate", str(ptx), "--block", "32", "--arg", "zeros:uint32:1"]
+    assert tilec(*launch, "--outputs", "out.npz", "--timeline", "t.json") == 130
+    captured = capfd.readouterr()
+    assert captured.err == "interrupted after 0 of 1 blocks: nothing is compared, nothing written\n"
+    assert captured.out == "" and not Path("out.npz").exists() and not Path("t.json").exists()

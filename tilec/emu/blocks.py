@@ -81,6 +81,11 @@ def run(
     return _run_spread(state, numbered, seed, min(jobs, len(clusters)), lambda done: report(done, total))
 
 
+def so_far(state: LaunchState) -> Outcome:
+    """What has happened before a fault, in this process."""
+    return Outcome(state.blocks_done, state.counts, state.timeline.events if state.timeline is not None else [])
+
+
 def _silent(done: int, total: int) -> None:
     return
 
@@ -88,7 +93,6 @@ def _silent(done: int, total: int) -> None:
 def _run_some(
     state: LaunchState, clusters: list[tuple[int, Positions]], seed: int | None, report: Callable[[int], None]
 ) -> Outcome:
-    done = 0
     polling: list[Cluster] = []
     may_wait = not are_independent(state.program.steps)
     for number, positions in clusters:
@@ -97,8 +101,8 @@ def _run_some(
             state.random.seed(f"{seed}/{number}")
         cluster = Cluster(state, number, positions)
         if cluster.run():
-            done += len(positions)
-            report(done)
+            state.blocks_done += len(positions)
+            report(state.blocks_done)
         elif may_wait:
             polling.append(cluster)
         else:
@@ -108,13 +112,13 @@ def _run_some(
         still = [cluster for cluster in polling if not cluster.resume()]
         if len(still) == len(polling) and state.memory.digest() == before:
             raise still[0].deadlock()
-        done += sum(len(cluster.ctas) for cluster in polling if cluster not in still)
-        report(done)
+        state.blocks_done += sum(len(cluster.ctas) for cluster in polling if cluster not in still)
+        report(state.blocks_done)
         polling = still
     for write in state.late_stores:
         write()
     state.late_stores = []
-    return Outcome(done, state.counts, state.timeline.events if state.timeline is not None else [])
+    return so_far(state)
 
 
 def _run_spread(

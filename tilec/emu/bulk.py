@@ -33,12 +33,14 @@ _RANKS = {f"{rank}d": rank for rank in range(1, 6)}
 _REDUCTIONS = ("add", "min", "max", "and", "or", "xor", "inc", "dec")
 
 
-def _map_at(cta: Cta, address: int) -> Layout:
+def _map_at(cta: Cta, thread: int, address: int) -> Layout:
     in_params = address >> WINDOW_SHIFT == PARAM_WINDOW >> WINDOW_SHIFT
     memory = cta.launch.params if in_params else cta.launch.memory
     if address % 64:
         raise Fault("misaligned", f"a tensor map at {address:#x}, which is not a multiple of 64")
     start = memory.offset(address, MAP_BYTES, "the tensor map")
+    if memory.watch is not None:
+        memory.watch.require_map(int(cta.actors[thread]), start, MAP_BYTES)
     return decode(memory.bytes[start : start + MAP_BYTES].tobytes())
 
 
@@ -154,8 +156,8 @@ def _items(form: Form, operand: Operand) -> tuple[Operand, ...]:
     return operand.items
 
 
-def _layout_of_rank(cta: Cta, address: int, rank: int) -> Layout:
-    layout = _map_at(cta, address)
+def _layout_of_rank(cta: Cta, thread: int, address: int, rank: int) -> Layout:
+    layout = _map_at(cta, thread, address)
     if len(layout.sizes) != rank:
         raise Fault("bad-descriptor", f"a {rank}d copy through a tensor map of rank {len(layout.sizes)}")
     return layout
@@ -187,7 +189,7 @@ def _tensor_load(form: Form) -> None:
         for index, (thread, place, map_at, bar, point, mask) in enumerate(
             zip(members, places.tolist(), maps.tolist(), barriers.tolist(), points, masks, strict=True)
         ):
-            layout = _layout_of_rank(cta, map_at, rank)
+            layout = _layout_of_rank(cta, thread, map_at, rank)
             first, address = cta.peer(shared_address(place))
             targets = (
                 [peer for rank, peer in enumerate(cta.cluster.ctas) if mask >> rank & 1] if mask_slot >= 0 else [first]
@@ -235,7 +237,7 @@ def _tensor_store(form: Form) -> None:
         points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
         members = cta.thread_ids[threads].tolist()
         for thread, place, map_at, point in zip(members, places.tolist(), maps.tolist(), points, strict=True):
-            layout = _layout_of_rank(cta, map_at, rank)
+            layout = _layout_of_rank(cta, thread, map_at, rank)
             address = shared_address(place)
             if address % 128:
                 raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
@@ -319,6 +321,8 @@ def _range_load(form: Form) -> None:
             else:
                 memory = cta.launch.memory
                 start = memory.offset(origin, size, "the bulk copy")
+                if memory.is_divided and memory.owner is not None:
+                    memory.require_own(memory.owner[start : start + size], memory.tag, lambda at, s=start: s + at[0])  # type: ignore[misc]
             data = memory.bytes[start : start + size].reshape(-1, 16)
             bar_owner, bar_address = cta.peer(shared_address(bar))
             if bar_owner is not target:
@@ -383,13 +387,19 @@ def _range_store(form: Form) -> None:
             tag = memory.tag
 
             def write(
-                data: Array, target: Array = target, owners: Array | None = owners, tag: int = tag, mask: int = mask
+                data: Array,
+                target: Array = target,
+                owners: Array | None = owners,
+                tag: int = tag,
+                mask: int = mask,
+                start: int = start,
             ) -> None:
                 new = data.reshape(-1)
                 if mask != 0xFFFF:
                     new = np.where(mask >> np.arange(len(new)) % 16 & 1 == 1, new, target)
                 if owners is not None:
-                    owners[:] = cta.launch.memory.take(owners, target, target if operation else new, tag)
+                    before = target if operation else new
+                    owners[:] = cta.launch.memory.take(owners, target, before, tag, lambda at: start + at[0])
                 if operation:
                     word = np.dtype(f"u{np.dtype(element if element != 'bfloat16' else 'uint16').itemsize}")
                     new = combine(element, operation, target.view(word), new.view(word)).view(np.uint8)

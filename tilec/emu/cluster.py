@@ -13,7 +13,7 @@ from tilec.emu.fault import Fault
 from tilec.emu.machine import Cta, Group, NamedBarrier, describe_threads
 from tilec.emu.memory import Memory
 from tilec.emu.order import MOST_THREADS, Order
-from tilec.emu.races import Watch, granule
+from tilec.emu.races import Accesses, Watch
 
 if TYPE_CHECKING:
     from tilec.emu.asyncops import AsyncState
@@ -30,6 +30,7 @@ class LaunchState:
     """What all blocks of a launch share."""
 
     program: Program
+    accesses: Accesses
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     cluster: tuple[int, int, int]
@@ -45,6 +46,7 @@ class LaunchState:
     watches_races: bool = True
     timeline: Timeline | None = None
     cluster_number: int = 0
+    blocks_done: int = 0
     clock: int = 0
     late_stores: list[Callable[[], None]] = field(default_factory=list)
 
@@ -104,10 +106,9 @@ class Cluster:
         launch = self.launch
         if not launch.watches_races or launch.thread_count * blocks > MOST_THREADS:
             return None
-        order = Order(launch.events, blocks, launch.thread_count)
-        memory, steps = launch.memory, launch.program.steps
-        if memory.watch is None:
-            memory.watch = Watch(memory, order, steps, granule(steps, "global"), keeps_readers=False)
+        order = Order(launch.events, blocks, launch.thread_count, self.number)
+        if launch.memory.watch is None:
+            launch.memory.watch = Watch(launch.memory, order, launch.accesses, keeps_readers=False)
         return order
 
     def _let_a_poll_fail(self, alive: list[Cta]) -> bool:

@@ -95,8 +95,11 @@ def _alias_fence(form: Form) -> None:
 def _fence(form: Form) -> None:
     if form.has("proxy"):
         raise form.unsupported("this proxy fence")
+    is_narrow = form.has("cta")
 
     def run(cta: Cta, threads: Threads) -> None:
+        if cta.order is not None:
+            cta.order.flags.fence(cta.actors[threads], is_narrow=is_narrow)
         publish(cta, cta.actors[threads])
 
     form.step.run = run

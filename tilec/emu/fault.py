@@ -19,8 +19,8 @@ class Fault(Exception):
     Kinds: "unsupported" (before anything runs), "out-of-bounds", "misaligned", "unwritten-read", "unarrived-read" (an
     asynchronous operation has not been waited for), "unarrived-write" (it still owns the bytes that are written),
     "early-reuse" (it may still read what is overwritten), "data-race", "missing-proxy-fence", "missing-wgmma-fence",
-    "missing-init-fence", "bad-descriptor", "swizzle-mismatch", "divergent-warpgroup", "bad-barrier",
-    "barrier-overflow", "barrier-overwrite", "phase-skipped", "setmaxnreg-ignored", "bad-setmaxnreg",
+    "missing-init-fence", "missing-tensormap-fence", "bad-descriptor", "swizzle-mismatch", "divergent-warpgroup",
+    "bad-barrier", "barrier-overflow", "barrier-overwrite", "phase-skipped", "setmaxnreg-ignored", "bad-setmaxnreg",
     "exit-before-read", "exit-before-arrival", "bad-tmem-allocation", "tmem-leak", "foreign-lanes",
     "divergent-warp", "missing-tcgen05-wait", "missing-tcgen05-fence", "deadlock", "step-limit", "trap".
     """

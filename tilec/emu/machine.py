@@ -21,7 +21,7 @@ from tilec.emu.fault import Fault
 from tilec.emu.memory import SHARED_BASE, SHARED_RANK_SHIFT, Memory
 from tilec.emu.numbers import Array
 from tilec.emu.order import WARPGROUP
-from tilec.emu.races import Watch, granule
+from tilec.emu.races import Watch
 
 if TYPE_CHECKING:
     from tilec.emu.asyncops import AsyncState
@@ -126,8 +126,7 @@ class Cta:
         self.order = order
         self.actors = self.thread_ids + rank * (-(-self.thread_count // WARPGROUP) * WARPGROUP)
         if order is not None:
-            size = granule(program.steps, "shared")
-            self.shared.watch = Watch(self.shared, order, program.steps, size, keeps_readers=True)
+            self.shared.watch = Watch(self.shared, order, launch.accesses, keeps_readers=True)
         self.register_pool: RegisterPool | None = None
         self.cluster_arrivals = np.zeros(self.thread_count, np.int64)
         self.steps_run = 0

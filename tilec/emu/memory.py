@@ -54,6 +54,8 @@ _DTYPE: dict[int, np.dtype[Any]] = {
     8: np.dtype(np.uint64),
 }
 _CHANCE = ", and nothing orders the blocks of a grid"
+Offset = Callable[[tuple[int, ...]], int]
+"""From the position of an element in an array of some to its offset in memory."""
 _SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
 
 
@@ -132,23 +134,29 @@ class Memory:
             self._owners[width] = self.owner.view(_DTYPE[width])
         self._owners[16] = self._owners[8].reshape(-1, 2)
 
-    def take(self, owners: Array, old: Array, new: Array, tag: int) -> Array:
+    def take(self, owners: Array, old: Array, new: Array, tag: int, offset: Offset) -> Array:
         """The owners of some elements after the cluster `tag` has written `new` over `old`."""
         mine = _repeated(tag, owners.dtype.itemsize)
         if self.is_divided:
             foreign = (owners != 0) & (owners != mine)
             if foreign.any() and (foreign & (old != new)).any():
-                raise Fault(
-                    "data-race", f"global memory gets another value here than an earlier block gave it{_CHANCE}"
-                )
+                place = offset(tuple(np.argwhere(foreign & (old != new))[0].tolist()))
+                message = f"global address {self.base + place:#x} gets another value here than another block gave it"
+                raise Fault("data-race", f"{message}{self._earlier(place)}{_CHANCE}")
         return np.full(owners.shape, mine, owners.dtype)
 
-    def require_own(self, owners: Array, addresses: Array, tag: int) -> None:
+    def require_own(self, owners: Array, tag: int, offset: Offset) -> None:
         """The cluster `tag` reads elements with these owners: no other cluster of the launch may have written them."""
         foreign = (owners != 0) & (owners != _repeated(tag, owners.dtype.itemsize))
         if foreign.any():
-            at = f" address {int(addresses[np.argwhere(foreign)[0][0]]):#x}" if addresses.size else ""
-            raise Fault("data-race", f"global{at} memory is read here that another block has written{_CHANCE}")
+            place = offset(tuple(np.argwhere(foreign)[0].tolist()))
+            message = f"global address {self.base + place:#x} is read here, and another block has written it"
+            raise Fault("data-race", f"{message}{self._earlier(place)}{_CHANCE}")
+
+    def _earlier(self, offset: int) -> str:
+        """Which line wrote a byte of global memory, as far as this process knows."""
+        place = self.watch.writer_at(offset) if self.watch is not None else ""
+        return place and f" at {place}"
 
     # -- ordinary accesses of many threads -----------------------------------------------------------------------------
 
@@ -165,7 +173,7 @@ class Memory:
         if by is not None and self.watch is not None:
             self.watch.read(by, index, width, is_collective=is_collective)
             if self.is_divided:
-                self.require_own(self._owners[width][index], addresses, self.tag)
+                self.require_own(self._owners[width][index], self.tag, lambda at: int(index[at[0]]) * width)
         data: Array = self._data[width][index]
         return data
 
@@ -181,15 +189,15 @@ class Memory:
             raise self._unwritable(addresses, width)
         if self.pending_readers:
             self._require_unread(index * width >> 4)
+        if self.owner is not None:
+            owners, old = self._owners[width], self._data[width][index]
+            owners[index] = self.take(owners[index], old, values, self.tag, lambda at: int(index[at[0]]) * width)
         if by is not None and self.watch is not None:
             self.watch.write(by, index, width, values, self._data[width][index])
         if self.is_shared:
             self._shadow[width][index] = _WRITTEN[width]
             if self._has_swizzles:
                 self.swizzles[index * width >> 4] = -1
-        elif self.owner is not None:
-            owners = self._owners[width]
-            owners[index] = self.take(owners[index], self._data[width][index], values, self.tag)
         self._data[width][index] = values
 
     def _index(self, addresses: Array, width: int) -> Array:

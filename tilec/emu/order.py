@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilec.emu.flags import Flags
+
 Array = NDArray[Any]
 Actors = slice | Array
 """Some threads of the cluster, as rows of the clocks."""
@@ -47,8 +49,9 @@ class EventLog:
 class Order:
     """The clocks of one cluster. A thread knows everything of itself, and everything that earlier clusters did."""
 
-    def __init__(self, log: EventLog, blocks: int, threads_per_block: int) -> None:
+    def __init__(self, log: EventLog, blocks: int, threads_per_block: int, cluster: int = 0) -> None:
         self.log = log
+        self.blocks, self.cluster = blocks, cluster
         # Blocks start at whole warpgroups, so that lanes and matrix units are found by division.
         self.stride = -(-threads_per_block // WARPGROUP) * WARPGROUP
         self.threads = blocks * self.stride
@@ -67,7 +70,10 @@ class Order:
         """Nothing of what happened before belongs to this cluster."""
         self.fenced: Array | None = None
         """Up to where a `fence.proxy.async` covers each actor's writes to global memory."""
-        self.flags: dict[tuple[str, int], Array] = {}
+        self.maps_released: Array | None = None
+        self.maps_acquired: dict[int, Array] = {}
+        """Up to where a `fence.proxy.tensormap` covers each actor's writes: releases, and acquires by address."""
+        self.flags = Flags(self)
         self.version = 0
         self._absent = np.flatnonzero(absent)
         self._united: dict[int, tuple[int, Array]] = {}
@@ -82,7 +88,13 @@ class Order:
         return column
 
     def release(self, actors: Actors) -> Array:
-        """What these threads have done and know."""
+        """What these threads hand to whoever waits for them."""
+        if self.flags.pending:
+            self.flags.settle(actors)
+        return self.past(actors)
+
+    def past(self, actors: Actors) -> Array:
+        """What these threads have done until now, and know."""
         clock: Array = self.know[actors].max(axis=0)
         clock[actors] = self.log.now
         return clock
@@ -130,7 +142,16 @@ class Order:
 
     def fence_async(self, actors: Actors) -> None:
         """The asynchronous proxy sees what these threads, or those they know of, wrote to global memory."""
-        self.fenced = self.joined(self.fenced, self.of_any(actors))
+        self.fenced = self.joined(self.fenced, self.past(actors))
+
+    def fence_maps(self, actors: Actors, addresses: set[int] | None) -> None:
+        """The tensor maps at these addresses are read anew; with None: what these threads wrote to maps may be read."""
+        clock = self.past(actors)
+        if addresses is None:
+            self.maps_released = self.joined(self.maps_released, clock)
+            return
+        for address in sorted(addresses):
+            self.maps_acquired[address] = self.joined(self.maps_acquired.get(address), clock)
 
     def of_warpgroup(self, first: int) -> Array:
         """What every warp of the warpgroup that starts at this thread knows, by at least one lane."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilec.emu import flags
 from tilec.emu.fault import Fault
 from tilec.emu.numbers import TYPES
 from tilec.emu.order import FOREVER, WARP, WARPGROUP, Order
@@ -75,16 +76,29 @@ def granule(steps: Sequence[Step], space: str) -> int:
     return narrowest
 
 
+class Accesses:
+    """What there is to know of the accesses of a kernel's steps."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.steps = steps
+        self.strong = [is_strong(step) for step in steps]
+        self.flags = [flags.access(step.stem, step.instruction.opcode) for step in steps]
+        self.has_flags = uses_flags(steps)
+        self.has_narrow = any(strong and one.is_narrow for strong, one in zip(self.strong, self.flags, strict=True))
+        self.granules = {space: granule(steps, space) for space in ("shared", "global")}
+
+
 class Watch:
     """The last accesses to one memory. `order` changes where clusters take turns on global memory."""
 
-    def __init__(self, memory: Memory, order: Order, steps: Sequence[Step], size: int, keeps_readers: bool) -> None:
+    def __init__(self, memory: Memory, order: Order, accesses: Accesses, keeps_readers: bool) -> None:
         self.memory = memory
         self.order = order
-        self.steps = steps
-        self.strong = [is_strong(step) for step in steps]
-        self.has_flags = uses_flags(steps)
-        self.granule = size
+        self.steps = accesses.steps
+        self.strong = accesses.strong
+        self.access = accesses.flags
+        self.has_flags = accesses.has_flags
+        self.granule = size = accesses.granules[memory.name]
         self._shift = size.bit_length() - 1
         count = memory.size // size
         self._rows = order.warps + order.engines if keeps_readers else 0
@@ -97,8 +111,13 @@ class Watch:
         self._bulk_stores: list[tuple[int, int]] = []
         """The step and the thread of each bulk store. A write that is pending has its number, counted down from where
         no actor is, for an actor."""
+        self._overwritten: dict[int, dict[int, int]] = {}
+        """What a bulk store writes over: when each granule was written before."""
         self._crowds: list[frozenset[int]] = []
         self._crowd_codes: dict[frozenset[int], int] = {}
+        self._narrow_blocks: Array | None = None
+        if accesses.has_narrow and not memory.is_shared:
+            self._narrow_blocks, self._strong_blocks = np.zeros(count, np.int32), np.zeros(count, np.int32)
 
     def _granules(self, index: Array, width: int) -> Array:
         """[access, granule] of accesses whose addresses are `index * width`."""
@@ -115,7 +134,9 @@ class Watch:
         is_strong = self.strong[log.pc]
         where = self._granules(index, width)
         if is_strong and self.has_flags:
-            self._acquire_flags(actors, index * width)
+            order.flags.observe(self.access[log.pc], actors, self.memory.name, index * width)
+        if is_strong and self._narrow_blocks is not None:
+            self._check_scopes(actors, where, is_write=False)
         times = self._write_time[where]
         if (times > order.floor[actors][:, None]).any():
             self._check_writes(actors, where, times, is_strong, "reads")
@@ -149,7 +170,9 @@ class Watch:
             times, writers = self._write_time[where], self._write_actor[where]
             benign = self._check(actors, where, times, same, "writes")
         elif self.has_flags:
-            self._release_flags(actors, index * width)
+            self.order.flags.publish(self.access[log.pc], actors, self.memory.name, index * width)
+        if is_strong and self._narrow_blocks is not None:
+            self._check_scopes(actors, where, is_write=True)
         self._write_time[where] = log.tick()
         self._write_actor[where] = (actors | _STRONG if is_strong else actors)[:, None]
         if is_strong:
@@ -269,6 +292,8 @@ class Watch:
         mark = _ASYNC | (_STRONG if is_reduction else 0)
         pending = mark | (_ACTOR - len(self._bulk_stores))
         self._bulk_stores.append((order.log.pc, actor))
+        if self.memory.is_divided and (before := self._write_time[places]).any():
+            self._overwritten[len(self._bulk_stores) - 1] = dict(zip(places.tolist(), before.tolist(), strict=True))
         self._write_time[places] = _PENDING
         self._write_actor[places] = pending
         step = order.log.pc
@@ -368,21 +393,59 @@ class Watch:
         known = self.order.know[who[:, None], own[:, None] * WARP + lanes]
         late[places, own] = times[places, own] > known
 
-    # -- flags ---------------------------------------------------------------------------------------------------------
+    def _check_scopes(self, actors: Array, where: Array, *, is_write: bool) -> None:
+        """Strong accesses of two blocks race after all where the scope of one ends with its block."""
+        order, narrow = self.order, self._narrow_blocks
+        assert narrow is not None
+        blocks = (1 + order.cluster * order.blocks + actors // order.stride)[:, None]
+        is_narrow = self.access[order.log.pc].is_narrow
+        others = self._strong_blocks[where] if is_narrow else narrow[where]
+        if ((others != 0) & (others != blocks)).any():
+            access, part = np.argwhere((others != 0) & (others != blocks))[0].tolist()
+            place = self.steps[order.log.step_of(int(self._write_time[where[access, part]]))].place
+            message = f"{self._name(int(actors[access]))} uses {self._address(where[access, part])}, and another block"
+            raise Fault("data-race", f"{message} does so at {place}: a scope of .cta does not reach the other block")
+        if is_write:
+            self._strong_blocks[where] = blocks
+            if is_narrow:
+                narrow[where] = blocks
 
-    def _acquire_flags(self, actors: Array, offsets: Array) -> None:
-        for actor, offset in zip(actors.tolist(), offsets.tolist(), strict=True):
-            clock = self.order.flags.get((self.memory.name, offset))
-            if clock is not None:
-                self.order.acquire(slice(actor, actor + 1), clock)
+    # -- tensor maps ---------------------------------------------------------------------------------------------------
 
-    def _release_flags(self, actors: Array, offsets: Array) -> None:
+    def require_map(self, actor: int, start: int, size: int) -> None:
+        """A thread uses the tensor map at this offset: what the cluster wrote to it must have been fenced."""
+        where = np.arange(start >> self._shift, start + size >> self._shift)[:, None]
+        times, writers = self._write_time[where], self._write_actor[where]
         order = self.order
-        for actor, offset in zip(actors.tolist(), offsets.tolist(), strict=True):
-            key = (self.memory.name, offset)
-            order.flags[key] = order.joined(order.flags.get(key), order.release(slice(actor, actor + 1)))
+        if not (times > order.start).any():
+            return
+        self._require_known(order.of_any(np.array([actor])), where, f"the bulk copy of {self._name(actor)}")
+        last = int(times.max())
+        step = self.steps[order.log.step_of(last)]
+        fences = [("release", order.maps_released), ("acquire", order.maps_acquired.get(self.memory.base + start))]
+        # `cp_fenceproxy` is a copy and its release in one.
+        for form, clock in fences[step.stem == "tensormap.cp_fenceproxy" :]:
+            known = np.full((1, order.know.shape[1]), order.start, np.int32)
+            if clock is not None:
+                known[0, : len(clock)] = clock
+            if (times > self._column_of(known, np.zeros(where.shape, np.int64), writers)).any():
+                message = f"the tensor map at {self.memory.base + start:#x} was written at {step.place}, and no"
+                raise Fault("missing-tensormap-fence", f"{message} fence.proxy.tensormap::generic.{form} follows")
+
+    def share(self, actors: Array, start: int, size: int) -> None:
+        """What has just been written to these bytes is the deed of all these threads' warps."""
+        code = self._crowd(frozenset((actors // WARP).tolist()))
+        self._write_actor[start >> self._shift : start + size >> self._shift] = code
 
     # -- what went wrong -----------------------------------------------------------------------------------------------
+
+    def writer_at(self, offset: int) -> str:
+        """The step that wrote a byte last; nothing where this process does not know."""
+        event = int(self._write_time[offset >> self._shift])
+        if event == _PENDING:
+            number = _ACTOR - (int(self._write_actor[offset >> self._shift]) & _ACTOR)
+            event = self._overwritten.get(number, {}).get(offset >> self._shift, 0)
+        return self.steps[self.order.log.step_of(event)].place if event else ""
 
     def _address(self, place: int) -> str:
         return f"{self.memory.name} address {self.memory.base + (int(place) << self._shift):#x}"

@@ -228,6 +228,11 @@ class Box:
             strides=tuple(reversed(strides)),
         )
 
+    def _offset(self, position: tuple[int, ...]) -> int:
+        """Where an element of the inside part lies in global memory."""
+        start, _, strides = self._span
+        return start + sum(at * stride for at, stride in zip(reversed(position), strides, strict=True))
+
     def places(self, size: int) -> Array:
         """Which granules of `size` bytes of global memory the box touches; size is at most 16."""
         if self.is_empty:
@@ -252,7 +257,7 @@ class Box:
         box = np.full(self._shape(), nan_bits(self.layout) if self.layout.fill == "nan" else 0, word)
         if not self.is_empty:
             if self._owners is not None and self._memory.is_divided:
-                self._memory.require_own(self._owners, np.zeros(0, np.int64), self._tag)
+                self._memory.require_own(self._owners, self._tag, self._offset)
             box[self._inside] = self._target
         return box.view(np.uint8).reshape(-1, 16)
 
@@ -261,7 +266,7 @@ class Box:
         if not self.is_empty:
             part = self._part(data)
             if self._owners is not None:
-                self._owners[...] = self._memory.take(self._owners, self._target, part, self._tag)
+                self._owners[...] = self._memory.take(self._owners, self._target, part, self._tag, self._offset)
             self._target[...] = part
 
     def reduce(self, data: Array, operation: str) -> None:
@@ -271,7 +276,7 @@ class Box:
         part = np.ascontiguousarray(self._part(data))
         old = np.ascontiguousarray(self._target)
         if self._owners is not None:
-            self._owners[...] = self._memory.take(self._owners, old, old, self._tag)
+            self._owners[...] = self._memory.take(self._owners, old, old, self._tag, self._offset)
         self._target[...] = combine(self.layout.element, operation, old, part)
 
     def _part(self, data: Array) -> Array:

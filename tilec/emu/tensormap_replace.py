@@ -83,15 +83,22 @@ def _copy(form: Form) -> None:
         if start >> WINDOW_SHIFT == SHARED_WINDOW >> WINDOW_SHIFT:
             start -= SHARED_WINDOW
         data = cta.shared.load(start + 16 * _PARTS, 16)
-        cta.launch.memory.store(int(to[0]) + 16 * _PARTS, 16, data)
+        memory, actors = cta.launch.memory, cta.actors[threads]
+        memory.store(int(to[0]) + 16 * _PARTS, 16, data, np.repeat(actors[:1], len(_PARTS)))
+        if memory.watch is not None:
+            memory.watch.share(actors, memory.offset(int(to[0]), MAP_BYTES, "the tensor map"), MAP_BYTES)
 
     form.step.run = run
 
 
 @semantics("fence.proxy.tensormap::generic", accepts="acquire release cta cluster gpu sys")
 def _fence(form: Form) -> None:
-    # A map is read when a copy is issued, so it is never stale here.
+    # A map is read when a copy is issued, so it is never stale here: the fence only must be there.
+    pointer = form.address(form.operands[0]) if form.has("acquire") else None
+
     def run(cta: Cta, threads: Threads) -> None:
-        return
+        if cta.order is not None:
+            addresses = set(pointer(cta, threads).tolist()) if pointer is not None else None
+            cta.order.fence_maps(cta.actors[threads], addresses)
 
     form.step.run = run

@@ -1,0 +1,199 @@
+"""The parameters of a launch: arrays as global memory, and arguments as the bytes of the kernel's parameters."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilec.emu import blocks, functions
+from tilec.emu.fault import Fault
+from tilec.emu.memory import GLOBAL_BASE, PARAM_WINDOW, VALID, Memory
+from tilec.emu.numbers import TYPES, Array
+from tilec.emu.tensormap import TensorMap, encode
+from tilec.ptx.module import Entry, Module, Param, Variable
+
+_ALIGNMENT = 256
+_GUARD = 256
+"""Nothing is allocated between arrays, so that running off one is noticed."""
+
+
+class Allocator:
+    """Gives every array an address; views of one array share its memory."""
+
+    def __init__(self, module: Module) -> None:
+        self._next = GLOBAL_BASE
+        self._roots: dict[int, tuple[Array, int]] = {}
+        self._functions = functions.addresses(module)
+        self._variables: list[tuple[Variable, int]] = []
+        for variable in module.variables:
+            if variable.space in ("global", "const"):
+                self._variables.append((variable, self._reserve(variable.size)))
+
+    def _reserve(self, size: int) -> int:
+        start = self._next
+        self._next += -(-size // _ALIGNMENT) * _ALIGNMENT + _GUARD
+        return start
+
+    def address(self, array: Array) -> int:
+        root = array
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        if not root.flags.forc:
+            raise ValueError("an array argument must be contiguous, or a view of a contiguous array")
+        if array.dtype.hasobject:
+            raise ValueError("an array argument of Python objects has no bytes of its own")
+        if id(root) not in self._roots:
+            self._roots[id(root)] = (root, self._reserve(root.nbytes))
+        start = self._roots[id(root)][1]
+        return start + int(array.__array_interface__["data"][0]) - int(root.__array_interface__["data"][0])
+
+    def build(self, *, is_shared_by_processes: bool) -> tuple[Memory, dict[str, int]]:
+        """Global memory with everything copied in, and the addresses of the module's variables."""
+        size = self._next - GLOBAL_BASE
+        buffer = blocks.shared_buffer(-(-size // 16) * 16) if is_shared_by_processes else None
+        memory = Memory("global", GLOBAL_BASE, size, buffer=buffer)
+        symbols = self._functions | {variable.name: start for variable, start in self._variables}
+        for variable, start in self._variables:
+            memory.allocate(variable.name, start, variable.size, VALID)
+            offset = start - GLOBAL_BASE
+            data = initial_bytes(variable, symbols)
+            memory.bytes[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+        for number, (root, start) in enumerate(self._roots.values()):
+            memory.allocate(f"array {number}", start, root.nbytes, VALID)
+            offset = start - GLOBAL_BASE
+            memory.bytes[offset : offset + root.nbytes] = _flat_bytes(root)
+        return memory, symbols
+
+    def written(self, value: object, memory: Memory) -> Array | None:
+        """Which elements of an argument some block has written; None if it is no array."""
+        array = value.array if isinstance(value, TensorMap) else value
+        if not isinstance(array, np.ndarray) or not array.ndim or memory.owner is None:
+            return None
+        start = self.address(array) - GLOBAL_BASE
+        tags = np.ndarray(array.shape, np.uint8, buffer=memory.owner.data, offset=start, strides=array.strides)
+        found: Array = tags != 0
+        return found
+
+    def copy_back(self, memory: Memory) -> None:
+        for root, start in self._roots.values():
+            if root.flags.writeable:
+                offset = start - GLOBAL_BASE
+                _flat_bytes(root)[:] = memory.bytes[offset : offset + root.nbytes]
+
+
+def initial_bytes(variable: Variable, symbols: dict[str, int]) -> bytes:
+    """What a variable holds when the kernel starts."""
+    data = bytearray(variable.data)
+    for item in variable.relocations:
+        if item.symbol not in symbols:
+            raise Fault("unsupported", f"the address of '{item.symbol}' in '{variable.name}'", variable.line)
+        bits = (symbols[item.symbol] + item.addend) >> item.shift
+        data[item.offset : item.offset + item.size] = bits.to_bytes(8, "little")[: item.size]
+    return bytes(data)
+
+
+def _flat_bytes(array: Array) -> Array:
+    """The memory of a contiguous array, as bytes and in place."""
+    ordered = array if array.flags.c_contiguous else array.T
+    return ordered.reshape(-1).view(np.uint8)
+
+
+def pack_params(entry: Entry, args: Sequence[object], allocator: Allocator) -> Memory:
+    """The kernel's parameters in memory. Raises `ValueError` on an argument that does not fit its parameter."""
+    if len(args) != len(entry.params):
+        named = ", ".join(f"{param.name} ({_described(param)})" for param in entry.params)
+        raise ValueError(f"{entry.name} takes {len(entry.params)} arguments, not {len(args)}: {named}")
+    packed = []
+    offset = 0
+    for number, (param, value) in enumerate(zip(entry.params, args, strict=True)):
+        element = TYPES[param.type].bits // 8
+        align = max(element, param.align or 1)
+        offset = -(-offset // align) * align
+        try:
+            data = _pack(param, value, allocator)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ValueError(f"argument {number} ({param.name}): {error}") from None
+        size = _size(param)
+        if len(data) != size:
+            given = f"{_kind(value)} of {len(data)} bytes"
+            raise ValueError(f"argument {number} ({param.name}): the parameter is {_described(param)}, not {given}")
+        packed.append((param.name, offset, data))
+        offset += size
+    memory = Memory("parameter", PARAM_WINDOW, max(offset, 1))
+    for name, start, data in packed:
+        memory.allocate(name, PARAM_WINDOW + start, len(data), VALID)
+        memory.bytes[start : start + len(data)] = np.frombuffer(data, np.uint8)
+    return memory
+
+
+def _size(param: Param) -> int:
+    return TYPES[param.type].bits // 8 if param.size is None else param.size
+
+
+def _described(param: Param) -> str:
+    return f".{param.type}" if param.size is None else f"{param.size} bytes"
+
+
+def _kind(value: object) -> str:
+    names = {TensorMap: "a tensor map", np.ndarray: "the address of an array", bytes: "bytes", tuple: "a struct"}
+    return names.get(type(value), f"a {type(value).__name__}")
+
+
+def _pack(param: Param, value: object, allocator: Allocator) -> bytes:
+    if isinstance(value, TensorMap):
+        return encode(value, allocator.address(value.array))
+    if isinstance(value, np.ndarray) and value.ndim:
+        return allocator.address(value).to_bytes(8, "little")
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, tuple):
+        return _pack_struct(value, allocator)
+    size = _size(param)
+    if value is None:
+        return bytes(size)
+    if not isinstance(value, (bool, int, float, np.generic, np.ndarray)):
+        wanted = "an array, a number, a TensorMap, None, bytes or a tuple"
+        raise ValueError(f"{_kind(value)}, where {wanted} belongs")
+    if param.size is not None:
+        if value == 0:
+            return bytes(size)
+        raise ValueError(f"the parameter is {param.size} bytes: pass bytes, a tuple, an array or a TensorMap")
+    return _pack_number(param, value, size)
+
+
+def _pack_number(param: Param, value: Any, size: int) -> bytes:
+    view = TYPES[param.type]
+    if view.kind == "f":
+        return np.array(value, view.dtype).tobytes()
+    is_float = isinstance(value, float) or (isinstance(value, (np.generic, np.ndarray)) and value.dtype.kind == "f")
+    if is_float and (param.type[0] in "us" or size == 1):
+        raise ValueError(f"{value} is no whole number, and the parameter is {_described(param)}")
+    if is_float:
+        # An untyped parameter: `.b32` holds an f32.
+        return struct.pack({2: "<e", 4: "<f", 8: "<d"}[size], float(value))
+    if isinstance(value, (np.generic, np.ndarray)) and value.dtype.kind not in "iub":
+        # A number of a type that numpy does not know, such as ml_dtypes.bfloat16.
+        return value.tobytes()
+    number = int(value)
+    if not -(1 << 8 * size - 1) <= number < 1 << 8 * size:
+        raise ValueError(f"{number} does not fit the parameter, which is {_described(param)}")
+    return (number & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+
+
+def _pack_struct(fields: tuple[object, ...], allocator: Allocator) -> bytes:
+    """A C struct: pointers for arrays, numpy numbers with their own size and alignment."""
+    data = b""
+    widest = 1
+    for value in fields:
+        if isinstance(value, np.ndarray) and value.ndim:
+            part = allocator.address(value).to_bytes(8, "little")
+        elif value is None:
+            part = bytes(8)
+        else:
+            part = np.asarray(value).tobytes()
+        widest = max(widest, len(part))
+        data = data.ljust(-(-len(data) // len(part)) * len(part), b"\0") + part
+    return data.ljust(-(-len(data) // widest) * widest, b"\0")
