@@ -12,7 +12,10 @@
 | 8 | no fence.proxy.async                                | missing-proxy-fence                                 |
 | 9 | no fence.mbarrier_init, or no cluster barrier       | missing-init-fence; data-race or bad-barrier        |
 | 10 | .maxntid without .minnctapersm                     | setmaxnreg-ignored                                  |
-| 11 - 14 | tcgen05: versions, release, fences, lanes     | not yet: the emulator has no tensor memory          |
+| 11 | tcgen05 version bits 48:46 = 0                     | bad-descriptor (these four: test_tcgen05_mistakes)  |
+| 12 | tensor memory not freed                            | tmem-leak                                           |
+| 13 | no fence::after_thread_sync before tcgen05.ld      | missing-tcgen05-fence                               |
+| 14 | a warp reads lanes of another quarter              | foreign-lanes                                       |
 | 15 | wgmma under a branch on %tid                        | deadlock (the rest of its warpgroup); divergent-warpgroup |
 | 16 | box row longer than the swizzle                     | refused when the tensor map is made                 |
 | 17 | sm_90 instead of sm_90a                             | unsupported, before anything runs                   |

@@ -6,6 +6,9 @@ import pytest
 
 from tilec.diag import InternalError
 from tilec.ptx.assemble import Remark, assemble, parse_remarks
+from tilec.ptx.isa import check
+from tilec.ptx.module import Instruction
+from tilec.ptx.parse import parse_module
 
 ACCUMULATORS = 32
 REGISTERS = f".reg .b64 %a, %b, %o; .reg .pred %p; .reg .f32 %d<{ACCUMULATORS}>; .reg .b32 %r<4>;"
@@ -26,8 +29,14 @@ MMA = (
 )
 
 
-def kernel(*body: str, directives: str = ".reqntid 128, 1, 1", registers: str = REGISTERS, name: str = "k") -> str:
-    head = ".version 8.0\n.target sm_90a\n.address_size 64"
+def kernel(
+    *body: str,
+    directives: str = ".reqntid 128, 1, 1",
+    registers: str = REGISTERS,
+    name: str = "k",
+    head: str = ".version 8.0\n.target sm_90a",
+) -> str:
+    head += "\n.address_size 64"
     entry = f".visible .entry {name}(.param .u64 out) {directives}"
     return "\n".join([head, entry, "{", registers, *body, "ret;", "}", ""])
 
@@ -63,6 +72,56 @@ tanh.approx.f32 %d0, %d1;
 def test_spellings_that_no_kernel_emits(text: str) -> None:
     """What the emulator knows and code generation does not: here the assembler has its say."""
     assert assemble(kernel(text), "sm_90a").remarks == ()
+
+
+FOUR, EIGHT = "{%r0, %r1, %r2, %r3}", "{%r0, %r1, %r2, %r3, %r0, %r1, %r2, %r3}"
+TENSOR_SPELLINGS = f"""
+tcgen05.ld.sync.aligned.32x32b.x4.pack::16b.b32 {FOUR}, [%r4+8];
+tcgen05.ld.sync.aligned.16x64b.x4.b32 {FOUR}, [%r4];
+tcgen05.ld.sync.aligned.16x128b.x2.b32 {FOUR}, [%r4];
+tcgen05.ld.sync.aligned.16x256b.x1.b32 {FOUR}, [%r4];
+tcgen05.ld.sync.aligned.16x32bx2.x4.b32 {FOUR}, [%r4], 16;
+tcgen05.st.sync.aligned.32x32b.x4.unpack::16b.b32 [%r4+8], {FOUR};
+tcgen05.st.sync.aligned.16x32bx2.x4.b32 [%r4], 16, {FOUR};
+tcgen05.wait::ld.sync.aligned; tcgen05.wait::st.sync.aligned;
+tcgen05.fence::before_thread_sync; tcgen05.fence::after_thread_sync;
+tcgen05.cp.cta_group::1.128x256b [%r4], %a;
+tcgen05.cp.cta_group::1.4x256b [%r4], %a;
+tcgen05.cp.cta_group::1.128x128b.b8x16.b6x16_p32 [%r4], %a;
+tcgen05.cp.cta_group::1.64x128b.warpx2::02_13 [%r4], %a;
+tcgen05.cp.cta_group::1.64x128b.warpx2::01_23 [%r4], %a;
+tcgen05.cp.cta_group::1.32x128b.warpx4.b8x16.b4x16_p64 [%r4], %a;
+tcgen05.shift.cta_group::1.down [%r4];
+tcgen05.mma.cta_group::1.kind::f16 [%r4], %a, %b, %r5, {FOUR}, %p, 3;
+tcgen05.mma.cta_group::1.kind::tf32.collector::a::fill [%r4], [%r6], %b, %r5, !%p;
+tcgen05.mma.cta_group::1.kind::i8 [%r4], %a, %b, %r5, 1;
+tcgen05.mma.cta_group::1.kind::f8f6f4 [%r4], %a, %b, %r5, %p;
+tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale.scale_vec::1X [%r4], %a, %b, %r5, [%r6], [%r7+4], %p;
+tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block32 [%r4], [%r6], %b, %r5, [%r6], [%r7], %p;
+tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16 [%r4], %a, %b, %r5, [%r6], [%r7], %p;
+tcgen05.mma.ws.cta_group::1.kind::f16.collector::b1::fill [%r4], %a, %b, %r5, %p, %o;
+tcgen05.mma.cta_group::2.kind::f16 [%r4], %a, %b, %r5, {EIGHT}, %p;
+tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r4];
+tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%a];
+tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r4], %h;
+tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r4], 32;
+tcgen05.alloc.cta_group::2.sync.aligned.b32 [%a], %r5;
+tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 32;
+tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;
+cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.cta_group::2 [%r4], [%a, {{%r5, %r6}}], [%r7];
+"""
+
+
+@pytest.mark.parametrize("text", TENSOR_SPELLINGS.split("\n")[1:-1])
+def test_spellings_of_tensor_memory(text: str) -> None:
+    registers = ".reg .b64 %a, %b, %o; .reg .pred %p; .reg .b32 %r<8>; .reg .b16 %h;"
+    ptx = kernel(text, registers=registers, head=".version 9.0\n.target sm_100a")
+    assert assemble(ptx, "sm_100a").remarks == ()
+    parse_module(ptx)
+    for part in text.rstrip(";").split("; "):
+        instruction = parse_module(kernel(f"{part};", registers=registers)).entries[0].body[-2]
+        assert isinstance(instruction, Instruction)
+        assert check(instruction, "sm_100a", "9.0") is None
 
 
 def test_a_missing_fence_is_injected() -> None:

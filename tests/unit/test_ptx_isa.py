@@ -31,6 +31,9 @@ def test_every_row_is_emulated_and_nothing_else() -> None:
         ),
         ("mbarrier.try_wait.parity.shared::cta.b64", "mbarrier.try_wait"),
         ("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "wgmma.mma_async"),
+        ("tcgen05.mma.cta_group::1.kind::f16", "tcgen05.mma"),
+        ("tcgen05.mma.ws.cta_group::1.kind::i8", "tcgen05.mma.ws"),
+        ("tcgen05.wait::ld.sync.aligned", "tcgen05.wait::ld"),
         ("fence.proxy.async.shared::cta", "fence.proxy.async"),
         ("ret", "ret"),
     ],
@@ -51,6 +54,7 @@ ACCUMULATOR = Vector((R,) * 4)
 WGMMA = Instruction(
     "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16", (ACCUMULATOR, R, R, P, *(Imm(1),) * 2, *(Imm(0),) * 2)
 )
+TENSOR_WAIT = Instruction("tcgen05.wait::ld.sync.aligned")
 TENSOR_LOAD = "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes"
 TENSOR: tuple[Operand, ...] = (Address(R), TensorAddress(R, (R, R)), Address(R))
 
@@ -89,6 +93,17 @@ TENSOR: tuple[Operand, ...] = (Address(R), TensorAddress(R, (R, R)), Address(R))
             ".bf16x2 of add.bf16x2 needs sm_90, the target is sm_80",
         ),
         (Instruction("add.s32", (R, R, R)), "sparc", "8.0", "unknown target sparc"),
+        (TENSOR_WAIT, "sm_100a", "8.6", None),
+        (TENSOR_WAIT, "sm_100f", "8.8", None),
+        (TENSOR_WAIT, "sm_100", "8.6", f"{TENSOR_WAIT.opcode} needs an architecture-specific target such as sm_100a"),
+        (TENSOR_WAIT, "sm_90a", "8.6", f"{TENSOR_WAIT.opcode} needs sm_100, the target is sm_90a"),
+        (TENSOR_WAIT, "sm_100a", "8.5", f"{TENSOR_WAIT.opcode} needs PTX 8.6, the module says 8.5"),
+        (
+            TENSOR_WAIT,
+            "sm_120a",
+            "8.7",
+            f"{TENSOR_WAIT.opcode} exists on sm_100a and its relatives, not on sm_120a",
+        ),
     ],
 )
 def test_check(instruction: Instruction, target: str, version: str, complaint: str | None) -> None:

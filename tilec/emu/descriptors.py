@@ -13,14 +13,12 @@ import numpy as np
 
 from tilec.emu.fault import Fault
 from tilec.emu.numbers import Array
-from tilec.emu.tensormap import swizzled
+from tilec.emu.tensormap import ATOM_32, swizzled
 from tilec.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.memory import Memory
 
-ATOM_32 = 160
-"""The swizzle of 128 bytes that moves pairs of 16-byte chunks, for tf32 transposes on sm_100."""
 _WARPGROUP_SWIZZLES = (0, 128, 64, 32)
 _WARPGROUP_RESERVED = (0b11 << 14) | (0b11 << 30) | (0b111 << 46) | (0x3FF << 52)
 _TENSOR_SWIZZLES = {0: 0, 1: ATOM_32, 2: 128, 4: 64, 6: 32}

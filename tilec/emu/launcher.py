@@ -120,26 +120,12 @@ def launch(
     """
     module = _parse(ptx)
     kernel = _find_entry(module, entry)
-<<<<<<< HEAD
-    sizes = [_three(extents) for extents in (grid, block, cluster)]
-    if _directive(kernel, ".reqntid") not in (None, sizes[1]):
-        raise ValueError(f"{entry} must be launched with blocks of {_directive(kernel, '.reqntid')}, not {sizes[1]}")
-    most = _directive(kernel, ".maxntid")
-    if most is not None and math.prod(sizes[1]) > math.prod(most):
-        raise ValueError(f"{entry} takes blocks of {math.prod(most)} threads at most, not {math.prod(sizes[1])}")
-    if _directive(kernel, ".reqnctapercluster") not in (None, sizes[2]):
-        required = _directive(kernel, ".reqnctapercluster")
-        raise ValueError(f"{entry} must be launched with clusters of {required}, not {sizes[2]}")
-    allocator = _Allocator(module)
-    params = _pack_params(kernel, args, allocator)
-=======
     sizes = [_three(name, extents) for name, extents in (("grid", grid), ("block", block), ("cluster", cluster))]
     _check_launch(kernel, sizes[1], sizes[2], dynamic_smem)
     if on_fault not in ("raise", "report"):
         raise ValueError(f"on_fault is 'raise' or 'report', not {on_fault!r}")
     allocator = Allocator(module)
     params = pack_params(kernel, args, allocator)
->>>>>>> e3
     jobs = jobs if blocks.can_fork() else 1
     memory, symbols = allocator.build(is_shared_by_processes=jobs > 1)
     program = Program(module, kernel, symbols, dynamic_smem)

@@ -42,11 +42,11 @@ class Copy:
 @dataclass(slots=True, eq=False)
 class Deferred:
     """The arrivals that `cp.async` copies of some threads will make, or the one of a tcgen05.commit, and how to finish
-    what they stand for. Who waits then knows what the `actors` did: until now, or the event that `finish` returns."""
+    what they stand for. Who waits then knows the clock that `finish` returns, or else all that the `actors` did."""
 
     count: int
     actors: Array
-    finish: Callable[[], int | None]
+    finish: Callable[[], Array | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -111,9 +111,12 @@ class Barrier:
         if self.deferred and sum(deferred.count for deferred in self.deferred) >= self.pending:
             due, self.deferred = self.deferred, []
             for deferred in due:
-                until = deferred.finish()
+                clock = deferred.finish()
                 self.pending -= deferred.count
-                self._announce(deferred.actors, until)
+                if clock is None:
+                    self._announce(deferred.actors)
+                else:
+                    self._join(clock)
             self.version += 1
         if self.pending == 0 and sum(copy.size for copy in self.copies) >= self.tx:
             while self.tx > 0:
@@ -143,13 +146,13 @@ class Barrier:
         if order is not None and clock is not None:
             self.open_clock = order.joined(self.open_clock, clock)
 
-    def _announce(self, columns: Array, until: int | None = None) -> None:
-        """Whoever waits for this phase knows what these actors did until now, or until an event."""
+    def _announce(self, columns: Array) -> None:
+        """Whoever waits for this phase knows what these actors did until now."""
         order = self.cta.order
         if order is None:
             return
         clock = np.zeros(order.know.shape[1], np.int32)
-        clock[columns] = order.log.now if until is None else until
+        clock[columns] = order.log.now
         self._join(clock)
 
     def _bytes(self) -> str:

@@ -456,7 +456,7 @@ class Watch:
     def _reader_name(self, row: int, lane: int) -> str:
         order = self.order
         if row >= order.warps:
-            return f"wgmma of {thread_name(order, (row - order.warps) * WARPGROUP, is_group=True)}"
+            return f"the matrix unit for {thread_name(order, (row - order.warps) * WARPGROUP, is_group=True)}"
         if lane == _MANY:
             return f"lanes of the warp of {thread_name(order, row * WARP)}"
         return thread_name(order, row * WARP + lane)

@@ -512,6 +512,16 @@ def _shift(form: Form) -> None:
 # -- commit ------------------------------------------------------------------------------------------------------------
 
 
+def _knowledge(cta: Cta, actor: int) -> Array | None:
+    """What a thread that commits knows of others: that its operands had arrived, say. A commit hands this on, but not
+    what the thread itself has done."""
+    if cta.order is None:
+        return None
+    clock: Array = cta.order.know[actor].copy()
+    clock[actor] = 0
+    return clock
+
+
 @semantics("tcgen05.commit")
 def _commit(form: Form) -> None:
     group_size = cta_group(form)
@@ -541,10 +551,15 @@ def _commit(form: Form) -> None:
                 if ranks and ranks[-1] >= len(cta.cluster.ctas):
                     raise Fault("out-of-bounds", f"a commit to the blocks {ranks} of a smaller cluster")
                 targets = [(rank + 1 << SHARED_RANK_SHIFT) + local for rank in ranks]
-            engine = 0 if cta.order is None else cta.order.threads + actor // WARPGROUP
+            knowledge = _knowledge(cta, actor)
 
-            def finish(tracked: list[Operation] = tracked) -> int:
-                return memory.complete(tracked)
+            def finish(
+                tracked: list[Operation] = tracked, knowledge: Array | None = knowledge, actor: int = actor
+            ) -> Array | None:
+                until = memory.complete(tracked)
+                if knowledge is not None and cta.order is not None:
+                    knowledge[cta.order.threads + actor // WARPGROUP] = until
+                return knowledge
 
             for target in targets:
                 barrier = barrier_at(cta, target, actors)
@@ -554,7 +569,7 @@ def _commit(form: Form) -> None:
                 note(cta, np.array([thread]), "arrive", f"mbarrier {barrier.address:#x} by commit", line)
                 step = cta.launch.events.pc
                 barrier.sources[step] = barrier.sources.get(step, 0) + 1
-                barrier.deferred.append(Deferred(1, np.array([engine]), finish))
+                barrier.deferred.append(Deferred(1, actors, finish))
                 barrier.version += 1
 
     form.step.run = run

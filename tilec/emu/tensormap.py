@@ -31,6 +31,8 @@ _CODES = (
 """Element types by the numbers of `tensormap.replace`, where 8, 11 and 12 are flushing f32 and tf32; the last three are
 arrays that the driver would take as unsigned."""
 _SWIZZLES = (0, 32, 64, 128)
+ATOM_32 = 160
+"""The swizzle of 128 bytes that moves pairs of 16-byte chunks: descriptors of tcgen05 have it, for tf32 transposes."""
 _SIZES = {"uint8": 1, "uint16": 2, "uint32": 4, "int32": 4, "uint64": 8, "int64": 8, "float16": 2, "float32": 4}
 _SIZES |= {"float64": 8, "bfloat16": 2, "int8": 1, "int16": 2, "bool": 1}
 
@@ -170,8 +172,8 @@ def swizzled(addresses: Array, swizzle: int) -> Array:
     """Shared addresses after the bank swizzle, which acts on the bits of the absolute address."""
     if not swizzle:
         return addresses
-    if swizzle == 160:
-        # 128 bytes in atoms of 32: Swizzle<2,5,2> on the bits of the byte address.
+    if swizzle == ATOM_32:
+        # Swizzle<2,5,2> of CuTe, on the bits of the byte address.
         pairs: Array = addresses ^ (((addresses >> 7) & 3) << 5)
         return pairs
     moved: Array = addresses ^ (((addresses >> 7) & (swizzle // 16 - 1)) << 4)
