@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.emu.asyncops import RegisterOwner
-from tilec.emu.decode import Form, Place, semantics
+from tilec.emu.asyncops import AsyncState, RegisterOwner
+from tilec.emu.decode import Form, Place, Step, semantics
 from tilec.emu.descriptors import Descriptor, matrix_rows, require_pattern, tensor_descriptor
 from tilec.emu.fault import Fault
 from tilec.emu.matrix import registers
@@ -229,18 +229,27 @@ def fragment(shape: str, count: int, split: int, is_packed: bool) -> tuple[Array
 
 
 class Load(RegisterOwner):
-    """A `tcgen05.ld` of one warp, which owns its registers until `tcgen05.wait::ld`."""
+    """A `tcgen05.ld` of one warp. Who reads its registers waits for them, without a word, as "Register dependencies" in
+    the manual has it; who overwrites them may still be overtaken."""
 
     size = _WARP
 
-    def __init__(self, line: int, places: frozenset[Place]) -> None:
+    def __init__(self, line: int, places: frozenset[Place], state: AsyncState, deed: Deed) -> None:
         self.line = line
         self.accumulators = places
         self.inputs = frozenset()
+        self._state = state
+        self._deed = deed
 
-    def complain(self, is_accumulator: bool) -> Fault:
-        message = f"touches a register that tcgen05.ld of PTX line {self.line} loads"
-        return Fault("missing-tcgen05-wait", f"{message}, which no tcgen05.wait::ld has waited for")
+    def touched(self, step: Step) -> None:
+        if not step.written.isdisjoint(self.accumulators):
+            message = f"overwrites a register that tcgen05.ld of PTX line {self.line} loads"
+            raise Fault("missing-tcgen05-wait", f"{message}, which no tcgen05.wait::ld has waited for")
+        self._deed.do()
+        self.end()
+
+    def end(self) -> None:
+        self._state.disown([self])
 
 
 def _fragment_of(form: Form, operand_index: int, split_index: int) -> tuple[tuple[Array, Array], list[int], bool, int]:
@@ -302,10 +311,11 @@ def _ld(form: Form) -> None:
                 for position, slot in enumerate(slots):
                     cta.views[slot][mine] = data[:, position]
 
-            owner = Load(line, places)
+            deed = Deed(read)
+            owner = Load(line, places, cta.asynchronous, deed)
             cta.asynchronous.own(int(warp[0]) // _WARP, owner)
-            load.ends.append(lambda owner=owner: cta.asynchronous.disown([owner]))  # type: ignore[misc]
-            memory.issue(load, Deed(read))
+            load.ends.append(owner.end)
+            memory.issue(load, deed)
 
     form.step.run = run
 
