@@ -314,7 +314,7 @@ FILL = fill(0, 32)
         (f"{FILL} {LOAD}[%mine+0x100000]; {WAIT_LD}", "misaligned", "multiple of 32"),
         (f"{FILL} add.u32 %mine, %mine, %r0; {LOAD}[%mine]; {WAIT_LD}", "divergent-warp", "address"),
         (f"{FILL} {LOAD}[%mine]; mov.u32 %v3, 1; {WAIT_LD}", "missing-tcgen05-wait", "overwrites a register"),
-        (f"{FILL} {LOAD}[%mine]; {STORE}[%mine], {REGS} {WAIT_LD}{WAIT_ST}", "missing-tcgen05-wait", "which tcgen05.ld of PTX line .* reads"),
+        (f"{FILL} {LOAD}[%mine]; {STORE}[%mine], {REGS} {WAIT_LD}{WAIT_ST}", "missing-tcgen05-wait", "ld of .* reads"),
         (f"{FILL} {LOAD}[%mine]; {STORE}[%mine], {REGS.replace('%v', '%r1')} {WAIT_LD}{WAIT_ST}",
          "missing-tcgen05-wait", "which tcgen05.ld of PTX line .* reads"),
         (f"{STORE}[%mine], {REGS} {LOAD}[%mine]; {WAIT_ST} {WAIT_LD}", "missing-tcgen05-wait", "no tcgen05.wait::st"),

@@ -1,5 +1,5 @@
-"""Mistakes with tensor memory, planted in a GEMM that is right: roles by warp, a ring of two stages filled by TMA, and one
-accumulator that is used again for every tile."""
+"""Mistakes with tensor memory, planted in a GEMM that is right: roles by warp, a ring of two stages filled by TMA, and
+one accumulator that is used again for every tile."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def test_operands_written_by_threads_need_a_proxy_fence() -> None:
 def test_operands_must_stay_until_the_commit(adversary: int | None) -> None:
     late = "@%p1 st.shared.b32 [smem], 0;"
     run(whole(product(), FINISH, late), np.zeros(4, np.uint32), image(), adversary=adversary)
-    with pytest.raises(Fault, match="overwritten while tcgen05.mma of PTX line") as fault:
+    with pytest.raises(Fault, match=r"overwritten while tcgen05\.mma of PTX line") as fault:
         run(whole(product(), late, FINISH), np.zeros(4, np.uint32), image(), adversary=adversary)
     assert fault.value.kind == "early-reuse"
 

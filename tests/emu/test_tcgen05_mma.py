@@ -22,7 +22,6 @@ from tensor_source import (
     wait,
 )
 
-from tilec.emu.launch import Fault
 from tilec.emu.numbers import Array
 
 ADVERSARIES = [None, 1, 2]

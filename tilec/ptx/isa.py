@@ -91,6 +91,7 @@ _WORDS = {
 
 # Modifiers that came later than the instructions they stand on.
 _BF16 = (Requirement("bf16", 80, (7, 0)), Requirement("bf16x2", 80, (7, 0)))
+_PACKED_F32 = (Requirement("f32x2", 100, (8, 6)),)
 _BF16_ARITHMETIC = (Requirement("bf16", 90, (7, 8)), Requirement("bf16x2", 90, (7, 8)))
 _HALF_ORDER = (Requirement("f16", 80, (7, 0)), Requirement("f16x2", 80, (7, 0)), *_BF16)
 _FP8 = (Requirement("e4m3", 89, (8, 4)), Requirement("e5m2", 89, (8, 4)))
@@ -114,8 +115,8 @@ def _rows() -> tuple[Row, ...]:
 
     return (
         # Arithmetic and logic.
-        *plain("add sub", "dss", *_BF16_ARITHMETIC),
-        *plain("mul", "dss", *_BF16_ARITHMETIC),
+        *plain("add sub", "dss", *_BF16_ARITHMETIC, *_PACKED_F32),
+        *plain("mul", "dss", *_BF16_ARITHMETIC, *_PACKED_F32),
         *plain("add.cc addc sub.cc subc", "dss"),
         *plain("mad.lo.cc mad.hi.cc madc mad24", "dsss"),
         *plain("mul24", "dss"),
@@ -124,7 +125,7 @@ def _rows() -> tuple[Row, ...]:
         *plain("abs neg", "ds", *_BF16),
         *plain("not popc clz brev cnot", "ds"),
         *plain("mad sad", "dsss"),
-        *plain("fma", "dsss", *_BF16),
+        *plain("fma", "dsss", *_BF16, *_PACKED_F32),
         *plain("rcp sqrt rsqrt lg2 sin cos", "ds"),
         *plain("ex2", "ds", *_TANH_EX2_HALF),
         Row("tanh", "ds", 75, (7, 0), requirements=_TANH_EX2_HALF),
