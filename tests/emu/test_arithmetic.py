@@ -404,3 +404,29 @@ def test_unknown_instructions_are_refused_before_anything_runs() -> None:
     assert caught.value.text == "frobnicate.b32 %r1, %r2;"
     assert source.split("\n")[caught.value.line - 1].strip() == "frobnicate.b32 %r1, %r2;"
     assert out[0] == 0
+
+
+@pytest.mark.parametrize("operation", ["add", "sub", "mul", "fma"])
+def test_pairs_of_f32(operation: str) -> None:
+    """`f32x2` of sm_100: two numbers in a register of 64 bits."""
+    a, b, c = (floats(np.float32, seed).reshape(-1, 2) for seed in (1, 2, 3))
+    out = np.zeros_like(a)
+    third = ", %rd7" if operation == "fma" else ""
+    lines = ["mov.u32 %r0, %tid.x;"]
+    for position, name in enumerate("oabc"):
+        lines.append(f"ld.param.u64 %rd{position}, [{name}]; mad.wide.u32 %rd{position}, %r0, 8, %rd{position};")
+        lines.append(f"ld.global.b64 %rd{position + 4}, [%rd{position}];")
+    lines += [f"{operation}.rn.f32x2 %rd8, %rd5, %rd6{third};", "st.global.b64 [%rd0], %rd8;"]
+    params = ", ".join(f".param .u64 {name}" for name in "oabc")
+    source = kernel("\n".join(lines), params, target="sm_100a")
+    launch(source, "k", 1, len(a), [out, a, b, c])
+    with np.errstate(all="ignore"):
+        exact = {"add": a + b, "sub": a - b, "mul": a * b}.get(operation)
+        if exact is None:
+            exact = (a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(out, exact, rtol=1e-7)
+
+
+def test_pairs_of_f32_are_of_sm_100() -> None:
+    with pytest.raises(Fault, match=r"f32x2 of add\.f32x2 needs sm_100"):
+        launch(kernel("add.f32x2 %rd1, %rd1, %rd1;"), "k", 1, 1, [0])

@@ -313,8 +313,8 @@ FILL = fill(0, 32)
         (f"{FILL} {LOAD}[%taddr]; {WAIT_LD}", "foreign-lanes", "threads 32-63"),
         (f"{FILL} {LOAD}[%mine+0x100000]; {WAIT_LD}", "misaligned", "multiple of 32"),
         (f"{FILL} add.u32 %mine, %mine, %r0; {LOAD}[%mine]; {WAIT_LD}", "divergent-warp", "address"),
-        (f"{FILL} {LOAD}[%mine]; add.u32 %v9, %v3, 1; {WAIT_LD}", "missing-tcgen05-wait", "touches a register"),
-        (f"{FILL} {LOAD}[%mine]; {STORE}[%mine], {REGS} {WAIT_LD}{WAIT_ST}", "missing-tcgen05-wait", "touches"),
+        (f"{FILL} {LOAD}[%mine]; mov.u32 %v3, 1; {WAIT_LD}", "missing-tcgen05-wait", "overwrites a register"),
+        (f"{FILL} {LOAD}[%mine]; {STORE}[%mine], {REGS} {WAIT_LD}{WAIT_ST}", "missing-tcgen05-wait", "ld of .* reads"),
         (f"{FILL} {LOAD}[%mine]; {STORE}[%mine], {REGS.replace('%v', '%r1')} {WAIT_LD}{WAIT_ST}",
          "missing-tcgen05-wait", "which tcgen05.ld of PTX line .* reads"),
         (f"{STORE}[%mine], {REGS} {LOAD}[%mine]; {WAIT_ST} {WAIT_LD}", "missing-tcgen05-wait", "no tcgen05.wait::st"),
@@ -330,6 +330,21 @@ def test_wrong_accesses(body: str, kind: str, message: str, adversary: int | Non
         run(source, np.zeros(8, np.uint32), image(), np.zeros((128, 32), np.uint32), adversary=adversary, races=races)
     assert fault.value.kind == kind
     assert fault.value.line > 0
+
+
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+def test_a_register_may_be_read_before_the_wait(adversary: int | None) -> None:
+    """Triton packs registers before it waits; memory is ordered by the wait alone."""
+    body = f"""
+    {FILL} {LOAD}[%mine];
+    add.u32 %r20, %v3, 1;
+    {WAIT_LD}
+    mul.wide.u32 %rd3, %r0, 4; add.u64 %rd3, %rd3, %rd0;
+    st.global.b32 [%rd3], %r20;
+    """
+    data, out = np.arange(128 * 32, dtype=np.uint32).reshape(128, 32), np.zeros(128, np.uint32)
+    run(tensor_kernel(prologue(64, image_bytes=0) + body + epilogue(64)), out, image(), data, adversary=adversary)
+    np.testing.assert_array_equal(out, data[:, 3] + 1)
 
 
 PASS_ON = """

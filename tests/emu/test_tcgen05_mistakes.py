@@ -1,5 +1,5 @@
-"""Mistakes with tensor memory, planted in a GEMM that is right: roles by warp, a ring of two stages filled by TMA, and one
-accumulator that is used again for every tile."""
+"""Mistakes with tensor memory, planted in a GEMM that is right: roles by warp, a ring of two stages filled by TMA, and
+one accumulator that is used again for every tile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ptx_source import kernel
 from tensor_source import AFTER, BEFORE, SMEM_BYTES, fill, run, smem_start, wait
 from test_tcgen05_mma import FINISH, Layout, idesc, image, mma, set_up, whole
 
-from tilec.emu.launch import Fault, TensorMap, launch
+from tilec.emu import Fault, TensorMap, launch
 from tilec.emu.numbers import bf16_to_f32, f32_to_bf16
 
 ADVERSARIES = [None, 1, 2, 3]
@@ -321,7 +321,7 @@ def test_operands_written_by_threads_need_a_proxy_fence() -> None:
 def test_operands_must_stay_until_the_commit(adversary: int | None) -> None:
     late = "@%p1 st.shared.b32 [smem], 0;"
     run(whole(product(), FINISH, late), np.zeros(4, np.uint32), image(), adversary=adversary)
-    with pytest.raises(Fault, match="overwritten while tcgen05.mma of PTX line") as fault:
+    with pytest.raises(Fault, match=r"overwritten while tcgen05\.mma of PTX line") as fault:
         run(whole(product(), late, FINISH), np.zeros(4, np.uint32), image(), adversary=adversary)
     assert fault.value.kind == "early-reuse"
 

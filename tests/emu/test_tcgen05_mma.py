@@ -394,3 +394,39 @@ def test_a_in_tensor_memory(types: tuple[str, str, str, str], m: int) -> None:
             column = 16 * part + 8 * (inside // 4) + 2 * (thread % 4) + inside % 2
             cells[thread, register] = product[row, column]
     check(out, cells, result)
+
+
+@pytest.mark.parametrize(
+    ("kind", "element", "specials"),
+    [
+        ("f16", "f16", [0x7C00, 0xFC00, 0x7E00, 0x8000, 0x0001, 0x7BFF]),
+        ("f16", "bf16", [0x7F80, 0xFF80, 0x7FC0, 0x8000, 0x0001, 0x7B7F]),
+        ("tf32", "tf32", [0x7F800000, 0xFF800000, 0x7FC00000, 0x80000000, 0x00002000, 0x3F801FFF]),
+        ("f8f6f4", "e5m2", [0x7C, 0xFC, 0x7F, 0x80, 0x01, 0x7B]),
+        ("f8f6f4", "e4m3", [0x7E, 0xFE, 0x7F, 0x80, 0x01, 0x08]),
+    ],
+)
+def test_specials(kind: str, element: str, specials: list[int]) -> None:
+    """Infinities, NaN, zeros with a sign, subnormal numbers, and the low bits of tf32 that do not count."""
+    m, n = 128, 16
+    generator = np.random.default_rng(9)
+    a, b = codes(generator, element, (m, K[kind])), codes(generator, element, (n, K[kind]))
+    for matrix in (a, b):
+        for row in range(0, len(matrix), 3):
+            matrix[row, row % K[kind]] = specials[row // 3 % len(specials)]
+    memory = image()
+    la, lb = Layout("K", 32, m), Layout("K", 32, n)
+    place(memory, a, element, la, A_AT)
+    place(memory, b, element, lb, B_AT)
+    start = smem_start()
+    body = set_up(la.bits(start + A_AT), lb.bits(start + B_AT), idesc(kind, m, n, element, element))
+    out = np.zeros((128, n), np.uint32)
+    run(whole(body, mma(kind), FINISH, dump(0, n)), out, memory)
+    with np.errstate(all="ignore"):
+        exact = (values_of(a, element)[:, None, :] * values_of(b, element)[None, :, :]).sum(-1)
+        largest = np.abs(exact[np.isfinite(exact)]).max()
+        found = out.view(np.float32).astype(np.float64)
+        bound = np.abs(exact) > np.finfo(np.float32).max
+        np.testing.assert_allclose(found[~bound], exact[~bound], rtol=1e-5, atol=1e-6 * min(largest, 1e30))
+    assert not np.isfinite(found[bound]).any()
+    assert np.isnan(found).any()

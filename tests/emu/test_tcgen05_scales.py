@@ -123,7 +123,7 @@ def test_scales_must_be_in_all_four_quarters() -> None:
     @%p1 tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale [%d0], %da, %db, %idesc, [%taddr], [%taddr+4], %p2;
     {COMMIT}
     """
-    with pytest.raises(Fault, match="the scale of A of .* reads lane 32") as fault:
+    with pytest.raises(Fault, match=r"the scale of A of .* reads lane 32") as fault:
         run(whole(body), np.zeros(4, np.uint32), np.zeros(SMEM_BYTES, np.uint8), np.zeros((128, 8), np.uint32))
     assert fault.value.kind == "unwritten-read"
 

@@ -350,3 +350,68 @@ KERNEL neighbours(const int *x, int *out) {
     if (rank == 0 && t == 0) out[gridDim.x * 64 + blockIdx.x / cluster.num_blocks()] = counter;
 }
 #endif
+
+#ifdef __CUDA_ARCH_FEAT_SM100_ALL
+// C = A·B^T with tcgen05: a tile of 128 x 64, K in steps of 64. Threads put the operands into shared memory, swizzled.
+__device__ unsigned shared_of(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
+
+__device__ void put_tile(char *tile, const __half *from, int rows, int stride) {
+    for (int i = threadIdx.x; i < rows * 8; i += blockDim.x) {
+        int row = i / 8, chunk = i % 8;
+        *(uint4 *)(tile + row * 128 + ((chunk ^ (row % 8)) * 16)) = *(const uint4 *)(from + row * stride + chunk * 8);
+    }
+}
+
+KERNEL tensor_gemm(const __half *a, const __half *b, float *c, int k) {
+    extern __shared__ __align__(1024) char tiles[];
+    __shared__ unsigned long long barrier;
+    __shared__ unsigned columns;
+    int t = threadIdx.x, warp = t / 32, phase = 0;
+    char *ta = tiles, *tb = tiles + 128 * 128;
+    if (warp == 0) {
+        asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], 64;" ::"r"(shared_of(&columns)));
+        asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;");
+    }
+    if (t == 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_of(&barrier)));
+    __syncthreads();
+    unsigned d = columns, idesc = 1u << 4 | (64 >> 3) << 17 | (128 >> 4) << 24;
+    for (int step = 0; step < k; step += 64) {
+        put_tile(ta, a + step, 128, k);
+        put_tile(tb, b + step, 64, k);
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncthreads();
+        if (t == 0) {
+            for (int part = 0; part < 4; ++part) {
+                unsigned long long fixed = 0x4000404000010000ull;
+                unsigned long long da = fixed | (shared_of(ta) + part * 32) >> 4, db = fixed | (shared_of(tb) + part * 32) >> 4;
+                asm volatile("{ .reg .pred p; setp.ne.u32 p, %4, 0;"
+                             " tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, p; }" ::"r"(d),
+                             "l"(da), "l"(db), "r"(idesc), "r"(step + part)
+                             : "memory");
+            }
+            asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(
+                             shared_of(&barrier))
+                         : "memory");
+        }
+        unsigned done = 0;
+        while (!done)
+            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                         : "=r"(done)
+                         : "r"(shared_of(&barrier)), "r"(phase)
+                         : "memory");
+        phase ^= 1;
+    }
+    asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
+    for (int n = 0; n < 64; n += 8) {
+        float v[8];
+        asm volatile("tcgen05.ld.sync.aligned.32x32b.x8.b32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8];"
+                     : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]), "=f"(v[4]), "=f"(v[5]), "=f"(v[6]), "=f"(v[7])
+                     : "r"(d + (warp << 21) + n));
+        asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");
+        for (int i = 0; i < 8; ++i) c[t * 64 + n + i] = v[i];
+    }
+    asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
+    __syncthreads();
+    if (warp == 0) asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, 64;" ::"r"(d));
+}
+#endif

@@ -374,3 +374,12 @@ def test_neighbours(run: Run) -> None:
     blocks = x.reshape(4, 64)
     np.testing.assert_array_equal(out[:256].reshape(4, 64), blocks[[1, 0, 3, 2], ::-1])
     assert out[256:].tolist() == [2 * 2016, 2 * 2016]
+
+
+@pytest.mark.parametrize("run", ["sm_100a"], indirect=True)
+@pytest.mark.parametrize("adversary", [None, 1, 2])
+def test_tensor_gemm(run: Run, adversary: int | None) -> None:
+    a, b = floats(1, 128, 192).astype(np.float16), floats(2, 64, 192).astype(np.float16)
+    out = np.zeros((128, 64), np.float32)
+    run("tensor_gemm", 1, 128, a, b, out, 192, dynamic_smem=24 * 1024, adversary=adversary)
+    np.testing.assert_allclose(out, a.astype(np.float32) @ b.astype(np.float32).T, atol=1e-3)

@@ -52,7 +52,7 @@ def test_softmax(kernels: dict[str, Kernel]) -> None:
     np.testing.assert_allclose(out, weights / weights.sum(1, keepdims=True), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("arch", [80, 90, 100])
 @pytest.mark.parametrize("kind", ["fp16", "bf16", "fp32"])
 def test_gemm(kernels: dict[str, Kernel], kind: str, arch: int) -> None:
     m, n, k = 96, 80, 112
@@ -78,7 +78,7 @@ def test_gemm_fp64(kernels: dict[str, Kernel]) -> None:
     np.testing.assert_allclose(out, a @ b, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("arch", [80, 90, 100])
 def test_gemm_int8(kernels: dict[str, Kernel], arch: int) -> None:
     generator = np.random.default_rng(1)
     a, b = (generator.integers(-128, 128, (64, 128), dtype=np.int8) for _ in range(2))
@@ -93,26 +93,28 @@ def descriptor(array: Array, box: int) -> list[object]:
     return [TensorMap(array, (box, 64), 128), *array.shape, *strides]
 
 
+@pytest.mark.parametrize("arch", [90, 100])
 @pytest.mark.parametrize("stages", [2, 3])
-def test_gemm_descriptors(kernels: dict[str, Kernel], stages: int) -> None:
+def test_gemm_descriptors(kernels: dict[str, Kernel], stages: int, arch: int) -> None:
     m, n, k = 100, 72, 200
     a, b = normal(1, m, k).astype(np.float16), normal(2, n, k).astype(np.float16)
     out = np.zeros((m, n), np.float16)
     args = [*descriptor(a, 64), *descriptor(b, 64), *descriptor(out, 64), k]
-    run(kernels[f"gemm_descriptors_{stages}"], (2, 2), *args)
+    run(kernels[f"gemm_descriptors_{stages}_sm{arch}"], (2, 2), *args)
     np.testing.assert_allclose(out, a.astype(np.float32) @ b.astype(np.float32).T, atol=0.05)
 
 
+@pytest.mark.parametrize("arch", [90, 100])
 @pytest.mark.parametrize(("name", "tile"), [("gemm_device_descriptors", 64), ("gemm_specialised", 128)])
-def test_gemm_device_descriptors(kernels: dict[str, Kernel], name: str, tile: int) -> None:
+def test_gemm_device_descriptors(kernels: dict[str, Kernel], name: str, tile: int, arch: int) -> None:
     m, n, k = 200, 136, 256
     a, b = normal(1, m, k).astype(np.float16), normal(2, n, k).astype(np.float16)
     out = np.zeros((m, n), np.float16)
-    run(kernels[name], (-(-m // tile), -(-n // tile)), a, b, out, m, n, k)
+    run(kernels[f"{name}_sm{arch}"], (-(-m // tile), -(-n // tile)), a, b, out, m, n, k)
     np.testing.assert_allclose(out, a.astype(np.float32) @ b.astype(np.float32).T, atol=0.05)
 
 
-@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("arch", [80, 90, 100])
 @pytest.mark.parametrize("form", ["full", "causal"])
 def test_attention(kernels: dict[str, Kernel], form: str, arch: int) -> None:
     length, heads = 128, 1

@@ -163,7 +163,8 @@ KERNELS = [
             arch,
             {},
         )
-        for kind, arch in (("fp16", 80), ("bf16", 80), ("fp32", 80), ("fp16", 90), ("bf16", 90), ("fp32", 90))
+        for kind in ("fp16", "bf16", "fp32")
+        for arch in (80, 90, 100)
     ),
     ("gemm_fp64", gemm, "a:*fp64 b:*fp64 c:*fp64 m:i32 n:i32 k:i32", {"BM": 32, "BN": 32, "BK": 16}, 80, {}),
     *(
@@ -175,34 +176,34 @@ KERNELS = [
             arch,
             {},
         )
-        for arch in (80, 90)
+        for arch in (80, 90, 100)
     ),
     *(
         (
-            f"gemm_descriptors_{stages}",
+            f"gemm_descriptors_{stages}_sm{arch}",
             gemm_descriptors,
             "a:tensordesc<fp16[64,64]> b:tensordesc<fp16[64,64]> c:tensordesc<fp16[64,64]> k:i32",
             {"BM": 64, "BN": 64, "BK": 64},
-            90,
+            arch,
             {"num_stages": stages},
         )
         for stages in (2, 3)
+        for arch in (90, 100)
     ),
-    (
-        "gemm_device_descriptors",
-        gemm_device_descriptors,
-        "a:*fp16 b:*fp16 c:*fp16 m:i32 n:i32 k:i32",
-        {"BM": 64, "BN": 64, "BK": 64},
-        90,
-        {},
-    ),
-    (
-        "gemm_specialised",
-        gemm_specialised,
-        "a:*fp16 b:*fp16 c:*fp16 m:i32 n:i32 k:i32",
-        {"BM": 128, "BN": 128, "BK": 64},
-        90,
-        {"num_stages": 3},
+    *(
+        (
+            f"{name}_sm{arch}",
+            function,
+            "a:*fp16 b:*fp16 c:*fp16 m:i32 n:i32 k:i32",
+            {"BM": tile, "BN": tile, "BK": 64},
+            arch,
+            {"num_stages": 3},
+        )
+        for name, function, tile in (
+            ("gemm_device_descriptors", gemm_device_descriptors, 64),
+            ("gemm_specialised", gemm_specialised, 128),
+        )
+        for arch in (90, 100)
     ),
     *(
         (
@@ -213,7 +214,7 @@ KERNELS = [
             arch,
             {},
         )
-        for arch in (80, 90)
+        for arch in (80, 90, 100)
         for causal in (False, True)
     ),
     ("histogram", histogram, "x:*i32 counts:*i32 n:i32", {"BLOCK": 512, "BINS": 64}, 80, {}),

@@ -75,6 +75,7 @@ def test_spellings_that_no_kernel_emits(text: str) -> None:
 
 
 FOUR, EIGHT = "{%r0, %r1, %r2, %r3}", "{%r0, %r1, %r2, %r3, %r0, %r1, %r2, %r3}"
+TMA = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
 TENSOR_SPELLINGS = f"""
 tcgen05.ld.sync.aligned.32x32b.x4.pack::16b.b32 {FOUR}, [%r4+8];
 tcgen05.ld.sync.aligned.16x64b.x4.b32 {FOUR}, [%r4];
@@ -108,7 +109,7 @@ tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r4], 32;
 tcgen05.alloc.cta_group::2.sync.aligned.b32 [%a], %r5;
 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 32;
 tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;
-cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.cta_group::2 [%r4], [%a, {{%r5, %r6}}], [%r7];
+{TMA}.cta_group::2 [%r4], [%a, {{%r5, %r6}}], [%r7];
 """
 
 

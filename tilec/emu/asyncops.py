@@ -86,11 +86,11 @@ class RegisterOwner:
     size = 128
     """How many neighbours it belongs to: a warpgroup or a warp."""
 
-    def complain(self, is_accumulator: bool) -> Fault:
-        """What is wrong with an instruction that touches its registers."""
-        name = "an accumulator" if is_accumulator else "an A register"
+    def touched(self, step: Step) -> None:
+        """An ordinary instruction touches its registers."""
+        name = "an accumulator" if self.accumulators & step.registers else "an A register"
         message = f"touches {name} of the wgmma of PTX line {self.line}"
-        return Fault("unarrived-read", f"{message}, which has not been waited for (wgmma.wait_group)")
+        raise Fault("unarrived-read", f"{message}, which has not been waited for (wgmma.wait_group)")
 
 
 class AsyncState:
@@ -157,13 +157,13 @@ class AsyncState:
         self.owned_registers = set().union(*(owner.accumulators | owner.inputs for _, owner in self.owned))
 
     def require_registers(self, step: Step, group: Group) -> None:
-        """An ordinary instruction must keep off the registers of a pending `wgmma`."""
+        """An ordinary instruction must keep off the registers of a pending `wgmma`, and not overtake a `tcgen05.ld`."""
         if step.stem == "wgmma.mma_async":
             return
-        for number, owner in self.owned:
-            taken = (owner.accumulators | owner.inputs) & step.registers
+        for number, owner in list(self.owned):
+            taken = not step.registers.isdisjoint(owner.accumulators | owner.inputs)
             if taken and (group.indices // owner.size == number).any():
-                raise owner.complain(bool(taken & owner.accumulators))
+                owner.touched(step)
 
     def stain(self, step: Step, indices: Array) -> None:
         """An ordinary instruction has written registers that some wgmma uses."""

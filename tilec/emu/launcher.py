@@ -32,6 +32,7 @@ from tilec.emu import (
     remote,
     semantics,
     tcgen05,
+    tcgen05_alloc,
     tcgen05_mma,
     tensormap_replace,
     warps,
@@ -58,7 +59,7 @@ __all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"
 # Importing a module of semantics registers its instructions.
 FAMILIES = (
     *(access, atomics, bits, bulk, calls, carry, control, cvt, integers, matrix, mbarrier, mma, moves, registers),
-    *(cluster_launch, remote, semantics, tcgen05, tcgen05_mma, tensormap_replace, warps, wgmma, wmma),
+    *(cluster_launch, remote, semantics, tcgen05, tcgen05_alloc, tcgen05_mma, tensormap_replace, warps, wgmma, wmma),
 )
 
 _MOST_BLOCKS = 16

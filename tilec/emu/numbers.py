@@ -38,6 +38,7 @@ def _types() -> dict[str, Type]:
     for bits in (16, 32, 64):
         table[f"f{bits}"] = Type(f"f{bits}", bits, np.dtype(f"f{bits // 8}"), "f")
     table["f16x2"] = Type("f16x2", 32, np.dtype(np.float16), "f", 2)
+    table["f32x2"] = Type("f32x2", 64, np.dtype(np.float32), "f", 2)
     table["bf16"] = Type("bf16", 16, np.dtype(np.uint16), "bf16")
     table["bf16x2"] = Type("bf16x2", 32, np.dtype(np.uint16), "bf16", 2)
     table["f32x2"] = Type("f32x2", 64, np.dtype(np.float32), "f", 2)

@@ -67,7 +67,7 @@ def granule(steps: Sequence[Step], space: str) -> int:
         if step.stem == "cp.async" and space == "shared":
             size = step.instruction.operands[2]
             narrowest = min(narrowest, size.value if isinstance(size, Imm) else 4)
-        if words[0] not in _ACCESSES:
+        if words[0] not in _ACCESSES and step.stem != "tcgen05.alloc":
             continue
         spaces = [word.partition("::")[0] for word in words]
         if space in spaces or not {"shared", "global", "param", "local", "const"}.intersection(spaces):

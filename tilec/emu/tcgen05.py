@@ -1,4 +1,4 @@
-"""tcgen05 around the matrix product: allocation, loads, stores, copies, shifts, commits, waits and fences.
+"""tcgen05 around the matrix product: loads, stores, copies, shifts, commits, waits and fences.
 
 Layouts of fragments are those of "Data Movement Shape" and of "Optional Decompression" in the PTX manual; where only
 its figures say how, `copy_traits_sm100.hpp` of CUTLASS spells it out.
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.emu.asyncops import RegisterOwner
-from tilec.emu.decode import Form, Place, semantics
+from tilec.emu.asyncops import AsyncState, RegisterOwner
+from tilec.emu.decode import Form, Place, Step, semantics
 from tilec.emu.descriptors import Descriptor, matrix_rows, require_pattern, tensor_descriptor
 from tilec.emu.fault import Fault
 from tilec.emu.matrix import registers
@@ -21,11 +21,11 @@ from tilec.emu.memory import SHARED_RANK_SHIFT
 from tilec.emu.moments import Deed
 from tilec.emu.numbers import Array
 from tilec.emu.order import WARPGROUP
-from tilec.emu.tmem import COLUMNS, LANES, Operation, Region, TensorMemory, operation, rectangle, tensor_memory
+from tilec.emu.tmem import LANES, Operation, Region, TensorMemory, operation, rectangle, tensor_memory
 from tilec.ptx.module import Reg
 
 if TYPE_CHECKING:
-    from tilec.emu.machine import Cta, Group, Threads
+    from tilec.emu.machine import Cta, Threads
 
 _WARP = 32
 _UNIT = 32
@@ -68,139 +68,14 @@ def same(values: Array, what: str) -> int:
     return int(values[0])
 
 
-def split_address(address: int) -> tuple[int, int]:
-    """Lane and column of an address in tensor memory."""
-    return address >> 16 & 0xFFFF, address & 0xFFFF
-
-
-# -- allocation --------------------------------------------------------------------------------------------------------
-
-
-def _single_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Array:
-    """Leave one warp in the group, as it may have to wait alone; the others go on, or come again."""
-    first, *others = warps_of(cta, threads, name)
-    idle = np.setdiff1d(group.indices, cta.thread_ids[threads])
-    if len(idle):
-        cta.split(group, idle, group.pc + 1)
-    for warp in others:
-        cta.split(group, warp, group.pc)
-    return first
-
-
-def _meet_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int) -> int | None:
-    """The number of the pair's collective that a warp has come to, or None where its peer has yet to come."""
-    mine, peer = (tensor_memory(block) for block in (cta, cta.cluster.ctas[cta.rank ^ 1]))
-    key = (int(warp[0]), group.pc)
-    entered, met = mine.entered.setdefault(name, []), peer.entered.setdefault(name, [])
-    if key not in mine.tickets:
-        mine.tickets[key] = len(entered)
-        entered.append(columns)
-    ticket = mine.tickets[key]
-    if len(met) <= ticket:
-        group.park(lambda: f"a warp of block {peer.cta.position} to run {name} too", lambda: len(met) > ticket)
-        return None
-    if met[ticket] != columns:
-        message = f"{name} of {columns} columns, where the peer block has {met[ticket]}"
-        raise Fault("bad-tmem-allocation", message)
-    return ticket
-
-
-def _room(memories: list[TensorMemory], columns: int) -> int | None:
-    """The first columns that are free in all of these."""
-    units = columns // _UNIT
-    for start in range(0, COLUMNS // _UNIT, units):
-        if all(memory.is_free[start : start + units].all() for memory in memories):
-            return start * _UNIT
-    return None
-
-
-@semantics("tcgen05.alloc")
-def _alloc(form: Form) -> None:
-    form.step.gather = _WARP
-    group_size = cta_group(form)
-    pointer = form.address(form.operands[0])
-    columns_slot = form.read(form.operands[1], "u32")
-    line = form.step.instruction.line
-
-    def control(cta: Cta, group: Group, threads: Threads) -> bool:
-        warp = _single_warp(cta, group, threads, "tcgen05.alloc")
-        columns = same(cta.views[columns_slot][warp], "the number of columns")
-        memory = tensor_memory(cta)
-        blocks = [tensor_memory(block) for block in blocks_of(cta, group_size)]
-        ticket = None
-        if (int(warp[0]), group.pc) not in memory.tickets:
-            memory.request(columns)
-        if group_size == 2:
-            ticket = _meet_peer(cta, group, warp, "tcgen05.alloc", columns)
-            if ticket is None:
-                return False
-        start = memory.granted.pop(ticket, None) if ticket is not None else None
-        if start is None:
-            start = _room(blocks, columns)
-            if start is None:
-                versions = [block.version for block in blocks]
-                return group.park(
-                    lambda: f"{columns} free columns of tensor memory (tcgen05.dealloc)",
-                    lambda: [block.version for block in blocks] != versions,
-                )
-            for block in blocks:
-                block.allocate(start, columns, line)
-                if ticket is not None and block is not memory:
-                    block.granted[ticket] = start
-        memory.tickets.pop((int(warp[0]), group.pc), None)
-        address = shared_address(same(pointer(cta, as_slice(warp)), "the address"))
-        cta.shared.store(np.array([address]), 4, np.array([start], np.uint32), cta.actors[warp[:1]])
-        if cta.order is not None:
-            # All lanes may read the address at once.
-            cta.order.meet(cta.actors[warp])
-        group.pc += 1
-        return True
-
-    form.step.control = control
-
-
 def as_slice(warp: Array) -> slice:
+    """A warp's threads, neighbours as they are."""
     return slice(int(warp[0]), int(warp[0]) + _WARP)
 
 
-@semantics("tcgen05.dealloc")
-def _dealloc(form: Form) -> None:
-    form.step.gather = _WARP
-    group_size = cta_group(form)
-    address_slot, columns_slot = form.read(form.operands[0], "u32"), form.read(form.operands[1], "u32")
-    line = form.step.instruction.line
-
-    def control(cta: Cta, group: Group, threads: Threads) -> bool:
-        warp = _single_warp(cta, group, threads, "tcgen05.dealloc")
-        blocks_of(cta, group_size)
-        columns = same(cta.views[columns_slot][warp], "the number of columns")
-        address = same(cta.views[address_slot][warp], "the address")
-        memory = tensor_memory(cta)
-        allocation = memory.find(address, columns)
-        if group_size == 2 and _meet_peer(cta, group, warp, "tcgen05.dealloc", columns) is None:
-            return False
-        memory.tickets.pop((int(warp[0]), group.pc), None)
-        actors = cta.actors[warp]
-        clock = None if cta.order is None else cta.order.of_any(actors)
-        ending = Operation("tcgen05.dealloc", line, cta.launch.events.pc, actors, clock)
-        memory.releases(ending, rectangle(np.arange(LANES), address, columns), "tcgen05.dealloc")
-        memory.free(allocation)
-        group.pc += 1
-        return True
-
-    form.step.control = control
-
-
-@semantics("tcgen05.relinquish_alloc_permit")
-def _relinquish(form: Form) -> None:
-    form.step.gather = _WARP
-    cta_group(form)
-
-    def run(cta: Cta, threads: Threads) -> None:
-        warps_of(cta, threads, "tcgen05.relinquish_alloc_permit")
-        tensor_memory(cta).is_relinquished = True
-
-    form.step.run = run
+def split_address(address: int) -> tuple[int, int]:
+    """Lane and column of an address in tensor memory."""
+    return address >> 16 & 0xFFFF, address & 0xFFFF
 
 
 # -- loads and stores --------------------------------------------------------------------------------------------------
@@ -229,18 +104,27 @@ def fragment(shape: str, count: int, split: int, is_packed: bool) -> tuple[Array
 
 
 class Load(RegisterOwner):
-    """A `tcgen05.ld` of one warp, which owns its registers until `tcgen05.wait::ld`."""
+    """A `tcgen05.ld` of one warp. Who reads its registers waits for them, without a word, as "Register dependencies" in
+    the manual has it; who overwrites them may still be overtaken."""
 
     size = _WARP
 
-    def __init__(self, line: int, places: frozenset[Place]) -> None:
+    def __init__(self, line: int, places: frozenset[Place], state: AsyncState, deed: Deed) -> None:
         self.line = line
         self.accumulators = places
         self.inputs = frozenset()
+        self._state = state
+        self._deed = deed
 
-    def complain(self, is_accumulator: bool) -> Fault:
-        message = f"touches a register that tcgen05.ld of PTX line {self.line} loads"
-        return Fault("missing-tcgen05-wait", f"{message}, which no tcgen05.wait::ld has waited for")
+    def touched(self, step: Step) -> None:
+        if not step.written.isdisjoint(self.accumulators):
+            message = f"overwrites a register that tcgen05.ld of PTX line {self.line} loads"
+            raise Fault("missing-tcgen05-wait", f"{message}, which no tcgen05.wait::ld has waited for")
+        self._deed.do()
+        self.end()
+
+    def end(self) -> None:
+        self._state.disown([self])
 
 
 def _fragment_of(form: Form, operand_index: int, split_index: int) -> tuple[tuple[Array, Array], list[int], bool, int]:
@@ -302,10 +186,11 @@ def _ld(form: Form) -> None:
                 for position, slot in enumerate(slots):
                     cta.views[slot][mine] = data[:, position]
 
-            owner = Load(line, places)
+            deed = Deed(read)
+            owner = Load(line, places, cta.asynchronous, deed)
             cta.asynchronous.own(int(warp[0]) // _WARP, owner)
-            load.ends.append(lambda owner=owner: cta.asynchronous.disown([owner]))  # type: ignore[misc]
-            memory.issue(load, Deed(read))
+            load.ends.append(owner.end)
+            memory.issue(load, deed)
 
     form.step.run = run
 

@@ -1,0 +1,144 @@
+"""Allocation of tensor memory, by whole warps, and for pairs of blocks by a warp of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.decode import Form, semantics
+from tilec.emu.fault import Fault
+from tilec.emu.mbarrier import shared_address
+from tilec.emu.numbers import Array
+from tilec.emu.tcgen05 import as_slice, blocks_of, cta_group, same, warps_of
+from tilec.emu.tmem import COLUMNS, LANES, Operation, TensorMemory, rectangle, tensor_memory
+
+if TYPE_CHECKING:
+    from tilec.emu.machine import Cta, Group, Threads
+
+_WARP = 32
+_UNIT = 32
+"""Columns are allocated in this many at a time."""
+
+
+def _single_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Array:
+    """Leave one warp in the group, as it may have to wait alone; the others go on, or come again."""
+    first, *others = warps_of(cta, threads, name)
+    idle = np.setdiff1d(group.indices, cta.thread_ids[threads])
+    if len(idle):
+        cta.split(group, idle, group.pc + 1)
+    for warp in others:
+        cta.split(group, warp, group.pc)
+    return first
+
+
+def _meet_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int) -> int | None:
+    """The number of the pair's collective that a warp has come to, or None where its peer has yet to come."""
+    mine, peer = (tensor_memory(block) for block in (cta, cta.cluster.ctas[cta.rank ^ 1]))
+    key = (int(warp[0]), group.pc)
+    entered, met = mine.entered.setdefault(name, []), peer.entered.setdefault(name, [])
+    if key not in mine.tickets:
+        mine.tickets[key] = len(entered)
+        entered.append(columns)
+    ticket = mine.tickets[key]
+    if len(met) <= ticket:
+        group.park(lambda: f"a warp of block {peer.cta.position} to run {name} too", lambda: len(met) > ticket)
+        return None
+    if met[ticket] != columns:
+        message = f"{name} of {columns} columns, where the peer block has {met[ticket]}"
+        raise Fault("bad-tmem-allocation", message)
+    return ticket
+
+
+def _room(memories: list[TensorMemory], columns: int) -> int | None:
+    """The first columns that are free in all of these."""
+    units = columns // _UNIT
+    for start in range(0, COLUMNS // _UNIT, units):
+        if all(memory.is_free[start : start + units].all() for memory in memories):
+            return start * _UNIT
+    return None
+
+
+@semantics("tcgen05.alloc")
+def _alloc(form: Form) -> None:
+    form.step.gather = _WARP
+    group_size = cta_group(form)
+    pointer = form.address(form.operands[0])
+    columns_slot = form.read(form.operands[1], "u32")
+    line = form.step.instruction.line
+
+    def control(cta: Cta, group: Group, threads: Threads) -> bool:
+        warp = _single_warp(cta, group, threads, "tcgen05.alloc")
+        columns = same(cta.views[columns_slot][warp], "the number of columns")
+        memory = tensor_memory(cta)
+        blocks = [tensor_memory(block) for block in blocks_of(cta, group_size)]
+        ticket = None
+        if (int(warp[0]), group.pc) not in memory.tickets:
+            memory.request(columns)
+        if group_size == 2:
+            ticket = _meet_peer(cta, group, warp, "tcgen05.alloc", columns)
+            if ticket is None:
+                return False
+        start = memory.granted.pop(ticket, None) if ticket is not None else None
+        if start is None:
+            start = _room(blocks, columns)
+            if start is None:
+                versions = [block.version for block in blocks]
+                return group.park(
+                    lambda: f"{columns} free columns of tensor memory (tcgen05.dealloc)",
+                    lambda: [block.version for block in blocks] != versions,
+                )
+            for block in blocks:
+                block.allocate(start, columns, line)
+                if ticket is not None and block is not memory:
+                    block.granted[ticket] = start
+        memory.tickets.pop((int(warp[0]), group.pc), None)
+        address = shared_address(same(pointer(cta, as_slice(warp)), "the address"))
+        cta.shared.store(np.array([address]), 4, np.array([start], np.uint32), cta.actors[warp[:1]])
+        if cta.order is not None:
+            # All lanes may read the address at once.
+            cta.order.meet(cta.actors[warp])
+        group.pc += 1
+        return True
+
+    form.step.control = control
+
+
+@semantics("tcgen05.dealloc")
+def _dealloc(form: Form) -> None:
+    form.step.gather = _WARP
+    group_size = cta_group(form)
+    address_slot, columns_slot = form.read(form.operands[0], "u32"), form.read(form.operands[1], "u32")
+    line = form.step.instruction.line
+
+    def control(cta: Cta, group: Group, threads: Threads) -> bool:
+        warp = _single_warp(cta, group, threads, "tcgen05.dealloc")
+        blocks_of(cta, group_size)
+        columns = same(cta.views[columns_slot][warp], "the number of columns")
+        address = same(cta.views[address_slot][warp], "the address")
+        memory = tensor_memory(cta)
+        allocation = memory.find(address, columns)
+        if group_size == 2 and _meet_peer(cta, group, warp, "tcgen05.dealloc", columns) is None:
+            return False
+        memory.tickets.pop((int(warp[0]), group.pc), None)
+        actors = cta.actors[warp]
+        clock = None if cta.order is None else cta.order.of_any(actors)
+        ending = Operation("tcgen05.dealloc", line, cta.launch.events.pc, actors, clock)
+        memory.releases(ending, rectangle(np.arange(LANES), address, columns), "tcgen05.dealloc")
+        memory.free(allocation)
+        group.pc += 1
+        return True
+
+    form.step.control = control
+
+
+@semantics("tcgen05.relinquish_alloc_permit")
+def _relinquish(form: Form) -> None:
+    form.step.gather = _WARP
+    cta_group(form)
+
+    def run(cta: Cta, threads: Threads) -> None:
+        warps_of(cta, threads, "tcgen05.relinquish_alloc_permit")
+        tensor_memory(cta).is_relinquished = True
+
+    form.step.run = run
