@@ -150,7 +150,7 @@ def _float_to_float(
 def _limited(form: Form, name: str, values: Array) -> Array:
     """`.relu` and `.satfinite`, before the rounding."""
     if form.has("relu"):
-        values = np.where(values <= 0, np.zeros_like(values), values)
+        values = np.where(values < 0, np.zeros_like(values), values)
     if form.has("satfinite"):
         largest = values.dtype.type(_LARGEST[name])
         values = np.clip(values, -largest, largest)
@@ -212,7 +212,7 @@ def _to_small(form: Form, name: str, source: str) -> None:
     def pack(*values: Array) -> Array:
         parts = []
         for part in halves(*values):
-            part = np.where(part <= 0, np.float32(0), part) if form.has("relu") else part
+            part = np.where(part < 0, np.float32(0), part) if form.has("relu") else part
             parts.append(small_from_f32(part, name, rounding).astype(np.uint16))
         packed: Array = (parts[0] << shift) | parts[1]
         return packed
@@ -232,7 +232,7 @@ def _from_small(form: Form, result: str, name: str) -> None:
     def one(bits: Array) -> Array:
         values = small_to_f32((bits & mask).astype(np.uint8), name)
         if form.has("relu"):
-            values = np.where(values <= 0, np.float32(0), values)
+            values = np.where(values < 0, np.float32(0), values)
         if result == "bf16x2":
             return directed_bf16(values.astype(np.float64), "rn")
         return values.astype(np.float16).view(np.uint16)
