@@ -1,5 +1,5 @@
-"""Forms that came with sm_90 and sm_100: rows gathered by TMA, masked stores, the cluster launcher, states of mbarriers,
-packed and mixed f32."""
+"""Forms that came with sm_90 and sm_100: rows gathered by TMA, masked stores, the cluster launcher, states of
+mbarriers, packed and mixed f32."""
 
 from __future__ import annotations
 

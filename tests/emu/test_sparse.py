@@ -103,15 +103,13 @@ SPARSE = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "types", "kind", "k", "selectors"), SPARSE)
-def test_sparse_products(shape: str, types: str, kind: str, k: int, selectors: tuple[int, ...]) -> None:
-    generator = np.random.default_rng(5)
-    codes, values = elements(kind, (16, k // 2), 1)
-    b_codes, b_values = elements(kind, (k, 8), 2)
-    # The metadata of each row as a number, four bits to a chunk, lowest first.
+def thinned(values: Array, kind: str, k: int, seed: int) -> tuple[Array, list[int]]:
+    """The dense rows that compressed ones [rows, k/2] stand for, and the metadata of each row as a number."""
+    generator = np.random.default_rng(seed)
+    # The metadata has four bits to a chunk, lowest first.
     chunk, together, options = {"tf32": (2, 1, 1), "s4": (8, 2, 2)}.get(kind, (4, 1, 2))
-    dense, metadata = np.zeros((16, k)), [0] * 16
-    for row in range(16):
+    dense, metadata = np.zeros((len(values), k), values.dtype), [0] * len(values)
+    for row in range(len(values)):
         for index in range(k // chunk):
             places = sorted(generator.choice(chunk // together, options, replace=False).tolist())
             field = (0b1110 if places[0] else 0b0100) if kind == "tf32" else places[0] | places[1] << 2
@@ -119,22 +117,35 @@ def test_sparse_products(shape: str, types: str, kind: str, k: int, selectors: t
             for position, place in enumerate(places):
                 at, source = index * chunk + place * together, (index * options + position) * together
                 dense[row, at : at + together] = values[row, source : source + together]
+    return dense, metadata
+
+
+def held_by_lanes(metadata: list[int], kind: str, k: int, selector: int) -> Array:
+    """The registers of a warp with the metadata of its 16 rows; lanes that are not selected hold rubbish."""
+    held = np.random.default_rng(selector).integers(0, 2**32, 32, np.uint32)
+    bits = 4 * k // {"tf32": 2, "s4": 8}.get(kind, 4)
+    for g in range(8):
+        top, bottom = metadata[g], metadata[g + 8]
+        lane = 4 * g
+        if bits == 16:
+            held[lane + selector] = top | bottom << 16
+        elif bits == 32 and kind in ("f16", "tf32"):
+            held[lane + 2 * selector] = (top & 0xFFFF) | (bottom & 0xFFFF) << 16
+            held[lane + 2 * selector + 1] = top >> 16 | bottom >> 16 << 16
+        elif bits == 32:
+            held[lane + 2 * selector : lane + 2 * selector + 2] = top, bottom
+        else:
+            held[lane : lane + 4] = top & 0xFFFFFFFF, bottom & 0xFFFFFFFF, top >> 32, bottom >> 32
+    return held
+
+
+@pytest.mark.parametrize(("shape", "types", "kind", "k", "selectors"), SPARSE)
+def test_sparse_products(shape: str, types: str, kind: str, k: int, selectors: tuple[int, ...]) -> None:
+    codes, values = elements(kind, (16, k // 2), 1)
+    b_codes, b_values = elements(kind, (k, 8), 2)
+    dense, metadata = thinned(values, kind, k, 5)
     for selector in selectors:
-        # Lanes that are not selected hold rubbish.
-        held = generator.integers(0, 2**32, 32, np.uint32)
-        bits = 4 * k // chunk
-        for g in range(8):
-            top, bottom = metadata[g], metadata[g + 8]
-            lane = 4 * g
-            if bits == 16:
-                held[lane + selector] = top | bottom << 16
-            elif bits == 32 and kind in ("f16", "tf32"):
-                held[lane + 2 * selector] = (top & 0xFFFF) | (bottom & 0xFFFF) << 16
-                held[lane + 2 * selector + 1] = top >> 16 | bottom >> 16 << 16
-            elif bits == 32:
-                held[lane + 2 * selector : lane + 2 * selector + 2] = top, bottom
-            else:
-                held[lane : lane + 4] = top & 0xFFFFFFFF, bottom & 0xFFFFFFFF, top >> 32, bottom >> 32
+        held = held_by_lanes(metadata, kind, k, selector)
         a, b = fragments_ab(codes, b_codes, kind)
         result = np.int32 if types[0] == "s" else np.float32
         c = np.full((32, 4), 3, result)

@@ -133,7 +133,7 @@ def _float_to_float(
         if integral:
             wide = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[integral](wide)
         if form.has("sat"):
-            wide = np.where(np.isnan(wide), 0, np.clip(wide, 0, 1)).astype(wide.dtype)
+            wide = np.where(np.isnan(wide), 0, np.clip(wide, 0, 1) + 0.0).astype(wide.dtype)
         wide = _limited(form, target.name, wide)
         if target.kind == "bf16":
             return directed_bf16(wide.astype(np.float64), rounding)

@@ -83,7 +83,9 @@ def _float_operation(form: Form, view: Type, operation: Callable[..., Array]) ->
 
         def saturated(*values: Array) -> Array:
             result = inner(*values)
-            return np.where(np.isnan(result) & form.has("sat"), 0, np.clip(result, 0.0, top)).astype(result.dtype)
+            # The interval begins at +0 (CUDA's `__saturatef` gives +0 for x ≤ 0), and −0 lies below it.
+            clamped = np.clip(result, 0.0, top) + 0.0
+            return np.where(np.isnan(result) & form.has("sat"), 0, clamped).astype(result.dtype)
 
         return saturated
     if form.has("relu"):
