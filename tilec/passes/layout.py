@@ -27,6 +27,7 @@ from tilec.ir.tile import (
     walk,
     walk_expr,
 )
+from tilec.passes.loop_layout import digits
 from tilec.passes.select import Form, Selected, mma_warps, wgmma_groups
 from tilec.records import dataclass
 from tilec.source import Span
@@ -49,6 +50,8 @@ class Laid:
         """The layout that a parallel nest sweeps: that of a fragment it indexes with all its variables, else
         coalesced.
         """
+        if nest.layout is not None:
+            return digits(nest.layout, self.kernel.threads)
         for buffer, dims, _ in fragment_uses(nest):
             if dims == tuple(range(len(nest.vars))):
                 return self.fragments[buffer.name]
@@ -220,6 +223,8 @@ class _Fragments:
         whole = next(
             (self.known[b.name][0] for b, dims, _ in uses if dims == everything and b.name in self.known), None
         )
+        if nest.layout is not None:
+            whole = digits(nest.layout, self.kernel.threads)
         if whole is None:
             return
         for buffer, dims, span in uses:
