@@ -249,6 +249,11 @@ runtime-argument
 not-a-loop
     A `for` runs over something that is no loop of the kernel language.
 
+loop-layout
+    The `loop_layout` of T.Parallel does not say which thread runs each iteration. It has one input per loop
+    of the nest, with the loop's extent, and stands at the outermost loop. Every iteration has a thread and a
+    number there that no other has, and both advance in regular steps along the dimensions.
+
 hint-not-used
     T.Parallel is asked for an asynchronous copy by `prefer_async`, and is none. Only a nest that fills a
     whole shared tile with consecutive elements of a tensor of the same dtype is one.

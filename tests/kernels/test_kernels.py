@@ -269,7 +269,7 @@ def test_loops_that_end_when_their_data_say_so(target: str, strategy: Strategy, 
 
 
 @forms
-@pytest.mark.parametrize("case", range(10))
+@pytest.mark.parametrize("case", range(11))
 def test_loops(target: str, strategy: Strategy, case: int) -> None:
     """T.serial, T.unroll, T.Parallel, T.vectorized and T.Persistent with what each can be given."""
     for seed in range(2):

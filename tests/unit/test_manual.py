@@ -184,6 +184,8 @@ COPY = """            T.copy(B[{at}], t)
         ("stage=[0, 1], order=[0, 1], num_stages=2", ["row = k * 128"], "row", "row", ["depth-override"]),
         ("stage=[0, 1], order=[0, 1], sync=[[0], [1]]", ["row = k * 128"], "row", "row", ["sync-not-used"]),
         ("num_stages=2", ["row = k * 128"], "row", "row", []),
+        # A name for a name is a bind too.
+        ("stage=[5, 0, 1], order=[9, 0, 1]", ["row: T.int32 = k"], "row", "row", ["legacy-schedule"]),
     ],
 )
 def test_warnings(lists: str, binds: list[str], at: str, other: str, codes: list[str]) -> None:

@@ -248,3 +248,14 @@ def test_shares_are_whole_instructions(policy: str) -> None:
             if split := mma_warps(op, 32 * groups):
                 assert split[0] * split[1] == groups
                 assert m % (16 * split[0]) == 0 and n % (8 * split[1]) == 0
+
+
+def test_names_hide_no_alignment(body: Make) -> None:
+    text = """s = T.alloc_shared((64, 64), "float16")
+for k in T.serial(4):
+    half = k * 32
+    column: T.int32 = half * 2
+    T.copy(A[0, column], s)
+"""
+    kernel = body(text, 'A: T.Tensor((64, 256), "float16")')
+    assert selected(kernel, "sm_80") == ("serial", ["cp_async"])

@@ -193,15 +193,29 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopLayout:
+    """Which thread runs each iteration of a nest, and as its how-manieth: expressions of `vars`, one per dimension of
+    `shape`."""
+
+    shape: tuple[int, ...]
+    vars: tuple[Var, ...]
+    thread: Expr
+    index: Expr
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Parallel:
     """A perfect elementwise nest over all threads; the body holds `Store`, `Bind` and `If` only. `width` is how many
-    neighbours of the last dimension one thread should handle together (None: as pays)."""
+    neighbours of the last dimension one thread should handle together (None: as pays); `layout` gives every iteration
+    its thread."""
 
     vars: tuple[Var, ...]
     extents: tuple[int, ...]
     body: tuple[Stmt, ...]
     span: Span = field(default=NOWHERE, compare=False)
     width: int | None = None
+    layout: LoopLayout | None = None
 
 
 LoopKind = Literal["serial", "pipelined", "unroll"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Union
 
-from tilec.ir.tile import Binary, Buffer, Call, Cast, Const, Expr, Load, Select, Unary, Var
+from tilec.ir.tile import Binary, Buffer, Call, Cast, Const, Expr, Load, LoopLayout, Select, Unary, Var
 from tilec.ir.types import DType
 from tilec.records import dataclass
 from tilec.source import Span
+from tilec.syntax.ast import Lambda
 
 Policy = {"Square": "square", "FullRow": "full_row", "FullCol": "full_col"}
 """The members of `T.GemmWarpPolicy`, and what the IR calls them."""
@@ -61,7 +62,14 @@ class Dictionary:
     entries: tuple[Entry, ...]
 
 
-Static = Union[int, float, bool, str, None, DType, WarpPolicy, Dictionary, "tuple[Value, ...]"]
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A lambda: evaluated where it is called."""
+
+    node: Lambda
+
+
+Static = Union[int, float, bool, str, None, DType, WarpPolicy, Dictionary, Function, LoopLayout, "tuple[Value, ...]"]
 Value = Static | Buffer | Access | Member | Expr
 """Python values stay Python values until they meet a typed operand; `Expr` is what is known at run time only."""
 
@@ -83,6 +91,10 @@ def describe(value: Value) -> str:
             return "a warp policy"
         case Dictionary():
             return "a dictionary"
+        case Function():
+            return "a lambda"
+        case LoopLayout():
+            return "a layout"
         case tuple():
             return f"a tuple of {len(value)}"
         case Buffer(name=name, shape=shape, dtype=dtype, scope=scope):

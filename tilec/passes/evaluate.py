@@ -10,12 +10,24 @@ from typing import Literal, assert_never
 from tilec.diag import Label, fail
 from tilec.ir.affine import affine
 from tilec.ir.expr import cast
-from tilec.ir.tile import Binary, Buffer, Expr, Var, integer
+from tilec.ir.tile import Binary, Buffer, Expr, LoopLayout, Var, integer
 from tilec.ir.types import BOOL, BY_NAME, INT32, DType
 from tilec.ops import arithmetic, registry
 from tilec.ops.scalar import FUNCTIONS, MATH_CONSTANTS, PYTHON_NAMES, call_python, convert
-from tilec.ops.signature import Argument, as_expr, bind, nearest
-from tilec.ops.values import Access, Dictionary, Entry, Member, Policy, Range, Value, WarpPolicy, describe, show_shape
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, as_shape, bind, nearest
+from tilec.ops.values import (
+    Access,
+    Dictionary,
+    Entry,
+    Function,
+    Member,
+    Policy,
+    Range,
+    Value,
+    WarpPolicy,
+    describe,
+    show_shape,
+)
 from tilec.passes.fold import fold_expr
 from tilec.passes.scope import Scope
 from tilec.source import Span
@@ -26,7 +38,17 @@ LOOPS = (
     "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel", "T.vectorized", "T.Vectorized",
     "T.Persistent", "range",
 )  # fmt: skip
-OTHERS = ("T.Kernel", "T.Tensor", "T.prim_func", "T.GemmWarpPolicy")
+FRAGMENT = Signature(
+    "T.Fragment",
+    (
+        Parameter("shape"),
+        Parameter("forward_fn", None),
+        Parameter("forward_thread_fn", None),
+        Parameter("replicate", 1, supported=False),
+        Parameter("forward_index_fn", None),
+    ),
+)
+OTHERS = ("T.Fragment", "T.Kernel", "T.Tensor", "T.prim_func", "T.GemmWarpPolicy")
 
 
 def supported_names() -> list[str]:
@@ -98,6 +120,8 @@ class Evaluator:
                 return self._conditional(node)
             case ast.Dict():
                 return self._dict(node)
+            case ast.Lambda():
+                return Function(node)
             case _:
                 assert_never(node)
 
@@ -155,6 +179,8 @@ class Evaluator:
         if not isinstance(function, Member):
             fail("not-callable", "this cannot be called", node.function.span, f"this is {describe(function)}")
         path = function.path
+        if path == "T.Fragment":
+            return self._layout(bind(FRAGMENT, *self.arguments(node), node.span))
         if path in FUNCTIONS:
             return self._function(path, node)
         if path in PYTHON_NAMES:
@@ -168,6 +194,47 @@ class Evaluator:
         """The value of a call that also does something; only statements have a place for it."""
         self.refuse_call(path, node)
         return None
+
+    def _layout(self, call: Call) -> LoopLayout:
+        """T.Fragment: which thread has each element of a shape, and as its how-manieth."""
+        shape = as_shape(call["shape"], "the shape of a layout")
+        variables = tuple(Var(f"%{d}") for d in range(len(shape)))
+        given = [key for key in ("forward_fn", "forward_thread_fn", "forward_index_fn") if call.is_given(key)]
+        values = tuple(self._applied(call, key, variables) for key in given)
+        pair = values[0] if given == ["forward_fn"] else values
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            fail(
+                "loop-layout",
+                "T.Fragment needs a thread and an index for each element",
+                call.span,
+                help="write forward_fn=lambda i, j: (thread, index), or forward_thread_fn= and forward_index_fn=",
+            )
+        thread, index = (fold_expr(cast(as_expr(Argument(v, call.span)), INT32)) for v in pair)
+        return LoopLayout(shape, variables, thread, index, call.span)
+
+    def _applied(self, call: Call, key: str, variables: tuple[Var, ...]) -> Value:
+        """What a lambda gives for these arguments."""
+        function = call[key].value
+        if not isinstance(function, Function):
+            call.refuse(key, "a lambda")
+        assert isinstance(function, Function)
+        node = function.node
+        if len(node.params) != len(variables):
+            count = f"{len(node.params)} parameter{'s' * (len(node.params) != 1)}"
+            fail(
+                "loop-layout",
+                f"the lambda has {count}, the shape {len(variables)} dimension{'s' * (len(variables) != 1)}",
+                node.span,
+                secondary=(Label(call["shape"].span, "the shape"),),
+            )
+        outer = self.scope
+        self.scope = Scope(outer, "the lambda")
+        try:
+            for name, var in zip(node.params, variables, strict=True):
+                self.scope.bind(name, var, node.span)
+            return self.value(node.body)
+        finally:
+            self.scope = outer
 
     def _function(self, path: str, node: ast.Call) -> Value:
         function = FUNCTIONS[path]

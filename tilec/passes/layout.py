@@ -28,6 +28,7 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.passes.atoms import Access, shared_accesses, shared_layout
+from tilec.passes.loop_layout import digits
 from tilec.passes.select import Form, Selected, mma_warps, wgmma_groups
 from tilec.records import dataclass
 from tilec.source import Span
@@ -47,8 +48,10 @@ class Laid:
     shared: dict[str, SharedLayout]
 
     def nest_layout(self, nest: Parallel) -> Fragment:
-        """The layout that a parallel nest sweeps: that of a fragment it indexes with all its variables; else, with
-        fragments of fewer dimensions, one in which each thread has what it needs of them; else coalesced."""
+        """The layout that a parallel nest sweeps: the one it asks for; that of a fragment it indexes with all its variables;
+        else, with fragments of fewer dimensions, one in which each thread has what it needs of them; else coalesced."""
+        if nest.layout is not None:
+            return digits(nest.layout, self.kernel.threads)
         uses = [(dims, self.fragments[buffer.name]) for buffer, dims, _ in fragment_uses(nest)]
         for dims, layout in uses:
             if dims == tuple(range(len(nest.vars))):
@@ -231,6 +234,8 @@ class _Fragments:
         whole = next(
             (self.known[b.name][0] for b, dims, _ in uses if dims == everything and b.name in self.known), None
         )
+        if nest.layout is not None:
+            whole = digits(nest.layout, self.kernel.threads)
         if whole is None:
             return
         for buffer, dims, span in uses:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from tilec.diag import Label, Warn, fail, unheard, warning
 from tilec.ir.expr import constant
-from tilec.ir.tile import Binary, Bind, Break, Buffer, Expr, For, If, Parallel, Stmt, Var, While, integer
+from tilec.ir.tile import Binary, Bind, Break, Buffer, Expr, For, If, LoopLayout, Parallel, Stmt, Var, While, integer
 from tilec.ir.types import BOOL, INT32
 from tilec.ops import arithmetic
 from tilec.ops.atomic import merged
 from tilec.ops.signature import bind
-from tilec.ops.values import EXPR_TYPES, describe
+from tilec.ops.values import EXPR_TYPES, describe, show_shape
 from tilec.passes.evaluate import Evaluator
 from tilec.passes.jumps import has_break, structured
 from tilec.passes.loops import NESTS, PERSISTENT, SEQUENTIAL, header, nest_header, persistent, unroll_factor
@@ -208,8 +208,20 @@ class Loops(Evaluator):
         if not out:
             return
         extents = tuple(stop - start for start, stop in nest.bounds)
-        innermost, body = merged(variables, extents, tuple(out))
-        made = Parallel(variables, (*extents[:-1], innermost), body, node.span, nest.width)
+        if nest.layout is not None and nest.layout.shape != extents:
+            fail(
+                "loop-layout",
+                f"a layout of {show_shape(nest.layout.shape)} for a nest of {show_shape(extents)}",
+                nest.layout.span,
+                f"{len(nest.layout.shape)} inputs",
+                secondary=(Label(iterable.span, f"{len(extents)} loops with all that are directly inside"),),
+                help="the layout of a nest has one input per loop, with the loop's extent",
+            )
+        body = tuple(out)
+        if nest.layout is None:
+            innermost, body = merged(variables, extents, body)
+            extents = (*extents[:-1], innermost)
+        made = Parallel(variables, extents, body, node.span, nest.width, nest.layout)
         copy = as_copy(made) if nest.asynchronous is not None else None
         if nest.asynchronous is not None and copy is None:
             self.warn(
@@ -228,7 +240,7 @@ class Loops(Evaluator):
         call = bind(NESTS[path], *self.arguments(iterable), iterable.span)
         head = nest_header(call, self.warn)
         names = self.target_names(node.target, len(head.bounds))
-        nest = _Nest(names, head.bounds, node.body, head.width, head.asynchronous)
+        nest = _Nest(names, head.bounds, node.body, head.width, head.asynchronous, head.layout)
         *before, last = node.body
         if not isinstance(last, ast.For) or not isinstance(last.iterable, ast.Call):
             return nest
@@ -250,7 +262,7 @@ class Loops(Evaluator):
                 )
         return _Nest(
             names + more.names, head.bounds + more.bounds, (*before, *more.body), head.width or more.width,
-            head.asynchronous,
+            head.asynchronous, head.layout,
         )  # fmt: skip
 
     def target_names(self, target: ast.Expr, count: int) -> tuple[ast.Name, ...]:
@@ -287,6 +299,7 @@ class _Nest:
     body: tuple[ast.Stmt, ...]
     width: int | None
     asynchronous: Span | None
+    layout: LoopLayout | None
 
 
 def _names_only(node: ast.Assign | ast.AnnotatedAssign) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tilec.diag import Label, Warn, fail
 from tilec.ir.expr import cast
-from tilec.ir.tile import Binary, BinaryOp, Const, Expr, LoopKind, Var, integer
+from tilec.ir.tile import Binary, BinaryOp, Const, Expr, LoopKind, LoopLayout, Var, integer
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import EXPR_TYPES, describe
@@ -57,7 +57,7 @@ NESTS: dict[str, Signature] = {
         "T.Parallel",
         (
             Parameter("coalesced_width", None, keyword_only=True),
-            Parameter("loop_layout", None, supported=False, keyword_only=True),
+            Parameter("loop_layout", None, keyword_only=True),
             Parameter("prefer_async", None, keyword_only=True),
             _ANNOTATIONS,
         ),
@@ -164,7 +164,11 @@ def unroll_factor(call: Call, bounds: Header) -> int | None:
 
 # ---- elementwise nests -----------------------------------------------------------------------------------------------
 
-_NEST_ANNOTATIONS = {"coalesced_width": "coalesced_width", "parallel_prefer_async": "prefer_async"}
+_NEST_ANNOTATIONS = {
+    "coalesced_width": "coalesced_width",
+    "parallel_prefer_async": "prefer_async",
+    "parallel_loop_layout": "loop_layout",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,7 @@ class NestHeader:
     bounds: tuple[tuple[int, int], ...]
     width: int | None
     asynchronous: Span | None
+    layout: LoopLayout | None = None
 
 
 def nest_header(call: Call, warn: Warn) -> NestHeader:
@@ -190,7 +195,7 @@ def nest_header(call: Call, warn: Warn) -> NestHeader:
             warn(unknown_annotation(call, written, argument, {}))
         return NestHeader(((first, end),), end - first, None)
     bounds = tuple((0, extent) for extent in parallel_extents(call))
-    given = {key: call[key] for key in ("coalesced_width", "prefer_async") if call[key].value is not None}
+    given = {key: call[key] for key in _NEST_ANNOTATIONS.values() if call[key].value is not None}
     for written, argument in annotated(call):
         if written in _NEST_ANNOTATIONS:
             given.setdefault(_NEST_ANNOTATIONS[written], argument)
@@ -199,8 +204,9 @@ def nest_header(call: Call, warn: Warn) -> NestHeader:
     width, wish = given.get("coalesced_width"), given.get("prefer_async")
     if wish is not None and not isinstance(wish.value, bool):
         fail("wrong-argument", f"{call.name}: `prefer_async` is True or False", wish.span, describe(wish.value))
+    layout = _loop_layout(call, given["loop_layout"], bounds) if "loop_layout" in given else None
     if width is None:
-        return NestHeader(bounds, None, wish.span if wish and wish.value else None)
+        return NestHeader(bounds, None, wish.span if wish and wish.value else None, layout)
     elements = width.value
     if not isinstance(elements, int) or isinstance(elements, bool) or elements < 1:
         fail(
@@ -215,7 +221,21 @@ def nest_header(call: Call, warn: Warn) -> NestHeader:
             f"{elements} elements of {last}",
             secondary=(Label(call.variadic[-1].span, f"this is {last}"),),
         )
-    return NestHeader(bounds, elements, wish.span if wish and wish.value else None)
+    return NestHeader(bounds, elements, wish.span if wish and wish.value else None, layout)
+
+
+def _loop_layout(call: Call, given: Argument, bounds: tuple[tuple[int, int], ...]) -> LoopLayout:
+    """A layout has one input per loop of the nest, with its extent. Inner loops are checked with their outermost."""
+    layout = given.value
+    if not isinstance(layout, LoopLayout):
+        fail(
+            "wrong-argument",
+            f"{call.name}: `loop_layout` is a layout",
+            given.span,
+            f"this is {describe(layout)}",
+            help="write T.Fragment((m, n), forward_fn=lambda i, j: (thread, index))",
+        )
+    return layout
 
 
 # ---- T.Persistent ----------------------------------------------------------------------------------------------------

@@ -15,8 +15,10 @@ from tilec.diag import Label, fail
 from tilec.ir.affine import affine
 from tilec.ir.tile import (
     Attr,
+    Bind,
     Buffer,
     Call,
+    Expr,
     For,
     If,
     Kernel,
@@ -29,6 +31,7 @@ from tilec.ir.tile import (
     While,
     Wishes,
     bodies,
+    substitute,
     walk,
     walk_expr,
 )
@@ -249,6 +252,7 @@ class _Selector:
     def __init__(self, kernel: Kernel, target: Target, form: Form, switches: Switches) -> None:
         self.kernel, self.target, self.form, self.switches = kernel, target, form, switches
         self.staging: list[Buffer] = []
+        self.values: dict[Var, Expr] = {}  # of the integer binds that have been met
         self.ordered = ordered_tensors(kernel)
         self.accumulators = {
             s.regions[2].buffer.name for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm"
@@ -265,6 +269,10 @@ class _Selector:
                 return (replace(stmt, then=self.body(stmt.then, pipelined), orelse=self.body(stmt.orelse, pipelined)),)
             case While():
                 return (replace(stmt, body=self.body(stmt.body, pipelined)),)
+            case Bind(var=var, value=value):
+                if var.dtype.kind == "int" and not any(isinstance(e, Load) for e in walk_expr(value)):
+                    self.values[var] = substitute(value, self.values)
+                return (stmt,)
             case TileOp(name="copy"):
                 return self.copy(stmt, pipelined)
             case TileOp(name="gemm"):
@@ -293,6 +301,8 @@ class _Selector:
         return replace(new, stage=_repeated(loop.stage, counts), order=order, wishes=_split(loop.wishes, counts))
 
     def copy(self, op: TileOp, pipelined: bool) -> tuple[Stmt, ...]:
+        # What an index is aligned to shows only when the names in it are looked through.
+        op = replace(op, regions=tuple(self.resolved(r) for r in op.regions))
         source, destination = op.regions
         scopes = (source.buffer.scope, destination.buffer.scope)
         if scopes == ("global", "shared"):
@@ -352,6 +362,9 @@ class _Selector:
         if source.buffer.scope == "shared":
             return why_no_tensor_map(destination, source.buffer)
         return None
+
+    def resolved(self, region: Region) -> Region:
+        return replace(region, start=tuple(substitute(s, self.values) for s in region.start))
 
     def staged_store(self, op: TileOp) -> tuple[Stmt, ...] | None:
         """An accumulator lies scattered over lanes: through shared memory it leaves as whole rows, by TMA."""

@@ -212,7 +212,7 @@ class Body(Loops):
         if dtype is None and not isinstance(value, (*EXPR_TYPES, Access)):
             return value
         expr = as_expr(argument, dtype)
-        if isinstance(expr, Var | Const):
+        if isinstance(expr, Const) or (isinstance(expr, Var) and dtype is None):
             return expr
         var = Var(self.unique.take(name), expr.dtype)
         self.out.append(Bind(var, expr, span))

@@ -100,6 +100,13 @@ class Dict:
     span: Span = field(default=NOWHERE, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Lambda:
+    params: tuple[str, ...]
+    body: Expr
+    span: Span = field(default=NOWHERE, compare=False)
+
+
 UnaryOp = Literal["-", "+", "~", "not"]
 BinaryOp = Literal["+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>"]
 CompareOp = Literal["<", "<=", ">", ">=", "==", "!="]
@@ -150,7 +157,7 @@ class Conditional:
 
 Expr = (
     Number | String | Constant | Name | Attribute | Call | Subscript | Tuple | List | Dict
-    | Unary | Binary | Compare | Boolean | Conditional
+    | Unary | Binary | Compare | Boolean | Conditional | Lambda
 )  # fmt: skip
 
 

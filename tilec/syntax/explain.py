@@ -31,11 +31,10 @@ _WORDS = {
 }
 
 _NOT_IN_THE_LANGUAGE = {
-    "lambda": "write the expression where it is used",
     "class": "a kernel file holds constants and @T.prim_func functions",
     "is": "compare with `==`",
 }
-_RESERVED = re.compile(r"(async|await|class|del|except|finally|global|is|lambda|nonlocal|raise|try|yield)\b")
+_RESERVED = re.compile(r"(async|await|class|del|except|finally|global|is|nonlocal|raise|try|yield)\b")
 
 
 def explain_character(text: str, error: lark.UnexpectedCharacters) -> NoReturn:

@@ -442,6 +442,12 @@ def _conditional(tree: Branch, depth: int) -> ast.Expr:
     return ast.Conditional(condition, then, orelse, _span(tree))
 
 
+def _lambda(tree: Branch, depth: int) -> ast.Expr:
+    *params, _, body = tree.children
+    names = tuple(_text(p) for p in params if p is not None)
+    return ast.Lambda(names, _expr(body, depth), _span(tree))
+
+
 def _dict(tree: Branch, depth: int) -> ast.Expr:
     flat = _exprs(tree.children, depth)
     return ast.Dict(tuple(zip(flat[::2], flat[1::2], strict=True)), _span(tree))
@@ -471,4 +477,5 @@ _EXPRESSIONS: dict[str, Callable[[Branch, int], ast.Expr]] = {
     "binary": _binary,
     "unary": _unary,
     "conditional": _conditional,
+    "lambda_expr": _lambda,
 }

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from tilec.syntax import ast
 
+_LAMBDA = 0
 _CONDITIONAL, _OR, _AND, _NOT, _COMPARE = 1, 2, 3, 4, 5
 _BINARY: dict[ast.BinaryOp, int] = {
     "|": 6, "^": 7, "&": 8, "<<": 9, ">>": 9, "+": 10, "-": 10, "*": 11, "/": 11, "//": 11, "%": 11, "**": 13,
@@ -163,7 +164,9 @@ def _index(node: ast.Expr | ast.Slice) -> str:
     return f"{lower}:{upper}" + (f":{step}" if step else "")
 
 
-def _operator(node: ast.Unary | ast.Binary | ast.Compare | ast.Boolean | ast.Conditional) -> tuple[str, int]:
+def _operator(
+    node: ast.Unary | ast.Binary | ast.Compare | ast.Boolean | ast.Conditional | ast.Lambda,
+) -> tuple[str, int]:
     match node:
         case ast.Unary(op="not", operand=operand):
             return f"not {_at_least(operand, _NOT)}", _NOT
@@ -183,5 +186,8 @@ def _operator(node: ast.Unary | ast.Binary | ast.Compare | ast.Boolean | ast.Con
         case ast.Conditional(condition=condition, then=then, orelse=orelse):
             parts = (_at_least(then, _OR), _at_least(condition, _OR), _at_least(orelse, _CONDITIONAL))
             return f"{parts[0]} if {parts[1]} else {parts[2]}", _CONDITIONAL
+        case ast.Lambda(params=params, body=body):
+            head = f"lambda {', '.join(params)}" if params else "lambda"
+            return f"{head}: {_at_least(body, _LAMBDA)}", _LAMBDA
         case _:
             assert_never(node)
