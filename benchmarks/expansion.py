@@ -2,7 +2,7 @@
 
     python benchmarks/expansion.py [--repeat 9] [--json FILE]
 
-Each number is the median of the repetitions, in milliseconds, for one target and strategy, with a trip count known in
+Each number is the median of the repetitions, in milliseconds of this process (not of whoever shares the machine), for one target and strategy, with a trip count known in
 advance and one known at run time. The two passes together may take 50 ms; the exit code says whether they all did.
 """
 
@@ -89,11 +89,11 @@ def measure(target: str, strategy: Strategy, trips: str, repeat: int) -> Row:
         scheduled.append(Scheduled(loop, schedule))
     times: list[tuple[float, float]] = []
     for _ in range(repeat):
-        start = time.perf_counter()
+        start = time.process_time()
         program = expand(laid, scheduled, machine)
-        between = time.perf_counter()
+        between = time.process_time()
         synchronise(program)
-        times.append((between - start, time.perf_counter() - between))
+        times.append((between - start, time.process_time() - between))
     expanding, waiting = (1000 * statistics.median(column) for column in zip(*times, strict=True))
     return Row(target, strategy, trips, scheduled[0].schedule.depth, expanding, waiting)
 
