@@ -371,7 +371,7 @@ def compiled(kernel: Kernel, target: str, strategy: Strategy, steps: Moves | Non
 
 def schedule_of(loop: LoopProblem, steps: Moves | None, deeper: int) -> Schedule:
     if steps is None:
-        return solve(loop.problem, 0.2).schedule
+        return solve(loop.problem, 0.05).schedule
     schedule = wander(loop.problem, steps, deeper)
     if list(violations(loop.problem, schedule)):  # num_stages is too small for the walk's end
         schedule = wander(loop.problem, [], 0)
