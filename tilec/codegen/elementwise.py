@@ -75,8 +75,8 @@ def emit_elementwise(op: Elementwise, state: State) -> None:
 
 
 def steps(nest: Parallel) -> list[_Step]:
-    """The stores of a nest in program order. Binds and conditions are put in where they are used, except those that read
-    what the nest writes."""
+    """The stores of a nest in program order. Binds and conditions are put in where they are used, except those that
+    read what the nest writes."""
     written = {s.buffer for s in walk(nest.body) if isinstance(s, Store)}
     found: list[_Step] = []
 
@@ -277,7 +277,6 @@ class _Sweep:
             var = Var(f"%kept{self.state.builder.labels}.{self.fresh}", a.var.dtype)
             self.scalars.define(var, value, (-math.inf, math.inf))
             run.values[lane][a.var] = var
-
 
     def assign(self, a: _Assignment, run: _Run) -> None:
         store = a.store

@@ -242,7 +242,6 @@ class _Fragments:
                 )
             self.fix(buffer, _with_unit_dims(whole.project(dims), buffer.shape), span)
 
-
     def rows(self, nest: Parallel) -> None:
         """A nest that only has fragments of fewer dimensions than its own: the first that is known decides which
         thread has which of the others."""
