@@ -18,8 +18,8 @@ TESTS = Path(__file__).parent
 Golden = Callable[[str, str, str], None]
 
 # `--hypothesis-profile=thorough` draws more; what is drawn without it is the same in every run.
-settings.register_profile("normal", derandomize=True, deadline=None, max_examples=40)
-settings.register_profile("thorough", deadline=None, max_examples=500)
+settings.register_profile("normal", derandomize=True, deadline=None, max_examples=20)
+settings.register_profile("thorough", deadline=None, max_examples=250)
 settings.load_profile("normal")
 
 

@@ -45,14 +45,16 @@ SHARED = ("s0", "s1", "s2")
 FRAGMENTS = ("f0", "f1")
 ROWS = 6  # tiles along the first axis of a tensor
 
+AROUND = ("T.serial(2)", "T.serial(3)", "T.serial(T.min(n, 2))", "T.unroll(2)", "T.Pipelined(2, num_stages=2)")
+
 _HEAD = """\
 import tilelang.language as T
 S, R = {size}, {rows}
 @T.prim_func
 def kernel(
     A: T.Tensor((R * S, S), "float16"), B: T.Tensor((R * S, S), "float16"), X: T.Tensor((R * S,), "float32"),
-    Ids: T.Tensor((R,), "int32"), Ends: T.Tensor((4,), "int32"), G: T.Tensor((S, S), "float32"), O: T.Tensor((R * S, S), "float32"),
-    P: T.Tensor((R * S, S), "float16"), Out: T.Tensor((6 * S, S), "float32"), n: T.int32, first: T.int32,
+    Ids: T.Tensor((R,), "int32"), Ends: T.Tensor((4,), "int32"), G: T.Tensor((S, S), "float32"),
+    O: T.Tensor((R * S, S), "float32"), P: T.Tensor((R * S, S), "float16"), Out: T.Tensor((6 * S, S), "float32"), n: T.int32, first: T.int32,
 ):
     with T.Kernel(1, threads={threads}) as bx:
         s0 = T.alloc_shared((S, S), "float16")
@@ -138,7 +140,7 @@ class _Body:
         if self.has(*FRAGMENTS) and self.has("r", "c"):
             makers += [self.row_nest]
         if self.has("r"):
-            makers += [self.repeated]
+            makers += [self.repeated, self.repeated]
         return makers
 
     def rows(self) -> str:
@@ -216,9 +218,14 @@ class _Body:
         self.nest(f"{fragment}[i, j] = {fragment}[i, j] - {term}")
 
     def repeated(self) -> None:
-        self.emit(
-            "for again in T.serial(2):", "    for i in T.Parallel(S):", "        r[i] = r[i] * 0.5 + X[k * S + i]"
-        )
+        """A loop inside, of a scalar nest or of a product."""
+        bounds = self.draw(st.sampled_from(["2", "k % 3", "n"]))
+        if self.has("f0") and self.has(*SHARED) and self.draw(st.booleans()):
+            tile = self.tile(SHARED)
+            self.emit(f"for again in T.serial({bounds}):", f"    T.gemm({tile}, {tile}, f0, transpose_B=True)")
+            return
+        self.emit(f"for again in T.serial({bounds}):", "    for i in T.Parallel(S):")
+        self.emit("        r[i] = r[i] * 0.5 + X[k * S + i]")
 
     def further(self) -> None:
         """What a loop's end was read from may change; its end does not."""
@@ -271,7 +278,7 @@ def loops(draw: DrawFn, size: int, threads: int, fed: bool) -> Loop:
     static, runtime, read = f"{first}, {first + n}", "first, first + n", "first, T.min(Ends[0], R)"
     bounds = draw(st.sampled_from([static, static, runtime, runtime, read]))
     limit = draw(st.sampled_from(["", "", ", num_stages=1", ", num_stages=2", ", num_stages=3"]))
-    repeat = draw(st.sampled_from(["", "", "", "T.serial(2)", "T.serial(3)", "T.serial(T.min(n, 2))"]))
+    repeat = draw(st.sampled_from(["", "", "", "", *AROUND]))
     lines = [f"T.fill({name}, {1 + at % 2}.0)" for at, name in enumerate(sorted(filled))]
     indent = ""
     if repeat:
@@ -373,8 +380,8 @@ def compiled(
 
 
 def schedule_of(loop: LoopProblem, steps: Moves | None, deeper: int) -> Schedule:
-    if steps is None:
-        return solve(loop.problem, 0.2).schedule
+    if steps is None or not loop.statements:
+        return solve(loop.problem, 0.05).schedule
     schedule = wander(loop.problem, steps, deeper)
     if list(violations(loop.problem, schedule)):  # num_stages is too small for the walk's end
         schedule = wander(loop.problem, [], 0)

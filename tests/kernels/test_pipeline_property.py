@@ -1,5 +1,7 @@
 """The property that matters: for any verified schedule, solved or drawn at random, the emitted PTX leaves the same
 tensors as the unpipelined loop, and the emulator finds no race, no hang and no misuse of an instruction in it.
+
+The normal run draws 400 cases, always the same ones; `--hypothesis-profile=thorough` draws 5,000.
 """
 
 from __future__ import annotations
@@ -29,32 +31,32 @@ FORMS: list[tuple[str, Strategy, int, int]] = [  # target, strategy, side of the
 
 
 @pytest.mark.parametrize(("target", "strategy", "size", "threads"), FORMS, ids=str)
-@pytest.mark.parametrize("shard", range(2))
+@pytest.mark.parametrize("fed", [True, False], ids=["fed", "free"])
 def test_any_verified_schedule_keeps_the_loops_meaning(
-    target: str, strategy: Strategy, size: int, threads: int, shard: int
+    target: str, strategy: Strategy, size: int, threads: int, fed: bool
 ) -> None:
-    refused: Counter[str] = Counter()
+    """A `fed` loop is one that a producer role can feed."""
+    fed = fed or strategy == "warp-specialize"
+    seen: Counter[str] = Counter()
+    walks = st.none() | moves | moves | moves  # none: the solver's schedule
 
-    fed = strategy == "warp-specialize" or shard == 0
-
-    @seed(100 * shard + FORMS.index((target, strategy, size, threads)))
+    @seed(2 * FORMS.index((target, strategy, size, threads)) + fed)
     @settings(suppress_health_check=list(HealthCheck))
-    @given(loops(size, threads, fed), st.none() | moves | moves, st.integers(0, 1), st.none() | st.integers(0, 3))
+    @given(loops(size, threads, fed), walks, st.integers(0, 1), st.none() | st.integers(0, 3))
     def check(loop: Loop, steps: Moves | None, deeper: int, adversary: int | None) -> None:
+        seen["drawn"] += 1
         note(loop.text)
-        refused["drawn"] += 1
         kernel = tile_ir(loop)
         try:
             ptx, schedules = compiled(kernel, target, strategy, steps, deeper)
         except CompileError as error:
-            refused[error.diagnostics[0].code] += 1
+            note(f"refused: {error}")
+            seen["refused"] += 1
             return
         note(f"{schedules}")
-        refused["loops"] += len(schedules)
-        refused["stages %d" % max([max(s.stage) for s in schedules], default=-1)] += 1
-        refused["depth %d" % max([max(s.depth, default=0) for s in schedules], default=-1)] += 1
-        refused["roles %d" % ptx.count("setmaxnreg")] += 1
+        seen["pipelined"] += bool(schedules)
         assert differences(loop, kernel, ptx, adversary) == []
 
     check()
-    print("REFUSED", target, strategy, dict(refused))
+    assert seen["refused"] <= 0.2 * seen["drawn"], f"{seen}: too much of what is drawn is refused"
+    assert strategy == "none" or seen["pipelined"] >= 0.5 * seen["drawn"], f"{seen}: too little of it is pipelined"

@@ -76,8 +76,8 @@ def emit_elementwise(op: Elementwise, state: State) -> None:
 
 
 def steps(nest: Parallel) -> list[_Step]:
-    """The stores of a nest in program order. Binds and conditions are put in where they are used, except those that read
-    what the nest writes."""
+    """The stores of a nest in program order. Binds and conditions are put in where they are used, except those that
+    read what the nest writes."""
     written = {s.buffer for s in walk(nest.body) if isinstance(s, Store)}
     found: list[_Step] = []
 

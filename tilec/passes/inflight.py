@@ -35,8 +35,8 @@ class Touch:
 
 @dataclass(slots=True)
 class Record:
-    """An access that a later operation may conflict with. `group` is its place in its queue until it has completed (then
-    0); `epoch` counts the barriers passed when it completed."""
+    """An access that a later operation may conflict with. `group` is its place in its queue until it has completed,
+    then 0; `epoch` counts the barriers passed when it completed."""
 
     place: int
     touch: Touch
@@ -128,10 +128,8 @@ class State:
             if not moved or any(self.positions[c] % use.depth != moved for c in use.cursors):
                 continue
             for buffer in use.buffers:
-                turned = {
-                    (buffer, (v - moved) % use.depth): self.records.pop((buffer, v), []) for v in range(use.depth)
-                }
-                self.records |= {key: kept for key, kept in turned.items() if kept}
+                kept = [self.records.pop((buffer, (v + moved) % use.depth), []) for v in range(use.depth)]
+                self.records |= {(buffer, v): found for v, found in enumerate(kept) if found}
             self.positions |= dict.fromkeys(use.cursors, 0)
 
     def join(self, other: State) -> None:

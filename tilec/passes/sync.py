@@ -18,6 +18,7 @@ operations after it in that run will need.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -138,6 +139,12 @@ class _Missing(Exception):
     """Something must be placed that is not."""
 
 
+_STEERING = (
+    warp.Loop, warp.Forever, warp.Break, warp.Pipeline, warp.Branch, warp.Advance,
+    warp.RingRelease, warp.RingWait, warp.RingAcquire, warp.CpAsyncCommit,
+)  # fmt: skip
+"""What is more, or less, than an access in its place."""
+
 END = -1  # the place after the role's last operation
 
 
@@ -168,16 +175,27 @@ class _Role:
 
     def prune(self) -> None:
         """What was placed early may since be served by what was placed later: drop what nothing misses, the last in
-        the text first."""
+        the text first, so that each trial starts where the text before it has led."""
         self.is_final = True
+        self.state = State(self.uses)
+        reached = []
+        for node in self.nodes:
+            reached.append(self.state.copy())
+            self.run((node,))
+        reached.append(self.state)
+        firsts = [node.place for node in self.nodes]
         parts: tuple[Part, ...] = ("all", "barrier", "fence", *QUEUES)
-        for place, part in itertools.product(sorted(self.needs, reverse=True), parts):
+        last_first = sorted(self.needs, key=lambda place: (place == END, place), reverse=True)
+        for place, part in itertools.product(last_first, parts):
             whole = self.needs[place]
             lighter = _without(whole, part)
-            if lighter != whole:
+            if lighter not in (whole, Needs()) or part == "all":
                 self.needs[place] = lighter
+                at = len(self.nodes) if place == END else bisect.bisect_right(firsts, place) - 1
+                self.state = reached[at].copy()
                 try:
-                    self.sweep()
+                    self.run(self.nodes[at:])
+                    self.finish()
                 except _Missing:
                     self.needs[place] = whole
 
@@ -185,14 +203,15 @@ class _Role:
 
     def run(self, nodes: tuple[_Node, ...]) -> None:
         for i, node in enumerate(nodes):
+            if not isinstance(node.op, _STEERING):
+                self.execute(node, nodes[i + 1 :])
+                continue
             match node.op:
                 case warp.Advance(cursor=cursor):
                     if cursor.name in self.state.positions:
                         self.state.positions[cursor.name] += 1
                 case warp.RingRelease(cursor=cursor):
                     self.release(node, cursor)
-                case warp.RingWait() | warp.RingAcquire() | warp.CpAsyncCommit() | warp.Break():
-                    pass
                 case warp.Pipeline():
                     self.pipeline(node, node.op)
                 case warp.Branch(part="guard", least=least):
@@ -211,7 +230,7 @@ class _Role:
                 case warp.Forever():
                     self.until_stable(node.bodies[0])
                 case _:
-                    self.execute(node, nodes[i + 1 :])
+                    pass
 
     def loop(self, node: _Node, op: warp.Loop) -> None:
         """As often as it runs, or, where that is not known, until no further trip adds anything."""
@@ -281,14 +300,12 @@ class _Role:
         if not node.touches:
             return
         state = self.state
-        keys = [self.key(node, t) for t in node.touches]
-        while conflicts := [
-            (r, t) for t, key in zip(node.touches, keys, strict=True) for r in self.conflicting(node, t, key)
-        ]:
+        touched = [(t, self.key(node, t)) for t in node.touches]
+        while conflicts := [(r, t) for t, key in touched for r in self.conflicting(node, t, key)]:
             self.demand(node, conflicts, following)
             self.apply(node.place)
         group = state.begin(node.queue)
-        for touch, key in zip(node.touches, keys, strict=True):
+        for touch, key in touched:
             kept = state.records.setdefault(key, [])
             if touch.write and node.queue is None:
                 kept.clear()  # whoever conflicts with what came before conflicts with this one first

@@ -1,0 +1,60 @@
+"""What other compilers of the language got wrong in pipelined loops (upstream's issues 2668, 2613, 2566, 2876, 2720,
+1792, 3031, 2309, 2548 and pull request 2674) stays right here, with every small trip count.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from harness import HERE, built
+from test_kernels import FORMS
+
+from tilec import emulate
+from tilec.ir import warp
+from tilec.options import Strategy
+
+CASES = (
+    "overwrite", "twice", "single", "guarded", "condition", "chain", "after", "scratch", "depths", "again", "manual",
+)  # fmt: skip
+
+
+def test_every_case_of_the_kernel_is_here() -> None:
+    text = (HERE / "upstream.tl").read_text(encoding="utf-8")
+    assert [line.split('"')[1] for line in text.split("\n") if "if case == " in line] == list(CASES)
+
+
+@pytest.mark.parametrize(("target", "strategy"), FORMS, ids=str)
+@pytest.mark.parametrize("case", CASES)
+def test_right_where_others_were_not(case: str, target: str, strategy: Strategy) -> None:
+    _, made = built(HERE / "upstream.tl", target, strategy, case=case)
+    for trips in range(5):
+        found = emulate.random_arguments(made.kernel, made.manifest, trips)
+        found.scalars["n"] = trips
+        found.tensors["Ids"][:] = np.array([0, 2, 1, 0, 3, 1])
+        expected = found.copy()
+        emulate.run(made, found, options=emulate.RunOptions(adversary=trips))
+        emulate.reference(made.kernel, expected)
+        for r in emulate.compare(made.kernel, made.manifest, found, expected):
+            assert r.matches, f"{trips} trips: {r.name}{list(r.worst)} is {r.found}, expected {r.expected}"
+
+
+def test_a_manual_schedule_keeps_tma_and_the_producer() -> None:
+    """A schedule by hand says when, not by what: on sm_90a the copies still are the producer's, by TMA."""
+    _, made = built(HERE / "upstream.tl", "sm_90a", case="manual")
+    assert [s.stage for s in made.schedules] == [(0, 0, 2)]
+    consumer, producer = made.program.roles
+    assert sum(isinstance(op, warp.TmaLoad) for op in warp.walk(producer.body)) == 2
+    assert not any(isinstance(op, warp.CpAsync) for role in made.program.roles for op in warp.walk(role.body))
+    assert any(isinstance(op, warp.Wgmma) for op in warp.walk(consumer.body))
+
+
+def test_a_bound_is_read_once() -> None:
+    """What the loop's end was read from changes in the loop; the number of trips does not."""
+    _, made = built(HERE / "bounds.tl", "sm_80")
+    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    found.tensors["End"][:] = 3
+    expected = found.copy()
+    emulate.run(made, found)
+    emulate.reference(made.kernel, expected)
+    assert found.tensors["End"].tolist() == expected.tensors["End"].tolist() == [6]
+    assert np.array_equal(found.tensors["Y"], expected.tensors["Y"], equal_nan=True)
