@@ -6,8 +6,8 @@ how long it took.
 Each file is JSON: either the problems of a kernel as `tilec --emit problem` writes them, or one in the exchange form
 (name, ops with one resource and a duration, edges as [src, dst, latency, distance], limits per resource). A file may
 state the best known II as {"best": {"ii": …}}; it is printed beside ours. Seconds are the smallest of three runs,
-import excluded. A folder that is not there is skipped. Exits with 1 if a schedule does not hold, or its II is larger than
-the best known or, where one is known, not proven.
+import excluded. A folder that is not there is skipped. Exits with 1 if a schedule does not hold, or its II is larger
+than the best known or, where one is known, not proven.
 """
 
 from __future__ import annotations
