@@ -56,6 +56,12 @@ no-kernel
 unknown-code
     `tilec explain` knows no such code. Without an argument it lists them all.
 
+bad-problem
+    The file given with --problem is no scheduling problem. `tilec schedule` reads two forms of JSON: what
+    --emit problem writes, and the exchange form, an object with name, ops (each with a name, one resource or
+    null, and a duration in cycles), edges ([src, dst, latency, distance] by op index) and limits (how many
+    units each resource has). The message names the place.
+
 bad-schedule
     The file given with --schedule is no schedule trace of this kernel, or its schedule does not hold. A
     schedule may come from anywhere, so it is verified against the same problem the solver would get: every

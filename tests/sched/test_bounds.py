@@ -8,7 +8,7 @@ import pytest
 from loops import gemm, has_schedule, random_problem
 
 from tilec.sched.bounds import Bound, Unschedulable, bounds
-from tilec.sched.problem import Edge, Op, Problem, Slot, Use
+from tilec.sched.problem import Edge, Op, Problem, Role, Slot, Use
 from tilec.sched.windows import refutation
 
 
@@ -75,3 +75,23 @@ def test_bounds_and_windows_refute_only_what_has_no_schedule(seed: int) -> None:
     for ii in range(mii, most):
         if refutation(problem, ii) is not None:
             assert not has_schedule(problem, ii)
+
+
+def test_density_names_what_is_kept_together() -> None:
+    """Three ops of one unit between a and b, which come four cycles apart at the least and at the most."""
+    slots = (Slot("unit"),)
+    ops = (Op("a", (), 1, 1), *(Op(f"m{i}", (Use(0, 2),), 1, 2) for i in range(3)), Op("b", (), 1, 1))
+    edges = [Edge(0, i, 0) for i in (1, 2, 3)] + [Edge(i, 4, 2) for i in (1, 2, 3)] + [Edge(4, 0, 8, 2)]
+    bound = bound_of(Problem("crowd", ops, tuple(edges), slots), "density")
+    assert (bound.ii, bound.ops) == (7, (1, 2, 3))
+    assert bound.culprit == (
+        "slot unit is held 6 cycles within 4 by what the dependences keep together at II 6: 2 m0 + 2 m1 + 2 m2"
+    )
+
+
+def test_roles_share_what_only_they_may_run() -> None:
+    ops = tuple(Op(f"op{i}", (), 10, 10, roles=(0, 1)) for i in range(5))
+    problem = Problem("roles", ops, (), (Slot("l"), Slot("r")), roles=(Role("left", 0), Role("right", 1)))
+    bound = bound_of(problem, "role")
+    assert (bound.ii, bound.name) == (25, "one of the roles left, right")
+    assert bound_of(replace(problem, tied=((0, 1, 2),)), "role").ii == 30

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -93,6 +94,32 @@ def test_a_hit_needs_no_solver(tmp_path: Path) -> None:
     search = os.pathsep.join((str(Path(__file__).parent), str(Path.cwd())))
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": search}, check=False)
     assert done.returncode == 0
+
+
+def test_many_builds_at_once_leave_one_whole_entry(tmp_path: Path) -> None:
+    """Eight threads and three processes solve and read the same loops: all get the same, and nothing is left over."""
+    code = (
+        "from pathlib import Path\nfrom loops import gemm\nfrom tilec.sched import cache\n"
+        f"for _ in range(20): assert cache.solve_cached(gemm(), Path({str(tmp_path)!r}), afresh=_ % 2 == 0)"
+        ".schedule.ii == 512\n"
+    )
+    search = os.pathsep.join((str(Path(__file__).parent), str(Path.cwd())))
+    environment = {**os.environ, "PYTHONPATH": search}
+    others = [subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(3)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda at: cache.solve_cached(gemm(), tmp_path, afresh=at % 2 == 0), range(40)))
+    assert [other.wait() for other in others] == [0, 0, 0]
+    assert all(solution == found[0] for solution in found)
+    assert json.loads(entry(tmp_path).read_text())["solution"]["schedule"]["ii"] == 512
+
+
+def test_another_solver_has_entries_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    solver = Counting()
+    cache.solve_cached(gemm(), tmp_path, solver=solver)
+    cache.solve_cached(gemm(), tmp_path, solver=solver, scheduler="heuristic")
+    monkeypatch.setattr(cache, "SOLVER", cache.SOLVER + 1)
+    cache.solve_cached(gemm(), tmp_path, solver=solver)
+    assert solver.calls == 3
 
 
 def test_the_key_says_which_solver_it_is() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from loops import KNOWN, gemm
+from loops import KNOWN, gemm, random_problem
 
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
@@ -56,14 +56,13 @@ def test_the_record(loops: list[tuple[Problem, Solution]]) -> None:
     assert (record["schema"], record["kernel"], record["target"]) == (1, "gemm", "sm_90a")
     assert (loop["ii"], loop["mii"], loop["status"], loop["proof"]) == (
         675,
-        632,
+        675,
         "optimal",
         "every II below 675 is refuted",
     )
     assert [(bound["kind"], bound["name"]) for bound in loop["bounds"] if bound["binds"]] == [("density", "port")]
     assert [(a["from"], a["ii"], a["outcome"], a["how"]) for a in loop["attempts"]] == [
-        (631, 631, "refuted", "bound"),
-        (632, 674, "refuted", "bound"),
+        (674, 674, "refuted", "bound"),
         (675, 675, "found", "heuristic"),
     ]
     assert loop["roofline"] == {"memory_cycles": 1184, "compute_cycles": 512, "stages": 3}
@@ -74,6 +73,16 @@ def test_the_record(loops: list[tuple[Problem, Solution]]) -> None:
     assert (product["line"], product["start"], product["stage"], product["phase"]) == (7, 1440, 2, 90)
     assert product["rows"] == [{"slot": "tensor", "rows": [[90, 602]]}]
     assert all(edge["slack"] >= 0 for edge in loop["edges"])
+
+
+def test_neighbours_that_met_one_fate_are_one_entry() -> None:
+    problem = random_problem(238)
+    solution = solve(problem)
+    (loop,) = trace([(problem, solution)])["tilec"]["loops"]
+    ranges = [(entry["from"], entry["ii"]) for entry in loop["attempts"]]
+    assert any(first < last for first, last in ranges)
+    assert [first for first, _ in ranges[1:]] == [last + 1 for _, last in ranges[:-1]]
+    assert sum(entry["effort"] for entry in loop["attempts"]) == sum(attempt.effort for attempt in solution.attempts)
 
 
 def test_rows_run_past_the_end_of_the_table() -> None:
@@ -91,7 +100,7 @@ def test_round_trip(loops: list[tuple[Problem, Solution]]) -> None:
 def test_a_given_schedule_can_be_traced(loops: list[tuple[Problem, Solution]]) -> None:
     again = [(p, given(p, s)) for (p, _), s in zip(loops, read_schedule(dump(trace(loops))), strict=True)]
     record = trace(again)["tilec"]["loops"][0]
-    assert record["proof"] == "the schedule was given; no II below 632 is possible"
+    assert record["proof"] == "the schedule was given; no II below 675 is possible"
     assert read_schedule(dump(trace(again))) == [solution.schedule for _, solution in again]
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import replace
 
 import pytest
-from loops import gemm
+from loops import gemm, random_problem
 
-from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use
+from tilec.sched.bounds import Unschedulable
+from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 from tilec.sched.schedule import Schedule
+from tilec.sched.solve import solve
 from tilec.sched.verify import violations
 
 GOOD = Schedule(512, (0, 256, 1440), (0, 1, 2), (4,), "given")
@@ -57,3 +61,67 @@ def test_a_use_may_run_past_the_end_of_the_table() -> None:
     assert list(violations(problem, Schedule(8, (6, 8), (1, 0), (1,), "given"))) == []
     over = list(violations(problem, Schedule(8, (7, 8), (1, 0), (1,), "given")))
     assert over == ["slot unit of width 1 is held 2 times in cycle 2 of the interval, by a, b; cycles over: 1"]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_moving_one_start_by_one_is_named_or_harmless(seed: int) -> None:
+    """Each start of a solved schedule moved by one cycle either way: what the constraints by their definition reject,
+    the verifier rejects, and says why; all else it accepts."""
+    problem = random_problem(seed)
+    try:
+        solved = solve(problem).schedule
+    except Unschedulable:
+        return
+    for op, by in itertools.product(range(len(problem.ops)), (-1, 1)):
+        start = tuple(at + by * (at_op == op) for at_op, at in enumerate(solved.start))
+        order = tuple(sorted(range(len(start)), key=lambda at: (start[at] % solved.ii, at)))
+        said = list(violations(problem, replace(solved, start=start, order=order)))
+        assert bool(said) == bool(broken(problem, solved, start)), (op, by, said)
+        assert all(re.match(r"op |slot |ring |pool ", text) for text in said)
+
+
+def broken(problem: Problem, schedule: Schedule, start: tuple[int, ...]) -> list[str]:
+    """The kinds of constraints that these starts break, by the definition of each."""
+    ii, found = schedule.ii, []
+    if min(start) < 0:
+        return ["start"]
+    if any(start[e.dst] + e.distance * ii < start[e.src] + e.latency for e in problem.edges):
+        found.append("edge")
+    for slot, spec in enumerate(problem.slots):
+        rows = [
+            (start[op] + use.offset + cycle) % ii
+            for op, of in enumerate(problem.ops)
+            for use in of.uses
+            for cycle in range(use.cycles)
+            if use.slot == slot
+        ]
+        if any(rows.count(row) > spec.width for row in rows):
+            found.append("slot")
+    for ring, depth in zip(problem.rings, schedule.depth, strict=True):
+        life = max(start[c] + problem.ops[c].latency for c in ring.consumers) - min(start[p] for p in ring.producers)
+        if life > depth * ii:
+            found.append("ring")
+    if problem.max_stages is not None and max(start) // ii >= problem.max_stages:
+        found.append("stages")
+    return found
+
+
+def test_every_start_of_a_tight_schedule_matters() -> None:
+    solved = solve(gemm(3))
+    for op, by in ((0, 1), (1, -1), (2, -1)):
+        start = tuple(at + by * (at_op == op) for at_op, at in enumerate(solved.schedule.start))
+        said = list(violations(gemm(3), replace(solved.schedule, start=start)))
+        assert any(text.startswith(("op ", "slot ", "ring ")) for text in said), (op, by)
+
+
+def test_values_are_held_within_their_pools() -> None:
+    ops = (Op("write", (), 1, 10), Op("read", (), 1, 5))
+    banks = Problem("banks", ops, (Edge(0, 1, 10),), (), (Pool("tmem", 4),), values=(Value("acc", (0,), (1,), 2, 0),))
+    assert list(violations(banks, Schedule(10, (0, 10), (0, 1), (), "given"))) == []
+    over = list(violations(banks, Schedule(5, (0, 10), (0, 1), (), "given")))
+    assert over == ["pool tmem is asked for 6 of 4 as acc begins"]
+    assert solve(banks).schedule.ii == 8
+    barriers = replace(banks, pools=(Pool("barriers", 16, 0, 3),))
+    carried = list(violations(barriers, Schedule(5, (1, 11), (0, 1), (), "given")))
+    assert carried == ["pool barriers carries 6 across the end of an interval, 3 are allowed"]
+    assert not list(violations(barriers, solve(barriers).schedule))

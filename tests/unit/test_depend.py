@@ -15,6 +15,7 @@ from tilec.passes.depend import LoopProblem, problems
 from tilec.passes.layout import assign
 from tilec.passes.select import select
 from tilec.sched.check import faults
+from tilec.sched.solve import solve
 
 Make = Callable[..., Kernel]
 
@@ -209,3 +210,24 @@ def test_too_much_for_one_version(kernel: Make) -> None:
         problems(laid, machine)
     (loop,) = problems(laid, machine, unlimited_smem=True)
     assert loop.problem.pools[0].capacity > 1 << 30
+
+
+# ---- attention -------------------------------------------------------------------------------------------------------
+
+
+def test_what_attention_keeps_in_registers_for_a_part_of_its_iteration(kernel: Make) -> None:
+    """Scores and the statistics of a tile; not what is carried on, nor the result."""
+    (loop,) = loops(kernel(ATTENTION), "sm_90a")
+    assert [v.name for v in loop.problem.values] == ["acc_s", "m_prev", "alpha", "row"]
+    assert loop.problem.values[0].amount == 64 * 64 // 128
+
+
+def test_attention_issues_the_next_scores_before_this_output(kernel: Make) -> None:
+    """The overlap that experts write by hand: the next tile's QKᵀ is issued before this tile's PV."""
+    (loop,) = loops(kernel(ATTENTION), "sm_90a")
+    schedule = solve(loop.problem).schedule
+    scores, output = (i for i, op in enumerate(loop.problem.ops) if op.name.startswith("gemm"))
+    assert schedule.status == "optimal"
+    assert schedule.start[scores] + schedule.ii < schedule.start[output]
+    assert schedule.stage[scores] < schedule.stage[output]
+    assert schedule.order.index(scores) < schedule.order.index(output)

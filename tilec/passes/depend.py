@@ -97,12 +97,13 @@ class _Builder:
         if needed > pool.capacity:
             self.overflow(needed, pool.capacity, rings)
         name = f"{self.laid.kernel.name}.{self.loop.var.name}"
+        values = tuple(self.values())
         problem = Problem(
             name,
             ops,
             tuple(self.edges(ops, {b.name for r in rings for b in r.buffers})),
             self.slots,
-            (pool, Pool("registers", UNLIMITED)),
+            (pool, Pool("registers", UNLIMITED)) if values else (pool,),
             tuple(
                 Ring(
                     "+".join(b.name for b in r.buffers),
@@ -114,7 +115,7 @@ class _Builder:
                 )
                 for r in rings
             ),
-            values=tuple(self.values()),
+            values=values,
         )
         return LoopProblem(self.loop, self.statements, self.roles, rings, problem)
 

@@ -220,7 +220,7 @@ def _crowd(problem: Problem, ii: int) -> tuple[int, int, list[tuple[int, Use]]] 
     after = [reach(problem, ii, within, op) for op in range(len(problem.ops))]
     for slot, spec in enumerate(problem.slots):
         users = [(op, use) for op, of in enumerate(problem.ops) for use in of.uses if use.slot == slot and use.cycles]
-        for anchor in dict.fromkeys(op for op, _ in users):
+        for anchor in range(len(problem.ops)) if len(users) > spec.width else ():
             windows: list[tuple[int, int, int, Use]] = []
             for op, use in users:
                 low, high = after[anchor][op], after[op][anchor]

@@ -21,6 +21,7 @@ from tilec.sched.bounds import bounds, depth_limits, serial_ii
 from tilec.sched.objective import evaluate, given, make, topological
 from tilec.sched.paths import Arc, arcs, has_positive_cycle, reach
 from tilec.sched.problem import Problem
+from tilec.sched.schedule import Status
 from tilec.sched.solution import Attempt, Solution, Trial
 from tilec.sched.table import Table
 from tilec.sched.verify import violations
@@ -58,7 +59,9 @@ def heuristic(problem: Problem) -> Solution:
     else:
         ii, _, start, why = best
         how, why = "heuristic", f"found by {why}"
-    schedule = make(problem, ii, start, "optimal" if ii == proven.mii else "feasible")
+    # Nobody is told that there may be a better one who forbade to look for it.
+    unproven: Status = "given" if problem.force_serial else "feasible"
+    schedule = make(problem, ii, start, "optimal" if ii == proven.mii else unproven)
     return Solution(
         schedule,
         proven,

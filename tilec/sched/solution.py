@@ -69,10 +69,10 @@ class Solution:
     @property
     def warning(self) -> str | None:
         """What a user must be told about this schedule, if anything."""
-        if self.schedule.status != "feasible":
-            return None
         unknown = [span(first, last) for first, last in self.ranges if last.outcome == "unknown"]
         ii = self.schedule.ii
+        if self.schedule.status != "feasible" and not unknown:
+            return None
         if not unknown:
             return f"II {ii} is feasible but not proven optimal: no search was made between it and {self.bounds.mii}"
         shown = ", ".join(unknown[:8]) + (" …" if len(unknown) > 8 else "")

@@ -1,0 +1,57 @@
+"""The worked examples of the tileiras sources, where they hold, and where they do not."""
+
+from __future__ import annotations
+
+from loops import has_schedule
+
+from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use
+from tilec.sched.roofline import Roofline, roofline, stage_count
+from tilec.sched.solve import solve
+
+SLOTS = ("tma", "tp_smem_wr", "tc_and_mma", "tp_mma", "tp_smem_rd", "tp_tmem_wr")
+
+
+def op(name: str, cycles: int, *slots: str) -> Op:
+    return Op(name, tuple(Use(SLOTS.index(slot), cycles) for slot in slots), 1, cycles)
+
+
+LOAD, MMA = op("tma load", 8, "tma", "tp_smem_wr"), op("mma", 8, "tc_and_mma", "tp_mma")
+WRITE, READ, COPY = op("smem write", 7, "tp_smem_wr"), op("smem read", 7, "tp_smem_rd"), op("copy", 7, "tp_tmem_wr")
+
+
+def body(ops: tuple[Op, ...], edges: tuple[Edge, ...], rings: tuple[Ring, ...] = ()) -> Problem:
+    return Problem("book", ops, edges, tuple(Slot(name) for name in SLOTS), (Pool("smem", 232448),), rings)
+
+
+def test_the_four_ops_take_fifteen_cycles_not_eight() -> None:
+    """Load and write share a row for 8 and 7 cycles: no stage makes room for both in an interval of eight."""
+    four = body((LOAD, READ, MMA, WRITE), (Edge(0, 1, 8), Edge(1, 2, 7), Edge(2, 3, 16)))
+    solution = solve(four)
+    assert (solution.schedule.ii, solution.schedule.status) == (15, "optimal")
+    assert not has_schedule(four, 8)
+    assert [(bound.kind, bound.name) for bound in solution.bounds.binding] == [("slot", "tp_smem_wr")]
+
+
+def test_the_stages_by_the_roofline() -> None:
+    assert stage_count(8, 8) == 1
+    assert stage_count(8 + 7, 8) == 2
+    assert (stage_count(1, 8), stage_count(0, 8), stage_count(17, 8)) == (1, 1, 3)
+
+
+def test_the_first_example_needs_one_stage_by_the_roofline_and_two_in_practice() -> None:
+    hopper = body((LOAD, MMA), (Edge(0, 1, 8),), (Ring("tile", (0,), (1,), 16384, 0),))
+    assert roofline(hopper) == Roofline(8, 8, 1)
+    schedule = solve(hopper).schedule
+    assert (schedule.ii, schedule.stage) == (8, (0, 1))
+
+
+def test_the_second_example_needs_two_stages() -> None:
+    rings = (Ring("shared", (0,), (1,), 16384, 0), Ring("tensor", (1,), (2,), 4096, 0))
+    blackwell = body((LOAD, COPY, MMA), (Edge(0, 1, 8), Edge(1, 2, 7)), rings)
+    assert roofline(blackwell) == Roofline(15, 8, 2)
+    assert max(solve(blackwell).schedule.stage) >= 1
+
+
+def test_no_roofline_without_loads() -> None:
+    assert roofline(body((READ, MMA), (Edge(0, 1, 7),))) is None
+    assert roofline(Problem("empty", (), (), ())) is None
