@@ -34,7 +34,7 @@ BANKS, BANK_BYTES, CHUNK = 32, 4, 16
 TRANSACTION = BANKS * BANK_BYTES
 SWIZZLES = (128, 64, 32)
 MAX_BOX = 256  # elements along any dimension of a TMA box
-_SAMPLE_ROWS = 32  # every pattern of banks repeats within these
+_PERIOD = 8  # rows after which the banks of a pattern repeat, as every swizzle does; by columns, a warp has 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def conflicts(layout: SharedLayout, pattern: Pattern) -> float:
 def _transactions(layout: SharedLayout, pattern: Pattern) -> int:
     if pattern == "tma":
         return -(-layout.bytes // TRANSACTION) + layout.panels  # each panel is a box, and an instruction, of its own
-    rows = min(layout.rows, _SAMPLE_ROWS)
+    rows = min(layout.rows, BANKS if pattern == "columns" else _PERIOD)
     sampled = sum(_busiest_bank(phase) for phase in _phases(layout, pattern, rows))
     return -(-sampled * layout.rows // rows)
 
