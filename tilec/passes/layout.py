@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.diag import Label, fail
-from tilec.ir.layout import Axis, Fragment, SharedLayout, mma_accumulator, plain, row_major, swizzled, wgmma_accumulator
+from tilec.ir.layout import (
+    Axis,
+    Fragment,
+    SharedLayout,
+    mma_accumulator,
+    operand_a,
+    plain,
+    row_major,
+    swizzled,
+    wgmma_accumulator,
+)
 from tilec.ir.tile import (
     Bind,
     Buffer,
@@ -66,7 +76,7 @@ def _shared_layouts(kernel: Kernel) -> Iterator[tuple[Buffer, SharedLayout]]:
     permuted: set[str] = set()
     for stmt in walk(kernel.body):
         if isinstance(stmt, TileOp) and stmt.name == "gemm":
-            permuted |= {r.buffer.name for r in stmt.regions[:2]}
+            permuted |= {r.buffer.name for r in stmt.regions[:2] if r.buffer.scope == "shared"}
         elif isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") in ("tma", "tma_store", "stmatrix"):
             permuted |= {r.buffer.name for r in stmt.regions if r.buffer.scope == "shared"}
     for buffer in kernel.buffers:
@@ -177,8 +187,11 @@ class _Fragments:
     def spread(self, stmt: Stmt) -> None:
         match stmt:
             case TileOp(name="gemm"):
-                c = stmt.regions[2].buffer
-                self.fix(c, self.accumulator(stmt), stmt.span)
+                a, _, c = (r.buffer for r in stmt.regions)
+                accumulator = self.accumulator(stmt)
+                self.fix(c, accumulator, stmt.span)
+                if a.scope == "fragment":
+                    self.fix(a, operand_a(accumulator, a.shape[1], a.dtype.bytes), stmt.span)
             case TileOp(name="reduce"):
                 source = self.get(stmt.regions[0].buffer)
                 if source is not None:
