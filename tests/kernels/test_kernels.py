@@ -215,7 +215,39 @@ def test_reductions(target: str, strategy: Strategy, defines: dict[str, Value]) 
 
 
 @forms
-@pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
+@pytest.mark.parametrize(
+    "defines",
+    [
+        {},
+        {"dtype": "float16"},
+        {"dtype": "bfloat16", "threads": 32},
+        {"dtype": "float64"},
+        {"dtype": "int32", "shared": True, "threads": 256},
+        {"dtype": "int8", "bits": True},
+        {"dtype": "uint16", "bits": True},
+        {"dtype": "uint64", "bits": True},
+        {"dtype": "int64"},
+    ],
+    ids=named,
+)
+def test_reductions_of_every_kind(target: str, strategy: Strategy, defines: dict[str, Value]) -> None:
+    agrees(HERE / "reductions_all.tl", target, strategy, **defines)
+
+
+@forms
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8", "float64"])
+def test_scans(target: str, strategy: Strategy, dtype: str, reverse: bool) -> None:
+    agrees(HERE / "scans.tl", target, strategy, dtype=dtype, reverse=reverse)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_elementwise_on_8_bit_floats(dtype: str) -> None:
+    agrees(HERE / "elementwise.tl", "sm_90a", dtype=dtype)
+
+
+@forms
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "float8_e4m3fn"])
 def test_transpose_through_shared_memory(target: str, strategy: Strategy, dtype: str) -> None:
     agrees(HERE / "shared.tl", target, strategy, dtype=dtype)
 

@@ -163,7 +163,7 @@ class Reduce(Operation):
 
     source: Buffer
     destination: Buffer
-    kind: Literal["sum", "max", "min", "absmax"]
+    kind: Literal["sum", "max", "min", "absmax", "abssum", "bitand", "bitor", "bitxor"]
     dim: int
     clear: bool
     scratch: Buffer | None

@@ -32,10 +32,13 @@ from tilec.ir.tile import (
     Var,
     bodies,
     children,
+    integer,
     walk,
     walk_expr,
 )
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64, DType
+from tilec.ops.reduce import kept_extents
+from tilec.ops.scan import expansion
 from tilec.passes.loops import replayable
 from tilec.passes.rings import is_load, why_not_fed
 from tilec.passes.usage import expressions, reads, writes
@@ -307,9 +310,9 @@ class _Selector:
             case TileOp(name="atomic"):
                 return self.atomic(stmt)
             case TileOp(name="reduce"):
-                for region in stmt.regions:
-                    _check_reduced(region)
-                return (stmt,)
+                return self.reduce(stmt)
+            case TileOp(name="scan"):
+                return expansion(stmt, self.scan_tile)
             case _:
                 return (stmt,)
 
@@ -395,7 +398,7 @@ class _Selector:
         )
         if why_no_tensor_map(destination, tile) is not None:
             return None
-        reuse = next((s for s in self.staging if s.shape == tile.shape and s.dtype == tile.dtype), None)
+        reuse = next((s for s in self.staging if replace(s, name=name) == replace(tile, name=name)), None)
         if reuse is None:
             self.staging.append(tile)
         else:
@@ -405,6 +408,45 @@ class _Selector:
         out = replace(op, regions=(whole, destination))
         via = "stmatrix" if self.takes_stmatrix(source, whole) else "registers"
         return with_attr(into, "via", via), with_attr(out, "via", "tma_store")
+
+    def reduce(self, op: TileOp) -> tuple[Stmt, ...]:
+        """In registers; shared tiles pass through fragments of their own."""
+        before: list[Stmt] = []
+        after: list[Stmt] = []
+        regions = []
+        for i, region in enumerate(op.regions):
+            if region.buffer.scope == "fragment":
+                if not region.is_whole:
+                    fail(
+                        "unsupported-operand",
+                        "T.reduce_* works on whole fragments",
+                        region.span,
+                        f"a part of {region.buffer.name}",
+                        secondary=(Label(region.buffer.span, "allocated here"),),
+                        help="use a tile made by T.alloc_shared where parts are reduced",
+                    )
+                regions.append(region)
+                continue
+            name = f"{region.buffer.name}.{'result' if i else 'values'}{len(self.staging)}"
+            extents = kept_extents(region)
+            held = Buffer(name, extents, region.buffer.dtype, "fragment", op.span)
+            self.staging.append(held)
+            whole = Region(held, tuple(integer(0) for _ in extents), extents, op.span)
+            regions.append(whole)
+            via = (("via", "registers"),)
+            if i == 0 or not op.attr("clear"):
+                before.append(TileOp("copy", (region, whole), via, op.span))
+            if i == 1:
+                after.append(TileOp("copy", (whole, region), via, op.span))
+        return *before, replace(op, regions=tuple(regions)), *after
+
+    def scan_tile(self, wanted: Buffer) -> Buffer:
+        """A shared tile for a scan, the same one for all scans of a shape and type."""
+        name = f"{wanted.name}.{wanted.dtype}.{'x'.join(map(str, wanted.shape))}"
+        tile = replace(wanted, name=name)
+        if tile not in self.staging:
+            self.staging.append(tile)
+        return tile
 
     def takes_stmatrix(self, source: Region, destination: Region) -> bool:
         return (
@@ -457,29 +499,6 @@ class _Selector:
                 help="use tile sizes that are multiples of 16, or other threads=",
             )
         return "mma"
-
-
-def _check_reduced(region: Region) -> None:
-    if region.buffer.scope != "fragment" or not region.is_whole:
-        fail(
-            "unsupported-operand",
-            "T.reduce_* works on whole fragments",
-            region.span,
-            f"{region.buffer.name} is a {region.buffer.scope} tile"
-            if region.is_whole
-            else f"a part of {region.buffer.name}",
-            secondary=(Label(region.buffer.span, "allocated here"),),
-            help="copy it to a tile made by T.alloc_fragment first",
-        )
-    if region.buffer.dtype not in (FLOAT16, BFLOAT16, FLOAT32):
-        fail(
-            "unsupported-type",
-            f"T.reduce_* of {region.buffer.dtype} is not supported",
-            region.span,
-            f"{region.buffer.name} is {region.buffer.dtype}",
-            secondary=(Label(region.buffer.span, "allocated here"),),
-            help="use float16, bfloat16 or float32",
-        )
 
 
 def with_attr(op: TileOp, key: str, value: Attr) -> TileOp:
