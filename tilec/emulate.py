@@ -1,6 +1,7 @@
 """Runs a built kernel in the emulator: arrays in, arrays out, and a comparison with the tile-level reference.
 
-In `.npz` files and here, a tensor is an array under its parameter's name. bfloat16 travels as its raw bits (uint16);
+In `.npz` files and here, a tensor is an array under its parameter's name. bfloat16 travels as its raw bits (uint16), an
+8-bit float as its own (uint8);
 arrays of ml_dtypes, which numpy stores as void of the same size, are taken as raw bits too. A scalar is a 0-d array.
 """
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from tilec import interp
 from tilec.diag import Diagnostic, Label, fail
+from tilec.elements import is_raw, largest, storage_type, stored, values_of
 from tilec.emu import Fault, Report, TensorMap, launch
 from tilec.ir.expr import integer_range
 from tilec.ir.tile import (
@@ -62,21 +64,6 @@ class Arguments:
         return Arguments({name: array.copy() for name, array in self.tensors.items()}, dict(self.scalars))
 
 
-def storage_type(dtype: DType) -> np.dtype[Any]:
-    """The numpy type that a tensor's bytes travel as."""
-    return np.dtype(np.uint16) if dtype == BFLOAT16 else np.dtype(dtype.name)
-
-
-def _largest(dtype: DType) -> float:
-    """The largest finite number of a float type."""
-    return float(interp.bfloat16_values(np.array(0x7F7F)) if dtype == BFLOAT16 else np.finfo(dtype.name).max)
-
-
-def values_of(array: Array, dtype: DType) -> Array:
-    """A tensor's elements as numbers that numpy can compute with."""
-    return interp.bfloat16_values(array) if dtype == BFLOAT16 else array
-
-
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
@@ -99,7 +86,7 @@ def _random(param: Buffer, generator: np.random.Generator) -> Array:
     dtype = param.dtype
     if dtype.is_float:
         drawn = generator.standard_normal(param.shape, dtype=np.float32)
-        return interp.bfloat16_bits(drawn) if dtype == BFLOAT16 else drawn.astype(storage_type(dtype))
+        return stored(drawn, dtype)
     low, high = (0, 2) if dtype == BOOL else (-4, 5) if dtype.kind == "int" else (0, 9)
     return generator.integers(low, high, param.shape).astype(storage_type(dtype))
 
@@ -107,8 +94,8 @@ def _random(param: Buffer, generator: np.random.Generator) -> Array:
 def poisoned(param: Buffer) -> Array:
     """An array whose elements no correct kernel would write: NaN, or the byte 0xAB repeated."""
     array = np.empty(param.shape, storage_type(param.dtype))
-    if param.dtype == BFLOAT16:
-        array.fill(0x7FFF)
+    if is_raw(param.dtype):
+        array.fill(0x7FFF if param.dtype.bits == 16 else 0x7F)
     elif param.dtype.is_float:
         array.fill(np.nan)
     else:
@@ -160,7 +147,7 @@ def _tensor(param: Buffer, array: Array, path: str) -> Array:
         array = array.view(wanted)
     if array.shape != param.shape or array.dtype != wanted:
         found = f"{array.dtype} {list(array.shape)}"
-        note = " (the raw bits of bfloat16)" if param.dtype == BFLOAT16 else ""
+        note = f" (the raw bits of {param.dtype})" if is_raw(param.dtype) else ""
         fail("wrong-input", f"{path}: {param.name} is {found}, expected {wanted} {list(param.shape)}{note}")
     return np.array(array, order="C")
 
@@ -176,7 +163,7 @@ def _scalar(param: Var, given: Mapping[str, Array], path: str) -> int | float:
         with np.errstate(over="ignore"):
             number = float(interp.convert(value, param.dtype))
         if np.isfinite(value) and not math.isfinite(number):
-            limit = f"{param.dtype}: at most {_largest(param.dtype):.6g} in size"
+            limit = f"{param.dtype}: at most {largest(param.dtype):.6g} in size"
             fail("wrong-input", f"{path}: {param.name} is {value.item():.6g}, expected {limit}")
         return number
     low, high = integer_range(param.dtype)
@@ -253,7 +240,7 @@ def launch_arguments(manifest: Manifest, arguments: Arguments) -> list[object]:
             case ScalarParam(name=name, dtype=dtype):
                 value = arguments.scalars[name]
                 # The emulator takes a bfloat16 as its bits.
-                made.append(interp.bfloat16_bits(np.array(value, np.float32)).item() if dtype == "bfloat16" else value)
+                made.append(stored(np.array(value, np.float32), BFLOAT16).item() if dtype == "bfloat16" else value)
     return made
 
 
@@ -273,7 +260,14 @@ def fault_diagnostic(fault: Fault, source: SourceFile) -> Diagnostic:
 # ---- comparing -------------------------------------------------------------------------------------------------------
 
 # Rounding of a result, relative to it: two of the format's steps, and for float32 what fast functions may lose.
-_RELATIVE = {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": 1e-5, "float64": 1e-13}
+_RELATIVE = {
+    "float8_e4m3fn": 2.0**-2,
+    "float8_e5m2": 2.0**-1,
+    "float16": 2.0**-9,
+    "bfloat16": 2.0**-6,
+    "float32": 1e-5,
+    "float64": 1e-13,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Runs tile IR on the CPU, block after block, with the operations' numpy references: the meaning of a kernel.
 
-Arrays are numpy's; bfloat16, which numpy lacks, comes and goes as raw uint16 and is float32 in between, rounded at
-every step. Tiles start out as NaN (the largest value, for integers), so that a read before the first write shows.
+Arrays are numpy's; bfloat16 and 8-bit floats, which numpy lacks, come and go as bits (see `elements`) and are float32
+in between, rounded at every step. Tiles start out as NaN (the largest value, for integers), so that a read before the
+first write shows.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilec.diag import fail
+from tilec.elements import is_raw, numpy_type, storage_type, stored, values_of
 from tilec.ir.expr import integer_range
 from tilec.ir.tile import (
     Binary,
@@ -39,7 +41,7 @@ from tilec.ir.tile import (
     Var,
     While,
 )
-from tilec.ir.types import BFLOAT16, BOOL, DType
+from tilec.ir.types import BOOL, DType
 from tilec.ops import registry
 from tilec.source import NOWHERE, Span
 
@@ -62,19 +64,19 @@ def run(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int 
                 machine.storage[buffer.name] = np.full(buffer.shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
             machine.body(kernel.body)
     for param in kernel.params:
-        if isinstance(param, Buffer) and param.dtype == BFLOAT16:
-            tensors[param.name][...] = bfloat16_bits(machine.storage[param.name])
+        if isinstance(param, Buffer) and is_raw(param.dtype):
+            tensors[param.name][...] = stored(machine.storage[param.name], param.dtype)
 
 
 def _take_tensor(param: Buffer, tensors: Mapping[str, Array]) -> Array:
     if param.name not in tensors:
         fail("missing-input", f"there is no array for tensor {param.name}", param.span)
     array = tensors[param.name]
-    wanted = np.dtype(np.uint16) if param.dtype == BFLOAT16 else numpy_type(param.dtype)
+    wanted = storage_type(param.dtype)
     if array.shape != param.shape or array.dtype != wanted:
         found = f"{array.dtype}{list(array.shape)}"
         fail("wrong-input", f"{param.name} must be {wanted}{list(param.shape)}, not {found}", param.span)
-    return bfloat16_values(array) if param.dtype == BFLOAT16 else array
+    return values_of(array, param.dtype)
 
 
 def _take_scalar(param: Var, scalars: Mapping[str, int | float]) -> Array:
@@ -86,28 +88,11 @@ def _take_scalar(param: Var, scalars: Mapping[str, int | float]) -> Array:
 # ---- element types ---------------------------------------------------------------------------------------------------
 
 
-def numpy_type(dtype: DType) -> np.dtype[Any]:
-    """The numpy type that values of `dtype` have while they are computed with."""
-    return np.dtype("float32" if dtype == BFLOAT16 else dtype.name)
-
-
-def bfloat16_values(bits: Array) -> Array:
-    """Raw bfloat16 bits as float32."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
-
-
-def bfloat16_bits(values: Array) -> Array:
-    """float32 to raw bfloat16, rounded to nearest, ties to even."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
-    return np.where(np.isnan(values), 0x7FFF, rounded).astype(np.uint16).reshape(np.shape(values))
-
-
 def convert(value: Array, dtype: DType) -> Array:
     """As a cast converts: floats to integers toward zero and within range, integers modulo their range."""
-    if dtype == BFLOAT16:
+    if is_raw(dtype):
         single = value.astype(np.float32)
-        return bfloat16_values(bfloat16_bits(single)).reshape(np.shape(value))
+        return values_of(stored(single, dtype), dtype).reshape(np.shape(value))
     wanted = numpy_type(dtype)
     if value.dtype == wanted:
         return value
@@ -328,7 +313,7 @@ class _Machine:
 
 def _rounded(value: Any, dtype: DType) -> Any:
     """Numpy computes bfloat16 as float32, and some functions of float16 as float32."""
-    if dtype == BFLOAT16:
+    if is_raw(dtype):
         return convert(np.asarray(value), dtype)
     wanted = numpy_type(dtype)
     return value if value.dtype == wanted else value.astype(wanted)

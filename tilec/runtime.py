@@ -17,6 +17,7 @@ _MAP_TYPES = {
     "uint8": "UINT8", "int8": "UINT8", "bool": "UINT8", "uint16": "UINT16", "int16": "UINT16",
     "uint32": "UINT32", "int32": "INT32", "uint64": "UINT64", "int64": "INT64",
     "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
+    "float8_e4m3fn": "UINT8", "float8_e5m2": "UINT8",
 }  # fmt: skip
 _ELEMENT_BYTES = {"UINT8": 1, "UINT16": 2, "FLOAT16": 2, "BFLOAT16": 2, "UINT32": 4, "INT32": 4, "FLOAT32": 4}
 
@@ -181,9 +182,10 @@ def _scalar(dtype: str, value: int | float) -> Any:
     if dtype == "float16":
         return ctypes.c_uint16(int(np.array(value, np.float16).view(np.uint16)))
     if dtype == "bfloat16":
-        from tilec.interp import bfloat16_bits
+        from tilec.elements import stored
+        from tilec.ir.types import BFLOAT16
 
-        return ctypes.c_uint16(int(bfloat16_bits(np.array(value, np.float32))))
+        return ctypes.c_uint16(int(stored(np.array(value, np.float32), BFLOAT16)))
     return _SCALARS[dtype](value)
 
 

@@ -88,6 +88,41 @@ def test_gemm_transposed(target: str, strategy: Strategy, defines: dict[str, Val
     agrees(HERE / "gemm_transposed.tl", target, strategy, **defines)
 
 
+def multiplied(*targets: str) -> Iterator[dict[str, Value]]:
+    """Every type that tensor cores multiply, stored along K on both sides and on none."""
+    types = [("float16", "float16"), ("float32", "float32"), ("int8", "int32"), ("uint8", "int32"), ("float64",) * 2]
+    if targets == ("sm_90a",):
+        types = [("float8_e4m3fn", "float32"), ("float8_e5m2", "float32"), ("float8_e4m3fn", "float16")]
+    for dtype, accumulator in types:
+        wide = {"bK": 32} if dtype == "float64" else {}
+        for turned in (False, True) if accumulator != "float16" or dtype == "float16" else (False,):
+            yield {
+                "dtype": dtype, "other": dtype, "accumulator": accumulator, "out": accumulator, "tA": turned,
+                "tB": not turned, "clear": turned and dtype == "uint8", **wide,
+            }  # fmt: skip
+    if targets:
+        yield {"dtype": "float8_e4m3fn", "other": "float8_e5m2", "tB": True}
+
+
+def named(defines: dict[str, Value]) -> str:
+    return "-".join(f"{k}{v}" for k, v in defines.items())
+
+
+@forms
+@pytest.mark.parametrize("defines", list(multiplied()), ids=named)
+def test_gemm_types(target: str, strategy: Strategy, defines: dict[str, Value]) -> None:
+    made = agrees(HERE / "gemm_types.tl", target, strategy, **defines)
+    along_k = defines["tB"] or defines["dtype"] == "float16"
+    assert ("wgmma" in made.ptx) == (target == "sm_90a" and bool(along_k) and defines["dtype"] != "float64")
+
+
+@pytest.mark.parametrize("strategy", ["auto", "unspecialize", "none"])
+@pytest.mark.parametrize("defines", list(multiplied("sm_90a")), ids=named)
+def test_gemm_of_8_bit_floats(strategy: Strategy, defines: dict[str, Value]) -> None:
+    made = agrees(HERE / "gemm_types.tl", "sm_90a", strategy, **defines)
+    assert ("wgmma" in made.ptx) == defines["tB"]
+
+
 @pytest.mark.parametrize("stages", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_gemm_num_stages(target: str, stages: int) -> None:
@@ -123,6 +158,39 @@ def test_attention(target: str, strategy: Strategy, stages: int) -> None:
 
 
 @forms
+@pytest.mark.parametrize(
+    "defines",
+    [{}, {"causal": True}, {"rows": False}, {"dtype": "bfloat16", "num_stages": 1}, {"bM": 128, "threads": 256}],
+    ids=named,
+)
+def test_attention_through_registers(target: str, strategy: Strategy, defines: dict[str, Value]) -> None:
+    """The first product's accumulator, cast, is the second one's A: no shared tile between them."""
+    made = agrees(HERE / "flash.tl", target, strategy, **defines)
+    assert {t.buffer.name for t in made.program.shared} <= {"Q_shared", "K_shared", "V_shared", "O_shared"}
+
+
+@forms
+@pytest.mark.parametrize(
+    "defines",
+    [
+        {},
+        {"policy": 1},
+        {"policy": 2, "N": 128, "bN": 64},
+        {"bM": 128, "threads": 256, "tB": True},
+        {"dtype": "bfloat16"},
+        {"dtype": "float32"},
+        {"dtype": "float32", "tB": True},
+        {"dtype": "int8", "accumulator": "int32", "tB": True},
+        {"dtype": "float64", "accumulator": "float64", "bK": 32},
+        {"accumulator": "float16"},
+    ],
+    ids=named,
+)
+def test_gemm_from_registers(target: str, strategy: Strategy, defines: dict[str, Value]) -> None:
+    agrees(HERE / "gemm_registers.tl", target, strategy, **defines)
+
+
+@forms
 @pytest.mark.parametrize("form", [0, 1, 2])
 def test_manual_schedule(target: str, strategy: Strategy, form: int) -> None:
     made = agrees(HERE / "manual.tl", target, strategy, form=form)
@@ -155,7 +223,39 @@ def test_reductions(target: str, strategy: Strategy, defines: dict[str, Value]) 
 
 
 @forms
-@pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
+@pytest.mark.parametrize(
+    "defines",
+    [
+        {},
+        {"dtype": "float16"},
+        {"dtype": "bfloat16", "threads": 32},
+        {"dtype": "float64"},
+        {"dtype": "int32", "shared": True, "threads": 256},
+        {"dtype": "int8", "bits": True},
+        {"dtype": "uint16", "bits": True},
+        {"dtype": "uint64", "bits": True},
+        {"dtype": "int64"},
+    ],
+    ids=named,
+)
+def test_reductions_of_every_kind(target: str, strategy: Strategy, defines: dict[str, Value]) -> None:
+    agrees(HERE / "reductions_all.tl", target, strategy, **defines)
+
+
+@forms
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8", "float64"])
+def test_scans(target: str, strategy: Strategy, dtype: str, reverse: bool) -> None:
+    agrees(HERE / "scans.tl", target, strategy, dtype=dtype, reverse=reverse)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_elementwise_on_8_bit_floats(dtype: str) -> None:
+    agrees(HERE / "elementwise.tl", "sm_90a", dtype=dtype)
+
+
+@forms
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "float8_e4m3fn"])
 def test_transpose_through_shared_memory(target: str, strategy: Strategy, dtype: str) -> None:
     agrees(HERE / "shared.tl", target, strategy, dtype=dtype)
 

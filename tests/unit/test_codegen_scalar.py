@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tilec import emulate, interp
 from tilec import target as targets
 from tilec.codegen.emit import emit
+from tilec.elements import stored, values_of
 from tilec.ir.expr import constant
 from tilec.ir.tile import (
     COMPARISONS,
@@ -75,7 +76,7 @@ def values(dtype: DType, generator: np.random.Generator) -> Array:
     if dtype.is_float:
         some = np.array([0.0, -0.0, 1.0, -1.5, np.inf, -np.inf, np.nan, 3e-8, 65504.0, -1e30], np.float64)
         drawn = np.concatenate([some, generator.normal(0, 10, N - len(some))])
-        return interp.bfloat16_bits(drawn.astype(np.float32)) if dtype == BFLOAT16 else drawn.astype(dtype.name)
+        return stored(drawn.astype(np.float32), dtype)
     info = np.iinfo(dtype.name)
     some = np.array([0, 1, 2, info.min, info.max, info.max - 1], dtype.name)
     near = generator.integers(max(info.min, -9), 10, 16).astype(dtype.name)
@@ -96,7 +97,7 @@ def agree(expr: Expr, target: str = "sm_90a", seed: int = 0, tolerance: float = 
         expected = arguments.copy()
         emulate.launch(ptx, "scalar", 1, N, emulate.launch_arguments(manifest, arguments))
         interp.run(kernel, expected.tensors)
-        found, wanted = (emulate.values_of(a.tensors["out"], expr.dtype) for a in (arguments, expected))
+        found, wanted = (values_of(a.tensors["out"], expr.dtype) for a in (arguments, expected))
         if tolerance:
             np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
         else:

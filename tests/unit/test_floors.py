@@ -32,6 +32,7 @@ FLOORS = [
     "ops",
     "passes",
     "codegen",
+    "elements",
     "interp",
     "runtime",
     "tune",

@@ -10,8 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from tilec.diag import CompileError
-from tilec.interp import bfloat16_bits, bfloat16_values, run
+from tilec.elements import stored, values_of
+from tilec.interp import run
 from tilec.ir.tile import Kernel
+from tilec.ir.types import BFLOAT16
 
 Build = Callable[..., Kernel]
 Array = NDArray[Any]
@@ -25,11 +27,11 @@ def sample(kernel: Build, name: str, **defines: int | str) -> Kernel:
 
 def random(*shape: int, dtype: str = "float16") -> Array:
     values = np.random.default_rng(sum(shape)).standard_normal(shape, np.float32)
-    return bfloat16_bits(values) if dtype == "bfloat16" else values.astype(dtype)
+    return stored(values, BFLOAT16) if dtype == "bfloat16" else values.astype(dtype)
 
 
 def wide(array: Array) -> Matrix:
-    return bfloat16_values(array) if array.dtype == np.uint16 else array.astype(np.float32)
+    return values_of(array, BFLOAT16) if array.dtype == np.uint16 else array.astype(np.float32)
 
 
 # ---- samples against numpy -------------------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ def test_bfloat16_is_rounded_at_every_step(body: Build) -> None:
     out = np.zeros(2, np.uint16)
     run(built, {"O": out})
     # 1 + 2**-8 is halfway, and goes to the even neighbour.
-    np.testing.assert_array_equal(bfloat16_values(out), [1, 1])
+    np.testing.assert_array_equal(values_of(out, BFLOAT16), [1, 1])
 
 
 def test_copies_pad_with_zeros_and_drop_what_is_outside(body: Build) -> None:

@@ -26,6 +26,7 @@ for k in T.Pipelined(1, n, num_stages=2, order=[0, 1], stage=[0, 1]):
     else:
         T.reduce_sum(x, x[0, :], dim=0, clear=False)
 T.copy(x, A[row : row + 8, 0:8])
+T.cummax(x, s, dim=-1, reverse=True)
 T.atomic_add(A[row, 0], x, memory_order="release")
 for i, j in T.Parallel(8, 2):
     T.atomic_addx4(A[row + i, j * 4], s[i, j * 4])

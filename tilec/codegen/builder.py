@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Literal
 
+from tilec.ir.expr import SMALL_FLOATS, round_to
 from tilec.ir.tile import Const
 from tilec.ir.types import DType
 from tilec.ptx.module import FloatImm, Guard, Imm, Instruction, Item, Label, Loc, Operand, Reg, RegDecl
@@ -15,11 +17,12 @@ PREFIX: dict[Class, str] = {"pred": "%p", "b16": "%h", "b32": "%r", "f32": "%f",
 
 
 def register_class(dtype: DType) -> Class:
-    """How a value of the type is held: 8- and 16-bit floats as their bits, small integers widened to 32 bits."""
+    """How a value of the type is held: 16-bit floats as their bits, smaller ones likewise in the low byte of 32, small
+    integers widened to 32 bits."""
     if dtype.kind == "bool":
         return "pred"
     if dtype.is_float:
-        return {16: "b16", 32: "f32", 64: "f64"}[dtype.bits]  # type: ignore[return-value]
+        return {8: "b32", 16: "b16", 32: "f32", 64: "f64"}[dtype.bits]  # type: ignore[return-value]
     return "b64" if dtype.bits == 64 else "b32"
 
 
@@ -72,6 +75,8 @@ def immediate(const: Const) -> Operand:
             return FloatImm(int.from_bytes(struct.pack(">d", float(value)), "big"), 64)
         if dtype.bits == 32:
             return f32(float(value))
+        if dtype.bits == 8:
+            return Imm(small_bits(float(value), dtype))
         return Imm(half_bits(float(value), dtype))
     return Imm(int(value))
 
@@ -98,3 +103,14 @@ def half_bits(value: float, dtype: DType) -> int:
     if value != value:
         return 0x7FC0
     return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+
+
+def small_bits(value: float, dtype: DType) -> int:
+    """The bits of a constant as an 8-bit float, which it is one of."""
+    form = SMALL_FLOATS[dtype]
+    if value != value:
+        return 0x7F
+    value = round_to(value, dtype)
+    exponent = max(math.frexp(value)[1] - 1, form.lowest) if value else form.lowest
+    steps = int(abs(value) / 2.0 ** (exponent - form.fraction))
+    return steps + (exponent - form.lowest << form.fraction) | (0x80 if math.copysign(1.0, value) < 0 else 0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from tilec.codegen.atomic import emit_atomic, widest
 from tilec.codegen.builder import register_class
 from tilec.codegen.memory import load_vector, pack, pack_f32, words_of
-from tilec.codegen.scalar import ReadElement
+from tilec.codegen.scalar import SHORT, ReadElement
 from tilec.codegen.state import State
 from tilec.diag import InternalError
 from tilec.ir.affine import add, affine
@@ -358,21 +358,19 @@ class _Sweep:
                     for v in values
                 ]
             return [self.scalars.in_register(v, dtype) for v in values]
-        narrowing = (
-            isinstance(store.value, Cast) and store.value.a.dtype == FLOAT32 and dtype.is_float and dtype.bits == 16
-        )
+        narrowing = isinstance(store.value, Cast) and store.value.a.dtype == FLOAT32 and dtype in SHORT
         words = []
         for first in range(lane, lane + width, per_word):
             if narrowing:
                 assert isinstance(store.value, Cast)
-                low, high = (self.value(store.value.a, run, i) for i in (first, first + 1))
-                words.append(pack_f32(self.state.scalars, dtype, low, high))
+                parts = (self.value(store.value.a, run, i) for i in range(first, first + per_word))
+                words.append(pack_f32(self.state.scalars, dtype, *parts))
             else:
-                parts = [
+                held = [
                     self.scalars.in_register(self.value(store.value, run, i), dtype)
                     for i in range(first, first + per_word)
                 ]
-                words.append(pack(self.builder, parts, dtype))
+                words.append(pack(self.builder, held, dtype))
         return words
 
     # ---- values ----

@@ -6,12 +6,14 @@ from tilec import manifest as launch
 from tilec.codegen.address import SHARED_BASE, Addresses, Position
 from tilec.codegen.builder import Builder, register_class
 from tilec.codegen.elementwise import emit_elementwise
-from tilec.codegen.matrix import WARP, emit_mma, emit_store_matrix, emit_wgmma
+from tilec.codegen.matrix import WARP, emit_store_matrix
 from tilec.codegen.memory import load_vector
+from tilec.codegen.mma import emit_mma
 from tilec.codegen.reduce import emit_reduce
 from tilec.codegen.scalar import Scalars
 from tilec.codegen.state import State
 from tilec.codegen.transfer import barrier_address, emit_cp_async, emit_tma_load, emit_tma_store
+from tilec.codegen.wgmma import emit_wgmma
 from tilec.diag import InternalError
 from tilec.ir import warp
 from tilec.ir.layout import THREAD

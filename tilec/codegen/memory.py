@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.codegen.builder import Builder, Class, f32, register_class
-from tilec.codegen.scalar import Scalars
+from tilec.codegen.scalar import SHORT, Scalars
 from tilec.ir.tile import Buffer
 from tilec.ir.types import FLOAT32, DType
 from tilec.ptx.module import Address, FloatImm, Imm, Operand, Reg, Vector
@@ -68,8 +68,11 @@ def pack(builder: Builder, parts: list[Reg], dtype: DType) -> Reg:
     return word
 
 
-def pack_f32(scalars: Scalars, dtype: DType, low: Operand, high: Operand) -> Reg:
-    """Two float32 values as neighbouring 16-bit floats, the first in the low half."""
-    low, high = (scalars.in_register(v, FLOAT32) for v in (low, high))
-    short = "f16x2" if dtype.name == "float16" else "bf16x2"
-    return scalars.builder.into("b32", f"cvt.rn.{short}.f32", high, low)
+def pack_f32(scalars: Scalars, dtype: DType, *values: Operand) -> Reg:
+    """Two float32 values as neighbouring 16-bit floats, or four as 8-bit floats, the first lowest."""
+    registers = [scalars.in_register(v, FLOAT32) for v in values]
+    if dtype.bits == 16:
+        return scalars.builder.into("b32", f"cvt.rn.{SHORT[dtype]}x2.f32", registers[1], registers[0])
+    opcode = f"cvt.rn.satfinite.{SHORT[dtype]}x2.f32"
+    halves = [scalars.builder.into("b16", opcode, registers[i + 1], registers[i]) for i in (0, 2)]
+    return scalars.builder.into("b32", "mov.b32", Vector(tuple(halves)))

@@ -5,19 +5,19 @@ memory.
 from __future__ import annotations
 
 import itertools
+import math
 
-from tilec.codegen.builder import f32
+from tilec.codegen.builder import immediate, register_class
 from tilec.codegen.state import State
-from tilec.diag import InternalError
 from tilec.ir.affine import add, interval, scale
+from tilec.ir.expr import constant, integer_range
 from tilec.ir.layout import THREAD, Fragment
-from tilec.ir.tile import Binary, Expr, integer
-from tilec.ir.types import BOOL, FLOAT32, INT32
+from tilec.ir.tile import Binary, Const, Expr, integer
+from tilec.ir.types import BOOL, FLOAT32, INT32, INT64, UINT32, UINT64, DType
 from tilec.ir.warp import Reduce
-from tilec.ptx.module import Address, Imm, Operand, Reg
+from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
 
 FULL_WARP = Imm(-1)
-IDENTITY = {"sum": 0.0, "max": float("-inf"), "min": float("inf"), "absmax": 0.0}
 
 
 def emit_reduce(op: Reduce, state: State) -> None:
@@ -50,9 +50,31 @@ def _kept_registers(source: Fragment, destination: Fragment, dim: int) -> dict[i
     return kept
 
 
+def _working(dtype: DType) -> DType:
+    """The type in which elements are combined: small floats as float32, small integers in whole registers."""
+    if dtype.is_float:
+        return dtype if dtype.bits == 64 else FLOAT32
+    wide = {("int", False): INT32, ("int", True): INT64, ("uint", False): UINT32, ("uint", True): UINT64}
+    return wide[dtype.kind, dtype.bits == 64]
+
+
+def _identity(kind: str, dtype: DType) -> Const:
+    if kind in ("max", "min"):
+        low, high = (-math.inf, math.inf) if dtype.is_float else integer_range(dtype)
+        return constant(low if kind == "max" else high, dtype)
+    return constant(-1 if kind == "bitand" else 0, dtype)
+
+
 def _combine(op: Reduce, state: State, a: Operand, b: Operand) -> Reg:
-    opcode = {"sum": "add.rn.f32", "max": "max.f32", "min": "min.f32", "absmax": "max.f32"}[op.kind]
-    return state.builder.into("f32", opcode, a, b)
+    dtype = _working(op.source.dtype)
+    spelled = f"{'f' if dtype.is_float else 's' if dtype.kind == 'int' else 'u'}{dtype.bits}"
+    rounded = ".rn" if dtype.is_float else ""
+    opcode = {
+        "sum": f"add{rounded}.{spelled}", "abssum": f"add{rounded}.{spelled}", "max": f"max.{spelled}",
+        "absmax": f"max.{spelled}", "min": f"min.{spelled}", "bitand": f"and.b{dtype.bits}",
+        "bitor": f"or.b{dtype.bits}", "bitxor": f"xor.b{dtype.bits}",
+    }[op.kind]  # fmt: skip
+    return state.builder.into(register_class(dtype), opcode, a, b)
 
 
 def _own(op: Reduce, state: State, layout: Fragment, registers: list[int]) -> Reg:
@@ -65,21 +87,21 @@ def _own(op: Reduce, state: State, layout: Fragment, registers: list[int]) -> Re
 
 
 def _element(op: Reduce, state: State, layout: Fragment, register: int) -> Reg:
-    """One element as float32; the identity where the register holds none."""
-    dtype = op.source.dtype
-    if not dtype.is_float or dtype.bits > 32:
-        raise InternalError(f"no reduction of {dtype}")
+    """One element in the working type; the identity where the register holds none."""
+    dtype = _working(op.source.dtype)
+    cls = register_class(dtype)
     value: Operand = state.fragments[op.source.name][register]
-    if dtype.bits == 16:
-        value = state.scalars.widen(value, dtype)
-    if op.kind == "absmax":
-        value = state.builder.into("f32", "abs.f32", value)
+    if op.source.dtype.is_float and op.source.dtype.bits < 32:
+        value = state.scalars.widen(value, op.source.dtype)
+    if "abs" in op.kind and dtype.kind != "uint":
+        value = state.builder.into(cls, f"abs.{'f' if dtype.is_float else 's'}{dtype.bits}", value)
     if layout.overhangs(op.dim):
         coordinate = add(layout.thread_coordinates()[op.dim], integer(layout.register_offset(register)[op.dim]))
         extent = layout.shape[op.dim]
         if interval(coordinate, state.scalars.ranges)[1] >= extent:
             inside = state.scalars.register(Binary("lt", coordinate, integer(extent), BOOL))
-            value = state.builder.into("f32", "selp.f32", value, f32(IDENTITY[op.kind]), inside)
+            identity = immediate(_identity(op.kind, dtype))
+            value = state.builder.into(cls, f"selp.{cls}", value, identity, inside)
     assert isinstance(value, Reg)
     return value
 
@@ -89,28 +111,43 @@ def _across_lanes(op: Reduce, state: State, layout: Fragment, value: Reg) -> Reg
     for axis in layout.threads:
         step = below
         while axis.dim == op.dim and step < min(below * axis.size, 32):
-            bits = state.builder.into("b32", "mov.b32", value)
-            other = state.builder.into("b32", "shfl.sync.bfly.b32", bits, Imm(step), Imm(31), FULL_WARP)
-            value = _combine(op, state, value, state.builder.into("f32", "mov.b32", other))
+            value = _combine(op, state, value, _of_lane(value, step, _working(op.source.dtype), state))
             step *= 2
         below *= axis.size
     return value
+
+
+def _of_lane(value: Reg, step: int, dtype: DType, state: State) -> Reg:
+    """What the lane whose number differs in the bit `step` holds."""
+    builder, cls = state.builder, register_class(dtype)
+
+    def exchanged(word: Reg) -> Reg:
+        return builder.into("b32", "shfl.sync.bfly.b32", word, Imm(step), Imm(31), FULL_WARP)
+
+    if dtype.bits == 64:
+        words = builder.many("b32", 2)
+        builder.emit("mov.b64", Vector(words), value)
+        return builder.into(cls, "mov.b64", Vector(tuple(exchanged(w) for w in words)))
+    if cls == "b32":
+        return exchanged(value)
+    return builder.into(cls, "mov.b32", exchanged(builder.into("b32", "mov.b32", value)))
 
 
 def _across_warps(op: Reduce, state: State, layout: Fragment, partial: dict[int, Reg]) -> dict[int, Reg]:
     """Every warp leaves what it has; every thread picks up what the warps of its row left."""
     assert op.scratch is not None
     threads = state.role.threads
+    cls = register_class(_working(op.source.dtype))
     place = {d: i for i, d in enumerate(partial)}
     for d, value in partial.items():
-        state.builder.emit("st.shared.f32", _scratch(op, state, THREAD, place[d] * threads), value)
+        state.builder.emit(f"st.shared.{cls}", _scratch(op, state, THREAD, place[d] * threads), value)
     state.builder.emit("bar.sync", Imm(state.barrier_id), Imm(threads))
     others = list(_row_mates(layout, op.dim))
     result = {}
     for d, i in place.items():
         total: Reg | None = None
         for mate in others:  # the same order in every warp, so that all get the same sum
-            value = state.builder.into("f32", "ld.shared.f32", _scratch(op, state, mate, i * threads))
+            value = state.builder.into(cls, f"ld.shared.{cls}", _scratch(op, state, mate, i * threads))
             total = value if total is None else _combine(op, state, total, value)
         assert total is not None
         result[d] = total
@@ -119,7 +156,9 @@ def _across_warps(op: Reduce, state: State, layout: Fragment, partial: dict[int,
 
 def _scratch(op: Reduce, state: State, thread: Expr, first: int) -> Address:
     assert op.scratch is not None
-    return state.addresses.shared_element(op.scratch, (scale(add(thread, integer(first)), 4),), ())
+    return state.addresses.shared_element(
+        op.scratch, (scale(add(thread, integer(first)), max(op.source.dtype.bytes, 4)),), ()
+    )
 
 
 def _row_mates(layout: Fragment, dim: int) -> list[Expr]:
@@ -144,10 +183,14 @@ def _row_mates(layout: Fragment, dim: int) -> list[Expr]:
 def _write(op: Reduce, state: State, register: int, value: Reg) -> None:
     target = state.fragments[op.destination.name][register]
     dtype = op.destination.dtype
+    is_small_float = dtype.is_float and dtype.bits < 32
     if not op.clear:
-        before: Operand = target if dtype.bits == 32 else state.scalars.widen(target, dtype)
+        before: Operand = state.scalars.widen(target, dtype) if is_small_float else target
+        if op.kind == "absmax" and dtype.kind != "uint":
+            wide = _working(dtype)
+            before = state.builder.into(register_class(wide), f"abs.{'f' if wide.is_float else 's'}{wide.bits}", before)
         value = _combine(op, state, before, value)
-    if dtype == FLOAT32:
-        state.builder.emit("mov.f32", target, value)
-    else:
-        state.builder.emit("mov.b16", target, state.scalars.narrow(value, dtype))
+    result = state.scalars.narrow(value, dtype) if is_small_float else value
+    if not dtype.is_float and dtype.bits < 32:
+        result = state.scalars.wrap(value, dtype)
+    state.builder.emit(f"mov.{register_class(dtype)}", target, result)

@@ -6,13 +6,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from tilec.codegen.builder import Builder, f32, half_bits, immediate, register_class
+from tilec.codegen.builder import Builder, f32, half_bits, immediate, register_class, small_bits
 from tilec.diag import InternalError
 from tilec.ir.affine import Interval, affine, interval
-from tilec.ir.expr import integer_range, wrap
+from tilec.ir.expr import SMALL_FLOATS, integer_range, wrap
 from tilec.ir.tile import COMPARISONS, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var, integer
-from tilec.ir.types import BOOL, FLOAT32, INT32, DType
+from tilec.ir.types import BFLOAT16, BOOL, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT32, DType
 from tilec.ptx.module import Imm, Operand, Reg, Vector
+
+SHORT = {FLOAT8_E4M3: "e4m3", FLOAT8_E5M2: "e5m2", FLOAT16: "f16", BFLOAT16: "bf16"}
+"""The floats below 32 bits as PTX calls them."""
 
 ReadElement = Callable[[Load], Operand]
 """Gives the value of a buffer element that an expression reads."""
@@ -207,7 +210,7 @@ class Scalars:
     def compare(self, op: str, a: Expr, b: Expr, read: ReadElement | None) -> Reg:
         dtype = a.dtype
         x, y = self.value(a, read), self.value(b, read)
-        if dtype.is_float and dtype.bits == 16:
+        if dtype.is_float and dtype.bits < 32:
             x, y, dtype = self.widen(x, dtype), self.widen(y, dtype), FLOAT32
         if dtype.kind == "bool":
             x, y, dtype = self.convert(x, BOOL, INT32), self.convert(y, BOOL, INT32), INT32
@@ -222,7 +225,13 @@ class Scalars:
     # ---- floats ----
 
     def widen(self, value: Operand, dtype: DType) -> Reg:
-        """A 16-bit float as float32; exact."""
+        """A 16- or 8-bit float as float32; exact."""
+        if dtype in SMALL_FLOATS:
+            byte = self.builder.into("b16", "cvt.u16.u32", self.in_register(value, dtype))
+            pair = self.builder.into("b32", f"cvt.rn.f16x2.{SHORT[dtype]}x2", byte)
+            halves = self.builder.many("b16", 2)
+            self.builder.emit("mov.b32", Vector(halves), pair)
+            return self.builder.into("f32", "cvt.f32.f16", halves[0])
         assert isinstance(value, Reg)
         if dtype.name == "float16":
             return self.builder.into("f32", "cvt.f32.f16", value)
@@ -230,13 +239,17 @@ class Scalars:
         return self.builder.into("f32", "mov.b32", Vector((zero, value)))
 
     def narrow(self, value: Operand, dtype: DType) -> Reg:
-        """A float32 rounded to a 16-bit float, to nearest even."""
-        return self.builder.into("b16", f"cvt.rn.{_short(dtype)}.f32", self.in_register(value, FLOAT32))
+        """A float32 rounded to a 16- or 8-bit float, to nearest even."""
+        if dtype in SMALL_FLOATS:
+            x = self.in_register(value, FLOAT32)
+            pair = self.builder.into("b16", f"cvt.rn.satfinite.{SHORT[dtype]}x2.f32", f32(0.0), x)
+            return self.builder.into("b32", "cvt.u32.u16", pair)
+        return self.builder.into("b16", f"cvt.rn.{SHORT[dtype]}.f32", self.in_register(value, FLOAT32))
 
     def float_binary(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement | None) -> Reg:
         x, y = self.value(a, read), self.value(b, read)
-        if dtype.bits == 16:
-            # float32 has more than twice the digits of a 16-bit float, so rounding twice is rounding once.
+        if dtype.bits < 32:
+            # float32 has more than twice the digits of a smaller float, so rounding twice is rounding once.
             wide = self.float_operation(op, self.widen(x, dtype), self.widen(y, dtype), "f32")
             return self.narrow(wide, dtype)
         cls = "f64" if dtype.bits == 64 else "f32"
@@ -256,15 +269,16 @@ class Scalars:
         if op == "not":
             return self.builder.into("pred", "not.pred", x)
         if dtype.is_float:
-            if dtype.bits == 16:
-                return self.builder.into("b16", "xor.b16", x, Imm(0x8000))
+            if dtype.bits < 32:
+                cls = register_class(dtype)
+                return self.builder.into(cls, f"xor.{cls}", x, Imm(1 << dtype.bits - 1))
             return self.builder.into(register_class(dtype), f"neg.f{dtype.bits}", x)
         wide = register_class(dtype)
         return self.wrap(self.builder.into(wide, f"neg.s{64 if wide == 'b64' else 32}", x), dtype)
 
     def call(self, fn: str, args: tuple[Expr, ...], dtype: DType, read: ReadElement | None) -> Reg:
         values = [self.value(a, read) for a in args]
-        if dtype.is_float and dtype.bits == 16:
+        if dtype.is_float and dtype.bits < 32:
             return self.narrow(self.function(fn, [self.widen(v, dtype) for v in values]), dtype)
         if dtype.is_float and dtype.bits == 64:
             spelled = {"abs": "abs.f64", "sqrt": "sqrt.rn.f64", "floor": "cvt.rmi.f64.f64", "ceil": "cvt.rpi.f64.f64"}
@@ -318,6 +332,8 @@ class Scalars:
             return value
         if source.kind == "bool":
             condition = self.in_register(value, source)
+            if target.is_float and target.bits == 8:
+                return emit("b32", "selp.b32", Imm(small_bits(1.0, target)), Imm(0), condition)
             if target.is_float and target.bits == 16:
                 one = self.builder.into("b16", "mov.b16", Imm(half_bits(1.0, target)))
                 zero = self.builder.into("b16", "mov.b16", Imm(0))
@@ -330,13 +346,13 @@ class Scalars:
             return Imm(wrap(value.value, target))
         x = self.in_register(value, source)
         if target.kind == "bool":
-            if source.is_float and source.bits == 16:
+            if source.is_float and source.bits < 32:
                 x, source = self.widen(x, source), FLOAT32
             opcode = f"setp.neu.f{source.bits}" if source.is_float else f"setp.ne.s{max(source.bits, 32)}"
             return emit("pred", opcode, x, immediate(Const(0, source)))
-        if source.is_float and source.bits == 16:
+        if source.is_float and source.bits < 32:
             return self.convert(self.widen(x, source), FLOAT32, target)
-        if target.is_float and target.bits == 16:
+        if target.is_float and target.bits < 32:
             return self.narrow(self.convert(x, source, FLOAT32), target)
         cls = register_class(target)
         to, of = _spelling(target), _spelling(source)
@@ -382,10 +398,6 @@ class Scalars:
 
 def _power_of_two(value: int) -> bool:
     return value > 0 and value & (value - 1) == 0
-
-
-def _short(dtype: DType) -> str:
-    return {"float16": "f16", "bfloat16": "bf16"}[dtype.name]
 
 
 def _spelling(dtype: DType) -> str:

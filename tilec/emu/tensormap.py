@@ -26,15 +26,15 @@ OFFSETS |= {"element_strides": 54, "strides": 62}
 
 _CODES = (
     *("uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32", "float64", "bfloat16"),
-    *("float32", "float32", "int8", "int16", "bool"),
+    *("float32", "float32", "int8", "int16", "bool", "float8_e4m3fn", "float8_e5m2"),
 )
-"""Element types by the numbers of `tensormap.replace`, where 8, 11 and 12 are flushing f32 and tf32; the last three are
+"""Element types by the numbers of `tensormap.replace`, where 8, 11 and 12 are flushing f32 and tf32; the last five are
 arrays that the driver would take as unsigned."""
 _SWIZZLES = (0, 32, 64, 128)
 ATOM_32 = 160
 """The swizzle of 128 bytes that moves pairs of 16-byte chunks: descriptors of tcgen05 have it, for tf32 transposes."""
 _SIZES = {"uint8": 1, "uint16": 2, "uint32": 4, "int32": 4, "uint64": 8, "int64": 8, "float16": 2, "float32": 4}
-_SIZES |= {"float64": 8, "bfloat16": 2, "int8": 1, "int16": 2, "bool": 1}
+_SIZES |= {"float64": 8, "bfloat16": 2, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "int16": 2, "bool": 1}
 
 
 @dataclass(frozen=True, slots=True)

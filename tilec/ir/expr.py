@@ -6,11 +6,41 @@ import math
 import struct
 
 from tilec.ir.tile import Cast, Const, Expr
-from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT32, DType
+from tilec.ir.types import BFLOAT16, BOOL, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT32, DType
+from tilec.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SmallFloat:
+    """A format of 8 bits: bits of fraction, the exponent of the smallest normal number, the largest number. What lies
+    beyond that becomes it, as hardware conversions with .satfinite do."""
+
+    fraction: int
+    lowest: int
+    largest: float
+    has_infinity: bool
+
+
+SMALL_FLOATS = {
+    FLOAT8_E4M3: SmallFloat(3, -6, 448.0, False),
+    FLOAT8_E5M2: SmallFloat(2, -14, 57344.0, True),
+}
+"""OCP 8-bit floating point specification (OFP8), table 1."""
+
+
+def _round_small(value: float, form: SmallFloat) -> float:
+    if math.isnan(value) or value == 0:
+        return value
+    if math.isinf(value):
+        return math.copysign(form.largest, value)
+    step = 2.0 ** (max(math.frexp(value)[1] - 1, form.lowest) - form.fraction)
+    return math.copysign(min(round(abs(value) / step) * step, form.largest), value)
 
 
 def round_to(value: float, dtype: DType) -> float:
-    """The nearest value that `dtype` holds, ties to even; beyond its range, an infinity."""
+    """The nearest value that `dtype` holds, ties to even; beyond its range, an infinity, or the largest 8-bit float."""
+    if dtype in SMALL_FLOATS:
+        return _round_small(value, SMALL_FLOATS[dtype])
     if math.isinf(value) or math.isnan(value):
         return value
     if dtype == BFLOAT16:

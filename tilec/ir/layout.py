@@ -175,6 +175,15 @@ def wgmma_accumulator(shape: tuple[int, int], groups_m: int, groups_n: int) -> F
     return Fragment(shape, lanes + groups, registers)
 
 
+def operand_a(accumulator: Fragment, depth: int, element_bytes: int) -> Fragment:
+    """A in registers, M × `depth`, for the mma.sync or wgmma that has this accumulator: each thread holds 4 bytes (or
+    one element) of a row; warps that share rows hold the same. For 16-bit elements it is an accumulator's layout."""
+    per = max(4 // element_bytes, 1)
+    warps = tuple(a if a.dim == 0 else Axis(a.size, -1, 0) for a in accumulator.threads[2:])
+    registers = (Axis(per, 1, 1), Axis(2, 0, 8), Axis(depth // (4 * per), 1, 4 * per), accumulator.registers[3])
+    return Fragment((accumulator.shape[0], depth), (Axis(4, 1, per), Axis(8, 0, 1), *warps), registers)
+
+
 @dataclass(frozen=True, slots=True)
 class SharedLayout:
     """A tile in shared memory: the last dimension is cut into panels of `panel` elements, each panel is row-major and

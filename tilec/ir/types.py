@@ -28,6 +28,8 @@ class DType:
         return self.name
 
 
+FLOAT8_E4M3 = DType("float8_e4m3fn", 8, "float")
+FLOAT8_E5M2 = DType("float8_e5m2", 8, "float")
 FLOAT16 = DType("float16", 16, "float")
 BFLOAT16 = DType("bfloat16", 16, "float")
 FLOAT32 = DType("float32", 32, "float")
@@ -45,6 +47,10 @@ BOOL = DType("bool", 1, "bool")
 BY_NAME: dict[str, DType] = {
     t.name: t
     for t in (
-        FLOAT16, BFLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, BOOL,
+        FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, BFLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32,
+        UINT64, BOOL,
     )
-} | {"float": FLOAT32, "half": FLOAT16, "int": INT32}  # fmt: skip
+} | {
+    "float": FLOAT32, "half": FLOAT16, "double": FLOAT64, "float8_e4m3": FLOAT8_E4M3,
+    "int": INT32, "short": INT16, "long": INT64, "uint": UINT32,
+}  # fmt: skip

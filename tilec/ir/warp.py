@@ -147,7 +147,7 @@ class StoreMatrix(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Mma(Operation):
-    """C += op(A)·op(B) by ldmatrix and mma.sync m16n8k16, A and B in shared memory."""
+    """C += op(A)·op(B) by mma.sync, B and mostly A by ldmatrix from shared memory; A may be a fragment."""
 
     a: Buffer
     b: Buffer
@@ -159,7 +159,8 @@ class Mma(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Wgmma(Operation):
-    """C += op(A)·op(B) as one wgmma group, A and B in shared memory: complete only after a wait."""
+    """C += op(A)·op(B) as one wgmma group, B and mostly A in shared memory, A may be a fragment: complete only after a
+    wait."""
 
     a: Buffer
     b: Buffer
@@ -175,7 +176,7 @@ class Reduce(Operation):
 
     source: Buffer
     destination: Buffer
-    kind: Literal["sum", "max", "min", "absmax"]
+    kind: Literal["sum", "max", "min", "absmax", "abssum", "bitand", "bitor", "bitxor"]
     dim: int
     clear: bool
     scratch: Buffer | None

@@ -1,13 +1,14 @@
-"""T.reduce_sum, T.reduce_max, T.reduce_min, T.reduce_absmax: one dimension of a tile folded into one element."""
+"""T.reduce_sum, T.reduce_max and their like: one dimension of a tile folded into one element."""
 
 from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from tilec.diag import Label, fail
 from tilec.ir import warp
+from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import Region, TileOp
 from tilec.ops.lowering import Context, Demand, demand
@@ -15,35 +16,43 @@ from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet,
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.ops.values import show_shape
 
-Kind = Literal["sum", "max", "min", "absmax"]
-_KINDS: dict[Kind, str] = {
+Kind = Literal["sum", "max", "min", "absmax", "abssum", "bitand", "bitor", "bitxor"]
+KINDS: dict[Kind, str] = {
     "sum": "the sum",
     "max": "the largest element",
     "min": "the smallest element",
     "absmax": "the largest absolute value",
+    "abssum": "the sum of absolute values",
+    "bitand": "the bits that all elements have",
+    "bitor": "the bits that any element has",
+    "bitxor": "the bits that an odd number of elements have",
 }
+BITS = ("bitand", "bitor", "bitxor")
 
 
 def _check(kind: Kind, call: Call) -> TileOp:
     src, dst = _tile(call, "buffer"), _tile(call, "out")
-    rank = len(src.extent)
+    extents, result = kept_extents(src), kept_extents(dst)
+    rank = len(extents)
     dim = call.integer("dim")
     if not -rank <= dim < rank:
         fail(
             "out-of-range",
             f"{call.name}: there is no dimension {dim}",
             call["dim"].span,
-            f"{src.buffer.name} has {rank} dimension{'s' * (rank != 1)}",
+            f"{src.buffer.name} has {rank} dimension{'s' * (rank != 1)}"
+            if src.is_whole
+            else f"the part of {src.buffer.name} has {rank}",
         )
     dim %= rank
-    dropped = src.extent[:dim] + src.extent[dim + 1 :] or (1,)
-    kept = (*src.extent[:dim], 1, *src.extent[dim + 1 :])
-    if dst.extent not in (dropped, kept):
+    dropped = extents[:dim] + extents[dim + 1 :] or (1,)
+    kept = (*extents[:dim], 1, *extents[dim + 1 :])
+    if result not in (dropped, kept):
         fail(
             "shape-mismatch",
             f"{call.name}: `out` does not have the shape of the result",
             call["out"].span,
-            f"this is {show_shape(dst.extent)}, the result is {show_shape(dropped)}",
+            f"this is {show_shape(result)}, the result is {show_shape(dropped)}",
             secondary=(Label(dst.buffer.span, "from here"),),
         )
     if src.buffer.dtype != dst.buffer.dtype:
@@ -53,7 +62,23 @@ def _check(kind: Kind, call: Call) -> TileOp:
             call.span,
             f"from {src.buffer.dtype} to {dst.buffer.dtype}",
         )
-    return tile_op("reduce", (src, dst), call.span, clear=call.boolean("clear"), dim=dim, kind=kind)
+    dtype = src.buffer.dtype
+    if dtype.kind == "bool" or dtype in SMALL_FLOATS or (kind in BITS and dtype.is_float):
+        fail(
+            "unsupported-type",
+            f"{call.name} of {dtype} is not supported",
+            call["buffer"].span,
+            f"{src.buffer.name} is {dtype}",
+            secondary=(Label(src.buffer.span, "allocated here"),),
+            help="use integers" if kind in BITS else "use integers, or floats of 16 bits or more",
+        )
+    clear = call.boolean("clear") if "clear" in call.arguments else True
+    return tile_op("reduce", (src, dst), call.span, clear=clear, dim=dim, kind=kind)
+
+
+def kept_extents(region: Region) -> tuple[int, ...]:
+    """The extents that count: of a part of a tile, those that do not just select an index."""
+    return region.extent if region.is_whole else region.shape
 
 
 def _tile(call: Call, name: str) -> Region:
@@ -82,11 +107,16 @@ def _reference(op: TileOp, env: Environment) -> None:
     dim = op.attr("dim")
     assert isinstance(dim, int)
     # Sums are carried in the widest type, so that the order of addition does not show in the reference.
-    wide = value.astype(np.float64 if src.buffer.dtype.is_float else np.int64)
+    dtype = src.buffer.dtype
+    wide = value.astype(np.float64 if dtype.is_float else np.uint64 if dtype.kind == "uint" else np.int64)
     kind = str(op.attr("kind"))
     # fmax and fmin pass over NaN, as the hardware's max and min do.
-    combine = {"sum": np.add, "max": np.fmax, "min": np.fmin, "absmax": np.fmax}[kind]
-    result = combine.reduce(np.abs(wide) if kind == "absmax" else wide, axis=dim).reshape(dst.extent)
+    combine: Any = {
+        "sum": np.add, "max": np.fmax, "min": np.fmin, "absmax": np.fmax, "abssum": np.add,
+        "bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor,
+    }[kind]  # fmt: skip
+    terms = (np.abs(wide) if "abs" in kind else wide).reshape(kept_extents(src))
+    result = combine.reduce(terms, axis=dim).reshape(dst.extent)
     if not op.attr("clear"):
         before = env.read(dst).astype(wide.dtype)
         result = combine(result, np.abs(before) if kind == "absmax" else before)
@@ -101,14 +131,15 @@ def _spelling(kind: Kind, what: str) -> Spelling:
                 Parameter("buffer"),
                 Parameter("out"),
                 Parameter("dim", -1),
-                Parameter("clear", True),
+                *((Parameter("clear", True),) if kind != "abssum" else ()),
                 Parameter("batch", 1, supported=False),
-                Parameter("nan_propagate", False, supported=False),
+                *((Parameter("nan_propagate", False, supported=False),) if kind in ("max", "min", "absmax") else ()),
                 Parameter("annotations", None, supported=False),
             ),
         ),
         f"""Put {what} along dimension `dim` of `buffer` into `out`.
 
+        Both are fragments or shared tiles, or boxes of shared tiles, of which dimensions of extent 1 do not count.
         `out` has the shape of `buffer` without that dimension, or with extent 1 there, and the same dtype. With
         clear=False what `out` held before takes part.
         """,
@@ -117,7 +148,7 @@ def _spelling(kind: Kind, what: str) -> Spelling:
 
 
 REDUCE = register(
-    Operation("reduce", tuple(_spelling(kind, what) for kind, what in _KINDS.items()), _effects, _reference)
+    Operation("reduce", tuple(_spelling(kind, what) for kind, what in KINDS.items()), _effects, _reference)
 )
 
 
@@ -132,7 +163,7 @@ def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
     scratch = None
     if warps > 1:
         kept = math.prod(a.size for a in layout.registers if a.dim != dim)
-        scratch = context.scratch(4 * kept * context.threads, op.span)
+        scratch = context.scratch(max(source.dtype.bytes, 4) * kept * context.threads, op.span)
     return (
         warp.Reduce(
             source, destination, kind, dim, bool(op.attr("clear")), scratch, cursors=context.cursors, span=op.span

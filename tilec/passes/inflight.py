@@ -29,7 +29,7 @@ class Touch:
 
     buffer: str
     write: bool
-    proxy: Literal["generic", "async"] = "generic"
+    proxy: Literal["generic", "async", "registers"] = "generic"
     atomic: bool = False
 
 

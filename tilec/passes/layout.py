@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.diag import Label, fail
-from tilec.ir.layout import Axis, Fragment, SharedLayout, mma_accumulator, row_major, wgmma_accumulator
+from tilec.ir.layout import Axis, Fragment, SharedLayout, mma_accumulator, operand_a, row_major, wgmma_accumulator
 from tilec.ir.tile import (
     Bind,
     Buffer,
@@ -187,8 +187,11 @@ class _Fragments:
     def spread(self, stmt: Stmt) -> None:
         match stmt:
             case TileOp(name="gemm"):
-                c = stmt.regions[2].buffer
-                self.fix(c, self.accumulator(stmt), stmt.span)
+                a, _, c = (r.buffer for r in stmt.regions)
+                accumulator = self.accumulator(stmt)
+                self.fix(c, accumulator, stmt.span)
+                if a.scope == "fragment":
+                    self.fix(a, operand_a(accumulator, a.shape[1], a.dtype.bytes), stmt.span)
             case TileOp(name="reduce"):
                 source = self.get(stmt.regions[0].buffer)
                 if source is not None:

@@ -13,11 +13,14 @@ from typing import Literal, TypeVar
 
 from tilec.diag import Label, fail
 from tilec.ir.affine import affine
+from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.tile import (
     Attr,
+    Binary,
     Bind,
     Buffer,
     Call,
+    Cast,
     Expr,
     For,
     If,
@@ -27,15 +30,20 @@ from tilec.ir.tile import (
     Region,
     Stmt,
     TileOp,
+    Unary,
     Var,
     While,
     Wishes,
     bodies,
+    children,
+    integer,
     substitute,
     walk,
     walk_expr,
 )
-from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
+from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64, DType
+from tilec.ops.reduce import kept_extents
+from tilec.ops.scan import expansion
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.binds import replayable, scheduled_binds
 from tilec.passes.rings import is_load, why_not_fed
@@ -72,10 +80,14 @@ class Selected:
 FLOAT64_FUNCTIONS = frozenset({"abs", "sqrt", "floor", "ceil"})  # the others have no instruction
 
 
-def _check_functions(body: tuple[Stmt, ...]) -> None:
+def _check_functions(body: tuple[Stmt, ...], target: Target) -> None:
     for stmt in walk(body):
+        if isinstance(stmt, TileOp) and stmt.name in ("copy", "atomic", "reduce"):
+            _check_conversion({r.buffer.dtype for r in stmt.regions}, stmt, target)
         for expr in expressions(stmt):
             for e in walk_expr(expr):
+                if isinstance(e, Cast | Binary | Unary | Call):
+                    _check_conversion({e.dtype, *(c.dtype for c in children(e))}, stmt, target)
                 if isinstance(e, Call) and e.dtype == FLOAT64 and e.fn not in FLOAT64_FUNCTIONS:
                     fail(
                         "unsupported-type",
@@ -86,9 +98,23 @@ def _check_functions(body: tuple[Stmt, ...]) -> None:
                     )
 
 
+def _check_conversion(dtypes: set[DType], stmt: Stmt, target: Target) -> None:
+    """8-bit floats are computed with as float32; only newer targets convert them."""
+    small = [d for d in SMALL_FLOATS if d in dtypes]
+    computes = len(dtypes) > 1 or not isinstance(stmt, TileOp) or stmt.name != "copy"
+    if small and computes and not target.has("fp8"):
+        fail(
+            "unsupported-type",
+            f"{target.name} cannot convert {small[0]}",
+            stmt.span,
+            "in this statement",
+            help="use float16, or a target that can, as sm_90a",
+        )
+
+
 def select(kernel: Kernel, target: Target, strategy: Strategy, switches: Switches = NO_SWITCHES) -> Selected:
     _check_given(kernel.body)
-    _check_functions(kernel.body)
+    _check_functions(kernel.body, target)
     form = _form(kernel, target, strategy)
     selector = _Selector(kernel, target, form, switches)
     body = selector.body(kernel.body, pipelined=False)
@@ -248,12 +274,33 @@ def _squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(e for e in shape if e != 1) or (1,)
 
 
+def _becoming_a(kernel: Kernel) -> frozenset[str]:
+    """Fragments that a T.gemm takes as A, and those from which they are computed element by element: whole rows of them
+    should lie in one warp, as A's must."""
+    statements = list(walk(kernel.body))
+    found = {s.regions[0].buffer for s in statements if isinstance(s, TileOp) and s.name == "gemm"}
+    found = {b for b in found if b.scope == "fragment"}
+    steps = [s for s in statements if isinstance(s, Parallel) or (isinstance(s, TileOp) and s.name == "copy")]
+    while True:
+        more = {
+            b
+            for s in steps
+            if any(w in found for w in writes(s))
+            for b in reads(s)
+            if b.scope == "fragment" and any(b.shape == w.shape for w in writes(s) if w in found)
+        }
+        if more <= found:
+            return frozenset(b.name for b in found)
+        found |= more
+
+
 class _Selector:
     def __init__(self, kernel: Kernel, target: Target, form: Form, switches: Switches) -> None:
         self.kernel, self.target, self.form, self.switches = kernel, target, form, switches
         self.staging: list[Buffer] = []
         self.values: dict[Var, Expr] = {}  # of the integer binds that have been met
         self.ordered = ordered_tensors(kernel)
+        self.becoming_a = _becoming_a(kernel)
         self.accumulators = {
             s.regions[2].buffer.name for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm"
         }
@@ -276,13 +323,15 @@ class _Selector:
             case TileOp(name="copy"):
                 return self.copy(stmt, pipelined)
             case TileOp(name="gemm"):
+                if stmt.attr("policy") == "square" and stmt.regions[2].buffer.name in self.becoming_a:
+                    stmt = with_attr(stmt, "policy", "full_row")
                 return (with_attr(stmt, "via", self.gemm(stmt)),)
             case TileOp(name="atomic"):
                 return self.atomic(stmt)
             case TileOp(name="reduce"):
-                for region in stmt.regions:
-                    _check_reduced(region)
-                return (stmt,)
+                return self.reduce(stmt)
+            case TileOp(name="scan"):
+                return expansion(stmt, self.scan_tile)
             case _:
                 return (stmt,)
 
@@ -378,7 +427,7 @@ class _Selector:
         )
         if why_no_tensor_map(destination, tile) is not None:
             return None
-        reuse = next((s for s in self.staging if s.shape == tile.shape and s.dtype == tile.dtype), None)
+        reuse = next((s for s in self.staging if replace(s, name=name) == replace(tile, name=name)), None)
         if reuse is None:
             self.staging.append(tile)
         else:
@@ -388,6 +437,45 @@ class _Selector:
         out = replace(op, regions=(whole, destination))
         via = "stmatrix" if self.takes_stmatrix(source, whole) else "registers"
         return with_attr(into, "via", via), self.tma_store(out)
+
+    def reduce(self, op: TileOp) -> tuple[Stmt, ...]:
+        """In registers; shared tiles pass through fragments of their own."""
+        before: list[Stmt] = []
+        after: list[Stmt] = []
+        regions = []
+        for i, region in enumerate(op.regions):
+            if region.buffer.scope == "fragment":
+                if not region.is_whole:
+                    fail(
+                        "unsupported-operand",
+                        "T.reduce_* works on whole fragments",
+                        region.span,
+                        f"a part of {region.buffer.name}",
+                        secondary=(Label(region.buffer.span, "allocated here"),),
+                        help="use a tile made by T.alloc_shared where parts are reduced",
+                    )
+                regions.append(region)
+                continue
+            name = f"{region.buffer.name}.{'result' if i else 'values'}{len(self.staging)}"
+            extents = kept_extents(region)
+            held = Buffer(name, extents, region.buffer.dtype, "fragment", op.span)
+            self.staging.append(held)
+            whole = Region(held, tuple(integer(0) for _ in extents), extents, op.span)
+            regions.append(whole)
+            via = (("via", "registers"),)
+            if i == 0 or not op.attr("clear"):
+                before.append(TileOp("copy", (region, whole), via, op.span))
+            if i == 1:
+                after.append(TileOp("copy", (whole, region), via, op.span))
+        return *before, replace(op, regions=tuple(regions)), *after
+
+    def scan_tile(self, wanted: Buffer) -> Buffer:
+        """A shared tile for a scan, the same one for all scans of a shape and type."""
+        name = f"{wanted.name}.{wanted.dtype}.{'x'.join(map(str, wanted.shape))}"
+        tile = replace(wanted, name=name)
+        if tile not in self.staging:
+            self.staging.append(tile)
+        return tile
 
     def takes_stmatrix(self, source: Region, destination: Region) -> bool:
         return (
@@ -401,17 +489,7 @@ class _Selector:
         )
 
     def gemm(self, op: TileOp) -> str:
-        a, b, c = (r.buffer for r in op.regions)
-        for region in op.regions[:2]:
-            if region.buffer.scope != "shared":
-                fail(
-                    "unsupported-operand",
-                    "T.gemm takes its operands from shared memory",
-                    region.span,
-                    f"{region.buffer.name} is a {region.buffer.scope} tile",
-                    secondary=(Label(region.buffer.span, "allocated here"),),
-                    help="copy it to a tile made by T.alloc_shared first",
-                )
+        a, _, c = (r.buffer for r in op.regions)
         for region in op.regions:
             if not region.is_whole:
                 fail(
@@ -421,16 +499,25 @@ class _Selector:
                     f"a part of {region.buffer.name}, which is {' × '.join(map(str, region.buffer.shape))}",
                     help="copy the part to a tile of its own first",
                 )
-        if a.dtype != b.dtype or a.dtype not in (FLOAT16, BFLOAT16) or c.dtype != FLOAT32:
+        if a.dtype in SMALL_FLOATS and not self.target.has("fp8"):
             fail(
                 "unsupported-type",
-                f"T.gemm of {a.dtype} × {b.dtype} into {c.dtype} is not supported",
+                f"{self.target.name} has no tensor-core products of 8-bit floats",
                 op.span,
-                "here",
-                help="use float16 or bfloat16 operands and a float32 accumulator",
+                f"A is {a.dtype}",
+                secondary=(Label(a.span, "allocated here"),),
+                help="use float16 operands, or a target that has them, as sm_90a",
             )
         if self.target.has("wgmma") and wgmma_groups(op, self.kernel.threads):
             return "wgmma"
+        if a.dtype in SMALL_FLOATS and c.dtype == FLOAT16:
+            fail(
+                "unsupported-type",
+                f"T.gemm of {a.dtype} accumulates in float16 only by wgmma",
+                op.span,
+                "which takes A as (M, K), B as (N, K) and whole warpgroups of 64 rows",
+                help="allocate the accumulator as float32",
+            )
         if mma_warps(op, self.kernel.threads) is None:
             m, n = c.shape
             fail(
@@ -491,29 +578,6 @@ def _split(wishes: Wishes | None, counts: list[int]) -> Wishes | None:
     )
 
 
-def _check_reduced(region: Region) -> None:
-    if region.buffer.scope != "fragment" or not region.is_whole:
-        fail(
-            "unsupported-operand",
-            "T.reduce_* works on whole fragments",
-            region.span,
-            f"{region.buffer.name} is a {region.buffer.scope} tile"
-            if region.is_whole
-            else f"a part of {region.buffer.name}",
-            secondary=(Label(region.buffer.span, "allocated here"),),
-            help="copy it to a tile made by T.alloc_fragment first",
-        )
-    if region.buffer.dtype not in (FLOAT16, BFLOAT16, FLOAT32):
-        fail(
-            "unsupported-type",
-            f"T.reduce_* of {region.buffer.dtype} is not supported",
-            region.span,
-            f"{region.buffer.name} is {region.buffer.dtype}",
-            secondary=(Label(region.buffer.span, "allocated here"),),
-            help="use float16, bfloat16 or float32",
-        )
-
-
 def with_attr(op: TileOp, key: str, value: Attr) -> TileOp:
     """The operation with one attribute set."""
     return replace(
@@ -544,15 +608,20 @@ def wgmma_groups(op: TileOp, threads: int) -> tuple[int, int] | None:
     a, b, c = (r.buffer for r in op.regions)
     m, n = c.shape
     k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
-    if threads % WARPGROUP or m % 64 or k % 16 or not all(r.is_whole for r in op.regions):
+    if a.dtype.bytes == 8 or threads % WARPGROUP or m % 64 or k * a.dtype.bytes % 32:
         return None
-    if any(t.shape[-1] * t.dtype.bytes % 32 for t in (a, b)):
+    if a.dtype.bits != 16 and (op.attr("transpose_A") or not op.attr("transpose_B")):
+        return None  # other types must be stored along K
+    if any(t.shape[-1] * t.dtype.bytes % 32 for t in (a, b) if t.scope == "shared"):
         return None  # no bank swizzle fits the rows
     groups = threads // WARPGROUP
     across_m = {"full_row": groups, "full_col": 1}.get(str(op.attr("policy")), math.gcd(groups, m // 64))
     across_n = groups // across_m
     if across_m * across_n != groups or (m // 64) % across_m or n % (8 * across_n) or n // across_n > 256:
         return None
+    columns = n // across_n
+    if not a.dtype.is_float and columns % 16 and columns not in (8, 24):
+        return None  # PTX ISA, wgmma: the shapes of integers
     b_panel = min(64, 32 * (b.shape[-1] // 32) or 16)
     if not op.attr("transpose_B") and across_n > 1 and (n // across_n) % b_panel:
         return None
@@ -566,13 +635,14 @@ def mma_warps(op: TileOp, threads: int) -> tuple[int, int] | None:
     a, _, c = (r.buffer for r in op.regions)
     m, n = c.shape
     k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
-    if threads % 32 or m % 16 or n % 8 or k % 16 or not all(r.is_whole for r in op.regions):
+    if threads % 32 or m % 16 or n % 8 or k * a.dtype.bytes % 32:
         return None
     warps = threads // 32
     splits = [(i, warps // i) for i in range(1, warps + 1) if warps % i == 0]
     fitting = [(i, j) for i, j in splits if m % (16 * i) == 0 and n % (8 * j) == 0]
     policy = op.attr("policy")
-    if policy == "full_row":
+    if policy == "full_row" or (a.scope == "fragment" and policy == "square"):
+        # A in registers is best not held twice: then a product's accumulator can be the next one's A as it lies.
         fitting = [s for s in fitting if s[1] == 1] or fitting
     elif policy == "full_col":
         fitting = [s for s in fitting if s[0] == 1] or fitting

@@ -59,7 +59,13 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
         case warp.Mma(a=a, b=b, c=c):
             return (Touch(a.name, False), Touch(b.name, False), Touch(c.name, True)), None
         case warp.Wgmma(a=a, b=b, c=c):
-            return (Touch(a.name, False, "async"), Touch(b.name, False, "async"), Touch(c.name, True)), "wgmma"
+            # From a fragment, registers of their own are filled anew each time: one group at a time may read them.
+            packs = a.scope == "fragment"
+            return (
+                Touch(a.name, packs, "registers" if packs else "async"),
+                Touch(b.name, False, "async"),
+                Touch(c.name, True),
+            ), "wgmma"
         case warp.Reduce(source=s, destination=d, scratch=scratch):
             own = () if scratch is None else (Touch(scratch.name, True),)
             return (Touch(s.name, False), Touch(d.name, True), *own), None
@@ -326,7 +332,7 @@ class _Role:
             if touch.buffer in self.fragments:
                 # Registers are a thread's own: only operations still in flight matter, and wgmma
                 # groups keep their order.
-                if record.group and not (record.queue == node.queue == "wgmma"):
+                if record.group and (touch.proxy == "registers" or not (record.queue == node.queue == "wgmma")):
                     yield record
             elif self.owned(touch):
                 if record.group:

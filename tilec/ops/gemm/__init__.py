@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilec.diag import Label, fail
 from tilec.ir.tile import Region, TileOp
-from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, UINT8, DType
+from tilec.ir.types import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8, DType
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.ops.values import WarpPolicy, show_shape
@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ACCUMULATORS: dict[DType, tuple[DType, ...]] = {
+    FLOAT8_E4M3: (FLOAT32, FLOAT16),
+    FLOAT8_E5M2: (FLOAT32, FLOAT16),
     FLOAT16: (FLOAT32, FLOAT16),
     BFLOAT16: (FLOAT32,),
+    FLOAT32: (FLOAT32,),
+    FLOAT64: (FLOAT64,),
     INT8: (INT32,),
     UINT8: (INT32,),
 }
@@ -43,6 +47,15 @@ def _check(call: Call) -> TileOp:
     a, b, c = (_matrix(call, name) for name in "ABC")
     transpose_a, transpose_b = call.boolean("transpose_A"), call.boolean("transpose_B")
     _check_dtypes(call, a.buffer.dtype, b.buffer.dtype, c.buffer.dtype)
+    if transpose_a and a.buffer.scope == "fragment":
+        fail(
+            "wrong-scope",
+            "T.gemm: a transposed A must be a shared tile",
+            call["transpose_A"].span if call.is_given("transpose_A") else call["A"].span,
+            f"{a.buffer.name} is a fragment",
+            secondary=(Label(a.buffer.span, "from here"),),
+            help="leave transpose_A out, or T.copy it to a shared tile",
+        )
     a_m, a_k = matrix_shape(a)[:: -1 if transpose_a else 1]
     b_k, b_n = matrix_shape(b)[:: -1 if transpose_b else 1]
     c_m, c_n = matrix_shape(c)
@@ -93,7 +106,7 @@ def _matrix(call: Call, name: str) -> Region:
 
 
 def _check_dtypes(call: Call, a: DType, b: DType, c: DType) -> None:
-    if a != b:
+    if a != b and not {a, b} <= {FLOAT8_E4M3, FLOAT8_E5M2}:
         fail("dtype-mismatch", "T.gemm: A and B have different dtypes", call.span, f"A is {a}, B is {b}")
     if a not in _ACCUMULATORS:
         known = ", ".join(d.name for d in _ACCUMULATORS)
@@ -135,13 +148,24 @@ def _reference(op: TileOp, env: Environment) -> None:
 
     a, b, c = op.regions
     # Products of 8-bit integers are exact in float64, which has a fast matrix product.
-    wide = np.dtype(np.float32 if a.buffer.dtype.is_float else np.float64)
+    small = a.buffer.dtype.is_float and a.buffer.dtype != FLOAT64
+    wide = np.dtype(np.float32 if small else np.float64)
     left: NDArray[np.floating] = env.read(a).reshape(matrix_shape(a)).astype(wide)
     right: NDArray[np.floating] = env.read(b).reshape(matrix_shape(b)).astype(wide)
+    if a.buffer.dtype == FLOAT32:
+        left, right = _as_tf32(left), _as_tf32(right)
     product = (left.T if op.attr("transpose_A") else left) @ (right.T if op.attr("transpose_B") else right)
     if not op.attr("clear_accum"):
         product = product + env.read(c).reshape(matrix_shape(c)).astype(wide)
     env.write(c, product.reshape(c.extent))
+
+
+def _as_tf32(values: NDArray[np.floating]) -> NDArray[np.floating]:
+    """float32 as tensor cores read it: without the lowest 13 bits (PTX ISA, mma: the lower bits are ignored)."""
+    import numpy as np
+
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 GEMM = register(
@@ -167,8 +191,10 @@ GEMM = register(
                 """C += op(A) · op(B), or C = op(A) · op(B) with clear_accum.
 
                 A is (M, K), a shared tile or a fragment; B is (K, N), a shared tile; C is (M, N), a fragment. With
-                transpose_A, A is (K, M); with transpose_B, B is (N, K). A and B are float16 (C float32 or float16),
-                bfloat16 (C float32) or 8-bit integers (C int32). `policy` says how warps share C.
+                transpose_A, A is (K, M) and in shared memory; with transpose_B, B is (N, K). A and B are float16 (C
+                float32 or float16), bfloat16 (C float32), float32 (C float32; the tensor cores take the leading 19
+                bits, which is tf32), float64 (C float64), int8 or uint8 (C int32), or on targets that have them 8-bit
+                floats, also mixed (C float32 or float16). `policy` says how warps share C.
                 """,
                 _check,
             ),

@@ -34,15 +34,17 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     if op.attr("via") == "wgmma":
         layout = context.fragments[c.name]
         columns = 8 * next(x.size for x in layout.registers[2:] if x.dim == 1)
-        count = (m // 64) * (n // columns) * (k // 16)
+        count = (m // 64) * (n // columns) * (k * a.dtype.bytes // 32)
+        if a.scope == "fragment":
+            return (demand("wgmma.rs", n=columns, count=count),)
         return (demand("wgmma.ss", n=columns, count=count, k_bytes=32),)
     warps = context.threads // 32
     # Every warp loads its rows of A and columns of B: the block's perimeter, once per k.
     layout = context.fragments[c.name]
     rows = 16 * layout.registers[3].size
     columns = 8 * layout.registers[2].size
-    loaded = warps * (rows + columns) * k * a.dtype.bytes
+    loaded = warps * (columns if a.scope == "fragment" else rows + columns) * k * a.dtype.bytes
     return (
         demand("ldmatrix", bytes=loaded),
-        demand("mma.sync", count=(m // 16) * (n // 8) * (k // 16), warps=warps),
+        demand("mma.sync", count=(m // 16) * (n // 8) * (k * a.dtype.bytes // 32), warps=warps),
     )

@@ -1,0 +1,145 @@
+"""mma.sync: each warp multiplies its rows of A, from registers or shared memory, with its columns of B.
+
+Fragment formats are those of the PTX ISA, "Matrix fragments for mma.m16n8k16" and its like. They agree for all types
+once k is counted in bytes: an instruction takes 32 bytes of k, a register 4.
+"""
+
+from __future__ import annotations
+
+from tilec.codegen.matrix import (
+    K_BYTES,
+    KIND,
+    LANE,
+    clear,
+    digit,
+    operand_kind,
+    packed_a,
+    packed_halves,
+    unpack_halves,
+    warp_part,
+)
+from tilec.codegen.memory import load_vector, pack
+from tilec.codegen.state import State
+from tilec.ir.affine import add, scale
+from tilec.ir.tile import Buffer, Expr, integer
+from tilec.ir.types import FLOAT16, FLOAT64
+from tilec.ir.warp import Cursor, Mma
+from tilec.ptx.module import Operand, Reg, Vector
+
+ROW = digit(LANE, 4, 8)
+COLUMN = digit(LANE, 1, 4)
+
+
+def emit_mma(op: Mma, state: State) -> None:
+    """Per k step: the warp's rows of A and columns of B, then every product of the two."""
+    state.builder.at(op.span)
+    layout = state.layouts[op.c.name]
+    rows, columns = layout.registers[3].size, layout.registers[2].size  # in blocks of 16 and of 8
+    row, column = warp_part(layout, 2)
+    depth = op.a.shape[0] if op.transpose_a else op.a.shape[1]
+    step = K_BYTES // op.a.dtype.bytes
+    if op.clear:
+        clear(op.c, state)
+    halves = op.c.dtype == FLOAT16
+    accumulators = packed_halves(op.c, state) if halves else state.fragments[op.c.name]
+    count = len(accumulators) // (rows * columns)
+    per_step = 2 if op.a.dtype == FLOAT64 else 4
+    a_registers = packed_a(op.a, state) if op.a.scope == "fragment" else ()
+    with state.scalars.scope():
+        for k in range(0, depth, step):
+            a: list[tuple[Reg, ...]] = []
+            for i in range(rows):
+                first = per_step * (i * depth + k) // step
+                a.append(a_registers[first : first + per_step] or load_a(op, state, add(row, integer(16 * i)), k))
+            b: list[tuple[Reg, ...]] = []
+            for j in range(0, columns, 2):
+                b += load_b(op, state, add(column, integer(8 * j)), k, min(2, columns - j))
+            for i in range(rows):
+                for j in range(columns):
+                    first = count * (i * columns + j)
+                    _multiply(op, state, a[i], b[j], accumulators[first : first + count], step)
+    if halves:
+        unpack_halves(op.c, accumulators, state)
+
+
+def _multiply(op: Mma, state: State, a: tuple[Reg, ...], b: tuple[Reg, ...], c: tuple[Reg, ...], step: int) -> None:
+    kinds = f"{KIND[op.c.dtype]}.{operand_kind(op.a.dtype)}.{operand_kind(op.b.dtype)}.{KIND[op.c.dtype]}"
+    if op.a.dtype == FLOAT64:
+        for half in range(2):  # 8 rows each
+            rows = Vector(c[2 * half : 2 * half + 2])
+            state.builder.emit(f"mma.sync.aligned.m8n8k4.row.col.{kinds}", rows, Vector((a[half],)), Vector(b), rows)
+        return
+    both = Vector(c)
+    state.builder.emit(f"mma.sync.aligned.m16n8k{step}.row.col.{kinds}", both, Vector(a), Vector(b), both)
+
+
+# ---- operands in shared memory ---------------------------------------------------------------------------------------
+
+
+def ldmatrix(
+    state: State, buffer: Buffer, row: Expr, column: Expr, cursors: tuple[Cursor, ...], count: int, transposed: bool
+) -> tuple[Reg, ...]:
+    """`count` matrices of 8 rows of 16 bytes; `row` and `column` are this lane's address row."""
+    registers = state.builder.many("b32", count)
+    address = state.addresses.shared_element(buffer, (row, column), cursors)
+    opcode = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16"
+    state.builder.emit(opcode, Vector(registers), address)
+    return registers
+
+
+def load_a(op: Mma, state: State, row: Expr, k: int) -> tuple[Reg, ...]:
+    """A's 16 rows and 32 bytes of k, in quarters: (rows 0–7, k 0–15), (8–15, 0–15), (0–7, 16–31), (8–15, 16–31)."""
+    chunk = 16 // op.a.dtype.bytes
+    if op.a.dtype == FLOAT64:
+        return tuple(gather(op.a, not op.transpose_a, add(row, integer(8 * h)), k, op.cursors, state) for h in (0, 1))
+    if not op.transpose_a:
+        m = add(row, digit(LANE, 1, 16))
+        kk = add(scale(digit(LANE, 16, 2), chunk), integer(k))
+        return ldmatrix(state, op.a, m, kk, op.cursors, 4, False)
+    if op.a.dtype.bits == 16:
+        kk = add(add(digit(LANE, 1, 8), scale(digit(LANE, 16, 2), 8)), integer(k))
+        m = add(row, scale(digit(LANE, 8, 2), 8))
+        return ldmatrix(state, op.a, kk, m, op.cursors, 4, True)
+    quarters = [(add(row, integer(8 * h)), k + chunk * c) for c in (0, 1) for h in (0, 1)]
+    return tuple(gather(op.a, False, m, at, op.cursors, state) for m, at in quarters)
+
+
+def load_b(op: Mma, state: State, column: Expr, k: int, blocks: int) -> list[tuple[Reg, ...]]:
+    """B's 8 columns and 32 bytes of k, one or two side by side: (k 0–15, n 0–7), (16–31, 0–7), then the next eight."""
+    chunk = 16 // op.b.dtype.bytes
+    if op.b.dtype.bits == 64 or (op.b.dtype.bits != 16 and not op.transpose_b):
+        starts = (k,) if op.b.dtype == FLOAT64 else (k, k + chunk)
+        return [
+            tuple(gather(op.b, op.transpose_b, add(column, integer(8 * i)), at, op.cursors, state) for at in starts)
+            for i in range(blocks)
+        ]
+    if op.transpose_b:  # stored as (N, K): rows are columns of B
+        n = add(column, digit(LANE, 1, 8))
+        if blocks == 2:
+            n = add(column, add(digit(LANE, 1, 8), scale(digit(LANE, 16, 2), 8)))
+        kk = add(scale(digit(LANE, 8, 2), chunk), integer(k))
+        registers = ldmatrix(state, op.b, n, kk, op.cursors, 2 * blocks, False)
+    else:
+        kk = add(digit(LANE, 1, 16), integer(k))
+        n = add(column, scale(digit(LANE, 16, 2), 8)) if blocks == 2 else column
+        registers = ldmatrix(state, op.b, kk, n, op.cursors, 2 * blocks, True)
+    return [registers[2 * i : 2 * i + 2] for i in range(blocks)]
+
+
+def gather(buffer: Buffer, k_major: bool, first: Expr, k: int, cursors: tuple[Cursor, ...], state: State) -> Reg:
+    """One register of an operand that ldmatrix cannot turn: this lane's row or column from `first` on, its neighbours
+    along k, element by element."""
+    dtype = buffer.dtype
+    per = max(4 // dtype.bytes, 1)
+    mn = add(first, ROW)
+    parts: list[Operand] = []
+    for e in range(per):
+        at = add(scale(COLUMN, per), integer(k + e))
+        address = state.addresses.shared_element(buffer, (mn, at) if k_major else (at, mn), cursors)
+        parts += load_vector(state.builder, buffer, address, 1, None, False)
+    registers = [p for p in parts if isinstance(p, Reg)]
+    if dtype == FLOAT64:
+        return registers[0]
+    if per == 1:
+        return state.builder.into("b32", "mov.b32", registers[0])
+    return pack(state.builder, registers, dtype)

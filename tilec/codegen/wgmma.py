@@ -1,0 +1,120 @@
+"""wgmma: products of whole tiles by a warpgroup, B and mostly A read from shared memory through descriptors.
+
+Descriptors are those of the PTX ISA: "Asynchronous warpgroup level matrix shared memory layout", "Matrix descriptor
+format".
+"""
+
+from __future__ import annotations
+
+from tilec.codegen.matrix import K_BYTES, KIND, WARP, operand_kind, packed_a, packed_halves, unpack_halves, warp_part
+from tilec.codegen.state import State
+from tilec.ir.affine import scale
+from tilec.ir.layout import THREAD, SharedLayout
+from tilec.ir.tile import Binary, Buffer, Expr, integer
+from tilec.ir.types import FLOAT16, INT32
+from tilec.ir.warp import Cursor, Wgmma
+from tilec.ptx.module import Imm, Operand, Reg, Vector
+
+SWIZZLE_CODE = {128: 1, 64: 2, 32: 3}
+
+
+def emit_wgmma(op: Wgmma, state: State) -> None:
+    """All products of the tile as one group, in flight until a wait. Halves as accumulators travel in pairs, so that
+    group is waited for here."""
+    builder = state.builder
+    builder.at(op.span)
+    layout = state.layouts[op.c.name]
+    row, column = (_uniform(e) for e in warp_part(layout, 3))
+    columns, blocks = layout.registers[2].size * 8, layout.registers[3].size
+    block_rows = layout.registers[3].stride
+    step = K_BYTES // op.a.dtype.bytes
+    depth = op.a.shape[0] if op.transpose_a else op.a.shape[1]
+    in_registers = op.a.scope == "fragment"
+    halves = op.c.dtype == FLOAT16
+    accumulators = packed_halves(op.c, state) if halves else state.fragments[op.c.name]
+    count = len(accumulators) // blocks
+    kinds = f"{KIND[op.c.dtype]}.{operand_kind(op.a.dtype)}.{operand_kind(op.b.dtype)}"
+    opcode = f"wgmma.mma_async.sync.aligned.m64n{columns}k{step}.{kinds}"
+    modifiers = _modifiers(op, in_registers)
+    a_registers = packed_a(op.a, state) if in_registers else ()
+    assert state.true is not None
+    builder.emit("wgmma.fence.sync.aligned")
+    with state.scalars.scope():
+        a_base = None if in_registers else _descriptor(state, op.a, op.cursors, not op.transpose_a, row)
+        b_base = _descriptor(state, op.b, op.cursors, op.transpose_b, column)
+        for k in range(0, depth, step):
+            scale_d: Operand = state.true
+            if op.clear and not k:
+                scale_d = builder.into("pred", "setp.ne.b32", Imm(0), Imm(0))
+            b = _advance(state, b_base, _offset(state, op.b, op.transpose_b, 0, k))
+            for i in range(blocks):
+                a: Operand
+                if a_base is None:
+                    first = 4 * (i * depth + k) // step
+                    a = Vector(a_registers[first : first + 4])
+                else:
+                    a = _advance(state, a_base, _offset(state, op.a, not op.transpose_a, i * block_rows, k))
+                builder.emit(opcode, Vector(accumulators[i * count : (i + 1) * count]), a, b, scale_d, *modifiers)
+    builder.emit("wgmma.commit_group.sync.aligned")
+    if halves:
+        builder.emit("wgmma.wait_group.sync.aligned", Imm(0))
+        unpack_halves(op.c, accumulators, state)
+
+
+def _modifiers(op: Wgmma, in_registers: bool) -> tuple[Imm, ...]:
+    """Signs of A and B, then for 16-bit operands in shared memory whether they are MN-major: A (K, M), B (K, N)."""
+    if not op.a.dtype.is_float:
+        return ()
+    signs = (Imm(1), Imm(1))
+    if op.a.dtype.bits != 16:
+        return signs
+    b_bit = Imm(int(not op.transpose_b))
+    return (*signs, b_bit) if in_registers else (*signs, Imm(int(op.transpose_a)), b_bit)
+
+
+def _uniform(expr: Expr) -> Expr:
+    """Warpgroup digits, from the warp's index instead of the thread's."""
+    match expr:
+        case Binary(op="floordiv", a=a, b=b) if a == THREAD:
+            return Binary("floordiv", WARP, integer(int(b.value) // 32), INT32)  # type: ignore[union-attr]
+        case Binary(a=a, b=b):
+            return Binary(expr.op, _uniform(a), _uniform(b), expr.dtype)
+        case _:
+            return expr
+
+
+def _tile_byte(layout: SharedLayout, k_major: bool, mn: int, k: int) -> int:
+    """Where the element (mn, k) of an operand starts in its tile, before the swizzle."""
+    row, column = (mn, k) if k_major else (k, mn)
+    panel, inside = divmod(column, layout.panel)
+    return panel * layout.panel_bytes + (row * layout.panel + inside) * layout.element_bytes
+
+
+def _offset(state: State, buffer: Buffer, k_major: bool, mn: int, k: int) -> int:
+    return _tile_byte(state.addresses.tiles[buffer.name].layout, k_major, mn, k)
+
+
+def _descriptor(state: State, buffer: Buffer, cursors: tuple[Cursor, ...], k_major: bool, mn: Expr) -> Reg:
+    """The matrix descriptor of the operand's first block along `mn`."""
+    builder, layout = state.builder, state.addresses.tiles[buffer.name].layout
+    base, offset = state.addresses.tile_base(buffer, cursors)
+    per_row = layout.panel * layout.element_bytes
+    # Blocks are whole rows (K-major) or whole panels (MN-major), so the offset is a multiple of the repeat size.
+    step = per_row if k_major else layout.panel_bytes // layout.panel
+    inside, constant = scale(mn, step), offset
+    address = base
+    if inside != integer(0):
+        address = builder.into("b32", "add.u32", address, state.scalars.register(inside))
+    if constant:
+        address = builder.into("b32", "add.u32", address, Imm(constant))
+    encoded = builder.into("b64", "cvt.u64.u32", builder.into("b32", "shr.u32", address, Imm(4)))
+    stride = 8 * per_row  # from 8 rows to the next 8
+    leading = 16 if k_major else layout.panel_bytes  # K-major swizzled layouts do not use it; CUTLASS writes 1
+    fixed = (leading >> 4) << 16 | (stride >> 4) << 32 | SWIZZLE_CODE[layout.swizzle] << 62
+    mask = builder.into("b64", "mov.b64", Imm(fixed - (1 << 64) if fixed >> 63 else fixed))
+    return builder.into("b64", "or.b64", encoded, mask)
+
+
+def _advance(state: State, descriptor: Reg, offset: int) -> Reg:
+    """The descriptor of a block `offset` bytes on; addresses stay below 2^18, so nothing carries out of the field."""
+    return descriptor if not offset else state.builder.into("b64", "add.s64", descriptor, Imm(offset >> 4))

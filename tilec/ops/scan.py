@@ -1,0 +1,179 @@
+"""T.cumsum, T.cummax: every element of a tile combined with all before it along one dimension.
+
+Nothing of its own is emitted: `expansion` writes it with shared tiles and element-wise nests, in each of which the
+number of elements that are combined doubles (Hillis and Steele 1986).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tilec.diag import InternalError, Label, fail
+from tilec.ir import warp
+from tilec.ir.expr import SMALL_FLOATS
+from tilec.ir.tile import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Expr,
+    Load,
+    Parallel,
+    Region,
+    Select,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    integer,
+)
+from tilec.ir.types import BOOL, FLOAT32, INT32
+from tilec.ops.lowering import Context, Demand
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.signature import Call, Parameter, Signature
+from tilec.ops.values import Value, show_shape
+
+
+def _check(kind: str, call: Call) -> TileOp:
+    src = _tile(call, "src")
+    missing: Value = None
+    dst = src if call["dst"].value is missing else _tile(call, "dst")
+    rank = len(src.extent)
+    dim = call.integer("dim")
+    if not -rank <= dim < rank:
+        fail(
+            "out-of-range",
+            f"{call.name}: there is no dimension {dim}",
+            call["dim"].span,
+            f"{src.buffer.name} has {rank} dimension{'s' * (rank != 1)}",
+        )
+    if src.shape != dst.shape:
+        fail(
+            "shape-mismatch",
+            f"{call.name}: `src` and `dst` have different shapes",
+            call.span,
+            f"from {show_shape(src.extent)} to {show_shape(dst.extent)}",
+            secondary=(Label(dst.buffer.span, "from here"),),
+        )
+    dtype = src.buffer.dtype
+    if dtype == BOOL or dtype in SMALL_FLOATS:
+        fail(
+            "unsupported-type",
+            f"{call.name} of {dtype} is not supported",
+            call["src"].span,
+            f"{src.buffer.name} is {dtype}",
+            help="use integers, or floats of 16 bits or more",
+        )
+    return tile_op("scan", (src, dst), call.span, dim=dim % rank, kind=kind, reverse=call.boolean("reverse"))
+
+
+def _tile(call: Call, name: str) -> Region:
+    region = call.region(name)
+    if region.buffer.scope == "global":
+        fail(
+            "wrong-scope",
+            f"{call.name} works on tiles, not on tensors",
+            call[name].span,
+            f"{region.buffer.name} lies in global memory",
+            help="T.copy it to a tile first",
+        )
+    return region
+
+
+def _effects(op: TileOp) -> Effects:
+    src, dst = op.regions
+    return Effects((src,), (dst,))
+
+
+def _reference(op: TileOp, env: Environment) -> None:
+    import numpy as np
+
+    src, dst = op.regions
+    dim = op.attr("dim")
+    assert isinstance(dim, int)
+    combine: Any = {"sum": np.add, "max": np.fmax}[str(op.attr("kind"))]
+    value = env.read(src)
+    wide = value.astype(np.float64) if src.buffer.dtype.is_float else value
+    turned = np.flip(wide, dim) if op.attr("reverse") else wide
+    result = combine.accumulate(turned, axis=dim, dtype=wide.dtype)
+    env.write(dst, (np.flip(result, dim) if op.attr("reverse") else result).reshape(dst.extent))
+
+
+def expansion(op: TileOp, allocate: Callable[[Buffer], Buffer]) -> tuple[Stmt, ...]:
+    """The statements that do it; `allocate` makes the two tiles between which they go back and forth."""
+    src, dst = op.regions
+    dim, reverse = op.attr("dim"), bool(op.attr("reverse"))
+    assert isinstance(dim, int)
+    kind: BinaryOp = "add" if op.attr("kind") == "sum" else "max"
+    # Sums of 16-bit floats are carried in float32.
+    dtype = FLOAT32 if src.buffer.dtype.is_float and src.buffer.dtype.bits < 32 else src.buffer.dtype
+    here, there = (allocate(Buffer(f"scan{i}", src.extent, dtype, "shared", op.span)) for i in (0, 1))
+    variables = tuple(Var(f"%s{d}") for d in range(len(src.extent)))
+    length = src.extent[dim]
+    body: list[Stmt] = [TileOp("copy", (src, _whole(here, op)), (("via", "registers"),), op.span)]
+    step = 1
+    while step < length:
+        at = variables[dim]
+        # Kept inside the tile: an element is read even where it is not used.
+        if reverse:
+            exists = Binary("lt", at, integer(length - step), BOOL)
+            other: Expr = Binary("min", Binary("add", at, integer(step), INT32), integer(length - 1), INT32)
+        else:
+            exists = Binary("ge", at, integer(step), BOOL)
+            other = Binary("max", Binary("sub", at, integer(step), INT32), integer(0), INT32)
+        before = Load(here, (*variables[:dim], other, *variables[dim + 1 :]))
+        mine = Load(here, variables)
+        value = Select(exists, Binary(kind, mine, before, dtype), mine, dtype)
+        body.append(Parallel(variables, src.extent, (Store(there, variables, value, op.span),), op.span))
+        here, there = there, here
+        step *= 2
+    return (*body, TileOp("copy", (_whole(here, op), dst), (("via", "registers"),), op.span))
+
+
+def _whole(buffer: Buffer, op: TileOp) -> Region:
+    return Region(buffer, tuple(integer(0) for _ in buffer.shape), buffer.shape, op.span)
+
+
+def _spelling(name: str, kind: str, what: str) -> Spelling:
+    return Spelling(
+        Signature(
+            f"T.{name}",
+            (
+                Parameter("src"),
+                Parameter("dst", None),
+                Parameter("dim", 0),
+                Parameter("reverse", False),
+                Parameter("annotations", None, supported=False),
+            ),
+        ),
+        f"""Put into each element of `dst` {what} of `src` up to there along dimension `dim`.
+
+        Both are fragments or shared tiles of one shape; without `dst`, `src` is changed in place. With reverse=True it
+        goes from the end. Sums of 16-bit floats are carried in float32.
+        """,
+        partial(_check, kind),
+    )
+
+
+SCAN = register(
+    Operation(
+        "scan",
+        (
+            _spelling("cumsum", "sum", "the sum of the elements"),
+            _spelling("cummax", "max", "the largest of the elements"),
+        ),
+        _effects,
+        _reference,
+    )
+)
+
+
+@facet("scan", "lower")
+def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+    raise InternalError("T.cumsum and T.cummax are expanded before they are lowered")
+
+
+@facet("scan", "demand")
+def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+    raise InternalError("T.cumsum and T.cummax are expanded before they are priced")
