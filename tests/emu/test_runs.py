@@ -10,6 +10,7 @@ from ptx_source import gemm_sm90, kernel
 from test_async_copies import SMEM, STORE, TMA_PARAMS, tma_load, tma_store
 
 from tilec.emu import Fault, TensorMap, launch
+from tilec.emu.memory import Memory
 from tilec.emu.numbers import bf16_to_f32, f32_to_bf16
 from tilec.emu.timeline import chrome_trace
 
@@ -206,3 +207,38 @@ def test_registers_move_between_warpgroups() -> None:
     with pytest.raises(Fault) as caught:
         registers(dec.format(40), dec.format(40) + dec.format(48))
     assert caught.value.kind == "bad-setmaxnreg"
+
+
+EARLY = """
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, smem;
+    mad.lo.u32 %r3, %r1, 4, %r2;
+    ld.param.u64 %rd1, [out];
+    mad.wide.u32 %rd1, %r1, 4, %rd1;
+    cp.async.ca.shared.global [%r3], [%rd1], 4;
+    ld.shared.u32 %r4, [%r3];
+    cp.async.wait_all;
+"""
+
+
+@pytest.mark.parametrize("races", [True, False])
+@pytest.mark.parametrize("adversary", [None, 0, 1, 2, 3])
+def test_destinations_are_guarded_without_the_watch_on_races(adversary: int | None, races: bool) -> None:
+    """Some of these machines have copied long before the wait; that excuses nobody."""
+    source = kernel(EARLY, variables=SMEM)
+    with pytest.raises(Fault) as caught:
+        launch(source, "k", 1, 32, [np.zeros(32, np.uint32)], dynamic_smem=128, adversary=adversary, races=races)
+    assert caught.value.kind == "unarrived-read"
+
+
+def test_destinations_are_poisoned_until_they_are_written() -> None:
+    memory = Memory("shared", 0, 64, is_shared=True)
+    memory.allocate("box", 0, 64)
+    memory.store(np.arange(0, 64, 4), 4, np.full(16, 3, np.uint32))
+    memory.claim_rows(np.array([0]), 0)
+    memory.claim(np.array([16, 20]), 4, np.array([0, 1]))
+    assert np.isnan(memory.bytes[:24].view(np.float32)).all()
+    assert np.isnan(memory.bytes[:24].view(np.float16)).all()
+    assert memory.bytes[24:].view(np.uint32).tolist() == [3] * 10
+    memory.fill(np.array([16, 20]), 4, np.full((2, 4), 5, np.uint8))
+    assert memory.bytes[16:24].tolist() == [5] * 8

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptx_source import kernel
 
-from tilec.emu import launch
+from tilec.emu import Fault, launch
 from tilec.emu.numbers import Array
 
 BODY = """
@@ -128,3 +128,77 @@ even:
         ballot, match = sum(values[t] > 3 for t in team), sum(values[t] == values[thread] for t in team)
         expected = (ballot * 32 + match) * 1000000 + sum(values[t] for t in team) * 1000 + values[thread ^ 2]
         assert out[thread] == expected
+
+
+ARMS = """
+    mov.u32 %r1, %tid.x;
+    and.b32 %r2, %r1, 31;
+    setp.lt.u32 %p1, %r2, 16;
+    mul.lo.u32 %r3, %r1, 10;
+    add.u32 %r4, %r1, 1000;
+    mov.u32 %r5, 77;
+    mov.u32 %r6, 78;
+    @%p1 bra low;
+    {high}
+    bra join;
+low:
+    {low}
+join:
+    ld.param.u64 %rd1, [out];
+    mad.wide.u32 %rd1, %r1, 8, %rd1;
+    st.global.u32 [%rd1], %r5;
+    st.global.u32 [%rd1+4], %r6;
+"""
+
+
+def run_arms(high: str, low: str, adversary: int | None) -> np.ndarray:
+    out = np.zeros((64, 2), np.uint32)
+    launch(kernel(ARMS.format(high=high, low=low)), "k", 1, 64, [out], adversary=adversary)
+    return out
+
+
+@pytest.mark.parametrize("adversary", [None, 1, 2, 3])
+def test_lanes_meet_at_different_instructions(adversary: int | None) -> None:
+    """As the CUDA guide allows since Volta: both arms of a branch shuffle, each with registers of its own."""
+    lane = np.arange(64)
+    low = lane % 32 < 16
+    # Lanes below 16 give tid * 10 and take into r5; the others give tid + 1000 and take into r6.
+    out = run_arms("shfl.sync.bfly.b32 %r6, %r4, 16, 31, -1;", "shfl.sync.bfly.b32 %r5, %r3, 16, 31, -1;", adversary)
+    np.testing.assert_array_equal(out[:, 0], np.where(low, (lane ^ 16) + 1000, 77))
+    np.testing.assert_array_equal(out[:, 1], np.where(low, 78, (lane ^ 16) * 10))
+    # The registers of one side must not leak into the other.
+    out = run_arms(
+        "mov.u32 %r7, -1;\n vote.sync.ballot.b32 %r6, %p1, %r7;", "vote.sync.ballot.b32 %r5, !%p2, -1;", adversary
+    )
+    np.testing.assert_array_equal(out[:, 0], np.where(low, 0xFFFF, 77))
+    np.testing.assert_array_equal(out[:, 1], np.where(low, 78, 0xFFFF))
+
+
+@pytest.mark.parametrize("adversary", [None, 1, 2])
+def test_warp_barriers_at_different_instructions_order(adversary: int | None) -> None:
+    body = """
+    mov.u32 %r9, box;
+    mad.lo.u32 %r8, %r1, 4, %r9;
+    xor.b32 %r7, %r1, 16;
+    mad.lo.u32 %r7, %r7, 4, %r9;
+    st.shared.u32 [%r8], %r1;
+    bar.warp.sync {};
+    ld.shared.u32 %r5, [%r7];
+    """
+    source = kernel(ARMS.format(high=body.format("-1"), low=body.format("%r10")).replace(
+        "@%p1 bra low;", "mov.u32 %r10, -1;\n @%p1 bra low;"), variables=".shared .align 16 .b8 box[256];")  # fmt: skip
+    out = np.zeros((64, 2), np.uint32)
+    launch(source, "k", 1, 64, [out], adversary=adversary)
+    np.testing.assert_array_equal(out[:, 0], np.arange(64) ^ 16)
+
+
+def test_what_does_not_meet_is_a_deadlock() -> None:
+    """Other qualifiers; and an instruction that must be one for the whole warp."""
+    for high, low in (
+        ("shfl.sync.up.b32 %r6, %r4, 16, 0, -1;", "shfl.sync.bfly.b32 %r5, %r3, 16, 31, -1;"),
+        *[("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r6}, [%r4];",) * 2],
+    ):
+        with pytest.raises(Fault) as caught:
+            run_arms(high, low, None)
+        assert caught.value.kind == "deadlock", str(caught.value)
+        assert "the rest of its warp" in caught.value.message

@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -723,7 +722,11 @@ def test_emulate_ends_cleanly_when_interrupted(
 ) -> None:
     ptx = tmp_path / "spin.ptx"
     ptx.write_text(SPIN.replace("STEP", "1"))
-    monkeypatch.setattr("tilec.emu.progress.note", lambda cta, group: signal.raise_signal(signal.SIGINT))
+
+    def interrupted(cta: object, group: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tilec.emu.progress.note", interrupted)
     launch = ["emulate", str(ptx), "--block", "32", "--arg", "zeros:uint32:1"]
     assert tilec(*launch, "--outputs", "out.npz", "--timeline", "t.json") == 130
     captured = capfd.readouterr()

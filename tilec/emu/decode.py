@@ -96,6 +96,10 @@ class Step:
     """How many neighbours must come together first: a warp or a warpgroup."""
     mask: int = -1
     """Of a warp, only the lanes that this slot names need to."""
+    exchanged: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    """What a warp-wide step that lanes may meet at from several places reads and writes, as slots in order."""
+    flips: bool = False
+    """It takes the opposite of the predicate that it reads."""
     registers: frozenset[Place] = frozenset()
     written: frozenset[Place] = frozenset()
     is_matrix: bool = False
@@ -398,6 +402,7 @@ class Program:
             if instruction.guard is not None:
                 step.guard = form.read(instruction.guard.reg, "pred")
                 step.negated = instruction.guard.negated
+            form.slots_read.clear()
             try:
                 SEMANTICS[row.stem](form)
             except (LookupError, ValueError):
@@ -406,6 +411,8 @@ class Program:
             form.require_understood()
             assert (step.run is None) != (step.control is None), instruction.opcode
             step.registers, step.written = frozenset(form.touched), frozenset(form.written)
+            if step.exchanged is not None:
+                step.exchanged = (tuple(form.slots_read), tuple(form.slots_written))
             return step
         except Fault as fault:
             raise fault.locate(instruction.line, print_instruction(instruction), location) from None
@@ -424,6 +431,8 @@ class Form:
         self.understood = {*_ACCEPTS[row.stem], *self.types}
         self.touched: set[Place] = set()
         self.written: set[Place] = set()
+        self.slots_read: list[int] = []
+        self.slots_written: list[int] = []
         self.function = scope.function
         """The function that the instruction stands in; None in the kernel itself."""
         self._scope = scope
@@ -484,6 +493,11 @@ class Form:
 
     def read(self, operand: Operand, type_name: str) -> int:
         """The slot of a source."""
+        slot = self._read(operand, type_name)
+        self.slots_read.append(slot)
+        return slot
+
+    def _read(self, operand: Operand, type_name: str) -> int:
         view = TYPES[type_name]
         class_name = _class_of(view)
         match operand:
@@ -506,6 +520,11 @@ class Form:
 
     def write(self, operand: Operand, type_name: str) -> int:
         """The slot of a destination. A register wider than an integer type is written whole, extended."""
+        slot = self._write(operand, type_name)
+        self.slots_written.append(slot)
+        return slot
+
+    def _write(self, operand: Operand, type_name: str) -> int:
         view = TYPES[type_name]
         if operand == Reg("_"):
             return self.program.slot(self.program.sink(_class_of(view)), view)

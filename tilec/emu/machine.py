@@ -18,6 +18,8 @@ from tilec.emu import progress
 from tilec.emu.calls import CallStack
 from tilec.emu.decode import CLASSES, TIMERS, Step
 from tilec.emu.fault import Fault
+from tilec.emu.gather import gather
+from tilec.emu.groups import Group, Threads, as_threads, make_group
 from tilec.emu.memory import SHARED_BASE, SHARED_RANK_SHIFT, Memory
 from tilec.emu.numbers import Array
 from tilec.emu.order import WARPGROUP
@@ -28,8 +30,7 @@ if TYPE_CHECKING:
     from tilec.emu.cluster import Cluster
     from tilec.emu.registers import RegisterPool
 
-Threads = slice | Array
-"""Some threads of a block: a slice where they are neighbours, so that registers are viewed and not copied."""
+__all__ = ["Cta", "Group", "NamedBarrier", "Threads", "as_threads", "describe_threads", "make_group", "release"]
 
 _WARP = 32
 _QUANTUM = 20_000
@@ -37,47 +38,6 @@ _QUANTUM = 20_000
 _FAR = 1 << 60
 _GARBAGE = {"pred": 0, "16": 0x7E1D, "32": 0x7FBADBAD, "64": 0x7FF7BADBADBADBAD}
 """What registers hold at first: numbers that no address and no result should look like."""
-
-
-def as_threads(indices: Array) -> Threads:
-    """The cheapest form of sorted thread numbers."""
-    first, last = int(indices[0]), int(indices[-1])
-    if last - first + 1 == len(indices):
-        return slice(first, last + 1)
-    return indices
-
-
-@dataclass(slots=True, eq=False)
-class Group:
-    """Threads at one step. A parked group says what it waits for, and `ready` tells when to look again."""
-
-    pc: int
-    indices: Array
-    threads: Threads
-    turn: int = 0
-    ready: Callable[[], bool] | None = None
-    reason: Callable[[], str] = str
-    gathering: bool = False
-    polls: int = 0
-    """How often `test_wait` parked the group since it last succeeded."""
-    since: int = -1
-    """The event of the timeline at which the group began to wait."""
-    refused: tuple[tuple[int, int], ...] = ()
-    """The states of mbarriers at which an adversary has let `try_wait` fail."""
-    is_told_no: bool = False
-    """The next `test_wait` of the group shall fail: nothing else can run."""
-    spins_at: int | None = None
-    """While memory is in this state, by `progress`, the group goes round without an end."""
-
-    def park(self, reason: Callable[[], str], ready: Callable[[], bool]) -> bool:
-        """Stop here until `ready`; returns False, which is what a control step returns then."""
-        self.reason = reason
-        self.ready = ready
-        return False
-
-
-def make_group(pc: int, indices: Array, turn: int = 0) -> Group:
-    return Group(pc, indices, as_threads(indices), turn)
 
 
 @dataclass(slots=True)
@@ -277,7 +237,7 @@ class Cta:
             while True:
                 threads: Threads = group.threads
                 counts[pc] += warps
-                if step.gather and not self._gather(group, pc, step):
+                if step.gather and not gather(self, group, pc, step):
                     return False
                 threads = group.threads
                 if asynchronous.owned and not asynchronous.owned_registers.isdisjoint(step.registers):
@@ -336,56 +296,6 @@ class Cta:
 
     def _past_the_end(self) -> Step:
         raise Fault("unsupported", "a thread runs past the end of the kernel without ret or exit")
-
-    def _gather(self, group: Group, pc: int, step: Step) -> bool:
-        """Whether the group holds whole warps (or warpgroups); threads that lack partners wait here for them."""
-        size = step.gather
-        threads = group.threads
-        if (
-            isinstance(threads, slice)
-            and threads.start % size == 0
-            and (threads.stop % size == 0 or threads.stop == self.thread_count)
-        ):
-            return True
-        for other in [other for other in self.groups if other.gathering and other.pc == pc and other is not group]:
-            self.groups.remove(other)
-            group.indices = np.sort(np.concatenate([group.indices, other.indices]))
-        group.threads = as_threads(group.indices)
-        present = np.zeros(-(-self.thread_count // size) * size, np.bool_)
-        present[: self.thread_count] = self.exited
-        present[self.thread_count :] = True
-        present[group.indices] = True
-        if step.mask < 0:
-            whole: Array = np.all(present.reshape(-1, size), axis=1)
-            complete = whole[group.indices // size]
-        else:
-            complete = self._named_are_present(group.indices, step, present)
-        if complete.all():
-            group.gathering = False
-            return True
-        lacking = group.indices[~complete]
-        exits = self.exited_count
-        waiting = make_group(pc, lacking, group.turn)
-        waiting.gathering = True
-        unit = "warp" if size == _WARP else "warpgroup"
-        waiting.park(lambda: f"the rest of its {unit} to arrive here", lambda: self.exited_count != exits)
-        self.groups.append(waiting)
-        if not complete.any():
-            self.groups.remove(group)
-            return False
-        group.indices = group.indices[complete]
-        group.threads = as_threads(group.indices)
-        return True
-
-    def _named_are_present(self, indices: Array, step: Step, present: Array) -> Array:
-        """For each thread whether the lanes of its warp that its mask names are here; who is held back needs nobody."""
-        lane = np.arange(_WARP)
-        named = (self.views[step.mask][indices][:, None] >> lane.astype(np.uint32)) & np.uint32(1) == 1
-        here = present[(indices // _WARP * _WARP)[:, None] + lane]
-        complete: Array = (here | ~named).all(axis=1)
-        if step.guard >= 0:
-            complete |= self.views[step.guard][indices] == step.negated
-        return complete
 
     # -- what control steps use ----------------------------------------------------------------------------------------
 

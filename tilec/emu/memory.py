@@ -34,6 +34,9 @@ BARRIER = 8
 GUARD = 16
 """Lies between the variables of shared memory."""
 
+POISON = 0xFF
+"""What a destination holds, byte by byte, from when a copy is asked for: NaN in every format, and a wild address."""
+
 GLOBAL_BASE = 0x0100_0000_0000
 PARAM_WINDOW = 0x0500_0000_0000
 CALL_PARAMS = 0x8000_0000
@@ -231,6 +234,7 @@ class Memory:
         if self.watch is not None:
             self.watch.claim(np.array([by]), rows, 16)
         self.shadow_rows[rows] = states | IN_FLIGHT
+        self.rows[rows] = POISON
 
     def arrive_rows(self, rows: Array, column: int, pc: int, swizzle: int) -> None:
         """The asynchronous copy of step `pc` has arrived, and the mbarrier with this clock column will say so."""
@@ -256,6 +260,7 @@ class Memory:
         if self.watch is not None:
             self.watch.claim(by, index, width)
         shadow[index] = states | _OWNED[width]
+        self._data[width][index] = _POISONED[width]
 
     def fill(self, addresses: Array, width: int, data: Array) -> None:
         """The `cp.async` to these addresses write; `data` has a row of bytes for each."""
@@ -380,3 +385,4 @@ def _states(byte: int) -> dict[int, Any]:
 _WRITTEN = _states(VALID | UNFENCED)
 _OWNED = _states(IN_FLIGHT)
 _ARRIVED = _states(VALID)
+_POISONED = _states(POISON)

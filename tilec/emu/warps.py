@@ -22,6 +22,7 @@ _FULL = 0xFFFFFFFF
 def gather_named(form: Form, operand: Operand) -> int:
     """The lanes that a mask names come together first. The slot of the mask."""
     form.step.gather = 32
+    form.step.exchanged = ((), ())
     slot = form.read(operand, "u32")
     if operand not in (Imm(-1), Imm(_FULL)):
         form.step.mask = slot
@@ -93,7 +94,7 @@ def _vote(form: Form) -> None:
     result_slot = form.write(form.operands[0], "b32" if mode == "ballot" else "pred")
     source = form.operands[1]
     value_slot = form.read(source if isinstance(source, (Reg, Imm)) else getattr(source, "reg", source), "pred")
-    is_negated = not isinstance(source, (Reg, Imm))
+    is_negated = form.step.flips = not isinstance(source, (Reg, Imm))
     mask_slot = gather_named(form, form.operands[2]) if form.stem == "vote.sync" else -1
 
     def run(cta: Cta, threads: Threads) -> None:

@@ -1,0 +1,144 @@
+"""Threads that must come together before a step: whole warpgroups, whole warps, or the lanes that a mask names.
+
+From sm_70 on, the lanes of a shuffle, a vote or `bar.warp.sync` need not stand at the same instruction: they wait for
+each other wherever they execute one with the same qualifiers and mask (PTX ISA, shfl.sync and its relatives; only up to
+sm_6x must they be converged). What is `.aligned` must be one instruction for all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.groups import Group, as_threads, make_group
+from tilec.emu.numbers import Array
+
+if TYPE_CHECKING:
+    from tilec.emu.decode import Step
+    from tilec.emu.machine import Cta
+
+_WARP = 32
+
+
+def gather(cta: Cta, group: Group, pc: int, step: Step) -> bool:
+    """Whether the group holds whole warps (or warpgroups); threads that lack partners wait here for them."""
+    size = step.gather
+    threads = group.threads
+    if (
+        isinstance(threads, slice)
+        and threads.start % size == 0
+        and (threads.stop % size == 0 or threads.stop == cta.thread_count)
+    ):
+        return True
+    for other in [other for other in cta.groups if other.gathering and other.pc == pc and other is not group]:
+        cta.groups.remove(other)
+        group.indices = np.sort(np.concatenate([group.indices, other.indices]))
+    group.threads = as_threads(group.indices)
+    complete = _complete(cta, group.indices, step, _present(cta, size, group.indices))
+    if complete.all():
+        group.gathering = False
+        return True
+    if step.exchanged is not None and _meet_elsewhere(cta, group, pc, step):
+        return False
+    _park(cta, make_group(pc, group.indices[~complete], group.turn), step)
+    if not complete.any():
+        cta.groups.remove(group)
+        return False
+    group.indices = group.indices[complete]
+    group.threads = as_threads(group.indices)
+    return True
+
+
+def _park(cta: Cta, waiting: Group, step: Step) -> None:
+    exits = cta.exited_count
+    waiting.gathering = True
+    unit = "warp" if step.gather == _WARP else "warpgroup"
+    waiting.park(lambda: f"the rest of its {unit} to arrive here", lambda: cta.exited_count != exits)
+    cta.groups.append(waiting)
+
+
+def _present(cta: Cta, size: int, indices: Array) -> Array:
+    """Who need not be waited for: these threads, those that are gone, and those that never were."""
+    present = np.zeros(-(-cta.thread_count // size) * size, np.bool_)
+    present[: cta.thread_count] = cta.exited
+    present[cta.thread_count :] = True
+    present[indices] = True
+    return present
+
+
+def _complete(cta: Cta, indices: Array, step: Step, present: Array) -> Array:
+    """For each thread whether those are here that it must meet; who is held back by its predicate needs nobody."""
+    if step.mask < 0:
+        whole: Array = np.all(present.reshape(-1, step.gather), axis=1)
+        ready: Array = whole[indices // step.gather]
+        return ready
+    lane = np.arange(_WARP)
+    named = (cta.views[step.mask][indices][:, None] >> lane.astype(np.uint32)) & np.uint32(1) == 1
+    here = present[(indices // _WARP * _WARP)[:, None] + lane]
+    complete: Array = (here | ~named).all(axis=1)
+    if step.guard >= 0:
+        complete |= cta.views[step.guard][indices] == step.negated
+    return complete
+
+
+# -- at several instructions -------------------------------------------------------------------------------------------
+
+
+def _meet_elsewhere(cta: Cta, group: Group, pc: int, step: Step) -> bool:
+    """Let the group meet lanes that wait at other instructions of this kind; whether any did."""
+    group.pc = pc
+    steps = cta.program.steps
+    parts = [group, *(g for g in cta.groups if g.gathering and g.pc != pc and _is_alike(step, steps[g.pc]))]
+    if len(parts) == 1:
+        return False
+    present = _present(cta, step.gather, np.concatenate([part.indices for part in parts]))
+    complete = [_complete(cta, part.indices, steps[part.pc], present) for part in parts]
+    meeting = [(steps[g.pc], g.indices[ready]) for g, ready in zip(parts, complete, strict=True) if ready.any()]
+    if len(meeting) == 1 and not complete[0].any():
+        return False
+    _run_together(cta, [(its, _unheld(cta, its, members)) for its, members in meeting])
+    for part, ready in zip(parts, complete, strict=True):
+        cta.groups.remove(part)
+        if ready.any():
+            cta.groups.append(make_group(part.pc + 1, part.indices[ready], part.turn))
+        if not ready.all():
+            _park(cta, make_group(part.pc, part.indices[~ready], part.turn), steps[part.pc])
+    return True
+
+
+def _is_alike(step: Step, other: Step) -> bool:
+    """Whether the lanes at two instructions may meet."""
+    if other.exchanged is None or step.exchanged is None or other.instruction.opcode != step.instruction.opcode:
+        return False
+    return [len(slots) for slots in step.exchanged] == [len(slots) for slots in other.exchanged]
+
+
+def _unheld(cta: Cta, step: Step, members: Array) -> Array:
+    return members if step.guard < 0 else members[cta.views[step.guard][members] != step.negated]
+
+
+def _run_together(cta: Cta, parts: list[tuple[Step, Array]]) -> None:
+    """Run the first part's instruction for all: the others' operands stand in its registers meanwhile."""
+    parts = [(step, members) for step, members in parts if len(members)]
+    if not parts:
+        return
+    first = parts[0][0]
+    assert first.run is not None and first.exchanged is not None
+    reads, writes = first.exchanged
+    views = cta.views
+    kept = []
+    for step, members in parts[1:]:
+        assert step.exchanged is not None
+        kept.append([views[slot][members].copy() for slot in (*reads, *writes)])
+        values = [views[slot][members].copy() for slot in step.exchanged[0]]
+        for slot, value in zip(reads, values, strict=True):
+            views[slot][members] = ~value if value.dtype == np.bool_ and step.flips != first.flips else value
+    first.run(cta, as_threads(np.sort(np.concatenate([members for _, members in parts]))))
+    for (step, members), before in zip(parts[1:], kept, strict=True):
+        assert step.exchanged is not None
+        results = [views[slot][members].copy() for slot in writes]
+        for slot, value in zip((*reads, *writes), before, strict=True):
+            views[slot][members] = value
+        for slot, value in zip(step.exchanged[1], results, strict=True):
+            views[slot][members] = value

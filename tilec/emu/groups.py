@@ -1,0 +1,52 @@
+"""Groups: threads of a block that stand at one step and run it together, or wait there together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilec.emu.numbers import Array
+
+Threads = slice | Array
+"""Some threads of a block: a slice where they are neighbours, so that registers are viewed and not copied."""
+
+
+def as_threads(indices: Array) -> Threads:
+    """The cheapest form of sorted thread numbers."""
+    first, last = int(indices[0]), int(indices[-1])
+    if last - first + 1 == len(indices):
+        return slice(first, last + 1)
+    return indices
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Threads at one step. A parked group says what it waits for, and `ready` tells when to look again."""
+
+    pc: int
+    indices: Array
+    threads: Threads
+    turn: int = 0
+    ready: Callable[[], bool] | None = None
+    reason: Callable[[], str] = str
+    gathering: bool = False
+    polls: int = 0
+    """How often `test_wait` parked the group since it last succeeded."""
+    since: int = -1
+    """The event of the timeline at which the group began to wait."""
+    refused: tuple[tuple[int, int], ...] = ()
+    """The states of mbarriers at which an adversary has let `try_wait` fail."""
+    is_told_no: bool = False
+    """The next `test_wait` of the group shall fail: nothing else can run."""
+    spins_at: int | None = None
+    """While memory is in this state, by `progress`, the group goes round without an end."""
+
+    def park(self, reason: Callable[[], str], ready: Callable[[], bool]) -> bool:
+        """Stop here until `ready`; returns False, which is what a control step returns then."""
+        self.reason = reason
+        self.ready = ready
+        return False
+
+
+def make_group(pc: int, indices: Array, turn: int = 0) -> Group:
+    return Group(pc, indices, as_threads(indices), turn)
