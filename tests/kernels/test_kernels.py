@@ -211,3 +211,8 @@ def test_softmax_of_a_product(target: str, strategy: Strategy) -> None:
 def test_scalars_that_other_threads_wrote(target: str, strategy: Strategy) -> None:
     made = agrees(HERE / "scalar_race.tl", target, strategy)
     assert made.ptx.count("bar.sync") >= 3
+
+
+@forms
+def test_values_that_a_nest_overwrites(target: str, strategy: Strategy) -> None:
+    agrees(HERE / "nests.tl", target, strategy)
