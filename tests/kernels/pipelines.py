@@ -54,7 +54,8 @@ S, R = {size}, {rows}
 def kernel(
     A: T.Tensor((R * S, S), "float16"), B: T.Tensor((R * S, S), "float16"), X: T.Tensor((R * S,), "float32"),
     Ids: T.Tensor((R,), "int32"), Ends: T.Tensor((4,), "int32"), G: T.Tensor((S, S), "float32"),
-    O: T.Tensor((R * S, S), "float32"), P: T.Tensor((R * S, S), "float16"), Out: T.Tensor((6 * S, S), "float32"), n: T.int32, first: T.int32,
+    O: T.Tensor((R * S, S), "float32"), P: T.Tensor((R * S, S), "float16"),
+    Out: T.Tensor((6 * S, S), "float32"), n: T.int32, first: T.int32,
 ):
     with T.Kernel(1, threads={threads}) as bx:
         s0 = T.alloc_shared((S, S), "float16")

@@ -380,3 +380,8 @@ def test_loops(target: str, strategy: Strategy, case: int) -> None:
 def test_every_tile_of_a_persistent_loop_is_visited_once(group: int, waves: int) -> None:
     for case in (5, 6, 9):
         agrees(HERE / "loops.tl", "sm_80", case=case, group=group, waves=waves)
+
+
+@forms
+def test_values_that_a_nest_overwrites(target: str, strategy: Strategy) -> None:
+    agrees(HERE / "nests.tl", target, strategy)
