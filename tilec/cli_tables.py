@@ -11,6 +11,7 @@ from rich.text import Text
 
 from tilec import resources, target
 from tilec.cli_gantt import gantt, letter, style
+from tilec.sched.roofline import roofline
 from tilec.sched.solution import span
 from tilec.sched.trace import refutation
 
@@ -54,6 +55,7 @@ def schedule_tables(planned: Planned, width: int) -> Iterator[RenderableType]:
         yield Text(f"II {refuted['ii']} is impossible because of: {', '.join(refuted['families'])}")
         yield Text()
     yield _ops(problem, schedule)
+    yield from _compared(planned)
     yield Text()
     if problem.rings:
         yield _rings(problem, schedule)
@@ -80,6 +82,19 @@ def _attempts(planned: Planned) -> Table:
     for first, last in planned.solution.ranges:
         table.add_row(span(first, last), last.outcome, last.how, Text(last.why))
     return table
+
+
+def _compared(planned: Planned) -> Iterator[Text]:
+    """What a roofline and list schedulers would have chosen."""
+    solution = planned.solution
+    found = roofline(planned.loop.problem)
+    if found is not None:
+        stages = max(solution.schedule.stage, default=0) + 1
+        share = f"⌈{found.memory_cycles:,} / {found.compute_cycles:,}⌉"
+        yield Text(f"stages: {stages}; by the roofline {share} = {found.stages}")
+    if solution.trials:
+        reached = (f"{trial.arm} {'–' if trial.ii is None else trial.ii}" for trial in solution.trials)
+        yield Text(f"II by heuristics: {', '.join(reached)}")
 
 
 def _ops(problem: Problem, schedule: Schedule) -> Table:

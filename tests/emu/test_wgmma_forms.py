@@ -7,8 +7,8 @@ import pytest
 from test_matrix import random_bits, to_f32
 from test_sparse import held_by_lanes, thinned
 from test_wgmma import SMEM_BYTES, Layout, a_fragment, check, fragment, k_major, mn_major, place, wgmma_source
-from tilec.emu.launch import launch
 
+from tilec.emu import launch
 from tilec.emu.numbers import Array
 
 B_AT = 16 * 1024

@@ -407,7 +407,7 @@ def _knowledge(cta: Cta, actor: int) -> Array | None:
     return clock
 
 
-@semantics("tcgen05.commit")
+@semantics("tcgen05.commit", accepts="shared::cluster b64 mbarrier::arrive::one")
 def _commit(form: Form) -> None:
     group_size = cta_group(form)
     if not form.has("mbarrier::arrive::one"):

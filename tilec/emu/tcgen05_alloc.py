@@ -59,7 +59,7 @@ def _room(memories: list[TensorMemory], columns: int) -> int | None:
     return None
 
 
-@semantics("tcgen05.alloc")
+@semantics("tcgen05.alloc", accepts="shared::cta")
 def _alloc(form: Form) -> None:
     form.step.gather = _WARP
     group_size = cta_group(form)
