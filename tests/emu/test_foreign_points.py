@@ -160,6 +160,7 @@ copy:
     @%p1 bra copy;
     tensormap.replace.tile.elemtype.global.b1024.b32 [%rd3], {number};
     tensormap.replace.tile.rank.global.b1024.b32 [%rd3], 1;
+    fence.proxy.tensormap::generic.release.gpu;
     fence.proxy.tensormap::generic.acquire.gpu [%rd3], 128;
     mbarrier.init.shared::cta.b64 [%r2], 1;
     mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 512;

@@ -130,7 +130,8 @@ class Load(RegisterOwner):
 def _fragment_of(form: Form, operand_index: int, split_index: int) -> tuple[tuple[Array, Array], list[int], bool, int]:
     """The cells of a load or store, its registers' operands and slots, whether they are packed, and the lane unit."""
     shape = form.first(*_PER_REPEAT)
-    repeat = next((part for part in form.modifiers if part[:1] == "x" and part[1:].isdigit()), "")
+    found = form.match(r"x\d+")
+    repeat = found[0] if found else ""
     if not shape or not repeat or form.has("red") or not form.has("b32"):
         raise form.unsupported("this shape or type")
     count = int(repeat[1:]) * _PER_REPEAT[shape]

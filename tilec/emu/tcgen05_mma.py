@@ -141,7 +141,9 @@ def _mma(form: Form) -> None:
     is_stationary = form.stem.endswith(".ws")
     if is_stationary and group == 2:
         raise form.unsupported(".cta_group::2")
-    kind = next((part[6:] for part in form.modifiers if part.startswith("kind::")), "")
+    form.match(r"collector::\w+(::\w+)?")  # a hint about what to keep
+    found = form.match(r"kind::(\w+)")
+    kind = found[1] if found else ""
     if kind not in ("f16", "tf32", "f8f6f4", "i8", *(() if is_stationary else BLOCK_SCALED)):
         raise form.unsupported("this kind")
     vector = _vector(form, kind)

@@ -48,8 +48,9 @@ class Laid:
     shared: dict[str, SharedLayout]
 
     def nest_layout(self, nest: Parallel) -> Fragment:
-        """The layout that a parallel nest sweeps: the one it asks for; that of a fragment it indexes with all its variables;
-        else, with fragments of fewer dimensions, one in which each thread has what it needs of them; else coalesced."""
+        """The layout that a parallel nest sweeps: the one it asks for; that of a fragment it indexes with all its
+        variables; with fragments of fewer dimensions, one in which each thread has what it needs of them; else
+        coalesced."""
         if nest.layout is not None:
             return digits(nest.layout, self.kernel.threads)
         uses = [(dims, self.fragments[buffer.name]) for buffer, dims, _ in fragment_uses(nest)]
