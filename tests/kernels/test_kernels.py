@@ -247,6 +247,12 @@ def test_elementwise_on_8_bit_floats(dtype: str) -> None:
 
 
 @forms
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_functions_of_scalars(target: str, strategy: Strategy, dtype: str) -> None:
+    agrees(HERE / "scalars.tl", target, strategy, dtype=dtype)
+
+
+@forms
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "float8_e4m3fn"])
 def test_transpose_through_shared_memory(target: str, strategy: Strategy, dtype: str) -> None:
     agrees(HERE / "shared.tl", target, strategy, dtype=dtype)

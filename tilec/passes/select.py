@@ -87,7 +87,9 @@ def _check_scalar_reads(body: tuple[Stmt, ...]) -> None:
             _check_scalar_reads(nested)
 
 
-FLOAT64_FUNCTIONS = frozenset({"abs", "sqrt", "floor", "ceil"})  # the others have no instruction
+FLOAT64_FUNCTIONS = frozenset(
+    {"abs", "sqrt", "floor", "ceil", "trunc", "nearbyint", "reinterpret"}
+)  # the others have no instruction
 
 
 def _check_functions(body: tuple[Stmt, ...], target: Target) -> None:
