@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilec import manifest as launch
 from tilec.codegen.address import SHARED_BASE, Addresses, Position
-from tilec.codegen.builder import Builder, register_class
+from tilec.codegen.builder import Builder, Class, register_class
 from tilec.codegen.elementwise import emit_elementwise
 from tilec.codegen.matrix import WARP, emit_store_matrix
 from tilec.codegen.memory import load_vector
@@ -80,6 +80,7 @@ class _Entry:
         self.scalars.read_uniform = self.read_uniform
         operations = (op for role in program.roles for op in warp.walk(role.body))
         self.scalars.may_call = not any(isinstance(op, warp.Wgmma) for op in operations)
+        self.fragments: dict[str, tuple[Reg, ...]] = {}
         self.barriers: dict[str, int] = {}
         offset = program.barriers_at
         for ring in program.rings:
@@ -192,6 +193,7 @@ class _Entry:
             barrier_id=barrier_id,
             barriers=self.barriers,
         )
+        self.fragments = state.fragments
         kinds = {type(op) for op in warp.walk(role.body)}
         thread = self.scalars.register(THREAD)
         if warp.TmaStore in kinds:
@@ -318,6 +320,10 @@ class _Entry:
 
     def read_uniform(self, load: Load) -> Operand:
         """An element that every thread reads for itself: an index or a bound that lies in a tensor."""
+        if load.buffer.scope == "fragment":
+            (held,) = self.fragments[load.buffer.name]
+            # A register of its own, for the variable may change.
+            return self.builder.into(*_move(load.buffer), held)
         if load.buffer.scope != "global":
             raise InternalError(f"{load.buffer.name} is read outside T.Parallel")
         within = zip(load.indices, load.buffer.shape, strict=True)
@@ -345,6 +351,11 @@ class _Entry:
         if op.orelse:
             builder.place(end)
         self.addresses.forget_positions()
+
+
+def _move(buffer: Buffer) -> tuple[Class, str]:
+    cls = register_class(buffer.dtype)
+    return cls, f"mov.{cls}"
 
 
 def _written(program: Program) -> set[str]:

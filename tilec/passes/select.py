@@ -74,7 +74,7 @@ def _check_scalar_reads(body: tuple[Stmt, ...]) -> None:
             continue
         for expr in expressions(stmt):
             for e in walk_expr(expr):
-                if isinstance(e, Load) and e.buffer.scope != "global":
+                if isinstance(e, Load) and e.buffer.scope != "global" and not is_variable(e.buffer):
                     fail(
                         "scalar-read",
                         f"an element of the tile {e.buffer.name} is read outside T.Parallel",
@@ -85,6 +85,11 @@ def _check_scalar_reads(body: tuple[Stmt, ...]) -> None:
                     )
         for nested in bodies(stmt):
             _check_scalar_reads(nested)
+
+
+def is_variable(buffer: Buffer) -> bool:
+    """Whether every thread has a copy of it, as of what T.alloc_var makes."""
+    return buffer.scope == "fragment" and buffer.shape == (1,)
 
 
 FLOAT64_FUNCTIONS = frozenset(
@@ -170,6 +175,7 @@ def _why_not_specialised(kernel: Kernel, loops: list[For]) -> str | None:
         return f"{kernel.threads} threads are not one to three warpgroups of {WARPGROUP}"
     fed = 0
     ordered = ordered_tensors(kernel)
+    ordered |= {b.name for b in kernel.buffers if is_variable(b)}
     if steering := _scalar_reads(kernel.body) & ordered:
         return f"the kernel computes {min(steering)}, which decides what is copied"
     for loop in loops:
