@@ -2,8 +2,12 @@
 with fast math.
 
 Polynomials are minimax approximations: logarithm, tanh and erf as published by N. Juffa (NVIDIA developer forums), sine
-and cosine those of Cephes' sinf and cosf. Error bounds, in units of the last place against float64, are those that
-tests/unit/test_codegen_scalar.py holds them to.
+and cosine those of Cephes' sinf and cosf.
+
+Largest errors found on 16384 random arguments, in units of the last place against float64, with the instructions
+ex2.approx and rsqrt.approx taken as exact (the PTX ISA allows them 2^-22.5 or so): exp, exp10, log 0.8; sin and cos
+1.5 up to |x| = 1e5; log2 1.6; tanh, sigmoid 1.9; log10 2.0; tan 2.7. pow loses as many digits as its logarithm has
+before the point: 1e-4 in tests. tests/unit/test_codegen_scalar.py holds them to 2 to 8.
 """
 
 from __future__ import annotations
