@@ -7,6 +7,7 @@ first write shows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -129,7 +130,10 @@ _ATOMIC: dict[str, Callable[..., Any]] = {
 _CALLS: dict[str, Callable[..., Any]] = {
     "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt, "tanh": np.tanh,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "abs": np.abs, "sin": np.sin,
-    "cos": np.cos, "floor": np.floor, "ceil": np.ceil, "pow": np.power,
+    "cos": np.cos, "tan": np.tan, "floor": np.floor, "ceil": np.ceil, "pow": np.power, "trunc": np.trunc,
+    "nearbyint": np.rint, "round": lambda x: np.copysign(np.floor(np.abs(x).astype(np.float64) + 0.5), x),
+    "exp10": lambda x: np.power(10.0, x.astype(np.float64)), "log10": np.log10,
+    "erf": np.vectorize(math.erf, otypes=[np.float64]),
 }  # fmt: skip
 
 
@@ -289,8 +293,11 @@ class _Machine:
                 return np.logical_not(self.expr(a)) if op == "not" else np.negative(self.expr(a))
             case Binary(op=op, a=a, b=b, dtype=dtype):
                 return _rounded(_BINARY[op](self.expr(a), self.expr(b)), dtype)
+            case Call(fn="reinterpret", args=(a,), dtype=dtype):
+                held = stored(np.asarray(self.expr(a)), a.dtype)
+                return values_of(np.ascontiguousarray(held).view(storage_type(dtype)).reshape(held.shape), dtype)
             case Call(fn=fn, args=args, dtype=dtype):
-                return _rounded(_CALLS[fn](*(self.expr(a) for a in args)), dtype)
+                return _rounded(_CALLS[fn](*(_single(self.expr(a)) for a in args)), dtype)
             case Cast(a=a, dtype=dtype):
                 return convert(np.asarray(self.expr(a)), dtype)
             case Select():
@@ -317,3 +324,8 @@ def _rounded(value: Any, dtype: DType) -> Any:
         return convert(np.asarray(value), dtype)
     wanted = numpy_type(dtype)
     return value if value.dtype == wanted else value.astype(wanted)
+
+
+def _single(value: Any) -> Any:
+    """Functions of float16 round once, at their end."""
+    return value.astype(np.float32) if value.dtype == np.float16 else value

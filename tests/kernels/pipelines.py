@@ -372,7 +372,7 @@ def compiled(
     """The PTX of the kernel and its loops' schedules: solved, or reached by a walk where `steps` are given. A schedule
     that does not hold, or a program that does not verify, is an error."""
     machine = targets.load(target)
-    laid = assign(select(kernel, machine, strategy, 3))
+    laid = assign(select(kernel, machine, strategy))
     scheduled = [Scheduled(loop, schedule_of(loop, steps, deeper)) for loop in problems(laid, machine)]
     program = place(synchronise(expand(laid, scheduled, machine)), machine)
     broken = list(program_violations(program))

@@ -255,6 +255,26 @@ def test_elementwise_on_8_bit_floats(dtype: str) -> None:
 
 
 @forms
+@pytest.mark.parametrize("stages", [0, 1, 2])
+def test_variables(target: str, strategy: Strategy, stages: int) -> None:
+    for seed in range(2):
+        agrees(HERE / "variables.tl", target, strategy, num_stages=stages, seed=seed)
+
+
+@forms
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_tiles_turned_and_neighbours_read(target: str, strategy: Strategy, dtype: str) -> None:
+    """Neighbours that lie outside the tile are read only where they are not used."""
+    agrees(HERE / "neighbours.tl", target, strategy, dtype=dtype)
+
+
+@forms
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_functions_of_scalars(target: str, strategy: Strategy, dtype: str) -> None:
+    agrees(HERE / "scalars.tl", target, strategy, dtype=dtype)
+
+
+@forms
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "float8_e4m3fn"])
 def test_transpose_through_shared_memory(target: str, strategy: Strategy, dtype: str) -> None:
     agrees(HERE / "shared.tl", target, strategy, dtype=dtype)

@@ -196,15 +196,28 @@ def test_division_rounds_down(dtype: str, divisor: int, target: str) -> None:
 POSITIVE = Call("abs", (Load(INPUTS[FLOAT32][0], (LANE,)),), FLOAT32)
 ABOVE = Binary("max", Load(INPUTS[FLOAT32][1], (LANE,)), Const(-9.0, FLOAT32), FLOAT32)
 SMALL = Binary("min", ABOVE, Const(9.0, FLOAT32), FLOAT32)
-BOUNDED = ("exp", "exp2", "tanh", "sigmoid", "sin", "cos", "abs", "floor", "ceil")
-UNBOUNDED = ("log", "log2", "sqrt", "rsqrt")
+BOUNDED = (
+    *("exp", "exp2", "exp10", "tanh", "sigmoid", "erf", "sin", "cos", "tan"),
+    *("abs", "floor", "ceil", "trunc", "round", "nearbyint"),
+)
+UNBOUNDED = ("log", "log2", "log10", "sqrt", "rsqrt")
+
+
+ULPS = {"tan": 8, "exp10": 4, "log2": 4, "log10": 4}
+
+
+def test_bits_are_reinterpreted() -> None:
+    for one, other in ((FLOAT32, "int32"), (FLOAT32, "uint32"), (FLOAT16, "int16"), (BFLOAT16, "uint16")):
+        agree(Call("reinterpret", (Load(INPUTS[one][0], (LANE,)),), BY_NAME[other]))
+    for one, other in (("uint32", "float32"), ("int16", "float16"), ("uint64", "int64"), ("int8", "uint8")):
+        agree(Call("reinterpret", (Load(INPUTS[BY_NAME[one]][0], (LANE,)),), BY_NAME[other]))
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(("fn", "argument"), [*((fn, SMALL) for fn in BOUNDED), *((fn, POSITIVE) for fn in UNBOUNDED)])
 def test_functions(fn: str, argument: Expr, target: str) -> None:
-    """As CUDA's fast forms compute them; in 16 bits through float32."""
-    agree(Call(fn, (argument,), FLOAT32), target, tolerance=2e-3 if fn == "tanh" else 1e-5)
+    """To a few units in the last place; in 16 bits through float32."""
+    agree(Call(fn, (argument,), FLOAT32), target, tolerance=ULPS.get(fn, 2) * 2.0**-23)
     for short, tolerance in ((FLOAT16, 2e-3), (BFLOAT16, 1e-2)):
         agree(Call(fn, (Cast(argument, short),), short), target, tolerance=tolerance)
 

@@ -46,7 +46,7 @@ for k in T.serial(0, 4, annotations={{
 
 
 def selected(kernel: Kernel, target: str = "sm_80") -> Selected:
-    return select(kernel, targets.load(target), "auto", 3)
+    return select(kernel, targets.load(target), "auto")
 
 
 def problem(kernel: Kernel, target: str = "sm_80") -> LoopProblem:

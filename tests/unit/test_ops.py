@@ -27,7 +27,7 @@ CALL, FIRST, SECOND = Span(1, 1, 1, 9), Span(1, 3, 1, 4), Span(1, 5, 1, 6)
 
 
 def test_the_operations() -> None:
-    assert [op.name for op in OPERATIONS] == ["atomic", "copy", "fill", "gemm", "reduce", "scan"]
+    assert [op.name for op in OPERATIONS] == ["atomic", "copy", "fill", "gemm", "reduce", "scan", "transpose"]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda op: op.name)
@@ -84,6 +84,11 @@ r = T.alloc_fragment((16,), "float32")
         ("T.gemm(a, b, c, transpose_B=True)", ["a[:, :]", "b[:, :]", "c[:, :]"], ["c[:, :]"]),
         ("T.gemm(a, b, c, transpose_B=True, clear_accum=True)", ["a[:, :]", "b[:, :]"], ["c[:, :]"]),
         ("T.atomic_add(a, b[0:8, :])".replace("a, b", "a[0:8, :], b"), ["b[:, :]", "a[0:+8, :]"], ["a[0:+8, :]"]),
+        (
+            'd = T.alloc_shared((32, 16), "float32")\nT.transpose(a, d)',
+            ["a[:, :]"],
+            ["d[:, :]"],
+        ),
         ("T.cumsum(a, dim=1)", ["a[:, :]"], ["a[:, :]"]),
         ("T.reduce_max(c, r)", ["c[:, :]"], ["r[:]"]),
         ("T.reduce_sum(c, r, dim=-1, clear=False)", ["c[:, :]", "r[:]"], ["r[:]"]),

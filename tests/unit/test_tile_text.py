@@ -14,6 +14,7 @@ X, Y, Z = Var("x"), Var("y"), Var("z")
 
 EVERYTHING = """
 s = T.alloc_shared((8, 8), "float16")
+t = T.alloc_shared((8, 8), "float32")
 x = T.alloc_fragment((8, 8), "float32")
 row = bx * 8
 T.fill(x, alpha)
@@ -26,6 +27,7 @@ for k in T.Pipelined(1, n, num_stages=2, order=[0, 1], stage=[0, 1]):
     else:
         T.reduce_sum(x, x[0, :], dim=0, clear=False)
 T.copy(x, A[row : row + 8, 0:8])
+T.transpose(s, t)
 T.cummax(x, s, dim=-1, reverse=True)
 T.atomic_add(A[row, 0], x, memory_order="release")
 for i, j in T.Parallel(8, 2):

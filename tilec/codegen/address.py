@@ -9,7 +9,7 @@ from tilec.codegen.scalar import Scalars
 from tilec.diag import InternalError
 from tilec.ir.affine import add, affine, scale
 from tilec.ir.layout import SharedLayout
-from tilec.ir.tile import Binary, Buffer, Expr, Var, integer
+from tilec.ir.tile import Binary, Buffer, Expr, Load, Var, integer, walk_expr
 from tilec.ir.types import INT32
 from tilec.ir.warp import Cursor, Program, Ring, SharedTile
 from tilec.ptx.module import Address, Imm, Reg
@@ -54,6 +54,8 @@ class Addresses:
         return Address(self.global_base(buffer, moving, beyond), constant - beyond)
 
     def global_base(self, buffer: Buffer, terms: tuple[tuple[Expr, int], ...], constant: int) -> Reg:
+        if any(isinstance(e, Load) for atom, _ in terms for e in walk_expr(atom)):
+            return self.new_global_base(buffer, terms, constant)  # what was read may have changed
         key = ("global", buffer.name, terms, constant)
         return self.scalars.once(key, lambda: self.new_global_base(buffer, terms, constant))
 

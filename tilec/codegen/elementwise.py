@@ -221,7 +221,7 @@ class _Sweep:
         values: list[Operand] = []
         for lane in range(0, self.run_length, width):
             indices = tuple(self.resolved(substitute(i, run.values[lane]), run, lane) for i in load.indices)
-            guard = self.guard(load.buffer, indices, run.inside)
+            guard = self.guard(load.buffer, indices, run.inside, reads=True)
             address = self.address(load.buffer, indices)
             values += load_vector(
                 self.builder, load.buffer, address, width, guard, load.buffer.name not in self.state.written
@@ -247,7 +247,7 @@ class _Sweep:
         if load.buffer.scope == "fragment":
             raise InternalError(f"the fragment {load.buffer.name} cannot index another buffer")
         indices = tuple(self.resolved(i, run, lane) for i in load.indices)
-        guard = self.guard(load.buffer, indices, run.inside)
+        guard = self.guard(load.buffer, indices, run.inside, reads=True)
         return load_vector(
             self.builder,
             load.buffer,
@@ -262,10 +262,13 @@ class _Sweep:
             return self.state.addresses.global_element(buffer, indices)
         return self.state.addresses.shared_element(buffer, indices, self.op.cursors)
 
-    def guard(self, buffer: Buffer, indices: tuple[Expr, ...], more: tuple[Expr, ...]) -> Reg | None:
-        """A predicate that holds where the access may happen; None: always."""
+    def guard(
+        self, buffer: Buffer, indices: tuple[Expr, ...], more: tuple[Expr, ...], reads: bool = False
+    ) -> Reg | None:
+        """A predicate that holds where the access may happen; None: always. An element of a shared tile is read even
+        where a condition leaves it unused, as in `s[i - 1] if i > 0 else 0`."""
         conditions = list(more)
-        if buffer.scope == "global":
+        if buffer.scope == "global" or reads:
             for index, extent in zip(indices, buffer.shape, strict=True):
                 conditions += self.scalars.bounds(index, extent)
         return self.scalars.all_of(conditions)

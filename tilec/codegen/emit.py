@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilec import manifest as launch
 from tilec.codegen.address import SHARED_BASE, Addresses, Position
-from tilec.codegen.builder import Builder, register_class
+from tilec.codegen.builder import Builder, Class, register_class
 from tilec.codegen.elementwise import emit_elementwise
 from tilec.codegen.matrix import WARP, emit_store_matrix
 from tilec.codegen.memory import load_vector
@@ -82,6 +82,7 @@ class _Entry:
         self.scalars.may_call = not any(isinstance(op, warp.Wgmma) for op in operations)
         self.exits: list[str] = []  # where a break leads, the innermost loop last
         self.cursors: tuple[warp.Cursor, ...] = ()  # of the operation whose scalars are computed
+        self.fragments: dict[str, tuple[Reg, ...]] = {}
         self.barriers: dict[str, int] = {}
         offset = program.barriers_at
         for ring in program.rings:
@@ -194,6 +195,7 @@ class _Entry:
             barrier_id=barrier_id,
             barriers=self.barriers,
         )
+        self.fragments = state.fragments
         kinds = {type(op) for op in warp.walk(role.body)}
         thread = self.scalars.register(THREAD)
         if warp.TmaStore in kinds:
@@ -336,11 +338,15 @@ class _Entry:
         self.addresses.forget_positions()
 
     def read_uniform(self, load: Load) -> Operand:
-        """An element that every thread reads for itself: an index or a bound that lies in a tensor or a tile."""
+        """An element that every thread reads for itself: an index or a bound in a tensor, a tile or a variable."""
         if load.buffer.scope == "shared":
             address = self.addresses.shared_element(load.buffer, load.indices, self.cursors)
             return load_vector(self.builder, load.buffer, address, 1, None, False)[0]
-        if load.buffer.scope == "fragment":
+        if load.buffer.scope == "fragment" and load.buffer.shape == (1,):
+            (held,) = self.fragments[load.buffer.name]
+            # A register of its own, for the variable may change.
+            return self.builder.into(*_move(load.buffer), held)
+        if load.buffer.scope != "global":
             raise InternalError(f"{load.buffer.name} is read outside T.Parallel")
         within = zip(load.indices, load.buffer.shape, strict=True)
         conditions = [c for index, extent in within for c in self.scalars.bounds(index, extent)]
@@ -367,6 +373,11 @@ class _Entry:
         if op.orelse:
             builder.place(end)
         self.addresses.forget_positions()
+
+
+def _move(buffer: Buffer) -> tuple[Class, str]:
+    cls = register_class(buffer.dtype)
+    return cls, f"mov.{cls}"
 
 
 def _written(program: Program) -> set[str]:

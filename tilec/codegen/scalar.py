@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from tilec.codegen.builder import Builder, f32, half_bits, immediate, register_class, small_bits
+from tilec.codegen.mathematics import Functions
 from tilec.diag import InternalError
 from tilec.ir.affine import Interval, affine, interval
 from tilec.ir.expr import SMALL_FLOATS, integer_range, wrap
@@ -39,6 +39,7 @@ class Scalars:
         # Correctly rounded division and roots are subroutines, and a call serialises every wgmma of the kernel (C7509):
         # beside wgmma the forms without one are taken, exact to two units in the last place.
         self.may_call = True
+        self.fast_math = False  # the hardware's approximations, products and sums fused
         self.loads = 0
         self.scopes: list[dict[object, Operand]] = [{}]  # keyed by expression, or by whoever calls `once`
         self.ranges: dict[Var, Interval] = {}
@@ -256,9 +257,10 @@ class Scalars:
         return self.float_operation(op, self.in_register(x, dtype), y, cls)
 
     def float_operation(self, op: str, x: Operand, y: Operand, cls: str) -> Reg:
-        # Without `.rn` the assembler may fuse a product and a sum, as CUDA does by default.
-        division = "div.rn" if self.may_call or cls == "f64" else "div.full"
-        names = {"add": "add", "sub": "sub", "mul": "mul", "div": division, "min": "min", "max": "max"}
+        division = "div.rn" if (self.may_call and not self.fast_math) or cls == "f64" else "div.full"
+        # Without `.rn` the assembler may fuse a product and a sum.
+        rn = "" if self.fast_math else ".rn"
+        names = {"add": f"add{rn}", "sub": f"sub{rn}", "mul": f"mul{rn}", "div": division, "min": "min", "max": "max"}
         if op not in names:
             raise InternalError(f"no floating-point instruction for {op}")
         # Signed zero and NaN as in numpy's maximum would need .NaN forms; the language has C's fmax.
@@ -278,10 +280,13 @@ class Scalars:
 
     def call(self, fn: str, args: tuple[Expr, ...], dtype: DType, read: ReadElement | None) -> Reg:
         values = [self.value(a, read) for a in args]
+        if fn == "reinterpret":
+            return self.in_register(self.reinterpret(values[0], args[0].dtype, dtype), dtype)
         if dtype.is_float and dtype.bits < 32:
             return self.narrow(self.function(fn, [self.widen(v, dtype) for v in values]), dtype)
         if dtype.is_float and dtype.bits == 64:
-            spelled = {"abs": "abs.f64", "sqrt": "sqrt.rn.f64", "floor": "cvt.rmi.f64.f64", "ceil": "cvt.rpi.f64.f64"}
+            spelled = {"abs": "abs.f64", "sqrt": "sqrt.rn.f64", "floor": "cvt.rmi.f64.f64", "ceil": "cvt.rpi.f64.f64",
+                       "trunc": "cvt.rzi.f64.f64", "nearbyint": "cvt.rni.f64.f64"}  # fmt: skip
             return self.builder.into("f64", spelled[fn], self.in_register(values[0], dtype))
         if not dtype.is_float:
             assert fn == "abs"
@@ -289,40 +294,20 @@ class Scalars:
         return self.function(fn, [self.in_register(v, dtype) for v in values])
 
     def function(self, fn: str, args: list[Reg]) -> Reg:
-        """A function of float32, as CUDA's fast forms compute it."""
-        emit = self.builder.into
-        x = args[0]
-        match fn:
-            case "exp2":
-                return emit("f32", "ex2.approx.ftz.f32", x)
-            case "exp":
-                return emit("f32", "ex2.approx.ftz.f32", emit("f32", "mul.rn.f32", x, f32(math.log2(math.e))))
-            case "log2":
-                return emit("f32", "lg2.approx.f32", x)
-            case "log":
-                return emit("f32", "mul.rn.f32", emit("f32", "lg2.approx.f32", x), f32(math.log(2)))
-            case "sqrt":
-                return emit("f32", "sqrt.rn.f32" if self.may_call else "sqrt.approx.f32", x)
-            case "rsqrt" | "tanh" | "sin" | "cos":
-                return emit("f32", f"{fn}.approx.f32", x)
-            case "sigmoid":
-                power = emit("f32", "ex2.approx.ftz.f32", emit("f32", "mul.rn.f32", x, f32(-math.log2(math.e))))
-                return emit(
-                    "f32",
-                    "rcp.rn.f32" if self.may_call else "rcp.approx.f32",
-                    emit("f32", "add.rn.f32", power, f32(1.0)),
-                )
-            case "abs":
-                return emit("f32", "abs.f32", x)
-            case "floor":
-                return emit("f32", "cvt.rmi.f32.f32", x)
-            case "ceil":
-                return emit("f32", "cvt.rpi.f32.f32", x)
-            case "pow":
-                power = emit("f32", "mul.rn.f32", args[1], emit("f32", "lg2.approx.f32", x))
-                return emit("f32", "ex2.approx.f32", power)
-            case _:
-                raise InternalError(f"no instruction for T.{fn}")
+        """A function of float32."""
+        return Functions(self.builder, self.may_call, self.fast_math)(fn, args)
+
+    def reinterpret(self, value: Operand, source: DType, target: DType) -> Operand:
+        """The same bits as another type of the same size."""
+        x = self.in_register(value, source)
+        here, there = register_class(source), register_class(target)
+        if here == there:
+            return x if target.is_float else self.wrap(x, target)
+        if source.bits == 16:
+            if there == "b16":
+                return self.builder.into("b16", "cvt.u16.u32", x)
+            return self.wrap(self.builder.into("b32", "cvt.u32.u16", x), target)
+        return self.builder.into(there, f"mov.b{target.bits}", x)
 
     # ---- conversions and choices ----
 

@@ -81,7 +81,8 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A mathematical function of floats: exp exp2 log log2 sqrt rsqrt tanh sigmoid abs sin cos floor ceil pow."""
+    """A mathematical function of floats: exp exp2 exp10 log log2 log10 sqrt rsqrt tanh sigmoid erf abs sin cos tan
+    floor ceil trunc round nearbyint pow; or `reinterpret`, the bits of any type as another one of the same size."""
 
     fn: str
     args: tuple[Expr, ...]

@@ -194,7 +194,10 @@ class _Checker:
             case Binary():
                 yield from _binary(expr)
             case Call(args=args, dtype=dtype):
-                if not dtype.is_float or any(a.dtype != dtype for a in args):
+                if expr.fn == "reinterpret":
+                    if args[0].dtype.bits != dtype.bits:
+                        yield f"{show_expr(expr)} is {dtype} of {args[0].dtype}"
+                elif not dtype.is_float or any(a.dtype != dtype for a in args):
                     yield f"{show_expr(expr)} is {dtype} of {', '.join(str(a.dtype) for a in args)}"
             case Select(condition=condition, then=then, orelse=orelse, dtype=dtype):
                 if condition.dtype != BOOL or then.dtype != dtype or orelse.dtype != dtype:

@@ -180,7 +180,7 @@ def _tile(kind: Atomic, call: Call) -> TileOp:
     target = call["dst"].value
     if isinstance(target, Access) and not target.has_extent and not isinstance(value, Buffer | Access):
         fail(
-            "store-outside-parallel",
+            "atomic-outside-parallel",
             f"{call.name} of one element outside T.Parallel",
             call.span,
             "every thread of the block would do it",
@@ -217,7 +217,7 @@ def _tile(kind: Atomic, call: Call) -> TileOp:
 
 def _elements_only(call: Call) -> TileOp:
     fail(
-        "store-outside-parallel",
+        "atomic-outside-parallel",
         f"{call.name} works on elements",
         call.span,
         "every thread of the block would do it",

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable
 
 from tilec.diag import fail
-from tilec.ir.expr import cast, constant, integer_range
+from tilec.ir.expr import SMALL_FLOATS, cast, constant, integer_range
 from tilec.ir.tile import Binary, Expr
 from tilec.ir.tile import Call as MathCall
-from tilec.ir.types import FLOAT32, DType
-from tilec.ops.arithmetic import Operator, binary, is_runtime, negate, select
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
+from tilec.ir.types import BOOL, FLOAT32, DType
+from tilec.ops.arithmetic import Operator, binary, invert, is_runtime, negate, select
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_expr
 from tilec.ops.values import Value
 from tilec.records import dataclass
 
@@ -83,14 +83,66 @@ def _clamp(call: Call) -> Value:
     return binary("min", low, call["high"], call.span)
 
 
+def _classify(what: str) -> Callable[[Call], Value]:
+    def build(call: Call) -> Value:
+        value = call["x"].value
+        if isinstance(value, int | float):
+            return getattr(math, what)(value)  # type: ignore[no-any-return]
+        expr = as_expr(call["x"])
+        if not expr.dtype.is_float:
+            return what == "isfinite"
+        if what == "isnan":
+            return Binary("ne", expr, expr, BOOL)
+        size = MathCall("abs", (expr,), expr.dtype)
+        return Binary("eq" if what == "isinf" else "lt", size, constant(math.inf, expr.dtype), BOOL)
+
+    return build
+
+
+def _truncdiv(call: Call) -> Value:
+    a, b = call["a"], call["b"]
+
+    def size(argument: Argument) -> Argument:
+        return Argument(_abs(Call("T.abs", {"x": argument}, (), call.span)), argument.span)
+
+    quotient = Argument(binary("//", size(a), size(b), call.span), call.span)
+    zero = Argument(0, call.span)
+    below_a, below_b = (Argument(binary("<", x, zero, call.span), call.span) for x in (a, b))
+    differ = Argument(binary("!=", below_a, below_b, call.span), call.span)
+    return select(differ, Argument(negate(quotient), call.span), quotient, call.span)
+
+
+def _truncmod(call: Call) -> Value:
+    whole = Argument(binary("*", Argument(_truncdiv(call), call.span), call["b"], call.span), call.span)
+    return binary("-", call["a"], whole, call.span)
+
+
+def _reinterpret(call: Call) -> Value:
+    """In either order of arguments, as TileLang has both."""
+    value, dtype = call["value"], call["dtype"]
+    if isinstance(value.value, DType | str):
+        value, dtype = dtype, value
+    target, expr = as_dtype(dtype), as_expr(value)
+    if target.bits != expr.dtype.bits or BOOL in (target, expr.dtype):
+        fail(
+            "wrong-dtype",
+            "T.reinterpret keeps the bits",
+            call.span,
+            f"{expr.dtype} has {expr.dtype.bits}, {target} has {target.bits}",
+            help="T.cast converts the value",
+        )
+    return expr if target == expr.dtype else MathCall("reinterpret", (expr,), target)
+
+
 def _infinity(call: Call) -> Value:
     dtype = call.dtype("dtype")
-    if not dtype.is_float:
+    if not dtype.is_float or dtype in SMALL_FLOATS:  # of those, conversions end at the largest number
         fail("wrong-dtype", f"{dtype} has no infinity", call["dtype"].span, help=f"use T.max_value({dtype.name!r})")
     return constant(math.inf, dtype)
 
 
 _LARGEST_FLOAT = {
+    **{dtype.name: form.largest for dtype, form in SMALL_FLOATS.items()},
     "float16": 65504.0,
     "bfloat16": (2 - 2**-7) * 2.0**127,
     "float32": (2 - 2**-23) * 2.0**127,
@@ -137,6 +189,16 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         _row("T.cos", "x", "cosine", _math("cos")),
         _row("T.floor", "x", "the largest integer not above x, as a float", _math("floor")),
         _row("T.ceil", "x", "the smallest integer not below x, as a float", _math("ceil")),
+        _row("T.tan", "x", "tangent", _math("tan")),
+        _row("T.exp10", "x", "10 to the power x", _math("exp10")),
+        _row("T.log10", "x", "logarithm to base 10", _math("log10")),
+        _row("T.erf", "x", "error function", _math("erf")),
+        _row("T.trunc", "x", "x rounded towards 0, as a float", _math("trunc")),
+        _row("T.round", "x", "the nearest integer, half away from 0, as a float", _math("round")),
+        _row("T.nearbyint", "x", "the nearest integer, half to even, as a float", _math("nearbyint")),
+        _row("T.isnan", "x", "whether x is not a number", _classify("isnan")),
+        _row("T.isinf", "x", "whether x is infinite", _classify("isinf")),
+        _row("T.isfinite", "x", "whether x is neither infinite nor NaN", _classify("isfinite")),
         _row("T.pow", "x y", "x to the power y", _math("pow")),
         _row("T.abs", "x", "absolute value", _abs),
         _row("T.max", "a b", "the larger", _operator("max")),
@@ -144,6 +206,13 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         _row("T.clamp", "x low high", "x, but at least low and at most high", _clamp),
         _row("T.floordiv", "a b", "a // b, rounding down", _operator("//")),
         _row("T.floormod", "a b", "a % b, with the sign of b", _operator("%")),
+        _row("T.truncdiv", "a b", "a / b, rounding towards 0", _truncdiv),
+        _row("T.truncmod", "a b", "what a / b leaves, with the sign of a", _truncmod),
+        _row("T.bitwise_and", "a b", "a & b", _operator("&")),
+        _row("T.bitwise_or", "a b", "a | b", _operator("|")),
+        _row("T.bitwise_xor", "a b", "a ^ b", _operator("^")),
+        _row("T.bitwise_not", "a", "~a", lambda call: invert(call["a"])),
+        _row("T.reinterpret", "value dtype", "the bits of value as dtype, of the same size", _reinterpret),
         _row("T.ceildiv", "a b", "a / b, rounding up", _ceildiv),
         _row("T.shift_left", "a b", "a << b", _operator("<<")),
         _row("T.shift_right", "a b", "a >> b", _operator(">>")),

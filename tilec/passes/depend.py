@@ -282,7 +282,25 @@ def pricing_context(laid: Laid) -> Context:
     return Context(laid.kernel.threads, laid.fragments, laid.shared, (), refuse, refuse)  # type: ignore[arg-type]
 
 
-TRANSCENDENTAL = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sigmoid", "sin", "cos", "pow"})
+TRANSCENDENTAL = frozenset(
+    {
+        "exp",
+        "exp2",
+        "log",
+        "log2",
+        "sqrt",
+        "rsqrt",
+        "tanh",
+        "sigmoid",
+        "sin",
+        "cos",
+        "tan",
+        "pow",
+        "erf",
+        "exp10",
+        "log10",
+    }
+)
 
 
 def _nest_demands(nest: Parallel, threads: int) -> list[Demand]:

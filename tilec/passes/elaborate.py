@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilec.diag import Label, Warn, fail, unheard
+from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.tile import Buffer, Kernel, Var
 from tilec.ir.types import BOOL, DType
 from tilec.ops.scalar import PYTHON_NAMES
@@ -342,8 +343,9 @@ def _scalar_type(body: Body, annotation: ast.Expr) -> DType:
             help="write T.Tensor((M, N), dtype) or T.float32",
         )
     dtype = as_dtype(argument)
-    if dtype == BOOL:
-        fail("wrong-dtype", "a scalar parameter cannot be a bool", annotation.span, help="pass T.int32")
+    if dtype == BOOL or dtype in SMALL_FLOATS:
+        help_text = "pass T.int32" if dtype == BOOL else "pass T.float32"
+        fail("wrong-dtype", f"a scalar parameter cannot be a {dtype}", annotation.span, help=help_text)
     return dtype
 
 

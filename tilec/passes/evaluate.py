@@ -33,7 +33,7 @@ from tilec.passes.scope import Scope
 from tilec.source import Span
 from tilec.syntax import ast
 
-ALLOCATIONS = ("T.alloc_shared", "T.alloc_fragment")
+ALLOCATIONS = ("T.alloc_shared", "T.alloc_fragment", "T.alloc_var")
 LOOPS = (
     "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel", "T.vectorized", "T.Vectorized",
     "T.Persistent", "range",
@@ -99,7 +99,7 @@ class Evaluator:
             case ast.Constant(name=name):
                 return self._constant(name, node.span)
             case ast.Name(id=name):
-                return self.scope.read(name, node.span)
+                return self.variable(self.scope.read(name, node.span), node.span)
             case ast.Tuple(items=items) | ast.List(items=items):
                 return tuple(self.value(i) for i in items)
             case ast.Attribute():
@@ -189,6 +189,10 @@ class Evaluator:
             arguments = tuple(self.operand(a) for a in node.args)
             return call_python(path, arguments, Argument(None, node.span))
         return self.effectful(path, node)
+
+    def variable(self, value: Value, span: Span) -> Value:
+        """What a name stands for; one made by T.alloc_var, for what it holds now."""
+        return value
 
     def effectful(self, path: str, node: ast.Call) -> Value:
         """The value of a call that also does something; only statements have a place for it."""

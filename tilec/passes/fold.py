@@ -307,12 +307,19 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
     "floor": math.floor,
     "ceil": math.ceil,
     "pow": math.pow,
+    "tan": math.tan,
+    "trunc": math.trunc,
+    "nearbyint": round,
+    "round": lambda x: math.copysign(math.floor(abs(x) + 0.5), x),
+    "exp10": lambda x: 10.0**x,
+    "log10": math.log10,
+    "erf": math.erf,
 }
 
 
 def _call(fn: str, args: tuple[Expr, ...], dtype: DType) -> Const | None:
     values = [a.value for a in args if isinstance(a, Const)]
-    if len(values) < len(args):
+    if len(values) < len(args) or fn == "reinterpret":
         return None
     try:
         return constant(float(_FUNCTIONS[fn](*values)), dtype)

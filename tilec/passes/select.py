@@ -77,7 +77,14 @@ class Selected:
     always_swizzle: bool = False
 
 
-FLOAT64_FUNCTIONS = frozenset({"abs", "sqrt", "floor", "ceil"})  # the others have no instruction
+def is_variable(buffer: Buffer) -> bool:
+    """Whether every thread has a copy of it, as of what T.alloc_var makes."""
+    return buffer.scope == "fragment" and buffer.shape == (1,)
+
+
+FLOAT64_FUNCTIONS = frozenset(
+    {"abs", "sqrt", "floor", "ceil", "trunc", "nearbyint", "reinterpret"}
+)  # the others have no instruction
 
 
 def _check_functions(body: tuple[Stmt, ...], target: Target) -> None:

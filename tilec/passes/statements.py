@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
 from tilec.diag import Label, fail
-from tilec.ir.tile import Bind, Buffer, Const, If, Load, Parallel, Store, Var, walk_expr
+from tilec.ir.tile import Bind, Buffer, Const, If, Load, Parallel, Store, Var, integer, walk_expr
 from tilec.ir.tile import Scope as MemoryScope
 from tilec.ir.types import DType
 from tilec.ops import arithmetic, registry
@@ -33,9 +33,15 @@ _ALLOCATIONS: dict[str, tuple[MemoryScope, Signature]] = {
 }
 
 
+_VARIABLE = Signature("T.alloc_var", (Parameter("dtype"), Parameter("init", None), Parameter("scope", "local.var")))
+
+
 @dataclass(slots=True)
 class Body(Loops):
-    """Elaborates the statements under T.Kernel into `out`."""
+    """Elaborates the statements under T.Kernel into `out`. `mutable` are the buffers that T.alloc_var made: fragments
+    of one element, of which every thread has a copy."""
+
+    mutable: set[str] = field(default_factory=set)
 
     def block(self, statements: tuple[ast.Stmt, ...]) -> None:
         for statement in statements:
@@ -172,6 +178,8 @@ class Body(Loops):
                 node.span,
                 help="allocate before the loop",
             )
+        if path == "T.alloc_var":
+            return self._allocate_variable(name, node)
         scope, signature = _ALLOCATIONS[path]
         call = bind(signature, *self.arguments(node), node.span)
         if scope == "shared" and call["scope"].value not in ("shared", "shared.dyn"):
@@ -180,6 +188,53 @@ class Body(Loops):
         buffer = Buffer(self.unique.take(name), shape, as_dtype(call["dtype"]), scope, node.span)
         self.buffers.append(buffer)
         return buffer
+
+    # ---- variables: what T.alloc_var makes ----------------------------------------------------------
+
+    def _allocate_variable(self, name: str, node: ast.Call) -> Buffer:
+        positional, keywords = self.arguments(node)
+        if len(positional) == 2 and isinstance(positional[1].value, str):
+            keywords["scope"] = positional.pop()
+        call = bind(_VARIABLE, positional, keywords, node.span)
+        if call["scope"].value != "local.var":
+            call.refuse("scope", '"local.var"')
+        buffer = Buffer(self.unique.take(name), (1,), as_dtype(call["dtype"]), "fragment", node.span)
+        self.buffers.append(buffer)
+        self.mutable.add(buffer.name)
+        if call["init"].value is not None:
+            self._set(buffer, call["init"], node.span)
+        return buffer
+
+    def _set(self, buffer: Buffer, argument: Argument, span: Span) -> None:
+        """Every thread sets its copy, all alike."""
+        if self.is_parallel:
+            fail(
+                "wrong-scope",
+                f"{buffer.name} is set inside T.Parallel",
+                span,
+                "each element of the loop would set it",
+                secondary=(Label(buffer.span, "one for the whole block"),),
+                help="use a fragment, and T.reduce_sum or its like",
+            )
+        value = as_expr(argument, buffer.dtype)
+        each = Var(self.unique.take(f"{buffer.name}_copy"))
+        self.out.append(Parallel((each,), (1,), (Store(buffer, (each,), value, span),), span))
+
+    def _mutable(self, name: str) -> Buffer | None:
+        binding = self.scope.find(name)
+        value = None if binding is None or binding.ended is not None else binding.value
+        return value if isinstance(value, Buffer) and value.name in self.mutable else None
+
+    def variable(self, value: Value, span: Span) -> Value:
+        """What it holds at this point of the program."""
+        if not (isinstance(value, Buffer) and value.name in self.mutable):
+            return value
+        held = Load(value, (integer(0),))
+        if self.is_parallel:
+            return held
+        now = Var(self.unique.take(f"{value.name}_now"), value.dtype)
+        self.out.append(Bind(now, held, span))
+        return now
 
     # ---- assignments -------------------------------------------------------------------------------------------------
 
@@ -196,6 +251,8 @@ class Body(Loops):
 
     def _store(self, target: ast.Expr, argument: Argument, span: Span) -> None:
         match target:
+            case ast.Name(id=name) if (held := self._mutable(name)) is not None:
+                self._set(held, argument, span)
             case ast.Name(id=name):
                 self.scope.bind(name, self._bound(name, argument, None, span), target.span)
             case ast.Tuple(items=items) | ast.List(items=items):

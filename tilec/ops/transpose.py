@@ -1,0 +1,95 @@
+"""T.transpose: a tile turned on its last two dimensions."""
+
+from __future__ import annotations
+
+import math
+
+from tilec.diag import Label, fail
+from tilec.ir import warp
+from tilec.ir.layout import row_major
+from tilec.ir.tile import Cast, Load, Parallel, Store, TileOp, Var
+from tilec.ops.lowering import VECTOR_BYTES, Context, Demand, demand
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.signature import Call, Parameter, Signature
+from tilec.ops.values import show_shape
+
+
+def _check(call: Call) -> TileOp:
+    src, dst = call.region("src"), call.region("dst")
+    for name, region in (("src", src), ("dst", dst)):
+        if region.buffer.scope != "shared" or not region.is_whole or len(region.extent) != 2:
+            fail(
+                "wrong-scope",
+                f"T.transpose: `{name}` must be a whole shared tile of two dimensions",
+                call[name].span,
+                f"{region.buffer.name} is in {region.buffer.scope} memory, of shape {show_shape(region.extent)}",
+                secondary=(Label(region.buffer.span, "from here"),),
+                help="T.copy it to a tile made by T.alloc_shared first",
+            )
+    if src.extent[::-1] != dst.extent:
+        fail(
+            "shape-mismatch",
+            "T.transpose: `dst` is not `src` turned",
+            call.span,
+            f"from {show_shape(src.extent)} to {show_shape(dst.extent)}",
+            secondary=(Label(dst.buffer.span, "from here"),),
+            help=f"allocate it as {show_shape(src.extent[::-1])}",
+        )
+    if src.buffer == dst.buffer:
+        fail("wrong-argument", "T.transpose cannot turn a tile in place", call.span, help="use two tiles")
+    return tile_op("transpose", (src, dst), call.span)
+
+
+def _effects(op: TileOp) -> Effects:
+    src, dst = op.regions
+    return Effects((src,), (dst,))
+
+
+def _reference(op: TileOp, env: Environment) -> None:
+    src, dst = op.regions
+    env.write(dst, env.read(src).T)
+
+
+TRANSPOSE = register(
+    Operation(
+        "transpose",
+        (
+            Spelling(
+                Signature(
+                    "T.transpose", (Parameter("src"), Parameter("dst"), Parameter("annotations", None, supported=False))
+                ),
+                """Put the columns of `src` into the rows of `dst`, both whole shared tiles of two dimensions.
+
+                Elements are converted to the dtype of `dst`.
+                """,
+                _check,
+            ),
+        ),
+        _effects,
+        _reference,
+    )
+)
+
+
+@facet("transpose", "lower")
+def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+    source, destination = (r.buffer for r in op.regions)
+    row, column = Var("%e0"), Var("%e1")
+    value = Load(source, (column, row))
+    store = Store(
+        destination, (row, column), value if source.dtype == destination.dtype else Cast(value, destination.dtype),
+        op.span,
+    )  # fmt: skip
+    nest = Parallel((row, column), destination.shape, (store,), op.span)
+    layout = row_major(destination.shape, context.threads, VECTOR_BYTES // destination.dtype.bytes)
+    return (warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span),)
+
+
+@facet("transpose", "demand")
+def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+    source, destination = (r.buffer for r in op.regions)
+    elements = math.prod(destination.shape)
+    return (
+        demand("ld.shared", bytes=elements * source.dtype.bytes, threads=context.threads),
+        demand("st.shared", bytes=elements * destination.dtype.bytes, threads=context.threads),
+    )
