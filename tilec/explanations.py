@@ -272,6 +272,10 @@ loop-in-parallel
     A loop stands inside T.Parallel, whose body each thread runs for its own elements. Give T.Parallel one
     more extent, or take the loop outside.
 
+atomic-outside-parallel
+    An atomic of one element stands outside T.Parallel, where every thread of the block would do it once. Write
+    `for i in T.Parallel(1):` around it, or give it a whole tile.
+
 tile-op-in-parallel
     An operation on whole tiles stands inside T.Parallel. All threads do it together; take it out.
 

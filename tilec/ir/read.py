@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
-from typing import NoReturn, TypeVar, get_args
+from collections.abc import Callable, Collection
+from typing import NamedTuple, NoReturn, TypeVar, get_args
 
 from tilec.diag import fail
 from tilec.ir.text import SYMBOLS
 from tilec.ir.tile import (
     COMPARISONS,
+    Atomic,
     Attr,
     Binary,
     BinaryOp,
     Bind,
+    Break,
     Buffer,
     Call,
     Cast,
@@ -29,6 +31,8 @@ from tilec.ir.tile import (
     Kernel,
     Load,
     LoopKind,
+    LoopLayout,
+    Order,
     Parallel,
     Region,
     Select,
@@ -37,6 +41,8 @@ from tilec.ir.tile import (
     TileOp,
     Unary,
     Var,
+    While,
+    Wishes,
     integer,
 )
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, DType
@@ -44,12 +50,18 @@ from tilec.records import dataclass
 from tilec.source import Span
 
 _HEADER = re.compile(r"kernel (\w+)\((.*)\), blocks (.*), (\d+) threads")
-_DECLARATION = re.compile(r"(global|shared|fragment|scalar) ([\w.]+): (\w+)(?:\[([\d, ]*)\])?")
-_LOOP = re.compile(r"for (.*) in (serial|pipelined|unroll|parallel)(\(.*\)):")
+_DECLARATION = re.compile(r"(global|shared|fragment|scalar) ([\w.]+): (\w+)(?:\[(\d+(?:, \d+)*)\])?")
+_LOOP = re.compile(r"for (.*) in (serial|pipelined|unroll|parallel)\((.*)\):")
+_ATOMIC = re.compile(rf"(?:([\w.]+): (\w+) = )?atomic_({'|'.join(get_args(Atomic))}) ([\w.]+\[.*)")
 _BIND = re.compile(r"([\w.]+): (\w+) = (.*)")
 _STORE = re.compile(r"([\w.]+\[.*?\]) = (.*)")
 _OPERATION = re.compile(r"([a-z_]\w*) (\S.*)")
-_KINDS: dict[str, LoopKind] = {"serial": "serial", "pipelined": "pipelined", "unroll": "unroll"}
+_INTERNAL = re.compile(r"%(?=\w)")
+_LETTER = "\N{RUNIC ARLAUG SYMBOL}"
+"""A letter to Python, and in no kernel: it stands for the % of a name while Python reads an expression."""
+_KINDS: dict[str, LoopKind] = {kind: kind for kind in get_args(LoopKind)}
+_ATOMICS: dict[str, Atomic] = {atomic: atomic for atomic in get_args(Atomic)}
+_ORDERS: dict[str, Order] = {order: order for order in get_args(Order)}
 _BINARY: dict[str, BinaryOp] = {symbol: op for op in get_args(BinaryOp) if op in SYMBOLS for symbol in SYMBOLS[op][:1]}
 _SYMBOL_OF: dict[type[ast.AST], str] = {
     ast.Or: "or", ast.And: "and", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
@@ -69,6 +81,11 @@ class _Line:
     def span(self) -> Span:
         first = 2 * self.depth + 1
         return Span(self.number, first, self.number, first + len(self.text))
+
+
+class _Arguments(NamedTuple):
+    positional: list[ast.expr]
+    named: dict[str, ast.expr]
 
 
 def read_kernel(text: str) -> Kernel:
@@ -165,9 +182,18 @@ class _Reader:
     def stmt(self, line: _Line) -> Stmt:
         if line.text.startswith("if ") and line.text.endswith(":"):
             return self.branch(line)
+        if line.text.startswith("while ") and line.text.endswith(":"):
+            condition = self.expr(line.text[len("while ") : -1], line)
+            self.at += 1
+            return While(condition, self.body(line.depth + 1), line.span)
         if match := _LOOP.fullmatch(line.text):
             return self.loop(match[1], match[2], match[3], line)
         self.at += 1
+        if line.text == "break":
+            return Break(line.span)
+        if match := _ATOMIC.fullmatch(line.text):
+            previous = Var(match[1], self.dtype(match[2], line)) if match[1] else None
+            return self.atomic(previous, _ATOMICS[match[3]], match[4], line)
         if match := _BIND.fullmatch(line.text):
             value = self.expr(match[3], line)
             var = Var(match[1], self.dtype(match[2], line))
@@ -194,37 +220,97 @@ class _Reader:
             orelse = self.body(line.depth + 1)
         return If(condition, then, orelse, line.span)
 
-    def loop(self, names: str, kind: str, arguments: str, line: _Line) -> For | Parallel:
-        call = self.python(f"f{arguments}", line)
-        assert isinstance(call, ast.Call)
+    def loop(self, names: str, kind: str, text: str, line: _Line) -> For | Parallel:
+        arguments = self.arguments(text, line)
         self.at += 1
-        if kind == "parallel":
-            variables = tuple(Var(name) for name in names.split(", "))
-            extents = tuple(self.literal(argument, int, line) for argument in call.args)
-            self.vars |= {v.name: v for v in variables}
-            return Parallel(variables, extents, self.body(line.depth + 1), line.span)
-        if not 2 <= len(call.args) <= 3:
+        return (
+            self.parallel(names, arguments, line) if kind == "parallel" else self.serial(names, kind, arguments, line)
+        )
+
+    def parallel(self, names: str, arguments: _Arguments, line: _Line) -> Parallel:
+        extents = tuple(self.literal(argument, int, line) for argument in arguments.positional)
+        given = arguments.named
+        width, layout = (given.pop(name, None) for name in ("width", "layout"))
+        self.nothing_else(given, "parallel", line)
+        variables = tuple(Var(name) for name in names.split(", "))
+        self.vars |= {v.name: v for v in variables}
+        return Parallel(
+            variables, extents, self.body(line.depth + 1), line.span,
+            None if width is None else self.literal(width, int, line),
+            None if layout is None else self.layout(layout, line),
+        )  # fmt: skip
+
+    def layout(self, node: ast.expr, line: _Line) -> LoopLayout:
+        match node:
+            case ast.Call(
+                func=ast.Name(id="fragment"),
+                args=[shape, ast.Lambda(args=ast.arguments(args=names), body=ast.Tuple(elts=[thread, index]))],
+            ):
+                variables = tuple(Var(_name(name.arg)) for name in names)
+                before = dict(self.vars)
+                self.vars |= {v.name: v for v in variables}
+                read = self.node(thread, line), self.node(index, line)
+                self.vars = before
+                return LoopLayout(self.integers(shape, line), variables, *read, line.span)
+        self.wrong("a layout is written fragment([EXTENT, …], lambda NAME, …: (THREAD, INDEX))", line)
+
+    def serial(self, names: str, kind: str, arguments: _Arguments, line: _Line) -> For:
+        if not 2 <= len(arguments.positional) <= 3:
             self.wrong(f"{kind} takes a start, a stop and perhaps a step", line)
-        start, stop = (self.node(argument, line) for argument in call.args[:2])
-        step = self.literal(call.args[2], int, line) if len(call.args) == 3 else 1
-        given = {keyword.arg: keyword.value for keyword in call.keywords}
-        stages, stage, order = (given.pop(name, None) for name in ("num_stages", "stage", "order"))
-        if given:
-            self.wrong(f"{kind} has no '{next(iter(given))}'", line)
+        start, stop = (self.node(argument, line) for argument in arguments.positional[:2])
+        step = self.literal(arguments.positional[2], int, line) if len(arguments.positional) == 3 else 1
+        given = arguments.named
+        numbers = {name: self.literal(given.pop(name), int, line) for name in ("num_stages", "factor") if name in given}
+        lists = {name: self.integers(given.pop(name), line) for name in ("stage", "order") if name in given}
+        wishes = self.wishes(given.pop("wishes"), line) if "wishes" in given else None
+        self.nothing_else(given, kind, line)
         var = Var(names, start.dtype)
         self.vars[var.name] = var
         body = self.body(line.depth + 1)
         return For(
-            _KINDS[kind], var, start, stop, step, body,
-            None if stages is None else self.literal(stages, int, line),
-            self.integers(stage, line), self.integers(order, line), line.span,
+            _KINDS[kind], var, start, stop, step, body, numbers.get("num_stages"), lists.get("stage"),
+            lists.get("order"), line.span, wishes, numbers.get("factor"),
         )  # fmt: skip
 
+    def wishes(self, node: ast.expr, line: _Line) -> Wishes:
+        said = self.literal(node, dict, line)
+
+        def members(name: str, kind: type[T]) -> tuple[T, ...] | None:
+            value = said.pop(name, None)
+            if value is None:
+                return None
+            if not isinstance(value, list) or any(type(member) is not kind for member in value):
+                self.wrong(f"{name} is a list, each of its members a {kind.__name__}", line)
+            return tuple(value)
+
+        asynchronous, groups, sync = members("asynchronous", bool), members("groups", int), members("sync", list)
+        self.nothing_else(said, "wishes", line)
+        waits = None if sync is None else tuple(tuple(waited) for waited in sync)
+        return Wishes(asynchronous, groups, waits, line.span)
+
+    def nothing_else(self, given: Collection[str], what: str, line: _Line) -> None:
+        if given:
+            self.wrong(f"{what} has no '{next(iter(given))}'", line)
+
+    def atomic(self, previous: Var | None, atomic: Atomic, text: str, line: _Line) -> Store:
+        """The element, the value unless it is a load, and the order unless it is relaxed."""
+        arguments = self.arguments(text, line)
+        self.nothing_else(arguments.named, f"atomic_{atomic}", line)
+        element, *rest = (self.node(a, line) for a in arguments.positional[: 1 if atomic == "load" else 2])
+        orders = [ast.unparse(node) for node in arguments.positional[1 + len(rest) :]] or ["relaxed"]
+        if not isinstance(element, Load) or len(rest) != (atomic != "load") or len(orders) > 1:
+            self.wrong(f"atomic_{atomic} takes an element{', a value' * (atomic != 'load')} and perhaps an order", line)
+        if orders[0] not in _ORDERS:
+            self.wrong(f"there is no order '{orders[0]}'", line)
+        (value,) = rest or [_zero(element.dtype)]
+        if previous is not None:
+            self.vars[previous.name] = previous
+        return Store(element.buffer, element.indices, value, line.span, atomic, _ORDERS[orders[0]], previous)
+
     def operation(self, name: str, rest: str, line: _Line) -> TileOp:
-        call = self.python(f"f({rest})", line)
-        assert isinstance(call, ast.Call)
-        regions = tuple(self.region(argument, line) for argument in call.args)
-        attrs = tuple((str(keyword.arg), self.attr(keyword.value, line)) for keyword in call.keywords)
+        arguments = self.arguments(rest, line)
+        regions = tuple(self.region(argument, line) for argument in arguments.positional)
+        attrs = tuple((key, self.attr(value, line)) for key, value in arguments.named.items())
         return TileOp(name, regions, attrs, line.span)
 
     def region(self, node: ast.expr, line: _Line) -> Region:
@@ -257,15 +343,26 @@ class _Reader:
                 return value
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
                 return -value
+            case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str() as text)]):
+                return self.number(text, line)
         return self.node(node, line)
 
     # ---- expressions -------------------------------------------------------------------------------------------------
 
     def python(self, text: str, line: _Line) -> ast.expr:
         try:
-            return ast.parse(text, mode="eval").body
+            return ast.parse(_INTERNAL.sub(_LETTER, text), mode="eval").body
         except SyntaxError:
             self.wrong(f"'{text}' is no expression", line)
+
+    def arguments(self, text: str, line: _Line) -> _Arguments:
+        """What may stand between the parentheses of a call."""
+        match self.python(f"f({text})", line):
+            case ast.Call(func=ast.Name(id="f"), args=positional, keywords=keywords):
+                named = {keyword.arg: keyword.value for keyword in keywords if keyword.arg is not None}
+                if len(named) == len(keywords):
+                    return _Arguments(positional, named)
+        self.wrong(f"'{text}' is no list of arguments", line)
 
     def expr(self, text: str, line: _Line) -> Expr:
         return self.node(self.python(text, line), line)
@@ -273,20 +370,24 @@ class _Reader:
     def literal(self, node: ast.expr, kind: type[T], line: _Line) -> T:
         try:
             value = ast.literal_eval(node)
-        except ValueError:
+        except (ValueError, TypeError):
             value = None
         if type(value) is not kind:
             self.wrong(f"'{ast.unparse(node)}' is no {kind.__name__}", line)
         return value
 
-    def integers(self, node: ast.expr | None, line: _Line) -> tuple[int, ...] | None:
-        if node is None:
-            return None
+    def number(self, text: str, line: _Line) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            self.wrong(f"'{text}' is no number", line)
+
+    def integers(self, node: ast.expr, line: _Line) -> tuple[int, ...]:
         members = node.elts if isinstance(node, ast.List) else self.wrong("expected a list of integers", line)
         return tuple(self.literal(member, int, line) for member in members)
 
     def buffer(self, node: ast.expr, line: _Line) -> Buffer:
-        name = ast.unparse(node)
+        name = _name(ast.unparse(node))
         if name not in self.buffers:
             self.wrong(f"no buffer is called '{name}'", line)
         return self.buffers[name]
@@ -307,7 +408,7 @@ class _Reader:
             case ast.UnaryOp(op=ast.Not(), operand=a):
                 return _unary("not", read(a))
             case ast.Name() | ast.Attribute():
-                name = ast.unparse(node)
+                name = _name(ast.unparse(node))
                 return self.vars[name] if name in self.vars else self.wrong(f"no variable is called '{name}'", line)
             case ast.BoolOp(op=op, values=[first, *others]):
                 result = read(first)
@@ -337,10 +438,10 @@ class _Reader:
             case ("min", [a, b]) | ("max", [a, b]):
                 return _binary("min" if name == "min" else "max", read(a), read(b))
         if name in BY_NAME and len(args) == 1:
-            named = self.dtype(name)
+            named = self.dtype(name, line)
             match args[0]:
                 case ast.Constant(value=str() as text):
-                    return Const(float(text), named)
+                    return Const(self.number(text, line), named)
                 case ast.Constant(value=int() | float() as value):
                     return Const(value, named)
                 case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
@@ -348,6 +449,14 @@ class _Reader:
             return Cast(read(args[0]), named)
         values = tuple(read(a) for a in args)
         return Call(name, values, values[0].dtype)
+
+
+def _name(text: str) -> str:
+    return text.replace(_LETTER, "%")
+
+
+def _zero(dtype: DType) -> Const:
+    return Const(0.0 if dtype.is_float else 0, dtype)
 
 
 def _unary(op: str, a: Expr) -> Unary:

@@ -1,4 +1,7 @@
-"""Tile IR as text: one line per statement, regions as start:+extent. Deterministic; `ir.read` reads it back."""
+"""Tile IR as text: one line per statement, regions as start:+extent. Deterministic; `ir.read` reads it back.
+
+What a class has by default is not written. A `%` that touches what follows it is part of a name, which no source has.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from tilec.ir.tile import (
     If,
     Kernel,
     Load,
+    LoopLayout,
     Parallel,
     Region,
     Select,
@@ -42,8 +46,8 @@ SYMBOLS = {
 }  # fmt: skip
 """Symbol and precedence, as in Python; min and max are written as calls."""
 
-_PLAIN = (INT32, FLOAT32, BOOL)
-"""Types whose constants stand without a name."""
+_PLAIN = {INT32: int, FLOAT32: float, BOOL: bool}
+"""Types whose constants stand without a name, and how Python holds one."""
 
 _NOT = 3
 _NEGATE = 11
@@ -97,10 +101,8 @@ def _parts(stmt: Stmt) -> tuple[str, tuple[tuple[str, tuple[Stmt, ...]], ...]]:
             return show_store(stmt), ()
         case Bind(var=var, value=value):
             return f"{var.name}: {var.dtype} = {show_expr(value)}", ()
-        case Parallel(vars=variables, extents=extents, body=body, width=width):
-            names = ", ".join(v.name for v in variables)
-            shown = [str(e) for e in extents] + ([f"width={width}"] if width is not None else [])
-            return f"for {names} in parallel({', '.join(shown)}):", (("", body),)
+        case Parallel(body=body):
+            return _parallel(stmt), (("", body),)
         case For(body=body):
             return _for(stmt), (("", body),)
         case If(condition=condition, then=then, orelse=orelse):
@@ -112,6 +114,24 @@ def _parts(stmt: Stmt) -> tuple[str, tuple[tuple[str, tuple[Stmt, ...]], ...]]:
             return "break", ()
         case _:
             assert_never(stmt)
+
+
+def _parallel(nest: Parallel) -> str:
+    parts = [str(extent) for extent in nest.extents]
+    if nest.width is not None:
+        parts.append(f"width={nest.width}")
+    if nest.layout is not None:
+        parts.append(f"layout={_layout(nest.layout)}")
+    return f"for {_names(nest.vars)} in parallel({', '.join(parts)}):"
+
+
+def _layout(layout: LoopLayout) -> str:
+    pair = f"({show_expr(layout.thread)}, {show_expr(layout.index)})"
+    return f"fragment({list(layout.shape)}, lambda {_names(layout.vars)}: {pair})"
+
+
+def _names(variables: tuple[Var, ...]) -> str:
+    return ", ".join(v.name for v in variables)
 
 
 def _for(loop: For) -> str:
@@ -127,21 +147,23 @@ def _for(loop: For) -> str:
     if loop.order is not None:
         parts.append(f"order={list(loop.order)}")
     if loop.wishes is not None:
-        parts += _wishes(loop.wishes)
+        parts.append(f"wishes={_wishes(loop.wishes)}")
     return f"for {loop.var.name} in {loop.kind}({', '.join(parts)}):"
 
 
-def _wishes(wishes: Wishes) -> Iterator[str]:
+def _wishes(wishes: Wishes) -> dict[str, list[bool] | list[int] | list[list[int]]]:
+    said: dict[str, list[bool] | list[int] | list[list[int]]] = {}
     if wishes.asynchronous is not None:
-        yield f"asynchronous={[int(a) for a in wishes.asynchronous]}"
+        said["asynchronous"] = list(wishes.asynchronous)
     if wishes.groups is not None:
-        yield f"groups={list(wishes.groups)}"
+        said["groups"] = list(wishes.groups)
     if wishes.sync is not None:
-        yield f"sync={[list(s) for s in wishes.sync]}"
+        said["sync"] = [list(waited) for waited in wishes.sync]
+    return said
 
 
 def show_store(store: Store) -> str:
-    """`C[i] = x`, or `old: float32 = atomic_add C[i], x`."""
+    """`C[i] = x`, or `old: float32 = atomic_add C[i], x, acquire`. A load shows no value: it stores none."""
     element = f"{store.buffer.name}[{', '.join(map(show_expr, store.indices))}]"
     if store.atomic is None:
         return f"{element} = {show_expr(store.value)}"
@@ -160,9 +182,17 @@ def show_tile_op(op: TileOp) -> str:
 
 def _attr(value: Attr) -> str:
     """A plain value as Python writes it; the constant of an expression always names its type, to tell the two apart."""
-    if isinstance(value, Const):
-        return _typed(value)
-    return repr(value) if value is None or isinstance(value, int | float | str) else show_expr(value)
+    match value:
+        case Const():
+            return _typed(value)
+        case str():
+            return repr(value).replace("#", r"\x23").replace("%", r"\x25")  # no comment, no name
+        case float() if not isfinite(value):
+            return f"float('{value}')"
+        case None | int() | float():
+            return repr(value)
+        case _:
+            return show_expr(value)
 
 
 def _typed(const: Const) -> str:
@@ -183,7 +213,7 @@ def _dimension(start: Expr, extent: int, size: int) -> str:
 
 
 def show_expr(expr: Expr) -> str:
-    """An expression as Python would write it. Constants that are not int32, float32 or bool name their type."""
+    """An expression as Python would write it. Constants name their type, unless it is int32, float32 or bool."""
     return _expr(expr)[0]
 
 
@@ -192,7 +222,7 @@ def _expr(expr: Expr) -> tuple[str, int]:
     atom = 12
     match expr:
         case Const(value=value, dtype=dtype):
-            is_plain = dtype in _PLAIN and (not isinstance(value, float) or isfinite(value))
+            is_plain = type(value) is _PLAIN.get(dtype) and isfinite(value)
             return (str(value) if is_plain else _typed(expr)), atom
         case Var(name=name):
             return name, atom
@@ -210,7 +240,7 @@ def _expr(expr: Expr) -> tuple[str, int]:
             return f"{_inside(a, left)} {symbol} {_inside(b, binds + 1)}", binds
         case Call(fn=fn, args=args):
             return f"{fn}({', '.join(map(show_expr, args))})", atom
-        case Cast(a=Const(dtype=own) as a, dtype=dtype) if own in _PLAIN:
+        case Cast(a=Const() as a, dtype=dtype):
             return f"cast({show_expr(a)}, {dtype})", atom  # float16(1.0) is a constant
         case Cast(a=a, dtype=dtype):
             return f"{dtype}({show_expr(a)})", atom
