@@ -9,7 +9,7 @@ import pytest
 
 from tilec import driver
 from tilec.ir.read import read_kernel
-from tilec.ir.tile import Kernel
+from tilec.ir.tile import For, If, Kernel, While
 from tilec.options import CompileOptions
 from tilec.passes.alias import Aliased, analyse, print_aliased
 from tilec.passes.usage import reads, writes
@@ -37,10 +37,12 @@ def test_what_conflicts_is_ordered(path: Path) -> None:
     before: list[set[int]] = []
     for j, token in enumerate(tokens):
         before.append(set(token.after).union(*(before[i] for i in token.after)))
+        if not isinstance(token.stmt, For | If | While):  # whose statements have tokens of their own
+            assert list(token.reads) == sorted(b.name for b in reads(token.stmt))
+            assert list(token.writes) == sorted(b.name for b in writes(token.stmt))
         for i in range(j):
-            first = {b.name for b in writes(tokens[i].stmt)}, {b.name for b in reads(tokens[i].stmt)}
-            wrote, read = {b.name for b in writes(token.stmt)}, {b.name for b in reads(token.stmt)}
-            if first[0] & (wrote | read) or first[1] & wrote:
+            wrote, read = set(token.writes), set(token.reads)
+            if set(tokens[i].writes) & (wrote | read) or set(tokens[i].reads) & wrote:
                 assert i in before[j], (i, j)
         for i in token.after:
             names = {*tokens[i].reads, *tokens[i].writes} & {*token.reads, *token.writes}
@@ -69,3 +71,15 @@ def test_what_an_iteration_leaves_to_the_next(body: Callable[..., Kernel]) -> No
     ]  # fmt: skip
     assert [token.after for token in aliased.tokens] == [(), (), (1,), (0, 2), (3,)]
     assert [token.carried for token in aliased.tokens] == [(), (), (2, 3), (3,), ()]
+
+
+def test_a_condition_is_read_in_each_trip(body: Callable[..., Kernel]) -> None:
+    """And what the body changes is there before the next; the bounds of a counted loop are read once."""
+    text = "while A[0] < n:\n    for k in T.serial(A[1]):\n        for i in T.Parallel(1):\n            A[i] = A[i] + k"
+    aliased = analyse(body(text, 'A: T.Tensor((2,), "int32"), n: T.int32'))
+    assert [(type(t.stmt).__name__, t.reads, t.writes) for t in aliased.tokens] == [
+        ("While", ("A",), ()), ("For", ("A",), ()), ("Parallel", ("A",), ("A",)),
+    ]  # fmt: skip
+    assert [token.after for token in aliased.tokens] == [(), (), (0, 1)]
+    assert [token.carried for token in aliased.tokens] == [(2,), (2,), (2,)]
+    assert "while A[0] < n:  # %0: reads A after the last iteration's %2\n" in print_aliased(aliased)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given, settings
@@ -12,10 +16,12 @@ from hypothesis import strategies as st
 
 from tilec import driver
 from tilec.diag import CompileError
+from tilec.ir import tile
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Binary, Bind, Buffer, Call, Cast, Const, Expr, Kernel, Load, Select, Unary, Var
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32, INT64
+from tilec.ir.verify import verify_tile
 from tilec.options import CompileOptions
 from tilec.source import SourceFile
 
@@ -61,6 +67,10 @@ def _grow(dtype: object, depth: int) -> st.SearchStrategy[Expr]:
         ops = st.sampled_from(["add", "sub", "mul", "min", "max", *whole])
         made.append(st.builds(lambda op, a, b: Binary(op, a, b, dtype), ops, same, same))
         made.append(same.map(lambda a: Unary("neg", a, dtype)))
+    if dtype in (FLOAT32, INT32):
+        made.append(
+            _grow(INT32 if dtype is FLOAT32 else FLOAT32, depth - 1).map(lambda a: Call("reinterpret", (a,), dtype))
+        )
     if dtype is FLOAT32:
         made.append(same.map(lambda a: Call("exp2", (a,), FLOAT32)))
         made.append(_grow(INT32, depth - 1).map(lambda i: Load(TILE, (i,))))
@@ -83,6 +93,59 @@ def test_a_variable_may_be_called_inf(body: Callable[..., Kernel]) -> None:
     assert read_kernel(print_kernel(kernel)) == kernel
 
 
+EVERYTHING = """\
+kernel all_of_it(A, B, n, x), blocks bx < 4, by < 2, 128 threads
+  global A: float16[64, 8]
+  global B: int32[1]
+  scalar n: int32
+  scalar x: float32
+  shared s: float16[8, 8]
+  fragment f: float32[8, 8]
+
+  row: int32 = bx * 8 + by
+  wide: int64 = int64(n) // int64(2) % int64(3)
+  bits: int32 = (n & 1 | n ^ 2) << 3 >> n - 1
+  fill f[:, :], a=None, b=True, c=-3, d=0.5, e=float('-inf'), f='100\\x25 \\x23 it'
+  fill s[:, :], g=n + 1, h=int32(3), i=float32('inf'), j=select(n < 1, 2, n)
+  copy A[row:+8, 0:+4], s[:, 1:+4]
+  for k in pipelined(1, n, num_stages=2, stage=[0, 1], order=[1, 0], wishes={}):
+    copy A[k, :], s[0, :]
+    copy s[0, :], A[k, :]
+  for k_1 in pipelined(0, n, stage=[0], order=[0], wishes={'asynchronous': [True], 'groups': [-1], 'sync': [[0], []]}):
+    copy A[k_1, :], s[0, :]
+  for k_2 in serial(int64(0), wide, 2):
+    if k_2 < wide and not k_2 == int64(7) or k_2 != int64(1):
+      copy A[0, :], s[0, :]
+    else:
+      break
+  for k_3 in unroll(0, 8, factor=4):
+    if k_3 >= 2:
+      copy A[k_3, :], s[0, :]
+  while B[0] <= n:
+    if B[0] > 5:
+      break
+    else:
+      fill s[:, :], value=float16(0.0)
+  while True:
+    break
+  for i, j in parallel(8, 8, width=4, layout=fragment([8, 8], lambda %0, %1: (%0 * 8 + %1, 0))):
+    y: float32 = max(exp2(x), min(pow(x, -2.0), neg(1.0))) / -x
+    f[i, j] = select(i == j, cast(1.0, float32), y - float32(s[i, j]))
+    old: int32 = atomic_add B[0], reinterpret[int32](y), acq_rel
+    atomic_min B[0], old
+    atomic_max B[0], bits, acquire
+    atomic_bitor B[0], 1, release
+    atomic_store B[0], 0, seq_cst
+    relaxed: int32 = atomic_load B[0]
+    now: int32 = atomic_load B[0], acquire
+    atomic_add B[0], relaxed
+  for once in parallel(4, layout=fragment([4], lambda %0: (%0, %0 % 2))):
+    B[once] = int32(bool(once) == True)
+  for each in parallel(4):
+    B[each] = each
+"""
+
+
 GOOD = """\
 kernel k(A), blocks bx < 4, 32 threads
   global A: float32[64]
@@ -92,6 +155,65 @@ kernel k(A), blocks bx < 4, 32 threads
   for k in serial(0, 4):
     copy A[k * 8:+8], x[:]
 """
+
+
+def _nodes(what: object) -> list[Any]:
+    """Everything below a node that is tile IR itself, with it."""
+    if isinstance(what, tuple):
+        return [node for member in what for node in _nodes(member)]
+    if type(what).__module__ != tile.__name__:
+        return []
+    return [what, *(node for f in fields(what) if f.compare for node in _nodes(getattr(what, f.name)))]  # type: ignore[arg-type]
+
+
+def _kinds(hint: Any) -> set[object]:
+    """What a field of this type may hold: the names of a Literal, None and the plain types; for the rest, nodes."""
+    if get_origin(hint) is Literal:
+        return set(get_args(hint))
+    if isinstance(hint, UnionType) or get_origin(hint) is not None:
+        return {kind for member in get_args(hint) if member is not ... for kind in _kinds(member)}
+    return {hint} if hint in (int, float, bool, str, NoneType) else {"a node"}
+
+
+def _held(value: object, names: set[object]) -> set[object]:
+    if isinstance(value, tuple):
+        return {kind for member in value for kind in _held(member, names)}
+    if isinstance(value, str) and value in names:
+        return {value}
+    return {type(value)} if isinstance(value, int | float | str | NoneType) else {"a node"}
+
+
+CLASSES = [c for c in vars(tile).values() if isinstance(c, type) and c.__module__ == tile.__name__]
+
+
+def test_the_text_says_everything() -> None:
+    """Each field of each class takes two values at least, one of each kind that its type allows, and all of them come
+    from the text alone; so a field that is not written cannot hide."""
+    nodes = [node for text in (EVERYTHING, GOOD) for node in _nodes(read_kernel(text))]
+    values, held = defaultdict(set), defaultdict(set)
+    for node in nodes:
+        hints = get_type_hints(type(node))
+        for f in fields(node):
+            value = getattr(node, f.name)
+            values[type(node), f.name].add(value)
+            held[type(node), f.name] |= _held(value, _kinds(hints[f.name]))
+    for cls in CLASSES:
+        hints = get_type_hints(cls)
+        for f in fields(cls):  # type: ignore[arg-type]
+            if f.compare:
+                assert len(values[cls, f.name]) > 1, (
+                    f"{cls.__name__}.{f.name} is never anything but {values[cls, f.name]}"
+                )
+                missing = _kinds(hints[f.name]) - held[cls, f.name]
+                assert not missing, f"{cls.__name__}.{f.name} is never {missing}"
+    assert {type(node) for node in nodes} == set(CLASSES)
+
+
+def test_everything_reads_back_identically() -> None:
+    kernel = read_kernel(EVERYTHING)
+    assert list(verify_tile(kernel)) == []
+    assert print_kernel(kernel) == EVERYTHING
+    assert read_kernel(print_kernel(kernel)) == kernel
 
 
 @pytest.mark.parametrize(
@@ -112,6 +234,19 @@ kernel k(A), blocks bx < 4, 32 threads
         ("  fill", "fill", "nothing may follow the kernel"),
         ("value=float32(0.0)", "value=", "is no expression"),
         ("value=float32(0.0)", "value=k @ 2", "'k @ 2' is no expression of tile IR"),
+        ("value=float32(0.0)", "value=float32('many')", "'many' is no number"),
+        ("fill x[:], value", "fill x[:]) + (value", "is no expression"),
+        ("fill x[:], value=float32(0.0)", "fill x[:]) + (x[:]", "is no list of arguments"),
+        (
+            "fill x[:], value=float32(0.0)",
+            "atomic_add x[0]",
+            "atomic_add takes an element, a value and perhaps an order",
+        ),
+        ("fill x[:], value=float32(0.0)", "atomic_add x[0], 1.0, now", "there is no order 'now'"),
+        ("serial(0, 4)", "parallel(4, layout=[4])", "a layout is written fragment("),
+        ("serial(0, 4)", "parallel(4, height=4)", "parallel has no 'height'"),
+        ("serial(0, 4)", "pipelined(0, 4, wishes={'colour': 3})", "wishes has no 'colour'"),
+        ("serial(0, 4)", "pipelined(0, 4, wishes={'groups': [True]})", "groups is a list of int"),
     ],
 )
 def test_what_is_no_tile_ir(old: str, new: str, says: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple, NoReturn, TypeVar, get_args
 
 from tilec.diag import fail
+from tilec.ir.expr import constant
 from tilec.ir.text import SYMBOLS
 from tilec.ir.tile import (
     COMPARISONS,
@@ -252,7 +253,7 @@ class _Reader:
                 read = self.node(thread, line), self.node(index, line)
                 self.vars = before
                 return LoopLayout(self.integers(shape, line), variables, *read, line.span)
-        self.wrong("a layout is written fragment([EXTENT, …], lambda NAME, …: (THREAD, INDEX))", line)
+        raise self.wrong("a layout is written fragment([EXTENT, …], lambda NAME, …: (THREAD, INDEX))", line)
 
     def serial(self, names: str, kind: str, arguments: _Arguments, line: _Line) -> For:
         if not 2 <= len(arguments.positional) <= 3:
@@ -280,7 +281,7 @@ class _Reader:
             if value is None:
                 return None
             if not isinstance(value, list) or any(type(member) is not kind for member in value):
-                self.wrong(f"{name} is a list, each of its members a {kind.__name__}", line)
+                self.wrong(f"{name} is a list of {kind.__name__}", line)
             return tuple(value)
 
         asynchronous, groups, sync = members("asynchronous", bool), members("groups", int), members("sync", list)
@@ -302,7 +303,7 @@ class _Reader:
             self.wrong(f"atomic_{atomic} takes an element{', a value' * (atomic != 'load')} and perhaps an order", line)
         if orders[0] not in _ORDERS:
             self.wrong(f"there is no order '{orders[0]}'", line)
-        (value,) = rest or [_zero(element.dtype)]
+        (value,) = rest or [constant(0, element.dtype)]
         if previous is not None:
             self.vars[previous.name] = previous
         return Store(element.buffer, element.indices, value, line.span, atomic, _ORDERS[orders[0]], previous)
@@ -362,7 +363,7 @@ class _Reader:
                 named = {keyword.arg: keyword.value for keyword in keywords if keyword.arg is not None}
                 if len(named) == len(keywords):
                     return _Arguments(positional, named)
-        self.wrong(f"'{text}' is no list of arguments", line)
+        raise self.wrong(f"'{text}' is no list of arguments", line)
 
     def expr(self, text: str, line: _Line) -> Expr:
         return self.node(self.python(text, line), line)
@@ -424,6 +425,8 @@ class _Reader:
                 return Load(self.buffer(buffer, line), tuple(read(i) for i in indices))
             case ast.Call(func=ast.Name(id=name), args=[_, *_] as args, keywords=[]):
                 return self.call(name, args, read, line)
+            case ast.Call(func=ast.Subscript(value=ast.Name(id=name), slice=dtype), args=args, keywords=[]):
+                return Call(name, tuple(read(a) for a in args), self.dtype(ast.unparse(dtype), line))
         raise self.wrong(f"'{ast.unparse(node)}' is no expression of tile IR", line)
 
     def call(self, name: str, args: list[ast.expr], read: Callable[[ast.expr], Expr], line: _Line) -> Expr:
@@ -453,10 +456,6 @@ class _Reader:
 
 def _name(text: str) -> str:
     return text.replace(_LETTER, "%")
-
-
-def _zero(dtype: DType) -> Const:
-    return Const(0.0 if dtype.is_float else 0, dtype)
 
 
 def _unary(op: str, a: Expr) -> Unary:

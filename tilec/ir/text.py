@@ -213,7 +213,8 @@ def _dimension(start: Expr, extent: int, size: int) -> str:
 
 
 def show_expr(expr: Expr) -> str:
-    """An expression as Python would write it. Constants name their type, unless it is int32, float32 or bool."""
+    """An expression as Python would write it. Constants name their type, unless it is int32, float32 or bool; calls,
+    as `reinterpret[int32](x)`, where it is not their first argument's."""
     return _expr(expr)[0]
 
 
@@ -238,9 +239,10 @@ def _expr(expr: Expr) -> tuple[str, int]:
             # Comparisons chain in Python, so neither side may be one.
             left = binds + 1 if symbol in ("<", "<=", ">", ">=", "==", "!=") else binds
             return f"{_inside(a, left)} {symbol} {_inside(b, binds + 1)}", binds
-        case Call(fn=fn, args=args):
-            return f"{fn}({', '.join(map(show_expr, args))})", atom
-        case Cast(a=Const() as a, dtype=dtype):
+        case Call(fn=fn, args=args, dtype=dtype):
+            named = "" if args and args[0].dtype == dtype else f"[{dtype}]"
+            return f"{fn}{named}({', '.join(map(show_expr, args))})", atom
+        case Cast(a=Const(dtype=own) as a, dtype=dtype) if own in _PLAIN:
             return f"cast({show_expr(a)}, {dtype})", atom  # float16(1.0) is a constant
         case Cast(a=a, dtype=dtype):
             return f"{dtype}({show_expr(a)})", atom

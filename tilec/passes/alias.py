@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Literal
 
 from tilec.ir.text import print_kernel
-from tilec.ir.tile import Buffer, For, If, Kernel, Stmt, bodies, walk
+from tilec.ir.tile import Buffer, For, If, Kernel, Load, Stmt, While, bodies, walk, walk_expr
 from tilec.passes.rings import rings
 from tilec.passes.select import is_pipelined, ordered_tensors
-from tilec.passes.usage import reads, writes
+from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
 
 
@@ -39,7 +39,8 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Aliased:
-    """`tokens` are those of the statements that are not loops or ifs, in program order."""
+    """`tokens` are those of the statements that are not loops or ifs, and of the loops and ifs whose bounds or
+    condition read a tensor or tile, in program order."""
 
     kernel: Kernel
     groups: tuple[AliasGroup, ...]
@@ -54,30 +55,37 @@ def analyse(kernel: Kernel) -> Aliased:
     return Aliased(kernel, groups, tuple(_tokens(kernel, frozenset(versioned))))
 
 
-def _leaves(body: tuple[Stmt, ...], loops: tuple[For, ...] = ()) -> Iterator[tuple[Stmt, tuple[For, ...]]]:
-    """The statements that do something themselves, each with the loops around it."""
+Loops = tuple[For | While, ...]
+Touched = tuple[set[str], set[str]]
+"""The names of what is read, and of what is written."""
+
+
+def _steps(body: tuple[Stmt, ...], loops: Loops = ()) -> Iterator[tuple[Stmt, Loops, Touched]]:
+    """The statements that do something themselves, each with the loops whose trips repeat it, and its own effects."""
     for stmt in body:
-        if isinstance(stmt, For | If):
-            for nested in bodies(stmt):
-                yield from _leaves(nested, (*loops, stmt) if isinstance(stmt, For) else loops)
-        else:
-            yield stmt, loops
+        if not isinstance(stmt, For | If | While):
+            yield stmt, loops, ({b.name for b in reads(stmt)}, {b.name for b in writes(stmt)})
+            continue
+        # A while looks at its condition in each of its trips, a for at its bounds only once.
+        within = (*loops, stmt) if isinstance(stmt, While) else loops
+        parts = (part for expr in expressions(stmt) for part in walk_expr(expr))
+        if own := {part.buffer.name for part in parts if isinstance(part, Load)}:
+            yield stmt, within, (own, set())
+        for nested in bodies(stmt):
+            yield from _steps(nested, (*loops, stmt) if isinstance(stmt, For) else within)
 
 
 def _tokens(kernel: Kernel, versioned: frozenset[str]) -> Iterator[Token]:
-    leaves = list(_leaves(kernel.body))
-    touched = [({b.name for b in reads(s)}, {b.name for b in writes(s)}) for s, _ in leaves]
-    for j, (stmt, loops) in enumerate(leaves):
+    steps = list(_steps(kernel.body))
+    touched = [own for _, _, own in steps]
+    for j, (stmt, loops, _) in enumerate(steps):
         after = [i for i in range(j) if _conflict(touched[i], touched[j])]
-        shared = (i for i in range(j, len(leaves)) if any(a is b for a in loops for b in leaves[i][1]))
+        shared = (i for i in range(j, len(steps)) if any(a is b for a in loops for b in steps[i][1]))
         # What the iteration before filled is another version.
         carried = [i for i in shared if _conflict(touched[i], touched[j], without=versioned)]
         yield Token(
             stmt, tuple(sorted(touched[j][0])), tuple(sorted(touched[j][1])), _nearest(after, touched), tuple(carried)
         )
-
-
-Touched = tuple[set[str], set[str]]
 
 
 def _conflict(a: Touched, b: Touched, without: frozenset[str] = frozenset()) -> set[str]:
