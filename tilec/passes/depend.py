@@ -25,6 +25,7 @@ from tilec.ir.tile import (
     TileOp,
     Unary,
     While,
+    bodies,
     walk,
     walk_expr,
 )
@@ -261,16 +262,26 @@ def demands(stmt: Stmt, laid: Laid) -> tuple[Demand, ...]:
     """What a statement, with all that is nested in it, asks of the machine."""
     context = pricing_context(laid)
     total: list[Demand] = []
-    for s in walk((stmt,)):
+    for s in _outside_nests(stmt):
         if isinstance(s, TileOp):
             total += registry.get(s.name).demand(s, context)
         elif isinstance(s, Parallel):
             total += _nest_demands(s, laid.kernel.threads)
         elif isinstance(s, Bind):
-            reads = (e.buffer for e in walk_expr(s.value) if isinstance(e, Load))
+            loads = (e.buffer for e in walk_expr(s.value) if isinstance(e, Load))
+            reads = [b for b in loads if b.scope != "fragment"]
             threads = laid.kernel.threads
             total += [demand(f"ld.{b.scope}", bytes=threads * b.dtype.bytes, threads=threads) for b in reads]
     return tuple(total) or (demand("elementwise", ops=1, elements=1, threads=laid.kernel.threads),)
+
+
+def _outside_nests(stmt: Stmt) -> Iterator[Stmt]:
+    """The statement and all that is nested in it, elementwise nests as a whole."""
+    yield stmt
+    if not isinstance(stmt, Parallel):
+        for body in bodies(stmt):
+            for inner in body:
+                yield from _outside_nests(inner)
 
 
 def pricing_context(laid: Laid) -> Context:
