@@ -79,6 +79,7 @@ def kernel_options(command: Command) -> Command:
             metavar="CYCLES",
             help="Warp-specialised loops whose II must be larger get boundaries and barriers only (0: all of them).",
         ),
+        click.option("--fast-math", is_flag=True, help="Approximate functions and division; products fused with sums."),
         click.option("--schedule", metavar="FILE", help="Take the schedule from this trace, after verifying it."),
         click.option(
             "--lint",
@@ -119,6 +120,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         schedule=None if trace is None else files.read_text(trace),
         cache_dir=options.cache_folder(),
         solve_afresh=given["no_cache"],
+        fast_math=given["fast_math"],
         lint=given["lint"],
         switches=options.switches(),
         silenced=tuple(w.removeprefix("no-") for w in given["warn"] if w != "error"),

@@ -165,7 +165,7 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
     observer.saw("warp", program, show_program, program_violations)
 
     # The file's name alone: where it lies must not change the output.
-    module = emit(program, target, Path(source.path).name, usage(planned.kernel))
+    module = emit(program, target, Path(source.path).name, usage(planned.kernel), fast_math=options.fast_math)
     ptx = print_module(module)
     observer.saw("ptx", ptx, str)
 

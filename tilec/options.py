@@ -57,7 +57,8 @@ class CompileOptions:
     """`schedule` is the text of a trace to use in place of the solver. `scheduler` says who solves. A warp-specialised
     loop whose II must be larger than `rrt_size_threshold` is divided among its roles but not scheduled (None: every
     loop is). `cache_dir` keeps parser tables and solved schedules (None: nothing is kept); `solve_afresh` leaves the
-    schedules in it alone. `lint` says what becomes of lints; with "error" they end the compilation. `silenced` are
+    schedules in it alone. `fast_math` allows approximate functions and fused
+    products and sums. `lint` says what becomes of lints; with "error" they end the compilation. `silenced` are
     codes of warnings that nobody wants to see ("all": none of them)."""
 
     target: str = "sm_90a"
@@ -71,6 +72,7 @@ class CompileOptions:
     rrt_size_threshold: int | None = None
     cache_dir: str | None = None
     solve_afresh: bool = False
+    fast_math: bool = False
     lint: Lint = "warn"
     switches: Switches = NO_SWITCHES
     silenced: tuple[str, ...] = ()

@@ -25,9 +25,11 @@ from tilec.target import Target
 SMEM = "tilec_smem"
 
 
-def emit(program: Program, target: Target, file: str, roles: dict[str, launch.TensorRole]) -> Module:
+def emit(
+    program: Program, target: Target, file: str, roles: dict[str, launch.TensorRole], *, fast_math: bool = False
+) -> Module:
     """`file` is the kernel's file name for `.loc` lines; `roles` says which tensors are read and which written."""
-    body = _Entry(program, target).build()
+    body = _Entry(program, target, fast_math).build()
     threads = program.threads
     directives = [f".reqntid {threads}, 1, 1", ".minnctapersm 1"]
     params = [_param(p) for p in program.params]
@@ -71,10 +73,11 @@ def manifest(program: Program, target: Target, roles: dict[str, launch.TensorRol
 
 
 class _Entry:
-    def __init__(self, program: Program, target: Target) -> None:
+    def __init__(self, program: Program, target: Target, fast_math: bool) -> None:
         self.program, self.target = program, target
         self.builder = Builder()
         self.scalars = Scalars(self.builder)
+        self.scalars.fast_math = fast_math
         self.pointers: dict[str, Reg] = {}
         self.addresses = Addresses(self.builder, self.scalars, program, self.pointers)
         self.scalars.read_uniform = self.read_uniform
