@@ -85,7 +85,7 @@ def measure(target: str, strategy: Strategy, trips: str, repeat: int) -> Row:
     machine = targets.load(target)
     options = CompileOptions(target=target, pipeline_strategy=strategy)
     kernel = check(SourceFile("loop.tl", KERNEL.format(trips=trips)), options, Observer())
-    laid = assign(select(kernel, machine, strategy, 3))
+    laid = assign(select(kernel, machine, strategy))
     scheduled = []
     for loop in problems(laid, machine):
         schedule = given_schedule(loop)

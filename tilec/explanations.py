@@ -328,8 +328,11 @@ legacy-schedule
     lists without it.
 
 loop-not-pipelined
-    A bind reads what the loop writes, so it has its value at one time only. The solver does not overlap the
-    iterations of such a loop. Store the value to a tile, or give `stage` and `order` yourself.
+    A bind reads what the loop writes, or a variable of T.alloc_var is read that it writes: such a value is there
+    at one time only, and the solver does not overlap the iterations of the loop. Store the value to a tile, or
+    give `stage` and `order` yourself.
+    Or the loop has another pipelined loop inside: of nested ones only the innermost is pipelined, and num_stages
+    of the outer one means nothing.
 
 schedule-not-used
     A schedule is given by hand, but with these options all loops run serially.

@@ -45,7 +45,15 @@ SHARED = ("s0", "s1", "s2")
 FRAGMENTS = ("f0", "f1")
 ROWS = 6  # tiles along the first axis of a tensor
 
-AROUND = ("T.serial(2)", "T.serial(3)", "T.serial(T.min(n, 2))", "T.unroll(2)", "T.Pipelined(2, num_stages=2)")
+AROUND = (
+    "for again_and_again in T.serial(2):",
+    "for again_and_again in T.serial(3):",
+    "for again_and_again in T.serial(T.min(n, 2)):",
+    "for again_and_again in T.unroll(2):",
+    "for again_and_again in T.Pipelined(2, num_stages=2):",
+)
+LEFT_EARLY = ("for z in T.serial(4):", "while True:", "while trip[0] < n:")
+"""What may be left from the middle of a trip, after `trip[0]` of them; the first by the trip's number."""
 
 _HEAD = """\
 import tilelang.language as T
@@ -65,6 +73,8 @@ def kernel(
         f1 = T.alloc_fragment((S, S), "float32")
         r = T.alloc_fragment((S,), "float32")
         c = T.alloc_fragment((S,), "float32")
+        h = T.alloc_shared((S,), "int32")
+        trip = T.alloc_shared((1,), "int32")
 """
 
 
@@ -127,17 +137,21 @@ class _Body:
         makers: list[Callable[[], None]] = [self.scalar_nest, self.fill]
         if not self.fed:
             makers += [self.further]
+            if self.has(*SHARED):
+                makers += [self.refill] * 2
         if not self.fed or not self.has(*self.loadable) or not all(t in self.ready for t in self.loadable):
             makers += [self.load] * 3
         if self.has(*SHARED):
             makers += [self.shared_to_fragment, self.shared_nest, self.shared_out, self.gemm, self.gemm, self.gemm]
         if self.has(*self.writable):
-            makers += [self.in_place]
+            makers += [self.in_place, self.handed_on, self.handed_on]
+        if self.has("h"):
+            makers += [self.counted, self.count]
         if self.has(*SHARED) and not self.fed:
             makers += [self.partial_load, self.guarded_load]
         if self.has(*FRAGMENTS):
             makers += [self.fragment_to_shared, self.fragment_out, self.reduce, self.fragment_nest, self.global_update]
-            makers += [self.guarded_nest, self.exchange, self.choice]
+            makers += [self.guarded_nest, self.exchange, self.choice, self.atomic, self.atomic]
         if self.has(*FRAGMENTS) and self.has("r", "c"):
             makers += [self.row_nest]
         if self.has("r"):
@@ -156,6 +170,12 @@ class _Body:
         tile = self.tile(SHARED)
         self.emit(f"T.copy(A[k * S, 0], {tile}[0 : S // 2, 0:S])")
 
+    def refill(self) -> None:
+        """A tile is read, and filled for the next iteration: neither may overtake the other."""
+        tile = self.tile(SHARED)
+        self.emit(f"T.copy({tile}, O[k * S, 0])")
+        self.emit(f"T.copy({self.draw(st.sampled_from('AB'))}[(R - 1 - k) * S, 0], {tile})")
+
     def guarded_load(self) -> None:
         tile = self.tile(SHARED)
         self.emit("if k % 2 == 0:", f"    T.copy(B[k * S, 0], {tile})")
@@ -171,6 +191,12 @@ class _Body:
         else:
             self.nest(f"{tile}[i, j] = T.min(T.max({fragment}[i, j], -4.0), 4.0)")
             self.ready.add(tile)
+
+    def handed_on(self) -> None:
+        """A tile gives away what the iteration before left in it, and takes what this one has."""
+        tile = self.tile(self.writable)
+        self.emit(f"T.copy({tile}, O[k * S, 0])")
+        self.nest(f"{tile}[i, j] = T.cast(k, 'float16') + X[k * S + i]")
 
     def in_place(self) -> None:
         tile = self.tile(self.writable)
@@ -217,6 +243,21 @@ class _Body:
         fragment = self.tile(FRAGMENTS)
         term = self.draw(st.sampled_from([t for t, n in (("r[i]", "r"), ("c[j]", "c")) if n in self.ready]))
         self.nest(f"{fragment}[i, j] = {fragment}[i, j] - {term}")
+
+    def atomic(self) -> None:
+        """Into a tensor that others read and write too: the tile as a whole, or each element."""
+        f, kind = self.tile(FRAGMENTS), self.draw(st.sampled_from(["add", "add", "max"]))
+        if self.draw(st.booleans()):
+            self.emit(f"T.atomic_{kind}({self.draw(st.sampled_from(['G[0, 0]', 'O[row, 0]']))}, {f})")
+        else:
+            self.nest(f"T.atomic_{kind}(G[j, i], {f}[i, j])")
+
+    def count(self) -> None:
+        """Many threads count in one place."""
+        self.emit("for i in T.Parallel(S):", "    T.atomic_add(h[(i + k) % 4], 1)")
+
+    def counted(self) -> None:
+        self.emit("for i in T.Parallel(S):", "    X[k * S + i] = X[k * S + i] + T.cast(h[i], 'float32')")
 
     def repeated(self) -> None:
         """A loop inside, of a scalar nest or of a product."""
@@ -272,6 +313,8 @@ def loops(draw: DrawFn, size: int, threads: int, fed: bool) -> Loop:
     filled = {n for n in (*FRAGMENTS, "r", "c") if draw(st.booleans())}
     filled |= {n for n in (SHARED[2:] if fed else SHARED) if draw(st.integers(0, 3)) == 3}
     body = _Body(draw, set(filled), fed)
+    if draw(st.booleans()):
+        body.ready.add("h")
     body.statements(draw(st.sampled_from([2, 3, 4, 4, 5, 5, 6, 6])))
     binds = ["twice = k * 2", "row = k * S", "x = X[k]", "chosen = Ids[k]"]
     n, first = draw(st.sampled_from([0, 1, 2, 2, 3, 3, 4, 4, 5, 6])), draw(st.sampled_from([0, 0, 0, 1, 2]))
@@ -279,16 +322,22 @@ def loops(draw: DrawFn, size: int, threads: int, fed: bool) -> Loop:
     static, runtime, read = f"{first}, {first + n}", "first, first + n", "first, T.min(Ends[0], R)"
     bounds = draw(st.sampled_from([static, static, runtime, runtime, read]))
     limit = draw(st.sampled_from(["", "", ", num_stages=1", ", num_stages=2", ", num_stages=3"]))
-    repeat = draw(st.sampled_from(["", "", "", "", *AROUND]))
+    repeat = draw(st.sampled_from(["", "", "", "", *AROUND, *LEFT_EARLY[: 1 if fed else 3]]))
     lines = [f"T.fill({name}, {1 + at % 2}.0)" for at, name in enumerate(sorted(filled))]
+    if "h" in body.ready:
+        lines.append("T.clear(h)")
     indent = ""
     if repeat:
-        lines.append(f"for again_and_again in {repeat}:")
+        lines += ["trip[0] = 0"] * (repeat in LEFT_EARLY[1:]) + [repeat]
         indent = "    "
+    if repeat in LEFT_EARLY:
+        lines += early(draw, filled, by="z" if repeat == LEFT_EARLY[0] else "trip[0]")
     lines.append(f"{indent}for k in T.Pipelined({bounds}{limit}):")
     used = "\n".join(body.lines)
     lines += [f"{indent}    {b}" for b in binds if b.split()[0] in used]
     lines += [f"{indent}    {line}" for line in body.lines]
+    if repeat in LEFT_EARLY[1:]:
+        lines.append("    trip[0] = trip[0] + 1")
     for at, name in enumerate(sorted(filled)):
         if name in ("r", "c"):
             index = "i" if name == "r" else "j"
@@ -297,6 +346,20 @@ def loops(draw: DrawFn, size: int, threads: int, fed: bool) -> Loop:
             lines.append(f"T.copy({name}, Out[{at} * S, 0])")
     text = _HEAD.format(size=size, threads=threads, rows=ROWS) + "".join(f"        {line}\n" for line in lines)
     return Loop(text, n, first)
+
+
+def early(draw: DrawFn, filled: set[str], by: str) -> list[str]:
+    """Statements of a trip that start something, and the end of the loop while it is in flight."""
+    started = [f"T.copy(s2, P[{by} * S, 0])"] if "s2" in filled else []
+    if {"s2", "f0"} <= filled:
+        started += ["T.gemm(s2, s2, f0, transpose_B=True)", "T.copy(f0, s2)"]
+        if draw(st.booleans()):
+            started = [f"T.copy(A[{by} * S, 0], s2)", *started[1:]]
+    leave = [
+        f"if {by} >= {draw(st.sampled_from(['first', '1', '2']))}:",
+        *["    T.fill(f1, 1.0)"] * draw(st.integers(0, 1)),
+    ]
+    return [f"    {line}" for line in (*started, *leave, "    break")]
 
 
 # ---- schedules -------------------------------------------------------------------------------------------------------

@@ -11,10 +11,12 @@ from test_kernels import FORMS
 
 from tilec import emulate
 from tilec.ir import warp
+from tilec.ir.tile import Store
 from tilec.options import Strategy
 
 CASES = (
     "overwrite", "twice", "single", "guarded", "condition", "chain", "after", "scratch", "depths", "again", "manual",
+    "atomics", "combined",
 )  # fmt: skip
 
 
@@ -46,6 +48,22 @@ def test_a_manual_schedule_keeps_tma_and_the_producer() -> None:
     assert sum(isinstance(op, warp.TmaLoad) for op in warp.walk(producer.body)) == 2
     assert not any(isinstance(op, warp.CpAsync) for role in made.program.roles for op in warp.walk(role.body))
     assert any(isinstance(op, warp.Wgmma) for op in warp.walk(consumer.body))
+
+
+def test_an_addition_and_a_maximum_keep_their_order() -> None:
+    """Atomics of one kind commute; of two kinds the threads must meet in between, whoever makes them."""
+    _, made = built(HERE / "upstream.tl", "sm_80", case="combined")
+    (role,) = made.program.roles
+    steady = next(op for op in warp.walk(role.body) if isinstance(op, warp.Loop) and op.part == "steady")
+    kinds = []
+    for op in steady.body:
+        if isinstance(op, warp.BarSync):
+            kinds.append("barrier")
+        elif isinstance(op, warp.Elementwise):
+            kinds += [s.atomic for s in op.nest.body if isinstance(s, Store) and s.atomic]
+    assert {"add", "max"} <= set(kinds)
+    between = kinds[kinds.index("add") : kinds.index("max")]
+    assert "barrier" in between, kinds
 
 
 def test_a_bound_is_read_once() -> None:

@@ -25,12 +25,13 @@ MOST_PENDING = 32  # groups: more are not counted apart, and waited for as if th
 
 @records.dataclass(frozen=True, slots=True)
 class Touch:
-    """One access: a shared tile, a fragment or a tensor, by name. Atomic ones need no order among themselves."""
+    """One access: a shared tile, a fragment or a tensor, by name. `atomic` is the combination that it makes, whose
+    accesses need no order among themselves."""
 
     buffer: str
     write: bool
     proxy: Literal["generic", "async", "registers"] = "generic"
-    atomic: bool = False
+    atomic: str = ""
 
 
 @dataclass(slots=True)

@@ -46,7 +46,7 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
                 for expr in expressions(stmt):
                     found += [Touch(e.buffer.name, False) for e in walk_expr(expr) if isinstance(e, Load)]
                 if isinstance(stmt, Store):
-                    found.append(Touch(stmt.buffer.name, True, atomic=stmt.atomic is not None))
+                    found.append(Touch(stmt.buffer.name, True, atomic=_commuting(stmt.atomic)))
             return tuple(dict.fromkeys(found)), None
         case warp.CpAsync(source=s, destination=d):
             return (Touch(s.buffer.name, False), Touch(d.name, True)), "cp_async"
@@ -71,6 +71,11 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
             return (Touch(s.name, False), Touch(d.name, True), *own), None
         case _:
             return (), None
+
+
+def _commuting(atomic: str | None) -> str:
+    """Additions may come in any order, but not an addition and a maximum; of two stores the last one counts."""
+    return "" if atomic in (None, "store") else atomic
 
 
 @dataclass(slots=True)
@@ -247,7 +252,8 @@ class _Role:
             self.repeat(node.bodies[0], trips)
 
     def until_stable(self, body: tuple[_Node, ...]) -> None:
-        """Any number of trips. A `Break` stands where a trip begins or ends, so it leaves nothing else behind."""
+        """Any number of trips. What a `Break` leaves in flight is among what its trip's end does: it stands last in its
+        branch, and what would follow is in the other one (`passes.jumps`), so that the two join at the end."""
         self.state.settle_cursors()
         shape = None
         while shape != (shape := self.state.shape()):
@@ -327,7 +333,8 @@ class _Role:
 
     def conflicting(self, node: _Node, touch: Touch, key: Key) -> Iterator[Record]:
         for record in self.state.records.get(key, ()):
-            if not (record.touch.write or touch.write) or (record.touch.atomic and touch.atomic):
+            commute = record.touch.atomic == touch.atomic != ""
+            if commute or not (record.touch.write or touch.write):
                 continue
             if touch.buffer in self.fragments:
                 # Registers are a thread's own: only operations still in flight matter, and wgmma
