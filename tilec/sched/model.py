@@ -170,12 +170,14 @@ class Model:
         domain[0] = domain[1] = start
 
     def _solve(self, effort: float, by_core: bool = False) -> Answer:
+        if (left := self._seconds_left()) <= 0:
+            return Answer("unknown", False, (), 0.0)
         parameters = self._cp.SatParameters()
         parameters.num_workers = 1
         parameters.random_seed = 0
         parameters.max_deterministic_time = effort
-        if (left := self._seconds_left()) != inf:
-            parameters.max_time_in_seconds = max(0.001, left)
+        if left != inf:
+            parameters.max_time_in_seconds = left
         # Measured on loops of 3 to 120 ops: presolve costs more than it saves on models this small, as does the linear
         # relaxation once a schedule is known; disjunctions that reason about precedences find the tight schedules.
         parameters.cp_model_presolve = False
