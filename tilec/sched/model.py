@@ -66,6 +66,13 @@ def no_deadline() -> float:
     return inf
 
 
+def load_solver() -> Any:
+    """The native half of CP-SAT, loaded late, because most commands and every cache hit do without."""
+    from ortools.sat.python import cp_model_helper
+
+    return cp_model_helper
+
+
 @dataclass(frozen=True, slots=True)
 class Sum:
     """What is minimised: Σ coefficient · variable."""
@@ -93,11 +100,8 @@ class Model:
         anchored: bool = False,
         seconds_left: Callable[[], float] = no_deadline,
     ) -> None:
-        # Late, because most commands and every cache hit do without.
-        from ortools.sat.python import cp_model_helper
-
-        self._cp: Any = cp_model_helper
-        self._proto: Any = cp_model_helper.CpModelProto()
+        self._cp: Any = load_solver()
+        self._proto: Any = self._cp.CpModelProto()
         self.problem, self.ii, self._is_anchored = problem, ii, anchored
         self._seconds_left = seconds_left
         unlimited: list[int | None] = [None] * len(problem.rings)
