@@ -9,6 +9,7 @@ from typing import Any
 from tilec import files
 from tilec.diag import fail
 from tilec.sched.bounds import Unschedulable
+from tilec.sched.model import load_solver
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import Scheduler, solve
@@ -28,6 +29,7 @@ def solve_file(path: str, *, as_json: bool, output: str | None, seconds: float |
         problems = problems_from_json(value)
     except TextError as error:
         fail("bad-problem", f"{path} is no scheduling problem: {error}")
+    load_solver()  # The seconds are those of solving.
     records = [_solved(problem, seconds, scheduler, as_json) for problem, _ in problems]
     if output is not None:
         written = records if isinstance(value, list) else records[0]

@@ -22,3 +22,21 @@ def graph(seed: int, count: int) -> dict[str, Any]:
         edges.append([src, dst, latency[kinds[src]], draw.randint(1, 3)])
     ops = [{"name": f"op{at}", "resource": kind, "duration": int(kind is not None)} for at, kind in enumerate(kinds)]
     return {"name": f"graph {seed}", "ops": ops, "edges": edges, "limits": limits}
+
+
+def crowded(seed: int, count: int) -> dict[str, Any]:
+    """Long uses of four full slots, short-ranged dependences and many values carried around."""
+    draw = random.Random(seed)
+    limits = {f"unit {at}": draw.choice((1, 1, 2)) for at in range(4)}
+    ops = [
+        {"name": f"op{at}", "resource": draw.choice(list(limits)), "duration": draw.randint(1, 40)}
+        for at in range(count)
+    ]
+    edges = []
+    for op in range(1, count):
+        for _ in range(draw.randint(1, 3)):
+            edges.append([draw.randrange(max(0, op - 15), op), op, draw.randint(1, 60), 0])
+    for _ in range(count // 8):
+        dst = draw.randrange(count - 1)
+        edges.append([draw.randrange(dst, min(count, dst + 20)), dst, draw.randint(1, 40), draw.randint(1, 3)])
+    return {"name": f"crowded {seed}", "ops": ops, "edges": edges, "limits": limits}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from loops import has_schedule
 
+from tilec import target as target_file
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use
 from tilec.sched.roofline import Roofline, roofline, stage_count
 from tilec.sched.solve import solve
@@ -55,3 +56,26 @@ def test_the_second_example_needs_two_stages() -> None:
 def test_no_roofline_without_loads() -> None:
     assert roofline(body((READ, MMA), (Edge(0, 1, 7),))) is None
     assert roofline(Problem("empty", (), (), ())) is None
+
+
+def priced(machine: str, *kinds: tuple[str, dict[str, int]]) -> Problem:
+    """A chain of statements in the book's cycles, as the target's file prices them; all but the last fill rings."""
+    target = target_file.load(machine, "book")
+    prices = [target.price(kind, **sizes) for kind, sizes in kinds]
+    slots = tuple(dict.fromkeys(slot for price in prices for slot, _, _ in price.uses))
+    ops = tuple(
+        Op(kind, tuple(Use(slots.index(slot), *held) for slot, *held in price.uses), price.issue, price.latency)
+        for (kind, _), price in zip(kinds, prices, strict=True)
+    )
+    steps = range(len(ops) - 1)
+    edges = tuple(Edge(at, at + 1, ops[at].latency) for at in steps)
+    rings = tuple(Ring(ops[at].name, (at,), (at + 1,), 4096, 0) for at in steps)
+    return Problem(machine, ops, edges, tuple(Slot(slot) for slot in slots), (Pool("smem", 232448),), rings)
+
+
+def test_both_examples_in_the_cycles_of_the_target_files() -> None:
+    load = ("tma.load", {"bytes": 16384})
+    hopper = priced("sm_90a", load, ("wgmma.ss", {"n": 128, "count": 8, "k_bytes": 32}))
+    assert roofline(hopper) == Roofline(8, 8, 1)
+    copy, product = ("tcgen05.cp", {"bytes": 4096}), ("tcgen05.mma.ss", {"m": 128, "n": 128, "count": 4})
+    assert roofline(priced("sm_100a", load, copy, product)) == Roofline(15, 8, 2)

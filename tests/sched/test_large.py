@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from graphs import graph
+from graphs import crowded, graph
 
 from tilec.sched.levels import threshold
 from tilec.sched.solve import solve
@@ -32,6 +32,20 @@ def test_a_time_limit_is_kept(seed: int, count: int) -> None:
     assert time.monotonic() - began < 15  # 3 and what no limit can cut short, on a machine that does other things
     assert not list(violations(problem, solution.schedule))
     assert solution.schedule.status == ("optimal" if not solution.warning else "feasible")
+
+
+def test_a_time_limit_cuts_heuristics_short_too() -> None:
+    """Long uses on few slots: no heuristic reaches hundreds of intervals from the bound on, and each takes its time to
+    find that out."""
+    problem = from_neutral(crowded(4, 250))
+    began = time.process_time()
+    solution = solve(problem, seconds_left=lambda: began + 2 - time.process_time())
+    assert time.process_time() - began < 6
+    assert not list(violations(problem, solution.schedule))
+    assert solution.schedule.status == "feasible" and solution.warning
+    tried = [attempt.ii for attempt in solution.attempts]
+    assert tried == list(range(solution.bounds.mii - 1, solution.schedule.ii + 1))
+    assert not any(level.proven for level in solution.objectives[:1])
 
 
 def test_no_time_at_all_is_still_an_answer_and_an_honest_one() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from importlib.resources import files
 
+import jsonschema
 import pytest
 from loops import attention, divisions, has_schedule, joint_problem
 
@@ -50,6 +53,18 @@ def test_attention_overlaps_as_experts_write_it() -> None:
         softmax = {(start[f"softmax {half}"] + cycle) % schedule.ii for cycle in range(480)}
         products = {(start[f"{p} {other}"] + c) % schedule.ii for p in ("scores", "output") for c in range(192)}
         assert len(softmax & products) >= 192
+
+
+def test_the_trace_of_roles_fits_its_schema_and_is_read_back() -> None:
+    problem = attention()
+    solution = solve(problem)
+    text = dump(trace([(problem, solution)]))
+    schema = (files("tilec.sched") / "trace.schema.json").read_text(encoding="utf-8")
+    jsonschema.validate(json.loads(text), json.loads(schema))
+    loop = json.loads(text)["tilec"]["loops"][0]
+    assert loop["roles"] == list(solution.schedule.role)
+    assert "role" in {bound["kind"] for bound in loop["bounds"]}
+    assert read_schedule(text) == [replace(solution.schedule, status="given")]
 
 
 def test_one_warp_group_would_be_slower() -> None:

@@ -191,6 +191,17 @@ def test_equal_bytes_whatever_the_hash_seed_and_no_heavy_imports() -> None:
     assert run_alone(PRINT_ALL, "1") == run_alone(PRINT_ALL, "2")
 
 
+def test_equal_bytes_beside_busy_processes() -> None:
+    alone = run_alone(PRINT_ALL, "1")
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        assert run_alone(PRINT_ALL, "1") == alone
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
 def test_ortools_is_imported_only_to_solve() -> None:
     modules = "tilec.sched.solve, tilec.sched.trace, tilec.sched.cache"
     run_alone(f"import sys\nimport {modules}\nassert 'ortools' not in sys.modules", "0")

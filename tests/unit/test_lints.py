@@ -186,6 +186,29 @@ def test_cheap_addresses(index: str) -> None:
     assert gathered(index) == []
 
 
+@pytest.mark.parametrize(
+    ("code", "source"),
+    [
+        ("bank-conflict", kernel(MATRIX, *COLUMNS[:5], COLUMNS[5].format(other="u[j, i]"))),
+        (
+            "address-latency",
+            kernel(
+                'A: T.Tensor((512, 64), "float32"), n: T.int32',
+                *(line.format(index="(i * 7 + j) // 3 % 64, (i + j * 5) % n") for line in GATHER),
+            ),
+        ),
+    ],
+)
+def test_a_command_warns_and_refuses(code: str, source: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("kernel.tl").write_text(source)
+    assert main(["kernel.tl", "-o", "a.cubin"]) == 0
+    said = capfd.readouterr().err
+    assert f"warning[{code}]" in said and "kernel.tl:" in said and "help: " in said
+    assert main(["kernel.tl", "-o", "b.cubin", "--schedule-trace-file", "b.json", "--lint=error"]) == 1
+    assert f"error[{code}]" in capfd.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.cubin", "kernel.tl"]
+
+
 # ---- tensor memory ---------------------------------------------------------------------------------------------------
 
 

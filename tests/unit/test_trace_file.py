@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
 import pytest
@@ -14,6 +15,9 @@ import tilec.sched
 from tilec import driver
 from tilec.cli import main
 from tilec.options import CompileOptions, Strategy
+from tilec.sched.bounds import BoundKind
+from tilec.sched.heuristic import ARMS
+from tilec.sched.solution import LEVELS
 from tilec.sched.trace import SCHEMA
 from tilec.source import SourceFile
 
@@ -55,6 +59,24 @@ def test_a_trace_fits_the_schema(case: tuple[Path, str, Strategy, str]) -> None:
     assert (trace["tilec"]["target"], trace["tilec"]["calibration"]) == (case[1], case[3])
 
 
+def test_the_schema_knows_every_name_and_no_other() -> None:
+    """Each object that lists members allows these alone, and each enumeration is the one of the code."""
+
+    def objects(value: Any) -> Iterator[dict[str, Any]]:
+        for member in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            yield from objects(member)
+        if isinstance(value, dict) and value.get("type") == "object" and isinstance(value.get("properties"), dict):
+            yield value
+
+    schema = json.loads(TEXT)
+    assert all(found["additionalProperties"] is False for found in objects(schema))
+    loop = schema["properties"]["tilec"]["properties"]["loops"]["items"]["properties"]
+    assert loop["objectives"]["items"]["properties"]["name"]["enum"] == list(LEVELS)
+    assert loop["heuristics"]["items"]["properties"]["arm"]["enum"] == list(ARMS)
+    assert loop["bounds"]["items"]["properties"]["kind"]["enum"] == list(get_args(BoundKind))
+    assert loop["attempts"]["items"]["properties"]["how"]["enum"] == ["bound", "solver", "heuristic", "serial"]
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [
@@ -67,6 +89,14 @@ def test_a_trace_fits_the_schema(case: tuple[Path, str, Strategy, str]) -> None:
         (("traceEvents", 9, "dur"), 0),
         (("traceEvents", 0, "ph"), "Z"),
         (("other",), 1),
+        (("tilec", "loops", 0, "other"), 1),
+        (("tilec", "loops", 0, "attempts", 0, "effort"), None),
+        (("tilec", "loops", 0, "attempts", 0, "how"), "luck"),
+        (("tilec", "loops", 0, "bounds", 0, "kind"), "mood"),
+        (("tilec", "loops", 0, "heuristics", 0, "other"), 1),
+        (("tilec", "loops", 0, "roofline", "other"), 1),
+        (("tilec", "loops", 0, "edges", 0, "hand_over"), -1),
+        (("traceEvents", 0, "args", "other"), 1),
     ],
 )
 def test_the_schema_refuses(path: tuple[str | int, ...], value: object) -> None:

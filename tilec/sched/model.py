@@ -66,6 +66,13 @@ def no_deadline() -> float:
     return inf
 
 
+def load_solver() -> Any:
+    """The native half of CP-SAT, loaded late, because most commands and every cache hit do without."""
+    from ortools.sat.python import cp_model_helper
+
+    return cp_model_helper
+
+
 @dataclass(frozen=True, slots=True)
 class Sum:
     """What is minimised: Σ coefficient · variable."""
@@ -93,11 +100,8 @@ class Model:
         anchored: bool = False,
         seconds_left: Callable[[], float] = no_deadline,
     ) -> None:
-        # Late, because most commands and every cache hit do without.
-        from ortools.sat.python import cp_model_helper
-
-        self._cp: Any = cp_model_helper
-        self._proto: Any = cp_model_helper.CpModelProto()
+        self._cp: Any = load_solver()
+        self._proto: Any = self._cp.CpModelProto()
         self.problem, self.ii, self._is_anchored = problem, ii, anchored
         self._seconds_left = seconds_left
         unlimited: list[int | None] = [None] * len(problem.rings)
@@ -170,12 +174,14 @@ class Model:
         domain[0] = domain[1] = start
 
     def _solve(self, effort: float, by_core: bool = False) -> Answer:
+        if (left := self._seconds_left()) <= 0:
+            return Answer("unknown", False, (), 0.0)
         parameters = self._cp.SatParameters()
         parameters.num_workers = 1
         parameters.random_seed = 0
         parameters.max_deterministic_time = effort
-        if (left := self._seconds_left()) != inf:
-            parameters.max_time_in_seconds = max(0.001, left)
+        if left != inf:
+            parameters.max_time_in_seconds = left
         # Measured on loops of 3 to 120 ops: presolve costs more than it saves on models this small, as does the linear
         # relaxation once a schedule is known; disjunctions that reason about precedences find the tight schedules.
         parameters.cp_model_presolve = False

@@ -110,7 +110,10 @@ class _Sweep:
             self.attempts.append(Attempt(ii - 1, "refuted", "bound", reasons))
         last = max(ii, serial_ii(self.guess))
         is_hurried = False
+        reserve = self.reserve(ii, last)
         while ii <= last:
+            if self.seconds_left() <= 0:
+                return self.fall_back(ii, *reserve)
             reason = refutation(self.problem, ii)
             if reason is not None:
                 self.attempts.append(Attempt(ii, "refuted", "bound", reason))
@@ -134,10 +137,30 @@ class _Sweep:
         self.attempts.append(Attempt(last, "found", "serial", "one op after the other"))
         return Found(*serial(self.guess, last), self.role, is_serial=True)
 
+    def reserve(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
+        """What to answer once time is up: the II of a schedule by heuristic, looked for in growing steps, and the
+        schedule; None for the serial one. Nobody looks where time is not limited."""
+        step = max(1, ii // 128)
+        while self.seconds_left() != inf and ii < last:
+            if (known := place(self.guess, ii)) is not None:
+                return ii, known
+            ii, step = ii + step, step * 5 // 4 + 1
+        return last, None
+
+    def fall_back(self, ii: int, last: int, known: tuple[int, ...] | None) -> Found:
+        """Ends the sweep before this II, as time is up."""
+        self.stages_proven = False
+        self.attempts += (Attempt(at, "unknown", "solver", "skipped: time is up") for at in range(ii, last))
+        if known is None:
+            self.attempts.append(Attempt(last, "found", "serial", "one op after the other"))
+            return Found(*serial(self.guess, last), self.role, is_serial=True)
+        self.attempts.append(Attempt(last, "found", "heuristic", "a schedule exists"))
+        return Found(last, from_zero(known), self.role)
+
     def skip(self, to: int) -> int:
         """The next II that a heuristic reaches, at most this one: those in between are only looked at in passing."""
         ii = self.attempts[-1].ii + 1
-        while ii < to and place(self.guess, ii) is None:
+        while ii < to and self.seconds_left() > 0 and place(self.guess, ii) is None:
             why = "skipped: the effort for proofs is spent, and no heuristic reaches it"
             self.attempts.append(Attempt(ii, "unknown", "solver", why))
             ii += 1
@@ -164,6 +187,9 @@ class _Sweep:
         else:
             answer = Answer("found", False, known, 0.0, self.role)
         for stages in range(most, max(from_zero(answer.start), default=0) // ii + 1):
+            if self.seconds_left() <= 0:
+                self.stages_proven = False
+                break
             fewer, _ = self.ask(ii, stages, _EFFORT_PER_LEVEL * self.effort)
             if fewer.outcome == "found":
                 return fewer
@@ -200,11 +226,11 @@ class _Sweep:
         """Names what refuted the largest II below the answer: an irreducible set of constraint families that, with
         the dependences, leaves no room."""
         last = self.attempts[-1] if self.attempts else None
-        if last is None or last.how != "solver" or last.outcome != "refuted":
+        if last is None or last.how != "solver" or last.outcome != "refuted" or self.seconds_left() <= 0:
             return
         dropped: frozenset[str] = frozenset()
         for family in families(self.problem):
-            model = Model(self.problem, last.ii, None, dropped | {family}, anchored=True)
+            model = Model(self.problem, last.ii, None, dropped | {family}, anchored=True, seconds_left=self.share())
             answer = model.feasible(_EFFORT_PER_REASON * self.effort)
             if answer.outcome == "refuted":
                 dropped |= {family}
