@@ -139,20 +139,19 @@ class Memory:
 
     def take(self, owners: Array, old: Array, new: Array, tag: int, offset: Offset) -> Array:
         """The owners of some elements after the cluster `tag` has written `new` over `old`."""
-        mine = _repeated(tag, owners.dtype.itemsize)
-        if self.is_divided:
-            foreign = (owners != 0) & (owners != mine)
-            if foreign.any() and (foreign & (old != new)).any():
-                place = offset(tuple(np.argwhere(foreign & (old != new))[0].tolist()))
+        if self.is_divided and (foreign := _foreign(owners, tag)) is not None:
+            foreign &= _bytes_of(old) != _bytes_of(new)
+            if foreign.any():
+                place = _first(foreign, offset)
                 message = f"global address {self.base + place:#x} gets another value here than another block gave it"
                 raise Fault("data-race", f"{message}{self._earlier(place)}{_CHANCE}")
-        return np.full(owners.shape, mine, owners.dtype)
+        return np.full(owners.shape, _repeated(tag, owners.dtype.itemsize), owners.dtype)
 
     def require_own(self, owners: Array, tag: int, offset: Offset) -> None:
         """The cluster `tag` reads elements with these owners: no other cluster of the launch may have written them."""
-        foreign = (owners != 0) & (owners != _repeated(tag, owners.dtype.itemsize))
-        if foreign.any():
-            place = offset(tuple(np.argwhere(foreign)[0].tolist()))
+        foreign = _foreign(owners, tag)
+        if foreign is not None and foreign.any():
+            place = _first(foreign, offset)
             message = f"global address {self.base + place:#x} is read here, and another block has written it"
             raise Fault("data-race", f"{message}{self._earlier(place)}{_CHANCE}")
 
@@ -176,7 +175,7 @@ class Memory:
         if by is not None and self.watch is not None:
             self.watch.read(by, index, width, is_collective=is_collective)
             if self.is_divided:
-                self.require_own(self._owners[width][index], self.tag, lambda at: int(index[at[0]]) * width)
+                self.require_own(self._owners[width][index], self.tag, _offsets(index, width))
         data: Array = self._data[width][index]
         return data
 
@@ -194,7 +193,7 @@ class Memory:
             self._require_unread(index * width >> 4)
         if self.owner is not None:
             owners, old = self._owners[width], self._data[width][index]
-            owners[index] = self.take(owners[index], old, values, self.tag, lambda at: int(index[at[0]]) * width)
+            owners[index] = self.take(owners[index], old, values, self.tag, _offsets(index, width))
         if by is not None and self.watch is not None:
             self.watch.write(by, index, width, values, self._data[width][index])
         if self.is_shared:
@@ -374,6 +373,31 @@ class Memory:
         if self._state(address, 1) & BARRIER:
             return Fault("barrier-overwrite", f"shared address {address:#x} holds a live mbarrier")
         return Fault("unarrived-write", f"shared address {address:#x} is overwritten{self.explain(address)}")
+
+
+def _foreign(owners: Array, tag: int) -> Array | None:
+    """Which bytes of some elements belong to another cluster than `tag`, [*elements, byte]; None where none can."""
+    if not ((owners != 0) & (owners != _repeated(tag, owners.dtype.itemsize))).any():
+        return None
+    # Some are not all of one cluster, but what nobody has written is nobody's.
+    parts = _bytes_of(owners)
+    foreign: Array = (parts != 0) & (parts != tag)
+    return foreign
+
+
+def _bytes_of(elements: Array) -> Array:
+    return np.ascontiguousarray(elements)[..., None].view(np.uint8)
+
+
+def _first(parts: Array, offset: Offset) -> int:
+    """Where the first of the marked bytes of some elements lies."""
+    element = np.argwhere(parts)[0].tolist()
+    return offset(tuple(element[:-1])) + int(element[-1])
+
+
+def _offsets(index: Array, width: int) -> Offset:
+    """Those of elements at `index * width`; one of 16 bytes is two halves."""
+    return lambda at: int(index[at[0]]) * width + sum(at[1:]) * 8
 
 
 def _states(byte: int) -> dict[int, Any]:
