@@ -201,6 +201,12 @@ def test_packed_integers() -> None:
     low, high = (np.clip(x, 0, 255).astype(np.int64) for x in (b, a))
     result = compute("cvt.pack.sat.u8.s32.b32 $d, $a, $b, $c;", U32, a, b, c)
     np.testing.assert_array_equal(result, ((c.astype(np.int64) << 16) & 0xFFFFFFFF) | high << 8 | low)
+    low, high = (np.clip(x, -8, 7).astype(np.int64) & 15 for x in (b, a))
+    result = compute("cvt.pack.sat.s4.s32.b32 $d, $a, $b, $c;", U32, a, b, c)
+    np.testing.assert_array_equal(result, ((c.astype(np.int64) << 8) & 0xFFFFFFFF) | high << 4 | low)
+    low, high = (np.clip(x, 0, 3).astype(np.int64) for x in (b, a))
+    result = compute("cvt.pack.sat.u2.s32.b32 $d, $a, $b, $c;", U32, a, b, c)
+    np.testing.assert_array_equal(result, ((c.astype(np.int64) << 4) & 0xFFFFFFFF) | high << 2 | low)
 
 
 def test_float_to_integer_of_nan() -> None:

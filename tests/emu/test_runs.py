@@ -93,6 +93,82 @@ def test_blocks_must_not_see_each_others_work(kind: str) -> None:
     launch(source, "k", 2, 32, arguments, dynamic_smem=512, races=False)
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("last", [0, 1, 300])
+def test_a_block_that_reads_before_another_one_writes_races_too(last: int, jobs: int) -> None:
+    """All blocks but one read; `last` writes, whenever it comes."""
+    body = f"""
+    ld.param.u64 %rd1, [out];
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r3, 0;
+    setp.eq.u32 %p1, %r1, {last};
+    @%p1 bra $WRITE;
+    ld.global.v4.b32 {{%r4, %r5, %r6, %r7}}, [%rd1];
+    bra $END;
+$WRITE:
+    mov.u32 %r3, VALUE;
+    st.global.u32 [%rd1+4], %r3;
+$END:
+    """
+    with pytest.raises(Fault) as caught:
+        launch(kernel(body.replace("VALUE", "7")), "k", last + 2, 1, [np.zeros(4, np.uint32)], jobs=jobs)
+    assert caught.value.kind == "data-race"
+    assert "address 0x10000000004 " in caught.value.message
+    if last and jobs == 1:
+        assert "and another block has read it at PTX line" in caught.value.message
+    launch(kernel(body.replace("VALUE", "7")), "k", last + 2, 1, [np.zeros(4, np.uint32)], jobs=jobs, races=False)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_blocks_may_read_the_same_and_write_what_is_there(jobs: int) -> None:
+    body = """
+    ld.param.u64 %rd1, [out];
+    ld.global.v2.b32 {%r4, %r5}, [%rd1];
+    st.global.v2.b32 [%rd1+8], {%r4, %r5};
+    """
+    launch(kernel(body), "k", 300, 1, [np.zeros(4, np.uint32)], jobs=jobs)
+
+
+NARROW = {"b8": "b8 [%rd1+3], %h5", "b16": "b16 [%rd1+2], %h5", "b32": "b32 [%rd1], %r5", "b64": "b64 [%rd1+8], %rd5"}
+WIDE = {"v4.b32": "{%r6, %r7, %r8, %r9}", "v2.b64": "{%rd6, %rd7}", "b64": "%rd6"}
+
+
+def part_of_a_vector(narrow: str, wide: str, block_bytes: int) -> str:
+    """Each block writes part of its 16 bytes, reads all of them, writes all and reads the part."""
+    return kernel(f"""
+    ld.param.u64 %rd1, [out];
+    mov.u32 %r1, %ctaid.x;
+    mad.wide.u32 %rd1, %r1, {block_bytes}, %rd1;
+    mov.u32 %r5, %r1;
+    cvt.u16.u32 %h5, %r5;
+    cvt.u64.u32 %rd5, %r5;
+    st.global.{NARROW[narrow]};
+    bar.sync 0;
+    ld.global.{wide} {WIDE[wide]}, [%rd1];
+    bar.sync 0;
+    st.global.{wide} [%rd1], {WIDE[wide]};
+    """)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("wide", WIDE)
+@pytest.mark.parametrize("narrow", NARROW)
+def test_bytes_that_nobody_wrote_are_nobodys(narrow: str, wide: str, jobs: int) -> None:
+    for blocks in (1, 3):
+        launch(part_of_a_vector(narrow, wide, 16), "k", blocks, 1, [np.zeros(16 * blocks, np.uint8)], jobs=jobs)
+
+
+@pytest.mark.parametrize("wide", ["v4.b32", "v2.b64"])
+@pytest.mark.parametrize(("narrow", "place"), [("b8", 3), ("b16", 2), ("b32", 0), ("b64", 8)])
+def test_the_byte_that_another_block_wrote_is_named(narrow: str, place: int, wide: str) -> None:
+    """Both blocks write another number to the same part of one vector."""
+    body = part_of_a_vector(narrow, wide, 0).replace("mov.u32 %r5, %r1;", "add.u32 %r5, %r1, 1;")
+    with pytest.raises(Fault) as caught:
+        launch(body, "k", 2, 1, [np.zeros(16, np.uint8)])
+    assert caught.value.kind == "data-race"
+    assert f"{0x0100_0000_0000 + place:#x} gets another value" in caught.value.message
+
+
 def gemm(adversary: int | None, *, timeline: bool = False) -> str:
     generator = np.random.default_rng(0)
     a = f32_to_bf16(generator.standard_normal((128, 192)).astype(np.float32))

@@ -89,11 +89,11 @@ KERNEL atomics(int *i, unsigned *u, float *f, double *d, unsigned long long *l, 
     atomicInc(&u[0], 9); atomicDec(&u[1], 9); atomicMax(&u[2], t * 0x1000000u);
     atomicAdd(f, 0.5f); atomicAdd(d, 0.25); atomicAdd(l, 0x100000001ull); atomicMax(l + 1, (unsigned long long)t << 33);
     atomicAdd(h, __floats2half2_rn(1, 0.5f));
-    for (unsigned old = u[3], seen; ; old = seen) {
+    for (unsigned old = *(volatile unsigned *)&u[3], seen; ; old = seen) {
         seen = atomicCAS(&u[3], old, old + 2 * t + 1);
         if (seen == old) break;
     }
-    unsigned short guess = s[0], now;
+    unsigned short guess = *(volatile unsigned short *)s, now;
     do { now = guess; guess = atomicCAS(s, now, (unsigned short)(now + 1)); } while (guess != now);
 }
 

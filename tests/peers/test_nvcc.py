@@ -81,12 +81,13 @@ def test_votes(run: Run) -> None:
                 assert out[block * 64 + warp * 32 + lane] == r & 0xFFFFFFFF
 
 
-def test_atomics(run: Run) -> None:
+@pytest.mark.parametrize("adversary", [None, 1])
+def test_atomics(run: Run, adversary: int | None) -> None:
     i, u = np.zeros(7 + 64, np.int32), np.array([5, 5, 0, 0], np.uint32)
     i[6] = -1
     f, d = np.zeros(1, np.float32), np.zeros(1)
     wide, h, s = np.zeros(2, np.uint64), np.zeros(2, np.float16), np.zeros(2, np.uint16)
-    run("atomics", 2, 32, i, u, f, d, wide, h, s)
+    run("atomics", 2, 32, i, u, f, d, wide, h, s, adversary=adversary)
     xor = 0
     for t in range(64):
         xor ^= t

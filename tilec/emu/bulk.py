@@ -321,8 +321,7 @@ def _range_load(form: Form) -> None:
             else:
                 memory = cta.launch.memory
                 start = memory.offset(origin, size, "the bulk copy")
-                if memory.is_divided and memory.owner is not None:
-                    memory.require_own(memory.owner[start : start + size], memory.tag, lambda at, s=start: s + at[0])  # type: ignore[misc]
+                memory.read_range(start, size)
             data = memory.bytes[start : start + size].reshape(-1, 16)
             bar_owner, bar_address = cta.peer(shared_address(bar))
             if bar_owner is not target:
@@ -383,13 +382,11 @@ def _range_store(form: Form) -> None:
             memory = cta.launch.memory
             start = memory.offset(place, size, "the bulk store")
             target = memory.bytes[start : start + size]
-            owners = memory.owner[start : start + size] if memory.owner is not None else None
             tag = memory.tag
 
             def write(
                 data: Array,
                 target: Array = target,
-                owners: Array | None = owners,
                 tag: int = tag,
                 mask: int = mask,
                 start: int = start,
@@ -397,9 +394,7 @@ def _range_store(form: Form) -> None:
                 new = data.reshape(-1)
                 if mask != 0xFFFF:
                     new = np.where(mask >> np.arange(len(new)) % 16 & 1 == 1, new, target)
-                if owners is not None:
-                    before = target if operation else new
-                    owners[:] = cta.launch.memory.take(owners, target, before, tag, lambda at: start + at[0])
+                cta.launch.memory.write_range(start, target if operation else new, tag)
                 if operation:
                     word = np.dtype(f"u{np.dtype(element if element != 'bfloat16' else 'uint16').itemsize}")
                     new = combine(element, operation, target.view(word), new.view(word)).view(np.uint8)

@@ -11,7 +11,7 @@ from tilec.emu import progress
 from tilec.emu.decode import Program
 from tilec.emu.fault import Fault
 from tilec.emu.machine import Cta, Group, NamedBarrier, describe_threads
-from tilec.emu.memory import Memory
+from tilec.emu.memory import Memory, tag_of
 from tilec.emu.order import MOST_THREADS, Order
 from tilec.emu.races import Accesses, Watch
 
@@ -72,8 +72,7 @@ class Cluster:
         """Run every block to its end. False where that takes something that another cluster must do: the threads that
         are not waiting poll memory, and nothing here changes it."""
         launch = self.launch
-        # Two in 255 clusters cannot be told apart.
-        launch.memory.tag = self.number % 255 + 1
+        launch.memory.tag = tag_of(self.number)
         launch.cluster_number = self.number
         if self.order is not None and launch.memory.watch is not None:
             launch.memory.watch.order = self.order

@@ -249,6 +249,8 @@ def _cvt_pack(form: Form) -> None:
     """Saturate two 32-bit integers into the low part of a register, and move what was there up."""
     small, source_type = [part for part in form.modifiers if part[1:].isdigit()][:2]
     width = int(small[1:])
+    if width in (2, 4):
+        form.understood.add(small)
     target = form.write(form.operands[0], "b32")
     slots = [form.read(operand, source_type) for operand in form.operands[1:3]]
     has_third = len(form.operands) == 4

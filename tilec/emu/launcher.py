@@ -151,7 +151,7 @@ def launch(
     )
     is_divided = blocks.are_independent(program.steps)
     if races or sample is not None:
-        memory.track_owners(is_divided and races, blocks.shared_buffer(memory.size) if jobs > 1 else None)
+        memory.track_owners(is_divided and races, blocks.shared_buffer(2 * memory.size) if jobs > 1 else None)
     clusters = _clusters(sizes[0], sizes[2])
     if sample is not None:
         clusters = blocks.sampled(clusters, *sample)

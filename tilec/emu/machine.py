@@ -143,6 +143,7 @@ class Cta:
             "smid": lambda: 0,
             "nsmid": lambda: 1,
             "gridid": lambda: 0,
+            "current_graph_exec": lambda: 0,
             "lanemask_eq": lambda: bit,
             "lanemask_lt": lambda: bit - 1,
             "lanemask_le": lambda: bit * 2 - 1,

@@ -56,10 +56,17 @@ _DTYPE: dict[int, np.dtype[Any]] = {
     4: np.dtype(np.uint32),
     8: np.dtype(np.uint64),
 }
+_SEVERAL = 255
+"""In place of the one block that has read a byte."""
 _CHANCE = ", and nothing orders the blocks of a grid"
 Offset = Callable[[tuple[int, ...]], int]
 """From the position of an element in an array of some to its offset in memory."""
 _SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
+
+
+def tag_of(cluster: int) -> int:
+    """A byte for a cluster, by its number: two in 254 cannot be told apart."""
+    return cluster % (_SEVERAL - 1) + 1
 
 
 def _repeated(byte: int, width: int) -> Any:
@@ -90,8 +97,10 @@ class Memory:
         self.watch: Watch | None = None
         self.owner: Array | None = None
         """Which blocks of this launch wrote each byte of global memory, by their `tag`; 0 for none."""
+        self.reader: Array | None = None
+        """As `owner`, which of them read it; `_SEVERAL` for more than one."""
         self.tag = 1
-        """The running cluster, folded into one byte: two in 255 cannot be told apart."""
+        """The running cluster, folded into one byte by `tag_of`."""
         self.is_divided = False
         """No block may write what another one writes or reads: nothing could order the two."""
         self.readers: Array = np.zeros(padded // 16 if is_shared else 0, np.int16)
@@ -103,6 +112,7 @@ class Memory:
         self._data: dict[int, Array] = {}
         self._shadow: dict[int, Array] = {}
         self._owners: dict[int, Array] = {}
+        self._readers: dict[int, Array] = {}
         self._readable: dict[int, tuple[Any, Any]] = {}
         self._writable: dict[int, tuple[Any, Any]] = {}
         writable = IN_FLIGHT | BARRIER | GUARD if is_shared else VALID
@@ -129,36 +139,64 @@ class Memory:
         return zlib.crc32(self.bytes.data)
 
     def track_owners(self, is_divided: bool, buffer: mmap | None = None) -> None:
-        """From now on remember who writes what."""
+        """From now on remember who writes what, and where that must not meet also who reads what. The buffer has room
+        for both."""
         size = self.size
-        self.owner = np.zeros(size, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8, size)
+        marks = np.zeros(2 * size, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8, 2 * size)
+        self.owner, self.reader = marks[:size], marks[size:]
         self.is_divided = is_divided
         for width in (1, 2, 4, 8):
             self._owners[width] = self.owner.view(_DTYPE[width])
+            self._readers[width] = self.reader.view(_DTYPE[width])
         self._owners[16] = self._owners[8].reshape(-1, 2)
+        self._readers[16] = self._readers[8].reshape(-1, 2)
 
-    def take(self, owners: Array, old: Array, new: Array, tag: int, offset: Offset) -> Array:
+    def take(self, owners: Array, readers: Array, old: Array, new: Array, tag: int, offset: Offset) -> Array:
         """The owners of some elements after the cluster `tag` has written `new` over `old`."""
-        mine = _repeated(tag, owners.dtype.itemsize)
         if self.is_divided:
-            foreign = (owners != 0) & (owners != mine)
-            if foreign.any() and (foreign & (old != new)).any():
-                place = offset(tuple(np.argwhere(foreign & (old != new))[0].tolist()))
-                message = f"global address {self.base + place:#x} gets another value here than another block gave it"
-                raise Fault("data-race", f"{message}{self._earlier(place)}{_CHANCE}")
-        return np.full(owners.shape, mine, owners.dtype)
+            for marks, is_read in ((owners, False), (readers, True)):
+                foreign = _foreign(marks, tag)
+                if foreign is None:
+                    continue
+                foreign &= _bytes_of(old) != _bytes_of(new)
+                if foreign.any():
+                    place = _first(foreign, offset)
+                    message = f"global address {self.base + place:#x} gets another value here"
+                    message += ", and another block has read it" if is_read else " than another block gave it"
+                    raise Fault("data-race", f"{message}{self._earlier(place, is_read)}{_CHANCE}")
+        return np.full(owners.shape, _repeated(tag, owners.dtype.itemsize), owners.dtype)
 
-    def require_own(self, owners: Array, tag: int, offset: Offset) -> None:
-        """The cluster `tag` reads elements with these owners: no other cluster of the launch may have written them."""
-        foreign = (owners != 0) & (owners != _repeated(tag, owners.dtype.itemsize))
-        if foreign.any():
-            place = offset(tuple(np.argwhere(foreign)[0].tolist()))
+    def require_own(self, owners: Array, readers: Array, tag: int, offset: Offset) -> Array:
+        """The readers of some elements after the cluster `tag` has read them: no other one may have written them."""
+        foreign = _foreign(owners, tag)
+        if foreign is not None and foreign.any():
+            place = _first(foreign, offset)
             message = f"global address {self.base + place:#x} is read here, and another block has written it"
-            raise Fault("data-race", f"{message}{self._earlier(place)}{_CHANCE}")
+            raise Fault("data-race", f"{message}{self._earlier(place, is_read=False)}{_CHANCE}")
+        after = np.full(readers.shape, _repeated(tag, readers.dtype.itemsize), readers.dtype)
+        others = _foreign(readers, tag)
+        if others is not None:
+            _bytes_of(after)[others] = _SEVERAL
+        return after
 
-    def _earlier(self, offset: int) -> str:
-        """Which line wrote a byte of global memory, as far as this process knows."""
-        place = self.watch.writer_at(offset) if self.watch is not None else ""
+    def read_range(self, start: int, size: int) -> None:
+        """The running cluster reads these bytes of global memory in one piece."""
+        if self.is_divided and self.owner is not None and self.reader is not None:
+            readers = self.reader[start : start + size]
+            owners = self.owner[start : start + size]
+            readers[:] = self.require_own(owners, readers, self.tag, lambda at: start + at[0])
+
+    def write_range(self, start: int, new: Array, tag: int) -> None:
+        """The cluster `tag` is about to write these bytes over those from `start` on."""
+        if self.owner is not None and self.reader is not None:
+            owners, readers, old = (array[start : start + len(new)] for array in (self.owner, self.reader, self.bytes))
+            owners[:] = self.take(owners, readers, old, new, tag, lambda at: start + at[0])
+
+    def _earlier(self, offset: int, is_read: bool) -> str:
+        """Which line wrote or read a byte of global memory, as far as this process knows."""
+        if self.watch is None:
+            return ""
+        place = self.watch.reader_at(offset) if is_read else self.watch.writer_at(offset)
         return place and f" at {place}"
 
     # -- ordinary accesses of many threads -----------------------------------------------------------------------------
@@ -176,7 +214,9 @@ class Memory:
         if by is not None and self.watch is not None:
             self.watch.read(by, index, width, is_collective=is_collective)
             if self.is_divided:
-                self.require_own(self._owners[width][index], self.tag, lambda at: int(index[at[0]]) * width)
+                readers = self._readers[width]
+                place = _offsets(index, width)
+                readers[index] = self.require_own(self._owners[width][index], readers[index], self.tag, place)
         data: Array = self._data[width][index]
         return data
 
@@ -193,8 +233,8 @@ class Memory:
         if self.pending_readers:
             self._require_unread(index * width >> 4)
         if self.owner is not None:
-            owners, old = self._owners[width], self._data[width][index]
-            owners[index] = self.take(owners[index], old, values, self.tag, lambda at: int(index[at[0]]) * width)
+            owners, readers, old = self._owners[width], self._readers[width][index], self._data[width][index]
+            owners[index] = self.take(owners[index], readers, old, values, self.tag, _offsets(index, width))
         if by is not None and self.watch is not None:
             self.watch.write(by, index, width, values, self._data[width][index])
         if self.is_shared:
@@ -374,6 +414,31 @@ class Memory:
         if self._state(address, 1) & BARRIER:
             return Fault("barrier-overwrite", f"shared address {address:#x} holds a live mbarrier")
         return Fault("unarrived-write", f"shared address {address:#x} is overwritten{self.explain(address)}")
+
+
+def _foreign(owners: Array, tag: int) -> Array | None:
+    """Which bytes of some elements belong to another cluster than `tag`, [*elements, byte]; None where none can."""
+    if not ((owners != 0) & (owners != _repeated(tag, owners.dtype.itemsize))).any():
+        return None
+    # Some are not all of one cluster, but what nobody has written is nobody's.
+    parts = _bytes_of(owners)
+    foreign: Array = (parts != 0) & (parts != tag)
+    return foreign
+
+
+def _bytes_of(elements: Array) -> Array:
+    return np.ascontiguousarray(elements)[..., None].view(np.uint8)
+
+
+def _first(parts: Array, offset: Offset) -> int:
+    """Where the first of the marked bytes of some elements lies."""
+    element = np.argwhere(parts)[0].tolist()
+    return offset(tuple(element[:-1])) + int(element[-1])
+
+
+def _offsets(index: Array, width: int) -> Offset:
+    """Those of elements at `index * width`; one of 16 bytes is two halves."""
+    return lambda at: int(index[at[0]]) * width + sum(at[1:]) * 8
 
 
 def _states(byte: int) -> dict[int, Any]:

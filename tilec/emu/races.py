@@ -447,6 +447,11 @@ class Watch:
             event = self._overwritten.get(number, {}).get(offset >> self._shift, 0)
         return self.steps[self.order.log.step_of(event)].place if event else ""
 
+    def reader_at(self, offset: int) -> str:
+        """The step of an earlier cluster that read a byte last; nothing where this process does not know."""
+        event = int(self._read_last[offset >> self._shift])
+        return self.steps[self.order.log.step_of(event)].place if 0 < event <= self.order.start else ""
+
     def _address(self, place: int) -> str:
         return f"{self.memory.name} address {self.memory.base + (int(place) << self._shift):#x}"
 

@@ -194,6 +194,7 @@ class Box:
         self._memory = memory
         self._tag = memory.tag
         self._owners: Array | None = None
+        self._readers = np.zeros(0, np.uint8)
         self._span: tuple[int, list[int], list[int]] = (0, [], [])
         size = layout.element_bytes
         steps = layout.element_strides
@@ -217,8 +218,9 @@ class Box:
         self._span = (start, extents, strides)
         self._inside = tuple(slice(first, h) for first, h in reversed(list(zip(low, high, strict=True))))
         self._target = self._view(memory.bytes, start, extents, strides)
-        if memory.owner is not None:
+        if memory.owner is not None and memory.reader is not None:
             self._owners = self._view(memory.owner, start, extents, strides)
+            self._readers = self._view(memory.reader, start, extents, strides)
 
     def _view(self, storage: Array, start: int, extents: list[int], strides: list[int]) -> Array:
         size = self.layout.element_bytes
@@ -259,7 +261,7 @@ class Box:
         box = np.full(self._shape(), nan_bits(self.layout) if self.layout.fill == "nan" else 0, word)
         if not self.is_empty:
             if self._owners is not None and self._memory.is_divided:
-                self._memory.require_own(self._owners, self._tag, self._offset)
+                self._readers[...] = self._memory.require_own(self._owners, self._readers, self._tag, self._offset)
             box[self._inside] = self._target
         return box.view(np.uint8).reshape(-1, 16)
 
@@ -268,7 +270,7 @@ class Box:
         if not self.is_empty:
             part = self._part(data)
             if self._owners is not None:
-                self._owners[...] = self._memory.take(self._owners, self._target, part, self._tag, self._offset)
+                self._take(self._target, part)
             self._target[...] = part
 
     def reduce(self, data: Array, operation: str) -> None:
@@ -278,8 +280,13 @@ class Box:
         part = np.ascontiguousarray(self._part(data))
         old = np.ascontiguousarray(self._target)
         if self._owners is not None:
-            self._owners[...] = self._memory.take(self._owners, old, old, self._tag, self._offset)
+            self._take(old, old)
         self._target[...] = combine(self.layout.element, operation, old, part)
+
+    def _take(self, old: Array, new: Array) -> None:
+        memory, owners = self._memory, self._owners
+        assert owners is not None
+        owners[...] = memory.take(owners, self._readers, old, new, self._tag, self._offset)
 
     def _part(self, data: Array) -> Array:
         word = np.dtype(f"u{self.layout.element_bytes}")
