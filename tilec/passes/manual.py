@@ -251,7 +251,9 @@ class _Entries:
             notes.append(f"`{bind.var.name}` in line {bind.span.line} counts: it reads {read}, which the loop writes")
         aliases = [s.var.name for s, r in zip(self.body, self.replayed, strict=True) if r and isinstance(s, Bind)]
         if aliases:
-            notes.append(f"{' and '.join(f'`{a}`' for a in aliases)} need no entry: binds are replayed at each use")
+            verb = "needs" if len(aliases) == 1 else "need"
+            names = " and ".join(f"`{a}`" for a in aliases)
+            notes.append(f"{names} {verb} no entry: binds are replayed at each use")
         fail(
             "manual-schedule",
             f"{self.asked.name(key)} has {found} entr{'y' if found == 1 else 'ies'}"
