@@ -372,3 +372,10 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 def is_true(expr: Expr) -> bool:
     return isinstance(expr, Const) and expr.dtype == BOOL and bool(expr.value)
+
+
+def with_attr(op: TileOp, key: str, value: Attr) -> TileOp:
+    """The operation with one attribute set."""
+    return replace(
+        op, attrs=tuple(sorted([*((k, v) for k, v in op.attrs if k != key), (key, value)], key=lambda kv: kv[0]))
+    )

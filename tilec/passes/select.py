@@ -7,15 +7,13 @@ copy: "tma" | "cp_async" | "registers" | "tma_store" | "stmatrix"; gemm: "wgmma"
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal, TypeVar
+from typing import Literal
 
 from tilec.diag import Label, fail
 from tilec.ir.affine import affine
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.tile import (
-    Attr,
     Binary,
     Bind,
     Buffer,
@@ -33,13 +31,13 @@ from tilec.ir.tile import (
     Unary,
     Var,
     While,
-    Wishes,
     bodies,
     children,
     integer,
     substitute,
     walk,
     walk_expr,
+    with_attr,
 )
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64, DType
 from tilec.ops.reduce import kept_extents
@@ -48,12 +46,12 @@ from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.binds import replayable, scheduled_binds
 from tilec.passes.rings import is_load, why_not_fed
 from tilec.passes.usage import expressions, reads, writes
+from tilec.passes.wishes import asynchronous, honoured, repeated, split
 from tilec.records import dataclass
 from tilec.target import Target, Weights
 
 Form = Literal["serial", "unspecialised", "warp_specialised"]
 Strategy = Literal["auto", "none", "unspecialize", "warp-specialize"]
-Entry = TypeVar("Entry")
 
 TMA_ALIGNMENT = 16  # bytes: global address, row strides, inner box (cuTensorMapEncodeTiled)
 MAX_BOX = 256  # elements along any dimension of a TMA box
@@ -187,7 +185,7 @@ def _why_not_specialised(kernel: Kernel, loops: list[For]) -> str | None:
     if steering := _scalar_reads(kernel.body) & (ordered | tiles):
         return f"the kernel computes {min(steering)}, which decides what is copied"
     for loop in loops:
-        for stmt, wish in zip(loop.body, _asynchronous(loop), strict=True):
+        for stmt, wish in zip(loop.body, asynchronous(loop), strict=True):
             if wish is False and isinstance(stmt, TileOp) and is_load(stmt):
                 return f"the copy in line {stmt.span.line} is to be synchronous"
             inner = [s for s in walk((stmt,)) if isinstance(s, TileOp) and is_load(s)]
@@ -350,11 +348,11 @@ class _Selector:
             return new
         again = replayable(loop.body)
         counts = [len(part) for (_, part), replayed in zip(parts, again, strict=True) if not replayed]
-        parts = [(s, _honoured(part, wish)) for (s, part), wish in zip(parts, _asynchronous(loop), strict=True)]
+        parts = [(s, honoured(part, wish)) for (s, part), wish in zip(parts, asynchronous(loop), strict=True)]
         new = replace(new, body=tuple(s for _, part in parts for s in part))
         places = [(place, i) for place, count in zip(loop.order, counts, strict=True) for i in range(count)]
         order = tuple(sorted(places).index(p) for p in places)
-        return replace(new, stage=_repeated(loop.stage, counts), order=order, wishes=_split(loop.wishes, counts))
+        return replace(new, stage=repeated(loop.stage, counts), order=order, wishes=split(loop.wishes, counts))
 
     def copy(self, op: TileOp, pipelined: bool) -> tuple[Stmt, ...]:
         # What an index is aligned to shows only when the names in it are looked through.
@@ -535,61 +533,6 @@ class _Selector:
                 help="use tile sizes that are multiples of 16, or other threads=",
             )
         return "mma"
-
-
-def _asynchronous(loop: For) -> Iterator[Label | bool | None]:
-    """For each statement of the body: where somebody asks that it be asynchronous, False where it must not be, None
-    where nothing is said."""
-    flags = iter(loop.wishes.asynchronous if loop.wishes and loop.wishes.asynchronous is not None else ())
-    for again in replayable(loop.body):
-        flag = None if again else next(flags, None)
-        yield Label(loop.wishes.span, "asked for here") if flag and loop.wishes else flag
-
-
-def _honoured(part: tuple[Stmt, ...], wish: Label | bool | None) -> tuple[Stmt, ...]:
-    """A copy made asynchronous, or not, as it is asked for."""
-    copy = part[0]
-    if wish is None or not isinstance(copy, TileOp) or copy.name != "copy":
-        return part
-    if wish is False:
-        return (with_attr(copy, "via", "registers"),) if copy.attr("via") == "cp_async" else part
-    if copy.attr("via") not in ("cp_async", "tma") and isinstance(wish, Label):
-        source, destination = copy.regions
-        reason = f"it converts {source.buffer.dtype} to {destination.buffer.dtype}"
-        if source.buffer.dtype == destination.buffer.dtype:
-            reason = "its rows are not aligned to 4 bytes, or it fills a part of a tile"
-        fail(
-            "async-impossible",
-            "this copy cannot be asynchronous",
-            copy.span,
-            reason,
-            secondary=(wish,),
-            help="leave its stage out of the asynchronous ones",
-        )
-    return part
-
-
-def _repeated(entries: tuple[Entry, ...], counts: list[int]) -> tuple[Entry, ...]:
-    return tuple(entry for entry, count in zip(entries, counts, strict=True) for _ in range(count))
-
-
-def _split(wishes: Wishes | None, counts: list[int]) -> Wishes | None:
-    """The wishes for a body in which statement i has become counts[i]."""
-    if wishes is None:
-        return None
-    asynchronous, groups = wishes.asynchronous, wishes.groups
-    return replace(
-        wishes,
-        asynchronous=None if asynchronous is None else _repeated(asynchronous, counts),
-        groups=None if groups is None else _repeated(groups, counts),
-    )
-
-
-def with_attr(op: TileOp, key: str, value: Attr) -> TileOp:
-    """The operation with one attribute set."""
-    return replace(
-        op, attrs=tuple(sorted([*((k, v) for k, v in op.attrs if k != key), (key, value)], key=lambda kv: kv[0]))
-    )
 
 
 def cp_async_width(op: TileOp, target: Target) -> int | None:

@@ -1,0 +1,61 @@
+"""What a loop's annotations ask of its copies: to be asynchronous or not, and in which groups; see `ir.tile.Wishes`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+from tilec.diag import Label, fail
+from tilec.ir.tile import For, Stmt, TileOp, Wishes, with_attr
+from tilec.passes.binds import replayable
+
+Entry = TypeVar("Entry")
+
+
+def asynchronous(loop: For) -> Iterator[Label | bool | None]:
+    """For each statement of the body: where somebody asks that it be asynchronous, False where it must not be, None
+    where nothing is said."""
+    flags = iter(loop.wishes.asynchronous if loop.wishes and loop.wishes.asynchronous is not None else ())
+    for again in replayable(loop.body):
+        flag = None if again else next(flags, None)
+        yield Label(loop.wishes.span, "asked for here") if flag and loop.wishes else flag
+
+
+def honoured(part: tuple[Stmt, ...], wish: Label | bool | None) -> tuple[Stmt, ...]:
+    """A copy made asynchronous, or not, as it is asked for."""
+    copy = part[0]
+    if wish is None or not isinstance(copy, TileOp) or copy.name != "copy":
+        return part
+    if wish is False:
+        return (with_attr(copy, "via", "registers"),) if copy.attr("via") == "cp_async" else part
+    if copy.attr("via") not in ("cp_async", "tma") and isinstance(wish, Label):
+        source, destination = copy.regions
+        reason = f"it converts {source.buffer.dtype} to {destination.buffer.dtype}"
+        if source.buffer.dtype == destination.buffer.dtype:
+            reason = "its rows are not aligned to 4 bytes, or it fills a part of a tile"
+        fail(
+            "async-impossible",
+            "this copy cannot be asynchronous",
+            copy.span,
+            reason,
+            secondary=(wish,),
+            help="leave its stage out of the asynchronous ones",
+        )
+    return part
+
+
+def repeated(entries: tuple[Entry, ...], counts: list[int]) -> tuple[Entry, ...]:
+    return tuple(entry for entry, count in zip(entries, counts, strict=True) for _ in range(count))
+
+
+def split(wishes: Wishes | None, counts: list[int]) -> Wishes | None:
+    """The wishes for a body in which statement i has become counts[i]."""
+    if wishes is None:
+        return None
+    asynchronous, groups = wishes.asynchronous, wishes.groups
+    return replace(
+        wishes,
+        asynchronous=None if asynchronous is None else repeated(asynchronous, counts),
+        groups=None if groups is None else repeated(groups, counts),
+    )
