@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.codegen.builder import register_class
+from tilec.codegen.builder import Class, register_class
 from tilec.codegen.memory import ZERO
 from tilec.codegen.state import State
 from tilec.diag import InternalError
@@ -10,6 +10,8 @@ from tilec.ir.tile import Binary, Store, Var
 from tilec.ir.types import BFLOAT16, FLOAT32, DType
 from tilec.ptx.module import Address, Imm, Reg, Symbol, Vector
 from tilec.target import Target
+
+_WORDS: dict[int, Class] = {16: "b16", 32: "b32", 64: "b64"}
 
 
 def widest(store: Store, target: Target) -> int:
@@ -35,10 +37,10 @@ def emit_atomic(store: Store, address: Address, values: list[Reg], guard: Reg | 
     """Combine `values` with the elements from `address` on, where the guard holds; what the element held, if the store
     has a name for it (0 where the guard does not hold)."""
     builder = state.builder
-    order = store.order
+    order: str = store.order
     if order == "seq_cst":
         builder.emit("fence.sc.gpu")
-        order = {"load": "acquire", "store": "release"}.get(str(store.atomic), "acq_rel")  # type: ignore[assignment]
+        order = {"load": "acquire", "store": "release"}.get(str(store.atomic), "acq_rel")
     where = f"{order}.gpu.{store.buffer.scope}"
     dtype = store.buffer.dtype
     cls = register_class(dtype)
@@ -110,15 +112,14 @@ def _swap(store: Store, address: Address, value: Reg, guard: Reg | None, order: 
     if store.atomic == "store":
         new = value
     else:
-        assert store.atomic is not None
+        assert store.atomic is not None and store.atomic != "load"
         left, right = Var("%seen", dtype), Var("%value", dtype)
         with state.scalars.scope():
             for var, register in ((left, held), (right, value)):
                 state.scalars.scopes[-1][var] = register
-            new = state.scalars.register(Binary(store.atomic, left, right, dtype))  # type: ignore[arg-type]
-    word = {16: "b16", 32: "b32", 64: "b64"}[dtype.bits]
+            new = state.scalars.register(Binary(store.atomic, left, right, dtype))
     before, after = (_as_bits(r, dtype, state) for r in (held, new))
-    seen = builder.into(word, f"atom.{order}.gpu.{scope}.cas.{bits}", address, before, after)  # type: ignore[arg-type]
+    seen = builder.into(_WORDS[dtype.bits], f"atom.{order}.gpu.{scope}.cas.{bits}", address, before, after)
     other = builder.into("pred", f"setp.ne.{'s16' if dtype.bits == 16 else bits}", seen, before)
     builder.emit(f"mov.{bits}", held, seen)
     builder.emit("bra", Symbol(again), guard=other)

@@ -15,6 +15,8 @@ from tilec.source import Span
 Class = Literal["pred", "b16", "b32", "f32", "b64", "f64"]
 PREFIX: dict[Class, str] = {"pred": "%p", "b16": "%h", "b32": "%r", "f32": "%f", "b64": "%rd", "f64": "%fd"}
 
+_FLOATS: dict[int, Class] = {8: "b32", 16: "b16", 32: "f32", 64: "f64"}
+
 
 def register_class(dtype: DType) -> Class:
     """How a value of the type is held: 16-bit floats as their bits, smaller ones likewise in the low byte of 32, small
@@ -22,7 +24,7 @@ def register_class(dtype: DType) -> Class:
     if dtype.kind == "bool":
         return "pred"
     if dtype.is_float:
-        return {8: "b32", 16: "b16", 32: "f32", 64: "f64"}[dtype.bits]  # type: ignore[return-value]
+        return _FLOATS[dtype.bits]
     return "b64" if dtype.bits == 64 else "b32"
 
 
