@@ -169,6 +169,22 @@ bad-target
 unsupported-operation
     A T.* operation that tilec does not have yet, or a name that is not an operation.
 
+needs-sm-100a
+    A T.* operation of tensor memory, of fifth-generation tensor cores or of block scaling. Only sm_100a and
+    its successors have them, and tilec makes no code for those yet.
+
+legacy-name
+    A name of TVM, which lies below TileLang. Kernels of tilec are written in TileLang's own spelling, which
+    the message names.
+
+foreign-code
+    The kernel calls or pastes CUDA C. tilec makes PTX itself and has no C compiler, so the same thing has to
+    be written in TileLang.
+
+raw-instruction
+    The kernel names one instruction of the GPU. What it orders and waits for would be outside of what the
+    compiler knows, so the operations that stand for it are to be written: T.gemm, T.copy, T.barrier_arrive.
+
 unsupported-keyword
     A known operation is called with a keyword that is not supported yet. To ignore it might change the
     result, so it is refused; leave it out or write its default.

@@ -13,6 +13,7 @@ from tilec.ir.expr import cast
 from tilec.ir.tile import Binary, Buffer, Expr, LoopLayout, Var, integer
 from tilec.ir.types import BOOL, BY_NAME, INT32, DType
 from tilec.ops import arithmetic, registry
+from tilec.ops.names import refuse
 from tilec.ops.scalar import FUNCTIONS, MATH_CONSTANTS, PYTHON_NAMES, call_python, convert
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, as_shape, bind, nearest
 from tilec.ops.values import (
@@ -275,7 +276,8 @@ class Evaluator:
         self.refuse_name(path, node.function.span)
 
     def refuse_name(self, path: str, span: Span) -> None:
-        """`T.something` that tilec does not know."""
+        """`T.something` that tilec does not carry out."""
+        refuse(path, span)
         near = nearest(path.removeprefix("T."), [n.removeprefix("T.") for n in supported_names()])
         fail(
             "unsupported-operation",
