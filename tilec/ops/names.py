@@ -33,7 +33,7 @@ _BLACKWELL = _rows(
     """,
     Diagnostic(
         "needs-sm-100a",
-        "it needs tensor memory or another unit that sm_100a has and older GPUs lack, and tilec makes no code for it yet",
+        "it needs a unit that sm_100a has and older GPUs lack, and tilec makes no code for it yet",
     ),
 )
 
