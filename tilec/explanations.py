@@ -277,8 +277,10 @@ loop-layout
     number there that no other has, and both advance in regular steps along the dimensions.
 
 hint-not-used
-    T.Parallel is asked for an asynchronous copy by `prefer_async`, and is none. Only a nest that fills a
-    whole shared tile with consecutive elements of a tensor of the same dtype is one.
+    Something asks for a way of doing things that tilec does not take, and that changes no result: a layout
+    of a shared tile, a budget of registers, a keyword of T.copy or T.gemm. Also T.Parallel with
+    `prefer_async` where the nest does not fill a whole shared tile with consecutive elements of a tensor of
+    the same dtype. -Wno-hint-not-used silences it.
 
 endless-loop
     The condition of a `while` is a constant, and no `break` leaves the loop. Names are immutable, so a

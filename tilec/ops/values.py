@@ -13,6 +13,13 @@ from tilec.syntax.ast import Lambda
 Policy = {"Square": "square", "FullRow": "full_row", "FullCol": "full_col"}
 """The members of `T.GemmWarpPolicy`, and what the IR calls them."""
 
+SWIZZLES: dict[str, int | None] = {
+    "make_swizzled_layout": None, "make_mma_swizzle_layout": None, "make_wgmma_swizzled_layout": None,
+    "make_full_bank_swizzled_layout": 128, "make_half_bank_swizzled_layout": 64,
+    "make_quarter_bank_swizzled_layout": 32, "make_linear_layout": 0,
+}  # fmt: skip
+"""The functions of `tilelang.layout` that give a shared tile's layout, and the width in bytes of its swizzle."""
+
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -69,7 +76,26 @@ class Function:
     node: Lambda
 
 
-Static = Union[int, float, bool, str, None, DType, WarpPolicy, Dictionary, Function, LoopLayout, "tuple[Value, ...]"]
+@dataclass(frozen=True, slots=True)
+class Swizzle:
+    """What `make_swizzled_layout` gives: a swizzle of so many bytes (0: none, None: the widest that fits)."""
+
+    width: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMap:
+    """T.Layout: the place of each element of a shape, as expressions of `vars`."""
+
+    shape: tuple[int, ...]
+    vars: tuple[Var, ...]
+    indices: tuple[Expr, ...]
+
+
+Static = Union[
+    int, float, bool, str, None, DType, WarpPolicy, Dictionary, Function, LoopLayout, Swizzle, IndexMap,
+    "tuple[Value, ...]",
+]  # fmt: skip
 Value = Static | Buffer | Access | Member | Expr
 """Python values stay Python values until they meet a typed operand; `Expr` is what is known at run time only."""
 
@@ -93,7 +119,7 @@ def describe(value: Value) -> str:
             return "a dictionary"
         case Function():
             return "a lambda"
-        case LoopLayout():
+        case LoopLayout() | Swizzle() | IndexMap():
             return "a layout"
         case tuple():
             return f"a tuple of {len(value)}"

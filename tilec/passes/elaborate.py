@@ -12,6 +12,8 @@ from tilec.ops.scalar import PYTHON_NAMES
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_shape, bind, nearest
 from tilec.ops.values import EXPR_TYPES, Member, Value, describe
 from tilec.passes.evaluate import Evaluator
+from tilec.passes.outside import with_values
+from tilec.passes.rasterise import rasterised
 from tilec.passes.scope import Binding, Scope
 from tilec.passes.statements import Body, check_assert, unpack
 from tilec.records import dataclass
@@ -240,6 +242,10 @@ def _kernel(function: ast.Function, scope: Scope, warn: Warn) -> Kernel:
     for var, extent in zip(block_vars, shape.grid, strict=True):
         body.ranges[var.name] = (0, extent - 1)
     body.block(launch.body)
+    statements = with_values(tuple(body.out), body.hints.outside, body.unique.take)
+    if body.hints.panels is not None:
+        block_vars, renumbered = rasterised(block_vars, shape.grid, *body.hints.panels)
+        statements = (*renumbered, *statements)
     return Kernel(
         function.name,
         params,
@@ -247,8 +253,9 @@ def _kernel(function: ast.Function, scope: Scope, warn: Warn) -> Kernel:
         block_vars,
         shape.threads,
         tuple(body.buffers),
-        tuple(body.out),
+        statements,
         function.name_span,
+        tuple(body.hints.layouts.values()),
     )
 
 

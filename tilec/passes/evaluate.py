@@ -17,19 +17,23 @@ from tilec.ops.names import refuse
 from tilec.ops.scalar import FUNCTIONS, MATH_CONSTANTS, PYTHON_NAMES, call_python, convert
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, as_shape, bind, nearest
 from tilec.ops.values import (
+    SWIZZLES,
     Access,
     Dictionary,
     Entry,
     Function,
+    IndexMap,
     Member,
     Policy,
     Range,
+    Swizzle,
     Value,
     WarpPolicy,
     describe,
     show_shape,
 )
 from tilec.passes.fold import fold_expr
+from tilec.passes.hints import HINTS
 from tilec.passes.scope import Scope
 from tilec.source import Span
 from tilec.syntax import ast
@@ -49,14 +53,18 @@ FRAGMENT = Signature(
         Parameter("forward_index_fn", None),
     ),
 )
-OTHERS = ("T.Fragment", "T.Kernel", "T.Tensor", "T.prim_func", "T.GemmWarpPolicy")
+LAYOUT = Signature("T.Layout", (Parameter("shape"), Parameter("forward_fn")))
+_SWIZZLED = Signature(
+    "make_swizzled_layout", (Parameter("buffer"), Parameter("k_major", True), Parameter("allow_pad", True))
+)
+OTHERS = ("T.Fragment", "T.Layout", "T.Kernel", "T.Tensor", "T.prim_func", "T.GemmWarpPolicy")
 
 
 def supported_names() -> list[str]:
     """Every `T.*` name that means something, for the help of a message."""
     spellings = [f"T.{name}" for name in registry.spelling_names()]
     functions = [name for name in FUNCTIONS if name.startswith("T.")]
-    return [*spellings, *functions, *ALLOCATIONS, *LOOPS, *OTHERS, *(f"T.{name}" for name in BY_NAME)]
+    return [*spellings, *functions, *ALLOCATIONS, *LOOPS, *OTHERS, *HINTS, *(f"T.{name}" for name in BY_NAME)]
 
 
 @dataclass(slots=True)
@@ -182,6 +190,11 @@ class Evaluator:
         path = function.path
         if path == "T.Fragment":
             return self._layout(bind(FRAGMENT, *self.arguments(node), node.span))
+        if path == "T.Layout":
+            return self._index_map(bind(LAYOUT, *self.arguments(node), node.span))
+        if (made := path.rpartition(".")[2]) in SWIZZLES:
+            bind(_SWIZZLED, *self.arguments(node), node.span)
+            return Swizzle(SWIZZLES[made])
         if path in FUNCTIONS:
             return self._function(path, node)
         if path in PYTHON_NAMES:
@@ -216,6 +229,16 @@ class Evaluator:
             )
         thread, index = (fold_expr(cast(as_expr(Argument(v, call.span)), INT32)) for v in pair)
         return LoopLayout(shape, variables, thread, index, call.span)
+
+    def _index_map(self, call: Call) -> IndexMap:
+        """T.Layout: where each element of a shape lies."""
+        shape = as_shape(call["shape"], "the shape of a layout")
+        variables = tuple(Var(f"%{d}") for d in range(len(shape)))
+        value = self._applied(call, "forward_fn", variables)
+        places = value if isinstance(value, tuple) else (value,)
+        return IndexMap(
+            shape, variables, tuple(fold_expr(cast(as_expr(Argument(v, call.span)), INT32)) for v in places)
+        )
 
     def _applied(self, call: Call, key: str, variables: tuple[Var, ...]) -> Value:
         """What a lambda gives for these arguments."""
@@ -269,6 +292,8 @@ class Evaluator:
             fail("not-a-value", f"{path} needs a name", span, help=f"write `name = {path}(shape, dtype)`")
         if path in LOOPS:
             fail("not-a-value", f"{path} belongs in a for statement", span, help=f"write `for i in {path}(…):`")
+        if path in HINTS:
+            fail("not-a-value", f"{path} gives no value", span, help="write it as a statement of its own")
         if path == "T.Kernel":
             fail("not-a-value", "T.Kernel belongs in a with statement", span, help="write `with T.Kernel(…) as bx:`")
         if not path.startswith("T."):

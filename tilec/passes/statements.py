@@ -10,9 +10,10 @@ from tilec.ir.tile import Bind, Buffer, Const, If, Load, Parallel, Store, Var, i
 from tilec.ir.tile import Scope as MemoryScope
 from tilec.ir.types import DType
 from tilec.ops import arithmetic, registry
-from tilec.ops.signature import Argument, Parameter, Signature, as_dtype, as_expr, as_shape, bind
+from tilec.ops.signature import Argument, Parameter, Signature, as_dtype, as_expr, as_shape, bind, ignored
 from tilec.ops.values import EXPR_TYPES, Access, Member, Value, describe
 from tilec.passes.evaluate import ALLOCATIONS, Evaluator
+from tilec.passes.hints import HINTS, Hints
 from tilec.passes.loop_statements import Loops
 from tilec.passes.usage import expressions
 from tilec.source import Span
@@ -42,6 +43,7 @@ class Body(Loops):
     of one element, of which every thread has a copy."""
 
     mutable: set[str] = field(default_factory=set)
+    hints: Hints = field(default_factory=Hints)
 
     def block(self, statements: tuple[ast.Stmt, ...]) -> None:
         for statement in statements:
@@ -108,6 +110,10 @@ class Body(Loops):
             called = f"write `{value.path}(…)`" if isinstance(value, Member) else None
             fail("no-effect", "this statement does nothing", node.span, f"this is {describe(value)}", help=called)
         path = self.callee(node)
+        if path in HINTS:
+            hint = HINTS[path]
+            hint.keep(self.hints, bind(hint.signature, *self.arguments(node), node.span), self.warn)
+            return
         spelling = registry.spelling(path.removeprefix("T.")) if path and path.startswith("T.") else None
         if spelling is None:
             self.value(node)
@@ -125,7 +131,10 @@ class Body(Loops):
                 node.span,
                 help="move it out of the loop, or write the elements out",
             )
-        op = spelling.check(bind(spelling.signature, *arguments, node.span))
+        call = bind(spelling.signature, *arguments, node.span)
+        op = spelling.check(call)
+        for found in ignored(call, spelling.signature):
+            self.warn(found)
         for part in (p for expr in expressions(op) for p in walk_expr(expr)):
             if isinstance(part, Load):
                 self.element(Access(part.buffer, part.indices), node.span, "read")
