@@ -347,6 +347,11 @@ def test_indices_and_trip_counts_in_tensors(target: str, strategy: Strategy) -> 
         agrees(HERE / "gather.tl", target, strategy, seed=seed)
 
 
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_elements_found_through_fragments(target: str) -> None:
+    agrees(HERE / "gather_fragment.tl", target)
+
+
 @forms
 def test_fewer_trips_than_stages(target: str, strategy: Strategy) -> None:
     """Waits in guarded pieces of a pipeline hold only where the guard does."""

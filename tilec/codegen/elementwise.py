@@ -155,7 +155,9 @@ class _Sweep:
         runs = range(0, self.layout.register_count, self.run_length)
         written = {store.buffer.name for store in self.stored}
         memory_loads = [ld for a in self.body for ld in self.loads(a) if ld.buffer.scope != "fragment"]
-        independent = not any(ld.buffer.name in written for ld in memory_loads)
+        # Neither what is read from memory nor where it is may change on the way.
+        read = [e for ld in memory_loads for e in walk_expr(ld) if isinstance(e, Load)]
+        independent = not any(ld.buffer.name in written for ld in read)
         independent &= all(store.previous is None for store in self.stored)  # it may say what is read next
         size = max(1, BATCH_REGISTERS // self.run_length) if independent and memory_loads else 1
         for start in range(0, len(runs), size):
@@ -217,10 +219,11 @@ class _Sweep:
         most = MAX_VECTOR_BYTES // buffer.dtype.bytes
         return math.gcd(aligned, math.gcd(self.run_length, most)) if aligned else math.gcd(self.run_length, most)
 
-    def load(self, load: Load, run: _Run, width: int) -> list[Operand]:
+    def load(self, load: Load, run: _Run, width: int, lanes: range | None = None) -> list[Operand]:
+        """The elements of the lanes, by default of all of them, `width` at once."""
         values: list[Operand] = []
-        for lane in range(0, self.run_length, width):
-            indices = tuple(self.resolved(substitute(i, run.values[lane]), run, lane) for i in load.indices)
+        for lane in lanes or range(0, self.run_length, width):
+            indices = tuple(self.resolved(i, run, lane) for i in load.indices)
             guard = self.guard(load.buffer, indices, run.inside, reads=True)
             address = self.address(load.buffer, indices)
             values += load_vector(
@@ -233,29 +236,21 @@ class _Sweep:
         return load_vector(self.builder, buffer, address, width, guard, read_only)
 
     def resolved(self, index: Expr, run: _Run, lane: int) -> Expr:
-        """The index with the elements it reads put in as variables."""
+        """The index in this lane, with the elements it reads put in as variables."""
+        if isinstance(index, Var):
+            return run.values[lane].get(index, index)
         if isinstance(index, Load):
             self.fresh += 1
             var = Var(f"%gathered{self.state.builder.labels}.{self.fresh}", index.dtype)
-            value = self.read_substituted(index, run, lane)
-            self.scalars.define(var, value, (-math.inf, math.inf))
+            self.scalars.define(var, self.read_index(index, run, lane), (-math.inf, math.inf))
             return var
         return with_children(index, tuple(self.resolved(c, run, lane) for c in children(index)))
 
-    def read_substituted(self, load: Load, run: _Run, lane: int) -> Operand:
-        """An element whose indices are already those of this lane."""
+    def read_index(self, load: Load, run: _Run, lane: int) -> Operand:
+        """An element that says where another one is."""
         if load.buffer.scope == "fragment":
-            raise InternalError(f"the fragment {load.buffer.name} cannot index another buffer")
-        indices = tuple(self.resolved(i, run, lane) for i in load.indices)
-        guard = self.guard(load.buffer, indices, run.inside, reads=True)
-        return load_vector(
-            self.builder,
-            load.buffer,
-            self.address(load.buffer, indices),
-            1,
-            guard,
-            load.buffer.name not in self.state.written,
-        )[0]
+            return self.reader(run, lane)(load)
+        return self.load(load, run, 1, range(lane, lane + 1))[0]
 
     def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
         if buffer.scope == "global":
@@ -299,7 +294,7 @@ class _Sweep:
         width = 1 if a.conditions else self.width(store.buffer, store.indices, run)
         for lane in range(0, self.run_length, width):
             words = self.packed_values(store, run, lane, width)
-            indices = tuple(self.resolved(substitute(i, run.values[lane]), run, lane) for i in store.indices)
+            indices = tuple(self.resolved(i, run, lane) for i in store.indices)
             guard = self.guard(store.buffer, indices, (*run.inside, *self.once))
             guard = self.with_conditions(guard, a.conditions, run, lane)
             vector = f".v{len(words)}" if len(words) > 1 else ""
@@ -319,7 +314,7 @@ class _Sweep:
         for lane in range(0, self.run_length, width):
             values = [self.scalars.in_register(self.value(store.value, run, i), store.buffer.dtype)
                       for i in range(lane, lane + width)]  # fmt: skip
-            indices = tuple(self.resolved(substitute(i, run.values[lane]), run, lane) for i in store.indices)
+            indices = tuple(self.resolved(i, run, lane) for i in store.indices)
             guard = self.with_conditions(
                 self.guard(store.buffer, indices, (*run.inside, *self.once)), a.conditions, run, lane
             )

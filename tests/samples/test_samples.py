@@ -1,0 +1,86 @@
+"""Every sample: on a small shape its emulated PTX gives what numpy does, and as written it builds without a warning."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from samples.references import SAMPLES, Sample
+from tilec import emulate
+from tilec.driver import Build, Observer, build
+from tilec.elements import numpy_type, stored, values_of
+from tilec.ir.tile import Buffer
+from tilec.ir.types import DType
+from tilec.options import CompileOptions
+from tilec.source import SourceFile
+from tilec.target import load
+
+FOLDER = Path(__file__).parents[2] / "samples"
+TARGETS = ("sm_80", "sm_90a")
+NAMES = sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.tl"))
+
+# Relative to a value, one rounding of its type.
+STEP = {"float8_e4m3fn": 2.0**-3, "float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-21}
+
+
+def cases() -> list[Any]:
+    found = []
+    for target in TARGETS:
+        for known in SAMPLES:
+            if known.feature is not None and not load(target).has(known.feature):
+                continue
+            for number, more in enumerate(({}, *known.also)):
+                label = "-".join([known.path, *(f"{k}={v}" for k, v in more.items())])
+                found.append(pytest.param(known, {**known.constants, **more}, target, id=f"{target}-{label}"))
+    return found
+
+
+def made(path: str, target: str, constants: dict[str, Any]) -> Build:
+    source = SourceFile(f"{path}.tl", (FOLDER / f"{path}.tl").read_text(encoding="utf-8"))
+    return build(source, CompileOptions(target=target, defines=tuple(constants.items())), Observer())
+
+
+def numbers(array: NDArray[Any], dtype: DType) -> NDArray[Any]:
+    values = values_of(array, dtype)
+    return values.astype(np.float64) if dtype.is_float else values.astype(np.int64)
+
+
+def test_every_sample_has_a_reference() -> None:
+    assert sorted(known.path for known in SAMPLES) == NAMES
+
+
+def test_every_sample_is_described() -> None:
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert [name for name in NAMES if f"({name}.tl)" not in text] == []
+
+
+@pytest.mark.parametrize(("known", "constants", "target"), cases())
+def test_equals_numpy(known: Sample, constants: dict[str, Any], target: str) -> None:
+    made_of = made(known.path, target, constants)
+    assert [w.title for w in made_of.warnings] == []
+    arguments = emulate.random_arguments(made_of.kernel, made_of.manifest, seed=1)
+    buffers = {p.name: p for p in made_of.kernel.params if isinstance(p, Buffer)}
+    generator = np.random.default_rng(2)
+    for name, make in known.inputs.items():
+        given = make(generator, buffers[name].shape)
+        arguments.tensors[name] = stored(given.astype(numpy_type(buffers[name].dtype)), buffers[name].dtype)
+    before = {name: numbers(array, buffers[name].dtype) for name, array in arguments.tensors.items()}
+    names = {**before, **arguments.scalars, **constants}
+    expected = known.reference(**{name: names[name] for name in inspect.signature(known.reference).parameters})
+    emulate.run(made_of, arguments)
+    written = {name for name in buffers if made_of.manifest.tensor(name).role != "in"}
+    assert written == expected.keys()
+    for name, wanted in expected.items():
+        dtype = buffers[name].dtype
+        found = numbers(arguments.tensors[name], dtype)
+        assert found.shape == wanted.shape
+        if not dtype.is_float:
+            np.testing.assert_array_equal(found, wanted)
+            continue
+        step = STEP[dtype.name] * known.steps
+        np.testing.assert_allclose(found, wanted, rtol=step, atol=known.noise * np.abs(wanted).max(), err_msg=name)
