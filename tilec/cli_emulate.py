@@ -33,6 +33,7 @@ _INTERRUPTED = 130
 @click.option("--outputs", metavar="OUT.npz", help="Write every tensor after the run.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
 @click.option("--compare/--no-compare", default=None, help="Compare with the reference.  [yes, unless --inputs]")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="A size that the kernel learns at launch.")
 @click.option("--adversary", type=int, metavar="N", help="Seed of a hostile machine: any order, any moment.")
 @click.option("--grid-sample", type=click.IntRange(1), metavar="N", help="Run N blocks only, chosen by --seed.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the blocks.")
@@ -50,6 +51,7 @@ def emulate(
     outputs: str | None,
     seed: int,
     compare: bool | None,
+    sizes: tuple[str, ...],
     adversary: int | None,
     grid_sample: int | None,
     jobs: int,
@@ -76,14 +78,24 @@ def emulate(
 
     options = RunOptions(adversary, grid_sample or 0, seed, jobs, timeline is not None, step_limit, "report")
     if file.endswith(".ptx"):
-        if inputs is not None or compare is not None:
-            raise click.UsageError("--inputs and --compare are for FILE.tl; the arguments of FILE.ptx are --arg")
+        if inputs is not None or compare is not None or sizes:
+            raise click.UsageError(
+                "--inputs, --size and --compare are for FILE.tl; the arguments of FILE.ptx are --arg"
+            )
         launched = (grid, block, cluster, smem)
         _emulate_ptx(file, _Files(outputs, timeline), given["entry"], launched, args, options)
         return
     if any(option is not None for option in (grid, block, cluster, smem)) or args:
         raise click.UsageError("--grid, --block, --cluster, --smem and --arg are for FILE.ptx")
-    _emulate_kernel(file, inputs, _Files(outputs, timeline), compare, options, given)
+    known = dict(map(_size, sizes))
+    _emulate_kernel(file, inputs, _Files(outputs, timeline), compare, options, known, given)
+
+
+def _size(text: str) -> tuple[str, int]:
+    name, _, number = text.partition("=")
+    if not name.isidentifier() or not number.isdecimal():
+        raise click.UsageError(f"--size {text}: expected NAME=N")
+    return name, int(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +122,13 @@ class _Files:
 
 
 def _emulate_kernel(
-    file: str, inputs: str | None, made: _Files, compare: bool | None, options: RunOptions, given: dict[str, Any]
+    file: str,
+    inputs: str | None,
+    made: _Files,
+    compare: bool | None,
+    options: RunOptions,
+    sizes: dict[str, int],
+    given: dict[str, Any],
 ) -> None:
     from tilec import driver, emulate
 
@@ -124,11 +142,11 @@ def _emulate_kernel(
         build = driver.build(source, asked, observer)
         show(observer.warnings, source)
         if given_arrays is None or inputs is None:
-            arguments = emulate.random_arguments(build.kernel, build.manifest, options.seed)
+            arguments = emulate.random_arguments(build.kernel, build.manifest, options.seed, sizes)
         else:
-            arguments = emulate.read_arguments(given_arrays, inputs, build.kernel, build.manifest)
+            arguments = emulate.read_arguments(given_arrays, inputs, build.kernel, build.manifest, sizes)
         before = arguments.copy()
-        blocks = math.prod(build.manifest.grid)
+        blocks = math.prod(emulate.blocks(build.manifest, arguments))
         with _watched(build.manifest.entry, blocks) as note:
             report = emulate.run(build, arguments, note, options)
         made.write(report, lambda: emulate.write_arguments(arguments))

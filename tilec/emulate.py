@@ -20,7 +20,7 @@ from tilec import interp
 from tilec.diag import Diagnostic, Label, fail
 from tilec.elements import is_raw, largest, storage_type, stored, values_of
 from tilec.emu import Fault, Report, TensorMap, launch
-from tilec.ir.expr import integer_range
+from tilec.ir.expr import as_size, integer_range
 from tilec.ir.tile import (
     Bind,
     Break,
@@ -45,6 +45,7 @@ from tilec.ir.types import BFLOAT16, BOOL, DType
 from tilec.manifest import Manifest, PointerParam, ScalarParam, TensorMapParam
 from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
+from tilec.sizes import SizeError, UnknownSize, evaluate
 from tilec.source import SourceFile, Span
 
 if TYPE_CHECKING:
@@ -67,33 +68,60 @@ class Arguments:
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
-def random_arguments(kernel: Kernel, manifest: Manifest, seed: int) -> Arguments:
-    """Normal floats and small integers; the same for the same seed. Pure outputs are poisoned."""
+def random_arguments(
+    kernel: Kernel, manifest: Manifest, seed: int, sizes: Mapping[str, int] | None = None
+) -> Arguments:
+    """Normal floats and small integers; the same for the same seed. Pure outputs are poisoned. `sizes` are those that
+    the kernel learns at launch."""
     generator = np.random.default_rng(seed)
+    known = {**(sizes or {}), **_sizes(manifest, {}, sizes or {})}
     arguments = Arguments({}, {})
     for param in kernel.params:
-        if isinstance(param, Var):
+        if isinstance(param, Var) and param.name in known:
+            arguments.scalars[param.name] = known[param.name]
+        elif isinstance(param, Var):
             drawn = generator.normal() if param.dtype.is_float else generator.integers(1, 5)
             arguments.scalars[param.name] = drawn.item() if isinstance(drawn, np.generic) else drawn
         elif manifest.tensor(param.name).role == "out":
-            arguments.tensors[param.name] = poisoned(param)
+            arguments.tensors[param.name] = poisoned(param, known)
         else:
-            arguments.tensors[param.name] = _random(param, generator)
+            arguments.tensors[param.name] = _random(param.dtype, _shape(param, known), generator)
     return arguments
 
 
-def _random(param: Buffer, generator: np.random.Generator) -> Array:
-    dtype = param.dtype
+def _sizes(
+    manifest: Manifest, arrays: Mapping[str, tuple[int, ...]], given: Mapping[str, int | float], path: str = ""
+) -> dict[str, int]:
+    """The sizes that the kernel learns at launch."""
+    where = f"{path}: " if path else ""
+    for name in given:
+        if name not in {s.name for s in manifest.scalars}:
+            known = ", ".join(manifest.made_of())
+            fail("bad-inputs", f"{manifest.entry} has no size {name}", help=f"it has {known}" if known else None)
+    try:
+        return manifest.sizes(arrays, given)
+    except UnknownSize as error:
+        fail("missing-input", f"{where}{error}", help=f"give --size {error.name}=N")
+    except SizeError as error:
+        fail("wrong-input", f"{where}{error}")
+
+
+def _shape(param: Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    extents = (as_size(e) for e in param.extents)
+    return tuple(max(evaluate(e, sizes), 0) for e in extents if e is not None)
+
+
+def _random(dtype: DType, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
     if dtype.is_float:
-        drawn = generator.standard_normal(param.shape, dtype=np.float32)
+        drawn = generator.standard_normal(shape, dtype=np.float32)
         return stored(drawn, dtype)
     low, high = (0, 2) if dtype == BOOL else (-4, 5) if dtype.kind == "int" else (0, 9)
-    return generator.integers(low, high, param.shape).astype(storage_type(dtype))
+    return generator.integers(low, high, shape).astype(storage_type(dtype))
 
 
-def poisoned(param: Buffer) -> Array:
+def poisoned(param: Buffer, sizes: Mapping[str, int] | None = None) -> Array:
     """An array whose elements no correct kernel would write: NaN, or the byte 0xAB repeated."""
-    array = np.empty(param.shape, storage_type(param.dtype))
+    array = np.empty(_shape(param, sizes or {}), storage_type(param.dtype))
     if is_raw(param.dtype):
         array.fill(0x7FFF if param.dtype.bits == 16 else 0x7F)
     elif param.dtype.is_float:
@@ -103,22 +131,32 @@ def poisoned(param: Buffer) -> Array:
     return array
 
 
-def read_arguments(data: bytes, path: str, kernel: Kernel, manifest: Manifest) -> Arguments:
-    """The arguments in an `.npz` file; a pure output that is not in it is poisoned."""
+def read_arguments(
+    data: bytes, path: str, kernel: Kernel, manifest: Manifest, sizes: Mapping[str, int] | None = None
+) -> Arguments:
+    """The arguments in an `.npz` file; a pure output that is not in it is poisoned. Sizes that the kernel learns at
+    launch follow from the arrays; what does not, is in the file or in `sizes`."""
     given = _read_npz(data, path)
     unknown = sorted(given.keys() - {p.name for p in kernel.params})
     if unknown:
-        known = ", ".join(p.name for p in kernel.params)
+        names = ", ".join(p.name for p in kernel.params)
         fail("bad-inputs", f"{path} has '{unknown[0]}', which is no parameter of {kernel.name}",
-             help=f"its parameters are {known}")  # fmt: skip
+             help=f"its parameters are {names}")  # fmt: skip
+    scalars = [p for p in kernel.params if isinstance(p, Var)]
+    numbers: dict[str, int | float] = {**(sizes or {})}
+    numbers |= {p.name: _scalar(p, given, path) for p in scalars if p.name in given}
+    shapes = {t.name: given[t.name].shape for t in manifest.tensors if t.name in given}
+    known = _sizes(manifest, shapes, numbers, path)
     arguments = Arguments({}, {})
     for param in kernel.params:
-        if isinstance(param, Var):
+        if isinstance(param, Var) and param.name in known:
+            arguments.scalars[param.name] = known[param.name]
+        elif isinstance(param, Var):
             arguments.scalars[param.name] = _scalar(param, given, path)
         elif param.name in given:
-            arguments.tensors[param.name] = _tensor(param, given[param.name], path)
+            arguments.tensors[param.name] = _tensor(param, _shape(param, known), given[param.name], path)
         elif manifest.tensor(param.name).role == "out":
-            arguments.tensors[param.name] = poisoned(param)
+            arguments.tensors[param.name] = poisoned(param, known)
         else:
             fail("missing-input", f"{path} has no array '{param.name}', which the kernel reads")
     return arguments
@@ -141,14 +179,14 @@ def _read_npz(data: bytes, path: str) -> dict[str, Array]:
     return given
 
 
-def _tensor(param: Buffer, array: Array, path: str) -> Array:
+def _tensor(param: Buffer, shape: tuple[int, ...], array: Array, path: str) -> Array:
     wanted = storage_type(param.dtype)
     if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
         array = array.view(wanted)
-    if array.shape != param.shape or array.dtype != wanted:
+    if array.shape != shape or array.dtype != wanted:
         found = f"{array.dtype} {list(array.shape)}"
         note = f" (the raw bits of {param.dtype})" if is_raw(param.dtype) else ""
-        fail("wrong-input", f"{path}: {param.name} is {found}, expected {wanted} {list(param.shape)}{note}")
+        fail("wrong-input", f"{path}: {param.name} is {found}, expected {wanted} {list(shape)}{note}")
     return np.array(array, order="C")
 
 
@@ -215,10 +253,16 @@ def run(
 ) -> Report:
     """Run the PTX on the CPU; tensors are written in place. A fault is a `Fault`."""
     manifest = build.manifest
+    shapes = {name: array.shape for name, array in arguments.tensors.items()}
+    sizes = _sizes(manifest, shapes, {n: v for n, v in arguments.scalars.items() if n in manifest.made_of()})
+    arguments = Arguments(arguments.tensors, {**arguments.scalars, **sizes})
+    grid = manifest.blocks(sizes)
+    if 0 in grid:
+        return Report({}, 0, (), tuple(None for _ in manifest.params), ())
     return launch(
         build.ptx,
         manifest.entry,
-        manifest.grid,
+        grid,
         manifest.block,
         launch_arguments(manifest, arguments),
         cluster=manifest.cluster,
@@ -226,6 +270,11 @@ def run(
         progress=progress,
         **(options or RunOptions()).of_launch(),
     )
+
+
+def blocks(manifest: Manifest, arguments: Arguments) -> tuple[int, int, int]:
+    """The grid that these arguments are launched with."""
+    return manifest.blocks({name: int(arguments.scalars[name]) for name in manifest.made_of()})
 
 
 def launch_arguments(manifest: Manifest, arguments: Arguments) -> list[object]:
@@ -236,12 +285,17 @@ def launch_arguments(manifest: Manifest, arguments: Arguments) -> list[object]:
             case PointerParam(tensor=name):
                 made.append(arguments.tensors[name])
             case TensorMapParam(tensor=name, dtype=dtype, box=box, swizzle=swizzle):
-                made.append(TensorMap(arguments.tensors[name], box, swizzle, dtype))
+                made.append(TensorMap(_not_empty(arguments.tensors[name]), box, swizzle, dtype))
             case ScalarParam(name=name, dtype=dtype):
                 value = arguments.scalars[name]
                 # The emulator takes a bfloat16 as its bits.
                 made.append(stored(np.array(value, np.float32), BFLOAT16).item() if dtype == "bfloat16" else value)
     return made
+
+
+def _not_empty(array: Array) -> Array:
+    """A tensor map has no extent of 0: an empty tensor is a row of zeros, as in `runtime.encode`."""
+    return array if array.size else np.zeros((*(1 for _ in array.shape[1:]), 16 // array.itemsize), array.dtype)
 
 
 def fault_diagnostic(fault: Fault, source: SourceFile) -> Diagnostic:
@@ -445,7 +499,8 @@ def _summing(body: tuple[Stmt, ...], loops: tuple[For | While, ...], kernel: Ker
 
 def _meetings(indices: tuple[Expr, ...], loops: tuple[For | While, ...], kernel: Kernel) -> int:
     """How often blocks and iterations add to the same place."""
-    blocks = [e for v, e in zip(kernel.block_vars, kernel.grid, strict=True) if not _moves(v, indices)]
+    grid = zip(kernel.block_vars, kernel.grid, strict=True)
+    blocks = [e if isinstance(e, int) else UNKNOWN_TRIPS for v, e in grid if not _moves(v, indices)]
     still = (_trip_count(loop) for loop in loops if isinstance(loop, While) or not _moves(loop.var, indices))
     return math.prod(blocks) * math.prod(still)
 
@@ -459,7 +514,11 @@ def _step(dtype: DType) -> float:
     return {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(dtype.name, 2.0**-24)
 
 
+UNKNOWN_TRIPS = 64
+"""Where a number is known only at run time: a bound for the tolerance, no more."""
+
+
 def _trip_count(loop: For | While) -> int:
     if isinstance(loop, For) and isinstance(loop.start, Const) and isinstance(loop.stop, Const):
         return max(math.ceil((int(loop.stop.value) - int(loop.start.value)) / loop.step), 1)
-    return 64  # known only at run time: a bound for the tolerance, no more
+    return UNKNOWN_TRIPS

@@ -258,10 +258,12 @@ unknown-extent
     Nothing says how large a region is. Give T.copy one operand with a shape: a tile, or a slice.
 
 runtime-shape
-    A shape or extent depends on a value known only at run time.
+    A shape or extent depends on a value known only at run time. A tensor's shape may be made of integer parameters and
+    of sizes that T.dynamic names; a tile's, and the extent of a copy, must be numbers.
 
 runtime-grid
-    The grid of T.Kernel depends on a value known only at run time.
+    The grid of T.Kernel depends on a value that the host cannot compute at launch. It may have integers and integer
+    parameters in it, with + - * // % T.min and T.max.
 
 runtime-argument
     An argument that must be known at compile time is not.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tilec.diag import fail
 from tilec.elements import is_raw, numpy_type, storage_type, stored, values_of
-from tilec.ir.expr import integer_range
+from tilec.ir.expr import as_size, integer_range
 from tilec.ir.tile import (
     Binary,
     Bind,
@@ -28,6 +28,7 @@ from tilec.ir.tile import (
     Cast,
     Const,
     Expr,
+    Extent,
     For,
     If,
     Kernel,
@@ -41,24 +42,29 @@ from tilec.ir.tile import (
     Unary,
     Var,
     While,
+    extent_expr,
 )
 from tilec.ir.types import BOOL, DType
 from tilec.ops import registry
+from tilec.sizes import SizeError, found
 from tilec.source import NOWHERE, Span
 
 Array = NDArray[Any]
 
 
 def run(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None) -> None:
-    """Run every block of the grid. `tensors` has an array for each tensor parameter; outputs are written in place."""
+    """Run every block of the grid. `tensors` has an array for each tensor parameter; outputs are written in place.
+    Scalars that are the extent of a tensor need not be given."""
     machine = _Machine()
+    given = _sizes(kernel, tensors) | dict(scalars or {})
+    for param in kernel.params:
+        if isinstance(param, Var):
+            machine.variables[param.name] = _take_scalar(param, given)
     for param in kernel.params:
         if isinstance(param, Buffer):
-            machine.storage[param.name] = _take_tensor(param, tensors)
-        else:
-            machine.variables[param.name] = _take_scalar(param, scalars or {})
+            machine.storage[param.name] = _take_tensor(param, machine.shape(param.extents), tensors)
     with np.errstate(all="ignore"):
-        for block in np.ndindex(*reversed(kernel.grid)):
+        for block in np.ndindex(*reversed(machine.shape(kernel.grid))):
             for var, index in zip(kernel.block_vars, reversed(block), strict=True):
                 machine.variables[var.name] = np.int32(index)
             for buffer in kernel.buffers:
@@ -69,14 +75,23 @@ def run(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int 
             tensors[param.name][...] = stored(machine.storage[param.name], param.dtype)
 
 
-def _take_tensor(param: Buffer, tensors: Mapping[str, Array]) -> Array:
+def _sizes(kernel: Kernel, tensors: Mapping[str, Array]) -> dict[str, int | float]:
+    """The scalars that the shapes of the arrays give."""
+    shapes = {p.name: tuple(as_size(e) or 0 for e in p.extents) for p in kernel.params if isinstance(p, Buffer)}
+    try:
+        return {**found({n: s for n, s in shapes.items() if n in tensors}, {n: a.shape for n, a in tensors.items()})}
+    except SizeError as error:
+        fail("wrong-input", str(error))
+
+
+def _take_tensor(param: Buffer, shape: tuple[int, ...], tensors: Mapping[str, Array]) -> Array:
     if param.name not in tensors:
         fail("missing-input", f"there is no array for tensor {param.name}", param.span)
     array = tensors[param.name]
     wanted = storage_type(param.dtype)
-    if array.shape != param.shape or array.dtype != wanted:
-        found = f"{array.dtype}{list(array.shape)}"
-        fail("wrong-input", f"{param.name} must be {wanted}{list(param.shape)}, not {found}", param.span)
+    if array.shape != shape or array.dtype != wanted:
+        given = f"{array.dtype}{list(array.shape)}"
+        fail("wrong-input", f"{param.name} must be {wanted}{list(shape)}, not {given}", param.span)
     return values_of(array, param.dtype)
 
 
@@ -151,6 +166,9 @@ class _Machine:
     mask: Any = True
     extents: tuple[int, ...] = ()
     span: Span = NOWHERE
+
+    def shape(self, extents: tuple[Extent, ...]) -> tuple[int, ...]:
+        return tuple(max(int(self.expr(extent_expr(e))), 0) for e in extents)
 
     # ---- statements --------------------------------------------------------------------------------------------------
 
@@ -238,7 +256,7 @@ class _Machine:
         """Index arrays brought into range, and where the access really happens. Tiles may not be left, tensors may."""
         arrays: list[Array] = []
         inside: Any = True
-        for index, size in zip(indices, buffer.shape, strict=True):
+        for index, size in zip(indices, self.storage[buffer.name].shape, strict=True):
             array = np.asarray(self.expr(index))
             inside = np.logical_and(inside, (array >= 0) & (array < size))
             arrays.append(np.clip(array, 0, size - 1))
@@ -270,7 +288,9 @@ class _Machine:
         """The buffer, the part of it that the region covers, and which part of the region that is (None: all)."""
         inner, outer = [], []
         is_whole = True
-        for start_expr, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True):
+        for start_expr, extent, size in zip(
+            region.start, region.extent, self.storage[region.buffer.name].shape, strict=True
+        ):
             start = int(self.expr(start_expr))
             first, last = min(max(start, 0), size), min(max(start + extent, 0), size)
             is_whole &= last - first == extent
@@ -304,6 +324,8 @@ class _Machine:
                 return self._select(expr)
             case Load(buffer=buffer, indices=indices):
                 arrays, inside = self._indices(buffer, indices)
+                if self.storage[buffer.name].size == 0:
+                    return np.zeros(np.broadcast_shapes(*(a.shape for a in arrays)), self.storage[buffer.name].dtype)
                 values = self.storage[buffer.name][tuple(arrays)]
                 return values if np.all(inside) else np.where(inside, values, values.dtype.type(0))
             case _:

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
+from tilec import sizes
 from tilec.diag import fail
 from tilec.ptx.module import Module, Variable
 from tilec.records import dataclass
+from tilec.sizes import Shape, Size, SizeError
 
-SCHEMA = 1
+SCHEMA = 2
 """Raised whenever a reader of the previous version would misread a manifest."""
+STATIC_SCHEMA = 1
+"""What such a reader still reads: every extent is a number."""
 
 SYMBOL_PREFIX = "__tilec_manifest_"
 
@@ -24,11 +29,11 @@ Swizzle = Literal[0, 32, 64, 128]
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """A tensor parameter of the kernel, row-major and dense."""
+    """A tensor parameter of the kernel, row-major and dense. Its extents may be made of the kernel's scalars."""
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: Shape
     role: TensorRole
 
 
@@ -68,11 +73,12 @@ Param = PointerParam | ScalarParam | TensorMapParam
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """`params` are the kernel's parameters in order; `tensors` and `scalars` are what the kernel's author declared.
-    `grid`, `block` and `cluster` are x, y, z; a cluster of (1, 1, 1) is launched without the cluster attribute."""
+    `grid`, `block` and `cluster` are x, y, z; a cluster of (1, 1, 1) is launched without the cluster attribute. A grid
+    with an extent of 0 has nothing to launch."""
 
     entry: str
     target: str
-    grid: tuple[int, int, int]
+    grid: tuple[Size, Size, Size]
     block: tuple[int, int, int]
     cluster: tuple[int, int, int]
     dynamic_smem: int
@@ -86,6 +92,35 @@ class Manifest:
                 return tensor
         raise KeyError(name)
 
+    def sizes(self, arrays: Mapping[str, tuple[int, ...]], given: Mapping[str, int | float]) -> dict[str, int]:
+        """The scalars that extents are made of: those given, and those that the shapes of the arrays say.
+
+        Raises `SizeError` where these disagree, or do not say one. Whether each array has its shape is not looked at.
+        """
+        values = sizes.found({t.name: t.shape for t in self.tensors}, arrays)
+        for name in self.made_of():
+            if name in given and values.setdefault(name, int(given[name])) != given[name]:
+                raise SizeError(f"{name} is given as {given[name]}, but the arrays make it {values[name]}")
+            if name not in values:
+                raise sizes.UnknownSize(name)
+        return values
+
+    def made_of(self) -> tuple[str, ...]:
+        """The scalars in grid and shapes, in order."""
+        found = {name for size in self.extents() for name in sizes.names(size)}
+        return tuple(s.name for s in self.scalars if s.name in found)
+
+    def extents(self) -> Iterator[Size]:
+        """Everything that is to be computed at launch."""
+        yield from self.grid
+        for tensor in self.tensors:
+            yield from tensor.shape
+
+    def blocks(self, scalars: Mapping[str, int]) -> tuple[int, int, int]:
+        """The grid of a launch with these sizes."""
+        x, y, z = (max(sizes.evaluate(size, scalars), 0) for size in self.grid)
+        return x, y, z
+
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 
@@ -93,7 +128,7 @@ class Manifest:
 def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
     """One deterministic text per manifest: keys in this order, no spaces unless indented."""
     record: dict[str, object] = {
-        "schema": SCHEMA,
+        "schema": SCHEMA if any(not isinstance(e, int) for e in manifest.extents()) else STATIC_SCHEMA,
         "entry": manifest.entry,
         "target": manifest.target,
         "grid": manifest.grid,
@@ -119,11 +154,11 @@ def _param_record(param: Param) -> dict[str, object]:
 
 def summary(manifest: Manifest) -> str:
     """The manifest for a person to read."""
-    launch = [("grid", manifest.grid), ("block", manifest.block)]
+    launch: list[tuple[str, Shape]] = [("grid", manifest.grid), ("block", manifest.block)]
     if manifest.cluster != (1, 1, 1):
         launch.append(("cluster", manifest.cluster))
     lines = [f"{manifest.entry} for {manifest.target}"]
-    lines += [f"  {name:8} {x} x {y} x {z}" for name, (x, y, z) in launch]
+    lines += [f"  {name:8} {_by(extents)}" for name, extents in launch]
     lines += [f"  {'smem':8} {manifest.dynamic_smem} bytes, dynamic", "  parameters"]
     for index, param in enumerate(manifest.params):
         match param:
@@ -143,8 +178,8 @@ def _tensor(tensor: TensorInfo) -> str:
     return f"{tensor.name}: {_by(tensor.shape)} {tensor.dtype}"
 
 
-def _by(extents: tuple[int, ...]) -> str:
-    return " x ".join(map(str, extents))
+def _by(extents: Shape) -> str:
+    return " x ".join(sizes.show(e) if isinstance(e, int | str) else f"({sizes.show(e)})" for e in extents)
 
 
 def from_json(text: str) -> Manifest:
@@ -152,17 +187,18 @@ def from_json(text: str) -> Manifest:
     try:
         record = json.loads(text)
         schema = record["schema"]
-        if schema != SCHEMA:
+        if schema not in (SCHEMA, STATIC_SCHEMA):
             fail("bad-manifest", f"the manifest has schema {schema}, this tilec reads schema {SCHEMA}")
+        x, y, z = map(sizes.read, record["grid"])
         return Manifest(
             entry=str(record["entry"]),
             target=str(record["target"]),
-            grid=_extents(record["grid"]),
+            grid=(x, y, z),
             block=_extents(record["block"]),
             cluster=_extents(record["cluster"]),
             dynamic_smem=int(record["dynamic_smem"]),
             tensors=tuple(
-                TensorInfo(str(t["name"]), str(t["dtype"]), tuple(map(int, t["shape"])), _role(t["role"]))
+                TensorInfo(str(t["name"]), str(t["dtype"]), tuple(map(sizes.read, t["shape"])), _role(t["role"]))
                 for t in record["tensors"]
             ),
             scalars=tuple(ScalarInfo(str(s["name"]), str(s["dtype"])) for s in record["scalars"]),

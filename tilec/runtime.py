@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilec.manifest import Manifest, PointerParam, ScalarParam, TensorMapParam, extract
+from tilec.sizes import shape_of
 
 Array = NDArray[Any]
 
@@ -26,6 +27,9 @@ _SCALARS: dict[str, Any] = {
     "int32": ctypes.c_int32, "uint32": ctypes.c_uint32, "int64": ctypes.c_int64, "uint64": ctypes.c_uint64,
     "float32": ctypes.c_float, "float64": ctypes.c_double, "bool": ctypes.c_bool,
 }  # fmt: skip
+
+EMPTY_BYTES = 16
+"""What stands for an empty tensor in a tensor map, whose strides are multiples of it."""
 
 
 class GpuError(RuntimeError):
@@ -98,32 +102,50 @@ class Kernel:
         _call(driver.cuDevicePrimaryCtxRelease(self._device))
 
     def run(self, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None) -> None:
-        """Copy the tensors to the GPU, launch once, and copy back what the kernel writes. bfloat16 as raw uint16."""
+        """Copy the tensors to the GPU, launch once, and copy back what the kernel writes. bfloat16 as raw uint16.
+
+        Sizes that the kernel learns at launch need not be among `scalars`. Raises `ValueError` where shapes do not fit.
+        """
         from cuda.bindings import driver
 
+        arrays = {tensor.name: tensors[tensor.name] for tensor in self.manifest.tensors}
+        for name, array in arrays.items():
+            if not array.flags.c_contiguous:
+                raise ValueError(f"{name} must be a row-major array")
+        given = scalars or {}
+        sizes = self.manifest.sizes({name: array.shape for name, array in arrays.items()}, given)
+        for tensor in self.manifest.tensors:
+            wanted = shape_of(tensor.shape, sizes)
+            if arrays[tensor.name].shape != wanted:
+                raise ValueError(f"{tensor.name} must be a row-major array of shape {list(wanted)}")
         addresses: dict[str, Any] = {}
         try:
-            for tensor in self.manifest.tensors:
-                array = tensors[tensor.name]
-                if array.shape != tensor.shape or not array.flags.c_contiguous:
-                    raise ValueError(f"{tensor.name} must be a row-major array of shape {list(tensor.shape)}")
-                addresses[tensor.name] = _call(driver.cuMemAlloc(max(array.nbytes, 1)))
-                _call(driver.cuMemcpyHtoD(addresses[tensor.name], array.ctypes.data, array.nbytes))
-            self.launch({name: int(address) for name, address in addresses.items()}, scalars or {})
+            for name, array in arrays.items():
+                addresses[name] = _call(driver.cuMemAlloc(max(array.nbytes, EMPTY_BYTES)))
+                if array.nbytes:
+                    _call(driver.cuMemcpyHtoD(addresses[name], array.ctypes.data, array.nbytes))
+                else:
+                    _call(driver.cuMemsetD8(addresses[name], 0, EMPTY_BYTES))
+            self.launch({name: int(address) for name, address in addresses.items()}, {**given, **sizes})
             _call(driver.cuCtxSynchronize())
             for tensor in self.manifest.tensors:
-                if tensor.role != "in":
-                    array = tensors[tensor.name]
+                array = arrays[tensor.name]
+                if tensor.role != "in" and array.nbytes:
                     _call(driver.cuMemcpyDtoH(array.ctypes.data, addresses[tensor.name], array.nbytes))
         finally:
             for address in addresses.values():
                 driver.cuMemFree(address)
 
     def launch(self, addresses: Mapping[str, int], scalars: Mapping[str, int | float], stream: int = 0) -> None:
-        """Launch on device addresses, without waiting."""
+        """Launch on device addresses, without waiting; `scalars` has every scalar of the manifest. The address of an
+        empty tensor that has a tensor map is that of 16 bytes of zeros."""
         from cuda.bindings import driver
 
         manifest = self.manifest
+        sizes = manifest.sizes({}, scalars)
+        grid = manifest.blocks(sizes)
+        if 0 in grid:
+            return
         values: list[Any] = []
         pointers: list[int] = []
         for param in manifest.params:
@@ -135,11 +157,11 @@ class Kernel:
                     values.append(_scalar(dtype, scalars[name]))
                     pointers.append(ctypes.addressof(values[-1]))
                 case TensorMapParam():
-                    values.append(encode(manifest, param, addresses[param.tensor]))
+                    values.append(encode(manifest, param, addresses[param.tensor], sizes))
                     pointers.append(values[-1].getPtr())
         packed = (ctypes.c_void_p * max(len(pointers), 1))(*pointers)
         config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = manifest.grid
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
         config.blockDimX, config.blockDimY, config.blockDimZ = manifest.block
         config.sharedMemBytes = manifest.dynamic_smem
         config.hStream = driver.CUstream(stream)
@@ -149,15 +171,18 @@ class Kernel:
         _call(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(packed), 0))
 
 
-def encode(manifest: Manifest, param: TensorMapParam, address: int) -> Any:
-    """The 128-byte descriptor of a tensor map, by the driver. It wants the fastest dimension first."""
+def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mapping[str, int]) -> Any:
+    """The 128-byte descriptor of a tensor map, by the driver. It wants the fastest dimension first, and no extent of 0:
+    an empty tensor is one row of zeros, which nobody reads or everybody as what lies outside."""
     from cuda.bindings import driver
 
-    tensor = manifest.tensor(param.tensor)
-    rank = len(tensor.shape)
+    shape = shape_of(manifest.tensor(param.tensor).shape, sizes)
+    rank = len(shape)
     element = _MAP_TYPES[param.dtype]
     strides = [_ELEMENT_BYTES.get(element, 8)]
-    for extent in reversed(tensor.shape[1:]):
+    if 0 in shape:
+        shape = (*(1 for _ in shape[1:]), EMPTY_BYTES // strides[0])
+    for extent in reversed(shape[1:]):
         strides.append(strides[-1] * extent)
     swizzle = "NONE" if param.swizzle == 0 else f"{param.swizzle}B"
     return _call(
@@ -165,7 +190,7 @@ def encode(manifest: Manifest, param: TensorMapParam, address: int) -> Any:
             driver.CUtensorMapDataType[f"CU_TENSOR_MAP_DATA_TYPE_{element}"],
             rank,
             address,
-            [driver.cuuint64_t(extent) for extent in reversed(tensor.shape)],
+            [driver.cuuint64_t(extent) for extent in reversed(shape)],
             [driver.cuuint64_t(stride) for stride in strides[1:]],
             [driver.cuuint32_t(extent) for extent in reversed(param.box)],
             [driver.cuuint32_t(1)] * rank,

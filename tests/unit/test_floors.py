@@ -16,6 +16,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up. A module may import its own floor and what is listed before it.
 FLOORS = [
     "records",
+    "sizes",
     "source",
     "diag",
     "resources",

@@ -9,7 +9,7 @@ from tilec.codegen.scalar import Scalars
 from tilec.diag import InternalError
 from tilec.ir.affine import add, affine, scale
 from tilec.ir.layout import SharedLayout
-from tilec.ir.tile import Binary, Buffer, Expr, Load, Var, integer, walk_expr
+from tilec.ir.tile import Binary, Buffer, Expr, Extent, Load, Var, integer, walk_expr
 from tilec.ir.types import INT32
 from tilec.ir.warp import Cursor, Program, Ring, SharedTile
 from tilec.ptx.module import Address, Imm, Reg
@@ -35,32 +35,75 @@ class Addresses:
         self.tiles: dict[str, SharedTile] = {t.buffer.name: t for t in program.shared}
         self.ring_of: dict[str, Ring] = {b: r for r in program.rings for b in r.buffers}
         self.positions: dict[str, Position] = {}
+        self.strides: dict[str, tuple[int | Reg, ...]] = {}
 
     # ---- global ----
 
+    def measure(self, tensor: Buffer) -> tuple[int | Reg, ...]:
+        """The strides in bytes. Those known only at launch are computed where this is first asked."""
+        if tensor.name in self.strides:
+            return self.strides[tensor.name]
+        stride = tensor.dtype.bytes
+        known: list[int | Reg] = []
+        wide: Reg | None = None  # the stride, once an extent is no number
+        for extent in reversed(tensor.extents):
+            known.append(stride if wide is None else wide)
+            if wide is None and isinstance(extent, int):
+                stride *= extent
+            elif len(known) < len(tensor.extents):
+                wide = self.longer(stride if wide is None else wide, extent)
+        self.strides[tensor.name] = tuple(reversed(known))
+        return self.strides[tensor.name]
+
+    def longer(self, stride: int | Reg, extent: Extent) -> Reg:
+        """stride · extent, in 64 bits."""
+        if isinstance(extent, int):
+            assert isinstance(stride, Reg)
+            return self.builder.into("b64", "mul.lo.s64", stride, Imm(extent))
+        size = self.scalars.register(extent)
+        if isinstance(stride, int):
+            return self.builder.into("b64", "mul.wide.s32", size, Imm(stride))
+        return self.builder.into("b64", "mul.lo.s64", self.builder.into("b64", "cvt.s64.s32", size), stride)
+
     def global_element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
         """The element's address: a 64-bit base that neighbouring elements share, and a constant offset."""
-        stride = buffer.dtype.bytes
         terms: dict[Expr, int] = {}
         constant = 0
-        for index, extent in zip(reversed(indices), reversed(buffer.shape), strict=True):
+        rows: list[tuple[Expr, Reg]] = []
+        for index, stride in zip(reversed(indices), reversed(self.measure(buffer)), strict=True):
+            if isinstance(stride, Reg):
+                rows.append((index, stride))
+                continue
             form = affine(index)
             constant += form.constant * stride
             for atom, coefficient in form.terms:
                 terms[atom] = terms.get(atom, 0) + coefficient * stride
-            stride *= extent
         beyond = constant // MAX_OFFSET * MAX_OFFSET
         moving = tuple((atom, coefficient) for atom, coefficient in terms.items() if coefficient)
-        return Address(self.global_base(buffer, moving, beyond), constant - beyond)
+        start = self.pointers[buffer.name]
+        for index, length in reversed(rows):
+            start = self.row(start, index, length)
+        return Address(self.global_base(start, moving, beyond), constant - beyond)
 
-    def global_base(self, buffer: Buffer, terms: tuple[tuple[Expr, int], ...], constant: int) -> Reg:
+    def row(self, base: Reg, index: Expr, stride: Reg) -> Reg:
+        """base + index · stride."""
+
+        def compute() -> Reg:
+            value = self.scalars.register(index)
+            wide = value if index.dtype.bits == 64 else self.builder.into("b64", "cvt.s64.s32", value)
+            return self.builder.into("b64", "mad.lo.s64", wide, stride, base)
+
+        if any(isinstance(e, Load) for e in walk_expr(index)):
+            return compute()  # what was read may have changed
+        return self.scalars.once(("row", base, index, stride), compute)
+
+    def global_base(self, base: Reg, terms: tuple[tuple[Expr, int], ...], constant: int) -> Reg:
         if any(isinstance(e, Load) for atom, _ in terms for e in walk_expr(atom)):
-            return self.new_global_base(buffer, terms, constant)  # what was read may have changed
-        key = ("global", buffer.name, terms, constant)
-        return self.scalars.once(key, lambda: self.new_global_base(buffer, terms, constant))
+            return self.new_global_base(base, terms, constant)
+        key = ("global", base, terms, constant)
+        return self.scalars.once(key, lambda: self.new_global_base(base, terms, constant))
 
-    def new_global_base(self, buffer: Buffer, terms: tuple[tuple[Expr, int], ...], constant: int) -> Reg:
-        base = self.pointers[buffer.name]
+    def new_global_base(self, base: Reg, terms: tuple[tuple[Expr, int], ...], constant: int) -> Reg:
         for atom, coefficient in terms:
             index = self.scalars.register(atom)
             if -(1 << 31) <= coefficient < 1 << 31:

@@ -12,7 +12,7 @@ from tilec.codegen.memory import load_vector, pack, pack_f32, words_of
 from tilec.codegen.scalar import SHORT, ReadElement
 from tilec.codegen.state import State
 from tilec.diag import InternalError
-from tilec.ir.affine import add, affine
+from tilec.ir.affine import add, affine, divisor
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import (
     Binary,
@@ -211,9 +211,10 @@ class _Sweep:
         second = affine(substitute(indices[-1], run.values[1]))
         if first.terms != second.terms or second.constant != first.constant + 1:
             return 1
-        aligned = math.gcd(first.divisor, buffer.shape[-1]) if len(buffer.shape) > 1 else first.divisor
-        if self.scalars.bounds(substitute(indices[-1], run.values[-1]), buffer.shape[-1]):
-            aligned = math.gcd(aligned, buffer.shape[-1])
+        row = divisor(buffer.extents[-1])
+        aligned = math.gcd(first.divisor, row) if len(buffer.extents) > 1 else first.divisor
+        if self.scalars.bounds(substitute(indices[-1], run.values[-1]), buffer.extents[-1]):
+            aligned = math.gcd(aligned, row)
         if buffer.scope == "shared":
             aligned = math.gcd(aligned, self.state.addresses.tiles[buffer.name].layout.panel)
         most = MAX_VECTOR_BYTES // buffer.dtype.bytes
@@ -264,7 +265,7 @@ class _Sweep:
         where a condition leaves it unused, as in `s[i - 1] if i > 0 else 0`."""
         conditions = list(more)
         if buffer.scope == "global" or reads:
-            for index, extent in zip(indices, buffer.shape, strict=True):
+            for index, extent in zip(indices, buffer.extents, strict=True):
                 conditions += self.scalars.bounds(index, extent)
         return self.scalars.all_of(conditions)
 

@@ -16,10 +16,12 @@ from tilec.codegen.transfer import barrier_address, emit_cp_async, emit_tma_load
 from tilec.codegen.wgmma import emit_wgmma
 from tilec.diag import InternalError
 from tilec.ir import warp
+from tilec.ir.expr import as_size
 from tilec.ir.layout import THREAD
-from tilec.ir.tile import Buffer, Load, Store, walk
+from tilec.ir.tile import Buffer, Extent, Load, Store, walk, walk_expr
 from tilec.ir.warp import Operation, Program, Role
 from tilec.ptx.module import Address, Entry, Guard, Imm, Item, Module, Operand, Pair, Param, Reg, Symbol, Variable
+from tilec.sizes import Size
 from tilec.target import Target
 
 SMEM = "tilec_smem"
@@ -51,7 +53,9 @@ def _param(param: object) -> Param:
 
 def manifest(program: Program, target: Target, roles: dict[str, launch.TensorRole]) -> launch.Manifest:
     tensors = tuple(
-        launch.TensorInfo(p.name, p.dtype.name, p.shape, roles[p.name]) for p in program.params if isinstance(p, Buffer)
+        launch.TensorInfo(p.name, p.dtype.name, tuple(map(_size, p.extents)), roles[p.name])
+        for p in program.params
+        if isinstance(p, Buffer)
     )
     scalars = tuple(launch.ScalarInfo(p.name, p.dtype.name) for p in program.params if not isinstance(p, Buffer))
     params: list[launch.Param] = [
@@ -59,10 +63,11 @@ def manifest(program: Program, target: Target, roles: dict[str, launch.TensorRol
         for p in program.params
     ]
     params += [launch.TensorMapParam(m.tensor.name, m.tensor.dtype.name, m.box, m.swizzle) for m in program.maps]  # type: ignore[arg-type]
+    x, y, z = program.grid
     return launch.Manifest(
         program.name,
         target.name,
-        program.grid,
+        (_size(x), _size(y), _size(z)),
         (program.threads, 1, 1),
         (1, 1, 1),
         program.smem_bytes,
@@ -70,6 +75,13 @@ def manifest(program: Program, target: Target, roles: dict[str, launch.TensorRol
         scalars,
         tuple(params),
     )
+
+
+def _size(extent: Extent) -> Size:
+    size = as_size(extent)
+    if size is None:
+        raise InternalError("a host cannot compute this extent")
+    return size
 
 
 class _Entry:
@@ -105,13 +117,17 @@ class _Entry:
         if self.program.smem_bytes:
             self.scalars.define(SHARED_BASE, self.builder.into("b32", "mov.u32", Symbol(SMEM)), (0, 1 << 18))
         for var, axis, extent in zip(self.program.block_vars, "xyz", self.program.grid, strict=False):
-            self.scalars.define(var, self.builder.into("b32", "mov.u32", Reg(f"%ctaid.{axis}")), (0, extent - 1))
+            most = extent - 1 if isinstance(extent, int) else (1 << 31) - 2
+            self.scalars.define(var, self.builder.into("b32", "mov.u32", Reg(f"%ctaid.{axis}")), (0, most))
         self.initialise_barriers(thread)
         self.roles()
         self.builder.emit("ret")
         return (*self.builder.declarations(), *self.builder.items)
 
     def load_parameters(self) -> None:
+        tensors = [p for p in self.program.params if isinstance(p, Buffer)]
+        extents = [e for p in tensors for e in p.extents if not isinstance(e, int)]
+        sizes = {part for e in extents for part in walk_expr(e)}
         for param in self.program.params:
             if isinstance(param, Buffer):
                 generic = self.builder.into("b64", "ld.param.u64", Address(Symbol(param.name)))
@@ -122,9 +138,11 @@ class _Entry:
                 raise InternalError("a bool parameter")
             small = {8: "8", 16: "16"}.get(param.dtype.bits) if not param.dtype.is_float else None
             kind = f"{'s' if param.dtype.kind == 'int' else 'u'}{small}" if small else cls
-            self.scalars.define(
-                param, self.builder.into(cls, f"ld.param.{kind}", Address(Symbol(param.name))), (-(2.0**31), 2.0**31)
-            )
+            # An extent is not negative, and indices are taken not to overflow.
+            range_ = (0, (1 << 31) - 1) if param in sizes else (-(2.0**31), 2.0**31)
+            self.scalars.define(param, self.builder.into(cls, f"ld.param.{kind}", Address(Symbol(param.name))), range_)
+        for tensor in tensors:
+            self.addresses.measure(tensor)
         for tensor_map in self.program.maps:
             address = self.builder.into("b64", "mov.u64", Symbol(tensor_map.name))
             self.pointers[tensor_map.name] = self.builder.into("b64", "cvta.param.u64", address)
@@ -351,7 +369,7 @@ class _Entry:
             return self.builder.into(*_move(load.buffer), held)
         if load.buffer.scope != "global":
             raise InternalError(f"{load.buffer.name} is read outside T.Parallel")
-        within = zip(load.indices, load.buffer.shape, strict=True)
+        within = zip(load.indices, load.buffer.extents, strict=True)
         conditions = [c for index, extent in within for c in self.scalars.bounds(index, extent)]
         guard = self.scalars.all_of(conditions)
         address = self.addresses.global_element(load.buffer, load.indices)

@@ -9,8 +9,8 @@ from tilec.codegen.builder import Builder, f32, half_bits, immediate, register_c
 from tilec.codegen.mathematics import Functions
 from tilec.diag import InternalError
 from tilec.ir.affine import Interval, affine, interval
-from tilec.ir.expr import SMALL_FLOATS, integer_range, wrap
-from tilec.ir.tile import COMPARISONS, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var, integer
+from tilec.ir.expr import SMALL_FLOATS, cast, integer_range, wrap
+from tilec.ir.tile import COMPARISONS, Binary, Call, Cast, Const, Expr, Extent, Load, Select, Unary, Var, integer
 from tilec.ir.types import BFLOAT16, BOOL, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT32, DType
 from tilec.ptx.module import Imm, Operand, Reg, Vector
 
@@ -72,12 +72,14 @@ class Scalars:
 
     # ---- conditions ----
 
-    def bounds(self, index: Expr, extent: int) -> list[Expr]:
+    def bounds(self, index: Expr, extent: Extent) -> list[Expr]:
         """The conditions, not known to hold, under which 0 ≤ index < extent."""
         form = affine(index)
         low, high = self.interval(index)
         found: list[Expr] = []
-        if high >= extent:
+        if not isinstance(extent, int):
+            found.append(Binary("lt", index, cast(extent, index.dtype), BOOL))
+        elif high >= extent:
             found.append(Binary("lt", form.symbolic(), integer(extent - form.constant), BOOL))
         if low < 0:
             found.append(Binary("ge", form.symbolic(), integer(-form.constant), BOOL))

@@ -26,7 +26,7 @@ def emit_cp_async(op: CpAsync, state: State) -> None:
             here = tuple(add(c, integer(o)) for c, o in zip(coordinates, offset, strict=True))
             values = dict(zip(variables, here, strict=True))
             indices = tuple(substitute(i, values) for i in element(source, variables, layout.shape))
-            inside = [c for i, e in zip(indices, source.buffer.shape, strict=True) for c in scalars.bounds(i, e)]
+            inside = [c for i, e in zip(indices, source.buffer.extents, strict=True) for c in scalars.bounds(i, e)]
             within = [c for d, e in enumerate(layout.shape) if layout.overhangs(d) for c in scalars.bounds(here[d], e)]
             guard = scalars.all_of(within)
             operands: list[Operand] = [

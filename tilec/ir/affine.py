@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from tilec.ir.expr import integer_range
-from tilec.ir.tile import Binary, Cast, Const, Expr, Select, Unary, Var, integer
+from tilec.ir.tile import Binary, Cast, Const, Expr, Extent, Select, Unary, Var, integer
 from tilec.ir.types import INT32, DType
 from tilec.records import dataclass
 
@@ -57,6 +57,11 @@ def _collect(expr: Expr, factor: int, terms: dict[Expr, int]) -> int:
         case _:
             terms[expr] = terms.get(expr, 0) + factor
             return 0
+
+
+def divisor(extent: Extent) -> int:
+    """The largest integer known to divide it."""
+    return extent if isinstance(extent, int) else affine(extent).divisor
 
 
 def add(a: Expr, b: Expr) -> Expr:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import struct
 
-from tilec.ir.tile import Cast, Const, Expr
+from tilec.ir.tile import Binary, Cast, Const, Expr, Extent, Var
 from tilec.ir.types import BFLOAT16, BOOL, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT32, DType
 from tilec.records import dataclass
+from tilec.sizes import OPERATIONS, Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +117,22 @@ def common_type(a: DType, b: DType) -> DType | None:
     if a.bits != b.bits:
         return a if a.bits > b.bits else b
     return a if a.kind == "uint" else b
+
+
+def as_size(extent: Extent) -> Size | None:
+    """What a host is to compute at launch, or None for what it cannot: a size has integers, sums, products and the like
+    of scalars, and no elements of tensors."""
+    match extent:
+        case int():
+            return extent
+        case Const(value=value) if not extent.dtype.is_float:
+            return int(value)
+        case Var(name=name) if not extent.dtype.is_float:
+            return name
+        case Cast(a=a) if not a.dtype.is_float:
+            return as_size(a)
+        case Binary(op=op, a=a, b=b) if op in OPERATIONS and not extent.dtype.is_float:
+            left, right = as_size(a), as_size(b)
+            return None if left is None or right is None else (op, left, right)
+        case _:
+            return None

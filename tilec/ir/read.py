@@ -27,6 +27,7 @@ from tilec.ir.tile import (
     Cast,
     Const,
     Expr,
+    Extent,
     For,
     If,
     Kernel,
@@ -52,7 +53,7 @@ from tilec.records import dataclass
 from tilec.source import Span
 
 _HEADER = re.compile(r"kernel (\w+)\((.*)\), blocks (.*), (\d+) threads")
-_DECLARATION = re.compile(r"(global|shared|fragment|scalar) ([\w.]+): (\w+)(?:\[(\d+(?:, \d+)*)\])?")
+_DECLARATION = re.compile(r"(global|shared|fragment|scalar) ([\w.]+): (\w+)(?:\[(.+)\])?")
 _PINNED = re.compile(r"layout ([\w.]+): (.*)")
 _LOOP = re.compile(r"for (.*) in (serial|pipelined|unroll|parallel)\((.*)\):")
 _ATOMIC = re.compile(rf"(?:([\w.]+): (\w+) = )?atomic_({'|'.join(get_args(Atomic))}) ([\w.]+\[.*)")
@@ -133,17 +134,15 @@ class _Reader:
             self.wrong("expected 'kernel NAME(…), blocks …, N threads'")
         self.at += 1
         names = match[2].split(", ") if match[2] else []
-        grid, block_vars = [], []
-        for part in match[3].split(", "):
-            name, _, extent = part.partition(" < ")
-            if not extent.isdigit():
-                self.wrong(f"expected 'NAME < EXTENT', found '{part}'", header)
-            block_vars.append(Var(name))
-            grid.append(int(extent))
-        declared: list[Buffer | Var] = []
+        declarations: list[tuple[re.Match[str], _Line]] = []
         while (line := self.peek(1)) and (found := _DECLARATION.fullmatch(line.text)):
-            declared.append(self.declaration(found, line))
+            declarations.append((found, line))
             self.at += 1
+        # Extents are made of scalars, wherever those stand.
+        scalars = (Var(found[2], self.dtype(found[3], line)) for found, line in declarations if found[1] == "scalar")
+        self.vars = {v.name: v for v in scalars}
+        declared = [self.declaration(found, line) for found, line in declarations]
+        grid, block_vars = self.grid(match[3], header)
         params, buffers = declared[: len(names)], declared[len(names) :]
         if [p.name for p in params] != names:
             self.wrong(f"the parameters {', '.join(names)} are not declared first, in this order", header)
@@ -155,9 +154,7 @@ class _Reader:
         if self.at < len(self.lines):
             self.wrong("nothing may follow the kernel")
         threads = int(match[4])
-        return Kernel(
-            match[1], tuple(params), tuple(grid), tuple(block_vars), threads, tiles, body, header.span, layouts
-        )
+        return Kernel(match[1], tuple(params), grid, block_vars, threads, tiles, body, header.span, layouts)
 
     def pinned(self) -> Iterator[Pinned]:
         """The layouts that tiles are given."""
@@ -170,13 +167,30 @@ class _Reader:
                     yield Pinned(buffer, self.layout(node, line), line.span)
             self.at += 1
 
+    def grid(self, text: str, header: _Line) -> tuple[tuple[Extent, ...], tuple[Var, ...]]:
+        """The extents, and the variables below them."""
+        extents: list[Extent] = []
+        variables: list[Var] = []
+        for part in self.arguments(text, header).positional:
+            match part:
+                case ast.Compare(left=ast.Name() | ast.Attribute() as name, ops=[ast.Lt()], comparators=[extent]):
+                    variables.append(Var(_name(ast.unparse(name))))
+                    extents.append(self.extent(extent, header))
+                case _:
+                    self.wrong(f"expected 'NAME < EXTENT', found '{ast.unparse(part)}'", header)
+        return tuple(extents), tuple(variables)
+
+    def extent(self, node: ast.expr, line: _Line) -> Extent:
+        read = self.node(node, line)
+        return int(read.value) if isinstance(read, Const) and read.dtype == INT32 else read
+
     def declaration(self, match: re.Match[str], line: _Line) -> Buffer | Var:
         scope, name, dtype = match[1], match[2], self.dtype(match[3], line)
         if scope == "scalar":
             return Var(name, dtype)
         if not match[4]:
             self.wrong(f"{name} has no shape", line)
-        shape = tuple(int(extent) for extent in match[4].split(", "))
+        shape = tuple(self.extent(extent, line) for extent in self.arguments(match[4], line).positional)
         if scope == "global":
             return Buffer(name, shape, dtype, "global", line.span)
         return Buffer(name, shape, dtype, "shared" if scope == "shared" else "fragment", line.span)
@@ -335,13 +349,13 @@ class _Reader:
             self.wrong(f"'{ast.unparse(node)}' is no region of a buffer", line)
         buffer = self.buffer(node.value, line)
         dims = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        if len(dims) != len(buffer.shape):
-            self.wrong(f"{buffer.name} has {len(buffer.shape)} dimensions, here are {len(dims)}", line)
+        if len(dims) != len(buffer.extents):
+            self.wrong(f"{buffer.name} has {len(buffer.extents)} dimensions, here are {len(dims)}", line)
         start: list[Expr] = []
         extent: list[int] = []
-        for dim, size in zip(dims, buffer.shape, strict=True):
+        for dim, size in zip(dims, buffer.extents, strict=True):
             match dim:
-                case ast.Slice(lower=None, upper=None):
+                case ast.Slice(lower=None, upper=None) if isinstance(size, int):
                     start.append(integer(0))
                     extent.append(size)
                 case ast.Slice(lower=ast.expr() as lower, upper=ast.UnaryOp(op=ast.UAdd(), operand=count)):

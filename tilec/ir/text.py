@@ -19,6 +19,7 @@ from tilec.ir.tile import (
     Cast,
     Const,
     Expr,
+    Extent,
     For,
     If,
     Kernel,
@@ -64,7 +65,8 @@ def print_kernel(kernel: Kernel, *, note: Note | None = None) -> str:
 
 def _kernel(kernel: Kernel, note: Note | None) -> Iterator[str]:
     params = ", ".join(p.name for p in kernel.params)
-    block = ", ".join(f"{var.name} < {extent}" for var, extent in zip(kernel.block_vars, kernel.grid, strict=True))
+    grid = zip(kernel.block_vars, kernel.grid, strict=True)
+    block = ", ".join(f"{var.name} < {show_extent(extent)}" for var, extent in grid)
     yield f"kernel {kernel.name}({params}), blocks {block}, {kernel.threads} threads"
     for param in kernel.params:
         yield f"  {_declaration(param)}"
@@ -81,7 +83,16 @@ def _kernel(kernel: Kernel, note: Note | None) -> Iterator[str]:
 def _declaration(param: Buffer | Var) -> str:
     if isinstance(param, Var):
         return f"scalar {param.name}: {param.dtype}"
-    return f"{param.scope} {param.name}: {param.dtype}[{', '.join(map(str, param.shape))}]"
+    return f"{param.scope} {show_declared(param)}"
+
+
+def show_declared(buffer: Buffer) -> str:
+    """`A: float16[m, 64]`."""
+    return f"{buffer.name}: {buffer.dtype}[{', '.join(map(show_extent, buffer.extents))}]"
+
+
+def show_extent(extent: Extent) -> str:
+    return str(extent) if isinstance(extent, int) else show_expr(extent)
 
 
 def _stmt(stmt: Stmt, indent: str, note: Note | None) -> Iterator[str]:
@@ -205,11 +216,11 @@ def _typed(const: Const) -> str:
 
 def show_region(region: Region) -> str:
     """`A[by * 128:+128, 0:+64]`; a dimension taken whole is `:`, an index without extent stands alone."""
-    dims = zip(region.start, region.extent, region.buffer.shape, strict=True)
+    dims = zip(region.start, region.extent, region.buffer.extents, strict=True)
     return f"{region.buffer.name}[{', '.join(_dimension(*d) for d in dims)}]"
 
 
-def _dimension(start: Expr, extent: int, size: int) -> str:
+def _dimension(start: Expr, extent: int, size: Extent) -> str:
     if extent == size and start == Const(0, INT32):
         return ":"
     return show_expr(start) if extent == 1 else f"{show_expr(start)}:+{extent}"

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from typing import Literal
 
+from tilec.diag import InternalError
 from tilec.ir.types import BOOL, INT32, DType
 from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
@@ -19,13 +20,27 @@ Scope = Literal["global", "shared", "fragment"]
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Row-major storage. `global` buffers are the kernel's tensors; the others are tiles the kernel allocates."""
+    """Row-major storage. `global` buffers are the kernel's tensors; the others are tiles the kernel allocates.
+
+    An extent of a tensor may be an expression of the kernel's integer parameters, known at launch.
+    """
 
     name: str
-    shape: tuple[int, ...]
+    extents: tuple[Extent, ...]
     dtype: DType
     scope: Scope
     span: Span = field(default=NOWHERE, compare=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents where all are numbers, as a tile's always are."""
+        if self.is_dynamic:
+            raise InternalError(f"the shape of {self.name} is known only at launch")
+        return self.extents  # type: ignore[return-value]
+
+    @property
+    def is_dynamic(self) -> bool:
+        return self.scope == "global" and not all(isinstance(e, int) for e in self.extents)
 
     @property
     def bytes(self) -> int:
@@ -116,6 +131,12 @@ class Load:
 
 
 Expr = Const | Var | Unary | Binary | Call | Cast | Select | Load
+Extent = int | Expr
+"""A number, or an int32 expression of the kernel's parameters."""
+
+
+def extent_expr(extent: Extent) -> Expr:
+    return integer(extent) if isinstance(extent, int) else extent
 
 
 def integer(value: int) -> Const:
@@ -141,7 +162,7 @@ class Region:
 
     @property
     def is_whole(self) -> bool:
-        return self.extent == self.buffer.shape and all(isinstance(s, Const) and s.value == 0 for s in self.start)
+        return self.extent == self.buffer.extents and all(isinstance(s, Const) and s.value == 0 for s in self.start)
 
 
 Attr = int | float | bool | str | Const | Var | Unary | Binary | Call | Cast | Select | Load | None
@@ -294,13 +315,13 @@ Stmt = TileOp | Store | Bind | Parallel | For | If | While | Break
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """`params` in launch order: global buffers and scalar variables. `grid` and `block_vars` are x, y, z, as many as
-    written.
+    """`params` in launch order: global buffers and scalar variables, among them those that extents are made of. `grid`
+    and `block_vars` are x, y, z, as many as written.
     """
 
     name: str
     params: tuple[Buffer | Var, ...]
-    grid: tuple[int, ...]
+    grid: tuple[Extent, ...]
     block_vars: tuple[Var, ...]
     threads: int
     buffers: tuple[Buffer, ...]

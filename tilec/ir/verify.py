@@ -7,7 +7,8 @@ Checked here:
  3. types: operands agree, comparisons and and/or/not give bool, conditions are bool, indices are integers
  4. a store's value, and what an atomic one gives back, has its buffer's dtype; a bind's value has its variable's
  5. an access has one index per dimension; a region has one start and one extent per dimension, none larger than a tile
- 6. parameters are global, declared buffers are not; extents, grid and threads are positive
+ 6. parameters are global, declared buffers are not; extents, grid and threads are positive, or int32 expressions of
+    the parameters
  7. T.Parallel holds stores, binds and ifs only; stores stand nowhere else
  8. manual `stage` and `order` come together and have the same length; `order` is a permutation
  9. a break ends a trip of a serial loop or a while
@@ -47,7 +48,7 @@ from tilec.ir.tile import (
     While,
     children,
 )
-from tilec.ir.types import BOOL
+from tilec.ir.types import BOOL, INT32
 
 
 def verify_tile(kernel: Kernel) -> Iterator[str]:
@@ -61,7 +62,7 @@ def verify_tile(kernel: Kernel) -> Iterator[str]:
 def _launch(kernel: Kernel) -> Iterator[str]:
     if not 1 <= len(kernel.grid) <= 3 or len(kernel.grid) != len(kernel.block_vars):
         yield f"{len(kernel.grid)} grid extents for {len(kernel.block_vars)} block variables"
-    if any(e < 1 for e in (*kernel.grid, kernel.threads)):
+    if any(isinstance(e, int) and e < 1 for e in (*kernel.grid, kernel.threads)):
         yield f"grid {kernel.grid} of {kernel.threads} threads is empty"
 
 
@@ -80,6 +81,11 @@ class _Checker:
             yield from self._declare(buffer)
             if buffer.scope == "global":
                 yield f"tile {buffer.name} is in global memory"
+        for extent in (*kernel.grid, *(e for p in kernel.params if isinstance(p, Buffer) for e in p.extents)):
+            if not isinstance(extent, int):
+                yield from self.expr(extent)
+                if extent.dtype != INT32:
+                    yield f"the extent {show_expr(extent)} is {extent.dtype}"
         for var in kernel.block_vars:
             yield from self._declare(var)
         for pinned in kernel.layouts:
@@ -97,8 +103,9 @@ class _Checker:
             self.visible.add(what)
             return
         self.buffers.add(what)
-        if not what.shape or any(e < 1 for e in what.shape):
-            yield f"{what.name} has shape {what.shape}"
+        fits = all(e >= 1 if isinstance(e, int) else what.scope == "global" for e in what.extents)
+        if not what.extents or not fits:
+            yield f"{what.name} has shape {what.extents}"
 
     # ---- statements --------------------------------------------------------------------------------------------------
 
@@ -173,12 +180,12 @@ class _Checker:
             yield f"the attributes of {show_tile_op(op)} are not in order"
         for region in regions:
             yield from self._access(region.buffer, region.start)
-            if len(region.extent) != len(region.buffer.shape):
+            if len(region.extent) != len(region.buffer.extents):
                 yield f"a region of {region.buffer.name} has {len(region.extent)} extents"
                 continue
             is_tile = region.buffer.scope != "global"
-            for extent, size in zip(region.extent, region.buffer.shape, strict=True):
-                if extent < 1 or (is_tile and extent > size):
+            for extent, size in zip(region.extent, region.buffer.extents, strict=True):
+                if extent < 1 or (is_tile and isinstance(size, int) and extent > size):
                     yield f"a region of {region.buffer.name} has extent {extent} in a dimension of {size}"
 
     # ---- expressions -------------------------------------------------------------------------------------------------
@@ -219,8 +226,8 @@ class _Checker:
     def _indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Iterator[str]:
         if buffer not in self.buffers:
             yield f"{buffer.name} is not declared"
-        if len(indices) != len(buffer.shape):
-            yield f"{len(indices)} indices for {buffer.name}, which has {len(buffer.shape)} dimensions"
+        if len(indices) != len(buffer.extents):
+            yield f"{len(indices)} indices for {buffer.name}, which has {len(buffer.extents)} dimensions"
         for index in indices:
             if index.dtype.kind not in ("int", "uint"):
                 yield f"the index {show_expr(index)} is {index.dtype}"

@@ -15,7 +15,7 @@ from dataclasses import field
 from typing import Literal
 
 from tilec.ir.layout import Fragment, SharedLayout
-from tilec.ir.tile import Buffer, Const, Expr, Load, Parallel, Region, Var, walk_expr
+from tilec.ir.tile import Buffer, Const, Expr, Extent, Load, Parallel, Region, Var, walk_expr
 from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
@@ -333,7 +333,7 @@ class Program:
     name: str
     params: tuple[Buffer | Var, ...]
     maps: tuple[TensorMap, ...]
-    grid: tuple[int, int, int]
+    grid: tuple[Extent, Extent, Extent]
     block_vars: tuple[Var, ...]
     roles: tuple[Role, ...]
     shared: tuple[SharedTile, ...]

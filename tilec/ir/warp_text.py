@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from tilec.ir import warp
 from tilec.ir.layout import Fragment, SharedLayout
-from tilec.ir.text import show_expr, show_region, show_store
-from tilec.ir.tile import Buffer, Expr, Store, Var, walk, walk_expr
+from tilec.ir.text import show_declared, show_expr, show_extent, show_region, show_store
+from tilec.ir.tile import Expr, Store, Var, walk, walk_expr
 from tilec.ir.warp import Operation, Program
 
 
@@ -17,7 +17,7 @@ def show_program(program: Program) -> str:
 
 def _program(program: Program) -> Iterator[str]:
     names = ", ".join([p.name for p in program.params] + [m.name for m in program.maps])
-    grid = " x ".join(map(str, program.grid))
+    grid = " x ".join(map(show_extent, program.grid))
     yield f"program {program.name}({names})"
     yield f"  {grid} blocks of {program.threads} threads, {program.smem_bytes} bytes of shared memory"
     for tensor_map in program.maps:
@@ -25,9 +25,9 @@ def _program(program: Program) -> Iterator[str]:
         yield f"  map {tensor_map.name}: {tensor_map.tensor.name}, boxes of [{box}], swizzle {tensor_map.swizzle}"
     for tile in program.shared:
         versions = f", {tile.depth} versions {tile.stride} bytes apart" if tile.depth > 1 else ""
-        yield f"  shared {_declared(tile.buffer)} at {tile.offset}: {_shared_layout(tile.layout)}{versions}"
+        yield f"  shared {show_declared(tile.buffer)} at {tile.offset}: {_shared_layout(tile.layout)}{versions}"
     for buffer, layout in program.fragments:
-        yield f"  fragment {_declared(buffer)}: {show_fragment(layout)}"
+        yield f"  fragment {show_declared(buffer)}: {show_fragment(layout)}"
     for ring in program.rings:
         barriers = f", {ring.bytes} bytes a version, {ring.arrivals} warps release it" if ring.has_barriers else ""
         yield f"  ring {ring.name}: depth {ring.depth}{barriers}"
@@ -37,10 +37,6 @@ def _program(program: Program) -> Iterator[str]:
         single = ", one thread" if role.single_thread else ""
         yield f"  role {role.name}: warps {role.first_warp} to {role.first_warp + role.warps - 1}{registers}{single}"
         yield from _body(role.body, "    ")
-
-
-def _declared(buffer: Buffer) -> str:
-    return f"{buffer.name}: {buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
 
 
 def _shared_layout(layout: SharedLayout) -> str:

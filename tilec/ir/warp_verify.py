@@ -85,7 +85,7 @@ def _scenarios(program: Program) -> Iterator[_Scenario]:
     for last in (False, True) if loops or branches else (False,):
         values = {p.name: 3 if last else 0 for p in program.params if isinstance(p, Var)}
         for var, extent in zip(program.block_vars, program.grid, strict=False):
-            values[var.name] = extent - 1 if last else 0
+            values[var.name] = (extent if isinstance(extent, int) else 4) - 1 if last else 0
         for n, following in zip(counts, (*counts[1:], counts[0]), strict=True):
             for taken in (None, True, False) if branches else (None,):
                 yield _Scenario(values, (n, following), taken)

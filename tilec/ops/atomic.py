@@ -208,7 +208,7 @@ def _tile(kind: Atomic, call: Call) -> TileOp:
             call.span,
             f"from {show_shape(src.extent)} to {show_shape(dst.extent)}",
             secondary=tuple(
-                Label(r.buffer.span, f"{r.buffer.name} is {show_shape(r.buffer.shape)}") for r in (src, dst)
+                Label(r.buffer.span, f"{r.buffer.name} is {show_shape(r.buffer.extents)}") for r in (src, dst)
             ),
         )
     use_tma = "use_tma" in call.arguments and call.boolean("use_tma")

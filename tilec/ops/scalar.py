@@ -11,6 +11,7 @@ from tilec.ir.expr import SMALL_FLOATS, cast, constant, integer_range
 from tilec.ir.tile import Binary, Expr
 from tilec.ir.tile import Call as MathCall
 from tilec.ir.types import BOOL, FLOAT32, DType
+from tilec.ops import dynamic
 from tilec.ops.arithmetic import Operator, binary, invert, is_runtime, negate, select
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_expr
 from tilec.ops.values import Value
@@ -223,6 +224,10 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         _row("T.min_value", "dtype", "the smallest finite value", _extreme(-1)),
         _row("T.if_then_else", "condition then orelse", "`then` where the condition holds", _if_then_else, True),
         _row("T.Select", "condition then orelse", "`then` where the condition holds", _if_then_else, True),
+        *(
+            ScalarFunction(dynamic.signature(name), "a size known at launch, by its name", dynamic.build)
+            for name in ("T.dynamic", "T.symbolic")
+        ),
         _row("tilelang.cdiv", "a b", "a / b, rounding up", _ceildiv),
         _row("tilelang.next_power_of_2", "n", "the smallest power of two that is not below n", _next_power_of_2),
     )

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tilec.diag import Diagnostic, Label, fail, warning
-from tilec.ir.expr import cast, constant
-from tilec.ir.tile import Buffer, Expr, Load, Region, integer
+from tilec.ir.expr import as_size, cast, constant
+from tilec.ir.tile import Buffer, Expr, Extent, Load, Region, integer
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, INT64, DType
 from tilec.ops.values import EXPR_TYPES, Access, Range, Value, WarpPolicy, describe, show_shape
 from tilec.records import dataclass
@@ -111,6 +111,14 @@ class Call:
         """A tile or a box of one. An index without extent takes those of `like`, aligned at the last dimension."""
         argument = self[name]
         match argument.value:
+            case Buffer(is_dynamic=True) as buffer:
+                fail(
+                    "runtime-shape",
+                    f"{self.name}: how much of {buffer.name} is meant must be known at compile time",
+                    argument.span,
+                    f"its shape is {show_shape(buffer.extents)}",
+                    help=f"write a box of it, as in `{buffer.name}[{', '.join('0:128' for _ in buffer.extents)}]`",
+                )
             case Buffer(shape=shape) as buffer:
                 return Region(buffer, tuple(integer(0) for _ in shape), shape, argument.span)
             case Access() as access if access.has_extent:
@@ -221,6 +229,32 @@ def as_shape(argument: Argument, what: str) -> tuple[int, ...]:
     return tuple(i for i in items if isinstance(i, int))
 
 
+def as_extents(argument: Argument, what: str) -> tuple[Extent, ...]:
+    """As `as_shape`, but made of integer parameters too."""
+    value = argument.value
+    items = value if isinstance(value, tuple) else (value,)
+    return tuple(as_extent(Argument(i, argument.span), what) for i in items) or as_shape(argument, what)
+
+
+def as_extent(argument: Argument, what: str) -> Extent:
+    """A positive number, or an integer expression of the kernel's parameters."""
+    value = argument.value
+    if isinstance(value, tuple):
+        fail("wrong-shape", f"{what} must be made of integers", argument.span, f"holds {describe(value)}")
+    if not isinstance(value, EXPR_TYPES):
+        (number,) = as_shape(argument, what)
+        return number
+    if as_size(value) is None:
+        fail(
+            "runtime-shape",
+            f"{what} must be known at launch",
+            argument.span,
+            f"depends on {describe(value)}",
+            help="make it of integers and of integer parameters, with + - * // % T.min and T.max",
+        )
+    return cast(value, INT32)
+
+
 def as_expr(argument: Argument, dtype: DType | None = None) -> Expr:
     """A scalar. With `dtype` it is converted to that; without, a Python number becomes int32 or float32."""
     value = argument.value
@@ -247,7 +281,7 @@ def _element(argument: Argument) -> Expr:
             "one element is needed here, not a whole buffer",
             argument.span,
             f"this is {describe(value)}",
-            help=f"index it inside T.Parallel: {value.name}[{', '.join('ijklmnop'[: len(value.shape)])}]",
+            help=f"index it inside T.Parallel: {value.name}[{', '.join('ijklmnop'[: len(value.extents)])}]",
         )
     if not isinstance(value, EXPR_TYPES):
         fail("not-a-scalar", "a number is needed here", argument.span, f"this is {describe(value)}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Union
 
-from tilec.ir.tile import Binary, Buffer, Call, Cast, Const, Expr, Load, LoopLayout, Select, Unary, Var
+from tilec.ir.text import show_extent
+from tilec.ir.tile import Binary, Buffer, Call, Cast, Const, Expr, Extent, Load, LoopLayout, Select, Unary, Var
 from tilec.ir.types import DType
 from tilec.records import dataclass
 from tilec.source import Span
@@ -123,7 +124,7 @@ def describe(value: Value) -> str:
             return "a layout"
         case tuple():
             return f"a tuple of {len(value)}"
-        case Buffer(name=name, shape=shape, dtype=dtype, scope=scope):
+        case Buffer(name=name, extents=shape, dtype=dtype, scope=scope):
             kind = {"global": "tensor", "shared": "shared tile", "fragment": "fragment"}[scope]
             return f"{name}, {_a(dtype)} {kind} of shape {show_shape(shape)}"
         case Access(buffer=buffer):
@@ -138,6 +139,6 @@ def _a(dtype: DType) -> str:
     return f"an {dtype}" if dtype.name.startswith("i") else f"a {dtype}"
 
 
-def show_shape(shape: tuple[int, ...]) -> str:
-    """`[128, 64]`."""
-    return f"[{', '.join(map(str, shape))}]"
+def show_shape(shape: tuple[Extent, ...]) -> str:
+    """`[128, 64]`, or `[m, 64]`."""
+    return f"[{', '.join(map(show_extent, shape))}]"

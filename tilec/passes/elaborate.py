@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilec.diag import Label, Warn, fail, unheard
-from tilec.ir.expr import SMALL_FLOATS
-from tilec.ir.tile import Buffer, Kernel, Var
-from tilec.ir.types import BOOL, DType
+from tilec.ir.expr import SMALL_FLOATS, as_size, cast
+from tilec.ir.tile import Buffer, Extent, Kernel, Var
+from tilec.ir.types import BOOL, INT32, DType
 from tilec.ops.scalar import PYTHON_NAMES
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_shape, bind, nearest
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_extents, bind, nearest
 from tilec.ops.values import EXPR_TYPES, Member, Value, describe
+from tilec.passes import dynamic
 from tilec.passes.evaluate import Evaluator
+from tilec.passes.fold import fold_expr
 from tilec.passes.outside import with_values
 from tilec.passes.rasterise import rasterised
 from tilec.passes.scope import Binding, Scope
@@ -227,7 +229,7 @@ class _Constants:
 class _Launch:
     """What the with statement says."""
 
-    grid: tuple[int, ...]
+    grid: tuple[Extent, ...]
     threads: int
 
 
@@ -235,18 +237,20 @@ def _kernel(function: ast.Function, scope: Scope, warn: Warn) -> Kernel:
     body = Body(scope, warn=warn)
     params = tuple(_parameter(body, p, function) for p in function.params)
     launch = _launch_statement(body, function)
+    body.unique.taken.update(dynamic.names(body.scope))
     assert isinstance(launch.context, ast.Call)
     call = bind(_KERNEL, *body.arguments(launch.context), launch.context.span)
     shape = _Launch(_grid(call), _threads(call))
     block_vars = _block_vars(body, launch, len(shape.grid))
     for var, extent in zip(block_vars, shape.grid, strict=True):
-        body.ranges[var.name] = (0, extent - 1)
+        if isinstance(extent, int):
+            body.ranges[var.name] = (0, extent - 1)
     body.block(launch.body)
     statements = with_values(tuple(body.out), body.hints.outside, body.unique.take)
     if body.hints.panels is not None:
         block_vars, renumbered = rasterised(block_vars, shape.grid, *body.hints.panels)
         statements = (*renumbered, *statements)
-    return Kernel(
+    kernel = Kernel(
         function.name,
         params,
         shape.grid,
@@ -257,6 +261,7 @@ def _kernel(function: ast.Function, scope: Scope, warn: Warn) -> Kernel:
         function.name_span,
         tuple(body.hints.layouts.values()),
     )
+    return dynamic.with_sizes(kernel)
 
 
 def _launch_statement(body: Body, function: ast.Function) -> ast.With:
@@ -319,7 +324,7 @@ def _parameter(body: Body, node: ast.Parameter, function: ast.Function) -> Buffe
     return param
 
 
-def _tensor(body: Body, annotation: ast.Expr) -> tuple[tuple[int, ...], DType] | None:
+def _tensor(body: Body, annotation: ast.Expr) -> tuple[tuple[Extent, ...], DType] | None:
     """Shape and dtype of `T.Tensor((M, K), dtype)` or `T.Tensor[(M, K), dtype]`."""
     match annotation:
         case ast.Call() if body.callee(annotation) in _TENSOR_NAMES:
@@ -329,7 +334,11 @@ def _tensor(body: Body, annotation: ast.Expr) -> tuple[tuple[int, ...], DType] |
             call = bind(_TENSOR, [body.argument(i) for i in items], {}, annotation.span)
         case _:
             return None
-    return as_shape(call["shape"], "the shape of a tensor"), as_dtype(call["dtype"])
+    return tuple(map(_folded, as_extents(call["shape"], "the shape of a tensor"))), as_dtype(call["dtype"])
+
+
+def _folded(extent: Extent) -> Extent:
+    return extent if isinstance(extent, int) else fold_expr(extent)
 
 
 def _is_tensor(body: Body, node: ast.Expr) -> bool:
@@ -356,23 +365,25 @@ def _scalar_type(body: Body, annotation: ast.Expr) -> DType:
     return dtype
 
 
-def _grid(call: Call) -> tuple[int, ...]:
+def _grid(call: Call) -> tuple[Extent, ...]:
     if not 1 <= len(call.variadic) <= 3:
         fail("wrong-argument", f"a grid has one to three dimensions, not {len(call.variadic)}", call.span)
     limits = (_MAX_GRID_X, _MAX_GRID_YZ, _MAX_GRID_YZ)
     return tuple(_grid_extent(a, limit) for a, limit in zip(call.variadic, limits, strict=False))
 
 
-def _grid_extent(argument: Argument, limit: int) -> int:
+def _grid_extent(argument: Argument, limit: int) -> Extent:
     value = argument.value
     if isinstance(value, EXPR_TYPES):
-        fail(
-            "runtime-grid",
-            "the grid must be known at compile time",
-            argument.span,
-            "depends on a parameter",
-            help="make the size a constant of the file and set it with -D",
-        )
+        if as_size(value) is None:
+            fail(
+                "runtime-grid",
+                "the grid must be known at launch",
+                argument.span,
+                f"depends on {describe(value)}",
+                help="make it of integers and of integer parameters, with + - * // % T.min and T.max",
+            )
+        return _folded(cast(value, INT32))
     if not isinstance(value, int) or isinstance(value, bool):
         fail("wrong-argument", "grid extents are integers", argument.span, f"this is {describe(value)}")
     if not 1 <= value <= limit:

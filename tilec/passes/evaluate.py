@@ -10,7 +10,7 @@ from typing import Literal, assert_never
 from tilec.diag import Label, fail
 from tilec.ir.affine import affine
 from tilec.ir.expr import cast
-from tilec.ir.tile import Binary, Buffer, Expr, LoopLayout, Var, integer
+from tilec.ir.tile import Binary, Buffer, Expr, LoopLayout, Var, extent_expr, integer
 from tilec.ir.types import BOOL, BY_NAME, INT32, DType
 from tilec.ops import arithmetic, registry
 from tilec.ops.names import refuse
@@ -151,7 +151,7 @@ class Evaluator:
             return self._member(owner.path, node)
         if not isinstance(owner, Buffer) or node.name not in ("shape", "dtype"):
             fail("unknown-attribute", f"there is no attribute `{node.name}` here", node.span, f"of {describe(owner)}")
-        return owner.shape if node.name == "shape" else owner.dtype
+        return owner.extents if node.name == "shape" else owner.dtype
 
     def _member(self, owner: str, node: ast.Attribute) -> Value:
         path = f"{owner}.{node.name}"
@@ -379,12 +379,12 @@ class Evaluator:
         indices = node.indices
         if len(indices) == 1 and isinstance(indices[0], ast.Tuple):
             indices = indices[0].items
-        if len(indices) != len(buffer.shape):
-            wanted = f"{buffer.name} has shape {show_shape(buffer.shape)}"
+        if len(indices) != len(buffer.extents):
+            wanted = f"{buffer.name} has shape {show_shape(buffer.extents)}"
             count = f"{len(indices)} {'index' if len(indices) == 1 else 'indices'}"
             fail(
                 "wrong-rank",
-                f"{count} for {len(buffer.shape)} dimension{'s' * (len(buffer.shape) != 1)}",
+                f"{count} for {len(buffer.extents)} dimension{'s' * (len(buffer.extents) != 1)}",
                 node.span,
                 wanted,
                 secondary=(Label(buffer.span, "from here"),),
@@ -433,7 +433,7 @@ class Evaluator:
         if node.step is not None and self.value(node.step) not in (None, 1):
             fail("unsupported-syntax", "slices have step 1", node.step.span)
         start = integer(0) if node.lower is None else self.index(node.lower)
-        stop = integer(buffer.shape[dim]) if node.upper is None else self.index(node.upper)
+        stop = extent_expr(buffer.extents[dim]) if node.upper is None else self.index(node.upper)
         form = affine(Binary("sub", stop, start, INT32))
         if form.terms:
             fail("runtime-shape", "the extent of a slice must be known at compile time", node.span)

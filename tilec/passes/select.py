@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Literal
 
 from tilec.diag import Label, fail
-from tilec.ir.affine import affine
+from tilec.ir.affine import affine, divisor
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.tile import (
     Bind,
@@ -223,14 +223,15 @@ def why_no_tensor_map(outside: Region, tile: Buffer) -> str | None:
     tensor = outside.buffer
     if tensor.dtype != tile.dtype:
         return f"it converts {tensor.dtype} to {tile.dtype}"
-    if len(tile.shape) < 2 or len(tensor.shape) > 5:
-        return f"the tile has {len(tile.shape)} dimension(s) and the tensor {len(tensor.shape)}"
+    if len(tile.shape) < 2 or len(tensor.extents) > 5:
+        return f"the tile has {len(tile.shape)} dimension(s) and the tensor {len(tensor.extents)}"
     size = tensor.dtype.bytes
     if outside.extent[-1] != tile.shape[-1] or outside.shape != _squeeze(tile.shape):
         return "the region has another shape than the tile"
-    strides = [size * math.prod(tensor.shape[d + 1 :]) for d in range(len(tensor.shape) - 1)]
-    if any(s % TMA_ALIGNMENT for s in strides):
-        return f"{tensor.name}'s rows are {strides[-1]} bytes, not a multiple of {TMA_ALIGNMENT}"
+    row = size * divisor(tensor.extents[-1])
+    if len(tensor.extents) > 1 and row % TMA_ALIGNMENT:
+        length = f"{row} bytes, not" if isinstance(tensor.extents[-1], int) else "perhaps not, known only at launch,"
+        return f"{tensor.name}'s rows are {length} a multiple of {TMA_ALIGNMENT}"
     if tile.shape[-1] * size % TMA_ALIGNMENT:
         return f"a tile row is {tile.shape[-1] * size} bytes, not a multiple of {TMA_ALIGNMENT}"
     if any(e > MAX_BOX for e in outside.extent[:-1]):
@@ -509,10 +510,10 @@ def cp_async_width(op: TileOp, target: Target) -> int | None:
     if not target.has("cp.async") or source.buffer.dtype != destination.buffer.dtype or not destination.is_whole:
         return None
     size = source.buffer.dtype.bytes
-    row = source.buffer.shape[-1] * size if len(source.buffer.shape) > 1 else 0
+    edge = divisor(source.buffer.extents[-1]) * size
+    row = edge if len(source.buffer.extents) > 1 else 0
     first = affine(source.start[-1]).divisor * size
     inner = source.extent[-1] * size
-    edge = source.buffer.shape[-1] * size
     for width in (16, 8, 4):
         if all(v % width == 0 for v in (row, first, inner, edge)):
             return width

@@ -20,7 +20,7 @@ def _check(call: Call) -> TileOp:
             call.span,
             f"from {show_shape(src.extent)} to {show_shape(dst.extent)}",
             secondary=tuple(
-                Label(r.buffer.span, f"{r.buffer.name} is {show_shape(r.buffer.shape)}") for r in (src, dst)
+                Label(r.buffer.span, f"{r.buffer.name} is {show_shape(r.buffer.extents)}") for r in (src, dst)
             ),
         )
     return tile_op("copy", (src, dst), call.span, **_asked(call))

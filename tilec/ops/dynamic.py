@@ -1,0 +1,28 @@
+"""T.dynamic: names of sizes that a kernel learns at launch, from the shapes of the arrays that it is given."""
+
+from __future__ import annotations
+
+from tilec.diag import fail
+from tilec.ir.tile import Var
+from tilec.ir.types import INT32, INT64
+from tilec.ops.signature import Call, Parameter, Signature
+from tilec.ops.values import Value
+
+
+def signature(name: str) -> Signature:
+    return Signature(name, (Parameter("name"), Parameter("dtype", "int32")))
+
+
+def build(call: Call) -> Value:
+    """`T.dynamic("m")`, or several at once: `T.dynamic("m, n")`. Held as int32 whatever the integer type asked for."""
+    text = call["name"].value
+    dtype = call.dtype("dtype")
+    if dtype not in (INT32, INT64):
+        call.refuse("dtype", '"int32" or "int64"')
+    names = [part.strip() for part in text.split(",")] if isinstance(text, str) else []
+    if not names or not all(name.isidentifier() for name in names):
+        call.refuse("name", 'a string of names, as in "m" or "m, n"')
+    if len(set(names)) < len(names):
+        fail("duplicate-definition", f"{call.name} names a size twice", call["name"].span)
+    sizes = tuple(Var(name, INT32) for name in names)
+    return sizes[0] if len(sizes) == 1 else sizes

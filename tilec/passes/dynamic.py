@@ -1,0 +1,67 @@
+"""The sizes that T.dynamic names, as parameters of the kernel: after those written, in order of appearance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilec.diag import fail
+from tilec.ir.tile import Bind, Buffer, Expr, For, Kernel, Parallel, Stmt, Store, Var, walk, walk_expr
+from tilec.ops.values import Value
+from tilec.passes.scope import Scope
+from tilec.passes.usage import expressions
+
+
+def names(scope: Scope) -> Iterator[str]:
+    """What the sizes in sight are called: names that no variable of the kernel may take."""
+    for name in scope.visible():
+        binding = scope.find(name)
+        yield from (v.name for v in _variables(binding.value if binding else None))
+
+
+def _variables(value: Value) -> Iterator[Var]:
+    if isinstance(value, Var):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _variables(item)
+
+
+def with_sizes(kernel: Kernel) -> Kernel:
+    """The kernel with a parameter for every size that it uses and nobody has declared."""
+    declared = {p for p in (*kernel.params, *kernel.block_vars) if isinstance(p, Var)}
+    for stmt in walk(kernel.body):
+        declared |= _declared(stmt)
+    sizes = tuple(v for v in dict.fromkeys(_used(kernel)) if v not in declared)
+    if not sizes:
+        return kernel
+    taken = {p.name: p for p in kernel.params}
+    for size in sizes:
+        if size.name in taken:
+            fail(
+                "duplicate-definition",
+                f"a parameter and a size are both called {size.name}",
+                getattr(taken[size.name], "span", kernel.span),
+                help="give the size another name in T.dynamic",
+            )
+    return replace(kernel, params=(*kernel.params, *sizes))
+
+
+def _declared(stmt: Stmt) -> set[Var]:
+    match stmt:
+        case For(var=var) | Bind(var=var):
+            return {var}
+        case Parallel(vars=variables, layout=layout):
+            return {*variables, *(layout.vars if layout else ())}
+        case Store(previous=Var() as previous):
+            return {previous}
+        case _:
+            return set()
+
+
+def _used(kernel: Kernel) -> Iterator[Var]:
+    extents = (e for p in kernel.params if isinstance(p, Buffer) for e in p.extents)
+    exprs: list[Expr] = [e for e in (*extents, *kernel.grid) if not isinstance(e, int)]
+    for stmt in walk(kernel.body):
+        exprs += expressions(stmt)
+    yield from (part for expr in exprs for part in walk_expr(expr) if isinstance(part, Var))

@@ -1,0 +1,115 @@
+"""Sizes known only at launch: integer expressions of the kernel's scalars, in a form that JSON holds as it is.
+
+A size is a number, the name of a scalar, or an operation on two sizes: `m`, or `["floordiv", ["add", "m", 127], 128]`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Union
+
+Size = Union[int, str, "tuple[str, Size, Size]"]
+Shape = tuple[Size, ...]
+
+OPERATIONS: dict[str, tuple[Callable[[int, int], int], str]] = {
+    "add": (operator.add, "+"), "sub": (operator.sub, "-"), "mul": (operator.mul, "*"),
+    "floordiv": (operator.floordiv, "//"), "floormod": (operator.mod, "%"), "min": (min, "min"), "max": (max, "max"),
+}  # fmt: skip
+"""Python's, on integers; and how one is written."""
+
+
+class SizeError(ValueError):
+    """Arrays and numbers that do not go together."""
+
+
+class UnknownSize(SizeError):
+    """Nothing says what a scalar is."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"nothing says what the size {name} is")
+        self.name = name
+
+
+def evaluate(size: Size, scalars: Mapping[str, int]) -> int:
+    """The value, given those of the scalars in it; `UnknownSize` where one of them has none."""
+    if isinstance(size, int):
+        return size
+    if isinstance(size, str):
+        if size not in scalars:
+            raise UnknownSize(size)
+        return int(scalars[size])
+    name, a, b = size
+    divisor = evaluate(b, scalars)
+    if name in ("floordiv", "floormod") and divisor == 0:
+        raise SizeError(f"{show(size)} divides by 0")
+    return OPERATIONS[name][0](evaluate(a, scalars), divisor)
+
+
+def shape_of(shape: Shape, scalars: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(evaluate(size, scalars) for size in shape)
+
+
+def names(size: Size) -> Iterator[str]:
+    """The scalars in it."""
+    if isinstance(size, str):
+        yield size
+    elif isinstance(size, tuple):
+        yield from names(size[1])
+        yield from names(size[2])
+
+
+def show(size: Size) -> str:
+    """As Python would write it: `(m + 127) // 128`."""
+    if not isinstance(size, tuple):
+        return str(size)
+    name, a, b = size
+    symbol = OPERATIONS[name][1]
+    if symbol == name:
+        return f"{name}({show(a)}, {show(b)})"
+    left, right = (f"({show(s)})" if isinstance(s, tuple) else show(s) for s in (a, b))
+    return f"{left} {symbol} {right}"
+
+
+def read(record: object) -> Size:
+    """A size from JSON; `ValueError` for anything else."""
+    if isinstance(record, int | str) and not isinstance(record, bool):
+        return record
+    if isinstance(record, list | tuple) and len(record) == 3 and record[0] in OPERATIONS:
+        return str(record[0]), read(record[1]), read(record[2])
+    raise ValueError(f"no size: {record!r}")
+
+
+def found(shapes: Mapping[str, Shape], arrays: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """The scalars that the arrays' own shapes give; `SizeError`, naming both places, where two of them disagree."""
+    values: dict[str, int] = {}
+    places: dict[str, str] = {}
+    for tensor, shape in shapes.items():
+        extents = arrays.get(tensor, ())
+        if len(extents) != len(shape):
+            continue  # whoever compares the shapes reports it
+        for axis, (size, extent) in enumerate(zip(shape, extents, strict=True)):
+            solved = _solved(size, extent)
+            if solved is None:
+                continue
+            name, value = solved
+            place = f"{tensor}.shape[{axis}] = {extent}"
+            if values.setdefault(name, value) != value:
+                raise SizeError(f"{name} is {values[name]} by {places[name]}, but {value} by {place}")
+            places.setdefault(name, place)
+    return values
+
+
+def _solved(size: Size, value: int) -> tuple[str, int] | None:
+    """The one scalar of a size that has this value, where sums and products with numbers can be undone."""
+    match size:
+        case str():
+            return size, value
+        case ("add", a, int(b)):
+            return _solved(a, value - b)
+        case ("sub", a, int(b)):
+            return _solved(a, value + b)
+        case ("mul", a, int(b)) if b != 0 and value % b == 0:
+            return _solved(a, value // b)
+        case _:
+            return None
