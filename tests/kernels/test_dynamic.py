@@ -10,6 +10,7 @@ import pytest
 from harness import HERE, built
 
 from tilec import emulate, manifest
+from tilec.cli import main
 from tilec.diag import CompileError
 from tilec.driver import Build
 from tilec.emulate import Arguments, Array
@@ -147,3 +148,23 @@ def test_random_arguments_have_the_sizes(target: str) -> None:
         kernel = made("gemm", target)
         arguments = emulate.random_arguments(kernel.kernel, kernel.manifest, 0, {"m": m, "n": n, "k": k})
         assert {name: a.shape for name, a in arguments.tensors.items()} == {"A": (m, k), "B": (k, n), "C": (m, n)}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("m", "n"), [(0, 3), (3, 0), (1, 1), (63, 8), (65, 9)])
+def test_a_multiple_of_a_size(target: str, m: int, n: int) -> None:
+    """The shape promises aligned rows, and so they move as wide as rows of a known length."""
+    a = random(m, 8 * n)
+    np.testing.assert_array_equal(run("aligned", target, A=a, C=empty(m, 8 * n, dtype=np.float16))["C"], a)
+    wide = "cp.async.bulk.tensor" if target == "sm_90a" else "cp.async.cg"
+    assert wide in made("aligned", target).ptx
+
+
+def test_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["emulate", str(HERE / "dynamic_add.tl"), "--target", "sm_80"]
+    assert main([*command, "--size", "n=200"]) == 0
+    assert capsys.readouterr().out.startswith("C: worst error")
+    assert main([*command, "--size", "n"]) == 2
+    assert "expected NAME=N" in capsys.readouterr().err
+    assert main(command) == 1
+    assert "give --size n=N" in capsys.readouterr().err
