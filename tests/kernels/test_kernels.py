@@ -352,6 +352,14 @@ def test_elements_found_through_fragments(target: str) -> None:
     agrees(HERE / "gather_fragment.tl", target)
 
 
+@pytest.mark.parametrize(("n", "elements"), [(192, 2 * 192 // 32), (100, 2 * 100)])
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_threads_with_the_same_row_share_its_elements(target: str, n: int, elements: int) -> None:
+    """A warp holds two rows in all its threads: they share 192 elements of each, but 100 do not divide by 32."""
+    made = agrees(HERE / "shared_out.tl", target, N=n)
+    assert made.ptx.count("red.") == elements
+
+
 @forms
 def test_fewer_trips_than_stages(target: str, strategy: Strategy) -> None:
     """Waits in guarded pieces of a pipeline hold only where the guard does."""

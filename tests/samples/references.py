@@ -21,7 +21,7 @@ Generator = np.random.Generator
 
 @dataclass(frozen=True)
 class Sample:
-    """`constants` make it small. An output may differ by `steps` roundings of its type, and by `noise` times its largest
+    """`constants` make it small. An output may differ by `steps` roundings of its type and by `noise` times its largest
     element, which is what the order of a sum may change. `feature` is what a target must have."""
 
     path: str
@@ -199,7 +199,9 @@ def _(X: Array, Z: Array, a: float, b: float) -> Outputs:
     return {"Y": np.clip(np.float32(a) * X + np.float32(b) * Z, -1, 1)}
 
 
-@sample("elementwise/gelu", N=1000, block_N=512, threads=128, approximate=False, also=({"approximate": True},), noise=5e-4)
+@sample(
+    "elementwise/gelu", N=1000, block_N=512, threads=128, approximate=False, also=({"approximate": True},), noise=5e-4
+)
 def _(X: Array, approximate: bool) -> Outputs:
     tanh = 0.5 * X * (1 + np.tanh(math.sqrt(2 / math.pi) * (X + 0.044715 * X**3)))
     return {"Y": tanh if approximate else _gelu(X)}

@@ -6,6 +6,7 @@ what nothing fixes gets the coalesced layout. Two demands that differ are an err
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from tilec.diag import Label, fail
@@ -51,19 +52,22 @@ class Laid:
 
     def nest_layout(self, nest: Parallel) -> Fragment:
         """The layout that a parallel nest sweeps: the one it asks for; that of a fragment it indexes with all its
-        variables; with fragments of fewer dimensions, one in which each thread has what it needs of them; else
-        coalesced."""
+        variables; with fragments of fewer dimensions, one in which each thread has what it needs of them, and those
+        that have the same share the rest, unless the nest sets such a fragment; else coalesced."""
         if nest.layout is not None:
             return digits(nest.layout, self.kernel.threads)
         uses = [(dims, self.fragments[buffer.name]) for buffer, dims, _ in fragment_uses(nest)]
         for dims, layout in uses:
             if dims == tuple(range(len(nest.vars))):
                 return layout
-        for dims, layout in uses:
-            swept = _extended(layout, dims, nest.extents)
-            if all(_holds(swept, other_dims, other) for other_dims, other in uses):
-                return swept
-        return row_major(nest.extents, self.kernel.threads, nest.width or _widest_vector(nest))
+        vector = nest.width or _widest_vector(nest)
+        swept = [_extended(layout, dims, nest.extents) for dims, layout in uses]
+        if not any(isinstance(s, Store) and s.buffer.scope == "fragment" for s in walk(nest.body)):
+            swept = [s for use in uses if (s := _shared_out(*use, nest.extents, vector)) is not None] + swept
+        for whole in swept:
+            if all(_holds(whole, dims, layout) for dims, layout in uses):
+                return whole
+        return row_major(nest.extents, self.kernel.threads, vector)
 
 
 def assign(selected: Selected) -> Laid:
@@ -298,6 +302,25 @@ def _extended(layout: Fragment, dims: tuple[int, ...], extents: tuple[int, ...])
     wide = _spread(_without_unit_dims(layout, len(dims)), extents, dims)
     more = tuple(Axis(extents[d], d, 1) for d in reversed(range(len(extents))) if d not in dims)
     return Fragment(extents, wide.threads, more + wide.registers)
+
+
+def _shared_out(dims: tuple[int, ...], layout: Fragment, extents: tuple[int, ...], vector: int) -> Fragment | None:
+    """A layout of `extents` whose dimensions `dims` lie as in this one, and whose last is shared out among the threads
+    that repeat each other: in runs of at most `vector`, neighbouring threads next to each other. None where their
+    number does not divide it."""
+    last = len(extents) - 1
+    known = _without_unit_dims(layout, len(dims))
+    repeating = math.prod(a.size for a in known.threads if a.dim < 0)
+    if last in dims or repeating == 1 or extents[last] % repeating:
+        return None
+    run = math.gcd(extents[last] // repeating, vector)
+    wide, stride = _extended(layout, dims, extents), run
+    threads: list[Axis] = []
+    for axis in wide.threads:
+        threads.append(axis if axis.dim >= 0 else Axis(axis.size, last, stride))
+        stride *= axis.size if axis.dim < 0 else 1
+    others = tuple(a for a in wide.registers if a.dim != last)
+    return Fragment(extents, tuple(threads), (Axis(run, last, 1), Axis(extents[last] // stride, last, stride), *others))
 
 
 def _holds(whole: Fragment, dims: tuple[int, ...], layout: Fragment) -> bool:
