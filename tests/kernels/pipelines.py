@@ -75,6 +75,8 @@ def kernel(
         c = T.alloc_fragment((S,), "float32")
         h = T.alloc_shared((S,), "int32")
         trip = T.alloc_shared((1,), "int32")
+        v = T.alloc_var("float32", init=1.0)
+        w = T.alloc_var("int32", init=0)
 """
 
 
@@ -99,6 +101,7 @@ class _Body:
         self.loadable = SHARED[:2] if fed else SHARED
         self.writable = SHARED[2:] if fed else SHARED
         self.lines: list[str] = []
+        self.scalars: list[str] = []  # binds of what the loop may write
 
     def tile(self, names: tuple[str, ...], ready: bool = True) -> str:
         return self.draw(st.sampled_from([n for n in names if n in self.ready or not ready]))
@@ -119,8 +122,26 @@ class _Body:
     def value(self, i: str, j: str) -> str:
         """A scalar that changes from iteration to iteration, or not."""
         return self.draw(
-            st.sampled_from([f"({i} - {j})", "T.cast(k, 'float32')", "2.0", "T.cast(twice, 'float32')", "x", "0.5"])
+            st.sampled_from(
+                [f"({i} - {j})", "T.cast(k, 'float32')", "2.0", "T.cast(twice, 'float32')", "x", "0.5", "v"]
+                + self.scalars * 2
+            )
         )
+
+    def bind(self) -> None:
+        """A scalar with its value at one time only, where the loop writes the tile or the tensor."""
+        name = f"got{len(self.scalars)}"
+        sources = [f"{self.tile(SHARED)}[3, 5]"] * 3 if self.has(*SHARED) else []
+        self.emit(
+            f"{name} = T.cast({self.draw(st.sampled_from([*sources, 'G[2, 1]', 'X[k * S + 1]', 'v']))}, 'float32')"
+        )
+        self.scalars.append(name)
+
+    def step(self) -> None:
+        """A variable that goes from iteration to iteration."""
+        self.emit(f"v = T.min(v * 0.5 + {self.value('k', 'n')}, 4.0)")
+        if not self.fed:
+            self.emit("w = (w + 1) % R")
 
     def statements(self, count: int) -> None:
         """The first is a copy, so that most tiles are a pipeline's; in a loop that another role can feed, each such
@@ -134,7 +155,7 @@ class _Body:
                     self.emit(f"T.copy({tile}, P[k * S, 0])")
 
     def makers(self) -> list[Callable[[], None]]:
-        makers: list[Callable[[], None]] = [self.scalar_nest, self.fill]
+        makers: list[Callable[[], None]] = [self.scalar_nest, self.fill, self.bind, self.bind, self.step]
         if not self.fed:
             makers += [self.further]
             if self.has(*SHARED):
@@ -159,7 +180,8 @@ class _Body:
         return makers
 
     def rows(self) -> str:
-        return self.draw(st.sampled_from(["k * S", "row", "row", "(R - 1 - k) * S", "k * S + 3", "chosen * S"]))
+        more = [] if self.fed else ["w * S"]
+        return self.draw(st.sampled_from(["k * S", "row", "row", "(R - 1 - k) * S", "k * S + 3", "chosen * S", *more]))
 
     def load(self) -> None:
         free = [t for t in self.loadable if not self.fed or t not in self.ready]
@@ -387,7 +409,8 @@ def wander(problem: Problem, steps: Moves, deeper: int) -> Schedule:
         else:
             tried[a] += (time[b] - time[a]) % n + delta * n
             tried[b] += (time[a] - time[b]) % n
-        if all(tried[e.src] < tried[e.dst] + e.distance * n for e in problem.edges):
+        apart = any(len({tried[op] // n for op in group}) > 1 for group in problem.same_stage)
+        if not apart and all(tried[e.src] < tried[e.dst] + e.distance * n for e in problem.edges):
             time = tried
     lowest = min(time) // n
     return timed(problem, [t // n - lowest for t in time], sorted(range(n), key=lambda op: time[op] % n), deeper)

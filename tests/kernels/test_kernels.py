@@ -273,6 +273,16 @@ def test_variables(target: str, strategy: Strategy, stages: int) -> None:
 
 
 @forms
+@pytest.mark.parametrize("stages", [0, 1, 3])
+def test_scalars_that_a_pipeline_carries(target: str, strategy: Strategy, stages: int) -> None:
+    made = agrees(HERE / "carried.tl", target, strategy, num_stages=stages)
+    if stages == 3 and strategy != "none":
+        bind, variable = made.schedules
+        assert bind.stage[1] == bind.stage[2] and bind.stage[3] > 0
+        assert variable.stage[0] == 0 < variable.stage[1]
+
+
+@forms
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 def test_tiles_turned_and_neighbours_read(target: str, strategy: Strategy, dtype: str) -> None:
     """Neighbours that lie outside the tile are read only where they are not used."""

@@ -168,6 +168,15 @@ def valued_problem(seed: int) -> Problem:
     return replace(problem, pools=(*problem.pools, Pool("registers", 1 << 20)), values=values)
 
 
+def staged_problem(seed: int) -> Problem:
+    """A random problem with ops that must share a stage."""
+    problem = random_problem(seed)
+    draw = random.Random(seed)
+    ops = range(len(problem.ops))
+    groups = [tuple(sorted(draw.sample(ops, draw.randint(2, min(3, len(ops)))))) for _ in range(draw.randint(1, 2))]
+    return replace(problem, same_stage=tuple(dict.fromkeys(groups)))
+
+
 def attention(register_file: int | None = None) -> Problem:
     """Attention forward with its queries in two halves, a and b: for each a product, a softmax and a second product,
     which two warp groups may run. A producer warp loads keys and values. Scores are renamed from tile to tile, or
@@ -281,9 +290,13 @@ def best(problem: Problem, ii: int, stages: int) -> tuple[tuple[int, ...], tuple
     for start in _starts(problem, ii, stages):
         depth = _depth(problem, ii, start)
         held = sum(d * ring.bytes for d, ring in zip(depth, problem.rings, strict=True))
-        if min(start) > 0 or any(pool.reserved + held > pool.capacity for pool in problem.pools if problem.rings):
+        if min(start) >= (ii if problem.same_stage else 1) or any(
+            pool.reserved + held > pool.capacity for pool in problem.pools if problem.rings
+        ):
             continue
         if any(ring.max_depth is not None and d > ring.max_depth for d, ring in zip(depth, problem.rings, strict=True)):
+            continue
+        if any(len({start[op] // ii for op in group}) > 1 for group in problem.same_stage):
             continue
         levels = (max(start) // ii + 1, _reach(problem, start), held, *_held(problem, ii, start))
         pairs = itertools.combinations(range(len(start)), 2)
@@ -332,6 +345,8 @@ def _least(problem: Problem, ii: int, phases: tuple[int, ...], depth: tuple[int,
     arcs = [(e.src, e.dst, e.latency - ii * e.distance) for e in problem.edges]
     for ring, d in zip(problem.rings, depth, strict=True):
         arcs += [(c, p, problem.ops[c].latency - ii * d) for c in ring.consumers for p in ring.producers]
+    for group in problem.same_stage:
+        arcs += [(a, b, phases[b] - phases[a]) for a in group for b in group]
     start = list(phases)
     for _ in range(200):
         moved = False

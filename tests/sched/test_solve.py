@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from loops import KNOWN, best, gemm, has_schedule, random_problem, valued_problem
+from loops import KNOWN, best, gemm, has_schedule, random_problem, staged_problem, valued_problem
 
 from tilec.sched import solve as solving
 from tilec.sched.bounds import Unschedulable
@@ -28,7 +28,10 @@ def test_known_answers(problem: Problem, ii: int) -> None:
 
 @pytest.mark.parametrize("seed", range(150))
 def test_random_problems_against_enumeration(seed: int) -> None:
-    problem = random_problem(seed)
+    compare_with_enumeration(random_problem(seed))
+
+
+def compare_with_enumeration(problem: Problem) -> None:
     small = [ii for ii in range(1, 8) if ii ** len(problem.ops) <= 20_000]
     try:
         solution = solve(problem)
@@ -40,6 +43,11 @@ def test_random_problems_against_enumeration(seed: int) -> None:
     assert not list(violations(problem, solution.schedule))
     assert solution.schedule.status == "optimal"
     compare_levels(problem, solution)
+
+
+@pytest.mark.parametrize("seed", [seed for seed in range(100) if len(random_problem(seed).ops) > 1])
+def test_ops_that_share_a_stage_against_enumeration(seed: int) -> None:
+    compare_with_enumeration(staged_problem(seed))
 
 
 @pytest.mark.parametrize("seed", range(300, 360))

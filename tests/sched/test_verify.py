@@ -55,6 +55,11 @@ def test_limits() -> None:
     assert stages == ["op gemm issues in stage 2, only 2 stages are allowed"]
 
 
+def test_ops_that_must_share_a_stage() -> None:
+    shared = replace(gemm(), same_stage=((0, 1), (1, 2)))
+    assert list(violations(shared, GOOD)) == ["op gemm issues in stage 2, it must share stage 0 with op load B"]
+
+
 def test_a_use_may_run_past_the_end_of_the_table() -> None:
     ops = (Op("a", (Use(0, 4),), 1, 4), Op("b", (Use(0, 4, 2),), 1, 6))
     problem = Problem("turn", ops, (Edge(0, 1, 0),), (Slot("unit"),), (Pool("p", 1),), (Ring("r", (0,), (1,), 1, 0),))

@@ -22,7 +22,7 @@ from tilec.ir.warp_verify import program_violations
 from tilec.options import Strategy
 from tilec.passes.annotate import given_schedule
 from tilec.passes.buffers import place
-from tilec.passes.depend import LoopProblem, problems
+from tilec.passes.depend import LoopProblem, describe, problems
 from tilec.passes.expand import Scheduled, expand, register_split
 from tilec.passes.layout import assign
 from tilec.passes.select import select
@@ -282,8 +282,10 @@ def test_a_store_that_becomes_two_statements_keeps_its_manual_place(target: str,
 
 
 def test_a_value_that_the_loop_changes_is_not_read_again(body: Make) -> None:
-    """Iterations stay apart where a bind reads what they write: replaying it would give another value."""
+    """A bind that reads what the loop writes has its value at one time: who uses it works on the same iteration."""
     text = 's = T.alloc_shared((64,), "float32")\nfor k in T.Pipelined(8):\n    v = X[k]\n    T.copy(X[0], s)\n'
     made = body(f"{text}    for i in T.Parallel(64):\n        X[i] = s[i] + v", 'X: T.Tensor((64,), "float32")')
     machine = targets.load("sm_80")
-    assert problems(assign(select(made, machine, "auto")), machine) == ()
+    (loop,) = problems(assign(select(made, machine, "auto")), machine)
+    assert loop.problem.same_stage == ((0, 2),)
+    assert [describe(s) for s in loop.statements] == ["bind v", "copy X → s", "parallel X"]

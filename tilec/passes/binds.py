@@ -7,6 +7,8 @@ scheduled like a copy; but it has no storage, so its users must run in the same 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilec.ir.tile import Bind, Buffer, For, Stmt, Var, walk, walk_expr
 from tilec.passes.usage import expressions, reads, writes
 
@@ -43,3 +45,13 @@ def variables(body: tuple[Stmt, ...]) -> dict[int, frozenset[Var]]:
         if again and isinstance(stmt, Bind):
             replays[stmt.var] = needed[place]
     return needed
+
+
+def users_of_binds(body: tuple[Stmt, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Each scheduled bind with the statements that use its value, as places among the scheduled statements."""
+    again, needed = replayable(body), variables(body)
+    places = [place for place, is_replayed in enumerate(again) if not is_replayed]
+    for number, place in enumerate(places):
+        bind = body[place]
+        if isinstance(bind, Bind):
+            yield number, tuple(user for user, at in enumerate(places) if bind.var in needed[at])

@@ -31,7 +31,7 @@ from tilec.ir.tile import (
 )
 from tilec.ops import registry
 from tilec.ops.lowering import Context, Demand, demand
-from tilec.passes.binds import scheduled, scheduled_binds, variables
+from tilec.passes.binds import scheduled, users_of_binds
 from tilec.passes.layout import Laid
 from tilec.passes.rings import RingPlan, accesses, touched_outside
 from tilec.passes.rings import rings as ring_plans
@@ -117,6 +117,7 @@ class _Builder:
                 for r in rings
             ),
             values=values,
+            same_stage=tuple(self.same_stage()),
         )
         return LoopProblem(self.loop, self.statements, self.roles, rings, problem)
 
@@ -207,14 +208,16 @@ class _Builder:
                     add(i, j, self.hand_over(ops, i, j), distance, f"anti {name}")
                 for name in sorted((self.accesses[i].writes & self.accesses[j].writes) - versioned):
                     add(i, j, self.hand_over(ops, i, j), distance, f"output {name}")
-        places = {id(s): i for i, s in enumerate(self.statements)}
-        needed = variables(self.loop.body)
-        for bind in scheduled_binds(self.loop.body):
-            for place, stmt in enumerate(self.loop.body):
-                if bind.var in needed[place] and id(stmt) in places:
-                    i = places[id(bind)]
-                    add(i, places[id(stmt)], ops[i].latency, 0, f"data {bind.var.name}")
+        for bind, users in users_of_binds(self.loop.body):
+            for user in users:
+                add(bind, user, ops[bind].latency, 0, f"data {self.statements[bind].var.name}")  # type: ignore[union-attr]
         return list(found.values())
+
+    def same_stage(self) -> Iterator[tuple[int, ...]]:
+        """A scheduled bind has one value at a time, so that all who use it work on the iteration that it does."""
+        for bind, users in users_of_binds(self.loop.body):
+            if users:
+                yield (bind, *users)
 
     def hand_over(self, ops: tuple[Op, ...], i: int, j: int) -> int:
         """Cycles from the issue of i until j may issue. Products into one accumulator leave no gap."""

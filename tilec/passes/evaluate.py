@@ -69,12 +69,25 @@ def supported_names() -> list[str]:
 
 @dataclass(slots=True)
 class Evaluator:
-    """Evaluates in a scope. `ranges` are the values of loop variables; inside `Parallel`, fragments may be indexed."""
+    """Evaluates in a scope. `ranges` are the values of loop variables; inside `Parallel`, fragments may be indexed.
+    `mutable` are the buffers that T.alloc_var made: fragments of one element, of which every thread has a copy.
+    `is_held`: what variables hold is read before the statement, not in it."""
 
     scope: Scope
     is_parallel: bool = False
     guards: int = 0
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    mutable: set[str] = field(default_factory=set)
+    is_held: bool = False
+
+    @contextmanager
+    def held(self, is_held: bool = True) -> Iterator[None]:
+        """Inside, variables are read at once: what follows may set them before the value is used."""
+        outer, self.is_held = self.is_held, is_held
+        try:
+            yield
+        finally:
+            self.is_held = outer
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -394,7 +407,7 @@ class Evaluator:
     def element(self, access: Access, span: Span, what: Literal["read", "written"]) -> None:
         """Check that one element may be touched here."""
         buffer = access.buffer
-        if buffer.scope == "fragment" and not self.is_parallel:
+        if buffer.scope == "fragment" and not self.is_parallel and buffer.name not in self.mutable:
             fail(
                 "fragment-index",
                 f"an element of {buffer.name} is {what} outside T.Parallel",

@@ -286,9 +286,9 @@ class _Fragments:
 
     def rows(self, nest: Parallel) -> None:
         """A nest that only has fragments of fewer dimensions than its own: the first that is known decides which
-        thread has which of the others."""
+        thread has which of the others. One element that each thread has a copy of decides nothing."""
         uses = list(fragment_uses(nest))
-        known = [(dims, self.known[b.name][0]) for b, dims, _ in uses if b.name in self.known]
+        known = [(dims, self.known[b.name][0]) for b, dims, _ in uses if dims and b.name in self.known]
         if not known or any(len(dims) == len(nest.vars) for _, dims, _ in uses):
             return
         swept = [_extended(layout, dims, nest.extents) for dims, layout in known]

@@ -133,7 +133,8 @@ class Loops(Evaluator):
 
     def _sequential(self, node: ast.For, iterable: ast.Call, path: str) -> None:
         kind, signature = SEQUENTIAL[path]
-        call = bind(signature, *self.arguments(iterable), iterable.span)
+        with self.held():
+            call = bind(signature, *self.arguments(iterable), iterable.span)
         wanted = asked(call, self.warn)
         bounds = header(call)
         (name,) = self.target_names(node.target, 1)
@@ -165,7 +166,8 @@ class Loops(Evaluator):
 
     def _persistent(self, node: ast.For, iterable: ast.Call) -> None:
         """Waves of tiles, as a serial loop; tiles that the last wave or the last group has too many are skipped."""
-        call = bind(PERSISTENT, *self.arguments(iterable), iterable.span)
+        with self.held():
+            call = bind(PERSISTENT, *self.arguments(iterable), iterable.span)
         walk = persistent(call)
         names = self.target_names(node.target, len(walk.domain))
         wave = Var(self.unique.take("wave"))

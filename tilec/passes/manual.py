@@ -14,7 +14,7 @@ from tilec.ir.tile import Bind, For, Parallel, Stmt, TileOp, Wishes, walk
 from tilec.ops.signature import Argument, Call
 from tilec.ops.values import describe
 from tilec.passes.annotations import annotated, unknown_annotation
-from tilec.passes.binds import replayable, scheduled_binds, variables
+from tilec.passes.binds import replayable, scheduled_binds, users_of_binds, variables
 from tilec.passes.nests import as_copy
 from tilec.passes.select import is_pipelined
 from tilec.passes.usage import reads, writes
@@ -93,7 +93,6 @@ def manual_schedule(asked: Asked, body: tuple[Stmt, ...], warn: Warn) -> ManualS
                 "it says more about a schedule that is not given",
                 help="give `stage` and `order` too, or leave it out",
             )
-        _warn_if_serial(asked, num_stages, body, warn)
         _warn_if_outer(asked, num_stages, body, warn)
         return ManualSchedule(body, num_stages)
     if num_stages == 0:
@@ -142,25 +141,6 @@ def _only_one(asked: Asked, key: str) -> NoReturn:
         asked.arguments[key].span,
         f"{asked.loop} needs both or neither",
         help="leave it out, and the schedule is solved",
-    )
-
-
-def _warn_if_serial(asked: Asked, num_stages: int | None, body: tuple[Stmt, ...], warn: Warn) -> None:
-    """The solver leaves loops alone whose binds read what the loop writes."""
-    binds = scheduled_binds(body)
-    if asked.loop != "T.Pipelined" or num_stages == 0 or not binds:
-        return
-    bind, written = binds[0], _written_reads(binds[0], body)
-    writer = next(s for s in body if any(b.name == written for b in writes(s)))
-    warn(
-        warning(
-            "loop-not-pipelined",
-            f"this loop runs serially: `{bind.var.name}` reads {written}, which the loop writes",
-            bind.span,
-            "has its value at one time only",
-            secondary=(Label(writer.span, f"writes {written}"),),
-            help="keep the value in a tile of its own, or give `stage` and `order`",
-        )
     )
 
 
@@ -291,16 +271,13 @@ class _Entries:
 
     def check_binds(self, stage: tuple[int, ...], order: tuple[int, ...]) -> None:
         """A bind in the schedule has no storage: its users run in its stage, after it."""
-        needed = variables(self.body)
-        entry = {id(s): i for i, s in enumerate(self.statements)}
-        for bind in scheduled_binds(self.body):
-            mine = entry[id(bind)]
-            for place, stmt in enumerate(self.body):
-                user = entry.get(id(stmt))
-                if user is None or bind.var not in needed[place]:
-                    continue
+        for mine, users in users_of_binds(self.body):
+            bind = self.statements[mine]
+            assert isinstance(bind, Bind)
+            for user in users:
                 if stage[user] != stage[mine] or order[user] < order[mine]:
-                    self.refuse_bind(bind, stmt, (stage[mine], order[mine]), (stage[user], order[user]))
+                    theirs = stage[user], order[user]
+                    self.refuse_bind(bind, self.statements[user], (stage[mine], order[mine]), theirs)
 
     def refuse_bind(self, bind: Bind, user: Stmt, mine: tuple[int, int], theirs: tuple[int, int]) -> NoReturn:
         name = bind.var.name

@@ -39,7 +39,7 @@ from tilec.ops.reduce import kept_extents
 from tilec.ops.scan import expansion
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.able import check_arithmetic
-from tilec.passes.binds import replayable, scheduled_binds
+from tilec.passes.binds import replayable
 from tilec.passes.rings import is_load, why_not_fed
 from tilec.passes.usage import expressions, reads, writes
 from tilec.passes.wishes import asynchronous, honoured, repeated, split
@@ -87,12 +87,8 @@ def select(kernel: Kernel, target: Target, strategy: Strategy, switches: Switche
 
 
 def is_pipelined(loop: For) -> bool:
-    """`num_stages=0` switches pipelining off. Of nested ones the innermost is pipelined: it is where the time goes. A
-    bind that reads what the loop writes has its value at one time only, which the solver does not know: there only a
-    schedule made by hand is carried out."""
+    """`num_stages=0` switches pipelining off. Of nested ones the innermost is pipelined: it is where the time goes."""
     if loop.kind != "pipelined" or loop.num_stages == 0:
-        return False
-    if loop.stage is None and scheduled_binds(loop.body):
         return False
     return not any(isinstance(s, For) and is_pipelined(s) for s in walk(loop.body))
 

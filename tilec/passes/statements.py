@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NoReturn, assert_never
 
 from tilec.diag import Label, fail
@@ -39,10 +39,8 @@ _VARIABLE = Signature("T.alloc_var", (Parameter("dtype"), Parameter("init", None
 
 @dataclass(slots=True)
 class Body(Loops):
-    """Elaborates the statements under T.Kernel into `out`. `mutable` are the buffers that T.alloc_var made: fragments
-    of one element, of which every thread has a copy."""
+    """Elaborates the statements under T.Kernel into `out`."""
 
-    mutable: set[str] = field(default_factory=set)
     hints: Hints = field(default_factory=Hints)
 
     def block(self, statements: tuple[ast.Stmt, ...]) -> None:
@@ -235,11 +233,11 @@ class Body(Loops):
         return value if isinstance(value, Buffer) and value.name in self.mutable else None
 
     def variable(self, value: Value, span: Span) -> Value:
-        """What it holds at this point of the program."""
+        """What it holds at this point of the program: read where the statement runs, or before it, `held`."""
         if not (isinstance(value, Buffer) and value.name in self.mutable):
             return value
         held = Load(value, (integer(0),))
-        if self.is_parallel:
+        if self.is_parallel or not self.is_held:
             return held
         now = Var(self.unique.take(f"{value.name}_now"), value.dtype)
         self.out.append(Bind(now, held, span))
@@ -254,7 +252,9 @@ class Body(Loops):
                 name = targets[0]
                 self.scope.bind(name.id, self._allocate(name.id, path, node), name.span)
                 return
-        argument = self.operand(node)
+        # Of `a, b = b, a` and `a = b = a + 1` all is read before anything is stored.
+        with self.held(len(targets) > 1 or isinstance(node, ast.Tuple | ast.List)):
+            argument = self.operand(node)
         for target in targets:
             self._store(target, argument, span)
 

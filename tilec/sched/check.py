@@ -6,6 +6,7 @@ Promises, each checked:
 - a ring has producers and consumers
 - every value has a producer, amounts and waits are not negative
 - every cycle of dependences crosses into a later iteration
+- ops that share a stage are distinct ones of the problem
 """
 
 from __future__ import annotations
@@ -70,6 +71,9 @@ def _roles_and_values(problem: Problem) -> Iterator[str]:
     for tied in problem.tied:
         if any(op not in ops for op in tied):
             yield f"tied ops {list(tied)}, there are {len(ops)} ops"
+    for group in problem.same_stage:
+        if any(op not in ops for op in group) or len(set(group)) < len(group):
+            yield f"ops {list(group)} are to share a stage, there are {len(ops)} ops"
     if problem.registers is not None and problem.registers not in pools:
         yield f"registers are pool {problem.registers}, there are {len(pools)}"
 

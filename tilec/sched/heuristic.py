@@ -19,7 +19,7 @@ from heapq import heapify, heappop, heappush
 
 from tilec.sched.bounds import bounds, depth_limits, serial_ii
 from tilec.sched.objective import evaluate, given, make, topological
-from tilec.sched.paths import Arc, arcs, has_positive_cycle, reach
+from tilec.sched.paths import Arc, arcs, begin, has_positive_cycle, reach
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Status
 from tilec.sched.solution import Attempt, Solution, Trial
@@ -104,8 +104,7 @@ def place(problem: Problem, ii: int, arm: str = "modulo") -> Starts | None:
     found = ARMS[arm](problem, ii, within)
     if found is None:
         return None
-    first = min(found, default=0)
-    start = tuple(at - first for at in found)
+    start = begin(problem, ii, found)
     return None if any(violations(problem, make(problem, ii, start, "given"))) else start
 
 

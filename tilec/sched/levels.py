@@ -21,7 +21,7 @@ from tilec.sched.objective import (
     ring_bytes,
     slot_pressure,
 )
-from tilec.sched.paths import Arc, arcs, earliest, reach
+from tilec.sched.paths import Arc, arcs, begin, earliest, reach
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Objective
@@ -110,7 +110,7 @@ class Levels:
                 model.limit(variable, most)
                 answer = model.feasible(effort * self.effort)
                 if answer.outcome == "found":
-                    self.improve(justify(problem, ii, from_zero(answer.start)))
+                    self.improve(justify(problem, ii, begin(problem, ii, answer.start)))
                     return True
                 if answer.outcome == "refuted":
                     return False
@@ -143,7 +143,7 @@ class Levels:
                 break
             answer = model.minimise(minimised, effort * self.effort, self.start)
             if answer.outcome == "found":
-                self.improve(from_zero(answer.start))
+                self.improve(begin(problem, ii, answer.start))
             is_proven = answer.proven
         for model, minimised in objectives:
             model.settle(minimised, ring_bytes(problem, ii, self.start) // unit)
@@ -230,8 +230,3 @@ def justify(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
                     turns = (start[other] + later.offset - start[op] - use.offset) // ii
                     within.append(Arc(op, other, use.offset + use.cycles - later.offset + turns * ii, 0, "slot"))
     return tuple(earliest(problem, ii, within, floor))
-
-
-def from_zero(start: Sequence[int]) -> tuple[int, ...]:
-    first = min(start, default=0)
-    return tuple(at - first for at in start)

@@ -120,6 +120,8 @@ class Model:
             self._refuse()
         if anchored:
             self._anchor(span)
+        for group in problem.same_stage:
+            self._share_stage(group)
         self._assign_roles(without)
         for edge in problem.edges:
             self._at_least(edge.src, edge.dst, edge.latency - ii * edge.distance)
@@ -161,12 +163,14 @@ class Model:
         self._linear(objective.terms, None, value)
 
     def begin_at_once(self) -> None:
-        """Some op issues in cycle 0: that is where an iteration begins."""
+        """Some op issues in cycle 0: that is where an iteration begins; in stage 0, where ops that share a stage say
+        where stages end."""
         here = self._proto.constraints.add().bool_or
+        latest = self.ii - 1 if self.problem.same_stage else 0
         for low, start in zip(self.low, self.start, strict=True):
-            if low == 0:
+            if low <= latest:
                 is_first = self._variable(0, 1)
-                self._linear(((start, 1),), None, 0, when=(is_first,))
+                self._linear(((start, 1),), None, latest, when=(is_first,))
                 here.literals.append(is_first)
 
     def fix(self, op: int, start: int) -> None:
@@ -300,6 +304,13 @@ class Model:
         busy = [sum(use.cycles for use in op.uses) for op in self.problem.ops]
         if busy:
             self._proto.variables[self._phase(busy.index(max(busy)))].domain[1] = 0
+
+    def _share_stage(self, group: Sequence[int]) -> None:
+        """Stages are counted from where an iteration begins: cycle 0, or wherever an anchored model puts it."""
+        stage = self._variable(0, self.high // self.ii)
+        begins = () if self._first is None else ((self._first, -1),)
+        for op in group:
+            self._linear(((self.start[op], 1), *begins, (stage, -self.ii)), 0, self.ii - 1)
 
     def _reserve(self, slot: int) -> None:
         width = self.problem.slots[slot].width

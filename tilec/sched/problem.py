@@ -121,6 +121,9 @@ class Problem:
     a value stays in its registers from one iteration to the next. `register_file` is the number of registers that the
     roles share (None: no limit), of which each takes, per thread, its own and those of all `values` that it writes or
     reads, in steps of 8 and at most 255. Only values of pool `registers` count.
+
+    The ops of each group of `same_stage` issue in one stage: they share a value that has no versions, a scalar in
+    registers. A stage is one interval: start // II.
     """
 
     name: str
@@ -136,3 +139,4 @@ class Problem:
     registers: int | None = None
     register_file: int | None = None
     force_serial: bool = False
+    same_stage: tuple[tuple[int, ...], ...] = ()

@@ -19,10 +19,10 @@ from typing import Literal
 from tilec.records import dataclass
 from tilec.sched.bounds import Bounds, bounds, depth_limits, serial_ii
 from tilec.sched.heuristic import heuristic, place, serial, trials
-from tilec.sched.levels import Levels, from_zero, justify
+from tilec.sched.levels import Levels, justify
 from tilec.sched.model import Answer, Model, families, no_deadline
 from tilec.sched.objective import evaluate, given, make
-from tilec.sched.paths import arcs, earliest
+from tilec.sched.paths import arcs, begin, earliest
 from tilec.sched.problem import Problem
 from tilec.sched.roles import Roles, fewest_hand_overs, guess, has_roles, resolve
 from tilec.sched.schedule import Status
@@ -155,7 +155,7 @@ class _Sweep:
             self.attempts.append(Attempt(last, "found", "serial", "one op after the other"))
             return Found(*serial(self.guess, last), self.role, is_serial=True)
         self.attempts.append(Attempt(last, "found", "heuristic", "a schedule exists"))
-        return Found(last, from_zero(known), self.role)
+        return Found(last, begin(self.problem, last, known), self.role)
 
     def skip(self, to: int) -> int:
         """The next II that a heuristic reaches, at most this one: those in between are only looked at in passing."""
@@ -186,7 +186,7 @@ class _Sweep:
                 return answer
         else:
             answer = Answer("found", False, known, 0.0, self.role)
-        for stages in range(most, max(from_zero(answer.start), default=0) // ii + 1):
+        for stages in range(most, max(begin(self.problem, ii, answer.start), default=0) // ii + 1):
             if self.seconds_left() <= 0:
                 self.stages_proven = False
                 break
@@ -214,13 +214,17 @@ class _Sweep:
         return lambda: self.seconds_left() - rest if rest != inf else inf
 
     def choose_roles(self, ii: int, answer: Answer) -> Found:
-        start = from_zero(answer.start)
+        start = begin(self.problem, ii, answer.start)
         if not has_roles(self.problem):
             return Found(ii, start)
         stages = max(start, default=0) // ii + 1
         effort = _EFFORT_PER_LEVEL * self.effort
         better = fewest_hand_overs(self.problem, ii, stages, start, effort, self.seconds_left)
-        return Found(ii, start, answer.role) if better is None else Found(ii, from_zero(better[1]), better[0])
+        return (
+            Found(ii, start, answer.role)
+            if better is None
+            else Found(ii, begin(self.problem, ii, better[1]), better[0])
+        )
 
     def explain_last(self) -> None:
         """Names what refuted the largest II below the answer: an irreducible set of constraint families that, with

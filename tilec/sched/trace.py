@@ -69,6 +69,7 @@ def _loop(problem: Problem, solution: Solution) -> dict[str, Any]:
         "roofline": text.encode(roofline(problem)),
         "order": list(schedule.order),
         **({"roles": list(schedule.role)} if schedule.role else {}),
+        **({"same_stage": [list(group) for group in problem.same_stage]} if problem.same_stage else {}),
         "ops": [_op(problem, schedule, op) for op in range(len(problem.ops))],
         "rings": [_ring(problem, schedule, ring) for ring in range(len(problem.rings))],
         "pools": [_pool(problem, schedule, pool) for pool in range(len(problem.pools))],

@@ -7,7 +7,7 @@ Promises, each checked:
 - every ring is deep enough for its lifetime, and within its limit
 - every pool holds its rings and what is reserved
 - `order` is a permutation of the ops and agrees with start mod II
-- there are no more stages than allowed
+- there are no more stages than allowed, and ops that must share one do
 - every op that names candidate roles has one of them, tied ops the same, and the roles' registers fit in their file
 - a role runs one op at a time, with the waits before it, and what passes between roles takes the time for that
 - no pool is asked for more by the values that live at once, or across the end of an interval, than it has
@@ -35,6 +35,7 @@ def violations(problem: Problem, schedule: Schedule) -> Iterator[str]:
     yield from _pools(problem, schedule)
     yield from _order(problem, schedule)
     yield from _stages(problem, schedule)
+    yield from _same_stage(problem, schedule)
     yield from _roles(problem, schedule)
     yield from _values(problem, schedule)
 
@@ -132,6 +133,15 @@ def _stages(problem: Problem, schedule: Schedule) -> Iterator[str]:
     for op, start in zip(problem.ops, schedule.start, strict=True):
         if start // schedule.ii >= problem.max_stages:
             yield f"op {op.name} issues in stage {start // schedule.ii}, only {problem.max_stages} stages are allowed"
+
+
+def _same_stage(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    for group in problem.same_stage:
+        stages = [schedule.start[op] // schedule.ii for op in group]
+        for op, stage in zip(group, stages, strict=True):
+            if stage != stages[0]:
+                first, other = problem.ops[group[0]].name, problem.ops[op].name
+                yield f"op {other} issues in stage {stage}, it must share stage {stages[0]} with op {first}"
 
 
 def _roles(problem: Problem, schedule: Schedule) -> Iterator[str]:
