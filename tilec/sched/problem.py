@@ -121,6 +121,10 @@ class Problem:
     a value stays in its registers from one iteration to the next. `register_file` is the number of registers that the
     roles share (None: no limit), of which each takes, per thread, its own and those of all `values` that it writes or
     reads, in steps of 8 and at most 255. Only values of pool `registers` count.
+
+    Each of `copies` is one statement that several groups of warps run, in the same code: its op in the first group, in
+    the second and so on. So each group is behind the first by some cycles, less than II, that are the same for all of
+    its ops; once they are decided they are `lags`, one a group and the first of them 0.
     """
 
     name: str
@@ -136,3 +140,5 @@ class Problem:
     registers: int | None = None
     register_file: int | None = None
     force_serial: bool = False
+    copies: tuple[tuple[int, ...], ...] = ()
+    lags: tuple[int, ...] = ()
