@@ -74,6 +74,11 @@ def kernel_options(command: Command) -> Command:
             help="Who schedules the pipelines. exact: a solver, with a proof. heuristic: list schedulers, faster.",
         ),
         click.option(
+            "--ping-pong/--no-ping-pong",
+            default=True,
+            help="Whether warpgroups may run apart in a loop and take turns at the tensor cores.  [yes, where it pays]",
+        ),
+        click.option(
             "--rrt-size-threshold",
             type=click.IntRange(0),
             metavar="CYCLES",
@@ -117,6 +122,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         pipeline_strategy=given["pipeline_strategy"],
         scheduler=given["scheduler"],
         rrt_size_threshold=given["rrt_size_threshold"],
+        ping_pong=given["ping_pong"],
         schedule=None if trace is None else files.read_text(trace),
         cache_dir=options.cache_folder(),
         solve_afresh=given["no_cache"],

@@ -269,7 +269,13 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
         raise CompileError(*lints.judge(observer.warnings, options.lint), missing)
     laid = assign(select(kernel, target, options.pipeline_strategy, options.switches))
     observer.saw("layout", laid, _laid_text)
-    loops = problems(laid, target, unlimited_smem=options.switches.unlimited_smem)
+    loops = problems(
+        laid,
+        target,
+        unlimited_smem=options.switches.unlimited_smem,
+        ping_pong=options.ping_pong,
+        most=options.rrt_size_threshold,
+    )
     observer.saw("problem", loops, _problem_text, _problem_violations)
     for loop in loops:
         _check_ceilings(loop, target)

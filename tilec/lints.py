@@ -121,9 +121,11 @@ def _shared_rows(problem: Problem, schedule: Schedule, op: int) -> list[tuple[in
 def barriers(program: warp.Program, target: Target, span: Span) -> Iterator[Diagnostic]:
     """Named barriers of the whole block, and those that stand in a loop and are so carried across its iterations."""
     met = [(op, inside) for role in program.roles for op, inside in _barriers(role.body, False)]
+    turns = {number for role in program.roles for number in role.turn_barriers}
+    carried = turns | {op.id for op, inside in met if inside}
     for what, ids, limit in (
-        ("uses", {op.id for op, _ in met}, target.limit("named_barriers")),
-        ("carries across iterations", {op.id for op, inside in met if inside}, target.limit("named_barriers_carried")),
+        ("uses", turns | {op.id for op, _ in met}, target.limit("named_barriers")),
+        ("carries across iterations", carried, target.limit("named_barriers_carried")),
     ):
         if len(ids) > limit:
             where = next((op.span for op, _ in met if op.id == max(ids) and op.span.line), span)

@@ -264,3 +264,34 @@ def test_values_bound_on_the_way_are_known() -> None:
     twice = warp.Let(Var("n"), Binary("add", Var("bx"), integer(2), BOOL))
     program = one_role(twice, warp.Loop(K, integer(0), Var("n"), 1, (write(A),)))
     assert "has no barrier" in violations(program)
+
+
+# ---- turns -----------------------------------------------------------------------------------------------------------
+
+TURN, PASS = warp.TurnWait(), warp.TurnPass()
+
+
+def in_turns(*body: warp.Operation) -> str:
+    """Two warpgroups of a role that take turns."""
+    program = one_role(*body, warps=8)
+    return violations(replace(program, roles=(replace(program.roles[0], turns_at=3),)))
+
+
+def test_warpgroups_in_turns() -> None:
+    assert in_turns(loop(TURN, PASS), BAR, TURN, PASS) == ""
+    assert "passes on a turn that it has not" in in_turns(TURN, PASS, PASS)
+    assert "waits for a turn that it has" in in_turns(TURN, TURN)
+    assert "meets the others at a barrier while it has its turn" in in_turns(TURN, BAR, PASS)
+    assert "waits for ever at TurnWait" in in_turns(TURN)
+    assert "nobody gives it" in violations(one_role(TURN, PASS, warps=8))
+
+
+def test_a_group_that_never_gets_its_turn_keeps_the_producer_waiting() -> None:
+    """Each warpgroup of four warps releases a version of its own accord; the ring counts both."""
+    program = two_roles(PRODUCER, (loop(TURN, WAIT, wgmma(USE), PASS, warp.WgmmaWait(0), RELEASE, NEXT_USE),))
+    consumer, producer = program.roles
+    roles = (replace(consumer, warps=8, turns_at=3), replace(producer, first_warp=8))
+    both = replace(program, roles=roles, rings=(replace(program.rings[0], arrivals=8),))
+    assert violations(both) == ""
+    late = (loop(TURN, WAIT, wgmma(USE), warp.WgmmaWait(0), RELEASE, NEXT_USE), PASS)
+    assert violations(replace(both, roles=(replace(roles[0], body=late), roles[1]))) != ""

@@ -25,6 +25,7 @@ from tilec.sizes import Size
 from tilec.target import Target
 
 SMEM = "tilec_smem"
+TURN_THREADS = 256  # a warpgroup that waits for its turn, and the one that passes it on
 
 
 def emit(
@@ -230,8 +231,32 @@ class _Entry:
             slot = builder.into("b32", "mov.u32", Imm(0))
             phase = builder.into("b32", "mov.u32", Imm(0))
             self.addresses.positions[cursor.name] = Position(slot, phase)
-        self.body(role.body, state)
+        if role.turns_at is not None:
+            self.take_turns(role, role.turns_at, state)
+        else:
+            self.body(role.body, state)
         self.scalars.ranges[THREAD] = before
+
+    def take_turns(self, role: Role, barrier: int, state: State) -> None:
+        """The first warpgroup's turn comes first: the last one passes it on before anything else. At the end it is the
+        first one's again, which waits for that, so that no arrival is left at its barrier."""
+        builder, groups = self.builder, role.warps // 4
+        group = builder.into("b32", "shr.u32", self.scalars.register(WARP), Imm(2))
+        if role.first_warp:
+            group = builder.into("b32", "sub.u32", group, Imm(role.first_warp // 4))
+        is_last = builder.into("pred", "setp.eq.u32", group, Imm(groups - 1))
+        mine = builder.into("b32", "add.u32", group, Imm(barrier))
+        following = builder.into("b32", "add.u32", mine, Imm(1))
+        state.turns = (mine, builder.into("b32", "selp.b32", Imm(barrier), following, is_last))
+        self.only_if(is_last, "bar.arrive", barrier)
+        self.body(role.body, state)
+        self.only_if(builder.into("pred", "setp.eq.u32", group, Imm(0)), "bar.sync", barrier)
+
+    def only_if(self, condition: Reg, barrier: str, number: int) -> None:
+        past = self.builder.label("past")
+        self.builder.emit("bra", Symbol(past), guard=Guard(condition, True))
+        self.builder.emit(barrier, Imm(number), Imm(TURN_THREADS))
+        self.builder.place(past)
 
     # ---- operations ----
 
@@ -296,6 +321,10 @@ class _Entry:
                 builder.emit("bar.warp.sync", Imm(-1))
                 empty = barrier_address(state, cursor.name, cursor.ring, empty=True)
                 builder.emit("mbarrier.arrive.shared::cta.b64", Reg("_"), empty, guard=state.lane_zero)
+            case warp.TurnWait():
+                builder.emit("bar.sync", state.turns[0], Imm(TURN_THREADS))
+            case warp.TurnPass():
+                builder.emit("bar.arrive", state.turns[1], Imm(TURN_THREADS))
             case warp.Advance(cursor=cursor):
                 self.advance(cursor)
             case _:

@@ -19,6 +19,9 @@ from tilec.ir.tile import Buffer, Const, Expr, Extent, Load, Parallel, Region, V
 from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
+FIRST_TURN = 3
+"""The first named barrier for turns: 0 is the whole block's, 1 and 2 those of two roles."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ring:
@@ -246,6 +249,16 @@ class RingRelease(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class TurnWait(Operation):
+    """Each warpgroup of the role waits at its own named barrier for its turn at the tensor cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPass(Operation):
+    """Each warpgroup of the role arrives at the named barrier of the next one, whose turn it is then."""
+
+
+@dataclass(frozen=True, slots=True)
 class Advance(Operation):
     """Move a cursor to the next version."""
 
@@ -311,7 +324,8 @@ class Pipeline(Operation):
 @dataclass(frozen=True, slots=True)
 class Role:
     """Warps first_warp … first_warp + warps − 1. `registers` is the setmaxnreg count (None: as launched).
-    `single_thread` roles run their body in one elected thread."""
+    `single_thread` roles run their body in one elected thread. Where the role's warpgroups take turns, `turns_at` is
+    the named barrier of the first; the turn is its own before the body, and again after it."""
 
     name: str
     first_warp: int
@@ -319,10 +333,16 @@ class Role:
     body: tuple[Operation, ...]
     registers: int | None = None
     single_thread: bool = False
+    turns_at: int | None = None
 
     @property
     def threads(self) -> int:
         return self.warps * 32
+
+    @property
+    def turn_barriers(self) -> tuple[int, ...]:
+        """The named barriers at which its warpgroups wait for their turns."""
+        return () if self.turns_at is None else tuple(range(self.turns_at, self.turns_at + self.warps // 4))
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,11 @@ def _program(program: Program) -> Iterator[str]:
         yield ""
         registers = f", {role.registers} registers" if role.registers else ""
         single = ", one thread" if role.single_thread else ""
-        yield f"  role {role.name}: warps {role.first_warp} to {role.first_warp + role.warps - 1}{registers}{single}"
+        turns = (
+            f", warpgroups in turns by barriers {role.turns_at} to {max(role.turn_barriers)}" if role.turns_at else ""
+        )
+        warps = f"warps {role.first_warp} to {role.first_warp + role.warps - 1}"
+        yield f"  role {role.name}: {warps}{registers}{single}{turns}"
         yield from _body(role.body, "    ")
 
 
@@ -141,6 +145,10 @@ def _operation(op: Operation) -> str:
             return f"wait for {cursor.name}"
         case warp.RingRelease(cursor=cursor):
             return f"release {cursor.name}"
+        case warp.TurnWait():
+            return "wait for the warpgroup's turn"
+        case warp.TurnPass():
+            return "pass the turn on"
         case warp.Advance(cursor=cursor):
             return f"advance {cursor.name}"
         case _:

@@ -9,7 +9,9 @@ arithmetic.
    barrier counts; no role waits for ever, and no version is filled while its readers have it.
 5. What an asynchronous operation writes is read, and what it reads is overwritten, only after a wait that covers
    it.
-6. Two operations of one role that touch the same version of a shared tile, one of them writing and not both
+6. Warpgroups that take turns each wait for their turn and pass it on, in this order; meanwhile they meet nobody at a
+   barrier of the role, and at the end the turn is the first one's again.
+7. Two operations of one role that touch the same version of a shared tile, one of them writing and not both
    atomically, have a barrier between them, and a proxy fence where ordinary writes meet the asynchronous proxy.
 
 Not checked here: that a cursor points at the iteration that the schedule means (the emulator's comparison with
@@ -19,7 +21,7 @@ numpy finds that), and global memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from tilec.ir import warp
@@ -271,6 +273,8 @@ class _RoleState:
     waited: dict[str, int] = field(default_factory=dict)  # likewise
     missing: dict[str, set[str]] = field(default_factory=dict)  # tiles of the version acquired last, not yet copied
     groups: dict[str, int] = field(default_factory=dict)
+    number: int = 0  # of the warpgroup, where the role's take turns
+    has_turn: bool = False
     interval: int = 0
     accesses: dict[tuple[str, int], list[_Access]] = field(default_factory=dict)
 
@@ -284,7 +288,12 @@ class _Run:
         self.ring_of: dict[str, Ring] = {b: r for r in program.rings for b in r.buffers}
         self.fragments = {b.name for b, _ in program.fragments}
         self.versions = {(r.name, v): _Version() for r in program.rings for v in range(r.depth)}
-        self.roles = [_RoleState(r, _Execution(scenario).run(r.body, dict(scenario.values))) for r in program.roles]
+        self.turn = 0  # the warpgroup whose turn it is
+        self.roles = [
+            _RoleState(part, _Execution(scenario).run(part.body, dict(scenario.values)), number=number)
+            for role in program.roles
+            for number, part in enumerate(_warpgroups(role))
+        ]
 
     def violations(self) -> Iterator[str]:
         while True:
@@ -347,7 +356,22 @@ class _Run:
                 state.positions[cursor.name] = state.positions.get(cursor.name, 0) + 1
                 return ""
             case warp.BarSync():
+                if state.has_turn:
+                    return f"line {op.span.line}: a warpgroup meets the others at a barrier while it has its turn"
                 state.interval += 1
+                return ""
+            case warp.TurnWait():
+                if state.role.turns_at is None or state.has_turn:
+                    return f"line {op.span.line}: a warpgroup waits for a turn that it has, or that nobody gives it"
+                if self.turn != state.number:
+                    return None
+                state.has_turn = True
+                return ""
+            case warp.TurnPass():
+                if not state.has_turn:
+                    return f"line {op.span.line}: a warpgroup passes on a turn that it has not"
+                state.has_turn = False
+                self.turn = (state.number + 1) % sum(s.role.turns_at == state.role.turns_at for s in self.roles)
                 return ""
             case warp.ProxyFence():
                 for access in self.all_accesses(state):
@@ -473,6 +497,8 @@ class _Run:
         return ""
 
     def leftovers(self) -> Iterator[str]:
+        if self.turn or any(state.has_turn for state in self.roles):
+            yield f"the turn ends with warpgroup {self.turn}, not with the first one"
         for state in self.roles:
             for access in self.all_accesses(state):
                 if access.group and access.queue in ("bulk", "wgmma"):
@@ -481,6 +507,16 @@ class _Run:
         for (name, slot), version in self.versions.items():
             if self.rings[name].has_barriers and version.fills != version.frees:
                 yield f"version {slot} of {name} is filled {version.fills} times and released {version.frees} times"
+
+
+def _warpgroups(role: Role) -> tuple[Role, ...]:
+    """The parts of a role that go on by themselves: its warpgroups where they take turns, else all of it."""
+    if role.turns_at is None:
+        return (role,)
+    return tuple(
+        replace(role, name=f"{role.name} {number + 1}", first_warp=role.first_warp + 4 * number, warps=4)
+        for number in range(len(role.turn_barriers))
+    )
 
 
 def _name(op: Operation) -> str:

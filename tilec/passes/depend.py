@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tilec.diag import InternalError, Label, fail
 from tilec.ir.tile import (
@@ -35,9 +36,11 @@ from tilec.passes.binds import scheduled, users_of_binds
 from tilec.passes.layout import Laid
 from tilec.passes.rings import RingPlan, accesses, touched_outside
 from tilec.passes.rings import rings as ring_plans
+from tilec.passes.roles import ROLE_BARRIERS, consumer_groups, part_of, repeat, role_of
 from tilec.passes.select import is_pipelined
 from tilec.passes.usage import expressions
 from tilec.records import dataclass
+from tilec.sched.bounds import Unschedulable, bounds
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 from tilec.target import Target, Timing
 
@@ -48,7 +51,8 @@ TILE_ALIGNMENT = 1024  # the 128-byte swizzle repeats after this many bytes
 
 @dataclass(frozen=True, slots=True)
 class LoopProblem:
-    """`statements` are the scheduled ones, in source order (see `passes.binds`); `rings` parallel the problem's."""
+    """`statements` are the scheduled ones, in source order (see `passes.binds`), and those of the consumers again for
+    each further warpgroup that runs its part on its own; `roles` run them. `rings` parallel the problem's."""
 
     loop: For
     statements: tuple[Stmt, ...]
@@ -56,35 +60,54 @@ class LoopProblem:
     rings: tuple[RingPlan, ...]
     problem: Problem
 
+    @property
+    def own(self) -> tuple[int, ...]:
+        """The ops of the statements as written, without those of further warpgroups."""
+        again = {op for of in self.problem.copies for op in of[1:]}
+        return tuple(op for op in range(len(self.problem.ops)) if op not in again)
 
-def problems(laid: Laid, target: Target, *, unlimited_smem: bool = False) -> tuple[LoopProblem, ...]:
-    """One problem per pipelined loop, in program order; none in a serial kernel."""
+
+def problems(
+    laid: Laid,
+    target: Target,
+    *,
+    unlimited_smem: bool = False,
+    ping_pong: bool = True,
+    most: int | None = None,
+) -> tuple[LoopProblem, ...]:
+    """One problem per pipelined loop, in program order; none in a serial kernel. `ping_pong` lets warpgroups run apart
+    where that allows a smaller interval; but a loop whose interval must be larger than `most` gets roles by rule."""
     if laid.form == "serial":
         return ()
     loops = [s for s in walk(laid.kernel.body) if isinstance(s, For) and is_pipelined(s)]
-    return tuple(_Builder(laid, target, loop, unlimited_smem).build() for loop in loops)
+    return tuple(_problem(laid, target, loop, unlimited_smem, ping_pong, most) for loop in loops)
 
 
-def is_producer(stmt: Stmt, laid: Laid) -> bool:
-    """Whether a statement of a pipelined loop belongs to the producer role."""
-    return (
-        laid.form == "warp_specialised"
-        and isinstance(stmt, TileOp)
-        and stmt.name == "copy"
-        and stmt.attr("via") == "tma"
-    )
+def _problem(
+    laid: Laid, target: Target, loop: For, unlimited_smem: bool, ping_pong: bool, most: int | None
+) -> LoopProblem:
+    together = _Builder(laid, target, loop, unlimited_smem).build()
+    groups = consumer_groups(laid, loop, target) if ping_pong else 1
+    if groups == 1:
+        return together
+    apart = _Builder(laid, target, loop, unlimited_smem, groups).build()
+    try:
+        least, possible = bounds(together.problem).mii, bounds(apart.problem).mii
+    except Unschedulable:
+        return together  # whoever solves it says why it cannot be
+    is_light = most is not None and least > most
+    return apart if possible < least and not is_light else together
 
 
 class _Builder:
-    def __init__(self, laid: Laid, target: Target, loop: For, unlimited_smem: bool) -> None:
-        self.laid, self.target, self.loop = laid, target, loop
+    """`groups` of the consumers' warpgroups run apart."""
+
+    def __init__(self, laid: Laid, target: Target, loop: For, unlimited_smem: bool, groups: int = 1) -> None:
+        self.laid, self.target, self.loop, self.groups = laid, target, loop, groups
         self.smem_bytes = UNLIMITED if unlimited_smem else target.limit("smem_bytes_per_cta")
         self.statements = scheduled(loop)
         self.accesses = tuple(accesses(s) for s in self.statements)
-        self.roles = tuple(
-            "all" if laid.form != "warp_specialised" else "producer" if is_producer(s, laid) else "consumer"
-            for s in self.statements
-        )
+        self.roles = tuple(role_of(s, laid) for s in self.statements)
         role_names = tuple(dict.fromkeys(self.roles))
         self.issue_slot = {role: len(target.slots) + i for i, role in enumerate(role_names)}
         self.slots = (*target.slots, *(Slot(f"issue ({role})") for role in role_names))
@@ -119,7 +142,17 @@ class _Builder:
             values=values,
             same_stage=tuple(self.same_stage()),
         )
-        return LoopProblem(self.loop, self.statements, self.roles, rings, problem)
+        if self.groups == 1:
+            return LoopProblem(self.loop, self.statements, self.roles, rings, problem)
+        again = [s for s, role in zip(self.statements, self.roles, strict=True) if role == "consumer"]
+        barriers = Pool("named_barriers", self.target.limit("named_barriers"), ROLE_BARRIERS + self.groups)
+        return LoopProblem(
+            self.loop,
+            (*self.statements, *again * (self.groups - 1)),
+            (*self.roles, *("consumer",) * (len(again) * (self.groups - 1))),
+            rings,
+            repeat(replace(problem, pools=(*problem.pools, barriers)), self.groups),
+        )
 
     def overflow(self, needed: int, capacity: int, rings: tuple[RingPlan, ...]) -> None:
         tiles = sorted((b for b in self.laid.kernel.buffers if b.scope == "shared"), key=lambda b: -b.bytes)
@@ -159,7 +192,10 @@ class _Builder:
 
     def op(self, index: int) -> Op:
         stmt = self.statements[index]
-        timings = [self.target.price(d.kind, **dict(d.parameters)) for d in demands(stmt, self.laid)]
+        asked = demands(stmt, self.laid)
+        if self.roles[index] == "consumer":
+            asked = tuple(part_of(d, self.groups) for d in asked)
+        timings = [self.target.price(d.kind, **dict(d.parameters)) for d in asked]
         # The parts of a tile operation overlap, warp by warp; those of a nest wait for one another.
         together = max if isinstance(stmt, TileOp) else sum
         issue = max(together(self.busy(t, stmt) for t in timings), 1)

@@ -44,6 +44,8 @@ from tilec.passes.binds import replayed, scheduled
 from tilec.passes.depend import LoopProblem
 from tilec.passes.layout import Laid
 from tilec.passes.rings import RingPlan, accesses
+from tilec.passes.roles import is_product
+from tilec.passes.turns import first_step, turns
 from tilec.records import dataclass
 from tilec.sched.schedule import Schedule
 from tilec.source import Span
@@ -59,6 +61,12 @@ class Scheduled:
 
     loop: LoopProblem
     schedule: Schedule
+
+    @property
+    def turns(self) -> tuple[tuple[int, ...], ...]:
+        """The turns that each warpgroup takes at the tensor cores in an interval."""
+        products = [op for op in self.loop.own if is_product(self.loop.statements[op])]
+        return turns(self.loop.problem, self.schedule, products)
 
 
 def expand(laid: Laid, scheduled: Sequence[Scheduled], target: Target) -> warp.Program:
@@ -98,7 +106,9 @@ class _Expander:
         if self.specialised:
             groups = warps // WARPGROUP_WARPS
             few, many = register_split(groups, self.target)
-            consumer = warp.Role("consumer", 0, warps, self.body(kernel.body, "consumer"), many)
+            taken = any(s.turns for s in self.loops.values())
+            first_barrier = warp.FIRST_TURN if taken else None
+            consumer = warp.Role("consumer", 0, warps, self.body(kernel.body, "consumer"), many, turns_at=first_barrier)
             producer = warp.Role("producer", warps, WARPGROUP_WARPS, self.body(kernel.body, "producer"), few, True)
             roles: tuple[warp.Role, ...] = (consumer, producer)
         else:
@@ -264,6 +274,7 @@ class _Step:
     acquires: tuple[str, ...] = ()
     waits: tuple[str, ...] = ()
     releases: str = ""
+    turn: tuple[int, int] | None = None  # at the tensor cores: which of the role's, and its place in that
 
 
 class _Pipeline:
@@ -276,7 +287,7 @@ class _Pipeline:
         self.binds = replayed(self.loop)
         # The rings that another role fills: there is something to wait for, and something to give back.
         self.fed = {r.name for r in expander.rings if r.has_barriers} if role == "consumer" else set()
-        steps = sorted(self.steps(), key=lambda s: (s.phase, s.position))
+        steps = self.from_the_first(sorted(self.steps(), key=lambda s: (s.phase, s.position)))
         lowest = min((s.stage for s in steps), default=0)
         self.steps_in_order = [replace(s, stage=s.stage - lowest) for s in steps]
         self.last_stage = max((s.stage for s in self.steps_in_order), default=0)
@@ -288,7 +299,8 @@ class _Pipeline:
         rings = self.scheduled.loop.rings
         names = [r.name for r in problem.rings]
         place = {op: k for k, op in enumerate(schedule.order)}
-        mine = [i for i, role in enumerate(self.scheduled.loop.roles) if role == self.role]
+        mine = [i for i in self.scheduled.loop.own if self.scheduled.loop.roles[i] == self.role]
+        turns = self.scheduled.turns if self.role == "consumer" else ()
         for i in mine:
             used = accesses(self.scheduled.loop.statements[i]).all
             touched = tuple(n for n, r in zip(names, rings, strict=True) if used & {b.name for b in r.buffers})
@@ -306,14 +318,21 @@ class _Pipeline:
                 touched,
                 acquires,
                 waits,
+                turn=next(((number, run.index(i)) for number, run in enumerate(turns) if i in run), None),
             )
         if self.role != "consumer":
             return
         for ring, name in zip(rings, names, strict=True):
             if name not in self.fed:
                 continue
-            done = max(schedule.start[c] + problem.ops[c].latency for c in ring.consumers)
+            mine = [c for c in ring.consumers if c in self.scheduled.loop.own]
+            done = max(schedule.start[c] + problem.ops[c].latency for c in mine)
             yield _Step(done // schedule.ii, done % schedule.ii, len(problem.ops), None, (name,), releases=name)
+
+    def from_the_first(self, steps: list[_Step]) -> list[_Step]:
+        """The steps in the order of a trip that no turn goes on beyond."""
+        at = first_step([(s.stage, s.turn) for s in steps])
+        return [*steps[at:], *(replace(s, stage=s.stage - 1) for s in steps[:at])]
 
     def first(self, statements: tuple[int, ...]) -> int:
         """The one that issues first."""
@@ -384,10 +403,10 @@ class _Pipeline:
 
     def operations_of(self, values: Mapping[int, Expr]) -> Iterator[tuple[_Step | None, warp.Operation]]:
         cursors: dict[tuple[str, int], warp.Cursor] = {}
+        live = [step for step in self.steps_in_order if step.stage in values]
+        begins, ends = _ends_of_turns(live)
         bound: dict[Var, Expr] = {}  # what the scheduled binds of this step are called
-        for step in self.steps_in_order:
-            if step.stage not in values:
-                continue
+        for step in live:
             mine = tuple(c for name in step.rings if (c := self.cursor(name, step.stage)) is not None)
             cursors |= {(c.ring, step.stage): c for c in mine}
             by_ring = {c.ring: c for c in mine}
@@ -395,6 +414,8 @@ class _Pipeline:
                 yield step, warp.RingAcquire(by_ring[name], span=self.loop.span)
             for name in step.waits:
                 yield step, warp.RingWait(by_ring[name], span=self.loop.span)
+            if step in begins:
+                yield step, warp.TurnWait(span=step.statement.span if step.statement else self.loop.span)
             if step.statement is not None:
                 stmt = self.shifted(step.statement, {self.loop.var: values[step.stage], **bound})
                 if isinstance(stmt, Bind):
@@ -402,6 +423,8 @@ class _Pipeline:
                     bound[step.statement.var] = stmt.var  # type: ignore[union-attr]
                 for operation in self.expander.lower(stmt, mine):
                     yield step, operation
+            if step in ends:
+                yield step, warp.TurnPass(span=step.statement.span if step.statement else self.loop.span)
             if step.releases:
                 yield step, warp.RingRelease(by_ring[step.releases], span=self.loop.span)
         for cursor in cursors.values():
@@ -419,6 +442,15 @@ class _Pipeline:
         for bind in self.binds:
             values[bind.var] = substitute(bind.value, values)
         return substitute_stmt(stmt, values)
+
+
+def _ends_of_turns(steps: Sequence[_Step]) -> tuple[list[_Step], list[_Step]]:
+    """The first and the last step of each turn."""
+    of: dict[int, list[_Step]] = {}
+    for step in steps:
+        if step.turn is not None:
+            of.setdefault(step.turn[0], []).append(step)
+    return [run[0] for run in of.values()], [run[-1] for run in of.values()]
 
 
 def _fixed_bounds(loop: For) -> tuple[For, tuple[warp.Let, ...]]:

@@ -152,7 +152,7 @@ class _Missing(Exception):
 
 _STEERING = (
     warp.Loop, warp.Forever, warp.Break, warp.Pipeline, warp.Branch, warp.Advance,
-    warp.RingRelease, warp.RingWait, warp.RingAcquire, warp.CpAsyncCommit,
+    warp.RingRelease, warp.RingWait, warp.RingAcquire, warp.CpAsyncCommit, warp.TurnWait,
 )  # fmt: skip
 """What is more, or less, than an access in its place."""
 
@@ -223,6 +223,8 @@ class _Role:
                         self.state.positions[cursor.name] += 1
                 case warp.RingRelease(cursor=cursor):
                     self.release(node, cursor)
+                case warp.TurnWait():
+                    self.before_turn(node, nodes[i + 1 :])
                 case warp.Pipeline():
                     self.pipeline(node, node.op)
                 case warp.Branch(part="guard", least=least):
@@ -242,6 +244,21 @@ class _Role:
                     self.until_stable(node.bodies[0])
                 case _:
                     pass
+
+    def before_turn(self, node: _Node, following: tuple[_Node, ...]) -> None:
+        """A warpgroup that has its turn waits for no other one: barriers that its turn needs stand before it."""
+        self.apply(node.place)
+        turn = itertools.takewhile(lambda inner: not isinstance(inner.op, warp.TurnPass), following)
+        touched = [(inner, t) for inner in turn for t in inner.touches if t.buffer not in self.fragments]
+        conflicts = [
+            (record, touch)
+            for inner, touch in touched
+            if not self.owned(touch)
+            for record in self.conflicting(inner, touch, self.key(inner, touch))
+        ]
+        if conflicts:
+            self.demand(node, conflicts, following)
+            self.apply(node.place)
 
     def loop(self, node: _Node, op: warp.Loop) -> None:
         """As often as it runs, or, where that is not known, until no further trip adds anything."""

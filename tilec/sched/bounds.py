@@ -85,14 +85,17 @@ def bounds(problem: Problem) -> Bounds:
 
 
 def serial_ii(problem: Problem) -> int:
-    """An II that is large enough to run one op after the other, with nothing in flight at the end."""
+    """An II that is large enough to run one op after the other, with nothing in flight at the end; and one group of
+    warps after the other, where several run the same code."""
     spans = [
         max([op.latency, 1, op.issue * bool(op.roles), *(use.offset + use.cycles for use in op.uses)]) + op.wait
         for op in problem.ops
     ]
     for edge in problem.edges:
         spans[edge.src] = max(spans[edge.src], edge.latency + edge.hand_over)
-    return max(1, sum(spans))
+    again = {op for of in problem.copies for op in of[1:]}
+    groups = len(problem.copies[0]) if problem.copies else 1
+    return groups * max(1, sum(span for op, span in enumerate(spans) if op not in again))
 
 
 def ring_lifetimes(problem: Problem, ii: int) -> list[int]:

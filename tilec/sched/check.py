@@ -5,6 +5,7 @@ Promises, each checked:
 - widths and depths are at least 1; times, sizes and distances are not negative
 - a ring has producers and consumers
 - every value has a producer, amounts and waits are not negative
+- copies of statements name as many ops each, none twice, and there are as many lags
 - every cycle of dependences crosses into a later iteration
 - ops that share a stage are distinct ones of the problem
 """
@@ -49,6 +50,7 @@ def faults(problem: Problem) -> Iterator[str]:
         if ring.bytes < 0 or (ring.max_depth is not None and ring.max_depth < 1):
             yield f"ring {ring.name} has versions of {ring.bytes} bytes and at most {ring.max_depth} of them"
     yield from _roles_and_values(problem)
+    yield from _copies(problem)
     if problem.max_stages is not None and problem.max_stages < 1:
         yield f"max_stages is {problem.max_stages}"
     if all(edge.src in ops and edge.dst in ops for edge in problem.edges):
@@ -76,6 +78,16 @@ def _roles_and_values(problem: Problem) -> Iterator[str]:
             yield f"ops {list(group)} are to share a stage, there are {len(ops)} ops"
     if problem.registers is not None and problem.registers not in pools:
         yield f"registers are pool {problem.registers}, there are {len(pools)}"
+
+
+def _copies(problem: Problem) -> Iterator[str]:
+    named = [op for of in problem.copies for op in of]
+    if len({len(of) for of in problem.copies}) > 1 or any(len(of) < 2 for of in problem.copies):
+        yield "copies of statements are for two groups of warps or more, the same for all"
+    if len({*named}) < len(named) or any(op not in range(len(problem.ops)) for op in named):
+        yield f"copies of statements name ops {named}, there are {len(problem.ops)}"
+    if problem.lags and (not problem.copies or len(problem.lags) != len(problem.copies[0]) or problem.lags[0]):
+        yield f"the groups of warps have lags {list(problem.lags)}"
 
 
 def _cycle(problem: Problem) -> Iterator[str]:

@@ -15,9 +15,11 @@ What they have in common: the interval is raised by one until it works, and the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from tilec.sched.bounds import bounds, depth_limits, serial_ii
+from tilec.sched.lags import evenly, fold
 from tilec.sched.objective import evaluate, given, make, topological
 from tilec.sched.paths import Arc, arcs, begin, has_positive_cycle, reach
 from tilec.sched.problem import Problem
@@ -97,7 +99,13 @@ def sweep(problem: Problem, arm: str, low: int, high: int) -> tuple[int, Starts]
 
 
 def place(problem: Problem, ii: int, arm: str = "modulo") -> Starts | None:
-    """A schedule at this II, from cycle 0 on, that holds; or None, which proves nothing."""
+    """A schedule at this II, from cycle 0 on, that holds; or None, which proves nothing. Groups of warps share the
+    interval evenly, unless they have lags."""
+    if problem.copies:
+        folded, unfold = fold(evenly(problem, ii))
+        known = place(folded, ii, arm)
+        start = None if known is None else unfold(known)
+        return None if start is None or any(violations(problem, make(problem, ii, start, "given"))) else start
     within = arcs(problem, depth_limits(problem, ii))
     if has_positive_cycle(problem, ii, within) or (arm != "modulo" and len(problem.ops) > _MOST_OPS):
         return None
@@ -109,7 +117,13 @@ def place(problem: Problem, ii: int, arm: str = "modulo") -> Starts | None:
 
 
 def serial(problem: Problem, least: int) -> tuple[int, Starts]:
-    """One op after the other: a schedule that every schedulable problem has."""
+    """One op after the other, and one group of warps after the other: a schedule that every schedulable problem
+    has."""
+    if problem.copies:
+        count, each = len(problem.copies[0]), serial_ii(problem) // len(problem.copies[0])
+        _, unfold = fold(replace(problem, lags=tuple(group * each for group in range(count))))
+        folded, _ = fold(replace(problem, lags=(0,) * count))
+        return max(least, count * each), unfold(serial(folded, least)[1])
     at, start = 0, [0] * len(problem.ops)
     for op in topological(problem):
         start[op] = at

@@ -127,6 +127,7 @@ class Model:
             self._at_least(edge.src, edge.dst, edge.latency - ii * edge.distance)
             if edge.hand_over:
                 self._hand_over(edge)
+        self.lag = self._keep_step()
         for index, slot in enumerate(problem.slots):
             if f"slot {slot.name}" not in without:
                 self._reserve(index)
@@ -255,6 +256,17 @@ class Model:
                 terms.append((passes, 1))
         return Sum(tuple(terms))
 
+    def unevenness(self) -> Sum:
+        """How far the groups of warps are from dividing the interval evenly, all together."""
+        terms: list[tuple[int, int]] = []
+        for group, lag in enumerate(self.lag, 1):
+            even = group * self.ii // (len(self.lag) + 1)
+            off = self._variable(0, self.ii)
+            self._linear(((off, 1), (lag, -1)), -even, None)
+            self._linear(((off, 1), (lag, 1)), even, None)
+            terms.append((off, 1))
+        return Sum(tuple(terms))
+
     def role_of(self, op: int) -> Sum:
         """The place of the op's role among its candidates."""
         return Sum(tuple((self._takes[op, r], at) for at, r in enumerate(self.problem.ops[op].roles) if at))
@@ -290,6 +302,9 @@ class Model:
                 for consumer in ring.consumers:
                     wait = -(-(self.problem.ops[consumer].latency - 1) // ii)
                     waits[consumer] = max(waits[consumer], wait)
+        for first, *others in self.problem.copies:
+            for op in (first, *others):
+                waits[op] = max(waits[op], 2)  # a lag is less than II
         stages = sum(waits) + 1
         if self.problem.max_stages is not None and "stages" not in without:
             return min(stages, self.problem.max_stages)
@@ -311,6 +326,17 @@ class Model:
         begins = () if self._first is None else ((self._first, -1),)
         for op in group:
             self._linear(((self.start[op], 1), *begins, (stage, -self.ii)), 0, self.ii - 1)
+
+    def _keep_step(self) -> list[int]:
+        """How far each group of warps is behind the first: a variable each, the first for the second group."""
+        problem = self.problem
+        count = max((len(of) for of in problem.copies), default=1)
+        low, high = problem.lags or (0,) * count, problem.lags or (self.ii - 1,) * count
+        lag = [self._variable(low[group], high[group]) for group in range(1, count)]
+        for first, *others in self.problem.copies:
+            for behind, op in zip(lag, others, strict=True):
+                self._linear(((self.start[op], 1), (self.start[first], -1), (behind, -1)), 0, 0)
+        return lag
 
     def _reserve(self, slot: int) -> None:
         width = self.problem.slots[slot].width

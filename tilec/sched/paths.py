@@ -48,16 +48,34 @@ def begin(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
 
 
 def arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> tuple[Arc, ...]:
-    """The edges, and for each ring of bounded depth the waits of its producers for a free version: a ring of depth d
-    is the edge consumer → producer of distance d. `depth` replaces each ring's own `max_depth`."""
+    """The edges, for each group of warps its lag behind the first, and for each ring of bounded depth the waits of its
+    producers for a free version: a ring of depth d is the edge consumer → producer of distance d. `depth` replaces each
+    ring's own `max_depth`."""
     limits = [ring.max_depth for ring in problem.rings] if depth is None else depth
-    return edge_arcs(problem) + tuple(
-        Arc(consumer, producer, problem.ops[consumer].latency, limit, f"ring {ring.name} of depth {limit}")
-        for ring, limit in zip(problem.rings, limits, strict=True)
-        if limit is not None
-        for consumer in ring.consumers
-        for producer in ring.producers
+    return (
+        edge_arcs(problem)
+        + lag_arcs(problem)
+        + tuple(
+            Arc(consumer, producer, problem.ops[consumer].latency, limit, f"ring {ring.name} of depth {limit}")
+            for ring, limit in zip(problem.rings, limits, strict=True)
+            if limit is not None
+            for consumer in ring.consumers
+            for producer in ring.producers
+        )
     )
+
+
+def lag_arcs(problem: Problem) -> tuple[Arc, ...]:
+    """Every op of a group is as far behind the first group's as the group is; nothing where that is undecided, but that
+    it is not ahead."""
+    found = []
+    for first, *others in problem.copies:
+        for group, op in enumerate(others, 1):
+            lag = problem.lags[group] if problem.lags else 0
+            found.append(Arc(first, op, lag, 0, "lag"))
+            if problem.lags:
+                found.append(Arc(op, first, -lag, 0, "lag"))
+    return tuple(found)
 
 
 def earliest(problem: Problem, ii: int, within: Sequence[Arc], floor: Sequence[int] = ()) -> list[int]:

@@ -124,6 +124,10 @@ class Problem:
 
     The ops of each group of `same_stage` issue in one stage: they share a value that has no versions, a scalar in
     registers. A stage is one interval: start // II.
+
+    Each of `copies` is one statement that several groups of warps run, in the same code: its op in the first group, in
+    the second and so on. So each group is behind the first by some cycles, less than II, that are the same for all of
+    its ops; once they are decided they are `lags`, one a group and the first of them 0.
     """
 
     name: str
@@ -140,3 +144,5 @@ class Problem:
     register_file: int | None = None
     force_serial: bool = False
     same_stage: tuple[tuple[int, ...], ...] = ()
+    copies: tuple[tuple[int, ...], ...] = ()
+    lags: tuple[int, ...] = ()

@@ -19,6 +19,7 @@ from typing import Literal
 from tilec.records import dataclass
 from tilec.sched.bounds import Bounds, bounds, depth_limits, serial_ii
 from tilec.sched.heuristic import heuristic, place, serial, trials
+from tilec.sched.lags import evenly, most_even, observed
 from tilec.sched.levels import Levels, justify
 from tilec.sched.model import Answer, Model, families, no_deadline
 from tilec.sched.objective import evaluate, given, make
@@ -57,7 +58,7 @@ def solve(
     found = _Sweep(problem, proven, effort, seconds_left)
     answer = found.run()
     status: Status = "feasible" if any(attempt.outcome == "unknown" for attempt in found.attempts) else "optimal"
-    plain = resolve(problem, answer.role)
+    plain = observed(resolve(problem, answer.role), answer.start)
     if answer.is_serial:
         schedule = make(plain, answer.ii, answer.start, status)
         objectives = evaluate(plain, schedule)
@@ -120,7 +121,7 @@ class _Sweep:
                 ii += 1
                 continue
             before = self.spent
-            known = place(self.guess, ii)
+            known = place(evenly(self.guess, ii), ii)
             answer = self.attempt(ii, _EFFORT_IN_HURRY if is_hurried else _EFFORT_PER_II, known)
             spent = round((self.spent - before) * 1_000_000)
             if answer.outcome == "found":
@@ -128,7 +129,7 @@ class _Sweep:
                 self.attempts.append(
                     Attempt(ii, "found", "solver" if known is None else "heuristic", "a schedule exists", spent)
                 )
-                return self.choose_roles(ii, answer)
+                return self.choose(ii, answer)
             why = "no schedule exists" if answer.outcome == "refuted" else "neither found nor refuted with this effort"
             self.attempts.append(Attempt(ii, answer.outcome, "solver", why, spent))
             # Once a proof is lost, so is the reason to look hard at every single II.
@@ -142,7 +143,7 @@ class _Sweep:
         schedule; None for the serial one. Nobody looks where time is not limited."""
         step = max(1, ii // 128)
         while self.seconds_left() != inf and ii < last:
-            if (known := place(self.guess, ii)) is not None:
+            if (known := place(evenly(self.guess, ii), ii)) is not None:
                 return ii, known
             ii, step = ii + step, step * 5 // 4 + 1
         return last, None
@@ -160,7 +161,7 @@ class _Sweep:
     def skip(self, to: int) -> int:
         """The next II that a heuristic reaches, at most this one: those in between are only looked at in passing."""
         ii = self.attempts[-1].ii + 1
-        while ii < to and self.seconds_left() > 0 and place(self.guess, ii) is None:
+        while ii < to and self.seconds_left() > 0 and place(evenly(self.guess, ii), ii) is None:
             why = "skipped: the effort for proofs is spent, and no heuristic reaches it"
             self.attempts.append(Attempt(ii, "unknown", "solver", why))
             ii += 1
@@ -171,7 +172,7 @@ class _Sweep:
         model of all stages refutes the II."""
         budget = effort * self.effort
         if known is not None:
-            known = justify(self.guess, ii, known)
+            known = justify(evenly(self.guess, ii), ii, known)
         least = max(earliest(self.problem, ii, arcs(self.problem, depth_limits(self.problem, ii))), default=0) // ii + 1
         most = least + 2 if known is None else min(least + 2, max(known, default=0) // ii + 1)
         self.stages_proven = True
@@ -213,18 +214,19 @@ class _Sweep:
         rest = self.seconds_left() * 2 / 3
         return lambda: self.seconds_left() - rest if rest != inf else inf
 
-    def choose_roles(self, ii: int, answer: Answer) -> Found:
-        start = begin(self.problem, ii, answer.start)
-        if not has_roles(self.problem):
-            return Found(ii, start)
+    def choose(self, ii: int, answer: Answer) -> Found:
+        """The roles and the lags, of all that this interval and number of stages allow."""
+        start, role = begin(self.problem, ii, answer.start), answer.role
         stages = max(start, default=0) // ii + 1
         effort = _EFFORT_PER_LEVEL * self.effort
-        better = fewest_hand_overs(self.problem, ii, stages, start, effort, self.seconds_left)
-        return (
-            Found(ii, start, answer.role)
-            if better is None
-            else Found(ii, begin(self.problem, ii, better[1]), better[0])
-        )
+        if has_roles(self.problem):
+            better = fewest_hand_overs(self.problem, ii, stages, start, effort, self.seconds_left)
+            if better is not None:
+                role, start = better[0], begin(self.problem, ii, better[1])
+        if self.problem.copies:
+            plain = resolve(self.problem, role)
+            start = begin(self.problem, ii, most_even(plain, ii, stages, start, effort, self.seconds_left))
+        return Found(ii, start, role)
 
     def explain_last(self) -> None:
         """Names what refuted the largest II below the answer: an irreducible set of constraint families that, with

@@ -10,6 +10,7 @@ Promises, each checked:
 - there are no more stages than allowed, and ops that must share one do
 - every op that names candidate roles has one of them, tied ops the same, and the roles' registers fit in their file
 - a role runs one op at a time, with the waits before it, and what passes between roles takes the time for that
+- the ops of a group of warps are all equally far behind those of the first group, and less than an interval
 - no pool is asked for more by the values that live at once, or across the end of an interval, than it has
 
 Not checked: that the schedule is a good one.
@@ -37,6 +38,7 @@ def violations(problem: Problem, schedule: Schedule) -> Iterator[str]:
     yield from _stages(problem, schedule)
     yield from _same_stage(problem, schedule)
     yield from _roles(problem, schedule)
+    yield from _lags(problem, schedule)
     yield from _values(problem, schedule)
 
 
@@ -174,6 +176,20 @@ def _roles(problem: Problem, schedule: Schedule) -> Iterator[str]:
         total += (registers + 7) // 8 * 8 * 32 * role.warps
     if total > problem.register_file:
         yield f"the roles ask for {total} registers, there are {problem.register_file}"
+
+
+def _lags(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    for group in range(1, max((len(of) for of in problem.copies), default=0)):
+        lags = [schedule.start[of[group]] - schedule.start[of[0]] for of in problem.copies]
+        for of, lag in zip(problem.copies, lags, strict=True):
+            said = f"op {problem.ops[of[group]].name} of group {group + 1} issues {lag} cycles after the first group's"
+            if lag != lags[0]:
+                other = problem.ops[problem.copies[0][group]].name
+                yield f"{said}, op {other} {lags[0]}: they run the same code"
+            elif not 0 <= lag < schedule.ii:
+                yield f"{said}, II is {schedule.ii}"
+            elif problem.lags and lag != problem.lags[group]:
+                yield f"{said}, not {problem.lags[group]}"
 
 
 def _values(problem: Problem, schedule: Schedule) -> Iterator[str]:

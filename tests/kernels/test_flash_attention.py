@@ -1,0 +1,115 @@
+"""Attention forward with two consumer warpgroups: overlapped as experts write it by hand, and right."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from harness import HERE, SAMPLES, agrees, built
+
+from tilec import emulate
+from tilec.driver import Build, Observer, build
+from tilec.emu import Fault, launch
+from tilec.ir import warp
+from tilec.options import CompileOptions, Value
+from tilec.source import SourceFile
+
+FLASH = SAMPLES / "flash_attention.tl"
+SMALL: dict[str, Value] = {"heads": 1}
+
+
+def consumer(made: Build) -> warp.Role:
+    return next(role for role in made.program.roles if role.name == "consumer")
+
+
+def steady(made: Build) -> tuple[warp.Operation, ...]:
+    return next(op.body for op in warp.walk(consumer(made).body) if isinstance(op, warp.Loop) and op.part == "steady")
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_right_on_hostile_machines(seed: int) -> None:
+    """No spill, no serialised wgmma, a proven schedule (see `agrees`), and the numbers."""
+    _, made = built(FLASH, "sm_90a", S=512, **SMALL)
+    assert not made.warnings
+    found = emulate.random_arguments(made.kernel, made.manifest, seed)
+    expected = found.copy()
+    m = made.manifest
+    arguments = emulate.launch_arguments(m, found)
+    launch(made.ptx, m.entry, m.grid, m.block, arguments, dynamic_smem=m.dynamic_smem, adversary=seed)
+    emulate.reference(made.kernel, expected)
+    assert all(r.matches for r in emulate.compare(made.kernel, m, found, expected))
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 4])
+def test_each_trip_count(blocks: int) -> None:
+    agrees(FLASH, "sm_90a", S=128 * blocks, **SMALL)
+
+
+def test_causal() -> None:
+    """Its trip count is known at run time only: one to four here."""
+    agrees(FLASH, "sm_90a", strict=False, S=512, causal=True, **SMALL)
+
+
+def test_the_next_scores_before_these_weights() -> None:
+    """In each trip: the product of the next block's scores, then that of this block's weights, in one turn; then the
+    softmax of the next block, under the products of the other warpgroup."""
+    _, made = built(FLASH, "sm_90a")
+    body = steady(made)
+    of_turn = [op for op in body if isinstance(op, warp.TurnWait | warp.Wgmma | warp.TurnPass)]
+    first, scores, output, last = of_turn
+    assert isinstance(first, warp.TurnWait) and isinstance(last, warp.TurnPass)
+    assert isinstance(scores, warp.Wgmma) and scores.c.name == "scores"
+    assert isinstance(output, warp.Wgmma) and output.c.name == "output"
+    assert scores.moment and output.moment
+    begun, done = str(scores.moment.iteration), str(output.moment.iteration)
+    assert begun != done
+    after = body[body.index(last) :]
+    exponentials = [op for op in after if isinstance(op, warp.Elementwise) and "exp2" in str(op.nest)]
+    assert exponentials
+    waits = [op.pending for op in after if isinstance(op, warp.WgmmaWait)]
+    assert waits == [1, 0]  # the scores first; the output is in flight under the softmax
+
+
+def test_turns_in_the_ptx() -> None:
+    """The same order in what the assembler is given."""
+    _, made = built(FLASH, "sm_90a")
+    consumers = made.ptx[: made.ptx.index("$producer")] if "$producer" in made.ptx else made.ptx
+    assert re.search(r"bar\.sync %r\d+, 256", consumers) and re.search(r"bar\.arrive %r\d+, 256", consumers)
+    # Outside the loop: the last group gives the first turn away, and the first group takes the last one.
+    assert len(re.findall(r"bar\.arrive 3, 256", made.ptx)) == 1
+    assert len(re.findall(r"bar\.sync 3, 256", made.ptx)) == 1
+
+
+def test_the_schedule_has_both_groups() -> None:
+    _, made = built(FLASH, "sm_90a")
+    (schedule,) = made.schedules
+    assert (schedule.ii, schedule.status) == (2048, "optimal")  # the tensor cores never rest
+
+
+def test_without_ping_pong() -> None:
+    source = SourceFile(FLASH.name, FLASH.read_text(encoding="utf-8"))
+    made = build(source, CompileOptions(ping_pong=False), Observer())
+    assert consumer(made).turns_at is None
+    assert made.schedules[0].ii > 3000
+    light = build(source, CompileOptions(rrt_size_threshold=0), Observer())
+    assert consumer(light).turns_at is None
+
+
+@pytest.mark.parametrize("pattern", [r"bar\.arrive %r", r"bar\.sync %r", r"bar\.arrive 3, 256"])
+def test_who_misses_a_turn_is_found_out(pattern: str) -> None:
+    _, made = built(FLASH, "sm_90a", S=256, **SMALL)
+    lines = made.ptx.split("\n")
+    places = [place for place, line in enumerate(lines) if re.search(pattern, line)]
+    assert places
+    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    mutant = "\n".join(line for place, line in enumerate(lines) if place != places[0])
+    m = made.manifest
+    with pytest.raises(Fault):
+        launch(mutant, m.entry, (1, 1, 1), m.block, emulate.launch_arguments(m, found), dynamic_smem=m.dynamic_smem)
+
+
+@pytest.mark.parametrize("path", [SAMPLES / "gemm.tl", HERE / "attention.tl"])
+def test_who_has_nothing_to_overlap_takes_no_turns(path: object) -> None:
+    """A GEMM has products only; this attention passes its weights through shared memory, and has one warpgroup."""
+    _, made = built(path, "sm_90a")  # type: ignore[arg-type]
+    assert all(role.turns_at is None for role in made.program.roles)

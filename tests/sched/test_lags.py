@@ -1,0 +1,131 @@
+"""Groups of warps that run the same code: the solver says how far each is behind the first."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+
+import pytest
+
+from tilec.sched.check import faults
+from tilec.sched.lags import fold
+from tilec.sched.problem import Edge, Op, Problem, Slot, Use
+from tilec.sched.solve import solve
+from tilec.sched.verify import violations
+
+
+def two_groups(seed: int) -> Problem:
+    """A short chain, once for each of two groups, that share a unit and have an issue slot each."""
+    draw = random.Random(seed)
+    count = draw.randint(1, 3)
+    slots = (Slot("unit"), Slot("first"), Slot("second"))
+    one = [
+        (draw.randint(0, 2), draw.randint(1, 2), draw.randint(1, 4)) for _ in range(count)
+    ]  # (cycles of the unit, of issue, latency)
+    ops = tuple(
+        Op(f"op{i}", (*((Use(0, unit),) if unit else ()), Use(1 + group, issue)), issue, latency)
+        for group in range(2)
+        for i, (unit, issue, latency) in enumerate(one)
+    )
+    inside = [
+        Edge(i, j, draw.randint(0, 4), 0 if i < j else 1)
+        for i, j in itertools.product(range(count), repeat=2)
+        if draw.random() < 0.5
+    ]
+    edges = tuple(replace(e, src=e.src + g * count, dst=e.dst + g * count) for g in range(2) for e in inside)
+    copies = tuple((i, i + count) for i in range(count))
+    return Problem(f"groups {seed}", ops, edges, slots, copies=copies)
+
+
+def exists(problem: Problem, ii: int) -> bool:
+    """Whether there is a schedule at this II, by enumeration of the first group's starts and of the lag."""
+    count = len(problem.copies)
+    for start in itertools.product(range(3 * ii), repeat=count):
+        if start[0] >= ii:
+            continue
+        for lag in range(ii):
+            whole = (*start, *(s + lag for s in start))
+            held = [
+                (use.slot, (at + use.offset + cycle) % ii)
+                for op, at in zip(problem.ops, whole, strict=True)
+                for use in op.uses
+                for cycle in range(use.cycles)
+            ]
+            apart = all(whole[e.dst] + e.distance * ii >= whole[e.src] + e.latency for e in problem.edges)
+            if apart and len({*held}) == len(held):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_interval_against_every_lag(seed: int) -> None:
+    problem = two_groups(seed)
+    assert not list(faults(problem))
+    schedule = solve(problem).schedule
+    assert not list(violations(problem, schedule))
+    assert schedule.status == "optimal"
+    assert not any(exists(problem, ii) for ii in range(1, min(schedule.ii, 9)))
+
+
+def ping_pong() -> Problem:
+    """A product of 40 cycles, then 40 of arithmetic on its result, before the next product."""
+    slots = (Slot("tensor cores"), Slot("first"), Slot("second"))
+    ops = tuple(
+        op
+        for group in range(2)
+        for op in (
+            Op("product", (Use(0, 40), Use(1 + group, 4)), 4, 40),
+            Op("arithmetic", (Use(1 + group, 36),), 36, 40),
+        )
+    )
+    edges = tuple(e for first in (0, 2) for e in (Edge(first, first + 1, 40), Edge(first + 1, first, 40, 1)))
+    return Problem("ping-pong", ops, edges, slots, copies=((0, 2), (1, 3)))
+
+
+def test_one_group_computes_while_the_other_multiplies() -> None:
+    schedule = solve(ping_pong()).schedule
+    assert (schedule.ii, schedule.status) == (80, "optimal")
+    assert schedule.start == (0, 40, 40, 80)
+
+
+def test_groups_share_the_interval_evenly_if_they_can() -> None:
+    """Any lag from 10 to 45 would do."""
+    problem = ping_pong()
+    ops = tuple(replace(op, uses=(Use(0, 10), *op.uses[1:])) if op.name == "product" else op for op in problem.ops)
+    edges = tuple(replace(e, latency=30 if e.distance == 0 else 50) for e in problem.edges)
+    start = solve(replace(problem, ops=ops, edges=edges)).schedule.start
+    assert start[2] - start[0] == start[3] - start[1] == 40
+
+
+def test_what_the_verifier_says_of_lags() -> None:
+    problem = ping_pong()
+    schedule = solve(problem).schedule
+    moved = replace(schedule, ii=100, start=(0, 40, 40, 81))
+    said = "op arithmetic of group 2 issues 41 cycles after the first group's, op product 40: they run the same code"
+    assert said in list(violations(problem, moved))
+    ahead = replace(schedule, start=(40, 80, 0, 40), order=(2, 1, 0, 3))
+    assert any("issues -40 cycles after the first group's, II is 80" in text for text in violations(problem, ahead))
+    fixed = list(violations(replace(problem, lags=(0, 30)), schedule))
+    assert fixed == [f"op {name} of group 2 issues 40 cycles after the first group's, not 30"
+                     for name in ("product", "arithmetic")]  # fmt: skip
+
+
+def test_faulty_copies() -> None:
+    problem = ping_pong()
+    assert list(faults(replace(problem, copies=((0, 2), (1,)))))
+    assert list(faults(replace(problem, copies=((0, 2), (1, 2)))))
+    assert list(faults(replace(problem, lags=(0,))))
+
+
+def test_folded_groups_move_together() -> None:
+    folded, unfold = fold(replace(ping_pong(), lags=(0, 30)))
+    assert [op.name for op in folded.ops] == ["product", "arithmetic"]
+    assert folded.ops[0].uses == (Use(0, 40), Use(1, 4), Use(0, 40, 30), Use(2, 4, 30))
+    assert unfold((0, 40)) == (0, 40, 30, 70)
+
+
+def test_heuristics_keep_step() -> None:
+    solution = solve(ping_pong(), scheduler="heuristic")
+    assert not list(violations(ping_pong(), solution.schedule))
+    assert solution.schedule.ii == 80

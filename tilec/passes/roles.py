@@ -1,0 +1,130 @@
+"""Which warps run the statements of a pipelined loop.
+
+Copies from global memory by TMA are the producer's: it runs ahead of everyone, and waits for free versions where nobody
+else has to. All other statements are the consumers'. Values in registers cannot be handed over, and the layouts say
+which warps have which rows; so where no statement of theirs needs rows of another warpgroup, each warpgroup runs its
+part on its own, and the solver may place the parts apart: then one group computes while the tensor cores work for
+another (FlashAttention-3 calls it ping-pong).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.ir.tile import Bind, For, Stmt, TileOp, walk
+from tilec.ops.lowering import Demand
+from tilec.ops.reduce import crossing_warps
+from tilec.passes.binds import scheduled
+from tilec.passes.layout import Laid
+from tilec.passes.rings import accesses
+from tilec.sched.problem import Op, Problem, Ring, Slot, Use
+from tilec.target import Target
+
+WARPGROUP = 128  # threads
+ROLE_BARRIERS = 3  # named barriers that are spoken for: the whole block's, and one for each of two roles
+
+
+def is_producer(stmt: Stmt, laid: Laid) -> bool:
+    """Whether a statement of a pipelined loop belongs to the producer role."""
+    return (
+        laid.form == "warp_specialised"
+        and isinstance(stmt, TileOp)
+        and stmt.name == "copy"
+        and stmt.attr("via") == "tma"
+    )
+
+
+def role_of(stmt: Stmt, laid: Laid) -> str:
+    """The role of the warp program that runs a statement."""
+    if laid.form != "warp_specialised":
+        return "all"
+    return "producer" if is_producer(stmt, laid) else "consumer"
+
+
+def consumer_groups(laid: Laid, loop: For, target: Target) -> int:
+    """How many warpgroups could each run their part of the loop's statements on their own; 1 where they must stay
+    together. A schedule made by hand is one for all of them."""
+    groups = laid.kernel.threads // WARPGROUP
+    mine = [s for s in scheduled(loop) if role_of(s, laid) == "consumer"]
+    products = [s for s in mine if is_product(s)]
+    if laid.form != "warp_specialised" or groups < 2 or loop.stage is not None or not products:
+        return 1
+    # Each group needs a barrier to wait for its turn at, beside the one that all of them meet at.
+    if groups + 1 > target.limit("named_barriers_carried") or ROLE_BARRIERS + groups > target.limit("named_barriers"):
+        return 1
+    alone = len(products) < len(mine) and all(_keeps_to_itself(s, laid) for s in mine)
+    return groups if alone else 1
+
+
+def is_product(stmt: Stmt) -> bool:
+    """Whether the statement is one for the tensor cores that a warpgroup issues and does not wait for."""
+    return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "wgmma"
+
+
+def _keeps_to_itself(stmt: Stmt, laid: Laid) -> bool:
+    """Whether each warpgroup can run its part without what another one computes in the loop: it writes nothing but its
+    own registers, and no row is spread over several warps."""
+    scopes = {b.name: b.scope for b in (*laid.kernel.params, *laid.kernel.buffers) if hasattr(b, "scope")}
+    if isinstance(stmt, Bind) or any(scopes.get(name) != "fragment" for name in accesses(stmt).writes):
+        return False
+    for inner in walk((stmt,)):
+        if isinstance(inner, TileOp) and inner.name == "reduce":
+            dim = inner.attr("dim")
+            assert isinstance(dim, int)
+            if crossing_warps(laid.fragments[inner.regions[0].buffer.name], dim) > 1:
+                return False
+    return True
+
+
+# ---- the problem -----------------------------------------------------------------------------------------------------
+
+_SHARED_OUT = ("elements", "threads", "bytes", "count", "warps")
+
+
+def part_of(demand: Demand, groups: int) -> Demand:
+    """What one of several warpgroups asks for."""
+    return Demand(
+        demand.kind,
+        tuple((name, -(-value // groups) if name in _SHARED_OUT else value) for name, value in demand.parameters),
+    )
+
+
+def repeat(problem: Problem, groups: int) -> Problem:
+    """The problem of one warpgroup, for several: the first has the consumers' ops that there are, each other one a copy
+    of them with an issue slot of its own behind it. They share all else, and all of them read what the producer
+    loads."""
+    mine = [i for i, op in enumerate(problem.ops) if op.role == "consumer"]
+    issue = next(i for i, slot in enumerate(problem.slots) if slot.name == "issue (consumer)")
+    slots, ops, edges = list(problem.slots), list(problem.ops), list(problem.edges)
+    slots[issue] = Slot("issue (consumer 1)")
+    copies: dict[int, list[int]] = {i: [i] for i in mine}
+    for i in mine:
+        ops[i] = replace(ops[i], role="consumer 1")
+    for group in range(2, groups + 1):
+        slots.append(Slot(f"issue (consumer {group})"))
+        copy = {i: len(ops) + k for k, i in enumerate(mine)}
+        for i in mine:
+            copies[i].append(copy[i])
+            ops.append(_moved(problem.ops[i], issue, len(slots) - 1, f"consumer {group}"))
+        edges += (
+            replace(e, src=copy.get(e.src, e.src), dst=copy.get(e.dst, e.dst))
+            for e in problem.edges
+            if e.src in copy or e.dst in copy
+        )
+    return replace(
+        problem,
+        ops=tuple(ops),
+        edges=tuple(edges),
+        slots=tuple(slots),
+        rings=tuple(_read_by_all(ring, copies) for ring in problem.rings),
+        copies=tuple(tuple(of) for of in copies.values()),
+    )
+
+
+def _moved(op: Op, issue: int, other: int, role: str) -> Op:
+    uses = (Use(other, use.cycles, use.offset) if use.slot == issue else use for use in op.uses)
+    return replace(op, uses=tuple(sorted(uses, key=lambda use: use.slot)), role=role)
+
+
+def _read_by_all(ring: Ring, copies: dict[int, list[int]]) -> Ring:
+    return replace(ring, consumers=tuple(other for op in ring.consumers for other in copies.get(op, [op])))

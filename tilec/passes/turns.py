@@ -1,0 +1,52 @@
+"""Taking turns at the tensor cores: warpgroups that run the same code apart from each other, as their schedule says.
+
+In each interval a group has some runs of products that no product of another group comes between: its turns. Where the
+groups' turns come one after the other, round and round, a named barrier a group keeps that order: a group waits at its
+own before the first product of a turn, and arrives at the next group's once the last one is issued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from tilec.sched.problem import Problem
+from tilec.sched.schedule import Schedule
+
+
+def turns(problem: Problem, schedule: Schedule, products: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """The turns of the first group in an interval, each the ops in their order; none where the groups do not take
+    turns. `products` are ops of the first group."""
+    place = {op: at for at, op in enumerate(schedule.order)}
+    copies = {of[0]: of for of in problem.copies}
+    group_of = {op: group for product in products for group, op in enumerate(copies.get(product, ()))}
+    sequence = sorted(group_of, key=lambda op: place[op])
+    # Round the interval: begin where a turn of the first group does.
+    begins = [at for at, op in enumerate(sequence) if group_of[op] == 0 != group_of[sequence[at - 1]]]
+    if not begins:
+        return ()
+    runs: list[list[int]] = []
+    for op in sequence[begins[0] :] + sequence[: begins[0]]:
+        if runs and group_of[runs[-1][0]] == group_of[op]:
+            runs[-1].append(op)
+        else:
+            runs.append([op])
+    groups = len(problem.copies[0])
+    if any(group_of[run[0]] != at % groups for at, run in enumerate(runs)) or len(runs) % groups:
+        return ()
+    return tuple(tuple(run) for run in runs[::groups])
+
+
+def first_step(steps: Sequence[tuple[int, tuple[int, int] | None]]) -> int:
+    """Which step to begin a trip of the loop with, so that no turn goes on from one trip into the next, and the trips
+    that overlap are as few as can be; 0 where there are no turns. `steps` are those of an interval as they issue: their
+    stages, and which place they have in which turn."""
+    if all(turn is None for _, turn in steps):
+        return 0
+    found = []
+    for at in range(len(steps)):
+        taken = [turn for _, turn in (*steps[at:], *steps[:at]) if turn is not None]
+        stages = [stage - (place < at) for place, (stage, _) in enumerate(steps)]
+        if all(earlier[1] < later[1] for earlier, later in pairwise(taken) if earlier[0] == later[0]):
+            found.append((max(stages) - min(stages), at))
+    return min(found)[1]

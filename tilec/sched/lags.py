@@ -1,0 +1,97 @@
+"""Groups of warps that run the same code: how far each is behind the first.
+
+Any lags will do that leave room for everyone; of those the most even ones are taken, which divide the interval into
+equal parts: then no group waits longer than another. Once the lags are chosen, nothing about them is special: they are
+dependences that hold both ways, and `fold` makes one op out of the ops that move together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tilec.sched.model import Model, no_deadline
+from tilec.sched.problem import Edge, Problem, Ring, Use
+
+
+def evenly(problem: Problem, ii: int) -> Problem:
+    """The problem with the interval divided evenly among its groups, unless it has lags or no groups."""
+    if problem.lags or not problem.copies:
+        return problem
+    count = len(problem.copies[0])
+    return replace(problem, lags=tuple(group * ii // count for group in range(count)))
+
+
+def observed(problem: Problem, start: Sequence[int]) -> Problem:
+    """The problem with the lags that a schedule of it has."""
+    if not problem.copies:
+        return problem
+    first = problem.copies[0]
+    return replace(problem, lags=tuple(start[op] - start[first[0]] for op in first))
+
+
+def most_even(
+    problem: Problem,
+    ii: int,
+    stages: int,
+    start: Sequence[int],
+    effort: float,
+    seconds_left: Callable[[], float] = no_deadline,
+) -> tuple[int, ...]:
+    """Starts with lags as even as this interval and number of stages allow: those given where nothing better is
+    found."""
+    even = evenly(problem, ii)
+    if observed(problem, start).lags == even.lags:
+        return tuple(start)
+    answer = Model(even, ii, stages, seconds_left=seconds_left).feasible(effort)
+    if answer.outcome != "found":
+        model = Model(problem, ii, stages, seconds_left=seconds_left)
+        answer = model.minimise(model.unevenness(), effort, start)
+    return answer.start if answer.outcome == "found" else tuple(start)
+
+
+def fold(problem: Problem) -> tuple[Problem, Callable[[Sequence[int]], tuple[int, ...]]]:
+    """The problem of the first group, whose ops also hold what the other groups hold, as much later as those are; and
+    what makes starts of the whole problem out of its starts. The problem has lags, or no groups."""
+    leader = {op: (of[0], lag) for of in problem.copies for op, lag in zip(of, problem.lags, strict=True)}
+    kept = [op for op in range(len(problem.ops)) if leader.get(op, (op, 0))[0] == op]
+    place = {op: at for at, op in enumerate(kept)}
+    where = [(place[first], lag) for first, lag in (leader.get(op, (op, 0)) for op in range(len(problem.ops)))]
+    uses: list[list[Use]] = [[] for _ in kept]
+    latency = [0] * len(kept)
+    for op, (at, lag) in zip(problem.ops, where, strict=True):
+        uses[at] += (replace(use, offset=use.offset + lag) for use in op.uses)
+        latency[at] = max(latency[at], op.latency + lag)
+    ops = tuple(
+        replace(problem.ops[op], uses=tuple(of), latency=most) for op, of, most in zip(kept, uses, latency, strict=True)
+    )
+    edges: dict[tuple[int, int, int], Edge] = {}
+    for edge in problem.edges:
+        (src, ahead), (dst, behind) = where[edge.src], where[edge.dst]
+        moved = replace(edge, src=src, dst=dst, latency=edge.latency + ahead - behind)
+        known = edges.get((src, dst, edge.distance))
+        if known is None or known.latency < moved.latency:
+            edges[src, dst, edge.distance] = moved
+
+    def at_most_once(ops: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(where[op][0] for op in ops))
+
+    def ring(of: Ring) -> Ring:
+        return replace(of, producers=at_most_once(of.producers), consumers=at_most_once(of.consumers))
+
+    values = (
+        replace(value, producers=at_most_once(value.producers), consumers=at_most_once(value.consumers))
+        for value in problem.values
+    )
+    folded = replace(
+        problem,
+        ops=ops,
+        edges=tuple(edges.values()),
+        rings=tuple(ring(of) for of in problem.rings),
+        values=tuple(values),
+        tied=(),
+        same_stage=tuple(at_most_once(group) for group in problem.same_stage),
+        copies=(),
+        lags=(),
+    )
+    return folded, lambda start: tuple(start[at] + lag for at, lag in where)
