@@ -177,6 +177,26 @@ def staged_problem(seed: int) -> Problem:
     return replace(problem, same_stage=tuple(dict.fromkeys(groups)))
 
 
+def tight_problem(seed: int) -> Problem:
+    """A random problem whose values have to fit in what a pool has, some in the one that its rings are in, some with a
+    limit on what is carried from one interval to the next."""
+    problem = valued_problem(seed)
+    draw = random.Random(seed)
+    ops = problem.ops[:4]
+    edges = tuple(edge for edge in problem.edges if max(edge.src, edge.dst) < 4)
+    rings = tuple(ring for ring in problem.rings if max(*ring.producers, *ring.consumers) < 4)
+    values = tuple(
+        replace(value, producers=(value.producers[0] % len(ops),), consumers=(value.consumers[0] % len(ops),))
+        for value in problem.values
+    )
+    tight = Pool("registers", draw.randint(6, 20), draw.choice((0, 2)), draw.choice((None, None, 0, 5)))
+    pools = (*problem.pools, tight)
+    if draw.random() < 0.3:
+        values = tuple(replace(value, pool=0) for value in values)
+        pools = (replace(problem.pools[0], capacity=draw.choice((20, 30, 40))), tight)
+    return replace(problem, ops=ops, edges=edges, rings=rings, values=values, pools=pools[:1] + pools[-1:])
+
+
 def attention(register_file: int | None = None) -> Problem:
     """Attention forward with its queries in two halves, a and b: for each a product, a softmax and a second product,
     which two warp groups may run. A producer warp loads keys and values. Scores are renamed from tile to tile, or
@@ -290,15 +310,13 @@ def best(problem: Problem, ii: int, stages: int) -> tuple[tuple[int, ...], tuple
     for start in _starts(problem, ii, stages):
         depth = _depth(problem, ii, start)
         held = sum(d * ring.bytes for d, ring in zip(depth, problem.rings, strict=True))
-        if min(start) >= (ii if problem.same_stage else 1) or any(
-            pool.reserved + held > pool.capacity for pool in problem.pools if problem.rings
-        ):
+        if min(start) >= (ii if problem.same_stage else 1) or not _in_pools(problem, ii, start, depth):
             continue
         if any(ring.max_depth is not None and d > ring.max_depth for d, ring in zip(depth, problem.rings, strict=True)):
             continue
         if any(len({start[op] // ii for op in group}) > 1 for group in problem.same_stage):
             continue
-        levels = (max(start) // ii + 1, _reach(problem, start), held, *_held(problem, ii, start))
+        levels = (max(start) // ii + 1, _reach(problem, start), held, *_most_held(problem, ii, start))
         pairs = itertools.combinations(range(len(start)), 2)
         swapped = sum(start[i] % ii > start[j] % ii for i, j in pairs if problem.ops[i].role == problem.ops[j].role)
         candidate = (*levels, swapped), start
@@ -375,11 +393,25 @@ def _reach(problem: Problem, start: tuple[int, ...]) -> int:
     return max((start[b] - start[a] for a, b in waits), default=0)
 
 
-def _held(problem: Problem, ii: int, start: tuple[int, ...]) -> tuple[int, int]:
+def _in_pools(problem: Problem, ii: int, start: tuple[int, ...], depth: tuple[int, ...]) -> bool:
+    for at, pool in enumerate(problem.pools):
+        rings = sum(d * ring.bytes for d, ring in zip(depth, problem.rings, strict=True) if ring.pool == at)
+        most, crossing = _held(problem, ii, start, at)
+        if pool.reserved + rings + most > pool.capacity or (pool.carried is not None and crossing > pool.carried):
+            return not (rings or most)
+    return True
+
+
+def _most_held(problem: Problem, ii: int, start: tuple[int, ...]) -> tuple[int, int]:
+    by_pool = [_held(problem, ii, start, pool) for pool in range(len(problem.pools))]
+    return max(most for most, _ in by_pool), max(crossing for _, crossing in by_pool)
+
+
+def _held(problem: Problem, ii: int, start: tuple[int, ...], pool: int) -> tuple[int, int]:
     """(the most that values hold in any cycle of an interval, the most they hold from one interval into the next)."""
     rows = [0] * ii
     crossing = 0
-    for value in problem.values:
+    for value in (value for value in problem.values if value.pool == pool):
         begin = min(start[p] for p in value.producers)
         for cycle in range(begin, max(start[c] + problem.ops[c].latency for c in value.consumers)):
             rows[cycle % ii] += value.amount

@@ -6,15 +6,16 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from loops import KNOWN, best, gemm, has_schedule, random_problem, staged_problem, valued_problem
+from loops import KNOWN, best, gemm, has_schedule, random_problem, staged_problem, tight_problem, valued_problem
 
 from tilec.sched import solve as solving
 from tilec.sched.bounds import Unschedulable
-from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use
-from tilec.sched.solve import Solution, evaluate, given, justify, solve
+from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
+from tilec.sched.solve import Scheduler, Solution, evaluate, given, justify, solve
 from tilec.sched.verify import violations
 
 
@@ -55,6 +56,25 @@ def test_what_values_hold_against_enumeration(seed: int) -> None:
     problem = valued_problem(seed)
     with suppress(Unschedulable):
         compare_levels(problem, solve(problem))
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_values_that_have_to_fit_against_enumeration(seed: int) -> None:
+    problem = tight_problem(seed)
+    stages = min(3, problem.max_stages or 3)
+    small = [ii for ii in range(1, 40) if (stages * ii) ** len(problem.ops) <= 60_000]
+    try:
+        solution = solve(problem)
+    except Unschedulable:
+        assert not any(best(problem, ii, stages) for ii in small)
+        return
+    ii = solution.schedule.ii
+    assert not list(violations(problem, solution.schedule))
+    assert solution.schedule.status == "optimal"
+    assert not [at for at in small if at < ii and best(problem, at, stages)]
+    compare_levels(problem, solution)
+    quick = solve(problem, scheduler="heuristic").schedule
+    assert quick.ii >= ii and not list(violations(problem, quick))
 
 
 def compare_levels(problem: Problem, solution: Solution) -> None:
@@ -213,3 +233,35 @@ def test_equal_bytes_beside_busy_processes() -> None:
 def test_ortools_is_imported_only_to_solve() -> None:
     modules = "tilec.sched.solve, tilec.sched.trace, tilec.sched.cache"
     run_alone(f"import sys\nimport {modules}\nassert 'ortools' not in sys.modules", "0")
+
+
+def chain(*order: tuple[int, int]) -> Problem:
+    """Two values of 3, written by a and b, read by c and d; as written, both are held at once."""
+    ops = tuple(Op(name, (), 1, 3) for name in "abcd")
+    values = (Value("x", (0,), (2,), 3, 0), Value("y", (1,), (3,), 3, 0))
+    return Problem("chain", ops, tuple(Edge(*pair, 3) for pair in order), (), (Pool("tmem", 5),), values=values)
+
+
+@pytest.mark.parametrize("scheduler", ["exact", "heuristic"])
+def test_values_too_many_for_the_written_order(scheduler: Scheduler) -> None:
+    problem = chain((0, 2), (1, 3))
+    schedule = solve(problem, scheduler=scheduler).schedule
+    assert (schedule.ii, schedule.order[1:3]) == (12, (2, 1))
+    assert not list(violations(problem, schedule))
+
+
+@pytest.mark.parametrize("scheduler", ["exact", "heuristic"])
+@pytest.mark.parametrize(
+    ("problem", "says"),
+    [
+        (chain((0, 1), (1, 2), (2, 3)), "in every order of the ops too much is held: .* tmem is asked for 6 of 5"),
+        (
+            replace(chain((0, 2), (1, 3)), pools=(Pool("tmem", 2),)),
+            r"pool tmem of 2 is too small for what is held at once: 3 x \+ 3 y",
+        ),
+    ],
+)
+def test_values_too_many_for_any_order(problem: Problem, says: str, scheduler: Scheduler) -> None:
+    with pytest.raises(Unschedulable, match=says) as refusal:
+        solve(problem, scheduler=scheduler)
+    assert (refusal.value.kind, refusal.value.name, set(refusal.value.ops)) == ("pool", "tmem", {0, 1, 2, 3})

@@ -71,10 +71,10 @@ def bounds(problem: Problem) -> Bounds:
         found.append(density)
         floor = max(floor, density.ii)
     for pool in range(len(problem.pools)):
-        bound = _pool_bound(problem, pool, floor, ceiling)
-        if bound is not None:
-            found.append(bound)
-            floor = max(floor, bound.ii)
+        for bound in (_pool_bound(problem, pool, floor, ceiling), _value_bound(problem, pool, floor, ceiling)):
+            if bound is not None:
+                found.append(bound)
+                floor = max(floor, bound.ii)
     stages = _stage_bound(problem, floor, ceiling)
     if stages is not None:
         found.append(stages)
@@ -267,6 +267,47 @@ def _pool_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound 
         return None
     ii = _smallest(lambda ii: needed(ii) <= spec.capacity, floor, ceiling)
     return Bound("pool", spec.name, ii, words(ii - 1), ops)
+
+
+def _value_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound | None:
+    """Of a value that lives for L cycles, L / II copies are held on the average, whatever the schedule."""
+    spec = problem.pools[pool]
+    values = [value for value in problem.values if value.pool == pool and value.amount]
+    if not values:
+        return None
+    rings = [ring for ring in problem.rings if ring.pool == pool]
+    room = spec.capacity - spec.reserved - sum(ring.bytes for ring in rings)
+    within = arcs(problem)
+
+    def lives(ii: int) -> list[int]:
+        after = {op: reach(problem, ii, within, op) for value in values for op in value.producers}
+        least = []
+        for value in values:
+            apart = [(after[p][c], problem.ops[c].latency) for p in value.producers for c in value.consumers]
+            least.append(max([0, *(known + latency for known, latency in apart if known is not None)]))
+        return least
+
+    def words(why: str) -> str:
+        parts = [f"{spec.reserved} reserved"] if spec.reserved else []
+        parts += [f"{ring.bytes} {ring.name}" for ring in rings]
+        parts += [f"{value.amount} {value.name}" for value in values]
+        return f"pool {spec.name} of {spec.capacity} {why}: {' + '.join(parts)}"
+
+    ops = tuple(dict.fromkeys(op for value in values for op in (*value.producers, *value.consumers)))
+    # At the start of its only producer a value is held, with all others that begin there.
+    living = [value for value, life in zip(values, lives(ceiling), strict=True) if life > 0]
+    starts = {op for value in living for op in value.producers if len(value.producers) == 1}
+    if any(sum(value.amount for value in living if value.producers == (op,)) > room for op in sorted(starts)):
+        raise Unschedulable("pool", spec.name, words("is too small for what is held at once"), ops)
+
+    def held(ii: int) -> int:
+        return sum(value.amount * life for value, life in zip(values, lives(ii), strict=True))
+
+    if held(floor) <= room * floor or held(ceiling) > room * ceiling:
+        return None
+    ii = _smallest(lambda ii: held(ii) <= room * ii, floor, ceiling)
+    average = -(-held(ii - 1) // (ii - 1))
+    return Bound("pool", spec.name, ii, words(f"would be asked for {average} on the average at II {ii - 1}"), ops)
 
 
 def _stage_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:

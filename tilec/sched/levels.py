@@ -20,6 +20,8 @@ from tilec.sched.objective import (
     reaching,
     ring_bytes,
     slot_pressure,
+    spared,
+    values_fit,
 )
 from tilec.sched.paths import Arc, arcs, begin, earliest, reach
 from tilec.sched.problem import Problem
@@ -153,7 +155,7 @@ class Levels:
         self, objective: Callable[[Model], Sum], value: Callable[[Problem, int, Sequence[int]], int]
     ) -> None:
         """Of values. Nobody else holds any where there are none."""
-        if not self.problem.values:
+        if not spared(self.problem):
             self.proofs.append(True)
             return
         expression = objective(self.model)
@@ -208,7 +210,7 @@ class Levels:
 def justify(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
     """The schedule moved as early as it goes with every op in its stage, ops of a role and of a slot in the order they
     have, rings no deeper, and no dependence reaching further: those choices leave only differences, whose least
-    solution is a longest path."""
+    solution is a longest path. The schedule itself where values would then be too many for their pools."""
     within = list(arcs(problem, depths(problem, ii, start)))
     reach = reaching(problem)
     furthest = slot_pressure(reach, start)
@@ -229,4 +231,5 @@ def justify(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
                     # How many intervals the later use is behind; between the two there is room for the first.
                     turns = (start[other] + later.offset - start[op] - use.offset) // ii
                     within.append(Arc(op, other, use.offset + use.cycles - later.offset + turns * ii, 0, "slot"))
-    return tuple(earliest(problem, ii, within, floor))
+    moved = tuple(earliest(problem, ii, within, floor))
+    return moved if values_fit(problem, ii, moved) else tuple(start)

@@ -16,8 +16,9 @@ from typing import Any, Literal
 
 from tilec.records import dataclass
 from tilec.sched.bounds import depth_limits
+from tilec.sched.objective import spared
 from tilec.sched.paths import arcs, earliest
-from tilec.sched.problem import Edge, Pool, Problem, Value
+from tilec.sched.problem import Edge, Problem, Value
 
 Outcome = Literal["found", "refuted", "unknown"]
 
@@ -26,15 +27,23 @@ REGISTER_STEP = 8
 """What setmaxnreg counts in."""
 MOST_STEPS = 31
 """A thread names at most 255 registers, 248 of them in whole steps."""
+_MANY_COPIES = 64
 
 
-def _limited(problem: Problem) -> tuple[Pool, ...]:
+def limited(problem: Problem) -> tuple[int, ...]:
     """The pools whose values could be too many: not those of a capacity for everything many times over."""
-    most = [sum(value.amount for value in problem.values if value.pool == at) for at in range(len(problem.pools))]
+    once = {(e.src, e.dst) for e in problem.edges if e.distance == 1 and e.latency >= problem.ops[e.src].latency}
+    amounts = [0] * len(problem.pools)
+    for value in problem.values:
+        # Written again only once its last reader is done, a value has one copy.
+        is_single = all((c, p) in once for c in value.consumers for p in value.producers)
+        amounts[value.pool] += value.amount * (1 if is_single else _MANY_COPIES)
+    for ring in problem.rings:
+        amounts[ring.pool] += ring.bytes * (ring.max_depth or _MANY_COPIES) if amounts[ring.pool] else 0
     return tuple(
-        pool
-        for pool, amount in zip(problem.pools, most, strict=True)
-        if amount and (pool.carried is not None or amount * 64 > pool.capacity - pool.reserved)
+        at
+        for at, (pool, amount) in enumerate(zip(problem.pools, amounts, strict=True))
+        if amount and (pool.carried is not None or amount > pool.capacity - pool.reserved)
     )
 
 
@@ -43,7 +52,7 @@ def families(problem: Problem) -> tuple[str, ...]:
     names = ["stages"] if problem.max_stages is not None else []
     names += ["rings"] if problem.rings else []
     names += [f"pool {pool.name}" for pool in problem.pools]
-    names += [f"values in {pool.name}" for pool in _limited(problem)]
+    names += [f"values in {problem.pools[pool].name}" for pool in limited(problem)]
     used = {use.slot for op in problem.ops for use in op.uses if use.cycles}
     used |= {problem.roles[role].slot for op in problem.ops for role in op.roles}
     return tuple(names + [f"slot {slot.name}" for index, slot in enumerate(problem.slots) if index in used])
@@ -87,8 +96,10 @@ class Model:
     `stages` asks for a schedule of at most so many stages; a tight limit makes the search much faster, but only a
     model without one refutes the II. `without` leaves out families of constraints, named as in `families`: what
     still has no schedule without a family was not refuted by it. `anchored` is for asking whether there is a schedule
-    at all: its starts count from wherever the busiest op puts the interval, see `_anchor`. `seconds_left` is asked
-    before each solve and bounds it; answers depend on the clock only where it is finite.
+    at all: its starts count from wherever the busiest op puts the interval, see `_anchor`. It is not heeded where a
+    pool limits what is carried from one interval to the next: that depends on where intervals begin, with the first op
+    of an iteration. `seconds_left` is asked before each solve and bounds it; answers depend on the clock only where it
+    is finite.
     """
 
     def __init__(
@@ -102,6 +113,8 @@ class Model:
     ) -> None:
         self._cp: Any = load_solver()
         self._proto: Any = self._cp.CpModelProto()
+        self._carries = any(problem.pools[pool].carried is not None for pool in limited(problem))
+        anchored = anchored and not self._carries
         self.problem, self.ii, self._is_anchored = problem, ii, anchored
         self._seconds_left = seconds_left
         unlimited: list[int | None] = [None] * len(problem.rings)
@@ -134,12 +147,14 @@ class Model:
         self.depth: list[int] = []
         if "rings" not in without:
             self._add_rings(without)
-        for pool in _limited(problem):
+        for index in limited(problem):
+            pool = problem.pools[index]
             if f"values in {pool.name}" not in without:
-                index = problem.pools.index(pool)
-                self._hold(index, pool.capacity - pool.reserved)
+                self._hold(index, pool.capacity - pool.reserved, beside=self._versions(index))
                 if pool.carried is not None:
                     self._carry(index, pool.carried)
+        if self._carries:
+            self.begin_at_once()
 
     # --- solving ---
 
@@ -239,7 +254,7 @@ class Model:
     def _worst(self, limit: Callable[[int, int, int], None]) -> Sum:
         amounts = sum(value.amount for value in self.problem.values)
         worst = self._variable(0, amounts * (max(self.high, max(self.low, default=0)) // self.ii + 2))
-        for pool in sorted({value.pool for value in self.problem.values}):
+        for pool in spared(self.problem):
             limit(pool, 0, worst)
         return Sum(((worst, 1),))
 
@@ -305,6 +320,14 @@ class Model:
         for first, *others in self.problem.copies:
             for op in (first, *others):
                 waits[op] = max(waits[op], 2)  # a lag is less than II
+        # A value's life is kept, so its producers follow its consumers; by less where they must also come before them.
+        before = {(edge.src, edge.dst) for edge in self.problem.edges if edge.distance == 0 and edge.latency >= 0}
+        for value in self.problem.values if limited(self.problem) else ():
+            for consumer in value.consumers:
+                latency = self.problem.ops[consumer].latency
+                lives = latency > 0 and all((producer, consumer) in before for producer in value.producers)
+                wait = -(-(latency - 1 + (0 if lives else ii)) // ii)
+                waits[consumer] = max(waits[consumer], wait)
         stages = sum(waits) + 1
         if self.problem.max_stages is not None and "stages" not in without:
             return min(stages, self.problem.max_stages)
@@ -405,13 +428,18 @@ class Model:
 
     # --- values ---
 
-    def _hold(self, pool: int, most: int, worst: int | None = None) -> None:
-        """At the start of each op that begins a value, no more is held than `most` and the variable `worst`. Of a value
-        that lives from b to e, ⌊(t − b) / II⌋ − ⌊(t − e) / II⌋ copies are held at time t."""
+    def _versions(self, pool: int) -> tuple[tuple[int, int], ...]:
+        """What rings take of a pool, where their depths are known to the model."""
+        rings = zip(self.depth, self.problem.rings, strict=False)
+        return tuple((depth, ring.bytes) for depth, ring in rings if ring.pool == pool and ring.bytes)
+
+    def _hold(self, pool: int, most: int, worst: int | None = None, beside: Iterable[tuple[int, int]] = ()) -> None:
+        """At the start of each op that begins a value, no more is held than `most` and the variable `worst`, with what
+        is held `beside`. Of a value that lives from b to e, ⌊(t − b) / II⌋ − ⌊(t − e) / II⌋ copies are held at t."""
         values = [(value, *self._life(value)) for value in self.problem.values if value.pool == pool]
         for op in sorted({op for value, _, _ in values for op in value.producers}):
             at = self.start[op]
-            terms: list[tuple[int, int]] = []
+            terms = list(beside)
             for value, begin, end in values:
                 since, until = self._turns(((at, 1), (begin, -1))), self._turns(((at, 1), (end, -1)))
                 self._linear(((since, self.ii), (at, -1), (begin, 1)), 1 - self.ii, None)

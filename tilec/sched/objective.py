@@ -117,24 +117,47 @@ def life(problem: Problem, value: Value, start: Sequence[int]) -> tuple[int, int
     return begin, max(begin, _done(problem, value.consumers, start))
 
 
+def spared(problem: Problem) -> list[int]:
+    """The pools that values hold something of, where less is better."""
+    return [pool for pool in sorted({value.pool for value in problem.values}) if problem.pools[pool].spare]
+
+
 def pressure_in(problem: Problem, ii: int, start: Sequence[int]) -> int:
-    """The most that is held of any pool of values, at the start of some op: values only begin to be held at starts."""
-    worst = 0
-    for pool in sorted({value.pool for value in problem.values}):
-        lives = [(life(problem, value, start), value.amount) for value in problem.values if value.pool == pool]
-        for (begin, _), _ in lives:
-            held = sum(amount * ((begin - b) // ii - (begin - e) // ii) for (b, e), amount in lives)
-            worst = max(worst, held)
-    return worst
+    """The most that values hold of any pool at once."""
+    return max((held_at_once(problem, ii, start, pool) for pool in spared(problem)), default=0)
 
 
 def pressure_across(problem: Problem, ii: int, start: Sequence[int]) -> int:
     """The most that values hold of any pool while one interval ends and the next begins."""
-    held: dict[int, int] = {}
-    for value in problem.values:
-        begin, end = life(problem, value, start)
-        held[value.pool] = held.get(value.pool, 0) + value.amount * max(0, (end - 1) // ii - begin // ii)
-    return max(held.values(), default=0)
+    return max((held_across(problem, ii, start, pool) for pool in spared(problem)), default=0)
+
+
+def values_fit(problem: Problem, ii: int, start: Sequence[int]) -> bool:
+    """Whether the pools have what values hold of them."""
+    rings = list(zip(depths(problem, ii, start), problem.rings, strict=True)) if problem.values else []
+    for at in sorted({value.pool for value in problem.values}):
+        pool = problem.pools[at]
+        versions = sum(depth * ring.bytes for depth, ring in rings if ring.pool == at)
+        if pool.reserved + versions + held_at_once(problem, ii, start, at) > pool.capacity:
+            return False
+        if pool.carried is not None and held_across(problem, ii, start, at) > pool.carried:
+            return False
+    return True
+
+
+def held_at_once(problem: Problem, ii: int, start: Sequence[int], pool: int) -> int:
+    """The most that values hold of a pool. It is at the start of some op: values only begin to be held at starts."""
+    lives = [(life(problem, value, start), value.amount) for value in problem.values if value.pool == pool]
+    return max(
+        (sum(amount * ((now - b) // ii - (now - e) // ii) for (b, e), amount in lives) for (now, _), _ in lives),
+        default=0,
+    )
+
+
+def held_across(problem: Problem, ii: int, start: Sequence[int], pool: int) -> int:
+    """What values hold of a pool while one interval ends and the next begins."""
+    lives = [(life(problem, value, start), value.amount) for value in problem.values if value.pool == pool]
+    return sum(amount * max(0, (end - 1) // ii - begin // ii) for (begin, end), amount in lives)
 
 
 def _done(problem: Problem, consumers: Sequence[int], start: Sequence[int]) -> int:

@@ -92,13 +92,15 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A capacity held over lifetimes; `reserved` is taken by what lives outside the loop. `carried` limits what values
-    hold across the end of an interval (None: no limit but the capacity)."""
+    """A capacity held over lifetimes by the versions of rings and by values; `reserved` is taken by what lives outside
+    the loop. `carried` limits what values hold across the end of an interval (None: no limit but the capacity).
+    `spare`: less of it is better, so that it counts as pressure; of other pools enough is enough."""
 
     name: str
     capacity: int
     reserved: int = 0
     carried: int | None = None
+    spare: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from math import inf
 from typing import Literal
 
 from tilec.records import dataclass
-from tilec.sched.bounds import Bounds, bounds, depth_limits, serial_ii
+from tilec.sched.bounds import Bounds, Unschedulable, bounds, depth_limits, serial_ii
 from tilec.sched.heuristic import heuristic, place, serial, trials
 from tilec.sched.lags import evenly, most_even, observed
 from tilec.sched.levels import Levels, justify
@@ -42,6 +42,9 @@ _EFFORT_IN_HURRY = 0.05
 _EFFORT_PER_SWEEP = 4.0
 _EFFORT_PER_LEVEL = 0.1
 _EFFORT_PER_REASON = 0.02
+_EFFORT_FOR_LAST_RESORT = 4.0
+
+Starts = tuple[int, ...]
 
 
 def solve(
@@ -75,11 +78,37 @@ def solve(
 
 def _by_heuristic(problem: Problem) -> Solution:
     role = guess(problem) if has_roles(problem) else ()
-    solution = heuristic(resolve(problem, role))
+    plain = resolve(problem, role)
+    solution = heuristic(plain)
     schedule = replace(solution.schedule, role=role)
+    if any(violations(problem, schedule)) and not problem.force_serial:
+        # Serial as a last resort, and not even that holds: values are too many for their pools in the written order.
+        ii, start = last_resort(plain, solution.bounds.mii)
+        schedule = replace(make(plain, ii, start, "feasible"), role=role)
+        attempts = (Attempt(ii, "found", "solver", "the order that holds least"),)
+        solution = replace(solution, attempts=attempts, objectives=evaluate(plain, schedule))
     broken = list(violations(problem, schedule))
     assert not broken, f"the heuristic's schedule does not hold: {broken[0]}"
     return replace(solution, schedule=schedule)
+
+
+def last_resort(problem: Problem, least: int, seconds_left: Callable[[], float] = no_deadline) -> tuple[int, Starts]:
+    """Some schedule that holds: one op after the other as they are written, or, where values are then too many for
+    their pools, in an order that the solver finds. Whatever overlaps can also be run one after the other without
+    holding more, so where there is no such order there is no schedule at all: raises `Unschedulable`."""
+    ii, start = serial(problem, least)
+    broken = list(violations(problem, make(problem, ii, start, "given"))) if problem.values else []
+    if not broken:
+        return ii, start
+    answer = Model(problem, ii, seconds_left=seconds_left).feasible(_EFFORT_FOR_LAST_RESORT)
+    if answer.outcome == "found":
+        return ii, from_zero(answer.start)
+    pool = next((p for p in problem.pools if f"pool {p.name} " in broken[0]), None)
+    name = pool.name if pool is not None else "values"
+    users = [value for value in problem.values if problem.pools[value.pool] == pool]
+    ops = tuple(dict.fromkeys(op for value in users for op in (*value.producers, *value.consumers)))
+    orders = "in every order of the ops" if answer.outcome == "refuted" else "in every order that could be tried"
+    raise Unschedulable("pool", name, f"{orders} too much is held: as they are written, {broken[0]}", ops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +135,7 @@ class _Sweep:
 
     def run(self) -> Found:
         ii = self.proven.mii
+        self.serial = last_resort(self.guess, max(ii, serial_ii(self.guess)), self.seconds_left)
         if ii > 1:
             reasons = "; ".join(bound.culprit for bound in self.proven.binding)
             self.attempts.append(Attempt(ii - 1, "refuted", "bound", reasons))
@@ -136,7 +166,7 @@ class _Sweep:
             is_hurried |= answer.outcome == "unknown" or self.spent >= _EFFORT_PER_SWEEP * self.effort
             ii = self.skip(ii + max(1, ii // 32)) if is_hurried else ii + 1
         self.attempts.append(Attempt(last, "found", "serial", "one op after the other"))
-        return Found(*serial(self.guess, last), self.role, is_serial=True)
+        return Found(*self.serial, self.role, is_serial=True)
 
     def reserve(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
         """What to answer once time is up: the II of a schedule by heuristic, looked for in growing steps, and the
@@ -154,7 +184,7 @@ class _Sweep:
         self.attempts += (Attempt(at, "unknown", "solver", "skipped: time is up") for at in range(ii, last))
         if known is None:
             self.attempts.append(Attempt(last, "found", "serial", "one op after the other"))
-            return Found(*serial(self.guess, last), self.role, is_serial=True)
+            return Found(*self.serial, self.role, is_serial=True)
         self.attempts.append(Attempt(last, "found", "heuristic", "a schedule exists"))
         return Found(last, begin(self.problem, last, known), self.role)
 

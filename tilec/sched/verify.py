@@ -200,8 +200,9 @@ def _values(problem: Problem, schedule: Schedule) -> Iterator[str]:
                 begin = min(schedule.start[op] for op in value.producers)
                 end = max([begin, *(schedule.start[op] + problem.ops[op].latency for op in value.consumers)])
                 lives.append((begin, end, value))
+        versions = sum(r.bytes * d for r, d in zip(problem.rings, schedule.depth, strict=True) if r.pool == index)
         for now, _, first in lives:
-            held = pool.reserved
+            held = pool.reserved + versions
             for begin, end, value in lives:
                 # The version of every iteration that has begun by now and has not ended.
                 iterations = range((now - end) // schedule.ii, (now - begin) // schedule.ii + 1)
