@@ -102,7 +102,7 @@ def last_resort(problem: Problem, least: int, seconds_left: Callable[[], float] 
         return ii, start
     answer = Model(problem, ii, seconds_left=seconds_left).feasible(_EFFORT_FOR_LAST_RESORT)
     if answer.outcome == "found":
-        return ii, from_zero(answer.start)
+        return ii, begin(problem, ii, answer.start)
     pool = next((p for p in problem.pools if f"pool {p.name} " in broken[0]), None)
     name = pool.name if pool is not None else "values"
     users = [value for value in problem.values if problem.pools[value.pool] == pool]
