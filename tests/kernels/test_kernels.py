@@ -439,3 +439,8 @@ def test_every_tile_of_a_persistent_loop_is_visited_once(group: int, waves: int)
 @forms
 def test_values_that_a_nest_overwrites(target: str, strategy: Strategy) -> None:
     agrees(HERE / "nests.tl", target, strategy)
+
+
+@forms
+def test_tile_changed_in_place_by_a_variable(target: str, strategy: Strategy) -> None:
+    agrees(HERE / "in_place_variable.tl", target, strategy)

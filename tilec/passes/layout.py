@@ -56,7 +56,7 @@ class Laid:
         that have the same share the rest, unless the nest sets such a fragment; else coalesced."""
         if nest.layout is not None:
             return digits(nest.layout, self.kernel.threads)
-        uses = [(dims, self.fragments[buffer.name]) for buffer, dims, _ in fragment_uses(nest)]
+        uses = [(dims, self.fragments[buffer.name]) for buffer, dims in deciding_uses(nest)]
         for dims, layout in uses:
             if dims == tuple(range(len(nest.vars))):
                 return layout
@@ -153,6 +153,15 @@ def _widest_vector(nest: Parallel) -> int:
             sizes.append(stmt.buffer.dtype.bytes)
             sizes += [e.buffer.dtype.bytes for e in walk_expr(stmt.value) if isinstance(e, Load)]
     return VECTOR_BYTES // max(sizes)
+
+
+def deciding_uses(nest: Parallel) -> Iterator[tuple[Buffer, tuple[int, ...]]]:
+    """Those that say which thread runs what. One element that is only read does not: each thread has a copy of it, as
+    of a variable."""
+    stored = {stmt.buffer for stmt in walk(nest.body) if isinstance(stmt, Store)}
+    for buffer, dims, _ in fragment_uses(nest):
+        if dims or buffer in stored:
+            yield buffer, dims
 
 
 class _Fragments:
@@ -286,9 +295,9 @@ class _Fragments:
 
     def rows(self, nest: Parallel) -> None:
         """A nest that only has fragments of fewer dimensions than its own: the first that is known decides which
-        thread has which of the others. One element that each thread has a copy of decides nothing."""
+        thread has which of the others."""
         uses = list(fragment_uses(nest))
-        known = [(dims, self.known[b.name][0]) for b, dims, _ in uses if dims and b.name in self.known]
+        known = [(dims, self.known[b.name][0]) for b, dims in deciding_uses(nest) if b.name in self.known]
         if not known or any(len(dims) == len(nest.vars) for _, dims, _ in uses):
             return
         swept = [_extended(layout, dims, nest.extents) for dims, layout in known]
