@@ -1,0 +1,365 @@
+"""Writes docs/language.md from the registries of the front end: `python docs/generate.py`.
+
+What an operation or function is for stands beside its code in tilec/ops; what only the statements of a kernel know
+about stands here. Errors are those that the code which checks a call can report.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any
+
+import tilec.ops
+from tilec.explanations import EXPLANATIONS
+from tilec.ir.types import BY_NAME, DType
+from tilec.ops import registry, scalar, signature
+from tilec.ops.signature import Required, Signature
+from tilec.ops.values import Policy
+from tilec.passes import elaborate, evaluate, loops, manual, statements
+from tilec.passes.loop_statements import Loops
+from tilec.syntax import ast
+
+PAGE = Path(__file__).with_name("language.md")
+
+INTRODUCTION = """# The kernel language
+
+*Made by `python docs/generate.py` from the front end of tilec; edit the texts there, not here.*
+
+A kernel file is valid Python in TileLang's vocabulary, and is never executed: what is known at compile time is
+computed, everything else becomes code. Every name that tilec knows stands below, with its parameters (`name=value` may
+be left out), its meaning, and the errors and warnings that a call of it can give; `tilec explain CODE` says more about
+each. Parameters that TileLang has and tilec does not honour are listed as such: only their default is accepted.
+
+Any call may also be wrong as a call: `missing-argument`, `too-many-arguments`, `unknown-keyword`, `duplicate-argument`,
+`unsupported-keyword`; and any name may be `unknown-name` or an `unsupported-operation`.
+"""
+
+COMMON = {
+    "missing-argument", "too-many-arguments", "unknown-keyword", "duplicate-argument", "unsupported-keyword",
+    "unknown-name", "unsupported-operation",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Name:
+    """`checks` are the functions that look at a call of it, and so report what is wrong."""
+
+    names: tuple[str, ...]
+    signature: Signature | str
+    meaning: str
+    checks: tuple[Callable[..., Any], ...] = ()
+
+
+# ---- what stands in no registry --------------------------------------------------------------------------------------
+
+STRUCTURE = (
+    Name(
+        ("T.prim_func",),
+        "@T.prim_func",
+        """Above a function: makes it a kernel. Its parameters are tensors or scalars, each with its type; its body is
+        one `with T.Kernel(…):`, before which constants may be computed. `--entry` chooses one of several.""",
+        (elaborate._choose, elaborate._launch_statement),
+    ),
+    Name(
+        ("T.Tensor",),
+        elaborate._TENSOR,
+        """The type of a parameter that lies in global memory, row by row; also written `T.Tensor[shape, dtype]`. Reads
+        outside it give 0, writes outside it are dropped. A parameter that is a dtype, as in `n: T.int32`, is a scalar
+        that is passed at launch.""",
+        (elaborate._parameter, elaborate._tensor, signature.as_shape),
+    ),
+    Name(
+        ("T.Kernel",),
+        elaborate._KERNEL,
+        """In a `with` statement: the grid, one to three extents for x, y and z, and the number of threads of a block.
+        `as (bx, by):` names the block's place, `as bx:` where there is one extent.""",
+        (elaborate._grid, elaborate._grid_extent, elaborate._threads, elaborate._block_vars),
+    ),
+    Name(
+        ("T.GemmWarpPolicy",),
+        " | ".join(f"T.GemmWarpPolicy.{name}" for name in Policy),
+        "How the warps of a block share the tile of a T.gemm: in both directions, or whole rows or columns for each.",
+        (evaluate.Evaluator._member,),
+    ),
+    Name(
+        ("T.Fragment",),
+        evaluate.FRAGMENT,
+        """Which thread has each element of a shape, and as its how-manieth: `forward_fn` gives both, the other two one
+        each. For `loop_layout=`.""",
+        (evaluate.Evaluator._layout, evaluate.Evaluator._applied),
+    ),
+)
+
+ALLOCATION = (
+    Name(
+        ("T.alloc_shared",),
+        statements._ALLOCATIONS["T.alloc_shared"][1],
+        "A tile in shared memory, which all threads of the block reach.",
+        (statements.Body._allocate,),
+    ),
+    Name(
+        ("T.alloc_fragment",),
+        statements._ALLOCATIONS["T.alloc_fragment"][1],
+        "A tile in registers, spread over the threads as its uses want it.",
+        (statements.Body._allocate,),
+    ),
+    Name(
+        ("T.alloc_var",),
+        statements._VARIABLE,
+        "A scalar that may change: `x = e` and `x += e` set it, outside T.Parallel; each thread has it, all alike.",
+        (statements.Body._allocate_variable, statements.Body._set),
+    ),
+)
+
+_LOOP = (Loops._sequential, loops.header)
+LOOPS = (
+    Name(
+        ("range", "T.serial", "T.Serial"),
+        loops.SEQUENTIAL["T.serial"][1],
+        "One trip after another. Bounds may be known at run time only, the step not; it may be negative.",
+        _LOOP,
+    ),
+    Name(
+        ("T.unroll", "T.Unroll"),
+        loops.SEQUENTIAL["T.unroll"][1],
+        "The same, several trips at once: `unroll_factor` many, all with `explicit`, else as pays.",
+        (*_LOOP, loops.unroll_factor),
+    ),
+    Name(
+        ("T.Pipelined",),
+        loops.SEQUENTIAL["T.Pipelined"][1],
+        """The same, with the statements of several trips in flight: as a solved schedule says, or as `stage` and
+        `order` do. `num_stages` is the most versions of a tile there may be.""",
+        (*_LOOP, manual.asked, manual.manual_schedule),
+    ),
+    Name(
+        ("T.Parallel",),
+        loops.NESTS["T.Parallel"],
+        """All elements of a box at once, shared out among the threads; extents known at compile time. Fragments are
+        indexed with its variables. `coalesced_width`: elements that a thread moves at once; `loop_layout`: a
+        T.Fragment; `prefer_async`: a nest that fills a shared tile may be an asynchronous copy.""",
+        (Loops._parallel, Loops._nest, loops.nest_header, loops.parallel_extents),
+    ),
+    Name(
+        ("T.vectorized", "T.Vectorized"),
+        loops.NESTS["T.vectorized"],
+        "A T.Parallel of one dimension whose elements one thread moves together; most often inside one.",
+        (Loops._parallel, Loops._nest, loops.nest_header),
+    ),
+    Name(
+        ("T.Persistent",),
+        loops.PERSISTENT,
+        """The tiles of a domain, in waves of `wave_size` blocks of which this one is `index`; `group_size` neighbours
+        along the last dimension follow each other.""",
+        (Loops._persistent, loops.persistent),
+    ),
+)
+
+STATEMENTS: dict[str, str] = {
+    "Assign": "`x = e` names a value; `A[i, j] = e` stores an element; `a, b = …` takes a tuple apart. A name that a "
+    "loop binds ends with it.",
+    "AugmentedAssign": "`x += e`, with any operator, of a variable or an element.",
+    "AnnotatedAssign": "`x: T.int32 = e` converts.",
+    "If": "`if`, `elif`, `else`: decided while compiling where the condition is known, else at run time.",
+    "For": "`for i in …:`, over one of the loops above.",
+    "While": "`while condition:`, known at run time only, or left by `break`.",
+    "Break": "`break` leaves the innermost serial loop.",
+    "Continue": "`continue` goes on with the next trip.",
+    "Assert": "`assert condition, message`: of values known at compile time.",
+    "Evaluate": "a call of an operation. A string is a comment.",
+    "Pass": "`pass` does nothing.",
+    "With": "`with T.Kernel(…) as …:`, once in a kernel.",
+    "Function": "`def`: at the top of the file, a kernel.",
+    "Import": "`import`, `from … import`: at the top of the file, of `tilelang.language`, `tilelang` and `math`.",
+    "Return": "`return` is refused: the results of a kernel are the tensors it writes.",
+}
+
+EXPRESSIONS: dict[str, str] = {
+    "Number": "integers and floats",
+    "String": "strings, as names of dtypes and the like",
+    "Constant": "`True`, `False`, `None`",
+    "Name": "names",
+    "Tuple": "tuples",
+    "List": "lists, which are tuples here",
+    "Dict": "dictionaries, for annotations",
+    "Attribute": "`tile.shape`, `tile.dtype`, and the names of modules",
+    "Call": "calls",
+    "Subscript": "`A[i, j]`, `A[0:16, :]`, `shape[0]`; the extent of a slice is known at compile time",
+    "Unary": "`-x`, `+x`, `~x`, `not x`",
+    "Binary": "`+ - * / // % ** << >> & | ^`; `/` of integers is refused at run time, `//` and `%` round down",
+    "Compare": "`< <= > >= == !=`, also chained",
+    "Boolean": "`and`, `or`",
+    "Conditional": "`a if condition else b`; the side that is not taken may read outside a tile",
+    "Lambda": "`lambda i, j: …`, for layouts",
+}
+
+
+# ---- errors ----------------------------------------------------------------------------------------------------------
+
+
+def errors(checks: tuple[Callable[..., Any], ...]) -> list[str]:
+    """The codes that the functions and what they call, in the front end's own modules, can report."""
+    seen: set[types.CodeType] = set()
+    found: set[str] = set()
+
+    def visit(code: types.CodeType, names: dict[str, Any]) -> None:
+        if code in seen:
+            return
+        seen.add(code)
+        for constant in code.co_consts:
+            if isinstance(constant, str) and constant in EXPLANATIONS:
+                found.add(constant)
+            elif isinstance(constant, types.CodeType):
+                visit(constant, names)
+        owner = None
+        for step in dis.get_instructions(code):
+            called = names.get(step.argval) if isinstance(step.argval, str) else None
+            if _is_method(step) and (owner in ("call", "c") or code.co_qualname.startswith("Call.")):
+                called = getattr(signature.Call, step.argval, None)
+            owner = step.argval
+            if isinstance(called, types.FunctionType) and called.__module__.startswith(("tilec.ops", "tilec.passes")):
+                visit(called.__code__, called.__globals__)
+
+    for check in checks:
+        for function in _functions(check):
+            visit(function.__code__, function.__globals__)
+    return sorted(found - COMMON)
+
+
+def _is_method(step: dis.Instruction) -> bool:
+    if sys.version_info < (3, 12):
+        return step.opname == "LOAD_METHOD"
+    return step.opname == "LOAD_ATTR" and bool((step.arg or 0) & 1)
+
+
+def _functions(check: Any) -> Iterator[types.FunctionType]:
+    """The function itself; of a partial or a closure, those inside."""
+    if isinstance(check, partial):
+        yield from _functions(check.func)
+    elif isinstance(check, types.FunctionType):
+        yield check
+        for cell in check.__closure__ or ():
+            yield from _functions(cell.cell_contents)
+
+
+# ---- the page --------------------------------------------------------------------------------------------------------
+
+
+def written(spelled: Signature) -> str:
+    """`T.copy(src, dst)` with the defaults of what may be left out."""
+    shown = ["*args"] if spelled.variadic else []
+    for parameter in spelled.parameters:
+        if not parameter.supported:
+            continue
+        if parameter.keyword_only and not spelled.variadic and "*" not in shown:
+            shown.append("*")
+        if isinstance(parameter.default, Required):
+            shown.append(parameter.name)
+        else:
+            shown.append(f"{parameter.name}={_default(parameter.default)}")
+    return f"{spelled.name}({', '.join(shown)})"
+
+
+def _default(value: object) -> str:
+    if isinstance(value, DType):
+        return value.name
+    policy = getattr(value, "name", None)
+    return next((f"T.GemmWarpPolicy.{k}" for k, v in Policy.items() if v == policy), repr(value))
+
+
+def _entry(name: Name) -> Iterator[str]:
+    spelled = name.signature
+    yield f"### {', '.join(f'`{n}`' for n in name.names)}\n"
+    yield f"```\n{spelled if isinstance(spelled, str) else written(spelled)}\n```\n"
+    yield cleandoc(name.meaning) + "\n"
+    if isinstance(spelled, Signature):
+        ignored = [f"`{p.name}`" for p in spelled.parameters if not p.supported]
+        if ignored:
+            yield f"Not honoured: {', '.join(ignored)}.\n"
+    codes = errors(name.checks)
+    if codes:
+        yield f"Errors: {', '.join(f'`{code}`' for code in codes)}.\n"
+
+
+def operations() -> Iterator[Name]:
+    """What works on whole tiles, by name; spellings of one operation stand together."""
+    assert tilec.ops, "importing it fills the registry"
+    for operation in registry.operations():
+        for spelling in operation.spellings:
+            checks = tuple(c for c in (spelling.check, spelling.element) if c is not None)
+            yield Name((spelling.signature.name,), spelling.signature, spelling.doc, checks)
+
+
+def _functions_table() -> Iterator[str]:
+    yield "| | | errors |\n| --- | --- | --- |\n"
+    for function in scalar.FUNCTIONS.values():
+        # No function spells the `/` of integers, whose code they share.
+        codes = ", ".join(f"`{code}`" for code in errors((function.build,)) if code != "integer-division")
+        yield f"| `{written(function.signature)}` | {function.doc.replace('|', chr(92) + '|')} | {codes} |\n"
+
+
+KINDS = {"int": "signed integer", "uint": "unsigned integer", "float": "float", "bool": "truth value"}
+
+
+def _dtypes() -> Iterator[str]:
+    yield "| name | also | bits | kind |\n| --- | --- | --- | --- |\n"
+    for dtype in dict.fromkeys(BY_NAME.values()):
+        others = ", ".join(f"`{name}`" for name, t in BY_NAME.items() if t == dtype and name != dtype.name)
+        yield f"| `{dtype.name}` | {others} | {dtype.bits} | {KINDS[dtype.kind]} |\n"
+
+
+def _table(rows: dict[str, str], union: Any) -> Iterator[str]:
+    """One line for each class of the syntax tree; a class without one is an error here."""
+    for node in union.__args__:
+        yield f"* {rows[node.__name__]}\n"
+
+
+def page() -> str:
+    """All of docs/language.md."""
+    parts: list[str] = [INTRODUCTION]
+
+    def section(title: str, text: str, names: Iterator[Name] | tuple[Name, ...] = ()) -> None:
+        parts.append(f"## {title}\n")
+        if text:
+            parts.append(text + "\n")
+        parts.extend(line for name in names for line in _entry(name))
+
+    section("Structure", "", STRUCTURE)
+    section("Allocation", "Shapes are tuples, lists or one number, known at compile time.", ALLOCATION)
+    section("Loops", "More, with examples, in [loops.md](loops.md).", LOOPS)
+    section(
+        "Operations on tiles",
+        "Statements of their own; atomics of single elements stand inside T.Parallel.",
+        operations(),
+    )
+    section(
+        "Functions of scalars",
+        "They give a value and change nothing. How they are rounded is in [numerics.md](numerics.md).",
+    )
+    parts.append("".join(_functions_table()))
+    constants = ", ".join(f"`{name}`" for name in scalar.MATH_CONSTANTS)
+    python = ", ".join(f"`{name}`" for name in scalar.PYTHON_NAMES)
+    section("Python's own functions", f"On values known at compile time: {python}; and {constants}.\n\n"
+            f"Errors: {', '.join(f'`{c}`' for c in errors((scalar.call_python,)))}.")  # fmt: skip
+    section(
+        "Types",
+        "By name in quotes or as `T.name`; `T.name(x)` converts. Where two types meet, the wider is taken, of equally "
+        "wide integers the unsigned one, of a float and an integer the float. float16 and bfloat16 do not mix.",
+    )
+    parts.append("".join(_dtypes()))
+    section("Statements", "")
+    parts.append("".join(_table(STATEMENTS, ast.Stmt)))
+    section("Expressions", "")
+    parts.append("".join(_table(EXPRESSIONS, ast.Expr)))
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,46 @@
+"""docs/language.md is what docs/generate.py makes now, and leaves out no name that the front end knows."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from tilec.explanations import EXPLANATIONS
+from tilec.ir.types import BY_NAME
+from tilec.ops.scalar import MATH_CONSTANTS, PYTHON_NAMES
+from tilec.passes.evaluate import supported_names
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclasses look for their types
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_up_to_date() -> None:
+    current = (DOCS / "language.md").read_text(encoding="utf-8")
+    assert current == generator().page(), "run `python docs/generate.py`"
+
+
+def test_every_name_is_documented() -> None:
+    text = (DOCS / "language.md").read_text(encoding="utf-8")
+    types = {f"T.{name}" for name in BY_NAME}
+    names = [*supported_names(), *PYTHON_NAMES, *MATH_CONSTANTS]
+    shown = [(name, name.removeprefix("T.") if name in types else name) for name in names]
+    assert [name for name, word in shown if f"`{word}`" not in text and f"`{word}(" not in text] == []
+
+
+def test_errors_are_found_through_partials_closures_and_methods() -> None:
+    page = generator()
+    codes = {name.names[0]: page.errors(name.checks) for name in page.operations()}
+    assert {"shape-mismatch", "wrong-scope", "dtype-mismatch", "wrong-argument"} <= set(codes["T.gemm"])
+    assert "out-of-range" in codes["T.reduce_sum"]  # behind a partial
+    assert all(set(found) <= EXPLANATIONS.keys() for found in codes.values())
+    assert all(codes.values()), "every operation can be called wrongly"
