@@ -436,7 +436,9 @@ def compiled(
     that does not hold, or a program that does not verify, is an error."""
     machine = targets.load(target)
     laid = assign(select(kernel, machine, strategy))
-    scheduled = [Scheduled(loop, schedule_of(loop, steps, deeper)) for loop in problems(laid, machine)]
+    scheduled: list[Scheduled] = []
+    while ready := problems(laid, machine, scheduled):  # of nested loops the inner ones first
+        scheduled += [Scheduled(loop, schedule_of(loop, steps, deeper)) for loop in ready]
     program = place(synchronise(expand(laid, scheduled, machine)), machine)
     broken = list(program_violations(program))
     assert not broken, broken[0]

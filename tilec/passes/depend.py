@@ -1,11 +1,11 @@
 """Turn each pipelined loop into a scheduling problem: statements priced, dependences with their distances, rings with
-their lifetimes.
+their lifetimes. Of nested loops the inner ones are solved first: to the outer one they are statements.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tilec.diag import InternalError, Label, fail
 from tilec.ir.tile import (
@@ -32,18 +32,21 @@ from tilec.ir.tile import (
 from tilec.ops import registry
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.passes.binds import scheduled, scheduled_binds, variables
+from tilec.passes.compound import Cost, cost, is_compound
 from tilec.passes.layout import Laid
 from tilec.passes.rings import RingPlan, accesses, touched_outside
 from tilec.passes.rings import rings as ring_plans
-from tilec.passes.select import is_pipelined
+from tilec.passes.select import pipelined_loops
 from tilec.passes.usage import expressions
 from tilec.records import dataclass
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
+from tilec.sched.schedule import Schedule
 from tilec.target import Target, Timing
 
 BARRIER_BYTES = 16  # one full and one empty mbarrier per version
 UNLIMITED = 1 << 31
 TILE_ALIGNMENT = 1024  # the 128-byte swizzle repeats after this many bytes
+EVERY = "every"  # the role of a statement of which each role runs a part
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,35 +60,59 @@ class LoopProblem:
     problem: Problem
 
 
-def problems(laid: Laid, target: Target, *, unlimited_smem: bool = False) -> tuple[LoopProblem, ...]:
-    """One problem per pipelined loop, in program order; none in a serial kernel."""
-    if laid.form == "serial":
-        return ()
-    loops = [s for s in walk(laid.kernel.body) if isinstance(s, For) and is_pipelined(s)]
-    return tuple(_Builder(laid, target, loop, unlimited_smem).build() for loop in loops)
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A pipelined loop with the schedule that is to be carried out."""
+
+    loop: LoopProblem
+    schedule: Schedule
 
 
-def is_producer(stmt: Stmt, laid: Laid) -> bool:
-    """Whether a statement of a pipelined loop belongs to the producer role."""
-    return (
-        laid.form == "warp_specialised"
-        and isinstance(stmt, TileOp)
-        and stmt.name == "copy"
-        and stmt.attr("via") == "tma"
+def loops_to_schedule(laid: Laid) -> tuple[For, ...]:
+    """The pipelined loops, in program order; none in a serial kernel."""
+    return () if laid.form == "serial" else pipelined_loops(laid.kernel.body)
+
+
+def problems(
+    laid: Laid, target: Target, decided: Sequence[Scheduled] = (), *, unlimited_smem: bool = False
+) -> tuple[LoopProblem, ...]:
+    """The problems that can be solved now, in program order: those of the loops that are not decided yet, if all loops
+    in them are. An outer loop gets the shared memory that those in it have left."""
+    known = {id(s.loop.loop): s for s in decided}
+    return tuple(
+        _Builder(laid, target, loop, known, unlimited_smem).build()
+        for loop in loops_to_schedule(laid)
+        if id(loop) not in known and all(id(inner) in known for inner in pipelined_loops(loop.body))
     )
 
 
+def role_of(stmt: Stmt, laid: Laid) -> str:
+    """Who runs a statement: the one role that there is, or the producer what it loads by TMA, or the consumers the
+    rest. A statement that holds work for both is for `EVERY` role."""
+    if laid.form != "warp_specialised":
+        return "all"
+    if not is_compound(stmt):
+        loads = isinstance(stmt, TileOp) and stmt.name == "copy" and stmt.attr("via") == "tma"
+        return "producer" if loads else "consumer"
+    inside = {role_of(s, laid) for body in bodies(stmt) for s in body if not isinstance(s, Bind)}
+    return inside.pop() if len(inside) == 1 else EVERY
+
+
+def versions_asked(loop: For) -> int | None:
+    """How many versions of each tile a schedule given by hand means; None where there is no such schedule."""
+    return None if loop.stage is None else loop.num_stages or max(loop.stage) + 1
+
+
 class _Builder:
-    def __init__(self, laid: Laid, target: Target, loop: For, unlimited_smem: bool) -> None:
-        self.laid, self.target, self.loop = laid, target, loop
+    def __init__(
+        self, laid: Laid, target: Target, loop: For, decided: dict[int, Scheduled], unlimited_smem: bool
+    ) -> None:
+        self.laid, self.target, self.loop, self.decided = laid, target, loop, decided
         self.smem_bytes = UNLIMITED if unlimited_smem else target.limit("smem_bytes_per_cta")
         self.statements = scheduled(loop)
         self.accesses = tuple(accesses(s) for s in self.statements)
-        self.roles = tuple(
-            "all" if laid.form != "warp_specialised" else "producer" if is_producer(s, laid) else "consumer"
-            for s in self.statements
-        )
-        role_names = tuple(dict.fromkeys(self.roles))
+        self.roles = tuple(role_of(s, laid) for s in self.statements)
+        role_names = tuple(dict.fromkeys(name for role in self.roles for name in _runners(role)))
         self.issue_slot = {role: len(target.slots) + i for i, role in enumerate(role_names)}
         self.slots = (*target.slots, *(Slot(f"issue ({role})") for role in role_names))
         self.slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
@@ -134,11 +161,22 @@ class _Builder:
     # ---- shared memory ----
 
     def reserved(self, rings: tuple[RingPlan, ...]) -> int:
-        """Shared memory that is not this loop's rings: other tiles, scratch, barriers."""
-        ours = {b.name for r in rings for b in r.buffers}
-        others = sum(_aligned(layout.bytes) for name, layout in self.laid.shared.items() if name not in ours)
-        depth = self.loop.num_stages or 16
-        return others + _aligned(depth * BARRIER_BYTES * max(len(rings), 1))
+        """Shared memory that is not this loop's rings: other tiles, scratch, barriers. Of the tiles of other loops as
+        many versions as is decided, or given by hand, else one."""
+        versions = {b.name: 0 for r in rings for b in r.buffers}
+        barriers = (self.loop.num_stages or 16) * max(len(rings), 1)
+        for loop in loops_to_schedule(self.laid):
+            if id(loop) in self.decided:
+                known = self.decided[id(loop)]
+                for plan, depth in zip(known.loop.rings, known.schedule.depth, strict=True):
+                    versions |= {b.name: depth for b in plan.buffers}
+                    barriers += depth
+            elif loop is not self.loop and self.loop in pipelined_loops(loop.body):
+                around = ring_plans(self.laid.kernel, loop)
+                versions |= {b.name: versions_asked(loop) or 1 for r in around for b in r.buffers}
+                barriers += (versions_asked(loop) or loop.num_stages or 16) * len(around)
+        tiles = sum(_aligned(layout.bytes) * versions.get(name, 1) for name, layout in self.laid.shared.items())
+        return tiles + _aligned(barriers * BARRIER_BYTES)
 
     # ---- registers ----
 
@@ -158,6 +196,22 @@ class _Builder:
 
     def op(self, index: int) -> Op:
         stmt = self.statements[index]
+        if is_compound(stmt):
+            return self.compound(index)
+        issue, latency, uses = self.price(stmt)
+        uses[self.issue_slot[self.roles[index]]] = (issue, 0)
+        return Op(
+            describe(stmt),
+            tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles),
+            issue,
+            latency,
+            self.roles[index],
+            stmt.span.line,
+        )
+
+    def price(self, stmt: Stmt) -> tuple[int, int, dict[int, tuple[int, int]]]:
+        """Cycles in which the role issues nothing else, cycles until all is through, and for how many cycles, after how
+        many, each slot is held."""
         timings = [self.target.price(d.kind, **dict(d.parameters)) for d in demands(stmt, self.laid)]
         # The parts of a tile operation overlap, warp by warp; those of a nest wait for one another.
         together = max if isinstance(stmt, TileOp) else sum
@@ -168,15 +222,23 @@ class _Builder:
             for slot, cycles, offset in timing.uses:
                 held, first = uses.get(self.slot_ids[slot], (0, offset))
                 uses[self.slot_ids[slot]] = (held + cycles, min(first, offset))
-        uses[self.issue_slot[self.roles[index]]] = (issue, 0)
-        return Op(
-            describe(stmt),
-            tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles),
-            issue,
-            max(latency, issue, 1),
-            self.roles[index],
-            stmt.span.line,
-        )
+        return issue, max(latency, issue, 1), uses
+
+    def flat(self, stmt: Stmt) -> Cost:
+        _, latency, uses = self.price(stmt)
+        return Cost(latency, {slot: cycles for slot, (cycles, _) in uses.items()})
+
+    def compound(self, index: int) -> Op:
+        """The units that it uses are held at its end, where they are least in the way of what was begun before it."""
+        stmt, role = self.statements[index], self.roles[index]
+        decided = {known: (s.loop.problem, s.schedule) for known, s in self.decided.items()}
+        whole = cost(stmt, decided, self.flat)
+        cycles = max(whole.cycles, 1)
+        uses = [Use(self.issue_slot[name], cycles) for name in _runners(role)]
+        for slot, held in sorted(whole.held.items()):
+            if held and slot < len(self.target.slots):
+                uses.append(Use(slot, min(held, cycles), cycles - min(held, cycles)))
+        return Op(describe(stmt), tuple(sorted(uses, key=lambda u: u.slot)), cycles, cycles, role, stmt.span.line)
 
     def busy(self, timing: Timing, stmt: Stmt) -> int:
         """Cycles in which the role's warps issue nothing else. What is not asynchronous they do themselves: they are
@@ -222,6 +284,10 @@ class _Builder:
         if _accumulator(a) is not None and _accumulator(a) == _accumulator(b):
             return max(use.cycles for use in ops[i].uses)
         return ops[i].latency
+
+
+def _runners(role: str) -> tuple[str, ...]:
+    return ("consumer", "producer") if role == EVERY else (role,)
 
 
 def is_asynchronous(stmt: Stmt) -> bool:
