@@ -248,7 +248,7 @@ for z in T.Pipelined(4{outer}):
 """
 
 
-@pytest.mark.parametrize(("trips", "counted"), [("5", 5), ("n", 8)])
+@pytest.mark.parametrize(("trips", "counted"), [("5", 5), ("500", 8), ("n", 8)])
 @pytest.mark.parametrize(("target", "role"), [("sm_80", "all"), ("sm_90a", "every")])
 def test_an_inner_loop_is_solved_first_and_is_a_statement_of_the_outer_one(
     body: Make, target: str, role: str, trips: str, counted: int

@@ -2,7 +2,8 @@
 end.
 
 Loops inside are scheduled first: the time goes there. What they take is then known: n trips of a pipelined loop take
-n − 1 initiation intervals and the time of one iteration.
+n − 1 initiation intervals and the time of one iteration. Of long loops only the first trips are priced, so that the
+interval of a loop around one is a lower bound of what it takes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from tilec.records import dataclass
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 
-ESTIMATED_TRIPS = 8  # of loops whose trips are known only at run time
+PRICED_TRIPS = 8
+"""Of loops that run longer, and of those whose trips are known only at run time. What overlaps them is the same however
+long they run, while the solver's work grows with the cycles."""
 
 
 def is_compound(stmt: Stmt) -> bool:
@@ -56,7 +59,7 @@ def cost(stmt: Stmt, decided: Mapping[int, tuple[Problem, Schedule]], flat: Call
 
 def trips_of(loop: For | While) -> int:
     known = static_trips(loop) if isinstance(loop, For) else None
-    return ESTIMATED_TRIPS if known is None else known
+    return PRICED_TRIPS if known is None else min(known, PRICED_TRIPS)
 
 
 def _pipelined(problem: Problem, schedule: Schedule, trips: int) -> Cost:
