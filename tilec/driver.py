@@ -149,7 +149,8 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
     from tilec.ir.warp_verify import program_violations
     from tilec.manifest import in_module
     from tilec.passes.buffers import place
-    from tilec.passes.expand import Scheduled, expand
+    from tilec.passes.depend import Scheduled
+    from tilec.passes.expand import expand
     from tilec.passes.sync import synchronise
     from tilec.passes.usage import usage
     from tilec.ptx.assemble import assemble
@@ -250,7 +251,6 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
 
     from tilec import lints
     from tilec import target as targets
-    from tilec.passes.depend import problems
     from tilec.passes.layout import assign
     from tilec.passes.select import select
     from tilec.sched.trace import dump
@@ -269,22 +269,12 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
         raise CompileError(*lints.judge(observer.warnings, options.lint), missing)
     laid = assign(select(kernel, target, options.pipeline_strategy, options.switches))
     observer.saw("layout", laid, _laid_text)
-    loops = problems(
-        laid,
-        target,
-        unlimited_smem=options.switches.unlimited_smem,
-        ping_pong=options.ping_pong,
-        most=options.rrt_size_threshold,
-    )
-    observer.saw("problem", loops, _problem_text, _problem_violations)
-    for loop in loops:
-        _check_ceilings(loop, target)
-    planned = _schedule(loops, options)
+    planned = _schedule(laid, target, options, observer)
     for found in (
         *_unused(kernel, laid),
         *(w for p in planned if (w := _not_proven(p)) is not None),
         *lints.bank_conflicts(laid, ((p.loop, p.solution.schedule) for p in planned)),
-        *(lint for loop in loops for lint in lints.addresses(loop, laid, target)),
+        *(lint for p in planned for lint in lints.addresses(p.loop, laid, target)),
     ):
         observer.warn(found, options)
     observer.warnings = lints.judge(observer.warnings, options.lint)
@@ -295,19 +285,42 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
     return Plan(kernel, laid, target, planned, trace)
 
 
-def _schedule(loops: tuple[LoopProblem, ...], options: CompileOptions) -> tuple[Planned, ...]:
-    """A schedule for each loop: read from a trace, given by its stage= and order= lists, or solved."""
+def _schedule(laid: Laid, target: Target, options: CompileOptions, observer: Observer) -> tuple[Planned, ...]:
+    """A schedule for each loop, in program order: read from a trace, given by its stage= and order= lists, or solved. A
+    loop's problem is known when those in it are scheduled, so that inner ones go first.
+    """
+    from tilec.passes.depend import Scheduled, loops_to_schedule, problems
+
+    place = {id(loop): k for k, loop in enumerate(loops_to_schedule(laid))}
+    read = None if options.schedule is None else _read_schedules(options.schedule, len(place))
+    planned: list[Planned] = []
+    while True:
+        decided = [Scheduled(p.loop, p.solution.schedule) for p in planned]
+        ready = problems(
+            laid,
+            target,
+            decided,
+            unlimited_smem=options.switches.unlimited_smem,
+            ping_pong=options.ping_pong,
+            most=options.rrt_size_threshold,
+        )
+        if len(planned) + len(ready) == len(place):
+            loops = sorted((*(p.loop for p in planned), *ready), key=lambda loop: place[id(loop.loop)])
+            observer.saw("problem", tuple(loops), _problem_text, _problem_violations)
+        for loop in ready:
+            _check_ceilings(loop, target)
+        for loop in ready:
+            planned.append(_decide(loop, options) if read is None else _carried_out(loop, read[place[id(loop.loop)]]))
+        if len(planned) == len(place):
+            return tuple(sorted(planned, key=lambda p: place[id(p.loop.loop)]))
+
+
+def _decide(loop: LoopProblem, options: CompileOptions) -> Planned:
     from tilec.passes.annotate import given_schedule
     from tilec.sched.solve import given
 
-    if options.schedule is not None:
-        return _read_schedules(loops, options.schedule)
-    planned = []
-    for loop in loops:
-        by_hand = given_schedule(loop)
-        solution = _solve(loop, options) if by_hand is None else given(loop.problem, by_hand)
-        planned.append(Planned(loop, solution))
-    return tuple(planned)
+    by_hand = given_schedule(loop)
+    return Planned(loop, _solve(loop, options) if by_hand is None else given(loop.problem, by_hand))
 
 
 def _solve(loop: LoopProblem, options: CompileOptions) -> Solution:
@@ -354,30 +367,35 @@ def _check_ceilings(loop: LoopProblem, target: Target) -> None:
         )
 
 
-def _read_schedules(loops: tuple[LoopProblem, ...], trace: str) -> tuple[Planned, ...]:
-    """The schedules of a trace, if they hold for these loops: a person may have edited them."""
-    from tilec.refusals import describe, refusals
-    from tilec.sched.solve import given
+def _read_schedules(trace: str, loops: int) -> tuple[Schedule, ...]:
+    """The schedules of a trace, one for each of so many loops."""
     from tilec.sched.trace import TraceError, read_schedule
-    from tilec.sched.verify import violations
 
     try:
         schedules = read_schedule(trace)
     except TraceError as error:
         fail("bad-schedule", f"the schedule file cannot be used: {error}")
-    if len(schedules) != len(loops):
-        fail("bad-schedule", f"the schedule file has {len(schedules)} loops, the kernel {len(loops)}")
-    for loop, schedule in zip(loops, schedules, strict=True):
-        if broken := tuple(violations(loop.problem, schedule)):
-            refused = list(refusals(loop.problem, schedule))
-            ops = dict.fromkeys(op for refusal in refused for op in refusal.ops)
-            placed = tuple(describe(loop.problem, schedule, op) for op in ops)
-            # One label a statement: what first refuses it.
-            blamed = {refusal.ops[0]: refusal.text for refusal in reversed(refused)}
-            labels = tuple(Label(loop.statements[op].span, text) for op, text in sorted(blamed.items()))
-            title = "the given schedule does not hold for this loop"
-            fail("bad-schedule", title, loop.loop.span, secondary=labels, notes=(*broken, *placed))
-    return tuple(Planned(loop, given(loop.problem, s)) for loop, s in zip(loops, schedules, strict=True))
+    if len(schedules) != loops:
+        fail("bad-schedule", f"the schedule file has {len(schedules)} loops, the kernel {loops}")
+    return tuple(schedules)
+
+
+def _carried_out(loop: LoopProblem, schedule: Schedule) -> Planned:
+    """The loop with the schedule of a trace, if it holds: a person may have edited it."""
+    from tilec.refusals import describe, refusals
+    from tilec.sched.solve import given
+    from tilec.sched.verify import violations
+
+    if broken := tuple(violations(loop.problem, schedule)):
+        refused = list(refusals(loop.problem, schedule))
+        ops = dict.fromkeys(op for refusal in refused for op in refusal.ops)
+        placed = tuple(describe(loop.problem, schedule, op) for op in ops)
+        # One label a statement: what first refuses it.
+        blamed = {refusal.ops[0]: refusal.text for refusal in reversed(refused)}
+        labels = tuple(Label(loop.statements[op].span, text) for op, text in sorted(blamed.items()))
+        title = "the given schedule does not hold for this loop"
+        fail("bad-schedule", title, loop.loop.span, secondary=labels, notes=(*broken, *placed))
+    return Planned(loop, given(loop.problem, schedule))
 
 
 def _schedule_violations(planned: tuple[Planned, ...]) -> Iterator[str]:

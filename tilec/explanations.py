@@ -330,9 +330,6 @@ schedule-depth
     What num_stages asks for beside `stage` and `order` leaves a tile fewer versions than the schedule keeps in
     use: a version would be filled again before its last reader is done. Without it there are max(stage) + 1.
 
-schedule-impossible
-    A schedule given by hand is carried out as it stands, or refused. This loop cannot be pipelined at all.
-
 async-impossible
     A statement is to be asynchronous that no mechanism of the machine can do on its own. Asynchronous are
     copies from a tensor to a whole shared tile of the same dtype, with rows aligned to 4 bytes.
@@ -346,13 +343,6 @@ legacy-schedule
     The lists have entries for binds too, as they had in older programs. A bind is evaluated anew at each
     use, with the iteration of the statement that uses it, so the entry means nothing. The help shows the
     lists without it.
-
-loop-not-pipelined
-    A bind reads what the loop writes, or a variable of T.alloc_var is read that it writes: such a value is there
-    at one time only, and the solver does not overlap the iterations of the loop. Store the value to a tile, or
-    give `stage` and `order` yourself.
-    Or the loop has another pipelined loop inside: of nested ones only the innermost is pipelined, and num_stages
-    of the outer one means nothing.
 
 schedule-not-used
     A schedule is given by hand, but with these options all loops run serially.

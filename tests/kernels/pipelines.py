@@ -8,8 +8,10 @@ integers, so that most results are exact.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from hypothesis import strategies as st
@@ -43,6 +45,7 @@ from tilec.syntax.parse import parse
 
 SHARED = ("s0", "s1", "s2")
 FRAGMENTS = ("f0", "f1")
+BINDS = ("twice = k * 2", "row = k * S", "x = X[k]", "chosen = Ids[k]")
 ROWS = 6  # tiles along the first axis of a tensor
 
 AROUND = (
@@ -94,10 +97,11 @@ class Loop:
 
 class _Body:
     """Draws statements one after the other. `ready` tiles have a value where the next statement stands; `loadable` are
-    filled by copies from tensors, `writable` by other statements."""
+    filled by copies from tensors, `writable` by other statements; `around` are ready tiles that are only read."""
 
-    def __init__(self, draw: DrawFn, ready: set[str], fed: bool) -> None:
-        self.draw, self.ready, self.fed = draw, ready, fed
+    def __init__(self, draw: DrawFn, ready: set[str], fed: bool, around: tuple[str, ...] = ()) -> None:
+        self.draw, self.ready, self.fed = draw, ready | {*around}, fed
+        self.shared = SHARED + around
         self.loadable = SHARED[:2] if fed else SHARED
         self.writable = SHARED[2:] if fed else SHARED
         self.lines: list[str] = []
@@ -116,7 +120,7 @@ class _Body:
 
     def other(self, name: str) -> str | None:
         """A ready shared tile that is not this one."""
-        able = [n for n in SHARED if n in self.ready and n != name]
+        able = [n for n in self.shared if n in self.ready and n != name]
         return self.draw(st.sampled_from(able)) if able else None
 
     def value(self, i: str, j: str) -> str:
@@ -147,8 +151,14 @@ class _Body:
         """The first is a copy, so that most tiles are a pipeline's; in a loop that another role can feed, each such
         copy fills a tile of its own, which something reads."""
         self.load()
-        for _ in range(count - 1):
+        self.further_statements(count - 1)
+        self.read_all()
+
+    def further_statements(self, count: int) -> None:
+        for _ in range(count):
             self.draw(st.sampled_from(self.makers()))()
+
+    def read_all(self) -> None:
         if self.fed:
             for tile in self.loadable:
                 if tile in self.ready and not any(tile in line and f", {tile})" not in line for line in self.lines):
@@ -162,7 +172,7 @@ class _Body:
                 makers += [self.refill] * 2
         if not self.fed or not self.has(*self.loadable) or not all(t in self.ready for t in self.loadable):
             makers += [self.load] * 3
-        if self.has(*SHARED):
+        if self.has(*self.shared):
             makers += [self.shared_to_fragment, self.shared_nest, self.shared_out, self.gemm, self.gemm, self.gemm]
         if self.has(*self.writable):
             makers += [self.in_place, self.handed_on, self.handed_on]
@@ -204,7 +214,7 @@ class _Body:
 
     def shared_to_fragment(self) -> None:
         fragment = self.tile(FRAGMENTS, ready=False)
-        self.emit(f"T.copy({self.tile(SHARED)}, {fragment})", writes=fragment)
+        self.emit(f"T.copy({self.tile(self.shared)}, {fragment})", writes=fragment)
 
     def fragment_to_shared(self) -> None:
         tile, fragment = self.tile(self.writable, ready=False), self.tile(FRAGMENTS)
@@ -239,8 +249,11 @@ class _Body:
     def fragment_nest(self) -> None:
         to, source = self.tile(FRAGMENTS, ready=False), self.tile(FRAGMENTS)
         values = [f"{source}[i, j] * 0.5 + {self.value('i', 'j')}", f"T.max({source}[i, j], G[j, i])"]
-        if self.has(*SHARED):
-            values += [f"{source}[i, j] - {self.tile(SHARED)}[j, i]", f"{source}[i, j] + {self.tile(SHARED)}[i, j]"]
+        if self.has(*self.shared):
+            values += [
+                f"{source}[i, j] - {self.tile(self.shared)}[j, i]",
+                f"{source}[i, j] + {self.tile(self.shared)}[i, j]",
+            ]
         self.nest(f"{to}[i, j] = {self.draw(st.sampled_from(values))}")
         self.ready.add(to)
 
@@ -284,8 +297,8 @@ class _Body:
     def repeated(self) -> None:
         """A loop inside, of a scalar nest or of a product."""
         bounds = self.draw(st.sampled_from(["2", "k % 3", "n"]))
-        if self.has("f0") and self.has(*SHARED) and self.draw(st.booleans()):
-            tile = self.tile(SHARED)
+        if self.has("f0") and self.has(*self.shared) and self.draw(st.booleans()):
+            tile = self.tile(self.shared)
             self.emit(f"for again in T.serial({bounds}):", f"    T.gemm({tile}, {tile}, f0, transpose_B=True)")
             return
         self.emit(f"for again in T.serial({bounds}):", "    for i in T.Parallel(S):")
@@ -305,10 +318,10 @@ class _Body:
         self.emit(f"T.copy({self.tile(FRAGMENTS)}, {self.draw(st.sampled_from(['O[k * S, 0]', 'P[row, 0]', 'G']))})")
 
     def shared_out(self) -> None:
-        self.emit(f"T.copy({self.tile(SHARED)}, {self.draw(st.sampled_from(['P[k * S, 0]', 'O[row, 0]']))})")
+        self.emit(f"T.copy({self.tile(self.shared)}, {self.draw(st.sampled_from(['P[k * S, 0]', 'O[row, 0]']))})")
 
     def gemm(self) -> None:
-        a, b, accumulator = self.tile(SHARED), self.tile(SHARED), self.tile(FRAGMENTS, ready=False)
+        a, b, accumulator = self.tile(self.shared), self.tile(self.shared), self.tile(FRAGMENTS, ready=False)
         options = self.draw(st.sampled_from(["", ", transpose_A=True", ", transpose_B=True"]))
         clear = ", clear_accum=True" if accumulator not in self.ready or self.draw(st.booleans()) else ""
         line = f"T.gemm({a}, {b}, {accumulator}{options}{clear})"
@@ -338,7 +351,6 @@ def loops(draw: DrawFn, size: int, threads: int, fed: bool) -> Loop:
     if draw(st.booleans()):
         body.ready.add("h")
     body.statements(draw(st.sampled_from([2, 3, 4, 4, 5, 5, 6, 6])))
-    binds = ["twice = k * 2", "row = k * S", "x = X[k]", "chosen = Ids[k]"]
     n, first = draw(st.sampled_from([0, 1, 2, 2, 3, 3, 4, 4, 5, 6])), draw(st.sampled_from([0, 0, 0, 1, 2]))
     n = min(n, ROWS - first)
     static, runtime, read = f"{first}, {first + n}", "first, first + n", "first, T.min(Ends[0], R)"
@@ -356,18 +368,70 @@ def loops(draw: DrawFn, size: int, threads: int, fed: bool) -> Loop:
         lines += early(draw, filled, by="z" if repeat == LEFT_EARLY[0] else "trip[0]")
     lines.append(f"{indent}for k in T.Pipelined({bounds}{limit}):")
     used = "\n".join(body.lines)
-    lines += [f"{indent}    {b}" for b in binds if b.split()[0] in used]
+    lines += [f"{indent}    {b}" for b in BINDS if b.split()[0] in used]
     lines += [f"{indent}    {line}" for line in body.lines]
     if repeat in LEFT_EARLY[1:]:
         lines.append("    trip[0] = trip[0] + 1")
+    lines += left(filled)
+    text = _HEAD.format(size=size, threads=threads, rows=ROWS) + "".join(f"        {line}\n" for line in lines)
+    return Loop(text, n, first)
+
+
+OWN = {"s0": "q0", "s1": "q1"}
+RENAMED = {"k": "z", "row": "z_row", "twice": "z_twice", "x": "z_x", "chosen": "z_chosen"}
+
+
+@st.composite
+def nested(draw: DrawFn, size: int, threads: int, fed: bool) -> Loop:
+    """A kernel around two pipelined loops, over k in one over z, that share tiles; what the outer one loads is mostly
+    its own."""
+    own = OWN if fed or draw(st.integers(0, 3)) else {}
+    filled = {n for n in (*FRAGMENTS, "r", "c") if draw(st.booleans())}
+    filled |= {n for n in SHARED[2:] if draw(st.booleans())}
+    outer = _Body(draw, set(filled), fed)
+    outer.load()
+    outer.further_statements(draw(st.integers(0, 2)))
+    begun = len(outer.lines)
+    read = tuple(own[n] for n in own if n in outer.ready)
+    inner = _Body(draw, outer.ready - {*own}, fed, read)
+    inner.statements(draw(st.sampled_from([2, 2, 3, 4])))
+    outer.further_statements(draw(st.integers(0, 2)))
+    outer.read_all()
+    names = {**own, **RENAMED}
+    rename = partial(re.compile(rf"\b({'|'.join(names)})\b").sub, lambda found: names[found[0]])
+    around = [rename(line) for line in outer.lines]
+    n, first = draw(st.sampled_from([0, 1, 2, 2, 3, 3, 4])), draw(st.sampled_from([0, 0, 1]))
+    trips = draw(st.sampled_from([0, 1, 2, 2, 3, 4]))
+    limits = ["", ", num_stages=1", ", num_stages=2", ", num_stages=3"]
+    outer_bounds = draw(st.sampled_from([f"{first}, {first + n}", "first, first + n"]))
+    inner_bounds = draw(
+        st.sampled_from([f"{trips}", f"{trips}", "z", "first, z + 1", "n - first", "z, T.min(z + 2, R)"])
+    )
+    lines = [f"{tile} = T.alloc_shared((S, S), 'float16')" for tile in own.values()]
+    lines += [f"T.fill({name}, {1 + at % 2}.0)" for at, name in enumerate(sorted(filled))]
+    lines.append(f"for z in T.Pipelined({outer_bounds}{draw(st.sampled_from(limits))}):")
+    lines += [f"    {b}" for b in map(rename, BINDS) if b.split()[0] in "\n".join(around)]
+    lines += [f"    {line}" for line in around[:begun]]
+    lines.append(f"    for k in T.Pipelined({inner_bounds}{draw(st.sampled_from(limits))}):")
+    used = "\n".join(inner.lines)
+    lines += [f"        {b}" for b in BINDS if b.split()[0] in used]
+    lines += [f"        {line}" for line in inner.lines]
+    lines += [f"    {line}" for line in around[begun:]]
+    lines += left(filled)
+    text = _HEAD.format(size=size, threads=threads, rows=ROWS) + "".join(f"        {line}\n" for line in lines)
+    return Loop(text, n, first)
+
+
+def left(filled: set[str]) -> list[str]:
+    """Stores of what is left in the tiles at the end."""
+    lines = []
     for at, name in enumerate(sorted(filled)):
         if name in ("r", "c"):
             index = "i" if name == "r" else "j"
             lines += ["for i, j in T.Parallel(S, S):", f"    Out[{at} * S + i, j] = {name}[{index}]"]
         else:
             lines.append(f"T.copy({name}, Out[{at} * S, 0])")
-    text = _HEAD.format(size=size, threads=threads, rows=ROWS) + "".join(f"        {line}\n" for line in lines)
-    return Loop(text, n, first)
+    return lines
 
 
 def early(draw: DrawFn, filled: set[str], by: str) -> list[str]:
@@ -459,7 +523,9 @@ def compiled(
     that does not hold, or a program that does not verify, is an error."""
     machine = targets.load(target)
     laid = assign(select(kernel, machine, strategy))
-    scheduled = [Scheduled(loop, schedule_of(loop, steps, deeper)) for loop in problems(laid, machine)]
+    scheduled: list[Scheduled] = []
+    while ready := problems(laid, machine, scheduled):  # of nested loops the inner ones first
+        scheduled += [Scheduled(loop, schedule_of(loop, steps, deeper)) for loop in ready]
     program = place(synchronise(expand(laid, scheduled, machine)), machine)
     broken = list(program_violations(program))
     assert not broken, broken[0]

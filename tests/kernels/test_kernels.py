@@ -162,6 +162,31 @@ def test_trip_count_known_only_at_run_time(target: str, strategy: Strategy) -> N
 
 
 @forms
+@pytest.mark.parametrize(("outer", "inner"), [(1, 2), (2, 1), (2, 2), (3, 3), (2, 4)])
+def test_nested_pipelines(target: str, strategy: Strategy, outer: int, inner: int) -> None:
+    """Blocks with each trip count of both loops from 0 to one more than there are versions."""
+    made = agrees(HERE / "nested_gemm.tl", target, strategy, counts=max(outer, inner) + 2, outer=outer, inner=inner)
+    depths = {ring.name: ring.depth for ring in made.program.rings}
+    assert strategy == "none" or depths == {"bias": min(outer, 2), "A_s+B_s": inner}
+
+
+@forms
+@pytest.mark.parametrize(("products", "trips"), [(1, 1), (2, 1), (1, 4), (4, 2)])
+def test_nested_pipelines_with_trips_known_in_advance(
+    target: str, strategy: Strategy, products: int, trips: int
+) -> None:
+    agrees(HERE / "nested_gemm.tl", target, strategy, products=products, trips=trips, outer=3, inner=3)
+
+
+@forms
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_over_blocks_of_queries(target: str, strategy: Strategy, causal: bool) -> None:
+    """The outer loop's tile is read inside the inner one, which with a causal mask has its trips from the outer one."""
+    made = agrees(HERE / "nested_attention.tl", target, strategy, causal=causal)
+    assert strategy == "none" or len(made.schedules) == 2
+
+
+@forms
 @pytest.mark.parametrize("stages", [1, 2, 3])
 def test_attention(target: str, strategy: Strategy, stages: int) -> None:
     """Two products, a softmax between them, accumulators that ordinary code reads and scales."""

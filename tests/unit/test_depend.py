@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tilec import target as targets
 from tilec.diag import CompileError
 from tilec.ir.tile import Kernel
 from tilec.options import Strategy
-from tilec.passes.depend import LoopProblem, problems
+from tilec.passes.depend import LoopProblem, Scheduled, loops_to_schedule, problems
 from tilec.passes.layout import assign
 from tilec.passes.select import select
 from tilec.sched.check import faults
@@ -231,3 +232,76 @@ def test_attention_issues_the_next_scores_before_this_output(kernel: Make) -> No
     assert schedule.start[scores] + schedule.ii < schedule.start[output]
     assert schedule.stage[scores] < schedule.stage[output]
     assert schedule.order.index(scores) < schedule.order.index(output)
+
+
+# ---- nested loops ----------------------------------------------------------------------------------------------------
+
+NESTED = """
+q = T.alloc_shared((64, 64), "float16")
+for z in T.Pipelined(4{outer}):
+    T.copy(A[z * 64, 0], q)
+    T.clear(c)
+    for k in T.Pipelined({trips}, num_stages=2):
+        T.copy(A[k * 64, 0], s)
+        T.gemm(s, q, c)
+    T.copy(c, C[z * 64, 0])
+"""
+
+
+@pytest.mark.parametrize(("trips", "counted"), [("5", 5), ("500", 8), ("n", 8)])
+@pytest.mark.parametrize(("target", "role"), [("sm_80", "all"), ("sm_90a", "every")])
+def test_an_inner_loop_is_solved_first_and_is_a_statement_of_the_outer_one(
+    body: Make, target: str, role: str, trips: str, counted: int
+) -> None:
+    machine = targets.load(target)
+    laid = assign(select(body(HEAD + NESTED.format(outer="", trips=trips), PARAMS), machine, "auto"))
+    (inner,) = problems(laid, machine)
+    schedule = solve(inner.problem).schedule
+    (outer,) = problems(laid, machine, [Scheduled(inner, schedule)])
+    assert (inner.loop.var.name, outer.loop.var.name) == ("k", "z")
+    assert problems(laid, machine, [Scheduled(inner, schedule), Scheduled(outer, solve(outer.problem).schedule)]) == ()
+    op = outer.problem.ops[2]
+    once = max(start + op.latency for op, start in zip(inner.problem.ops, schedule.start, strict=True))
+    assert (op.latency, outer.roles[2]) == (once + (counted - 1) * schedule.ii, role)
+    issued = {outer.problem.slots[u.slot].name for u in op.uses if u.cycles == op.latency}
+    assert issued == ({"issue (all)"} if role == "all" else {"issue (consumer)", "issue (producer)"})
+    assert rings(outer)[0] == ("q", (0,), (2,))
+
+
+def test_an_inner_loop_takes_shared_memory_first(body: Make) -> None:
+    """Of what the versions of its tiles leave, the outer loop's own take theirs."""
+    machine = targets.load("sm_80")
+    laid = assign(select(body(HEAD + NESTED.format(outer="", trips="5"), PARAMS), machine, "auto"))
+    (inner,) = problems(laid, machine)
+    schedule = solve(inner.problem).schedule
+    assert schedule.depth == (2,)
+    deeper = replace(schedule, depth=(5,))
+    reserved = [
+        problems(laid, machine, [Scheduled(inner, given)])[0].problem.pools[0].reserved for given in (schedule, deeper)
+    ]
+    assert 0 <= reserved[1] - reserved[0] - 3 * 64 * 64 * 2 <= 1024  # barriers round up
+
+
+def test_versions_given_by_hand_to_the_outer_loop_are_kept_for_it(body: Make) -> None:
+    machine = targets.load("sm_80")
+    reserved = []
+    for outer in ("", ", num_stages=4, stage=[0, 3, 3, 3], order=[0, 1, 2, 3]"):
+        laid = assign(select(body(HEAD + NESTED.format(outer=outer, trips="5"), PARAMS), machine, "auto"))
+        (inner,) = problems(laid, machine)
+        reserved.append(inner.problem.pools[0].reserved)
+    assert 0 <= reserved[1] - reserved[0] - 3 * 64 * 64 * 2 <= 1024
+
+
+@pytest.mark.parametrize(
+    ("outer", "load", "pipelined"),
+    [("", True, 2), ("", False, 1), (", num_stages=2", False, 2), (", num_stages=0", True, 1)],
+)
+def test_an_outer_loop_is_pipelined_if_it_loads_or_is_told_to(
+    body: Make, outer: str, load: bool, pipelined: int
+) -> None:
+    text = NESTED.format(outer=outer, trips="5")
+    if not load:
+        text = text.replace("    T.copy(A[z * 64, 0], q)\n", "    T.fill(q, 1.0)\n")
+    machine = targets.load("sm_80")
+    laid = assign(select(body(HEAD + text, PARAMS), machine, "auto"))
+    assert len(loops_to_schedule(laid)) == pipelined

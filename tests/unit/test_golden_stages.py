@@ -42,6 +42,13 @@ def test_expansion_of_a_manual_schedule(golden: Golden, form: int) -> None:
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+def test_expansion_of_nested_pipelines(golden: Golden, target: str) -> None:
+    """A pipeline in each part of the one around it; the copies say where both stand. Trips known only at run time."""
+    path = SAMPLES.parent / "tests/kernels/nested_gemm.tl"
+    golden("expand", f"nested_{target}", text(path, "expand", target, counts=3))
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
 def test_layouts_of_a_gemm(golden: Golden, target: str) -> None:
     """Mechanisms, accumulator fragments and swizzled tiles."""
     golden("layout", f"gemm_{target}", text(SAMPLES / "gemm.tl", "layout", target, **GEMM))

@@ -34,6 +34,8 @@ CASES: list[tuple[Path, str, Strategy, str]] = [
     (GEMM, "sm_80", "auto", "silicon"),
     (TESTS / "kernels" / "attention.tl", "sm_90a", "auto", "silicon"),
     (TESTS / "kernels" / "manual.tl", "sm_90a", "auto", "silicon"),
+    (TESTS / "kernels" / "nested_attention.tl", "sm_80", "auto", "silicon"),
+    (TESTS / "kernels" / "nested_gemm.tl", "sm_90a", "auto", "silicon"),
     (ROOT / "samples" / "softmax.tl", "sm_90a", "auto", "silicon"),
 ]
 cases = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0].stem}-{c[1]}-{c[2]}-{c[3]}")

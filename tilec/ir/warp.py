@@ -11,7 +11,7 @@ cursors.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Literal
 
 from tilec.ir.layout import Fragment, SharedLayout
@@ -84,12 +84,17 @@ class TensorMap:
 @dataclass(frozen=True, slots=True)
 class Moment:
     """Where in a software pipeline an operation stands: in which time step of which part, and in which iteration of the
-    source's loop, as the value of its variable."""
+    source's loop, as the value of its variable; and where the pipeline stands in the one around it."""
 
     part: Literal["prologue", "steady", "epilogue"]
     step: int
     var: Var
     iteration: Expr | None = None
+    around: Moment | None = None
+
+    def within(self, moment: Moment) -> Moment:
+        """This moment in a pipeline that stands at another one."""
+        return replace(self, around=moment if self.around is None else self.around.within(moment))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilec.ir import warp
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.ir.text import show_declared, show_expr, show_extent, show_region, show_store
-from tilec.ir.tile import Expr, Store, Var, walk, walk_expr
+from tilec.ir.tile import Store, walk, walk_expr
 from tilec.ir.warp import Operation, Program
 
 
@@ -88,19 +88,24 @@ def _body(body: tuple[Operation, ...], indent: str, heading: str = "") -> Iterat
                 versions = f"  @ {', '.join(c.name for c in op.cursors)}" if op.cursors else ""
                 remarks = [f"line {op.span.line}"] if op.span.line else []
                 if op.moment is not None and op.moment.iteration is not None:
-                    remarks.append(_iteration(op.moment.var, op.moment.iteration))
+                    remarks.append(f"iteration {', '.join(_iterations(op.moment))}")
                 remark = f"  # {', '.join(remarks)}" if remarks else ""
                 yield f"{indent}{_operation(op)}{versions}{remark}"
 
 
 def _heading(moment: warp.Moment) -> str:
-    return "steady state" if moment.part == "steady" else f"{moment.part}, step {moment.step}"
+    """Of a pipeline in another one, where both stand."""
+    part = "steady state" if moment.part == "steady" else f"{moment.part}, step {moment.step}"
+    return part if moment.around is None else f"{_heading(moment.around)}; over {moment.var.name}: {part}"
 
 
-def _iteration(var: Var, value: Expr) -> str:
-    """In terms of the steady state's own variable, or what the variable was in the source's loop."""
-    relative = any(part == var for part in walk_expr(value))
-    return f"iteration {show_expr(value)}" if relative else f"iteration {var.name} = {show_expr(value)}"
+def _iterations(moment: warp.Moment) -> Iterator[str]:
+    """In terms of the steady state's own variable, or what the variable was in the source's loop; outer loops first."""
+    if moment.around is not None:
+        yield from _iterations(moment.around)
+    if moment.iteration is not None:
+        relative = any(part == moment.var for part in walk_expr(moment.iteration))
+        yield show_expr(moment.iteration) if relative else f"{moment.var.name} = {show_expr(moment.iteration)}"
 
 
 def _operation(op: Operation) -> str:

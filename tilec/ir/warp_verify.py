@@ -167,8 +167,9 @@ class _Execution:
     def __init__(self, scenario: _Scenario) -> None:
         self.scenario = scenario
         self.entered: dict[str, int] = {}
-        self.trips = 0
+        self.trips = 0  # of the innermost pipeline that is under way
         self.stages = 0
+        self.steady: Var | None = None  # its variable
         self.left = False  # the innermost loop, by a break
 
     def run(self, body: tuple[Operation, ...], values: dict[str, int]) -> Iterator[Operation]:
@@ -181,8 +182,11 @@ class _Execution:
                 case warp.Pipeline(var=var, stages=stages, body=inner):
                     entered = self.entered.get(var.name, 0)
                     self.entered[var.name] = entered + 1
-                    self.trips, self.stages = self.scenario.trips[entered % len(self.scenario.trips)], stages
+                    around = self.trips, self.stages, self.steady
+                    self.trips = self.scenario.trips[entered % len(self.scenario.trips)]
+                    self.stages, self.steady = stages, var
                     yield from self.run(inner, values)
+                    self.trips, self.stages, self.steady = around
                 case warp.Loop(var=var, step=step, body=inner):
                     start, count = self.count(op, values)
                     for k in range(count):
@@ -216,7 +220,7 @@ class _Execution:
 
     def count(self, op: warp.Loop, values: dict[str, int]) -> tuple[int, int]:
         """The first value of the loop variable, and the number of trips."""
-        if op.part == "steady" and not _is_fixed(op):
+        if op.part == "steady" and op.var == self.steady:
             return 0, max(0, self.trips - self.stages)
         try:
             trips = range(_evaluate(op.start, values), _evaluate(op.stop, values), op.step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilec.diag import Label, fail
-from tilec.passes.depend import LoopProblem
+from tilec.passes.depend import LoopProblem, versions_asked
 from tilec.sched.problem import Edge
 from tilec.sched.schedule import Schedule
 
@@ -19,7 +19,7 @@ def given_schedule(loop: LoopProblem) -> Schedule | None:
     if stages is None or order is None:
         return None
     problem = loop.problem
-    versions = loop.loop.num_stages or max(stages) + 1
+    versions = versions_asked(loop.loop) or 1
     _check_memory(loop, versions)
     sequence = sorted(range(len(stages)), key=lambda i: order[i])
     place = {op: k for k, op in enumerate(sequence)}

@@ -1,11 +1,11 @@
 """Turn each pipelined loop into a scheduling problem: statements priced, dependences with their distances, rings with
-their lifetimes.
+their lifetimes. Of nested loops the inner ones are solved first: to the outer one they are statements.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilec.diag import InternalError, Label, fail
@@ -33,15 +33,18 @@ from tilec.ir.tile import (
 from tilec.ops import registry
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.passes.binds import scheduled, users_of_binds
+from tilec.passes.compound import Cost, cost, is_compound
 from tilec.passes.layout import Laid
 from tilec.passes.rings import RingPlan, accesses, touched_outside
 from tilec.passes.rings import rings as ring_plans
-from tilec.passes.roles import ROLE_BARRIERS, consumer_groups, part_of, repeat, role_of
-from tilec.passes.select import is_pipelined
+from tilec.passes.roles import EVERY, ROLE_BARRIERS, consumer_groups, is_product, part_of, repeat, role_of
+from tilec.passes.select import pipelined_loops
+from tilec.passes.turns import turns
 from tilec.passes.usage import expressions
 from tilec.records import dataclass
 from tilec.sched.bounds import Unschedulable, bounds
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
+from tilec.sched.schedule import Schedule
 from tilec.target import Target, Timing
 
 BARRIER_BYTES = 16  # one full and one empty mbarrier per version
@@ -67,30 +70,60 @@ class LoopProblem:
         return tuple(op for op in range(len(self.problem.ops)) if op not in again)
 
 
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A pipelined loop with the schedule that is to be carried out."""
+
+    loop: LoopProblem
+    schedule: Schedule
+
+    @property
+    def turns(self) -> tuple[tuple[int, ...], ...]:
+        """The turns that each warpgroup takes at the tensor cores in an interval."""
+        products = [op for op in self.loop.own if is_product(self.loop.statements[op])]
+        return turns(self.loop.problem, self.schedule, products)
+
+
+def loops_to_schedule(laid: Laid) -> tuple[For, ...]:
+    """The pipelined loops, in program order; none in a serial kernel."""
+    return () if laid.form == "serial" else pipelined_loops(laid.kernel.body)
+
+
 def problems(
     laid: Laid,
     target: Target,
+    decided: Sequence[Scheduled] = (),
     *,
     unlimited_smem: bool = False,
     ping_pong: bool = True,
     most: int | None = None,
 ) -> tuple[LoopProblem, ...]:
-    """One problem per pipelined loop, in program order; none in a serial kernel. `ping_pong` lets warpgroups run apart
+    """The problems that can be solved now, in program order: those of the loops that are not decided yet, if all loops
+    in them are. An outer loop gets the shared memory that those in it have left. `ping_pong` lets warpgroups run apart
     where that allows a smaller interval; but a loop whose interval must be larger than `most` gets roles by rule."""
-    if laid.form == "serial":
-        return ()
-    loops = [s for s in walk(laid.kernel.body) if isinstance(s, For) and is_pipelined(s)]
-    return tuple(_problem(laid, target, loop, unlimited_smem, ping_pong, most) for loop in loops)
+    known = {id(s.loop.loop): s for s in decided}
+    return tuple(
+        _problem(laid, target, loop, known, unlimited_smem, ping_pong, most)
+        for loop in loops_to_schedule(laid)
+        if id(loop) not in known and all(id(inner) in known for inner in pipelined_loops(loop.body))
+    )
 
 
 def _problem(
-    laid: Laid, target: Target, loop: For, unlimited_smem: bool, ping_pong: bool, most: int | None
+    laid: Laid,
+    target: Target,
+    loop: For,
+    decided: dict[int, Scheduled],
+    unlimited_smem: bool,
+    ping_pong: bool,
+    most: int | None,
 ) -> LoopProblem:
-    together = _Builder(laid, target, loop, unlimited_smem).build()
-    groups = consumer_groups(laid, loop, target) if ping_pong else 1
+    together = _Builder(laid, target, loop, decided, unlimited_smem).build()
+    is_inner = any(inner is loop for outer in loops_to_schedule(laid) for inner in pipelined_loops(outer.body))
+    groups = consumer_groups(laid, loop, target) if ping_pong and not is_inner else 1
     if groups == 1:
         return together
-    apart = _Builder(laid, target, loop, unlimited_smem, groups).build()
+    apart = _Builder(laid, target, loop, decided, unlimited_smem, groups).build()
     try:
         least, possible = bounds(together.problem).mii, bounds(apart.problem).mii
     except Unschedulable:
@@ -99,16 +132,29 @@ def _problem(
     return apart if possible < least and not is_light else together
 
 
+def versions_asked(loop: For) -> int | None:
+    """How many versions of each tile a schedule given by hand means; None where there is no such schedule."""
+    return None if loop.stage is None else loop.num_stages or max(loop.stage) + 1
+
+
 class _Builder:
     """`groups` of the consumers' warpgroups run apart."""
 
-    def __init__(self, laid: Laid, target: Target, loop: For, unlimited_smem: bool, groups: int = 1) -> None:
-        self.laid, self.target, self.loop, self.groups = laid, target, loop, groups
+    def __init__(
+        self,
+        laid: Laid,
+        target: Target,
+        loop: For,
+        decided: dict[int, Scheduled],
+        unlimited_smem: bool,
+        groups: int = 1,
+    ) -> None:
+        self.laid, self.target, self.loop, self.decided, self.groups = laid, target, loop, decided, groups
         self.smem_bytes = UNLIMITED if unlimited_smem else target.limit("smem_bytes_per_cta")
         self.statements = scheduled(loop)
         self.accesses = tuple(accesses(s) for s in self.statements)
         self.roles = tuple(role_of(s, laid) for s in self.statements)
-        role_names = tuple(dict.fromkeys(self.roles))
+        role_names = tuple(dict.fromkeys(name for role in self.roles for name in _runners(role)))
         self.issue_slot = {role: len(target.slots) + i for i, role in enumerate(role_names)}
         self.slots = (*target.slots, *(Slot(f"issue ({role})") for role in role_names))
         self.slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
@@ -168,11 +214,22 @@ class _Builder:
     # ---- shared memory ----
 
     def reserved(self, rings: tuple[RingPlan, ...]) -> int:
-        """Shared memory that is not this loop's rings: other tiles, scratch, barriers."""
-        ours = {b.name for r in rings for b in r.buffers}
-        others = sum(_aligned(layout.bytes) for name, layout in self.laid.shared.items() if name not in ours)
-        depth = self.loop.num_stages or 16
-        return others + _aligned(depth * BARRIER_BYTES * max(len(rings), 1))
+        """Shared memory that is not this loop's rings: other tiles, scratch, barriers. Of the tiles of other loops as
+        many versions as is decided, or given by hand, else one."""
+        versions = {b.name: 0 for r in rings for b in r.buffers}
+        barriers = (self.loop.num_stages or 16) * max(len(rings), 1)
+        for loop in loops_to_schedule(self.laid):
+            if id(loop) in self.decided:
+                known = self.decided[id(loop)]
+                for plan, depth in zip(known.loop.rings, known.schedule.depth, strict=True):
+                    versions |= {b.name: depth for b in plan.buffers}
+                    barriers += depth
+            elif loop is not self.loop and self.loop in pipelined_loops(loop.body):
+                around = ring_plans(self.laid.kernel, loop)
+                versions |= {b.name: versions_asked(loop) or 1 for r in around for b in r.buffers}
+                barriers += (versions_asked(loop) or loop.num_stages or 16) * len(around)
+        tiles = sum(_aligned(layout.bytes) * versions.get(name, 1) for name, layout in self.laid.shared.items())
+        return tiles + _aligned(barriers * BARRIER_BYTES)
 
     # ---- registers ----
 
@@ -192,9 +249,23 @@ class _Builder:
 
     def op(self, index: int) -> Op:
         stmt = self.statements[index]
-        asked = demands(stmt, self.laid)
-        if self.roles[index] == "consumer":
-            asked = tuple(part_of(d, self.groups) for d in asked)
+        if is_compound(stmt):
+            return self.compound(index)
+        issue, latency, uses = self.price(stmt, self.groups if self.roles[index] == "consumer" else 1)
+        uses[self.issue_slot[self.roles[index]]] = (issue, 0)
+        return Op(
+            describe(stmt),
+            tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles),
+            issue,
+            latency,
+            self.roles[index],
+            stmt.span.line,
+        )
+
+    def price(self, stmt: Stmt, groups: int = 1) -> tuple[int, int, dict[int, tuple[int, int]]]:
+        """Cycles in which the role issues nothing else, cycles until all is through, and for how many cycles, after how
+        many, each slot is held; for one of `groups` warpgroups."""
+        asked = (part_of(d, groups) for d in demands(stmt, self.laid))
         timings = [self.target.price(d.kind, **dict(d.parameters)) for d in asked]
         # The parts of a tile operation overlap, warp by warp; those of a nest wait for one another.
         together = max if isinstance(stmt, TileOp) else sum
@@ -205,15 +276,23 @@ class _Builder:
             for slot, cycles, offset in timing.uses:
                 held, first = uses.get(self.slot_ids[slot], (0, offset))
                 uses[self.slot_ids[slot]] = (held + cycles, min(first, offset))
-        uses[self.issue_slot[self.roles[index]]] = (issue, 0)
-        return Op(
-            describe(stmt),
-            tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles),
-            issue,
-            max(latency, issue, 1),
-            self.roles[index],
-            stmt.span.line,
-        )
+        return issue, max(latency, issue, 1), uses
+
+    def flat(self, stmt: Stmt) -> Cost:
+        _, latency, uses = self.price(stmt)
+        return Cost(latency, {slot: cycles for slot, (cycles, _) in uses.items()})
+
+    def compound(self, index: int) -> Op:
+        """The units that it uses are held at its end, where they are least in the way of what was begun before it."""
+        stmt, role = self.statements[index], self.roles[index]
+        decided = {known: (s.loop.problem, s.schedule) for known, s in self.decided.items()}
+        whole = cost(stmt, decided, self.flat)
+        cycles = max(whole.cycles, 1)
+        uses = [Use(self.issue_slot[name], cycles) for name in _runners(role)]
+        for slot, held in sorted(whole.held.items()):
+            if held and slot < len(self.target.slots):
+                uses.append(Use(slot, min(held, cycles), cycles - min(held, cycles)))
+        return Op(describe(stmt), tuple(sorted(uses, key=lambda u: u.slot)), cycles, cycles, role, stmt.span.line)
 
     def busy(self, timing: Timing, stmt: Stmt) -> int:
         """Cycles in which the role's warps issue nothing else. What is not asynchronous they do themselves: they are
@@ -261,6 +340,10 @@ class _Builder:
         if _accumulator(a) is not None and _accumulator(a) == _accumulator(b):
             return max(use.cycles for use in ops[i].uses)
         return ops[i].latency
+
+
+def _runners(role: str) -> tuple[str, ...]:
+    return ("consumer", "producer") if role == EVERY else (role,)
 
 
 def is_asynchronous(stmt: Stmt) -> bool:

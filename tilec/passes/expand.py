@@ -5,11 +5,15 @@ The role's statements of stage s work s iterations behind those of stage 0. At t
 runs iteration t − s; steps 0 … S−1 are the prologue, S … n−1 the steady state, n … n+S−1 the epilogue, where n is
 the trip count and S the last stage of the role. Ring positions are cursors, one per ring and stage, advanced each
 step that they are live.
+
+A pipelined loop in another one is a statement of it, of which each role runs its part, with a prologue and an epilogue
+in each iteration around. Its rings go on where the iteration before has left them; those of the loop around stand still
+meanwhile, and its statements reach their tiles through the cursors that they are given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.diag import InternalError
@@ -21,7 +25,6 @@ from tilec.ir.tile import (
     Bind,
     Break,
     Buffer,
-    Const,
     Expr,
     For,
     If,
@@ -41,32 +44,21 @@ from tilec.ir.types import BOOL, INT8, INT32
 from tilec.ops import registry
 from tilec.ops.lowering import Context
 from tilec.passes.binds import replayed, scheduled
-from tilec.passes.depend import LoopProblem
+from tilec.passes.depend import Scheduled
 from tilec.passes.layout import Laid
-from tilec.passes.rings import RingPlan, accesses
-from tilec.passes.roles import is_product
-from tilec.passes.turns import first_step, turns
+from tilec.passes.rings import accesses
+from tilec.passes.roles import EVERY, role_of
+from tilec.passes.select import pipelined_loops
+from tilec.passes.trips import static_trips, trip_count
+from tilec.passes.turns import first_step
 from tilec.records import dataclass
-from tilec.sched.schedule import Schedule
 from tilec.source import Span
 from tilec.target import Target
 
 WARPGROUP_WARPS = 4
 MAX_UNROLL = 64  # trips; a T.unroll of more stays a loop
 
-
-@dataclass(frozen=True, slots=True)
-class Scheduled:
-    """A pipelined loop with the schedule that is to be carried out."""
-
-    loop: LoopProblem
-    schedule: Schedule
-
-    @property
-    def turns(self) -> tuple[tuple[int, ...], ...]:
-        """The turns that each warpgroup takes at the tensor cores in an interval."""
-        products = [op for op in self.loop.own if is_product(self.loop.statements[op])]
-        return turns(self.loop.problem, self.schedule, products)
+Cursors = tuple[warp.Cursor, ...]
 
 
 def expand(laid: Laid, scheduled: Sequence[Scheduled], target: Target) -> warp.Program:
@@ -77,12 +69,12 @@ class _Expander:
     def __init__(self, laid: Laid, scheduled: Sequence[Scheduled], target: Target) -> None:
         self.laid, self.kernel, self.target = laid, laid.kernel, target
         self.loops = {id(s.loop.loop): s for s in scheduled}
+        self.trips = {id(n): static_trips(n) for s in scheduled for n in pipelined_loops(s.loop.loop.body)}
         self.specialised = laid.form == "warp_specialised"
         self.maps: dict[tuple[str, tuple[int, ...], int], warp.TensorMap] = {}
         self.scratch_tiles: dict[tuple[Span, int], Buffer] = {}
         self.ring_of: dict[str, warp.Ring] = {}
-        self.rings: list[warp.Ring] = []
-        self.plans: dict[str, tuple[Scheduled, RingPlan]] = {}
+        self.rings: dict[str, warp.Ring] = {}
         self.renamed = 0
         for s in scheduled:
             self.add_rings(s)
@@ -93,8 +85,7 @@ class _Expander:
             size = sum(self.laid.shared[b.name].bytes for b in plan.buffers) if fed else 0
             arrivals = self.kernel.threads // 32 if fed else 0
             made = warp.Ring(ring.name, depth, tuple(b.name for b in plan.buffers), size, arrivals)
-            self.rings.append(made)
-            self.plans[ring.name] = (s, plan)
+            self.rings[ring.name] = made
             for b in plan.buffers:
                 self.ring_of[b.name] = made
 
@@ -123,7 +114,7 @@ class _Expander:
             roles,
             tuple(self.shared_tiles()),
             tuple((b, self.laid.fragments[b.name]) for b in kernel.buffers if b.scope == "fragment"),
-            tuple(self.rings),
+            tuple(self.rings.values()),
             span=kernel.span,
         )
 
@@ -154,34 +145,39 @@ class _Expander:
 
     # ---- statements ----
 
-    def body(self, stmts: Sequence[Stmt], role: str) -> tuple[warp.Operation, ...]:
-        return tuple(op for stmt in stmts for op in self.stmt(stmt, role))
+    def body(self, stmts: Sequence[Stmt], role: str, cursors: Cursors = ()) -> tuple[warp.Operation, ...]:
+        return tuple(op for stmt in stmts for op in self.stmt(stmt, role, cursors))
 
-    def stmt(self, stmt: Stmt, role: str) -> tuple[warp.Operation, ...]:
+    def stmt(self, stmt: Stmt, role: str, cursors: Cursors = ()) -> tuple[warp.Operation, ...]:
+        """The role's part of a statement, on the versions that `cursors` point at."""
         match stmt:
             case For() if id(stmt) in self.loops:
-                return tuple(_Pipeline(self, self.loops[id(stmt)], role).operations())
+                return tuple(_Pipeline(self, self.loops[id(stmt)], role, cursors).operations())
             case For(kind="unroll"):
-                return tuple(self.unrolled(stmt, lambda part: self.body(part, role)))
+                return tuple(self.unrolled(stmt, role, cursors))
             case For():
-                body = self.body(stmt.body, role)
-                return (warp.Loop(stmt.var, stmt.start, stmt.stop, stmt.step, body, span=stmt.span),) if body else ()
+                body = self.body(stmt.body, role, cursors)
+                return (self.loop(stmt, stmt.start, stmt.stop, stmt.step, body, cursors),) if body else ()
             case If():
-                then, orelse = self.body(stmt.then, role), self.body(stmt.orelse, role)
-                return (warp.Branch(stmt.condition, then, orelse, span=stmt.span),) if then or orelse else ()
+                then, orelse = self.body(stmt.then, role, cursors), self.body(stmt.orelse, role, cursors)
+                branch = warp.Branch(stmt.condition, then, orelse, cursors=cursors, span=stmt.span)
+                return (branch,) if then or orelse else ()
             case While():
-                inner = self.body(stmt.body, role)
-                return (self.forever(stmt, inner, ()),) if inner else ()
+                inner = self.body(stmt.body, role, cursors)
+                return (self.forever(stmt, inner, cursors),) if inner else ()
             case Break():
                 return (warp.Break(span=stmt.span),)
             case Bind():
-                return (warp.Let(stmt.var, stmt.value, span=stmt.span),)
+                return (warp.Let(stmt.var, stmt.value, cursors=cursors, span=stmt.span),)
             case _:
-                return self.lower(stmt, ()) if role != "producer" else ()
+                return self.lower(stmt, cursors) if role_of(stmt, self.laid) == role else ()
 
-    def unrolled(
-        self, loop: For, lower: Callable[[tuple[Stmt, ...]], tuple[warp.Operation, ...]]
-    ) -> Iterator[warp.Operation]:
+    def loop(
+        self, loop: For, start: Expr, stop: Expr, step: int, body: tuple[warp.Operation, ...], cursors: Cursors
+    ) -> warp.Loop:
+        return warp.Loop(loop.var, start, stop, step, body, cursors=cursors, span=loop.span)
+
+    def unrolled(self, loop: For, role: str, cursors: Cursors) -> Iterator[warp.Operation]:
         """As many trips written out as `factor` says, in a loop of their own if there are more; the rest after it."""
         trips = static_trips(loop)
         factor = loop.factor
@@ -189,22 +185,22 @@ class _Expander:
             factor = trips if trips is not None and trips <= MAX_UNROLL else 1
         if trips is not None and trips <= factor:
             for i in range(trips):
-                yield from lower(self.at(loop, add(loop.start, integer(i * loop.step))))
+                yield from self.body(self.at(loop, add(loop.start, integer(i * loop.step))), role, cursors)
             return
         whole: Expr = scale(Binary("floordiv", trip_count(loop), integer(factor), INT32), factor * loop.step)
         if trips is not None:
             whole = integer(trips // factor * factor * loop.step)
         middle = add(loop.start, whole)
         copies = (self.at(loop, add(loop.var, integer(i * loop.step))) for i in range(factor))
-        body = tuple(op for copy in copies for op in lower(copy))
+        body = tuple(op for copy in copies for op in self.body(copy, role, cursors))
         if not body:
             return
-        yield warp.Loop(loop.var, loop.start, middle, loop.step * factor, body, span=loop.span)
+        yield self.loop(loop, loop.start, middle, loop.step * factor, body, cursors)
         if factor > 1 and (trips is None or trips % factor):
-            rest = lower(self.at(loop, loop.var))
-            yield warp.Loop(loop.var, middle, loop.stop, loop.step, rest, span=loop.span)
+            rest = self.body(self.at(loop, loop.var), role, cursors)
+            yield self.loop(loop, middle, loop.stop, loop.step, rest, cursors)
 
-    def forever(self, loop: While, body: tuple[warp.Operation, ...], cursors: tuple[warp.Cursor, ...]) -> warp.Forever:
+    def forever(self, loop: While, body: tuple[warp.Operation, ...], cursors: Cursors) -> warp.Forever:
         """The condition is a branch at the start of each trip, so that what it reads is waited for there."""
         leave = (warp.Break(span=loop.span),)
         return warp.Forever(
@@ -212,20 +208,27 @@ class _Expander:
         )
 
     def at(self, loop: For, value: Expr) -> tuple[Stmt, ...]:
-        """The loop's body in one iteration. The pipelined loops in it keep their schedules."""
+        """The loop's body in one iteration."""
         values: dict[Var, Expr] = {loop.var: value}
         for stmt in walk(loop.body):
             if isinstance(stmt, Bind):  # each copy has its own
                 values[stmt.var] = self.fresh(stmt.var)
-        body = tuple(substitute_stmt(s, values) for s in loop.body)
-        for old, new in zip(walk(loop.body), walk(body), strict=True):
+        return tuple(self.copy(s, values) for s in loop.body)
+
+    def copy(self, stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
+        """The statement with variables replaced. The pipelined loops in it keep their schedules, and whether their
+        trips are counted at run time, for which the copies in all roles must have one answer."""
+        copied = substitute_stmt(stmt, values)
+        for old, new in zip(walk((stmt,)), walk((copied,)), strict=True):
             if id(old) in self.loops and isinstance(new, For):
                 again = self.loops[id(old)]
                 self.loops[id(new)] = replace(again, loop=replace(again.loop, loop=new, statements=scheduled(new)))
-        return body
+                if id(old) in self.trips:
+                    self.trips[id(new)] = self.trips[id(old)]
+        return copied
 
-    def lower(self, stmt: Stmt, cursors: tuple[warp.Cursor, ...]) -> tuple[warp.Operation, ...]:
-        """One statement as operations of the role that runs it, on the versions that `cursors` point at."""
+    def lower(self, stmt: Stmt, cursors: Cursors) -> tuple[warp.Operation, ...]:
+        """One statement as operations of the role that runs it."""
         match stmt:
             case TileOp():
                 context = Context(
@@ -235,22 +238,7 @@ class _Expander:
                 return operations
             case Parallel():
                 return (warp.Elementwise(stmt, self.laid.nest_layout(stmt), cursors=cursors, span=stmt.span),)
-            case If():
-                then = tuple(op for s in stmt.then for op in self.lower(s, cursors))
-                orelse = tuple(op for s in stmt.orelse for op in self.lower(s, cursors))
-                return (warp.Branch(stmt.condition, then, orelse, cursors=cursors, span=stmt.span),)
-            case For(kind="unroll"):
-                return tuple(self.unrolled(stmt, lambda part: tuple(op for s in part for op in self.lower(s, cursors))))
-            case For():
-                body = tuple(op for s in stmt.body for op in self.lower(s, cursors))
-                return (warp.Loop(stmt.var, stmt.start, stmt.stop, stmt.step, body, cursors=cursors, span=stmt.span),)
-            case Bind():
-                return (warp.Let(stmt.var, stmt.value, cursors=cursors, span=stmt.span),)
-            case While():
-                return (self.forever(stmt, tuple(op for s in stmt.body for op in self.lower(s, cursors)), cursors),)
-            case Break():
-                return (warp.Break(span=stmt.span),)
-            case Store():
+            case _:
                 raise InternalError("a store outside T.Parallel")
 
 
@@ -278,15 +266,17 @@ class _Step:
 
 
 class _Pipeline:
-    """One role's part of one pipelined loop."""
+    """One role's part of one pipelined loop. `around` are the cursors of the loops that it is in."""
 
-    def __init__(self, expander: _Expander, scheduled: Scheduled, role: str) -> None:
-        self.expander, self.role = expander, role
-        self.loop, self.bounds = _fixed_bounds(scheduled.loop.loop)
+    def __init__(self, expander: _Expander, scheduled: Scheduled, role: str, around: Cursors) -> None:
+        self.expander, self.role, self.around = expander, role, around
+        loop = scheduled.loop.loop
+        self.trips = expander.trips.get(id(loop), static_trips(loop))
+        self.loop, self.bounds = _fixed_bounds(loop, around)
         self.scheduled = scheduled
         self.binds = replayed(self.loop)
         # The rings that another role fills: there is something to wait for, and something to give back.
-        self.fed = {r.name for r in expander.rings if r.has_barriers} if role == "consumer" else set()
+        self.fed = {r.name for r in expander.rings.values() if r.has_barriers} if role == "consumer" else set()
         steps = self.from_the_first(sorted(self.steps(), key=lambda s: (s.phase, s.position)))
         lowest = min((s.stage for s in steps), default=0)
         self.steps_in_order = [replace(s, stage=s.stage - lowest) for s in steps]
@@ -299,11 +289,16 @@ class _Pipeline:
         rings = self.scheduled.loop.rings
         names = [r.name for r in problem.rings]
         place = {op: k for k, op in enumerate(schedule.order)}
-        mine = [i for i in self.scheduled.loop.own if self.scheduled.loop.roles[i] == self.role]
+        roles = self.scheduled.loop.roles
+        mine = [i for i in self.scheduled.loop.own if roles[i] in (self.role, EVERY)]
         turns = self.scheduled.turns if self.role == "consumer" else ()
         for i in mine:
             used = accesses(self.scheduled.loop.statements[i]).all
-            touched = tuple(n for n, r in zip(names, rings, strict=True) if used & {b.name for b in r.buffers})
+            touched = tuple(
+                n
+                for n, r in zip(names, rings, strict=True)
+                if (i in r.producers if self.role == "producer" else used & {b.name for b in r.buffers})
+            )
             acquires = tuple(
                 n for n, r in zip(names, rings, strict=True) if self.role == "producer" and self.first(r.producers) == i
             )
@@ -327,7 +322,9 @@ class _Pipeline:
                 continue
             mine = [c for c in ring.consumers if c in self.scheduled.loop.own]
             done = max(schedule.start[c] + problem.ops[c].latency for c in mine)
-            yield _Step(done // schedule.ii, done % schedule.ii, len(problem.ops), None, (name,), releases=name)
+            # Nothing that the producer waits for may stand behind a statement that waits for the producer.
+            position = -1 if EVERY in roles else len(problem.ops)
+            yield _Step(done // schedule.ii, done % schedule.ii, position, None, (name,), releases=name)
 
     def from_the_first(self, steps: list[_Step]) -> list[_Step]:
         """The steps in the order of a trip that no turn goes on beyond."""
@@ -346,16 +343,15 @@ class _Pipeline:
         if not self.steps_in_order:
             return
         pieces = self.pieces()
-        if static_trips(self.loop) is not None:
+        if self.trips is not None:
             yield from pieces
         else:
             yield from self.bounds
             yield warp.Pipeline(self.loop.var, self.last_stage, tuple(pieces), span=self.loop.span)
 
     def pieces(self) -> Iterator[warp.Operation]:
-        loop, last = self.loop, self.last_stage
+        loop, last, trips = self.loop, self.last_stage, self.trips
         stages = sorted({s.stage for s in self.steps_in_order})
-        trips = static_trips(loop)
         if trips is not None and trips <= last:
             for t in range(trips + last):
                 moment = warp.Moment("prologue" if t < trips else "epilogue", t if t < trips else t - trips, loop.var)
@@ -399,7 +395,7 @@ class _Pipeline:
         """The steps of the stages in `values`, each with that value of the loop variable; then the cursors move on."""
         stamps = {stage: replace(moment, iteration=value) for stage, value in values.items()}
         for step, operation in self.operations_of(values):
-            yield replace(operation, moment=moment if step is None else stamps[step.stage])
+            yield _stamped(operation, moment if step is None else stamps[step.stage])
 
     def operations_of(self, values: Mapping[int, Expr]) -> Iterator[tuple[_Step | None, warp.Operation]]:
         cursors: dict[tuple[str, int], warp.Cursor] = {}
@@ -421,7 +417,7 @@ class _Pipeline:
                 if isinstance(stmt, Bind):
                     stmt = replace(stmt, var=self.expander.fresh(stmt.var))
                     bound[step.statement.var] = stmt.var  # type: ignore[union-attr]
-                for operation in self.expander.lower(stmt, mine):
+                for operation in self.expander.stmt(stmt, self.role, (*mine, *self.reached(stmt))):
                     yield step, operation
             if step in ends:
                 yield step, warp.TurnPass(span=step.statement.span if step.statement else self.loop.span)
@@ -432,16 +428,21 @@ class _Pipeline:
 
     def cursor(self, ring: str, stage: int) -> warp.Cursor | None:
         """A ring of one version without barriers needs no position."""
-        made = next(r for r in self.expander.rings if r.name == ring)
+        made = self.expander.rings[ring]
         if made.depth == 1 and not made.has_barriers:
             return None
         return warp.Cursor(f"{ring}.{self.role}.{stage}", ring)
+
+    def reached(self, stmt: Stmt) -> Cursors:
+        """The cursors of the loops around through which the statement, binds replayed, reaches its tiles."""
+        used = accesses(stmt).all if self.around else frozenset()
+        return tuple(c for c in self.around if used & set(self.expander.rings[c.ring].buffers))
 
     def shifted(self, stmt: Stmt, values: dict[Var, Expr]) -> Stmt:
         """The statement in the iteration in which the loop variable has its value there, binds replayed."""
         for bind in self.binds:
             values[bind.var] = substitute(bind.value, values)
-        return substitute_stmt(stmt, values)
+        return self.expander.copy(stmt, values)
 
 
 def _ends_of_turns(steps: Sequence[_Step]) -> tuple[list[_Step], list[_Step]]:
@@ -453,33 +454,34 @@ def _ends_of_turns(steps: Sequence[_Step]) -> tuple[list[_Step], list[_Step]]:
     return [run[0] for run in of.values()], [run[-1] for run in of.values()]
 
 
-def _fixed_bounds(loop: For) -> tuple[For, tuple[warp.Let, ...]]:
+def _stamped(op: warp.Operation, moment: warp.Moment) -> warp.Operation:
+    """The operation at this moment; what has one in a loop inside is at both."""
+    own = op.moment
+    if own is None:
+        return replace(op, moment=moment)
+    match op:
+        case warp.Loop() | warp.Forever() | warp.Pipeline():
+            op = replace(op, body=tuple(_stamped(inner, moment) for inner in op.body))
+        case warp.Branch():
+            then = tuple(_stamped(inner, moment) for inner in op.then)
+            op = replace(op, then=then, orelse=tuple(_stamped(inner, moment) for inner in op.orelse))
+        case _:
+            pass
+    return replace(op, moment=own.within(moment))
+
+
+def _fixed_bounds(loop: For, cursors: Cursors) -> tuple[For, tuple[warp.Let, ...]]:
     """The loop with bounds that its own statements cannot change, and what to define for it before."""
     lets: list[warp.Let] = []
 
     def fixed(bound: Expr, name: str) -> Expr:
         if not any(isinstance(e, Load) for e in walk_expr(bound)):
             return bound
-        lets.append(warp.Let(Var(f"{loop.var.name}.{name}"), bound, span=loop.span))
+        lets.append(warp.Let(Var(f"{loop.var.name}.{name}"), bound, cursors=cursors, span=loop.span))
         return lets[-1].var
 
     loop = replace(loop, start=fixed(loop.start, "start"), stop=fixed(loop.stop, "stop"))
     return loop, tuple(lets)
-
-
-def static_trips(loop: For) -> int | None:
-    if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
-        return max(0, -(-(int(loop.stop.value) - int(loop.start.value)) // loop.step))
-    return None
-
-
-def trip_count(loop: For) -> Expr:
-    """max(0, ⌈(stop − start) / step⌉) as an expression."""
-    span = Binary("sub", loop.stop, loop.start, INT32)
-    rounded: Expr = span
-    if loop.step != 1:
-        rounded = Binary("floordiv", add(span, integer(loop.step - 1)), integer(loop.step), INT32)
-    return Binary("max", rounded, integer(0), INT32)
 
 
 def substitute_stmt(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:

@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import NoReturn
 
 from tilec.diag import Label, Warn, fail, warning
-from tilec.ir.tile import Bind, For, Parallel, Stmt, TileOp, Wishes, walk
+from tilec.ir.tile import Bind, Parallel, Stmt, TileOp, Wishes
 from tilec.ops.signature import Argument, Call
 from tilec.ops.values import describe
 from tilec.passes.annotations import annotated, unknown_annotation
 from tilec.passes.binds import replayable, scheduled_binds, users_of_binds, variables
 from tilec.passes.nests import as_copy
-from tilec.passes.select import is_pipelined
 from tilec.passes.usage import reads, writes
 from tilec.records import dataclass
 
@@ -93,7 +92,6 @@ def manual_schedule(asked: Asked, body: tuple[Stmt, ...], warn: Warn) -> ManualS
                 "it says more about a schedule that is not given",
                 help="give `stage` and `order` too, or leave it out",
             )
-        _warn_if_outer(asked, num_stages, body, warn)
         return ManualSchedule(body, num_stages)
     if num_stages == 0:
         label = Label(asked.arguments["stage"].span, "asks for stages")
@@ -141,23 +139,6 @@ def _only_one(asked: Asked, key: str) -> NoReturn:
         asked.arguments[key].span,
         f"{asked.loop} needs both or neither",
         help="leave it out, and the schedule is solved",
-    )
-
-
-def _warn_if_outer(asked: Asked, num_stages: int | None, body: tuple[Stmt, ...], warn: Warn) -> None:
-    """Of nested loops only the innermost is pipelined, so that what the outer one asks for means nothing."""
-    inner = next((s for s in walk(body) if isinstance(s, For) and is_pipelined(s)), None)
-    if not num_stages or inner is None:
-        return
-    warn(
-        warning(
-            "loop-not-pipelined",
-            f"this loop runs serially: of nested ones only the innermost is pipelined, over {inner.var.name}",
-            asked.arguments["num_stages"].span,
-            "is not used",
-            secondary=(Label(inner.span, "the loop that is pipelined"),),
-            help="give num_stages=0 to the inner loop, or none to this one",
-        )
     )
 
 

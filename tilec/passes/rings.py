@@ -42,16 +42,17 @@ def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
     touched = tuple(accesses(s) for s in statements)
     outside = touched_outside(kernel, loop)
     asked = (loop.wishes and loop.wishes.groups) or (-1,) * len(statements)
-    groups: dict[tuple[tuple[int, ...], bool, int], list[tuple[Buffer, int]]] = {}
+    groups: dict[tuple[tuple[int, ...], bool, bool, int], list[tuple[Buffer, int]]] = {}
     for i, stmt in enumerate(statements):
         for tile in filled(stmt):
             if why_not_versioned(tile, i, touched, outside) is None:
                 readers = tuple(j for j, a in enumerate(touched) if tile.name in a.reads)
                 loaded = isinstance(stmt, TileOp) and is_load(stmt)
-                groups.setdefault((readers, loaded, asked[i]), []).append((tile, i))
+                by_tma = isinstance(stmt, TileOp) and ("via", "tma") in stmt.attrs
+                groups.setdefault((readers, loaded, by_tma, asked[i]), []).append((tile, i))
     return tuple(
         RingPlan(tuple(t for t, _ in members), tuple(i for _, i in members), readers)
-        for (readers, _, _), members in groups.items()
+        for (readers, *_), members in groups.items()
     )
 
 
@@ -86,13 +87,13 @@ def why_not_versioned(buffer: Buffer, index: int, touched: tuple[Accesses, ...],
     return None
 
 
-def why_not_fed(kernel: Kernel, loop: For) -> str | None:
-    """Why some copy of the loop could not be left to a producer role, or None."""
+def why_not_fed(kernel: Kernel, loop: For, copy: TileOp | None = None) -> str | None:
+    """Why this copy of the loop, or some copy of it, could not be left to a producer role, or None."""
     statements = scheduled(loop)
     touched = tuple(accesses(s) for s in statements)
     outside = touched_outside(kernel, loop)
     for i, stmt in enumerate(statements):
-        if isinstance(stmt, TileOp) and is_load(stmt):
+        if isinstance(stmt, TileOp) and is_load(stmt) and (copy is None or copy is stmt):
             tile = stmt.regions[1]
             part = None if tile.is_whole else f"it fills a part of {tile.buffer.name}"
             reason = part or why_not_versioned(tile.buffer, i, touched, outside)

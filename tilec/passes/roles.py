@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilec.ir.tile import Bind, For, Stmt, TileOp, walk
+from tilec.ir.tile import Bind, For, Stmt, TileOp, bodies, walk
 from tilec.ops.lowering import Demand
 from tilec.ops.reduce import crossing_warps
 from tilec.passes.binds import scheduled
+from tilec.passes.compound import is_compound
 from tilec.passes.layout import Laid
 from tilec.passes.rings import accesses
 from tilec.sched.problem import Op, Problem, Ring, Slot, Use
 from tilec.target import Target
 
 WARPGROUP = 128  # threads
+EVERY = "every"  # the role of a statement of which each role runs a part
 ROLE_BARRIERS = 3  # named barriers that are spoken for: the whole block's, and one for each of two roles
 
 
@@ -35,10 +37,13 @@ def is_producer(stmt: Stmt, laid: Laid) -> bool:
 
 
 def role_of(stmt: Stmt, laid: Laid) -> str:
-    """The role of the warp program that runs a statement."""
+    """The role of the warp program that runs a statement; one that holds work for both is for `EVERY` role."""
     if laid.form != "warp_specialised":
         return "all"
-    return "producer" if is_producer(stmt, laid) else "consumer"
+    if not is_compound(stmt):
+        return "producer" if is_producer(stmt, laid) else "consumer"
+    inside = {role_of(s, laid) for body in bodies(stmt) for s in body if not isinstance(s, Bind)}
+    return inside.pop() if len(inside) == 1 else EVERY
 
 
 def consumer_groups(laid: Laid, loop: For, target: Target) -> int:
@@ -52,7 +57,11 @@ def consumer_groups(laid: Laid, loop: For, target: Target) -> int:
     # Each group needs a barrier to wait for its turn at, beside the one that all of them meet at.
     if groups + 1 > target.limit("named_barriers_carried") or ROLE_BARRIERS + groups > target.limit("named_barriers"):
         return 1
-    alone = len(products) < len(mine) and all(_keeps_to_itself(s, laid) for s in mine)
+    alone = (
+        not any(is_compound(s) for s in scheduled(loop))
+        and len(products) < len(mine)
+        and all(_keeps_to_itself(s, laid) for s in mine)
+    )
     return groups if alone else 1
 
 

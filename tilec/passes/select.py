@@ -7,6 +7,7 @@ copy: "tma" | "cp_async" | "registers" | "tma_store" | "stmatrix"; gemm: "wgmma"
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -77,40 +78,31 @@ def is_variable(buffer: Buffer) -> bool:
 
 
 def select(kernel: Kernel, target: Target, strategy: Strategy, switches: Switches = NO_SWITCHES) -> Selected:
-    _check_given(kernel.body)
     check_arithmetic(kernel.body, target)
     form = _form(kernel, target, strategy)
     selector = _Selector(kernel, target, form, switches)
-    body = selector.body(kernel.body, pipelined=False)
+    body = selector.body(kernel.body)
     kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
     return Selected(kernel, form, target.weights, switches.always_swizzle)
 
 
 def is_pipelined(loop: For) -> bool:
-    """`num_stages=0` switches pipelining off. Of nested ones the innermost is pipelined: it is where the time goes."""
+    """`num_stages=0` switches pipelining off. A loop around a pipelined one of which nothing is said is pipelined only
+    if it loads tiles itself: else there is nothing to start ahead."""
     if loop.kind != "pipelined" or loop.num_stages == 0:
         return False
-    return not any(isinstance(s, For) and is_pipelined(s) for s in walk(loop.body))
+    if loop.stage is not None or loop.num_stages is not None:
+        return True
+    return any(isinstance(s, TileOp) and is_load(s) for s in loop.body) or not pipelined_loops(loop.body)
 
 
-def _check_given(body: tuple[Stmt, ...]) -> None:
-    """A schedule made by hand is carried out or refused."""
-    for loop in walk(body):
-        if not isinstance(loop, For) or loop.stage is None or is_pipelined(loop):
-            continue
-        inner = next(s for s in walk(loop.body) if isinstance(s, For) and is_pipelined(s))
-        fail(
-            "schedule-impossible",
-            "the schedule of this loop cannot be carried out",
-            loop.wishes.span if loop.wishes else loop.span,
-            "asked for here",
-            secondary=(Label(inner.span, "of nested pipelined loops only the innermost is pipelined"),),
-            help="give num_stages=0 to the inner loop, or no schedule to the outer one",
-        )
+def pipelined_loops(body: tuple[Stmt, ...]) -> tuple[For, ...]:
+    """In program order: a loop before those in it."""
+    return tuple(s for s in walk(body) if isinstance(s, For) and is_pipelined(s))
 
 
 def _form(kernel: Kernel, target: Target, strategy: Strategy) -> Form:
-    loops = [s for s in walk(kernel.body) if isinstance(s, For) and is_pipelined(s)]
+    loops = pipelined_loops(kernel.body)
     if strategy == "none" or not loops:
         return "serial"
     able = target.has("tma") and target.has("setmaxnreg")
@@ -130,8 +122,9 @@ def _form(kernel: Kernel, target: Target, strategy: Strategy) -> Form:
     return "unspecialised"
 
 
-def _why_not_specialised(kernel: Kernel, loops: list[For]) -> str | None:
-    """A producer warp can feed a loop only by TMA, and only unconditionally."""
+def _why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
+    """A producer warp can feed a loop only by TMA, and only unconditionally. What it cannot load of a loop around a
+    pipelined one, the consumers load themselves: little of the time goes there."""
     if kernel.threads % WARPGROUP or kernel.threads > 3 * WARPGROUP:
         return f"{kernel.threads} threads are not one to three warpgroups of {WARPGROUP}"
     fed = 0
@@ -140,6 +133,8 @@ def _why_not_specialised(kernel: Kernel, loops: list[For]) -> str | None:
     if steering := _scalar_reads(kernel.body) & (ordered | tiles):
         return f"the kernel computes {min(steering)}, which decides what is copied"
     for loop in loops:
+        if pipelined_loops(loop.body):
+            continue
         for stmt, wish in zip(loop.body, asynchronous(loop), strict=True):
             if wish is False and isinstance(stmt, TileOp) and is_load(stmt):
                 return f"the copy in line {stmt.span.line} is to be synchronous"
@@ -266,29 +261,30 @@ class _Selector:
         self.kernel, self.target, self.form, self.switches = kernel, target, form, switches
         self.staging: list[Buffer] = []
         self.values: dict[Var, Expr] = {}  # of the integer binds that have been met
+        self.fed: set[int] = set()  # the copies that are left to a producer role
         self.ordered = ordered_tensors(kernel)
         self.becoming_a = _becoming_a(kernel)
         self.accumulators = {
             s.regions[2].buffer.name for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm"
         }
 
-    def body(self, stmts: tuple[Stmt, ...], pipelined: bool) -> tuple[Stmt, ...]:
-        return tuple(new for stmt in stmts for new in self.stmt(stmt, pipelined))
+    def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(new for stmt in stmts for new in self.stmt(stmt))
 
-    def stmt(self, stmt: Stmt, pipelined: bool) -> tuple[Stmt, ...]:
+    def stmt(self, stmt: Stmt) -> tuple[Stmt, ...]:
         match stmt:
             case For():
-                return (self.loop(stmt, pipelined or is_pipelined(stmt)),)
+                return (self.loop(stmt),)
             case If():
-                return (replace(stmt, then=self.body(stmt.then, pipelined), orelse=self.body(stmt.orelse, pipelined)),)
+                return (replace(stmt, then=self.body(stmt.then), orelse=self.body(stmt.orelse)),)
             case While():
-                return (replace(stmt, body=self.body(stmt.body, pipelined)),)
+                return (replace(stmt, body=self.body(stmt.body)),)
             case Bind(var=var, value=value):
                 if var.dtype.kind == "int" and not any(isinstance(e, Load) for e in walk_expr(value)):
                     self.values[var] = substitute(value, self.values)
                 return (stmt,)
             case TileOp(name="copy"):
-                return self.copy(stmt, pipelined)
+                return self.copy(stmt, is_fed=id(stmt) in self.fed)
             case TileOp(name="gemm"):
                 if stmt.attr("policy") == "square" and stmt.regions[2].buffer.name in self.becoming_a:
                     stmt = with_attr(stmt, "policy", "full_row")
@@ -302,9 +298,11 @@ class _Selector:
             case _:
                 return (stmt,)
 
-    def loop(self, loop: For, pipelined: bool) -> For:
+    def loop(self, loop: For) -> For:
         """A statement that becomes two leaves both in its place of a manual schedule."""
-        parts = [(s, self.stmt(s, pipelined)) for s in loop.body]
+        if self.form == "warp_specialised" and is_pipelined(loop):
+            self.fed |= {id(s) for s in self.for_a_producer(loop)}
+        parts = [(s, self.stmt(s)) for s in loop.body]
         new = replace(loop, body=tuple(s for _, part in parts for s in part))
         if loop.stage is None or loop.order is None or not is_pipelined(loop):
             return new
@@ -316,13 +314,22 @@ class _Selector:
         order = tuple(sorted(places).index(p) for p in places)
         return replace(new, stage=repeated(loop.stage, counts), order=order, wishes=split(loop.wishes, counts))
 
-    def copy(self, op: TileOp, pipelined: bool) -> tuple[Stmt, ...]:
+    def for_a_producer(self, loop: For) -> Iterator[TileOp]:
+        """The copies of a pipelined loop by which a producer role can feed it."""
+        for stmt, wish in zip(loop.body, asynchronous(loop), strict=True):
+            if not isinstance(stmt, TileOp) or not is_load(stmt) or wish is False:
+                continue
+            is_ordered = stmt.regions[0].buffer.name in self.ordered
+            if not is_ordered and _why_not_tma(stmt) is None and why_not_fed(self.kernel, loop, stmt) is None:
+                yield stmt
+
+    def copy(self, op: TileOp, is_fed: bool) -> tuple[Stmt, ...]:
         # What an index is aligned to shows only when the names in it are looked through.
         op = replace(op, regions=tuple(self.resolved(r) for r in op.regions))
         source, destination = op.regions
         scopes = (source.buffer.scope, destination.buffer.scope)
         if scopes == ("global", "shared"):
-            if pipelined and self.form == "warp_specialised":
+            if is_fed:
                 return (with_attr(op, "via", "tma"),)
             return (with_attr(op, "via", "cp_async" if cp_async_width(op, self.target) else "registers"),)
         tma_store = (
