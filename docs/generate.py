@@ -23,6 +23,7 @@ from tilec.ops import registry, scalar, signature
 from tilec.ops.signature import Required, Signature
 from tilec.ops.values import Policy
 from tilec.passes import elaborate, evaluate, loops, manual, statements
+from tilec.passes.hints import HINTS
 from tilec.passes.loop_statements import Loops
 from tilec.syntax import ast
 
@@ -87,6 +88,12 @@ STRUCTURE = (
         " | ".join(f"T.GemmWarpPolicy.{name}" for name in Policy),
         "How the warps of a block share the tile of a T.gemm: in both directions, or whole rows or columns for each.",
         (evaluate.Evaluator._member,),
+    ),
+    Name(
+        ("T.Layout",),
+        evaluate.LAYOUT,
+        "Where each element of a shared tile lies, for T.annotate_layout: `forward_fn` gives its place.",
+        (evaluate.Evaluator._index_map,),
     ),
     Name(
         ("T.Fragment",),
@@ -321,6 +328,11 @@ def _table(rows: dict[str, str], union: Any) -> Iterator[str]:
         yield f"* {rows[node.__name__]}\n"
 
 
+def hints() -> Iterator[Name]:
+    for name, hint in HINTS.items():
+        yield Name((name,), hint.signature, hint.doc, (hint.keep,))
+
+
 def page() -> str:
     """All of docs/language.md."""
     parts: list[str] = [INTRODUCTION]
@@ -333,6 +345,7 @@ def page() -> str:
 
     section("Structure", "", STRUCTURE)
     section("Allocation", "Shapes are tuples, lists or one number, known at compile time.", ALLOCATION)
+    section("Hints", "Statements of their own. One that changes nothing here says so in a warning.", hints())
     section("Loops", "More, with examples, in [loops.md](loops.md).", LOOPS)
     section(
         "Operations on tiles",
