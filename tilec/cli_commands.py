@@ -291,7 +291,7 @@ def check(file: str, verbose: bool, **given: Any) -> None:
         asked = compile_options(given)
     observer = Observer()
     with reported(source):
-        driver.check(source, asked, observer)
+        driver.legal(source, asked, observer)
     show(observer.warnings, source)
 
 

@@ -210,6 +210,28 @@ def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Ke
     return observer.saw("tile", kernel, print_kernel, verify_tile if options.opt_level else _reads_back)
 
 
+def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> None:
+    """All that can be wrong with a kernel before anything is solved: the front end, layouts, and what its pipelines ask
+    for. Levels and targets without code end with the front end."""
+    kernel = check(source, options, observer)
+    if options.opt_level in LAST_STAGE:
+        return
+
+    from tilec import target as targets
+    from tilec.passes.annotate import given_schedule
+    from tilec.passes.depend import problems
+    from tilec.passes.layout import assign
+    from tilec.passes.select import select
+
+    target = targets.load(options.target, options.calibration)
+    if target.not_yet:
+        return
+    laid = assign(select(kernel, target, options.pipeline_strategy, options.switches))
+    for loop in problems(laid, target, unlimited_smem=options.switches.unlimited_smem):
+        _check_ceilings(loop, target)
+        given_schedule(loop)
+
+
 def _stored(source: SourceFile, options: CompileOptions) -> Kernel:
     """A kernel that an earlier run has written as tile IR."""
     from tilec.ir.read import read_kernel
