@@ -11,15 +11,16 @@ from rich.text import Text
 
 from tilec import resources, target
 from tilec.cli_gantt import gantt, letter, style
+from tilec.sched.problem import UNLIMITED
 from tilec.sched.roofline import roofline
 from tilec.sched.solution import span
-from tilec.sched.trace import refutation
+from tilec.sched.trace import pool_peaks, refutation
 
 if TYPE_CHECKING:
     from rich.console import JustifyMethod, RenderableType
 
     from tilec.driver import Planned
-    from tilec.sched.problem import Problem
+    from tilec.sched.problem import Pool, Problem
     from tilec.sched.schedule import Schedule
 
 _TIMELINE = 64
@@ -52,7 +53,7 @@ def schedule_tables(planned: Planned, width: int) -> Iterator[RenderableType]:
         yield Text()
     refuted = refutation(solution)
     if refuted is not None:
-        yield Text(f"II {refuted['ii']} is impossible because of: {', '.join(refuted['families'])}")
+        yield Text(f"II {refuted['ii']} is impossible because of: {', '.join(refuted['families']) or refuted['why']}")
         yield Text()
     yield _ops(problem, schedule)
     yield from _compared(planned)
@@ -119,13 +120,17 @@ def _rings(problem: Problem, schedule: Schedule) -> Table:
 
 
 def _pools(problem: Problem, schedule: Schedule) -> Table:
-    table = _table("pools", "<pool", "held by rings", "reserved", "peak", "capacity")
+    table = _table("pools, at the worst moment", "<pool", "reserved", "rings", "values", "peak", "capacity", "carried")
     for index, pool in enumerate(problem.pools):
-        pairs = zip(problem.rings, schedule.depth, strict=True)
-        held = sum(depth * ring.bytes for ring, depth in pairs if ring.pool == index)
-        numbers = (held, pool.reserved, held + pool.reserved, pool.capacity)
-        table.add_row(pool.name, *(f"{n:,}" for n in numbers))
+        held = pool_peaks(problem, schedule, index)
+        numbers = (f"{held[what]:,}" for what in ("reserved", "rings", "values", "peak"))
+        most = "" if pool.carried is None else f" of {pool.carried:,}"
+        table.add_row(pool.name, *numbers, capacity(pool), f"{held['carried']:,}{most}")
     return table
+
+
+def capacity(pool: Pool) -> str:
+    return "no limit" if pool.capacity >= UNLIMITED else f"{pool.capacity:,}"
 
 
 def _reservations(problem: Problem, schedule: Schedule, terminal: int) -> Group:

@@ -31,6 +31,7 @@ from tilec.ir.tile import (
 )
 from tilec.ops import registry
 from tilec.ops.lowering import Context, Demand, demand
+from tilec.passes import pools
 from tilec.passes.binds import scheduled, scheduled_binds, variables
 from tilec.passes.layout import Laid
 from tilec.passes.rings import RingPlan, accesses, touched_outside
@@ -38,11 +39,10 @@ from tilec.passes.rings import rings as ring_plans
 from tilec.passes.select import is_pipelined
 from tilec.passes.usage import expressions
 from tilec.records import dataclass
-from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
+from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Slot, Use
 from tilec.target import Target, Timing
 
 BARRIER_BYTES = 16  # one full and one empty mbarrier per version
-UNLIMITED = 1 << 31
 TILE_ALIGNMENT = 1024  # the 128-byte swizzle repeats after this many bytes
 
 
@@ -98,13 +98,15 @@ class _Builder:
         if needed > pool.capacity:
             self.overflow(needed, pool.capacity, rings)
         name = f"{self.laid.kernel.name}.{self.loop.var.name}"
-        values = tuple(self.values())
+        outside = touched_outside(self.laid.kernel, self.loop)
+        fed = [plan for plan in rings if all(self.roles[p] == "producer" for p in plan.producers)]
+        held = pools.held(self.laid, self.target, self.accesses, outside, fed, self.loop.stage is not None)
         problem = Problem(
             name,
             ops,
             tuple(self.edges(ops, {b.name for r in rings for b in r.buffers})),
             self.slots,
-            (pool, Pool("registers", UNLIMITED)) if values else (pool,),
+            (pool, *held.pools),
             tuple(
                 Ring(
                     "+".join(b.name for b in r.buffers),
@@ -116,7 +118,7 @@ class _Builder:
                 )
                 for r in rings
             ),
-            values=values,
+            values=held.values,
         )
         return LoopProblem(self.loop, self.statements, self.roles, rings, problem)
 
@@ -139,20 +141,6 @@ class _Builder:
         others = sum(_aligned(layout.bytes) for name, layout in self.laid.shared.items() if name not in ours)
         depth = self.loop.num_stages or 16
         return others + _aligned(depth * BARRIER_BYTES * max(len(rings), 1))
-
-    # ---- registers ----
-
-    def values(self) -> Iterator[Value]:
-        """Fragments that hold something only for a part of each iteration: written there first, and used nowhere else.
-        Their registers are those of a thread; what is too much the assembler says, so the pool has no limit."""
-        outside = touched_outside(self.laid.kernel, self.loop)
-        for buffer in self.laid.kernel.buffers:
-            using = [i for i, a in enumerate(self.accesses) if buffer.name in a.all]
-            if buffer.scope != "fragment" or buffer.name in outside or len(using) < 2:
-                continue
-            if buffer.name not in self.accesses[using[0]].reads:
-                registers = -(-self.laid.fragments[buffer.name].register_count * buffer.dtype.bytes // 4)
-                yield Value(buffer.name, (using[0],), tuple(using[1:]), registers, 1)
 
     # ---- costs ----
 

@@ -43,6 +43,7 @@ from tilec.ops.lowering import Context
 from tilec.passes.binds import replayed, scheduled
 from tilec.passes.depend import LoopProblem
 from tilec.passes.layout import Laid
+from tilec.passes.pools import register_split
 from tilec.passes.rings import RingPlan, accesses
 from tilec.records import dataclass
 from tilec.sched.schedule import Schedule
@@ -242,14 +243,6 @@ class _Expander:
                 return (warp.Break(span=stmt.span),)
             case Store():
                 raise InternalError("a store outside T.Parallel")
-
-
-def register_split(consumer_groups: int, target: Target) -> tuple[int, int]:
-    """Registers per thread for the producer warpgroup and for each consumer warpgroup: what the producer gives back is
-    shared out in setmaxnreg's steps of 8, at most 240 each: more than 255 cannot be named by an instruction."""
-    few = 40 if consumer_groups <= 2 else 32
-    left = target.limit("registers_per_sm") // 128 - few
-    return few, min(240, left // consumer_groups // 8 * 8)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,11 @@ class Bound:
     culprit: str
     ops: tuple[int, ...]
 
+    @property
+    def family(self) -> str:
+        """The bound among families of constraints: `slot tma`."""
+        return self.name if self.name.startswith(f"{self.kind} ") else f"{self.kind} {self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
