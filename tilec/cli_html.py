@@ -34,7 +34,7 @@ _LABELS, _CHART, _ROW, _BAR = 200, 860, 20, 14
 def page(trace: dict[str, Any]) -> str:
     """The page for a trace, as `sched.trace` makes it."""
     record = trace["tilec"]
-    title = f"{record['kernel'] or 'schedule'} on {record['target'] or 'an unnamed machine'}"
+    title = (record["kernel"] or "schedule") + (f" on {record['target']}" if record["target"] else "")
     about = f"Calibration: {record['calibration']}. Times are cycles." if record["calibration"] else "Times are cycles."
     loops = [part for loop in record["loops"] for part in _loop(loop)]
     body = "\n".join(loops) or "<p>No pipelined loop.</p>"

@@ -76,7 +76,7 @@ def reaching(problem: Problem) -> list[tuple[int, int]]:
 def slot_pressure(reach: Sequence[tuple[int, int]], start: Sequence[int]) -> int:
     """The largest distance from an op to one that waits for it: for so many cycles the slots between them are spoken
     for. `reach` are the pairs that count."""
-    return max((start[last] - start[first] for first, last in reach), default=0)
+    return max([0, *(start[last] - start[first] for first, last in reach)])
 
 
 def topological(problem: Problem) -> list[int]:
