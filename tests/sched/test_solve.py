@@ -190,10 +190,13 @@ def test_a_given_schedule_is_evaluated() -> None:
 
 PRINT_ALL = """
 import json, sys
-from loops import KNOWN, gemm
+from loops import KNOWN, attention, gemm, random_problem, tight_problem
 from tilec.sched.solve import solve
 from tilec.sched.trace import dump, trace
-problems = [problem for problem, _ in KNOWN] + [gemm(3)]
+problems = [problem for problem, _ in KNOWN] + [gemm(3), attention()]
+# Refuted by windows, by the solver, by values; and found by other schedulers.
+problems += [random_problem(seed) for seed in (47, 231, 238)] + [tight_problem(seed) for seed in (1, 2, 3)]
+print(dump(trace([(problem, solve(problem, scheduler="heuristic")) for problem in problems])))
 print(dump(trace([(problem, solve(problem)) for problem in problems])))
 heavy = sorted({name.partition(".")[0] for name in sys.modules} & {"pandas", "numpy"})
 assert not heavy, heavy
