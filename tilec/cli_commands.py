@@ -373,12 +373,12 @@ def schedule(
 ) -> None:
     """Show the solved pipeline of each loop: II and what bounds it, stages, order, rings, reservation table."""
     if problem is not None:
-        from tilec.cli_problem import solve_file
+        from tilec.cli_problem import Wanted, solve_file
 
-        if file is not None or html is not None:
-            usage("give either a kernel or --problem" if file is not None else "--html goes with a kernel")
+        if file is not None:
+            usage("give either a kernel or --problem")
         with reported(None):
-            solve_file(problem, as_json=as_json, output=output, seconds=time_limit, scheduler=given["scheduler"])
+            solve_file(problem, Wanted(as_json, output, html), time_limit, given["scheduler"])
         return
     if file is None or as_json or output is not None or time_limit is not None:
         usage("a kernel is missing" if file is None else "--json, --output and --time-limit go with --problem")
@@ -407,7 +407,9 @@ def schedule(
         said = f"pipelined loops run serially with strategy {asked.pipeline_strategy}"
         print(f"{plan.kernel.name}: {said if loops else 'no pipelined loop'}")
     width = console().width
-    show_tables(table for loop in plan.loops for table in schedule_tables(loop, width))
+    for planned in plan.loops:
+        line = planned.loop.loop.span.line
+        show_tables(schedule_tables(planned.loop.problem, planned.solution, width, line))
 
 
 def _emulate() -> click.Command:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+from tilec.sched.problem import UNLIMITED
+
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --faint: #d7dce2; --dim: #626a73;
   --s0: #2f6fde; --s1: #2a9d62; --s2: #c98a12; --s3: #9a4fc4; --s4: #1f9aa8; --s5: #c84848; --bind: #c84848; }
@@ -32,7 +34,7 @@ _LABELS, _CHART, _ROW, _BAR = 200, 860, 20, 14
 def page(trace: dict[str, Any]) -> str:
     """The page for a trace, as `sched.trace` makes it."""
     record = trace["tilec"]
-    title = f"{record['kernel'] or 'schedule'} on {record['target'] or 'an unnamed machine'}"
+    title = (record["kernel"] or "schedule") + (f" on {record['target']}" if record["target"] else "")
     about = f"Calibration: {record['calibration']}. Times are cycles." if record["calibration"] else "Times are cycles."
     loops = [part for loop in record["loops"] for part in _loop(loop)]
     body = "\n".join(loops) or "<p>No pipelined loop.</p>"
@@ -49,7 +51,8 @@ def _loop(loop: dict[str, Any]) -> Iterable[str]:
     yield f"<h2>{escape(loop['name'])}: II {loop['ii']}, {loop['stages']} stages, {escape(loop['status'])}</h2>"
     if loop["refutation"]:
         refutation = loop["refutation"]
-        yield f"<p>II {refutation['ii']} is impossible: {escape(', '.join(refutation['families']))}.</p>"
+        why = ", ".join(refutation["families"]) or refutation["why"]
+        yield f"<p>II {refutation['ii']} is impossible: {escape(why)}.</p>"
     yield "<h3>Reservation table</h3>"
     yield '<p class="dim">One interval, folded. Colours are stages:' + _key(loop["stages"]) + "</p>"
     yield _reservations(loop)
@@ -72,8 +75,11 @@ def _loop(loop: dict[str, Any]) -> Iterable[str]:
         yield "<h3>Pools</h3>"
         pools = loop["pools"]
         yield _table(
-            ("pool", "peak", "reserved", "capacity", ""),
-            [(p["name"], p["peak"], p["reserved"], p["capacity"], _share(p["peak"], p["capacity"])) for p in pools],
+            ("pool", "reserved", "rings", "values", "peak", "capacity", "", "carried"),
+            [
+                (p["name"], p["reserved"], p["rings"], p["values"], p["peak"], *_capacity(p), p["carried"])
+                for p in pools
+            ],
         )
     if loop["attempts"]:
         yield "<h3>Intervals tried</h3>"
@@ -82,8 +88,12 @@ def _loop(loop: dict[str, Any]) -> Iterable[str]:
         )
 
 
-def _share(peak: int, capacity: int) -> str:
-    return f"{100 * peak // capacity} %" if capacity else ""
+def _capacity(pool: dict[str, Any]) -> tuple[str, str]:
+    """A pool's capacity, and the share of it that is held."""
+    capacity = pool["capacity"]
+    if capacity >= UNLIMITED:
+        return "no limit", ""
+    return f"{capacity:,}", f"{100 * pool['peak'] // capacity} %" if capacity else ""
 
 
 def _key(stages: int) -> str:

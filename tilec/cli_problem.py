@@ -8,19 +8,29 @@ from typing import Any
 
 from tilec import files
 from tilec.diag import fail
+from tilec.records import dataclass
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.model import load_solver
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import Scheduler, solve
 from tilec.sched.text import TextError, problems_from_json
+from tilec.sched.trace import trace
 
 
-def solve_file(path: str, *, as_json: bool, output: str | None, seconds: float | None, scheduler: Scheduler) -> None:
-    """Prints a line for each problem of the file, and writes the schedules to `output`. With a limit of `seconds` the
-    answers depend on the clock; each problem has them to itself."""
-    if output is not None:
-        files.check_outputs([output], [path])
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A line of JSON instead of tables; a file for the schedules, and one for a page that draws them."""
+
+    as_json: bool
+    output: str | None
+    html: str | None
+
+
+def solve_file(path: str, wanted: Wanted, seconds: float | None, scheduler: Scheduler) -> None:
+    """Prints what was found for each problem of the file, and writes it where it is wanted. With a limit of `seconds`
+    the answers depend on the clock; each problem has them to itself."""
+    files.check_outputs([out for out in (wanted.output, wanted.html) if out is not None], [path])
     try:
         value = json.loads(files.read_text(path))
     except ValueError as error:
@@ -30,13 +40,21 @@ def solve_file(path: str, *, as_json: bool, output: str | None, seconds: float |
     except TextError as error:
         fail("bad-problem", f"{path} is no scheduling problem: {error}")
     load_solver()  # The seconds are those of solving.
-    records = [_solved(problem, seconds, scheduler, as_json) for problem, _ in problems]
-    if output is not None:
-        written = records if isinstance(value, list) else records[0]
-        files.write_all({output: (json.dumps(written, indent=1, ensure_ascii=False) + "\n").encode()})
+    solved = [(problem, _solved(problem, seconds, scheduler, wanted.as_json)) for problem, _ in problems]
+    written: dict[str, bytes] = {}
+    if wanted.output is not None:
+        records = [_record(problem, solution) for problem, solution in solved]
+        text = json.dumps(records if isinstance(value, list) else records[0], indent=1, ensure_ascii=False)
+        written[wanted.output] = f"{text}\n".encode()
+    if wanted.html is not None:
+        from tilec.cli_html import page
+
+        written[wanted.html] = page(trace(solved)).encode()
+    files.write_all(written)
 
 
-def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_json: bool) -> dict[str, Any]:
+def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_json: bool) -> Solution:
+    """Solves one, and shows it."""
     began = time.monotonic()
     try:
         if seconds is None:
@@ -53,8 +71,12 @@ def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_js
         print(json.dumps(line, ensure_ascii=False))
     else:
         proof = "proven optimal" if is_proven else "not proven optimal"
-        print(f"{problem.name}: II {schedule.ii} cycles, {proof}, MII {solution.bounds.mii}, {taken:.3f} s")
-    return _record(problem, solution)
+        print(f"{problem.name}: II {schedule.ii} cycles, {proof}, MII {solution.bounds.mii}, {taken:.3f} s\n")
+        from tilec.cli_console import console, show_tables
+        from tilec.cli_tables import schedule_tables
+
+        show_tables(schedule_tables(problem, solution, console().width))
+    return solution
 
 
 def _record(problem: Problem, solution: Solution) -> dict[str, Any]:

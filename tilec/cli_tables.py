@@ -11,16 +11,18 @@ from rich.text import Text
 
 from tilec import resources, target
 from tilec.cli_gantt import gantt, letter, style
+from tilec.sched.problem import UNLIMITED
+from tilec.sched.roles import resolve
 from tilec.sched.roofline import roofline
 from tilec.sched.solution import span
-from tilec.sched.trace import refutation
+from tilec.sched.trace import pool_peaks, refutation
 
 if TYPE_CHECKING:
     from rich.console import JustifyMethod, RenderableType
 
-    from tilec.driver import Planned
-    from tilec.sched.problem import Problem
+    from tilec.sched.problem import Pool, Problem
     from tilec.sched.schedule import Schedule
+    from tilec.sched.solution import Solution
 
 _TIMELINE = 64
 """Columns that one interval is drawn in, where there is room."""
@@ -35,27 +37,32 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def schedule_tables(planned: Planned, width: int) -> Iterator[RenderableType]:
-    """Everything that one loop's schedule decides, and what bounds it, in lines of `width` columns."""
-    problem, solution = planned.loop.problem, planned.solution
+def schedule_tables(
+    problem: Problem, solution: Solution, width: int, line: int | None = None
+) -> Iterator[RenderableType]:
+    """Everything that one loop's schedule decides, and what bounds it, in lines of `width` columns. `line` is that of
+    the loop, where it is a kernel's."""
     schedule = solution.schedule
-    yield Text(
-        f"{problem.name}, line {planned.loop.loop.span.line}: II {schedule.ii} cycles, {schedule.status}", "bold"
-    )
+    problem = resolve(problem, schedule.role)
+    where = f", line {line}" if line is not None else ""
+    yield Text(f"{problem.name or 'loop'}{where}: II {schedule.ii} cycles, {schedule.status}", "bold")
     if solution.warning:
         yield Text(solution.warning, "yellow")
     yield Text()
-    yield _bounds(planned)
-    yield Text()
+    if solution.bounds.each:
+        yield _bounds(solution)
+        yield Text()
     if solution.attempts:
-        yield _attempts(planned)
+        yield _attempts(solution)
         yield Text()
     refuted = refutation(solution)
     if refuted is not None:
-        yield Text(f"II {refuted['ii']} is impossible because of: {', '.join(refuted['families'])}")
+        yield Text(f"II {refuted['ii']} is impossible because of: {', '.join(refuted['families']) or refuted['why']}")
         yield Text()
+    if not problem.ops:
+        return
     yield _ops(problem, schedule)
-    yield from _compared(planned)
+    yield from _compared(problem, solution)
     yield Text()
     if problem.rings:
         yield _rings(problem, schedule)
@@ -68,26 +75,25 @@ def schedule_tables(planned: Planned, width: int) -> Iterator[RenderableType]:
     yield gantt(problem, schedule, width)
 
 
-def _bounds(planned: Planned) -> Table:
+def _bounds(solution: Solution) -> Table:
     table = _table("bounds on the interval", "II ≥", "<kind", "<because")
-    bounds = planned.solution.bounds
+    bounds = solution.bounds
     for bound in sorted(bounds.each, key=lambda b: -b.ii):
         style = "bold" if bound.ii == bounds.mii else ""
         table.add_row(str(bound.ii), bound.kind, Text(bound.culprit), style=style)
     return table
 
 
-def _attempts(planned: Planned) -> Table:
+def _attempts(solution: Solution) -> Table:
     table = _table("intervals tried", "II", "<outcome", "<how", "<why")
-    for first, last in planned.solution.ranges:
+    for first, last in solution.ranges:
         table.add_row(span(first, last), last.outcome, last.how, Text(last.why))
     return table
 
 
-def _compared(planned: Planned) -> Iterator[Text]:
+def _compared(problem: Problem, solution: Solution) -> Iterator[Text]:
     """What a roofline and list schedulers would have chosen."""
-    solution = planned.solution
-    found = roofline(planned.loop.problem)
+    found = roofline(problem)
     if found is not None:
         stages = max(solution.schedule.stage, default=0) + 1
         share = f"⌈{found.memory_cycles:,} / {found.compute_cycles:,}⌉"
@@ -119,13 +125,17 @@ def _rings(problem: Problem, schedule: Schedule) -> Table:
 
 
 def _pools(problem: Problem, schedule: Schedule) -> Table:
-    table = _table("pools", "<pool", "held by rings", "reserved", "peak", "capacity")
+    table = _table("pools, at the worst moment", "<pool", "reserved", "rings", "values", "peak", "capacity", "carried")
     for index, pool in enumerate(problem.pools):
-        pairs = zip(problem.rings, schedule.depth, strict=True)
-        held = sum(depth * ring.bytes for ring, depth in pairs if ring.pool == index)
-        numbers = (held, pool.reserved, held + pool.reserved, pool.capacity)
-        table.add_row(pool.name, *(f"{n:,}" for n in numbers))
+        held = pool_peaks(problem, schedule, index)
+        numbers = (f"{held[what]:,}" for what in ("reserved", "rings", "values", "peak"))
+        most = "" if pool.carried is None else f" of {pool.carried:,}"
+        table.add_row(pool.name, *numbers, capacity(pool), f"{held['carried']:,}{most}")
     return table
+
+
+def capacity(pool: Pool) -> str:
+    return "no limit" if pool.capacity >= UNLIMITED else f"{pool.capacity:,}"
 
 
 def _reservations(problem: Problem, schedule: Schedule, terminal: int) -> Group:

@@ -419,8 +419,9 @@ bank-conflict
     together. Index one of them along its rows, or make its rows a multiple of 32 bytes.
 
 barriers-exhausted
-    More named barriers are used than the machine has (16), or are carried from one iteration to the next than the
-    scheduler allows (3). Hand-overs that fall together can share one.
+    More named barriers are used than the machine has (16), or an iteration of a pipelined loop stops at a barrier more
+    often than may be carried to the next (3). Each tile that threads write and others read is such a stop. Tiles that
+    are filled next to one another, and read after that, share one; fragments that stay with their threads need none.
 
 address-latency
     Index arithmetic, such as a division by a number that is no power of two, takes more cycles than the work on what

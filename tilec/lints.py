@@ -2,7 +2,8 @@
 
 register-spill, wgmma-serialised, injected-wait, setmaxnreg-ignored   what the assembler did (`remarks` words them)
 bank-conflict         two alias groups reach shared memory at once, each by a pattern that its layout cannot serve
-barriers-exhausted    more named barriers than the machine has, or than may be carried from iteration to iteration
+barriers-exhausted    more named barriers than the machine has, or more meetings at them than may be carried from one
+                      iteration to the next
 address-latency       address arithmetic makes the compute side look long, and so hides that loads need more stages
 tensor-memory-full    accumulators need more columns of tensor memory than an SM has
 """
@@ -119,7 +120,8 @@ def _shared_rows(problem: Problem, schedule: Schedule, op: int) -> list[tuple[in
 
 
 def barriers(program: warp.Program, target: Target, span: Span) -> Iterator[Diagnostic]:
-    """Named barriers of the whole block, and those that stand in a loop and are so carried across its iterations."""
+    """Named barriers of the whole block, and those that stand in a loop and are so carried across its iterations; and
+    how often an iteration of a pipelined loop meets at one, since all hand-overs of a role share its barrier."""
     met = [(op, inside) for role in program.roles for op, inside in _barriers(role.body, False)]
     turns = {number for role in program.roles for number in role.turn_barriers}
     carried = turns | {op.id for op, inside in met if inside}
@@ -136,6 +138,32 @@ def barriers(program: warp.Program, target: Target, span: Span) -> Iterator[Diag
                 help="let hand-overs that fall together share a barrier, or split the loop",
                 severity="warning",
             )
+    limit = target.limit("named_barriers_carried")
+    for loop in (loop for role in program.roles for loop in _steady(role.body)):
+        stops = [op.span for op, _ in _barriers(loop.body, True)]
+        if len(stops) > limit >= len({op.id for op, inside in met if inside}):
+            lines = sorted({stop.line for stop in stops if stop.line})
+            yield Diagnostic(
+                "barriers-exhausted",
+                f"each iteration stops at a barrier {len(stops)} times, {target.name} carries {limit} to the next",
+                Label(loop.span, f"all its warps wait for one another before lines {', '.join(map(str, lines))}"),
+                help="hand tiles over together: fill all of them, then read; or keep values in fragments",
+                severity="warning",
+            )
+
+
+def _steady(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
+    """The steady states of pipelined loops."""
+    for op in body:
+        match op:
+            case warp.Loop(part="steady"):
+                yield op
+            case warp.Loop() | warp.Pipeline():
+                yield from _steady(op.body)
+            case warp.Branch():
+                yield from _steady((*op.then, *op.orelse))
+            case _:
+                pass
 
 
 def _barriers(body: tuple[warp.Operation, ...], inside: bool) -> Iterator[tuple[warp.BarSync, bool]]:

@@ -6,12 +6,12 @@ What is said here is worked out from the problem and the start times alone; `sch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from tilec.records import dataclass
 from tilec.sched.bounds import Unschedulable
-from tilec.sched.problem import Op, Problem
+from tilec.sched.problem import Op, Problem, Value
 from tilec.sched.schedule import Schedule
 from tilec.target import Limit
 
@@ -36,6 +36,7 @@ def refusals(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
     yield from _slots(problem, schedule)
     yield from _rings(problem, schedule)
     yield from _pools(problem, schedule)
+    yield from _values(problem, schedule)
 
 
 def describe(problem: Problem, schedule: Schedule, op: int) -> str:
@@ -118,6 +119,44 @@ def _pools(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
             yield Refusal("pool", pool.name, (*ring.producers, *ring.consumers), text)
 
 
+def _values(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
+    """Pools that values ask too much of: at once, as one of them begins, or from one interval to the next."""
+    ii = schedule.ii
+    for index, pool in enumerate(problem.pools):
+        depths = zip(problem.rings, schedule.depth, strict=True)
+        versions = sum(ring.bytes * depth for ring, depth in depths if ring.pool == index)
+        lives = [(*_life(problem, schedule, value), value) for value in problem.values if value.pool == index]
+        worst: tuple[int, list[tuple[Value, int]]] = (pool.capacity, [])
+        for now, _, _ in lives:
+            alive = [(value, (now - begin) // ii - (now - end) // ii) for begin, end, value in lives]
+            held = pool.reserved + versions + sum(value.amount * copies for value, copies in alive)
+            worst = max(worst, (held, [part for part in alive if part[1]]), key=lambda found: found[0])
+        if worst[1]:
+            parts = ", ".join(_copies(value, copies) for value, copies in worst[1])
+            besides = f" beside {pool.reserved + versions} others" if pool.reserved + versions else ""
+            text = f"pool {pool.name} would hold {worst[0]} of {pool.capacity} at once: {parts}{besides}"
+            yield Refusal("pool", pool.name, _users(value for value, _ in worst[1]), text)
+        crossing = [(value, max(0, (end - 1) // ii - begin // ii)) for begin, end, value in lives]
+        carried = sum(value.amount * copies for value, copies in crossing)
+        if pool.carried is not None and carried > pool.carried:
+            parts = ", ".join(_copies(value, copies) for value, copies in crossing if copies)
+            text = f"pool {pool.name} would carry {carried} of {pool.carried} from one interval to the next: {parts}"
+            yield Refusal("pool", pool.name, _users(value for value, copies in crossing if copies), text)
+
+
+def _life(problem: Problem, schedule: Schedule, value: Value) -> tuple[int, int]:
+    begin = min(schedule.start[op] for op in value.producers)
+    return begin, max([begin, *(schedule.start[op] + problem.ops[op].latency for op in value.consumers)])
+
+
+def _copies(value: Value, copies: int) -> str:
+    return f"{value.amount} {value.name}" if copies == 1 else f"{copies} × {value.amount} {value.name}"
+
+
+def _users(values: Iterable[Value]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(op for value in values for op in (*value.producers, *value.consumers)))
+
+
 # ---- no schedule at all ----------------------------------------------------------------------------------------------
 
 
@@ -130,7 +169,12 @@ def binding(problem: Problem, refusal: Unschedulable) -> tuple[str, ...]:
 def _held(problem: Problem, op: int) -> str:
     spec = problem.ops[op]
     rings = [f"{ring.bytes} bytes a version of {ring.name}" for ring in problem.rings if op in ring.producers]
-    return ", ".join([footprint(problem, spec), f"its result is there after {spec.latency} cycles", *rings])
+    values = [
+        f"{value.amount} of pool {problem.pools[value.pool].name} with {value.name}"
+        for value in problem.values
+        if op in value.producers
+    ]
+    return ", ".join([footprint(problem, spec), f"its result is there after {spec.latency} cycles", *rings, *values])
 
 
 def over_ceiling(problem: Problem, ceilings: Sequence[Limit]) -> Refusal | None:

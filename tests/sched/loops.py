@@ -197,6 +197,14 @@ def tight_problem(seed: int) -> Problem:
     return replace(problem, ops=ops, edges=edges, rings=rings, values=values, pools=pools[:1] + pools[-1:])
 
 
+def early_problem(seed: int) -> Problem:
+    """A tight problem with latencies below zero: an op may begin some cycles before the one that it depends on."""
+    problem = tight_problem(seed)
+    draw = random.Random(seed)
+    edges = tuple(replace(edge, latency=edge.latency - draw.choice((0, 0, 3, 8))) for edge in problem.edges)
+    return replace(problem, edges=edges)
+
+
 def attention(register_file: int | None = None) -> Problem:
     """Attention forward with its queries in two halves, a and b: for each a product, a softmax and a second product,
     which two warp groups may run. A producer warp loads keys and values. Scores are renamed from tile to tile, or
@@ -390,7 +398,7 @@ def _reach(problem: Problem, start: tuple[int, ...]) -> int:
     waits = {(e.src, e.dst) for e in problem.edges if e.distance == 0}
     while more := {(a, d) for a, b in waits for c, d in waits if b == c} - waits:
         waits |= more
-    return max((start[b] - start[a] for a, b in waits), default=0)
+    return max((0, *(start[b] - start[a] for a, b in waits)))
 
 
 def _in_pools(problem: Problem, ii: int, start: tuple[int, ...], depth: tuple[int, ...]) -> bool:

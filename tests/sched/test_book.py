@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from loops import has_schedule
 
 from tilec import target as target_file
-from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use
+from tilec.refusals import refusals
+from tilec.sched.bounds import Unschedulable
+from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 from tilec.sched.roofline import Roofline, roofline, stage_count
-from tilec.sched.solve import solve
+from tilec.sched.schedule import Schedule
+from tilec.sched.solve import make, solve
+from tilec.sched.trace import pool_peaks
+from tilec.sched.verify import violations
 
 SLOTS = ("tma", "tp_smem_wr", "tc_and_mma", "tp_mma", "tp_smem_rd", "tp_tmem_wr")
 
@@ -79,3 +87,39 @@ def test_both_examples_in_the_cycles_of_the_target_files() -> None:
     assert roofline(hopper) == Roofline(8, 8, 1)
     copy, product = ("tcgen05.cp", {"bytes": 4096}), ("tcgen05.mma.ss", {"m": 128, "n": 128, "count": 4})
     assert roofline(priced("sm_100a", load, copy, product)) == Roofline(15, 8, 2)
+
+
+def staged(in_flight: int) -> tuple[Problem, Schedule]:
+    """The second example with the pools of tensor memory: what an iteration holds of the banks, from the copy until the
+    product is done, is two, and its accumulator 128 columns. With a schedule of so many iterations in flight."""
+    machine = target_file.load("sm_100a", "book")
+    plain = body((LOAD, COPY, MMA), (Edge(0, 1, 8), Edge(1, 2, 7)))
+    pools = (*plain.pools, machine.pool("tmem_banks"), machine.pool("tmem"))
+    values = (Value("banks", (1,), (2,), 2, 1), Value("columns", (2,), (2,), 128, 2))
+    problem = replace(plain, pools=pools, values=values)
+    return problem, make(problem, 8, (0, 8, 8 * in_flight), "given")
+
+
+def test_two_iterations_in_flight_fit_the_banks_of_tensor_memory_and_four_do_not() -> None:
+    problem, schedule = staged(2)
+    assert not list(violations(problem, schedule))
+    found = solve(problem)
+    assert (found.schedule.ii, found.schedule.status) == (8, "optimal")
+    banks, columns = (pool_peaks(problem, found.schedule, pool) for pool in (1, 2))
+    assert (banks["capacity"], banks["peak"], columns["capacity"]) == (4, 4, 512)
+    problem, schedule = staged(4)
+    (broken,) = violations(problem, schedule)
+    assert broken == "pool tmem_banks is asked for 8 of 4 as banks begins"
+    (refusal,) = refusals(problem, schedule)
+    assert (refusal.constraint, refusal.name, refusal.ops) == ("pool", "tmem_banks", (1, 2))
+    assert refusal.text == "pool tmem_banks would hold 8 of 4 at once: 4 × 2 banks"
+
+
+def test_banks_that_an_iteration_needs_alone_are_refused_at_every_interval() -> None:
+    problem, _ = staged(2)
+    greedy = replace(problem, values=(replace(problem.values[0], amount=5), problem.values[1]))
+    with pytest.raises(Unschedulable, match="pool tmem_banks of 4 is too small for what is held at once: 5 banks"):
+        solve(greedy)
+    wide = replace(problem, values=(problem.values[0], replace(problem.values[1], amount=1024)))
+    with pytest.raises(Unschedulable, match="pool tmem of 512"):
+        solve(wide)

@@ -79,6 +79,25 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [blocked]
 
 
+def test_a_folder_that_may_only_be_read_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in it is found; what is not is solved each time, and nothing is said. Permissions do not stop everyone,
+    so writing fails as it would."""
+    solver = Counting()
+    cache.solve_cached(gemm(), tmp_path, solver=solver)
+    before = sorted(tmp_path.rglob("*"))
+
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    for name in ("write_text", "mkdir", "replace", "unlink"):
+        monkeypatch.setattr(Path, name, refuse)
+    assert cache.solve_cached(gemm(), tmp_path, solver=solver).schedule.ii == 512
+    assert solver.calls == 1
+    for _ in range(2):
+        assert cache.solve_cached(gemm(3), tmp_path, solver=solver).schedule.ii == 675
+    assert solver.calls == 3 and sorted(tmp_path.rglob("*")) == before
+
+
 def test_nothing_else_is_left_in_the_folder(tmp_path: Path) -> None:
     cache.solve_cached(gemm(), tmp_path)
     assert entry(tmp_path).name == f"{cache.key(gemm(), 1.0)}.json"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from loops import KNOWN, gemm, random_problem
 
+from tilec.sched.model import Model, families
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Solution
@@ -68,7 +69,8 @@ def test_the_record(loops: list[tuple[Problem, Solution]]) -> None:
     assert loop["roofline"] == {"memory_cycles": 1184, "compute_cycles": 512, "stages": 3}
     assert {trial["arm"]: trial["ii"] for trial in loop["heuristics"]}["modulo"] == 675
     assert loop["rings"][0] | {"lifetime": 2024, "depth": 3, "total_bytes": 98304} == loop["rings"][0]
-    assert loop["pools"] == [{"name": "smem", "capacity": 232448, "reserved": 1024, "peak": 1024 + 98304}]
+    held = {"reserved": 1024, "rings": 98304, "values": 0, "peak": 1024 + 98304, "carried": 0, "most_carried": None}
+    assert loop["pools"] == [{"name": "smem", "capacity": 232448, **held}]
     product = loop["ops"][2]
     assert (product["line"], product["start"], product["stage"], product["phase"]) == (7, 1440, 2, 90)
     assert product["rows"] == [{"slot": "tensor", "rows": [[90, 602]]}]
@@ -83,6 +85,35 @@ def test_neighbours_that_met_one_fate_are_one_entry() -> None:
     assert any(first < last for first, last in ranges)
     assert [first for first, _ in ranges[1:]] == [last + 1 for _, last in ranges[:-1]]
     assert sum(entry["effort"] for entry in loop["attempts"]) == sum(attempt.effort for attempt in solution.attempts)
+
+
+def test_each_refuted_interval_names_the_families_that_are_enough() -> None:
+    """By the solver, by windows and by bounds; a range shares them."""
+    for seed, expected in (
+        (231, [(6, 7, "solver", ["dependences", "stages", "slot s0"])]),
+        (397, [(6, 7, "bound", ["dependences", "slot s0"])]),
+        (47, [(5, 6, "bound", ["dependences", "pool pool", "rings", "slot s0", "slot s1"])]),
+    ):
+        problem = random_problem(seed)
+        solution = solve(problem)
+        (loop,) = trace([(problem, solution)])["tilec"]["loops"]
+        first, *others, found = loop["attempts"]
+        assert first["families"] == [bound.family for bound in solution.bounds.binding]
+        assert [(a["from"], a["ii"], a["how"], a["families"]) for a in others] == expected
+        assert found["families"] == []
+        assert loop["refutation"]["families"] == expected[-1][-1]
+
+
+@pytest.mark.parametrize("seed", [7, 47, 231, 397])
+def test_families_are_enough_and_none_is_too_many(seed: int) -> None:
+    """Without the others there is still no schedule; without any one of them there is, or its proof is elsewhere."""
+    problem = random_problem(seed)
+    attempt = next(a for a in reversed(solve(problem).attempts) if a.outcome == "refuted")
+    others = frozenset(families(problem)) - {*attempt.families}
+    assert Model(problem, attempt.ii, None, others).feasible(1.0).outcome == "refuted"
+    if attempt.how == "solver":
+        for family in attempt.families[1:]:
+            assert Model(problem, attempt.ii, None, others | {family}).feasible(1.0).outcome == "found"
 
 
 def test_rows_run_past_the_end_of_the_table() -> None:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -732,3 +733,42 @@ def test_emulate_ends_cleanly_when_interrupted(
     captured = capfd.readouterr()
     assert captured.err == "interrupted after 0 of 1 blocks: nothing is compared, nothing written\n"
     assert captured.out == "" and not Path("out.npz").exists() and not Path("t.json").exists()
+
+
+def drawn(problem: object, capfd: pytest.CaptureFixture[str], *more: str) -> tuple[str, str]:
+    """What `schedule --problem` shows, and the page that it writes."""
+    Path("p.json").write_text(json.dumps(problem))
+    assert tilec("schedule", "--problem", "p.json", "--html", "p.html", *more) == 0
+    return capfd.readouterr().out, Path("p.html").read_text()
+
+
+def exchanged(count: int) -> dict[str, object]:
+    """A chain of ops that take turns at three units."""
+    ops = [{"name": f"op{i}", "resource": f"unit{i % 3}", "duration": 1 + i % 4} for i in range(count)]
+    edges = [[i, i + 1, 2, 0] for i in range(count - 1)]
+    return {"name": f"chain of {count}", "ops": ops, "edges": edges, "limits": {f"unit{i}": 1 for i in range(3)}}
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 300])
+def test_problems_of_any_size_are_drawn(count: int, capfd: pytest.CaptureFixture[str]) -> None:
+    shown, page = drawn(exchanged(count), capfd, "--time-limit", "20")
+    assert shown.startswith(f"chain of {count}: II ")
+    assert ("reservation table" in shown) == ("iterations: " in shown) == (count > 0)
+    # A bound on three hundred ops does not name all of them.
+    assert count < 300 or "76 more" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 160
+    ElementTree.fromstring(re.sub(r"<!DOCTYPE html>|<meta[^>]*>", "", page))
+    assert page.count('aria-label="reservation table"') == 1
+
+
+def test_a_problem_that_leaves_roles_open_is_drawn_with_those_decided(capfd: pytest.CaptureFixture[str]) -> None:
+    slots = [{"name": "unit"}, {"name": "left"}, {"name": "right"}]
+    roles = [{"name": "left", "slot": 1}, {"name": "right", "slot": 2}]
+    ops = [{"name": n, "uses": [], "issue": 40, "latency": 50, "roles": [0, 1]} for n in ("a", "b")]
+    problem = {"name": "open", "ops": ops, "edges": [], "slots": slots, "roles": roles}
+    shown, page = drawn({"schema": 1, "problem": problem}, capfd)
+    assert "II 40 cycles, proven optimal" in shown
+    rows = [line for line in shown.splitlines() if line.startswith(("left ", "right "))]
+    assert [row.split()[0] for row in rows] == ["left", "right"] and all("100%" in row for row in rows)
+    assert re.search(r"^0 left +0", shown, re.MULTILINE) and re.search(r"^0 right +1", shown, re.MULTILINE)
+    assert "<td>left</td>" in page and "<td>right</td>" in page

@@ -16,7 +16,10 @@ from tilec.passes.depend import LoopProblem, Scheduled, loops_to_schedule, probl
 from tilec.passes.layout import assign
 from tilec.passes.select import select
 from tilec.sched.check import faults
+from tilec.sched.objective import held_at_once, limited, make
+from tilec.sched.problem import UNLIMITED
 from tilec.sched.solve import solve
+from tilec.sched.verify import violations
 
 Make = Callable[..., Kernel]
 
@@ -185,11 +188,83 @@ def test_everything_has_its_price(kernel: Make, text: str, target: str) -> None:
 def test_the_pool_knows_what_else_is_there(kernel: Make) -> None:
     """Two operands' versions of 16 KiB each come out of what the staging tile and the barriers leave."""
     (loop,) = loops(kernel(GEMM), "sm_90a")
-    (pool,) = loop.problem.pools
+    pool = loop.problem.pools[0]
     (ring,) = loop.problem.rings
     assert (ring.bytes, ring.max_depth) == (2 * 128 * 64 * 2, 4)
     assert pool.capacity == targets.load("sm_90a").limit("smem_bytes_per_cta")
     assert 128 * 128 * 2 < pool.reserved <= 128 * 128 * 2 + 1024
+
+
+@pytest.mark.parametrize(
+    ("target", "threads", "capacity", "carried"),
+    [("sm_80", 128, 255, 64), ("sm_80", 512, 128, 16), ("sm_90a", 128, 240, 64), ("sm_90a", 256, 232, 32)],
+)
+def test_registers_are_those_of_a_thread_that_owns_fragments(
+    kernel: Make, target: str, threads: int, capacity: int, carried: int
+) -> None:
+    """What is launched with, or what setmaxnreg gives to the consumers; of it an accumulator of 64 × 128 takes its
+    part all the time."""
+    (loop,) = loops(kernel(GEMM, threads=threads, block_M=64), target)
+    pool = loop.problem.pools[1]
+    assert (pool.name, pool.capacity, pool.reserved) == ("registers", capacity, 24 + carried)
+
+
+def test_barriers_are_pools_too(kernel: Make) -> None:
+    (loop,) = loops(kernel(GEMM), "sm_90a")
+    named, mbarriers = loop.problem.pools[2:]
+    assert (named.name, named.capacity, named.reserved, named.carried) == ("named_barriers", 16, 3, 3)
+    assert (mbarriers.name, mbarriers.capacity) == ("mbarriers", 29056)
+    # Two of each version.
+    depth = solve(loop.problem).schedule.depth
+    (held,) = (value for value in loop.problem.values if value.pool == 3)
+    schedule = solve(loop.problem).schedule
+    assert held.amount * depth[0] == held_at_once(loop.problem, schedule.ii, schedule.start, 3) == 8
+    (plain,) = loops(kernel(GEMM), "sm_80")
+    assert [pool.name for pool in plain.problem.pools] == ["smem", "registers", "named_barriers"]
+    assert plain.problem.pools[2].reserved == 1
+
+
+WIDE = """
+x = T.alloc_fragment((64, {width}), "float32")
+y = T.alloc_fragment((64, {width}), "float32")
+z = T.alloc_fragment((64, {width}), "float32")
+for k in T.Pipelined(n{given}):
+    T.copy(A[k * 64, 0], x)
+    T.copy(x, C[k * 64, 0])
+    T.copy(A[k * 64, 0], y)
+    T.copy(y, C[k * 64, 0])
+    T.copy(A[k * 64, 0], z)
+    T.copy(z, C[k * 64, 0])
+"""
+
+
+def wide(body: Make, width: int, given: str = "") -> LoopProblem:
+    params = f'A: T.Tensor((512, {width}), "float32"), C: T.Tensor((512, {width}), "float32"), n: T.int32'
+    (loop,) = loops(body(WIDE.format(width=width, given=given), params))
+    return loop
+
+
+def test_fragments_that_do_not_fit_together_take_turns(body: Make) -> None:
+    """128 registers each: one fits beside the 24 that a thread needs anyway, two do not."""
+    problem = wide(body, 256).problem
+    assert [value.amount for value in problem.values] == [128, 128, 128]
+    assert limited(problem) == (1,) and problem.pools[1].capacity == 255
+    schedule = solve(problem).schedule
+    assert schedule.status == "optimal"
+    assert held_at_once(problem, schedule.ii, schedule.start, 1) == 128
+    free = replace(problem, pools=(problem.pools[0], replace(problem.pools[1], capacity=1000), problem.pools[2]))
+    assert solve(free).schedule.ii <= schedule.ii
+    together = make(problem, schedule.ii, [0, schedule.ii - 1] * 3, "given")
+    assert any(
+        text.startswith("pool registers is asked for") and "of 255" in text for text in violations(problem, together)
+    )
+
+
+def test_registers_have_no_limit_where_no_order_keeps_it(body: Make) -> None:
+    """One fragment alone is too much: the assembler will spill, and say so. Nor where the schedule is given."""
+    assert wide(body, 512).problem.pools[1].capacity == UNLIMITED
+    given = ", stage=[0, 0, 0, 0, 0, 0], order=[0, 1, 2, 3, 4, 5]"
+    assert wide(body, 256, given).problem.pools[1].capacity == UNLIMITED
 
 
 def test_num_stages_bounds_the_ring(kernel: Make) -> None:
@@ -219,7 +294,8 @@ def test_too_much_for_one_version(kernel: Make) -> None:
 def test_what_attention_keeps_in_registers_for_a_part_of_its_iteration(kernel: Make) -> None:
     """Scores and the statistics of a tile; not what is carried on, nor the result."""
     (loop,) = loops(kernel(ATTENTION), "sm_90a")
-    assert [v.name for v in loop.problem.values] == ["acc_s", "m_prev", "alpha", "row"]
+    registers = [value for value in loop.problem.values if loop.problem.pools[value.pool].name == "registers"]
+    assert [v.name for v in registers] == ["acc_s", "m_prev", "alpha", "row"]
     assert loop.problem.values[0].amount == 64 * 64 // 128
 
 

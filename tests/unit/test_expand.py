@@ -23,8 +23,9 @@ from tilec.options import Strategy
 from tilec.passes.annotate import given_schedule
 from tilec.passes.buffers import place
 from tilec.passes.depend import LoopProblem, describe, problems
-from tilec.passes.expand import Scheduled, expand, register_split
+from tilec.passes.expand import Scheduled, expand
 from tilec.passes.layout import assign
+from tilec.passes.pools import register_split
 from tilec.passes.select import select
 from tilec.passes.sync import synchronise
 from tilec.sched.schedule import Schedule

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,39 @@ def test_barriers(ids: range, inside: bool, says: list[str]) -> None:
     warnings = list(lints.barriers(with_barriers(ids, inside=inside), machine, SPAN))
     assert [w.title for w in warnings] == says
     assert all(w.code == "barriers-exhausted" and w.primary and w.primary.span.line and w.help for w in warnings)
+
+
+def handing_over(*tiles: str) -> str:
+    """A loop whose statements hand a tile on, each to the next, through shared memory and to other threads."""
+    return kernel(
+        'A: T.Tensor((512, 64), "float32"), C: T.Tensor((64, 64), "float32")',
+        *(f'{tile} = T.alloc_shared((64, 64), "float32")' for tile in ("s", *sorted(set(tiles)))),
+        f"T.clear({tiles[0]})",
+        "for k in T.Pipelined(8, num_stages=2):",
+        "    T.copy(A[k * 64, 0], s)",
+        *(
+            line
+            for source, to in pairwise(tiles)
+            for line in ("    for i, j in T.Parallel(64, 64):", f"        {to}[i, j] = {source}[j, i] + s[i, j]")
+        ),
+        f"T.copy({tiles[-1]}, C)",
+    )
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_hand_overs_that_cannot_fall_together(target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Two tiles that take turns: each hand-over waits for the one before. Half as many are carried."""
+    Path("many.tl").write_text(handing_over("t", "u", "t", "u", "t"))
+    Path("few.tl").write_text(handing_over("t", "u", "t"))
+    assert main(["few.tl", "--target", target, "-o", "few.cubin"]) == 0
+    assert "barriers-exhausted" not in capfd.readouterr().err
+    assert main(["many.tl", "--target", target, "-o", "many.cubin"]) == 0
+    said = capfd.readouterr().err
+    assert f"warning[barriers-exhausted]: each iteration stops at a barrier 4 times, {target} carries 3" in said
+    assert "many.tl:9:" in said and "before lines 11, 13, 15, 17" in said and "help: hand tiles over together" in said
+    assert main(["many.tl", "--target", target, "-o", "none.cubin", "--lint=error"]) == 1
+    assert "error[barriers-exhausted]" in capfd.readouterr().err
+    assert not (tmp_path / "none.cubin").exists()
 
 
 # ---- address arithmetic ----------------------------------------------------------------------------------------------

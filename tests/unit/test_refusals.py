@@ -12,7 +12,7 @@ from tilec import refusals, resources
 from tilec import target as targets
 from tilec.cli import main
 from tilec.sched.bounds import Unschedulable, bounds
-from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use
+from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 from tilec.sched.schedule import Schedule
 from tilec.sched.verify import violations
 from tilec.target import Limit, Source
@@ -55,6 +55,18 @@ def test_a_schedule_that_holds_is_not_refused() -> None:
 def test_what_binds(schedule: Schedule, refusal: tuple[str, str, tuple[int, ...]]) -> None:
     assert list(violations(LOOP, schedule))
     assert refusal in found(schedule)
+
+
+def test_values_that_ask_too_much_of_a_pool() -> None:
+    """At once and across the end of an interval; with the other things that the pool holds."""
+    values = (Value("C", (1,), (2,), 5, 1), Value("mark", (0,), (2,), 1, 2))
+    pools = (*LOOP.pools, Pool("registers", 8, 4), Pool("banks", 4, 0, 0))
+    problem = replace(LOOP, values=values, pools=pools)
+    assert len(list(violations(problem, GOOD))) == 2
+    assert [(r.name, r.ops, r.text) for r in refusals.refusals(problem, GOOD)] == [
+        ("registers", (1, 2), "pool registers would hold 9 of 8 at once: 5 C beside 4 others"),
+        ("banks", (0, 2), "pool banks would carry 1 of 0 from one interval to the next: 1 mark"),
+    ]
 
 
 def test_an_op_that_outlasts_the_interval_meets_itself() -> None:

@@ -90,7 +90,7 @@ def _check_memory(loop: LoopProblem, versions: int) -> None:
         rings = [r for r in problem.rings if r.pool == number]
         left = pool.capacity - pool.reserved
         version = sum(r.bytes for r in rings)
-        if version * versions <= left:
+        if not rings or version * versions <= left:
             continue
         tiles = [buffer for plan in loop.rings for buffer in plan.buffers]
         names = ", ".join(b.name for b in tiles)

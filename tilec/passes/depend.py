@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from tilec.diag import InternalError, Label, fail
 from tilec.ir.tile import (
@@ -32,23 +31,23 @@ from tilec.ir.tile import (
 )
 from tilec.ops import registry
 from tilec.ops.lowering import Context, Demand, demand
+from tilec.passes import pools
 from tilec.passes.binds import scheduled, users_of_binds
 from tilec.passes.compound import Cost, cost, is_compound
 from tilec.passes.layout import Laid
 from tilec.passes.rings import RingPlan, accesses, touched_outside
 from tilec.passes.rings import rings as ring_plans
-from tilec.passes.roles import EVERY, ROLE_BARRIERS, consumer_groups, is_product, part_of, repeat, role_of
+from tilec.passes.roles import EVERY, consumer_groups, is_product, part_of, repeat, role_of
 from tilec.passes.select import pipelined_loops
 from tilec.passes.turns import turns
 from tilec.passes.usage import expressions
 from tilec.records import dataclass
 from tilec.sched.bounds import Unschedulable, bounds
-from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
+from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Slot, Use
 from tilec.sched.schedule import Schedule
 from tilec.target import Target, Timing
 
 BARRIER_BYTES = 16  # one full and one empty mbarrier per version
-UNLIMITED = 1 << 31
 TILE_ALIGNMENT = 1024  # the 128-byte swizzle repeats after this many bytes
 
 
@@ -167,13 +166,15 @@ class _Builder:
         if needed > pool.capacity:
             self.overflow(needed, pool.capacity, rings)
         name = f"{self.laid.kernel.name}.{self.loop.var.name}"
-        values = tuple(self.values())
+        outside = touched_outside(self.laid.kernel, self.loop)
+        fed = [plan for plan in rings if all(self.roles[p] == "producer" for p in plan.producers)]
+        held = pools.held(self.laid, self.target, self.accesses, outside, fed, self.loop.stage is not None, self.groups)
         problem = Problem(
             name,
             ops,
             tuple(self.edges(ops, {b.name for r in rings for b in r.buffers})),
             self.slots,
-            (pool, Pool("registers", UNLIMITED)) if values else (pool,),
+            (pool, *held.pools),
             tuple(
                 Ring(
                     "+".join(b.name for b in r.buffers),
@@ -185,19 +186,18 @@ class _Builder:
                 )
                 for r in rings
             ),
-            values=values,
+            values=held.values,
             same_stage=tuple(self.same_stage()),
         )
         if self.groups == 1:
             return LoopProblem(self.loop, self.statements, self.roles, rings, problem)
         again = [s for s, role in zip(self.statements, self.roles, strict=True) if role == "consumer"]
-        barriers = Pool("named_barriers", self.target.limit("named_barriers"), ROLE_BARRIERS + self.groups)
         return LoopProblem(
             self.loop,
             (*self.statements, *again * (self.groups - 1)),
             (*self.roles, *("consumer",) * (len(again) * (self.groups - 1))),
             rings,
-            repeat(replace(problem, pools=(*problem.pools, barriers)), self.groups),
+            repeat(problem, self.groups),
         )
 
     def overflow(self, needed: int, capacity: int, rings: tuple[RingPlan, ...]) -> None:
@@ -230,20 +230,6 @@ class _Builder:
                 barriers += (versions_asked(loop) or loop.num_stages or 16) * len(around)
         tiles = sum(_aligned(layout.bytes) * versions.get(name, 1) for name, layout in self.laid.shared.items())
         return tiles + _aligned(barriers * BARRIER_BYTES)
-
-    # ---- registers ----
-
-    def values(self) -> Iterator[Value]:
-        """Fragments that hold something only for a part of each iteration: written there first, and used nowhere else.
-        Their registers are those of a thread; what is too much the assembler says, so the pool has no limit."""
-        outside = touched_outside(self.laid.kernel, self.loop)
-        for buffer in self.laid.kernel.buffers:
-            using = [i for i, a in enumerate(self.accesses) if buffer.name in a.all]
-            if buffer.scope != "fragment" or buffer.name in outside or len(using) < 2:
-                continue
-            if buffer.name not in self.accesses[using[0]].reads:
-                registers = -(-self.laid.fragments[buffer.name].register_count * buffer.dtype.bytes // 4)
-                yield Value(buffer.name, (using[0],), tuple(using[1:]), registers, 1)
 
     # ---- costs ----
 

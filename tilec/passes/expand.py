@@ -46,6 +46,7 @@ from tilec.ops.lowering import Context
 from tilec.passes.binds import replayed, scheduled
 from tilec.passes.depend import Scheduled
 from tilec.passes.layout import Laid
+from tilec.passes.pools import register_split
 from tilec.passes.rings import accesses
 from tilec.passes.roles import EVERY, role_of
 from tilec.passes.select import pipelined_loops
@@ -240,14 +241,6 @@ class _Expander:
                 return (warp.Elementwise(stmt, self.laid.nest_layout(stmt), cursors=cursors, span=stmt.span),)
             case _:
                 raise InternalError("a store outside T.Parallel")
-
-
-def register_split(consumer_groups: int, target: Target) -> tuple[int, int]:
-    """Registers per thread for the producer warpgroup and for each consumer warpgroup: what the producer gives back is
-    shared out in setmaxnreg's steps of 8, at most 240 each: more than 255 cannot be named by an instruction."""
-    few = 40 if consumer_groups <= 2 else 32
-    left = target.limit("registers_per_sm") // 128 - few
-    return few, min(240, left // consumer_groups // 8 * 8)
 
 
 @dataclass(frozen=True, slots=True)

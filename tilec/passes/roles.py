@@ -10,6 +10,7 @@ another (FlashAttention-3 calls it ping-pong).
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 from tilec.ir.tile import Bind, For, Stmt, TileOp, bodies, walk
 from tilec.ops.lowering import Demand
@@ -18,7 +19,7 @@ from tilec.passes.binds import scheduled
 from tilec.passes.compound import is_compound
 from tilec.passes.layout import Laid
 from tilec.passes.rings import accesses
-from tilec.sched.problem import Op, Problem, Ring, Slot, Use
+from tilec.sched.problem import Op, Problem, Ring, Slot, Use, Value
 from tilec.target import Target
 
 WARPGROUP = 128  # threads
@@ -126,6 +127,7 @@ def repeat(problem: Problem, groups: int) -> Problem:
         edges=tuple(edges),
         slots=tuple(slots),
         rings=tuple(_read_by_all(ring, copies) for ring in problem.rings),
+        values=tuple(v if v.producers[0] in copies else _read_by_all(v, copies) for v in problem.values),
         copies=tuple(tuple(of) for of in copies.values()),
     )
 
@@ -135,5 +137,8 @@ def _moved(op: Op, issue: int, other: int, role: str) -> Op:
     return replace(op, uses=tuple(sorted(uses, key=lambda use: use.slot)), role=role)
 
 
-def _read_by_all(ring: Ring, copies: dict[int, list[int]]) -> Ring:
-    return replace(ring, consumers=tuple(other for op in ring.consumers for other in copies.get(op, [op])))
+_Loaded = TypeVar("_Loaded", Ring, Value)
+
+
+def _read_by_all(loaded: _Loaded, copies: dict[int, list[int]]) -> _Loaded:
+    return replace(loaded, consumers=tuple(other for op in loaded.consumers for other in copies.get(op, [op])))

@@ -5,7 +5,7 @@ Every bound here is a proof that needs no solver: no schedule with a smaller II 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from tilec.records import dataclass
@@ -25,6 +25,11 @@ class Bound:
     culprit: str
     ops: tuple[int, ...]
 
+    @property
+    def family(self) -> str:
+        """The bound among families of constraints: `slot tma`."""
+        return self.name if self.name.startswith(f"{self.kind} ") else f"{self.kind} {self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -41,6 +46,7 @@ class Bounds:
 
 # Every pair of ops has a window: beyond this size the solver is as fast.
 _MOST_OPS_FOR_DENSITY = 48
+_MOST_PARTS = 24
 
 
 class Unschedulable(Exception):
@@ -140,7 +146,7 @@ def _slot_bounds(problem: Problem) -> list[Bound]:
         _check_single_op(problem, index)
         users = tuple(dict.fromkeys(op for op, use in held if use.cycles))
         width = f" of {slot.width}" if slot.width > 1 else ""
-        parts = " + ".join(f"{use.cycles} {problem.ops[op].name}" for op, use in held if use.cycles)
+        parts = _sum(f"{use.cycles} {problem.ops[op].name}" for op, use in held if use.cycles)
         culprit = f"slot {slot.name}{width} is held {total} cycles an iteration: {parts}"
         found.append(Bound("slot", slot.name, -(-total // slot.width), culprit, users))
     return found
@@ -153,7 +159,7 @@ def _role_bounds(problem: Problem) -> list[Bound]:
     def add(name: str, of: list[int], roles: int) -> None:
         total = sum(problem.ops[op].issue + problem.ops[op].wait for op in of)
         if total:
-            parts = " + ".join(f"{problem.ops[op].issue + problem.ops[op].wait} {problem.ops[op].name}" for op in of)
+            parts = _sum(f"{problem.ops[op].issue + problem.ops[op].wait} {problem.ops[op].name}" for op in of)
             culprit = f"{name} issues for {total} cycles an iteration: {parts}"
             found.append(Bound("role", name, -(-total // roles), culprit, tuple(of)))
 
@@ -208,7 +214,7 @@ def _density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
     assert crowd is not None
     slot, window, uses = crowd
     spec = problem.slots[slot]
-    parts = " + ".join(f"{use.cycles} {problem.ops[op].name}" for op, use in uses)
+    parts = _sum(f"{use.cycles} {problem.ops[op].name}" for op, use in uses)
     width = f" of {spec.width}" if spec.width > 1 else ""
     culprit = (
         f"slot {spec.name}{width} is held {sum(use.cycles for _, use in uses)} cycles within {window} by what the "
@@ -328,6 +334,14 @@ def _stage_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
         f"op {problem.ops[op].name} issues in cycle {starts[op]} at the earliest, {limit} stages of {ii - 1} end before"
     )
     return Bound("stages", "max_stages", ii, culprit, (op,))
+
+
+def _sum(parts: Iterable[str]) -> str:
+    """The parts of a sum in words; of very many, the first."""
+    listed = list(parts)
+    if len(listed) > _MOST_PARTS:
+        listed = [*listed[:_MOST_PARTS], f"{len(listed) - _MOST_PARTS} more"]
+    return " + ".join(listed)
 
 
 def _smallest(holds: Callable[[int], bool], low: int, high: int) -> int:

@@ -14,13 +14,13 @@ What they have in common: the interval is raised by one until it works, and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from tilec.sched.bounds import bounds, depth_limits, serial_ii
 from tilec.sched.lags import evenly, fold
-from tilec.sched.objective import evaluate, given, make, topological
+from tilec.sched.objective import evaluate, given, make, pressure_in, topological
 from tilec.sched.paths import Arc, arcs, begin, has_positive_cycle, reach
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Status
@@ -292,8 +292,8 @@ def _retry(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
 
 
 def _cost_based(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
-    """Candidates are the first free cycles of what is ready; cheapest is who reaches least far back, then who is needed
-    most, then who is written first."""
+    """Candidates are the first free cycles of what is ready. Cheapest is, level by level: who reaches least far back,
+    with whom values hold least, who overtakes fewest of those placed; then who is needed most, and is written first."""
     apart = _apart(problem, ii, within)
     height = _heights(len(problem.ops), within, ii)
     placing = _Placing(problem, ii, apart)
@@ -308,11 +308,25 @@ def _cost_based(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | No
             if at is None:
                 return None
             furthest = max((at - placing.start[src] for src in sorted(before[op])), default=0)
-            candidates.append((furthest, -height[op], op, at))
-        _, _, op, at = min(candidates)
+            held = _held_with(problem, ii, {**placing.start, op: at})
+            overtaken = sum(
+                (other < op) != (placed % ii <= at % ii)
+                for other, placed in placing.start.items()
+                if problem.ops[other].role == problem.ops[op].role and placed % ii != at % ii
+            )
+            candidates.append((furthest, held, overtaken, -height[op], op, at))
+        *_, op, at = min(candidates)
         placing.put_at(op, at)
         left.remove(op)
     return placing.result()
+
+
+def _held_with(problem: Problem, ii: int, start: Mapping[int, int]) -> int:
+    """The most that those values hold at once of any pool whose ops have been placed."""
+    settled = tuple(v for v in problem.values if all(op in start for op in (*v.producers, *v.consumers)))
+    if not settled:
+        return 0
+    return pressure_in(replace(problem, values=settled), ii, [start.get(op, 0) for op in range(len(problem.ops))])
 
 
 ARMS: dict[str, Arm] = {

@@ -100,7 +100,7 @@ class Levels:
         apart = reaching(problem)
         within = arcs(problem, depth_limits(problem, ii))
         after = {first: reach(problem, ii, within, first) for first in dict.fromkeys(first for first, _ in apart)}
-        low = max((after[first][last] or 0 for first, last in apart), default=0)
+        low = max([0, *(after[first][last] or 0 for first, last in apart)])
         known = slot_pressure(apart, self.start)
         furthest, turned = self.model.within(apart), self.anchored.within(apart)
 

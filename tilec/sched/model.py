@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from tilec.records import dataclass
 from tilec.sched.bounds import depth_limits
-from tilec.sched.objective import spared
+from tilec.sched.objective import limited, spared
 from tilec.sched.paths import arcs, earliest
 from tilec.sched.problem import Edge, Problem, Value
 
@@ -27,24 +27,6 @@ REGISTER_STEP = 8
 """What setmaxnreg counts in."""
 MOST_STEPS = 31
 """A thread names at most 255 registers, 248 of them in whole steps."""
-_MANY_COPIES = 64
-
-
-def limited(problem: Problem) -> tuple[int, ...]:
-    """The pools whose values could be too many: not those of a capacity for everything many times over."""
-    once = {(e.src, e.dst) for e in problem.edges if e.distance == 1 and e.latency >= problem.ops[e.src].latency}
-    amounts = [0] * len(problem.pools)
-    for value in problem.values:
-        # Written again only once its last reader is done, a value has one copy.
-        is_single = all((c, p) in once for c in value.consumers for p in value.producers)
-        amounts[value.pool] += value.amount * (1 if is_single else _MANY_COPIES)
-    for ring in problem.rings:
-        amounts[ring.pool] += ring.bytes * (ring.max_depth or _MANY_COPIES) if amounts[ring.pool] else 0
-    return tuple(
-        at
-        for at, (pool, amount) in enumerate(zip(problem.pools, amounts, strict=True))
-        if amount and (pool.carried is not None or amount > pool.capacity - pool.reserved)
-    )
 
 
 def families(problem: Problem) -> tuple[str, ...]:

@@ -21,6 +21,9 @@ from tilec.sched.problem import Problem, Value
 from tilec.sched.schedule import Schedule, Status
 from tilec.sched.solution import LEVELS, Objective, Solution
 
+# More copies of a value than any schedule has in flight.
+_MANY_COPIES = 64
+
 
 def make(problem: Problem, ii: int, start: Sequence[int], status: Status, order: Sequence[int] = ()) -> Schedule:
     """The schedule of these start times: ops in the order of their phases (ties as in `order`, or by op id), and each
@@ -73,7 +76,7 @@ def reaching(problem: Problem) -> list[tuple[int, int]]:
 def slot_pressure(reach: Sequence[tuple[int, int]], start: Sequence[int]) -> int:
     """The largest distance from an op to one that waits for it: for so many cycles the slots between them are spoken
     for. `reach` are the pairs that count."""
-    return max((start[last] - start[first] for first, last in reach), default=0)
+    return max([0, *(start[last] - start[first] for first, last in reach)])
 
 
 def topological(problem: Problem) -> list[int]:
@@ -122,6 +125,23 @@ def spared(problem: Problem) -> list[int]:
     return [pool for pool in sorted({value.pool for value in problem.values}) if problem.pools[pool].spare]
 
 
+def limited(problem: Problem) -> tuple[int, ...]:
+    """The pools whose values could be too many: not those of a capacity for everything many times over."""
+    once = {(e.src, e.dst) for e in problem.edges if e.distance == 1 and e.latency >= problem.ops[e.src].latency}
+    amounts = [0] * len(problem.pools)
+    for value in problem.values:
+        # Written again only once its last reader is done, a value has one copy.
+        is_single = all((c, p) in once for c in value.consumers for p in value.producers)
+        amounts[value.pool] += value.amount * (1 if is_single else _MANY_COPIES)
+    for ring in problem.rings:
+        amounts[ring.pool] += ring.bytes * (ring.max_depth or _MANY_COPIES) if amounts[ring.pool] else 0
+    return tuple(
+        at
+        for at, (pool, amount) in enumerate(zip(problem.pools, amounts, strict=True))
+        if amount and (pool.carried is not None or amount > pool.capacity - pool.reserved)
+    )
+
+
 def pressure_in(problem: Problem, ii: int, start: Sequence[int]) -> int:
     """The most that values hold of any pool at once."""
     return max((held_at_once(problem, ii, start, pool) for pool in spared(problem)), default=0)
@@ -135,7 +155,7 @@ def pressure_across(problem: Problem, ii: int, start: Sequence[int]) -> int:
 def values_fit(problem: Problem, ii: int, start: Sequence[int]) -> bool:
     """Whether the pools have what values hold of them."""
     rings = list(zip(depths(problem, ii, start), problem.rings, strict=True)) if problem.values else []
-    for at in sorted({value.pool for value in problem.values}):
+    for at in limited(problem):
         pool = problem.pools[at]
         versions = sum(depth * ring.bytes for depth, ring in rings if ring.pool == at)
         if pool.reserved + versions + held_at_once(problem, ii, start, at) > pool.capacity:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from tilec.records import dataclass
 
+UNLIMITED = (1 << 31) - 1
+"""The capacity of a pool that has no limit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:

@@ -28,13 +28,15 @@ LEVELS = (
 class Attempt:
     """What became of an initiation interval. `how` is "bound" (no solver was needed; in the first attempt, every
     smaller II falls to the same argument), "solver", "heuristic" or "serial"; `why` names what refused it, in words.
-    `effort` is the solver's deterministic time in millionths of its unit, 0 where it was not asked."""
+    `effort` is the solver's deterministic time in millionths of its unit, 0 where it was not asked. `families` are the
+    constraints that together leave a refuted II no room, where they were told apart."""
 
     ii: int
     outcome: Literal["found", "refuted", "unknown"]
     how: Literal["bound", "solver", "heuristic", "serial"]
     why: str
     effort: int = 0
+    families: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,14 @@ from tilec.sched.heuristic import heuristic, place, serial, trials
 from tilec.sched.lags import evenly, most_even, observed
 from tilec.sched.levels import Levels, justify
 from tilec.sched.model import Answer, Model, families, no_deadline
-from tilec.sched.objective import evaluate, given, make
+from tilec.sched.objective import evaluate, given, limited, make
 from tilec.sched.paths import arcs, begin, earliest
 from tilec.sched.problem import Problem
 from tilec.sched.roles import Roles, fewest_hand_overs, guess, has_roles, resolve
 from tilec.sched.schedule import Status
 from tilec.sched.solution import Attempt, Solution
 from tilec.sched.verify import violations
-from tilec.sched.windows import refutation
+from tilec.sched.windows import needed, refutation
 
 __all__ = ["Scheduler", "Solution", "evaluate", "given", "justify", "make", "solve"]
 
@@ -97,7 +97,7 @@ def last_resort(problem: Problem, least: int, seconds_left: Callable[[], float] 
     their pools, in an order that the solver finds. Whatever overlaps can also be run one after the other without
     holding more, so where there is no such order there is no schedule at all: raises `Unschedulable`."""
     ii, start = serial(problem, least)
-    broken = list(violations(problem, make(problem, ii, start, "given"))) if problem.values else []
+    broken = list(violations(problem, make(problem, ii, start, "given"))) if limited(problem) else []
     if not broken:
         return ii, start
     answer = Model(problem, ii, seconds_left=seconds_left).feasible(_EFFORT_FOR_LAST_RESORT)
@@ -138,16 +138,19 @@ class _Sweep:
         self.serial = last_resort(self.guess, max(ii, serial_ii(self.guess)), self.seconds_left)
         if ii > 1:
             reasons = "; ".join(bound.culprit for bound in self.proven.binding)
-            self.attempts.append(Attempt(ii - 1, "refuted", "bound", reasons))
+            binding = tuple(bound.family for bound in self.proven.binding)
+            self.attempts.append(Attempt(ii - 1, "refuted", "bound", reasons, families=binding))
         last = max(ii, serial_ii(self.guess))
         is_hurried = False
         reserve = self.reserve(ii, last)
+        enough: tuple[str, ...] = ()
         while ii <= last:
             if self.seconds_left() <= 0:
                 return self.fall_back(ii, *reserve)
             reason = refutation(self.problem, ii)
             if reason is not None:
-                self.attempts.append(Attempt(ii, "refuted", "bound", reason))
+                enough = needed(self.problem, ii, enough)
+                self.attempts.append(Attempt(ii, "refuted", "bound", reason, families=enough))
                 ii += 1
                 continue
             before = self.spent
@@ -260,16 +263,25 @@ class _Sweep:
 
     def explain_last(self) -> None:
         """Names what refuted the largest II below the answer: an irreducible set of constraint families that, with
-        the dependences, leaves no room."""
+        the dependences, leaves no room; and says so of the smaller ones next to it for which it is enough."""
         last = self.attempts[-1] if self.attempts else None
         if last is None or last.how != "solver" or last.outcome != "refuted" or self.seconds_left() <= 0:
             return
         dropped: frozenset[str] = frozenset()
         for family in families(self.problem):
-            model = Model(self.problem, last.ii, None, dropped | {family}, anchored=True, seconds_left=self.share())
-            answer = model.feasible(_EFFORT_PER_REASON * self.effort)
-            if answer.outcome == "refuted":
+            if self.is_refuted(last.ii, dropped | {family}):
                 dropped |= {family}
-        needed = [family for family in families(self.problem) if family not in dropped]
-        why = f"the dependences and {' and '.join(needed)} leave no room" if needed else "the dependences leave no room"
-        self.attempts[-1] = replace(last, why=why)
+        left = ("dependences", *(family for family in families(self.problem) if family not in dropped))
+        why = f"the {' and '.join(left)} leave no room"
+        for at in range(len(self.attempts) - 1, -1, -1):
+            attempt = self.attempts[at]
+            if attempt.how != "solver" or attempt.outcome != "refuted":
+                break
+            if attempt != last and not self.is_refuted(attempt.ii, dropped):
+                break
+            self.attempts[at] = replace(attempt, why=why, families=left)
+
+    def is_refuted(self, ii: int, without: frozenset[str]) -> bool:
+        """Whether the constraints that are left are soon seen to be too many."""
+        model = Model(self.problem, ii, None, without, anchored=True, seconds_left=self.share())
+        return model.feasible(_EFFORT_PER_REASON * self.effort).outcome == "refuted"

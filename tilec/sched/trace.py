@@ -8,11 +8,11 @@ a string, a truth value or null, so that equal solutions are equal bytes.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from tilec.sched import text
+from tilec.sched.objective import held_across, held_at_once
 from tilec.sched.problem import Problem
 from tilec.sched.roles import resolve
 from tilec.sched.roofline import roofline
@@ -72,7 +72,7 @@ def _loop(problem: Problem, solution: Solution) -> dict[str, Any]:
         **({"same_stage": [list(group) for group in problem.same_stage]} if problem.same_stage else {}),
         "ops": [_op(problem, schedule, op) for op in range(len(problem.ops))],
         "rings": [_ring(problem, schedule, ring) for ring in range(len(problem.rings))],
-        "pools": [_pool(problem, schedule, pool) for pool in range(len(problem.pools))],
+        "pools": [pool_peaks(problem, schedule, pool) for pool in range(len(problem.pools))],
         "slots": [_slot(problem, ii, slot) for slot in range(len(problem.slots))],
         "bounds": [{**text.encode(bound), "binds": bound.ii == solution.bounds.mii} for bound in solution.bounds.each],
         "attempts": [_attempts(first, last, solution) for first, last in solution.ranges],
@@ -111,15 +111,7 @@ def refutation(solution: Solution) -> dict[str, Any] | None:
     attempt = next((a for a in solution.attempts if a.ii == ii and a.outcome == "refuted"), None)
     if attempt is None:
         return None
-    found = re.fullmatch(r"the dependences(?: and (.*))? leave no room", attempt.why)
-    if found:
-        families = ["dependences", *(found[1].split(" and ") if found[1] else [])]
-    elif ii < solution.bounds.mii:
-        families = [f"{bound.kind} {bound.name}" for bound in solution.bounds.binding]
-    else:
-        slots = dict.fromkeys(re.findall(r"slot (issue \(\w+\)|\S+)", attempt.why))
-        families = ["dependences", *(f"slot {slot}" for slot in slots), *(["rings"] if "rings" in attempt.why else [])]
-    return {"ii": ii, "how": attempt.how, "families": families, "why": attempt.why}
+    return {"ii": ii, "how": attempt.how, "families": list(attempt.families), "why": attempt.why}
 
 
 def _op(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
@@ -170,11 +162,22 @@ def _ring(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
     }
 
 
-def _pool(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
+def pool_peaks(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
+    """What is held of a pool at the worst moment, and by what; and across the end of an interval."""
     pool = problem.pools[index]
-    rings = zip(problem.rings, schedule.depth, strict=True)
-    peak = pool.reserved + sum(ring.bytes * depth for ring, depth in rings if ring.pool == index)
-    return {"name": pool.name, "capacity": pool.capacity, "reserved": pool.reserved, "peak": peak}
+    depths = zip(problem.rings, schedule.depth, strict=True)
+    rings = sum(ring.bytes * depth for ring, depth in depths if ring.pool == index)
+    values = held_at_once(problem, schedule.ii, schedule.start, index)
+    return {
+        "name": pool.name,
+        "capacity": pool.capacity,
+        "reserved": pool.reserved,
+        "rings": rings,
+        "values": values,
+        "peak": pool.reserved + rings + values,
+        "carried": held_across(problem, schedule.ii, schedule.start, index),
+        "most_carried": pool.carried,
+    }
 
 
 def _slot(problem: Problem, ii: int, index: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.sched.bounds import depth_limits
-from tilec.sched.paths import arcs, has_positive_cycle, reach
+from tilec.sched.paths import arcs, edge_arcs, has_positive_cycle, reach
 from tilec.sched.problem import Problem
 
 # Windows of more ops than this take longer to keep up to date than the solver needs without them.
@@ -21,15 +21,16 @@ _MOST_OPS = 48
 _ROUNDS = 4
 
 
-def refutation(problem: Problem, ii: int) -> str | None:
-    """Why there is no schedule at this II, or None if that cannot be told. Needs an II without a positive cycle."""
-    within = arcs(problem, depth_limits(problem, ii))
+def refutation(problem: Problem, ii: int, without: frozenset[str] = frozenset()) -> str | None:
+    """Why there is no schedule at this II, or None if that cannot be told. Needs an II without a positive cycle.
+    `without` leaves families of constraints aside, named as those of the model."""
+    within = edge_arcs(problem) if "rings" in without else arcs(problem, depth_limits(problem, ii, without))
     if has_positive_cycle(problem, ii, within):
         return "rings that fit in their pools are too shallow for the dependences between them"
     if len(problem.ops) > _MOST_OPS:
         return None
     apart = [reach(problem, ii, within, op) for op in range(len(problem.ops))]
-    pairs = list(_pairs(problem))
+    pairs = [pair for pair in _pairs(problem) if f"slot {problem.slots[pair[2]].name}" not in without]
     for _ in range(_ROUNDS):
         has_changed = False
         for u, v, slot, ahead, behind in pairs:
@@ -50,6 +51,25 @@ def refutation(problem: Problem, ii: int) -> str | None:
         if not has_changed:
             break
     return None
+
+
+def needed(problem: Problem, ii: int, known: tuple[str, ...]) -> tuple[str, ...]:
+    """The families of constraints that, with the dependences, are enough for a refutation, none of which can be left
+    out; those that are `known` from the interval before if they still are."""
+    every = _families(problem)
+    if known and refutation(problem, ii, every - {*known}) is not None:
+        return known
+    left: frozenset[str] = frozenset()
+    for family in sorted(every):
+        if refutation(problem, ii, left | {family}) is not None:
+            left |= {family}
+    return ("dependences", *sorted(every - left))
+
+
+def _families(problem: Problem) -> frozenset[str]:
+    slots = {f"slot {problem.slots[slot].name}" for _, _, slot, _, _ in _pairs(problem)}
+    pools = {f"pool {problem.pools[ring.pool].name}" for ring in problem.rings}
+    return frozenset({*slots, *pools, *(["rings"] if problem.rings else [])})
 
 
 def _pairs(problem: Problem) -> Iterator[tuple[int, int, int, int, int]]:

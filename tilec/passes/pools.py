@@ -1,0 +1,108 @@
+"""What a pipelined loop holds besides shared memory: registers for its fragments, named barriers, mbarriers.
+
+Registers are counted per thread, as the role that owns the fragments may have them. A loop that needs more in the order
+in which it is written spills, whatever its schedule: the assembler's report says so, and the pool has no limit. Nor has
+it one where a person wrote the schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tilec.ir.tile import Buffer
+from tilec.passes.layout import Laid
+from tilec.passes.rings import Accesses, RingPlan
+from tilec.passes.roles import ROLE_BARRIERS, WARPGROUP
+from tilec.records import dataclass
+from tilec.sched.problem import UNLIMITED, Pool, Value
+from tilec.target import Target
+
+# Addresses, counters and pointers, which every thread keeps beside its fragments: a guess, as in `sched.problem.Role`.
+_REGISTERS_BESIDES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Pools of a problem, from its second on, and the values in them."""
+
+    pools: tuple[Pool, ...]
+    values: tuple[Value, ...]
+
+
+def held(
+    laid: Laid,
+    target: Target,
+    accesses: Sequence[Accesses],
+    outside: frozenset[str],
+    fed: Sequence[RingPlan],
+    is_given: bool,
+    groups: int = 1,
+) -> Held:
+    """`accesses` of the loop's statements in their order; `outside`: buffers that other statements use too; `fed`: the
+    rings that a role of its own fills; `is_given`: a person wrote the schedule;
+    `groups` of the consumers' warpgroups run apart."""
+    passing = tuple(_passing(laid, accesses, outside))
+    names = {value.name for value in passing}
+    kept = [b for b in _fragments(laid, accesses) if b.name not in names]
+    registers = Pool("registers", most_registers(laid, target), _REGISTERS_BESIDES + sum(_count(laid, b) for b in kept))
+    if is_given or registers.reserved + _most_as_written(passing, len(accesses)) > registers.capacity:
+        registers = replace(registers, capacity=UNLIMITED)
+    # Barrier 0 is the block's; groups that run apart wait for their turns, each at one of its own.
+    barriers = replace(
+        target.pool("named_barriers"),
+        reserved=(ROLE_BARRIERS if laid.form == "warp_specialised" else 1) + (groups if groups > 1 else 0),
+        carried=target.limit("named_barriers_carried"),
+        spare=False,
+    )
+    if not fed:
+        return Held((registers, barriers), passing)
+    mbarriers = replace(target.pool("mbarriers"), spare=False)
+    return Held((registers, barriers, mbarriers), (*passing, *(_full_and_empty(ring) for ring in fed)))
+
+
+def most_registers(laid: Laid, target: Target) -> int:
+    """What a thread that owns fragments can have."""
+    if laid.form == "warp_specialised":
+        return register_split(laid.kernel.threads // WARPGROUP, target)[1]
+    share = target.limit("registers_per_sm") // laid.kernel.threads // 8 * 8
+    return min(share, target.limit("registers_per_thread"))
+
+
+def register_split(consumer_groups: int, target: Target) -> tuple[int, int]:
+    """Registers per thread for the producer warpgroup and for each consumer warpgroup: what the producer gives back is
+    shared out in setmaxnreg's steps of 8, at most 240 each: more than 255 cannot be named by an instruction."""
+    few = 40 if consumer_groups <= 2 else 32
+    left = target.limit("registers_per_sm") // WARPGROUP - few
+    return few, min(240, left // consumer_groups // 8 * 8)
+
+
+def _fragments(laid: Laid, accesses: Sequence[Accesses]) -> list[Buffer]:
+    """The fragments that the loop uses."""
+    used = {name for access in accesses for name in access.all}
+    return [b for b in laid.kernel.buffers if b.scope == "fragment" and b.name in used]
+
+
+def _count(laid: Laid, buffer: Buffer) -> int:
+    """Registers of 32 bits that a fragment takes of each thread."""
+    return -(-laid.fragments[buffer.name].register_count * buffer.dtype.bytes // 4)
+
+
+def _passing(laid: Laid, accesses: Sequence[Accesses], outside: frozenset[str]) -> Iterator[Value]:
+    """Fragments that hold something only for a part of each iteration: written there first, and used nowhere else."""
+    for buffer in _fragments(laid, accesses):
+        first, *others = (i for i, access in enumerate(accesses) if buffer.name in access.all)
+        if buffer.name not in outside and buffer.name not in accesses[first].reads:
+            yield Value(buffer.name, (first,), tuple(others) or (first,), _count(laid, buffer), 1)
+
+
+def _most_as_written(values: Sequence[Value], statements: int) -> int:
+    """What the values hold at once when the statements run one after the other."""
+    alive = ([v for v in values if v.producers[0] <= at <= v.consumers[-1]] for at in range(statements))
+    return max((sum(value.amount for value in now) for now in alive), default=0)
+
+
+def _full_and_empty(ring: RingPlan) -> Value:
+    """Each version of a ring has two mbarriers, from its filling to its release."""
+    name = "+".join(buffer.name for buffer in ring.buffers)
+    return Value(f"barriers of {name}", ring.producers, ring.consumers, 2, 3)
