@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from tilec.diag import Label, fail
 from tilec.ir.expr import cast, common_type, constant
 from tilec.ir.tile import Binary, BinaryOp, Buffer, Call, Const, Expr, Select, Unary
-from tilec.ir.types import BOOL, FLOAT32, INT32, DType
+from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, DType
 from tilec.ops.signature import Argument, as_expr
-from tilec.ops.values import EXPR_TYPES, Access, Value, describe
+from tilec.ops.values import EXPR_TYPES, Access, Dictionary, Function, List, Value, describe
 from tilec.source import Span
 
 Operator = Literal[
@@ -36,7 +36,9 @@ _PYTHON: dict[str, Callable[..., Value]] = {
 
 _INTEGERS_ONLY = ("//", "%", "&", "|", "^", "<<", ">>")
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
-_LARGEST_EXPONENT = 1024
+_LARGEST_BITS = 4096
+LONGEST = 100_000
+"""Items of a tuple, list or string of compile time."""
 
 
 def is_runtime(value: Value) -> bool:
@@ -55,19 +57,17 @@ def _static(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
     left, right = a.value, b.value
     if op in ("==", "!="):
         # dtypes, strings and None compare too.
-        return (left == right) == (op == "==")
+        return equal(a, b) == (op == "==")
     both_numbers = isinstance(left, int | float) and isinstance(right, int | float)
-    both_sequences = (isinstance(left, str) and isinstance(right, str)) or (
-        isinstance(left, tuple) and isinstance(right, tuple)
-    )
-    if not both_numbers and not (op == "+" and both_sequences):
+    if not both_numbers and op in ("+", "*", "<", "<=", ">", ">=") and (given := _sequences(op, a, b, span)) is not None:
+        return given[0]
+    if not both_numbers:
         for argument in (a, b):
             if isinstance(argument.value, Buffer):
                 as_expr(argument)
             if not isinstance(argument.value, int | float):
                 fail("not-a-scalar", f"`{op}` needs numbers", argument.span, f"this is {describe(argument.value)}")
-    if op in ("**", "<<") and isinstance(right, int | float) and abs(right) > _LARGEST_EXPONENT:
-        fail("static-arithmetic", "the result is too large", span)
+    _check_size(op, left, right, span)
     try:
         result = _PYTHON[op](left, right)
     except (ArithmeticError, TypeError, ValueError) as error:
@@ -75,6 +75,72 @@ def _static(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
     if isinstance(result, complex):
         fail("static-arithmetic", "the result is not a real number", span)
     return result
+
+
+def _check_size(op: Operator, left: Value, right: Value, span: Span) -> None:
+    """Refuse what would take long or much memory to compute."""
+    if not isinstance(left, int) or not isinstance(right, int):
+        return
+    bits, more = left.bit_length(), right.bit_length()
+    large = {"**": bits * max(right, 0), "<<": bits + max(right, 0), "*": bits + more}.get(op, 0)
+    if large > _LARGEST_BITS:
+        fail("static-arithmetic", "the result is too large", span)
+
+
+def _sequences(op: Operator, a: Argument, b: Argument, span: Span) -> tuple[Value] | None:
+    """`+`, `*` and the order of strings, tuples and lists; None where the operands are none."""
+    left, right = a.value, b.value
+    if op == "*" and isinstance(left, int):
+        left, right = right, left
+    x, y = (v.items if isinstance(v, List) else v for v in (left, right))
+    if op == "*" and isinstance(x, str | tuple | list) and isinstance(y, int):
+        size = len(x) * max(y, 0)
+    elif op != "*" and type(x) is type(y) and isinstance(x, str | tuple | list):
+        size = len(x) + len(y) if op == "+" else 0  # type: ignore[arg-type]
+    else:
+        return None
+    if size > LONGEST:
+        fail("evaluation-too-long", "the result is too large", span, f"{size} items, {LONGEST} are the most")
+    if isinstance(x, str) or op in ("+", "*"):
+        result = _PYTHON[op](x, y)
+    else:
+        result = all(isinstance(i, int | float | str) for i in (*x, *y)) and _PYTHON[op](x, y)  # type: ignore[misc]
+    return (List(result) if isinstance(result, list) else result,)
+
+
+def equal(a: Argument, b: Argument) -> bool:
+    """`a == b` of values known at compile time; a dtype equals its names."""
+    left, right = a.value, b.value
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, DType) and isinstance(other, str):
+            return BY_NAME.get(other) == one
+    return plain(left, a.span) == plain(right, b.span)
+
+
+def plain(value: Value, span: Span) -> Any:
+    """A value known at compile time as Python has it: lists and dictionaries are those, what is none stays."""
+    budget = LONGEST
+
+    def made(value: Value) -> Any:
+        nonlocal budget
+        budget -= 1
+        if budget < 0:
+            fail("evaluation-too-long", "this is too large", span, f"more than {LONGEST} items")
+        match value:
+            case List(items=items):
+                return [made(i) for i in items]
+            case tuple():
+                return tuple(made(i) for i in value)
+            case Dictionary(entries=entries):
+                return {_hashable(made(e.key)): made(e.value) for e in entries}
+            case _:
+                return value
+
+    return made(value)
+
+
+def _hashable(key: Any) -> Any:
+    return key if key.__hash__ is not None else id(key)
 
 
 def runtime_binary(op: Operator, a: Argument, b: Argument, span: Span) -> Expr:
@@ -146,9 +212,17 @@ def condition(argument: Argument) -> Value:
     """A truth value: Python's for Python values, bool or `!= 0` for expressions."""
     value = argument.value
     if not is_runtime(value):
-        if not isinstance(value, int | float | str | tuple | None):
-            fail("not-a-scalar", "a condition is needed here", argument.span, f"this is {describe(value)}")
-        return bool(value)
+        match value:
+            case List(items=items):
+                return bool(items)
+            case Dictionary(entries=entries):
+                return bool(entries)
+            case int() | float() | str() | tuple() | range() | None:
+                return bool(value)
+            case DType() | Function():
+                return True
+            case _:
+                fail("not-a-scalar", "a condition is needed here", argument.span, f"this is {describe(value)}")
     expr = as_expr(argument)
     return expr if expr.dtype == BOOL else Binary("ne", expr, constant(0, expr.dtype), BOOL)
 

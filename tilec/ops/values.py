@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Union
+from dataclasses import dataclass as standard
+from dataclasses import field
+from typing import Any, Literal, NoReturn, Union
 
+from tilec.diag import CompileError, Diagnostic, Label, fail
 from tilec.ir.tile import Binary, Buffer, Call, Cast, Const, Expr, Load, LoopLayout, Select, Unary, Var
 from tilec.ir.types import DType
 from tilec.records import dataclass
 from tilec.source import Span
+from tilec.syntax.ast import Function as FunctionNode
 from tilec.syntax.ast import Lambda
 
 Policy = {"Square": "square", "FullRow": "full_row", "FullCol": "full_col"}
@@ -54,22 +58,99 @@ class Entry:
 
     key: Value
     value: Value
-    span: Span
+    span: Span = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@standard(slots=True)
 class Dictionary:
+    """Of compile time. Its entries are replaced as a whole, so that who holds them sees no change. `home` is the body
+    of statements that it was made in."""
+
     entries: tuple[Entry, ...]
+    home: Any = field(default=None, compare=False, repr=False)
+
+    def find(self, key: Value) -> Entry | None:
+        return next((e for e in self.entries if e.key == key), None)
+
+    def put(self, key: Value, value: Value, span: Span) -> None:
+        """As Python does it: a key that is there keeps its place."""
+        old = self.find(key)
+        if old is None:
+            self.entries += (Entry(key, value, span),)
+        else:
+            self.entries = tuple(Entry(key, value, span) if e is old else e for e in self.entries)
+
+
+@standard(slots=True)
+class List:
+    """Of compile time. Operations are shown it as a tuple. `home` is the body of statements that it was made in."""
+
+    items: list[Value]
+    home: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A lambda: evaluated where it is called."""
+    """What `def` or `lambda` makes: evaluated where it is called, with the names of where it stands in `scope`.
 
-    node: Lambda
+    A kernel is elaborated rather than called; a macro's loops and branches are the kernel's."""
+
+    node: Lambda | FunctionNode
+    scope: Any = field(default=None, compare=False)
+    kind: Literal["function", "macro", "kernel"] = "function"
+
+    @property
+    def name(self) -> str:
+        return "the lambda" if isinstance(self.node, Lambda) else self.node.name
 
 
-Static = Union[int, float, bool, str, None, DType, WarpPolicy, Dictionary, Function, LoopLayout, "tuple[Value, ...]"]
+@dataclass(frozen=True, slots=True)
+class Method:
+    """`owner.name`, of a value known at compile time."""
+
+    owner: Value
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """An imported kernel file: `scope` has its names."""
+
+    name: str
+    scope: Any = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A parameter that is T.Ref: the element that the caller has named."""
+
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """What a name stands for that a kernel must not use, and why: nothing where it has been said already."""
+
+    mistake: Diagnostic | None
+
+    def refuse(self, name: str, span: Span) -> NoReturn:
+        if self.mistake is None:
+            raise CompileError()
+        at = () if self.mistake.primary is None else (Label(self.mistake.primary.span, self.mistake.title),)
+        fail(
+            "foreign-code",
+            f"`{name}` is not known at compile time",
+            span,
+            "needed here",
+            secondary=at,
+            help="what belongs to a kernel is written in the kernel language; other Python is never executed",
+        )
+
+
+Static = Union[
+    int, float, bool, str, None, DType, WarpPolicy, Dictionary, List, Function, Method, File, Reference, Unusable, range,
+    LoopLayout, "tuple[Value, ...]",
+]  # fmt: skip
 Value = Static | Buffer | Access | Member | Expr
 """Python values stay Python values until they meet a typed operand; `Expr` is what is known at run time only."""
 
@@ -91,8 +172,22 @@ def describe(value: Value) -> str:
             return "a warp policy"
         case Dictionary():
             return "a dictionary"
-        case Function():
+        case List(items=items):
+            return f"a list of {len(items)}"
+        case Function(node=Lambda()):
             return "a lambda"
+        case Function(kind=kind, name=name):
+            return f"the {kind} {name}"
+        case Method(name=name):
+            return f"the method {name}"
+        case File(name=name):
+            return f"the file {name}"
+        case Reference(access=access):
+            return f"an element of {access.buffer.name}"
+        case Unusable():
+            return "a value of Python's"
+        case range():
+            return "a range"
         case LoopLayout():
             return "a layout"
         case tuple():

@@ -9,13 +9,18 @@ from dataclasses import dataclass, field
 
 from tilec.diag import Label, fail
 from tilec.ops.signature import nearest
-from tilec.ops.values import Value
+from tilec.ops.values import Unusable, Value
 from tilec.source import Span
+
+
+BROKEN = Unusable(None)
+"""What a name stands for whose definition has been refused: its uses are no mistakes of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """`ended` names the region ("the loop") in which the name was bound and with which it went away."""
+    """`ended` names the region ("the loop") in which the name was bound and with which it went away. The value of a
+    statement that was refused is `BROKEN`."""
 
     value: Value
     span: Span
@@ -24,11 +29,13 @@ class Binding:
 
 @dataclass(slots=True)
 class Scope:
-    """`region` says in words what ends with this scope; `is_loop` means that its body runs more than once."""
+    """`region` says in words what ends with this scope; `is_loop` means that its body runs more than once. What is
+    bound in a function (`is_function`) is its own."""
 
     parent: Scope | None = None
     region: str = "the file"
     is_loop: bool = False
+    is_function: bool = False
     names: dict[str, Binding] = field(default_factory=dict)
     read_from_outside: dict[str, Span] = field(default_factory=dict)
 
@@ -63,6 +70,8 @@ class Scope:
                 secondary=(Label(binding.span, "bound here"),),
                 help="keep what must outlive it in a buffer, or write `T.if_then_else`",
             )
+        if isinstance(binding.value, Unusable):
+            binding.value.refuse(name, span)
         scope: Scope | None = self
         while scope is not None and name not in scope.names:
             scope.read_from_outside.setdefault(name, span)
@@ -84,7 +93,7 @@ class Scope:
                     ),
                     help="keep it in a buffer, for example T.alloc_fragment((1,), dtype)",
                 )
-            scope = scope.parent
+            scope = None if scope.is_function else scope.parent
         self.names[name] = Binding(value, span)
 
     def close(self) -> None:
