@@ -169,6 +169,39 @@ bad-target
 unsupported-operation
     A T.* operation that tilec does not have yet, or a name that is not an operation.
 
+needs-sm-100a
+    A T.* operation of tensor memory, of fifth-generation tensor cores or of block scaling. Only sm_100a and
+    its successors have them, and tilec makes no code for those yet.
+
+legacy-name
+    A name of TVM, which lies below TileLang. Kernels of tilec are written in TileLang's own spelling, which
+    the message names.
+
+foreign-definition
+    The kernel uses something that ordinary Python defines: a class, or a function with statements that the
+    kernel language does not have. A file may hold such Python, but it is never executed.
+
+evaluation-too-long
+    What the file computes at compile time takes too many steps, calls itself too deeply or becomes too large.
+    Compilation must end; what runs many times belongs into a loop of the kernel.
+
+no-such-key
+    A dictionary known at compile time is asked for a key that it does not have.
+
+not-iterable
+    A loop, an unpacking or a function of sequences is given something that has no items.
+
+missing-define
+    A function that makes a kernel has a parameter without a default, and -D gives it no value.
+
+foreign-code
+    The kernel calls or pastes CUDA C. tilec makes PTX itself and has no C compiler, so the same thing has to
+    be written in TileLang.
+
+raw-instruction
+    The kernel names one instruction of the GPU. What it orders and waits for would be outside of what the
+    compiler knows, so the operations that stand for it are to be written: T.gemm, T.copy, T.barrier_arrive.
+
 unsupported-keyword
     A known operation is called with a keyword that is not supported yet. To ignore it might change the
     result, so it is refused; leave it out or write its default.
@@ -261,8 +294,10 @@ loop-layout
     number there that no other has, and both advance in regular steps along the dimensions.
 
 hint-not-used
-    T.Parallel is asked for an asynchronous copy by `prefer_async`, and is none. Only a nest that fills a
-    whole shared tile with consecutive elements of a tensor of the same dtype is one.
+    Something asks for a way of doing things that tilec does not take, and that changes no result: a layout
+    of a shared tile, a budget of registers, a keyword of T.copy or T.gemm. Also T.Parallel with
+    `prefer_async` where the nest does not fill a whole shared tile with consecutive elements of a tensor of
+    the same dtype. -Wno-hint-not-used silences it.
 
 endless-loop
     The condition of a `while` is a constant, and no `break` leaves the loop. Names are immutable, so a

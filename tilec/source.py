@@ -9,18 +9,16 @@ from tilec.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A half-open range of characters, as 1-based lines and columns (the last column is exclusive). `file` is the path
-    of an imported file; the kernel file itself has none."""
+    """A half-open range of characters, as 1-based lines and columns (the last column is exclusive)."""
 
     line: int
     column: int
     end_line: int
     end_column: int
-    file: str = ""
 
     def to(self, other: Span) -> Span:
         """The smallest span from the start of `self` to the end of `other`."""
-        return Span(self.line, self.column, other.end_line, other.end_column, self.file)
+        return Span(self.line, self.column, other.end_line, other.end_column)
 
 
 NOWHERE = Span(0, 0, 0, 0)
@@ -29,17 +27,11 @@ NOWHERE = Span(0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A kernel file: `path` as the user wrote it (it appears in messages only), and its text. `imported` are the files
-    that it imports, by their paths: the front end notes them here, so that a message can show their lines."""
+    """A kernel file: `path` as the user wrote it (it appears in messages only), and its text."""
 
     path: str
     text: str
-    imported: dict[str, SourceFile] = field(default_factory=dict, repr=False, compare=False)
     lines: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lines", tuple(self.text.split("\n")))
-
-    def of(self, span: Span) -> SourceFile:
-        """The file that a span lies in."""
-        return self.imported.get(span.file, self)

@@ -104,6 +104,17 @@ def multiplied(*targets: str) -> Iterator[dict[str, Value]]:
         yield {"dtype": "float8_e4m3fn", "other": "float8_e5m2", "tB": True}
 
 
+HINTED: list[dict[str, Value]] = [
+    {}, {"order": "column", "panel": 3}, {"M": 64, "N": 64}, {"outside": -1.0, "K": 32},
+]  # fmt: skip
+
+
+@forms
+@pytest.mark.parametrize("defines", HINTED, ids=str)
+def test_hints(target: str, strategy: Strategy, defines: dict[str, Value]) -> None:
+    agrees(HERE / "hints.tl", target, strategy, **defines)
+
+
 def named(defines: dict[str, Value]) -> str:
     return "-".join(f"{k}{v}" for k, v in defines.items())
 

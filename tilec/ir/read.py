@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple, NoReturn, TypeVar, get_args
 
 from tilec.diag import fail
@@ -35,6 +35,7 @@ from tilec.ir.tile import (
     LoopLayout,
     Order,
     Parallel,
+    Pinned,
     Region,
     Select,
     Stmt,
@@ -52,6 +53,7 @@ from tilec.source import Span
 
 _HEADER = re.compile(r"kernel (\w+)\((.*)\), blocks (.*), (\d+) threads")
 _DECLARATION = re.compile(r"(global|shared|fragment|scalar) ([\w.]+): (\w+)(?:\[(\d+(?:, \d+)*)\])?")
+_PINNED = re.compile(r"layout ([\w.]+): (.*)")
 _LOOP = re.compile(r"for (.*) in (serial|pipelined|unroll|parallel)\((.*)\):")
 _ATOMIC = re.compile(rf"(?:([\w.]+): (\w+) = )?atomic_({'|'.join(get_args(Atomic))}) ([\w.]+\[.*)")
 _BIND = re.compile(r"([\w.]+): (\w+) = (.*)")
@@ -148,11 +150,25 @@ class _Reader:
         tiles = tuple(b for b in buffers if isinstance(b, Buffer))
         self.buffers = {b.name: b for b in declared if isinstance(b, Buffer)}
         self.vars = {v.name: v for v in (*params, *block_vars) if isinstance(v, Var)}
+        layouts = tuple(self.pinned())
         body = self.body(1)
         if self.at < len(self.lines):
             self.wrong("nothing may follow the kernel")
         threads = int(match[4])
-        return Kernel(match[1], tuple(params), tuple(grid), tuple(block_vars), threads, tiles, body, header.span)
+        return Kernel(
+            match[1], tuple(params), tuple(grid), tuple(block_vars), threads, tiles, body, header.span, layouts
+        )
+
+    def pinned(self) -> Iterator[Pinned]:
+        """The layouts that tiles are given."""
+        while (line := self.peek(1)) and (found := _PINNED.fullmatch(line.text)):
+            buffer, node = self.buffer(ast.Name(found[1]), line), self.python(found[2], line)
+            match node:
+                case ast.Call(func=ast.Name(id="swizzle"), args=[width]):
+                    yield Pinned(buffer, self.literal(width, int, line), line.span)
+                case _:
+                    yield Pinned(buffer, self.layout(node, line), line.span)
+            self.at += 1
 
     def declaration(self, match: re.Match[str], line: _Line) -> Buffer | Var:
         scope, name, dtype = match[1], match[2], self.dtype(match[3], line)

@@ -70,6 +70,9 @@ def _kernel(kernel: Kernel, note: Note | None) -> Iterator[str]:
         yield f"  {_declaration(param)}"
     for buffer in kernel.buffers:
         yield f"  {_declaration(buffer)}"
+    for pinned in kernel.layouts:
+        layout = f"swizzle({pinned.layout})" if isinstance(pinned.layout, int) else _layout(pinned.layout)
+        yield f"  layout {pinned.buffer.name}: {layout}"
     yield ""
     for stmt in kernel.body:
         yield from _stmt(stmt, "  ", note)

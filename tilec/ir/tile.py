@@ -279,6 +279,16 @@ class Break:
     span: Span = field(default=NOWHERE, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """The layout that a person gives a tile: the threads and registers of a fragment, or the width in bytes of a shared
+    tile's swizzle (0: its rows one after another)."""
+
+    buffer: Buffer
+    layout: LoopLayout | int
+    span: Span = field(default=NOWHERE, compare=False)
+
+
 Stmt = TileOp | Store | Bind | Parallel | For | If | While | Break
 
 
@@ -296,6 +306,7 @@ class Kernel:
     buffers: tuple[Buffer, ...]
     body: tuple[Stmt, ...]
     span: Span = field(default=NOWHERE, compare=False)
+    layouts: tuple[Pinned, ...] = ()
 
 
 # ---- walks -----------------------------------------------------------------------------------------------------------

@@ -82,6 +82,12 @@ class _Checker:
                 yield f"tile {buffer.name} is in global memory"
         for var in kernel.block_vars:
             yield from self._declare(var)
+        for pinned in kernel.layouts:
+            wanted = "shared" if isinstance(pinned.layout, int) else "fragment"
+            if pinned.buffer not in kernel.buffers or pinned.buffer.scope != wanted:
+                yield f"the layout of {pinned.buffer.name} is not that of a tile of its kind"
+        if len({pinned.buffer for pinned in kernel.layouts}) != len(kernel.layouts):
+            yield "a tile is given two layouts"
 
     def _declare(self, what: Buffer | Var) -> Iterator[str]:
         if what.name in self.names:

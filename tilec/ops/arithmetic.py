@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 from tilec.diag import Label, fail
 from tilec.ir.expr import cast, common_type, constant
 from tilec.ir.tile import Binary, BinaryOp, Buffer, Call, Const, Expr, Select, Unary
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, DType
 from tilec.ops.signature import Argument, as_expr
-from tilec.ops.values import EXPR_TYPES, Access, Dictionary, Function, List, Value, describe
+from tilec.ops.values import EXPR_TYPES, Access, Dictionary, Function, Value, describe
 from tilec.source import Span
 
 Operator = Literal[
@@ -38,7 +38,7 @@ _INTEGERS_ONLY = ("//", "%", "&", "|", "^", "<<", ">>")
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 _LARGEST_BITS = 4096
 LONGEST = 100_000
-"""Items of a tuple, list or string of compile time."""
+"""Items of a tuple or string of compile time."""
 
 
 def is_runtime(value: Value) -> bool:
@@ -57,11 +57,9 @@ def _static(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
     left, right = a.value, b.value
     if op in ("==", "!="):
         # dtypes, strings and None compare too.
-        return equal(a, b) == (op == "==")
+        return equal(left, right) == (op == "==")
     both_numbers = isinstance(left, int | float) and isinstance(right, int | float)
-    if not both_numbers and op in ("+", "*", "<", "<=", ">", ">=") and (given := _sequences(op, a, b, span)) is not None:
-        return given[0]
-    if not both_numbers:
+    if not both_numbers and not _are_sequences(op, left, right, span):
         for argument in (a, b):
             if isinstance(argument.value, Buffer):
                 as_expr(argument)
@@ -77,6 +75,23 @@ def _static(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
     return result
 
 
+def _are_sequences(op: Operator, left: Value, right: Value, span: Span) -> bool:
+    """Whether `+` joins strings or tuples here, or `*` repeats one."""
+    if op == "*" and isinstance(left, int):
+        left, right = right, left
+    if op == "*" and isinstance(left, str | tuple) and isinstance(right, int):
+        size = len(left) * right
+    elif op == "+" and (
+        (isinstance(left, str) and isinstance(right, str)) or (isinstance(left, tuple) and isinstance(right, tuple))
+    ):
+        size = len(left) + len(right)
+    else:
+        return False
+    if size > LONGEST:
+        fail("evaluation-too-long", "the result is too large", span, f"{size} items, {LONGEST} are the most")
+    return True
+
+
 def _check_size(op: Operator, left: Value, right: Value, span: Span) -> None:
     """Refuse what would take long or much memory to compute."""
     if not isinstance(left, int) or not isinstance(right, int):
@@ -87,60 +102,12 @@ def _check_size(op: Operator, left: Value, right: Value, span: Span) -> None:
         fail("static-arithmetic", "the result is too large", span)
 
 
-def _sequences(op: Operator, a: Argument, b: Argument, span: Span) -> tuple[Value] | None:
-    """`+`, `*` and the order of strings, tuples and lists; None where the operands are none."""
-    left, right = a.value, b.value
-    if op == "*" and isinstance(left, int):
-        left, right = right, left
-    x, y = (v.items if isinstance(v, List) else v for v in (left, right))
-    if op == "*" and isinstance(x, str | tuple | list) and isinstance(y, int):
-        size = len(x) * max(y, 0)
-    elif op != "*" and type(x) is type(y) and isinstance(x, str | tuple | list):
-        size = len(x) + len(y) if op == "+" else 0  # type: ignore[arg-type]
-    else:
-        return None
-    if size > LONGEST:
-        fail("evaluation-too-long", "the result is too large", span, f"{size} items, {LONGEST} are the most")
-    if isinstance(x, str) or op in ("+", "*"):
-        result = _PYTHON[op](x, y)
-    else:
-        result = all(isinstance(i, int | float | str) for i in (*x, *y)) and _PYTHON[op](x, y)  # type: ignore[misc]
-    return (List(result) if isinstance(result, list) else result,)
-
-
-def equal(a: Argument, b: Argument) -> bool:
-    """`a == b` of values known at compile time; a dtype equals its names."""
-    left, right = a.value, b.value
+def equal(left: Value, right: Value) -> bool:
+    """`left == right` of values known at compile time; a dtype equals its names."""
     for one, other in ((left, right), (right, left)):
         if isinstance(one, DType) and isinstance(other, str):
             return BY_NAME.get(other) == one
-    return plain(left, a.span) == plain(right, b.span)
-
-
-def plain(value: Value, span: Span) -> Any:
-    """A value known at compile time as Python has it: lists and dictionaries are those, what is none stays."""
-    budget = LONGEST
-
-    def made(value: Value) -> Any:
-        nonlocal budget
-        budget -= 1
-        if budget < 0:
-            fail("evaluation-too-long", "this is too large", span, f"more than {LONGEST} items")
-        match value:
-            case List(items=items):
-                return [made(i) for i in items]
-            case tuple():
-                return tuple(made(i) for i in value)
-            case Dictionary(entries=entries):
-                return {_hashable(made(e.key)): made(e.value) for e in entries}
-            case _:
-                return value
-
-    return made(value)
-
-
-def _hashable(key: Any) -> Any:
-    return key if key.__hash__ is not None else id(key)
+    return left == right
 
 
 def runtime_binary(op: Operator, a: Argument, b: Argument, span: Span) -> Expr:
@@ -213,12 +180,10 @@ def condition(argument: Argument) -> Value:
     value = argument.value
     if not is_runtime(value):
         match value:
-            case List(items=items):
-                return bool(items)
-            case Dictionary(entries=entries):
-                return bool(entries)
             case int() | float() | str() | tuple() | range() | None:
                 return bool(value)
+            case Dictionary(entries=entries):
+                return bool(entries)
             case DType() | Function():
                 return True
             case _:

@@ -19,7 +19,7 @@ from tilec.ir.tile import Atomic, Buffer, Expr, Load, Order, Stmt, Store, TileOp
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
 from tilec.ops.lowering import Context, Demand, demand, sweep, tensor_map_of, whole_fragments
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
+from tilec.ops.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import EXPR_TYPES, Access, describe, show_shape
 
 PREVIOUS = "%previous"
@@ -241,7 +241,6 @@ def _reference(op: TileOp, env: Environment) -> None:
 _VALUE = (Parameter("dst"), Parameter("value"))
 _ORDER = Parameter("memory_order", None)
 _PREVIOUS = Parameter("return_prev", False)
-_ANNOTATIONS = Parameter("annotations", None, supported=False)
 
 _DOC = """Make each element of `dst` {what}, as one step that no other thread sees half done.
 
@@ -262,7 +261,7 @@ def _combining(name: str, kind: Atomic, what: str, *more: Parameter) -> Spelling
 
 def _neighbours(lanes: int) -> Spelling:
     return Spelling(
-        Signature(f"T.atomic_addx{lanes}", (*_VALUE, _PREVIOUS, _ANNOTATIONS)),
+        Signature(f"T.atomic_addx{lanes}", (*_VALUE, _PREVIOUS, ANNOTATIONS)),
         f"""Add {lanes} neighbouring elements, from `value` on, to as many from `dst` on; each is atomic by itself.
 
         Inside T.Parallel only. Both are the first elements, in steps of {lanes} along the last dimension.
@@ -276,9 +275,9 @@ ATOMIC = register(
     Operation(
         "atomic",
         (
-            _combining("atomic_add", "add", "the sum", _PREVIOUS, Parameter("use_tma", False), _ANNOTATIONS),
-            _combining("atomic_max", "max", "the larger one", _PREVIOUS, _ANNOTATIONS),
-            _combining("atomic_min", "min", "the smaller one", _PREVIOUS, _ANNOTATIONS),
+            _combining("atomic_add", "add", "the sum", _PREVIOUS, Parameter("use_tma", False), ANNOTATIONS),
+            _combining("atomic_max", "max", "the larger one", _PREVIOUS, ANNOTATIONS),
+            _combining("atomic_min", "min", "the smaller one", _PREVIOUS, ANNOTATIONS),
             _combining("atomic_or", "bitor", "the union of bits"),
             _neighbours(2),
             _neighbours(4),

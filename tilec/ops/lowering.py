@@ -67,9 +67,10 @@ def sweep(
     span: Span,
     atomic: Atomic | None = None,
     order: Order = "relaxed",
+    width: int | None = None,
 ) -> Elementwise:
     """`destination = value`, or an atomic combination of the two, element by element, each thread moving the elements
-    it holds (or runs of 16 bytes)."""
+    it holds (or runs of `width` elements, by default of 16 bytes)."""
     regions = [destination, value] if isinstance(value, Region) else [destination]
     fragment = next((r.buffer for r in regions if r.buffer.scope == "fragment"), None)
     extents = destination.shape if fragment is None else fragment.shape
@@ -82,7 +83,7 @@ def sweep(
     if fragment is not None:
         layout = context.fragments[fragment.name]
     else:
-        vector = VECTOR_BYTES // max(r.buffer.dtype.bytes for r in regions)
+        vector = width or VECTOR_BYTES // max(r.buffer.dtype.bytes for r in regions)
         layout = row_major(extents, context.threads, vector)
     return Elementwise(nest, layout, cursors=context.cursors, span=span)
 

@@ -12,20 +12,62 @@ from typing import Any
 
 from tilec.diag import fail
 from tilec.ir.types import DType
-from tilec.ops.arithmetic import LONGEST, equal, is_runtime, plain
+from tilec.ops.arithmetic import LONGEST, equal, is_runtime
 from tilec.ops.scalar import FUNCTIONS
 from tilec.ops.signature import Argument, nearest
-from tilec.ops.values import Dictionary, Function, List, Member, Value, describe
+from tilec.ops.values import Dictionary, Entry, Function, Member, Value, describe
 from tilec.source import Span
 
 _LARGEST_ARGUMENT = 1000
 """Of functions whose result grows faster than its argument: factorials and binomials."""
 
-_MATH = (
-    "acos asin atan atan2 cbrt ceil comb copysign cos cosh degrees erf exp exp2 expm1 fabs factorial floor fmod frexp "
-    "gcd hypot isclose isfinite isinf isnan isqrt lcm ldexp log log10 log1p log2 modf perm pow prod radians remainder "
-    "sin sinh sqrt tan tanh trunc"
-).split()
+_MATH = [
+    "acos",
+    "asin",
+    "atan",
+    "atan2",
+    "cbrt",
+    "ceil",
+    "comb",
+    "copysign",
+    "cos",
+    "cosh",
+    "degrees",
+    "erf",
+    "exp",
+    "exp2",
+    "expm1",
+    "fabs",
+    "factorial",
+    "floor",
+    "fmod",
+    "frexp",
+    "gcd",
+    "hypot",
+    "isclose",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "isqrt",
+    "lcm",
+    "ldexp",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "modf",
+    "perm",
+    "pow",
+    "prod",
+    "radians",
+    "remainder",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+    "trunc",
+]
 MATH_CONSTANTS = {f"math.{name}": getattr(math, name) for name in ("pi", "e", "tau", "inf", "nan")}
 
 _NUMBERS: dict[str, Callable[..., Any]] = {
@@ -33,24 +75,19 @@ _NUMBERS: dict[str, Callable[..., Any]] = {
     "chr": chr, "ord": ord, **{f"math.{name}": getattr(math, name) for name in _MATH},
 }  # fmt: skip
 _TYPES: dict[str, tuple[type, ...]] = {
-    "int": (int,), "float": (float,), "bool": (bool,), "str": (str,), "tuple": (tuple,), "list": (List,),
+    "int": (int,), "float": (float,), "bool": (bool,), "str": (str,), "tuple": (tuple,), "list": (tuple,),
     "dict": (Dictionary,),
 }  # fmt: skip
 _OTHERS = ("len", "min", "max", "range", "zip", "enumerate", "reversed", "sorted", "any", "all", "isinstance", "print",
            "repr", "callable")  # fmt: skip
 NAMES = (*_NUMBERS, *_TYPES, *_OTHERS)
 
-_MUTATING = {
-    "list": ("append", "extend", "insert", "pop", "remove", "reverse", "clear", "sort"),
-    "dict": ("update", "pop", "setdefault", "clear"),
-}
 _METHODS: dict[type, tuple[str, ...]] = {
     str: ("lower", "upper", "strip", "lstrip", "rstrip", "split", "rsplit", "join", "replace", "startswith", "endswith",
           "find", "count", "isdigit", "isalpha", "title", "capitalize", "removeprefix", "removesuffix", "partition",
           "index"),
     tuple: ("index", "count"),
-    List: (*_MUTATING["list"], "index", "count", "copy"),
-    Dictionary: (*_MUTATING["dict"], "get", "keys", "values", "items", "copy"),
+    Dictionary: ("get", "keys", "values", "items"),
     int: ("bit_length", "bit_count"),
     float: ("is_integer",),
 }  # fmt: skip
@@ -69,8 +106,8 @@ def call(name: str, arguments: Sequence[Argument], keywords: Mapping[str, Argume
 
 
 def _check_known(what: str, argument: Argument, name: str) -> None:
-    parts = argument.value.items if isinstance(argument.value, List) else argument.value
-    for value in parts if isinstance(parts, list | tuple) and not name.startswith(("len", "zip", "enum")) else (parts,):
+    parts = argument.value
+    for value in parts if isinstance(parts, tuple) and not name.startswith(("len", "zip", "enum")) else (parts,):
         if is_runtime(value) and name not in _TYPES and name not in ("isinstance", "print"):
             spelled = f"T.{name.removeprefix('math.')}"
             fail(
@@ -95,30 +132,26 @@ def _call(name: str, values: list[Value], keywords: dict[str, Value], span: Span
             return isinstance(value, Function)
         case "len", [value]:
             return len(_sized(value, span))
-        case "list", []:
-            return List([])
-        case "tuple", []:
+        case "list" | "tuple", []:
             return ()
-        case "list", [value]:
-            return List(list(items(value, span)))
-        case "tuple", [value]:
+        case "list" | "tuple", [value]:
             return tuple(items(value, span))
         case "dict", _:
             return _dictionary(values, keywords, span)
         case "zip", _:
-            return List(list(zip(*(items(v, span) for v in values))))  # noqa: B905  # as Python does it
+            return tuple(zip(*(items(v, span) for v in values), strict=False))
         case "enumerate", [value, *start]:
             first = start[0] if start else keywords.get("start", 0)
             if not isinstance(first, int):
                 raise TypeError("enumerate() counts from an integer")
-            return List([(first + i, v) for i, v in enumerate(items(value, span))])
+            return tuple((first + i, v) for i, v in enumerate(items(value, span)))
         case "reversed", [value]:
-            return List(list(items(value, span))[::-1])
+            return tuple(items(value, span))[::-1]
         case "sorted", [value]:
             ordered: list[Any] = list(items(value, span))
-            return List(sorted(ordered, reverse=bool(keywords.get("reverse", False))))
+            return tuple(sorted(ordered, reverse=bool(keywords.get("reverse", False))))
         case "any" | "all", [value]:
-            truths = (bool(plain(v, span)) for v in items(value, span))
+            truths = (bool(v) for v in items(value, span))
             return any(truths) if name == "any" else all(truths)
         case "range", _:
             return range(*values)  # type: ignore[arg-type]
@@ -126,23 +159,19 @@ def _call(name: str, values: list[Value], keywords: dict[str, Value], span: Span
             candidates: Any = list(items(values[0], span)) if len(values) == 1 else values
             return (min if name == "min" else max)(candidates, **keywords)  # type: ignore[no-any-return]
         case "repr", [value]:
-            return repr(_shown(value, span))
+            return repr(_shown(value))
         case "str", [value]:
             return text(value, span)
         case _:
             function: Any = _TYPES[name][0] if name in _TYPES else _NUMBERS[name]
             if name in ("math.factorial", "math.comb", "math.perm", "pow", "math.ldexp"):
                 _check_small(values, span)
-            return function(*(_list_of(v, span) for v in values))  # type: ignore[no-any-return]
+            return function(*values)  # type: ignore[no-any-return]
 
 
 def _check_small(values: Iterable[Value], span: Span) -> None:
     if any(isinstance(v, int | float) and abs(v) > _LARGEST_ARGUMENT for v in values):
         fail("static-arithmetic", "the result is too large", span)
-
-
-def _list_of(value: Value, span: Span) -> Any:
-    return list(items(value, span)) if isinstance(value, List | range) else value
 
 
 def _python_types(member: Value, span: Span) -> tuple[type, ...]:
@@ -154,28 +183,37 @@ def _python_types(member: Value, span: Span) -> tuple[type, ...]:
 
 
 def _dictionary(values: list[Value], keywords: dict[str, Value], span: Span) -> Dictionary:
-    made = Dictionary(values[0].entries if values and isinstance(values[0], Dictionary) else ())
-    if values and not isinstance(values[0], Dictionary):
-        for pair in items(values[0], span):
-            key, value = items(pair, span)
-            made.put(key, value, span)
-    for key, value in keywords.items():
-        made.put(key, value, span)
-    return made
+    pairs: list[tuple[Value, Value]] = []
+    for value in values:
+        if isinstance(value, Dictionary):
+            pairs += [(e.key, e.value) for e in value.entries]
+        else:
+            pairs += [tuple(items(pair, span)) for pair in items(value, span)]  # type: ignore[misc]
+    return dictionary([Entry(k, v, span) for k, v in [*pairs, *keywords.items()]])
+
+
+def dictionary(entries: Iterable[Entry]) -> Dictionary:
+    """As Python does it: of entries with one key the last counts, in the place of the first."""
+    made: list[Entry] = []
+    for entry in entries:
+        at = next((n for n, e in enumerate(made) if e.key == entry.key), None)
+        if at is None:
+            made.append(entry)
+        else:
+            made[at] = entry
+    return Dictionary(tuple(made))
 
 
 # ---- sequences -------------------------------------------------------------------------------------------------------
 
 
 def is_iterable(value: Value) -> bool:
-    return isinstance(value, tuple | str | range | List | Dictionary)
+    return isinstance(value, tuple | str | range | Dictionary)
 
 
 def items(value: Value, span: Span) -> Iterable[Value]:
     """What `for` would give, one after the other."""
     match value:
-        case List(items=listed):
-            return tuple(listed)
         case Dictionary(entries=entries):
             return tuple(e.key for e in entries)
         case range() if value[LONGEST:]:
@@ -190,7 +228,7 @@ def _sized(value: Value, span: Span) -> Any:
     return value if isinstance(value, str | tuple | range) else tuple(items(value, span))
 
 
-def contains(container: Argument, item: Argument, span: Span) -> bool:
+def contains(container: Argument, item: Argument) -> bool:
     """`item in container`."""
     if isinstance(container.value, str):
         if not isinstance(item.value, str):
@@ -198,17 +236,17 @@ def contains(container: Argument, item: Argument, span: Span) -> bool:
         return item.value in container.value
     if isinstance(container.value, range):
         return item.value in container.value
-    return any(equal(Argument(v, span), item) for v in items(container.value, container.span))
+    return any(equal(v, item.value) for v in items(container.value, container.span))
 
 
 def subscript(owner: Value, index: Value, span: Span) -> Value:
     """`owner[index]`; an index may be a slice."""
     if isinstance(owner, Dictionary):
-        found = owner.find(index)
+        found = next((e for e in owner.entries if e.key == index), None)
         if found is None:
             keys = [e.key for e in owner.entries]
             near = nearest(index, [k for k in keys if isinstance(k, str)]) if isinstance(index, str) else None
-            shown = ", ".join(repr(_shown(k, span)) for k in keys[:10]) or "nothing"
+            shown = ", ".join(repr(_shown(k)) for k in keys[:10]) or "nothing"
             fail(
                 "no-such-key",
                 f"the dictionary has no {describe(index).removeprefix('the ')}",
@@ -217,11 +255,11 @@ def subscript(owner: Value, index: Value, span: Span) -> Value:
                 help=f"did you mean {near!r}?" if near else None,
             )
         return found.value
-    listed: Any = owner.items if isinstance(owner, List) else owner
+    listed: Any = owner
     if not isinstance(index, int):
         fail("wrong-argument", "a tuple is indexed by one number known at compile time", span)
     if not -len(listed) <= index < len(listed):
-        what = "list" if isinstance(owner, List) else "string" if isinstance(owner, str) else "tuple"
+        what = "string" if isinstance(owner, str) else "tuple"
         fail("out-of-range", f"there is no item {index}", span, f"the {what} has {len(listed)}")
     return listed[index]  # type: ignore[no-any-return]
 
@@ -233,8 +271,6 @@ def part(owner: Value, bounds: tuple[Value, Value, Value], span: Span) -> Value:
     if bounds[2] == 0:
         fail("static-arithmetic", "the step of a slice is 0", span)
     cut = slice(*bounds)
-    if isinstance(owner, List):
-        return List(owner.items[cut])
     assert isinstance(owner, str | tuple | range)
     return owner[cut]
 
@@ -242,17 +278,16 @@ def part(owner: Value, bounds: tuple[Value, Value, Value], span: Span) -> Value:
 # ---- text ------------------------------------------------------------------------------------------------------------
 
 
-def _shown(value: Value, span: Span) -> Any:
+def _shown(value: Value) -> Any:
     """As Python would print it: a dtype by its name."""
-    made = plain(value, span)
-    return made.name if isinstance(made, DType) else made
+    return value.name if isinstance(value, DType) else value
 
 
 def text(value: Value, span: Span) -> str:
     """`str(value)`."""
     if is_runtime(value):
         fail("runtime-argument", "text is made of values known at compile time", span, "known only at run time")
-    return str(_shown(value, span))
+    return str(_shown(value))
 
 
 def formatted(value: Argument, conversion: str, spec: str) -> str:
@@ -261,7 +296,7 @@ def formatted(value: Argument, conversion: str, spec: str) -> str:
         fail("static-arithmetic", "the result is too large", value.span)
     if is_runtime(value.value):
         fail("runtime-argument", "text is made of values known at compile time", value.span, "known only at run time")
-    shown = _shown(value.value, value.span)
+    shown = _shown(value.value)
     shown = {"": lambda v: v, "r": repr, "s": str, "a": ascii}[conversion](shown)
     try:
         return format(shown, spec)
@@ -277,12 +312,6 @@ def methods(owner: Value) -> tuple[str, ...]:
     return next((names for kind, names in _METHODS.items() if isinstance(owner, kind)), ())
 
 
-def changes(owner: Value, name: str) -> bool:
-    """Whether a method changes what it belongs to."""
-    kind = "list" if isinstance(owner, List) else "dict" if isinstance(owner, Dictionary) else ""
-    return name in _MUTATING.get(kind, ())
-
-
 def method(
     owner: Value, name: str, arguments: Sequence[Argument], keywords: Mapping[str, Argument], span: Span
 ) -> Value:
@@ -292,9 +321,7 @@ def method(
         fail("unknown-keyword", f".{name}() takes no keywords here", next(iter(keywords.values())).span)
     try:
         if isinstance(owner, Dictionary):
-            made = _of_dictionary(owner, name, values, span)
-        elif isinstance(owner, List):
-            made = _of_list(owner, name, values, span)
+            made = _of_dictionary(owner, name, values)
         elif name == "join":
             (joined,) = values
             listed = list(items(joined, span))
@@ -305,63 +332,31 @@ def method(
             if name == "replace" and len(str(owner)) * max(map(len, values), default=0) > LONGEST:
                 fail("evaluation-too-long", "the result is too large", span)
             made = getattr(owner, name)(*values)
-            made = List(made) if isinstance(made, list) else made
+            made = tuple(made) if isinstance(made, list) else made
     except (TypeError, ValueError, IndexError, KeyError) as error:
         fail("static-arithmetic", f".{name}() cannot be computed", span, str(error).split("\n")[0].lower())
     return _checked(made, span)
 
 
-def _of_list(owner: List, name: str, values: list[Any], span: Span) -> Value:
-    match name:
-        case "copy":
-            return List(owner.items[:])
-        case "extend":
-            (more,) = values
-            owner.items.extend(items(more, span))
-            made = None
-        case _:
-            made = getattr(owner.items, name)(*values)
-    _checked(owner, span)
-    return made  # type: ignore[no-any-return]
-
-
-def _of_dictionary(owner: Dictionary, name: str, values: list[Any], span: Span) -> Value:
+def _of_dictionary(owner: Dictionary, name: str, values: list[Any]) -> Value:
     match name, values:
         case "keys", []:
-            return List([e.key for e in owner.entries])
+            return tuple(e.key for e in owner.entries)
         case "values", []:
-            return List([e.value for e in owner.entries])
+            return tuple(e.value for e in owner.entries)
         case "items", []:
-            return List([(e.key, e.value) for e in owner.entries])
-        case "copy", []:
-            return Dictionary(owner.entries)
-        case "clear", []:
-            owner.entries = ()
-            return None
-        case "update", [other]:
-            for entry in _dictionary([other], {}, span).entries:
-                owner.put(entry.key, entry.value, entry.span)
-            return None
-        case "get" | "pop" | "setdefault", [key, *default]:
-            found = owner.find(key)
-            if found is None and name == "pop" and not default:
-                subscript(owner, key, span)
-            if found is not None and name == "pop":
-                owner.entries = tuple(e for e in owner.entries if e is not found)
-            if found is None and name == "setdefault":
-                owner.put(key, default[0] if default else None, span)
-            return found.value if found is not None else default[0] if default else None
+            return tuple((e.key, e.value) for e in owner.entries)
+        case "get", [key, *default]:
+            return next((e.value for e in owner.entries if e.key == key), default[0] if default else None)
         case _:
             raise TypeError(f"{name}() takes other arguments")
 
 
 def _checked(value: Value, span: Span) -> Value:
     """Neither too long nor too large."""
-    listed: Any = value.items if isinstance(value, List) else value
-    if isinstance(listed, str | tuple | list) and len(listed) > LONGEST:
+    listed: Any = value
+    if isinstance(listed, str | tuple) and len(listed) > LONGEST:
         fail("evaluation-too-long", "the result is too large", span, f"{len(listed)} items, {LONGEST} are the most")
     if isinstance(value, int) and value.bit_length() > 4096:
         fail("static-arithmetic", "the result is too large", span)
     return value
-
-

@@ -13,7 +13,7 @@ from tilec.ir.layout import Fragment
 from tilec.ir.tile import Region, TileOp
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
-from tilec.ops.signature import Call, Parameter, Signature
+from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import show_shape
 
 Kind = Literal["sum", "max", "min", "absmax", "abssum", "bitand", "bitor", "bitxor"]
@@ -132,9 +132,9 @@ def _spelling(kind: Kind, what: str) -> Spelling:
                 Parameter("out"),
                 Parameter("dim", -1),
                 *((Parameter("clear", True),) if kind != "abssum" else ()),
-                Parameter("batch", 1, supported=False),
+                Parameter("batch", 1, hint="tilec reduces as many rows at once as there are"),
                 *((Parameter("nan_propagate", False, supported=False),) if kind in ("max", "min", "absmax") else ()),
-                Parameter("annotations", None, supported=False),
+                ANNOTATIONS,
             ),
         ),
         f"""Put {what} along dimension `dim` of `buffer` into `out`.

@@ -31,7 +31,7 @@ from tilec.ir.tile import (
 from tilec.ir.types import BOOL, FLOAT32, INT32
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
-from tilec.ops.signature import Call, Parameter, Signature
+from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import Value, show_shape
 
 
@@ -144,7 +144,7 @@ def _spelling(name: str, kind: str, what: str) -> Spelling:
                 Parameter("dst", None),
                 Parameter("dim", 0),
                 Parameter("reverse", False),
-                Parameter("annotations", None, supported=False),
+                ANNOTATIONS,
             ),
         ),
         f"""Put into each element of `dst` {what} of `src` up to there along dimension `dim`.

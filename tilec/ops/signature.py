@@ -5,9 +5,9 @@ Every check names the argument it is about and points at its text, so that an op
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tilec.diag import Label, fail
+from tilec.diag import Diagnostic, Label, fail, warning
 from tilec.ir.expr import cast, constant
 from tilec.ir.tile import Buffer, Expr, Load, Region, integer
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, INT64, DType
@@ -26,12 +26,17 @@ REQUIRED = Required()
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`supported` is False for a parameter of TileLang's that tilec does not honour: only its default is accepted."""
+    """`supported` is False for a parameter of TileLang's that tilec does not honour: only its default is accepted.
+    `hint` is for one that may be ignored, since it changes no result: what tilec does instead."""
 
     name: str
     default: Value | Required = REQUIRED
     supported: bool = True
     keyword_only: bool = False
+    hint: str | None = None
+
+
+ANNOTATIONS = Parameter("annotations", None, hint="tilec reads no annotations here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +168,14 @@ def bind(signature: Signature, positional: Sequence[Argument], keywords: Mapping
                 help="leave it out",
             )
     return Call(name, given, tuple(positional) if signature.variadic else (), span)
+
+
+def ignored(call: Call, signature: Signature) -> Iterator[Diagnostic]:
+    """A warning for each hint that is given and not followed."""
+    for parameter in signature.parameters:
+        if parameter.hint and call.is_given(parameter.name) and call[parameter.name].value != parameter.default:
+            title = f"{call.name}: `{parameter.name}` has no effect"
+            yield warning("hint-not-used", title, call[parameter.name].span, parameter.hint, help="leave it out")
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:

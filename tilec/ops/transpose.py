@@ -10,7 +10,7 @@ from tilec.ir.layout import row_major
 from tilec.ir.tile import Cast, Load, Parallel, Store, TileOp, Var
 from tilec.ops.lowering import VECTOR_BYTES, Context, Demand, demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
-from tilec.ops.signature import Call, Parameter, Signature
+from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import show_shape
 
 
@@ -55,9 +55,7 @@ TRANSPOSE = register(
         "transpose",
         (
             Spelling(
-                Signature(
-                    "T.transpose", (Parameter("src"), Parameter("dst"), Parameter("annotations", None, supported=False))
-                ),
+                Signature("T.transpose", (Parameter("src"), Parameter("dst"), ANNOTATIONS)),
                 """Put the columns of `src` into the rows of `dst`, both whole shared tiles of two dimensions.
 
                 Elements are converted to the dtype of `dst`.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass as standard
 from dataclasses import field
-from typing import Any, Literal, NoReturn, Union
+from typing import Any, Literal, Union
 
-from tilec.diag import CompileError, Diagnostic, Label, fail
+from tilec.diag import Diagnostic
 from tilec.ir.tile import Binary, Buffer, Call, Cast, Const, Expr, Load, LoopLayout, Select, Unary, Var
 from tilec.ir.types import DType
 from tilec.records import dataclass
@@ -16,6 +15,13 @@ from tilec.syntax.ast import Lambda
 
 Policy = {"Square": "square", "FullRow": "full_row", "FullCol": "full_col"}
 """The members of `T.GemmWarpPolicy`, and what the IR calls them."""
+
+SWIZZLES: dict[str, int | None] = {
+    "make_swizzled_layout": None, "make_mma_swizzle_layout": None, "make_wgmma_swizzled_layout": None,
+    "make_full_bank_swizzled_layout": 128, "make_half_bank_swizzled_layout": 64,
+    "make_quarter_bank_swizzled_layout": 32, "make_linear_layout": 0,
+}  # fmt: skip
+"""The functions of `tilelang.layout` that give a shared tile's layout, and the width in bytes of its swizzle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,42 +64,19 @@ class Entry:
 
     key: Value
     value: Value
-    span: Span = field(compare=False)
+    span: Span
 
 
-@standard(slots=True)
+@dataclass(frozen=True, slots=True)
 class Dictionary:
-    """Of compile time. Its entries are replaced as a whole, so that who holds them sees no change. `home` is the body
-    of statements that it was made in."""
-
     entries: tuple[Entry, ...]
-    home: Any = field(default=None, compare=False, repr=False)
-
-    def find(self, key: Value) -> Entry | None:
-        return next((e for e in self.entries if e.key == key), None)
-
-    def put(self, key: Value, value: Value, span: Span) -> None:
-        """As Python does it: a key that is there keeps its place."""
-        old = self.find(key)
-        if old is None:
-            self.entries += (Entry(key, value, span),)
-        else:
-            self.entries = tuple(Entry(key, value, span) if e is old else e for e in self.entries)
-
-
-@standard(slots=True)
-class List:
-    """Of compile time. Operations are shown it as a tuple. `home` is the body of statements that it was made in."""
-
-    items: list[Value]
-    home: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
     """What `def` or `lambda` makes: evaluated where it is called, with the names of where it stands in `scope`.
 
-    A kernel is elaborated rather than called; a macro's loops and branches are the kernel's."""
+    A kernel is elaborated rather than called; a macro's statements become the kernel's."""
 
     node: Lambda | FunctionNode
     scope: Any = field(default=None, compare=False)
@@ -113,43 +96,31 @@ class Method:
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """An imported kernel file: `scope` has its names."""
+class Foreign:
+    """What Python that is no kernel language defines: a mistake where a kernel uses it."""
 
-    name: str
-    scope: Any = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """A parameter that is T.Ref: the element that the caller has named."""
-
-    access: Access
+    mistake: Diagnostic
 
 
 @dataclass(frozen=True, slots=True)
-class Unusable:
-    """What a name stands for that a kernel must not use, and why: nothing where it has been said already."""
+class Swizzle:
+    """What `make_swizzled_layout` gives: a swizzle of so many bytes (0: none, None: the widest that fits)."""
 
-    mistake: Diagnostic | None
+    width: int | None
 
-    def refuse(self, name: str, span: Span) -> NoReturn:
-        if self.mistake is None:
-            raise CompileError()
-        at = () if self.mistake.primary is None else (Label(self.mistake.primary.span, self.mistake.title),)
-        fail(
-            "foreign-code",
-            f"`{name}` is not known at compile time",
-            span,
-            "needed here",
-            secondary=at,
-            help="what belongs to a kernel is written in the kernel language; other Python is never executed",
-        )
+
+@dataclass(frozen=True, slots=True)
+class IndexMap:
+    """T.Layout: the place of each element of a shape, as expressions of `vars`."""
+
+    shape: tuple[int, ...]
+    vars: tuple[Var, ...]
+    indices: tuple[Expr, ...]
 
 
 Static = Union[
-    int, float, bool, str, None, DType, WarpPolicy, Dictionary, List, Function, Method, File, Reference, Unusable, range,
-    LoopLayout, "tuple[Value, ...]",
+    int, float, bool, str, None, DType, WarpPolicy, Dictionary, Function, Method, Foreign, range, LoopLayout, Swizzle,
+    IndexMap, "tuple[Value, ...]",
 ]  # fmt: skip
 Value = Static | Buffer | Access | Member | Expr
 """Python values stay Python values until they meet a typed operand; `Expr` is what is known at run time only."""
@@ -172,23 +143,17 @@ def describe(value: Value) -> str:
             return "a warp policy"
         case Dictionary():
             return "a dictionary"
-        case List(items=items):
-            return f"a list of {len(items)}"
         case Function(node=Lambda()):
             return "a lambda"
         case Function(kind=kind, name=name):
             return f"the {kind} {name}"
         case Method(name=name):
             return f"the method {name}"
-        case File(name=name):
-            return f"the file {name}"
-        case Reference(access=access):
-            return f"an element of {access.buffer.name}"
-        case Unusable():
+        case Foreign():
             return "a value of Python's"
         case range():
             return "a range"
-        case LoopLayout():
+        case LoopLayout() | Swizzle() | IndexMap():
             return "a layout"
         case tuple():
             return f"a tuple of {len(value)}"

@@ -150,7 +150,7 @@ def _phases(layout: SharedLayout, pattern: Pattern, rows: int) -> Iterator[list[
     row_bytes = layout.shape[-1] * size
     if pattern == "columns":
         for column in range(layout.shape[-1]):
-            offsets = [_offset(layout, row, column * size) for row in range(rows)]
+            offsets = [offset(layout, row, column * size) for row in range(rows)]
             # Threads of a warp that read one word share its transaction.
             yield from (offsets[first : first + BANKS] for first in range(0, rows, BANKS))
         return
@@ -158,21 +158,21 @@ def _phases(layout: SharedLayout, pattern: Pattern, rows: int) -> Iterator[list[
         for first in range(0, rows, 8):
             for byte in range(0, row_bytes, 8 * size):
                 yield [
-                    _offset(layout, row, byte + inside)
+                    offset(layout, row, byte + inside)
                     for row in range(first, min(first + 8, rows))
                     for inside in range(0, min(8 * size, row_bytes - byte), size)
                 ]
         return
     chunk = CHUNK if row_bytes % CHUNK == 0 else size
     if pattern == "rows":
-        chunks = [_offset(layout, row, byte) for row in range(rows) for byte in range(0, row_bytes, chunk)]
+        chunks = [offset(layout, row, byte) for row in range(rows) for byte in range(0, row_bytes, chunk)]
         at_once = TRANSACTION // chunk
         for first in range(0, len(chunks), at_once):
             yield _words(chunks[first : first + at_once], chunk)
         return
     for first in range(0, rows, 8):
         for byte in range(0, row_bytes, chunk):
-            yield _words([_offset(layout, row, byte) for row in range(first, min(first + 8, rows))], chunk)
+            yield _words([offset(layout, row, byte) for row in range(first, min(first + 8, rows))], chunk)
 
 
 def _words(offsets: list[int], chunk: int) -> list[int]:
@@ -188,7 +188,8 @@ def _busiest_bank(offsets: list[int]) -> int:
     return max(counts)
 
 
-def _offset(layout: SharedLayout, row: int, byte: int) -> int:
+def offset(layout: SharedLayout, row: int, byte: int) -> int:
+    """Where in the tile a byte of a row lies."""
     panel_row = layout.panel * layout.element_bytes
     panel, inside = divmod(byte, panel_row)
     offset = panel * layout.panel_bytes + row * panel_row + inside

@@ -6,7 +6,7 @@ Signed arithmetic is taken not to overflow where that simplifies an index, as `(
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar, assert_never
 
@@ -290,6 +290,29 @@ def compute(op: str, a: int | float | bool, b: int | float | bool, dtype: DType)
             return a != b
         case _:
             raise AssertionError(f"no binary operation {op}")
+
+
+def compute_expr(expr: Expr, values: Mapping[Var, int]) -> int | float | bool | None:
+    """The value of arithmetic on variables whose values are known; None for anything else."""
+    match expr:
+        case Const(value=value):
+            return value
+        case Var():
+            return values.get(expr)
+        case Unary(op=op, a=a):
+            one = compute_expr(a, values)
+            return None if one is None else not one if op == "not" else -one
+        case Binary(op=op, a=a, b=b, dtype=dtype):
+            left, right = compute_expr(a, values), compute_expr(b, values)
+            return None if left is None or right is None else compute(op, left, right, dtype)
+        case Select(condition=condition, then=then, orelse=orelse):
+            holds = compute_expr(condition, values)
+            return None if holds is None else compute_expr(then if holds else orelse, values)
+        case Cast(a=a, dtype=dtype):
+            whole = compute_expr(a, values)
+            return None if whole is None else constant(whole, dtype).value
+        case _:
+            return None
 
 
 _FUNCTIONS: dict[str, Callable[..., float]] = {

@@ -18,7 +18,9 @@ from tilec.ir.tile import (
     If,
     Kernel,
     Load,
+    LoopLayout,
     Parallel,
+    Pinned,
     Region,
     Stmt,
     Store,
@@ -27,7 +29,7 @@ from tilec.ir.tile import (
     walk,
     walk_expr,
 )
-from tilec.passes.atoms import Access, shared_accesses, shared_layout
+from tilec.passes.atoms import Access, candidates, is_legal, shared_accesses, shared_layout
 from tilec.passes.loop_layout import digits
 from tilec.passes.select import Form, Selected, mma_warps, wgmma_groups
 from tilec.records import dataclass
@@ -78,7 +80,29 @@ def _shared_layouts(selected: Selected, fragments: dict[str, Fragment]) -> dict[
         accesses[access.tile].append(access)
     weights, always = selected.weights, selected.always_swizzle
     tiles = [b for b in selected.kernel.buffers if b.scope == "shared"]
-    return {b.name: shared_layout(b, accesses[b.name], weights, always_swizzle=always) for b in tiles}
+    pinned = {p.buffer: p for p in selected.kernel.layouts}
+    return {
+        b.name: _asked_for(pinned[b], accesses[b.name])
+        if b in pinned
+        else shared_layout(b, accesses[b.name], weights, always_swizzle=always)
+        for b in tiles
+    }
+
+
+def _asked_for(pinned: Pinned, accesses: list[Access]) -> SharedLayout:
+    """The layout that a person gives a shared tile, if all that reaches it can."""
+    layout = next(c for c in candidates(pinned.buffer) if c.swizzle == pinned.layout)
+    refused = next((a for a in accesses if not is_legal(layout, [a.pattern])), None)
+    if refused is not None:
+        fail(
+            "layout-conflict",
+            f"{pinned.buffer.name} cannot have the layout that it is given",
+            pinned.span,
+            "given here",
+            secondary=(Label(refused.span, "this cannot reach such a tile"),),
+            help="use tilelang.layout.make_swizzled_layout, or leave the layout to tilec",
+        )
+    return layout
 
 
 def fragment_uses(nest: Parallel) -> Iterator[tuple[Buffer, tuple[int, ...], Span]]:
@@ -135,6 +159,9 @@ class _Fragments:
     def solve(self) -> dict[str, Fragment]:
         fragments = [b for b in self.kernel.buffers if b.scope == "fragment"]
         stmts = list(walk(self.kernel.body))
+        for pinned in self.kernel.layouts:
+            if isinstance(pinned.layout, LoopLayout):
+                self.fix(pinned.buffer, digits(pinned.layout, self.kernel.threads), pinned.span)
         while True:
             before = len(self.known)
             for stmt in stmts:

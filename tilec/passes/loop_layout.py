@@ -10,8 +10,8 @@ from typing import NoReturn
 
 from tilec.diag import fail
 from tilec.ir.layout import Axis, Fragment
-from tilec.ir.tile import Binary, Const, Expr, LoopLayout, Var
-from tilec.passes.fold import compute
+from tilec.ir.tile import Expr, LoopLayout, Var
+from tilec.passes.fold import compute_expr
 
 
 @lru_cache(maxsize=64)
@@ -66,16 +66,7 @@ def _sum(axes: tuple[Axis, ...], value: int, rank: int) -> tuple[int, ...]:
 
 
 def _evaluate(expr: Expr, values: Mapping[Var, int], layout: LoopLayout) -> int:
-    result: int | float | None = None
-    match expr:
-        case Const(value=value):
-            result = value
-        case Var():
-            result = values.get(expr)
-        case Binary(op=op, a=a, b=b, dtype=dtype):
-            result = compute(op, _evaluate(a, values, layout), _evaluate(b, values, layout), dtype)
-        case _:
-            pass
+    result = compute_expr(expr, values)
     if result is None:
         _refuse(layout, "it is more than arithmetic on the loop variables")
     return int(result)

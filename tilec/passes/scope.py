@@ -9,18 +9,13 @@ from dataclasses import dataclass, field
 
 from tilec.diag import Label, fail
 from tilec.ops.signature import nearest
-from tilec.ops.values import Unusable, Value
+from tilec.ops.values import Foreign, Value
 from tilec.source import Span
-
-
-BROKEN = Unusable(None)
-"""What a name stands for whose definition has been refused: its uses are no mistakes of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """`ended` names the region ("the loop") in which the name was bound and with which it went away. The value of a
-    statement that was refused is `BROKEN`."""
+    """`ended` names the region ("the loop") in which the name was bound and with which it went away."""
 
     value: Value
     span: Span
@@ -70,8 +65,17 @@ class Scope:
                 secondary=(Label(binding.span, "bound here"),),
                 help="keep what must outlive it in a buffer, or write `T.if_then_else`",
             )
-        if isinstance(binding.value, Unusable):
-            binding.value.refuse(name, span)
+        if isinstance(binding.value, Foreign):
+            mistake = binding.value.mistake
+            at = () if mistake.primary is None else (Label(mistake.primary.span, mistake.title),)
+            fail(
+                "foreign-definition",
+                f"`{name}` is not known at compile time",
+                span,
+                "needed here",
+                secondary=at,
+                help="what belongs to a kernel is written in the kernel language; other Python is never executed",
+            )
         scope: Scope | None = self
         while scope is not None and name not in scope.names:
             scope.read_from_outside.setdefault(name, span)

@@ -14,11 +14,8 @@ from tilec.diag import Label, fail
 from tilec.ir.affine import affine
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.tile import (
-    Binary,
     Bind,
     Buffer,
-    Call,
-    Cast,
     Expr,
     For,
     If,
@@ -28,21 +25,20 @@ from tilec.ir.tile import (
     Region,
     Stmt,
     TileOp,
-    Unary,
     Var,
     While,
     bodies,
-    children,
     integer,
     substitute,
     walk,
     walk_expr,
     with_attr,
 )
-from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64, DType
+from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64
 from tilec.ops.reduce import kept_extents
 from tilec.ops.scan import expansion
 from tilec.options import NO_SWITCHES, Switches
+from tilec.passes.able import check_arithmetic
 from tilec.passes.binds import replayable, scheduled_binds
 from tilec.passes.rings import is_load, why_not_fed
 from tilec.passes.usage import expressions, reads, writes
@@ -80,46 +76,9 @@ def is_variable(buffer: Buffer) -> bool:
     return buffer.scope == "fragment" and buffer.shape == (1,)
 
 
-FLOAT64_FUNCTIONS = frozenset(
-    {"abs", "sqrt", "floor", "ceil", "trunc", "nearbyint", "reinterpret"}
-)  # the others have no instruction
-
-
-def _check_functions(body: tuple[Stmt, ...], target: Target) -> None:
-    for stmt in walk(body):
-        if isinstance(stmt, TileOp) and stmt.name in ("copy", "atomic", "reduce"):
-            _check_conversion({r.buffer.dtype for r in stmt.regions}, stmt, target)
-        for expr in expressions(stmt):
-            for e in walk_expr(expr):
-                if isinstance(e, Cast | Binary | Unary | Call):
-                    _check_conversion({e.dtype, *(c.dtype for c in children(e))}, stmt, target)
-                if isinstance(e, Call) and e.dtype == FLOAT64 and e.fn not in FLOAT64_FUNCTIONS:
-                    fail(
-                        "unsupported-type",
-                        f"T.{e.fn} of float64 is not supported",
-                        stmt.span,
-                        "in this statement",
-                        help="compute it in float32, as T.cast(x, 'float32')",
-                    )
-
-
-def _check_conversion(dtypes: set[DType], stmt: Stmt, target: Target) -> None:
-    """8-bit floats are computed with as float32; only newer targets convert them."""
-    small = [d for d in SMALL_FLOATS if d in dtypes]
-    computes = len(dtypes) > 1 or not isinstance(stmt, TileOp) or stmt.name != "copy"
-    if small and computes and not target.has("fp8"):
-        fail(
-            "unsupported-type",
-            f"{target.name} cannot convert {small[0]}",
-            stmt.span,
-            "in this statement",
-            help="use float16, or a target that can, as sm_90a",
-        )
-
-
 def select(kernel: Kernel, target: Target, strategy: Strategy, switches: Switches = NO_SWITCHES) -> Selected:
     _check_given(kernel.body)
-    _check_functions(kernel.body, target)
+    check_arithmetic(kernel.body, target)
     form = _form(kernel, target, strategy)
     selector = _Selector(kernel, target, form, switches)
     body = selector.body(kernel.body, pipelined=False)
@@ -248,9 +207,15 @@ def _scalar_reads(body: tuple[Stmt, ...]) -> frozenset[str]:
 
 def _why_not_tma(op: TileOp) -> str | None:
     source, destination = op.regions
+    if _without_tma(op):
+        return "by disable_tma"
     if not destination.is_whole:
         return "it fills a part of a tile"
     return why_no_tensor_map(source, destination.buffer)
+
+
+def _without_tma(op: TileOp) -> bool:
+    return ("tma", False) in op.attrs
 
 
 def why_no_tensor_map(outside: Region, tile: Buffer) -> str | None:
@@ -365,6 +330,7 @@ class _Selector:
             return (with_attr(op, "via", "cp_async" if cp_async_width(op, self.target) else "registers"),)
         tma_store = (
             self.target.has("tma")
+            and not _without_tma(op)
             and destination.buffer.scope == "global"
             and destination.buffer.name not in self.ordered
         )

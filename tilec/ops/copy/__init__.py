@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from tilec.diag import Label, fail
-from tilec.ir.tile import Region, TileOp
+from tilec.ir.tile import Attr, Region, TileOp
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
-from tilec.ops.signature import Call, Parameter, Signature
+from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import Access, show_shape
+
+_OWN_CHOICE = "tilec chooses by what is copied"
 
 
 def _check(call: Call) -> TileOp:
@@ -21,7 +23,19 @@ def _check(call: Call) -> TileOp:
                 Label(r.buffer.span, f"{r.buffer.name} is {show_shape(r.buffer.shape)}") for r in (src, dst)
             ),
         )
-    return tile_op("copy", (src, dst), call.span)
+    return tile_op("copy", (src, dst), call.span, **_asked(call))
+
+
+def _asked(call: Call) -> dict[str, Attr]:
+    """What is said about how to copy, as attributes."""
+    asked: dict[str, Attr] = {}
+    if call.boolean("disable_tma"):
+        asked["tma"] = False
+    if call["coalesced_width"].value is not None:
+        asked["width"] = call.integer("coalesced_width")
+        if asked["width"] not in (1, 2, 4, 8, 16):
+            call.refuse("coalesced_width", "1, 2, 4, 8 or 16")
+    return asked
 
 
 def _regions(call: Call) -> tuple[Region, Region]:
@@ -66,24 +80,20 @@ COPY = register(
                     (
                         Parameter("src"),
                         Parameter("dst"),
-                        *(
-                            Parameter(name, default, supported=False, keyword_only=True)
-                            for name, default in (
-                                ("coalesced_width", None),
-                                ("disable_tma", False),
-                                ("eviction_policy", None),
-                                ("prefer_instruction", None),
-                                ("annotations", None),
-                                ("loop_layout", None),
-                            )
-                        ),
+                        Parameter("coalesced_width", None, keyword_only=True),
+                        Parameter("disable_tma", False, keyword_only=True),
+                        Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
+                        Parameter("prefer_instruction", None, keyword_only=True, hint=_OWN_CHOICE),
+                        ANNOTATIONS,
+                        Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
                     ),
                 ),
                 """Copy `src` to `dst`, both a tensor, a shared tile, a fragment or a box of one, of the same shape.
 
                 Dimensions of extent 1 do not count. An index without extent, `A[i, j]`, takes the shape of the other
                 side, aligned at the last dimension. Elements are converted to the dtype of `dst`. What lies outside a
-                tensor reads as 0 and is not written.
+                tensor reads as 0 and is not written. With disable_tma=True it goes another way than by TMA;
+                `coalesced_width` is how many neighbours one thread moves at once, where threads move them.
                 """,
                 _check,
             ),

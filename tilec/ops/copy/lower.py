@@ -30,9 +30,14 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
             return _cp_async(op, context), CpAsyncCommit(span=op.span)
         case "registers":
             whole_fragments(op)
-            return (sweep(destination, source, context, op.span),)
+            return (sweep(destination, source, context, op.span, width=_width(op)),)
         case other:
             raise InternalError(f"no lowering of T.copy by {other}")
+
+
+def _width(op: TileOp) -> int | None:
+    width = dict(op.attrs).get("width")
+    return width if isinstance(width, int) else None
 
 
 def _cp_async(op: TileOp, context: Context) -> CpAsync:

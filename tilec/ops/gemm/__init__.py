@@ -8,7 +8,7 @@ from tilec.diag import Label, fail
 from tilec.ir.tile import Region, TileOp
 from tilec.ir.types import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8, DType
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
-from tilec.ops.signature import Call, Parameter, Signature
+from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import WarpPolicy, show_shape
 
 if TYPE_CHECKING:
@@ -183,9 +183,10 @@ GEMM = register(
                         Parameter("transpose_B", False),
                         Parameter("policy", WarpPolicy("square")),
                         Parameter("clear_accum", False),
-                        Parameter("k_pack", 1, supported=False),
+                        Parameter("k_pack", 1, hint="it is for the matrix cores of another vendor"),
+                        Parameter("wg_wait", 0, hint="tilec waits where the result is needed", keyword_only=True),
                         Parameter("mbar", None, supported=False),
-                        Parameter("annotations", None, supported=False),
+                        ANNOTATIONS,
                     ),
                 ),
                 """C += op(A) · op(B), or C = op(A) · op(B) with clear_accum.

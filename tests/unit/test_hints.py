@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from tilec.ir.read import read_kernel
+from tilec.ir.text import print_kernel
+from tilec.ir.tile import Bind, Kernel, Var
+from tilec.ir.verify import verify_tile
+from tilec.passes.fold import compute_expr, fold_expr
+from tilec.passes.rasterise import rasterised
+from tilec.source import NOWHERE
+
+X, Y, Z = Var("x"), Var("y"), Var("z")
+
+
+def walk(grid: tuple[int, ...], panel: int, by_rows: bool) -> list[tuple[int, ...]]:
+    """The blocks in the order of the hardware's numbers, as the kernel calls them."""
+    block_vars = (X, Y, Z)[: len(grid)]
+    numbered, binds = rasterised(block_vars, grid, panel, by_rows, NOWHERE)
+    found = []
+    for place in itertools.product(*(range(e) for e in reversed(grid))):
+        values = dict(zip(numbered, reversed(place), strict=True))
+        for bind in binds:
+            value = compute_expr(fold_expr(bind.value), values)
+            assert isinstance(value, int)
+            values[bind.var] = value
+        found.append(tuple(values[v] for v in block_vars))
+    return found
+
+
+@pytest.mark.parametrize("by_rows", [True, False])
+@pytest.mark.parametrize("grid", [(3, 5), (5, 3), (4, 4), (7, 2, 3), (1, 6), (6, 1), (9,)], ids=str)
+@pytest.mark.parametrize("panel", [1, 2, 3, 10])
+def test_every_block_comes_once(grid: tuple[int, ...], panel: int, by_rows: bool) -> None:
+    assert sorted(walk(grid, panel, by_rows)) == sorted(itertools.product(*(range(e) for e in grid)))
+
+
+def test_panels_are_walked_there_and_back() -> None:
+    assert walk((3, 5), 2, True) == [
+        (0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3), (1, 2), (1, 3), (0, 2), (0, 3), (0, 4), (1, 4),
+        (2, 4),
+    ]  # fmt: skip
+    assert walk((4, 2), 2, False) == [(0, 0), (1, 0), (0, 1), (1, 1), (2, 1), (3, 1), (2, 0), (3, 0)]
+
+
+TILES = """
+s = T.alloc_shared((8, 64), "float16")
+x = T.alloc_fragment((8, 16), "float32")
+T.annotate_layout({s: T.Layout((8, 64), lambda i, j: (i, (j // 8 ^ i % 8) * 8 + j % 8)),
+                   x: T.Fragment((8, 16), forward_fn=lambda i, j: (i * 16 + j, 0))})
+T.clear(s)
+T.clear(x)
+"""
+
+
+def test_layouts_are_part_of_the_text(body: Callable[..., Kernel]) -> None:
+    made = body(TILES)
+    text = print_kernel(made)
+    assert "  layout s: swizzle(128)\n  layout x: fragment([8, 16], lambda %0, %1: (%0 * 16 + %1, 0))\n" in text
+    assert list(verify_tile(made)) == []
+    again = read_kernel(text)
+    assert print_kernel(again) == text and again.layouts == made.layouts
+
+
+@pytest.mark.parametrize(
+    ("place", "swizzle"),
+    [
+        ("i * 64 + j", 0),
+        ("(i, j)", 0),
+        ("(j // 64, i, j % 64)", 0),
+        ("i * 64 + (j // 8 ^ i % 8) * 8 + j % 8", 128),
+        ("j // 32 * 256 + i * 32 + (j % 32 // 8 ^ i // 2 % 4) * 8 + j % 8", 64),
+    ],
+)
+def test_a_layout_is_recognised_by_where_it_puts_elements(
+    body: Callable[..., Kernel], place: str, swizzle: int
+) -> None:
+    text = f's = T.alloc_shared((8, 64), "float16")\nT.annotate_layout({{s: T.Layout((8, 64), lambda i, j: {place})}})'
+    assert [p.layout for p in body(f"{text}\nT.clear(s)").layouts] == [swizzle]
+
+
+def test_what_lies_outside_is_asked_for_only_where_a_read_may_leave(body: Callable[..., Kernel]) -> None:
+    text = 's = T.alloc_shared((8, 8), "float16")\nT.annotate_safe_value({A: 2})\nT.copy(A[%s, 0], s)'
+    params = 'A: T.Tensor((16, 8), "float16")'
+    assert "copy A[8:+8, :]" in print_kernel(body(text % "8", params))
+    assert "select" in print_kernel(body(text % "9", params)) and "float16(2.0)" in print_kernel(
+        body(text % "9", params)
+    )
+
+
+def test_swizzle_of_a_line_of_blocks_changes_nothing(body: Callable[..., Kernel]) -> None:
+    made = body('x = T.alloc_fragment((8,), "float32")\nT.use_swizzle(4)\nT.clear(x)')
+    assert not any(isinstance(s, Bind) for s in made.body)

@@ -1,0 +1,116 @@
+"""Names of TileLang and of TVM below it that tilec reads but does not carry out, each with the reason and the way out.
+
+A name that is neither here nor supported is taken for a mistake, and answered with its nearest neighbour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.diag import CompileError, Diagnostic, Label
+from tilec.source import Span
+
+
+def _rows(text: str, because: Diagnostic) -> dict[str, Diagnostic]:
+    """A line per way out: the names, and after a colon what to write. The title completes "T.name is not available"."""
+    rows: dict[str, Diagnostic] = {}
+    for line in text.strip().split("\n"):
+        names, _, instead = line.partition(":")
+        rows |= {name: replace(because, help=instead.strip() or None) for name in names.split()}
+    return rows
+
+
+_BLACKWELL = _rows(
+    """
+    tcgen05_gemm tcgen05_gemm_sp tcgen05_mma_arrive: write T.gemm, which takes the instructions of the target
+    alloc_tmem deallocate_tmem: write T.alloc_fragment, which lies in registers
+    tcgen05_gemm_blockscaled tcgen05_cp_warpx4 tcgen05_sf_warp_transpose make_blockscaled_gemm_layout
+    tcgen05_before_thread_sync tcgen05_after_thread_sync alloc_tcgen05_smem_desc initialize_tcgen05_descriptor
+    alloc_tcgen05_instr_desc alloc_tcgen05_instruction_desc ptx_tcgen05_mma_ss ptx_tcgen05_mma_ts
+    ptx_tcgen05_mma_blockscaled_ss clc_is_canceled clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z
+    clc_try_cancel clc_try_cancel_multicast tma_load_2sm
+    tma_gather4 tma_gather4_bytes tma_scatter4: write T.copy row by row
+    """,
+    Diagnostic(
+        "needs-sm-100a",
+        "it needs a unit that sm_100a has and older GPUs lack, and tilec makes no code for it yet",
+    ),
+)
+
+_BLOCK_SCALED = _rows(
+    "mma_gemm_blockscaled ptx_mma_block_scale: convert the tiles and write T.gemm",
+    Diagnostic(
+        "needs-sm-100a",
+        "block scaling is done by the tensor cores of sm_100a and sm_120a, for which tilec makes no code yet",
+    ),
+)
+
+_LEGACY = _rows(
+    """
+    match_buffer handle: annotate the parameter, as in `A: T.Tensor((M, N), "float16")`
+    alloc_buffer decl_buffer sblock_alloc_buffer: write T.alloc_shared or T.alloc_fragment
+    sblock sblock_attr block block_attr block_name reads writes where axis init root: leave it out; what a statement
+    launch_thread: write `with T.Kernel(grid, threads=n) as bx:`
+    env_thread: write T.get_thread_binding()
+    grid: write `for i, j in T.Parallel(m, n):`, or one T.serial in another
+    parallel: write T.Parallel
+    While: write `while condition:`
+    If Then Else: write `if condition:`
+    let LetStmt Let bind: write `x = value`
+    evaluate: write the call as a statement of its own
+    attr: leave it out
+    Ramp Broadcast Shuffle: write a loop over T.vectorized
+    extract_lane: index the elements one by one
+    comm_reducer tvm_thread_allreduce: write T.reduce_sum and its like, or T.warp_reduce_sum
+    tvm_warp_shuffle tvm_warp_shuffle_up tvm_warp_shuffle_down: write T.shfl_sync
+    tvm_storage_sync: write T.sync_threads()
+    tvm_access_ptr access_ptr address_of type_annotation: pass the buffer, or a slice of it
+    type_cast: write T.cast
+    PrimExpr: leave the annotation out
+    target: pass --target on the command line
+    call_intrin call_llvm_intrin call_llvm_pure_intrin: write the T.* function that it stands for
+    thread_return: put the rest under an `if`
+    """.replace("what a statement\n", "what a statement reads and writes is found out\n"),
+    Diagnostic(
+        "legacy-name",
+        "it is a spelling of TVM, below TileLang",
+    ),
+)
+
+_FOREIGN = _rows(
+    """
+    call_extern call_pure_extern: write the function out in the kernel
+    import_source CUDASourceCodeKernel: write the kernel in TileLang
+    """,
+    Diagnostic(
+        "foreign-code",
+        "tilec makes PTX itself and cannot paste CUDA C into it",
+    ),
+)
+
+_RAW = _rows(
+    """
+    ptx_wgmma_ss ptx_wgmma_rs ptx_wgmma_sp_ss ptx_wgmma_sp_rs ptx_mma ptx_mma_sm70 ptx_mma_sp ptx_ldmatrix: write T.gemm
+    warpgroup_arrive warpgroup_commit_batch warpgroup_wait warpgroup_fence_operand mma_fill: write T.gemm
+    initialize_wgmma_descriptor increase_descriptor_offset alloc_wgmma_desc alloc_descriptor: write T.gemm
+    create_tma_descriptor tma_load tma_store_arrive tma_store_wait: write T.copy
+    ptx_init_barrier_thread_count ptx_fence_barrier_init: write T.alloc_barrier, which does it
+    ptx_arrive_barrier ptx_arrive_barrier_expect_tx ptx_arrive_cluster_barrier: write T.barrier_arrive
+    ds_read_tr16_b64 ds_read_tr8_b64: write T.copy
+    cooperative_tensor_fill cooperative_tensor_load cooperative_tensor_multiply_accumulate cooperative_tensor_store
+    """,
+    Diagnostic(
+        "raw-instruction",
+        "it is one instruction, of which the compiler has to know what it orders and waits for",
+    ),
+)
+
+REFUSED: dict[str, Diagnostic] = {**_BLACKWELL, **_BLOCK_SCALED, **_LEGACY, **_FOREIGN, **_RAW}
+"""By name, without the `T.`."""
+
+
+def refuse(path: str, span: Span) -> None:
+    """Say why `T.name` is not available, if it is one of these."""
+    found = REFUSED.get(path.removeprefix("T."))
+    if found is not None:
+        raise CompileError(replace(found, title=f"{path} is not available: {found.title}", primary=Label(span)))

@@ -1,0 +1,246 @@
+"""Statements that say how rather than what: the order of blocks, layouts of tiles, budgets, promises.
+
+What tilec can follow it keeps for the kernel; of the rest it says that it decides by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from tilec.diag import Label, Warn, fail, warning
+from tilec.ir.expr import cast
+from tilec.ir.layout import SharedLayout
+from tilec.ir.tile import Buffer, Expr, LoopLayout, Pinned, Var
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
+from tilec.ops.values import Dictionary, Entry, IndexMap, Swizzle, describe, show_shape
+from tilec.passes.atoms import candidates, offset
+from tilec.passes.fold import compute_expr
+from tilec.source import Span
+
+
+@dataclass(slots=True)
+class Hints:
+    """What a kernel's hints have said so far. `panels` are the height of T.use_swizzle's, whether they run along rows,
+    and where that is said; `outside` has what a tensor's elements are where it ends."""
+
+    panels: tuple[int, bool, Span] | None = None
+    layouts: dict[Buffer, Pinned] = field(default_factory=dict)
+    outside: dict[Buffer, Expr] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    signature: Signature
+    doc: str
+    keep: Callable[[Hints, Call, Warn], None]
+
+
+def _use_swizzle(hints: Hints, call: Call, warn: Warn) -> None:
+    size, order = call.integer("panel_size"), call["order"].value
+    if size < 1:
+        call.refuse("panel_size", "at least 1")
+    if order not in ("row", "column", "col"):
+        call.refuse("order", '"row" or "column"')
+    if hints.panels is not None:
+        first = Label(hints.panels[2], "first here")
+        fail("duplicate-argument", "T.use_swizzle stands twice", call.span, secondary=(first,))
+    if call.boolean("enable"):
+        hints.panels = size, order == "row", call.span
+
+
+def entries(call: Call, name: str) -> Iterator[tuple[Buffer, Entry]]:
+    """A dictionary from buffers."""
+    value = call[name].value
+    if not isinstance(value, Dictionary):
+        call.refuse(name, "a dictionary from buffers, as in {A_shared: …}")
+    assert isinstance(value, Dictionary)
+    for entry in value.entries:
+        if not isinstance(entry.key, Buffer):
+            fail(
+                "wrong-argument", f"{call.name}: a buffer is needed here", entry.span, f"this is {describe(entry.key)}"
+            )
+        yield entry.key, entry
+
+
+def _annotate_layout(hints: Hints, call: Call, warn: Warn) -> None:
+    for buffer, entry in entries(call, "layout_map"):
+        if buffer in hints.layouts:
+            first = Label(hints.layouts[buffer].span, "first here")
+            fail("duplicate-argument", f"{buffer.name} is given two layouts", entry.span, secondary=(first,))
+        layout = _layout(buffer, entry, warn)
+        if layout is not None:
+            hints.layouts[buffer] = Pinned(buffer, layout, entry.span)
+
+
+def _layout(buffer: Buffer, entry: Entry, warn: Warn) -> LoopLayout | int | None:
+    """What the entry gives the tile, or None where it can have no influence."""
+    given = entry.value
+    if buffer.scope == "fragment" and isinstance(given, LoopLayout):
+        if given.shape != buffer.shape:
+            _mismatch(buffer, given.shape, entry)
+        return given
+    if buffer.scope == "shared" and isinstance(given, Swizzle):
+        return _width(buffer, given, entry)
+    if buffer.scope == "shared" and isinstance(given, IndexMap):
+        if given.shape != buffer.shape:
+            _mismatch(buffer, given.shape, entry)
+        same = next((layout.swizzle for layout in candidates(buffer) if _is_order(layout, given)), None)
+        if same is None:
+            warn(
+                warning(
+                    "hint-not-used",
+                    f"{buffer.name} does not get this layout",
+                    entry.span,
+                    "tilec holds a shared tile by rows, with or without a swizzle of 32, 64 or 128 bytes",
+                    help="leave the layout to tilec, which looks for one without bank conflicts",
+                )
+            )
+        return same
+    return _refuse(buffer, entry)
+
+
+def _refuse(buffer: Buffer, entry: Entry) -> NoReturn:
+    wanted = {
+        "fragment": "T.Fragment(shape, forward_fn=lambda i, j: (thread, index))",
+        "shared": "tilelang.layout.make_swizzled_layout(tile) or T.Layout(shape, lambda i, j: place)",
+        "global": "nothing: who calls the kernel lays its tensors out",
+    }
+    fail(
+        "wrong-argument",
+        f"T.annotate_layout: this is no layout for {buffer.name}",
+        entry.span,
+        f"{describe(entry.value)} for {describe(buffer)}",
+        secondary=(Label(buffer.span, "from here"),),
+        help=f"write {wanted[buffer.scope]}" if buffer.scope != "global" else "give layouts to tiles",
+    )
+
+
+def _mismatch(buffer: Buffer, shape: tuple[int, ...], entry: Entry) -> None:
+    fail(
+        "shape-mismatch",
+        f"the layout of {buffer.name} is of another shape",
+        entry.span,
+        f"{show_shape(shape)} for {show_shape(buffer.shape)}",
+        secondary=(Label(buffer.span, "from here"),),
+    )
+
+
+def _width(buffer: Buffer, given: Swizzle, entry: Entry) -> int:
+    possible = [layout.swizzle for layout in candidates(buffer)]
+    if given.width is None:
+        return max(possible)
+    if given.width not in possible:
+        row = buffer.shape[-1] * buffer.dtype.bits // 8
+        fail(
+            "wrong-argument",
+            f"{buffer.name} cannot be swizzled by {given.width} bytes",
+            entry.span,
+            f"a row has {row} bytes, which are no multiple",
+            secondary=(Label(buffer.span, "from here"),),
+            help="use tilelang.layout.make_swizzled_layout, which takes the widest that fits",
+        )
+    return given.width
+
+
+def _is_order(layout: SharedLayout, given: IndexMap) -> bool:
+    """Whether the map puts every element where the layout has it."""
+    size = layout.element_bytes
+    places: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for element in itertools.product(*(range(e) for e in given.shape)):
+        values: dict[Var, int] = dict(zip(given.vars, element, strict=True))
+        found = tuple(compute_expr(index, values) for index in given.indices)
+        if None in found:
+            return False
+        places[element] = tuple(int(f) for f in found if f is not None)
+    rank = len(given.indices)
+    extents = [1 + max(place[d] for place in places.values()) for d in range(rank)]
+    for element, place in places.items():
+        row = 0
+        for index, extent in zip(element[:-1], given.shape[:-1], strict=True):
+            row = row * extent + index
+        linear = 0
+        for index, extent in zip(place, extents, strict=True):
+            linear = linear * extent + index
+        if linear * size != offset(layout, row, element[-1] * size):
+            return False
+    return math.prod(extents) == len(places)
+
+
+def _outside(hints: Hints, call: Call, warn: Warn) -> None:
+    for buffer, entry in entries(call, "values"):
+        if buffer.scope != "global":
+            fail(
+                "wrong-scope",
+                f"{call.name} is for tensors",
+                entry.span,
+                f"{buffer.name} is a tile, which has nothing outside",
+                secondary=(Label(buffer.span, "from here"),),
+            )
+        hints.outside[buffer] = cast(as_expr(Argument(entry.value, entry.span)), buffer.dtype)
+
+
+def _assume(hints: Hints, call: Call, warn: Warn) -> None:
+    """A promise allows more; nothing tilec does needs it. That it is a condition is worth a look."""
+    value = call["condition"].value
+    if value is False:
+        fail("assertion-failed", "this is promised and does not hold", call["condition"].span)
+    if not isinstance(value, bool | int):
+        as_expr(call["condition"])
+
+
+def _nothing(instead: str) -> Callable[[Hints, Call, Warn], None]:
+    """A hint that tilec does not follow."""
+
+    def keep(hints: Hints, call: Call, warn: Warn) -> None:
+        warn(warning("hint-not-used", f"{call.name} has no effect", call.span, instead))
+
+    return keep
+
+
+def _hint(name: str, parameters: tuple[Parameter, ...], doc: str, keep: Callable[[Hints, Call, Warn], None]) -> Hint:
+    return Hint(Signature(f"T.{name}", parameters), doc, keep)
+
+
+_P = Parameter
+_REGISTERS = _nothing("tilec shares registers out from what each role holds")
+_ROLES = _nothing("tilec schedules the statements and makes the roles itself")
+
+HINTS: dict[str, Hint] = {
+    hint.signature.name: hint
+    for hint in (
+        _hint("use_swizzle", (_P("panel_size"), _P("order", "row"), _P("enable", True)),
+              "Run the blocks of the grid in panels, which share rows and columns in the L2 cache.", _use_swizzle),
+        _hint("annotate_layout", (_P("layout_map"), _P("allow_reannotation", False), _P("allow_buffer_region", False)),
+              "Give tiles layouts: a T.Fragment to a fragment, a swizzle or T.Layout to a shared tile.",
+              _annotate_layout),
+        _hint("annotate_safe_value", (_P("values"),),
+              "What an element of a tensor reads as outside of it, instead of 0.", _outside),
+        _hint("annotate_padding", (_P("values"),),
+              "The same as T.annotate_safe_value.", _outside),
+        _hint("assume", (_P("condition"),),
+              "Promise that a condition holds.", _assume),
+        _hint("annotate_l2_hit_ratio", (_P("l2_hit_ratio_map"),),
+              "How much of a tensor should stay in the L2 cache.", _nothing("who launches the kernel sets that")),
+        _hint("annotate_min_blocks_per_sm", (_P("n"),),
+              "How many blocks should fit a multiprocessor.",
+              _nothing("registers are given out as the schedule needs")),
+        _hint("annotate_restrict_buffers", (_P("buffers"),),
+              "Tensors that may overlap.", _nothing("tilec takes a tensor that is written not to overlap others")),
+        _hint("annotate_compile_flags", (_P("flags"),),
+              "Options of the CUDA compiler.", _nothing("there is no CUDA compiler; see tilec --help")),
+        _hint("annotate_pass_configs", (_P("configs"),),
+              "Options of TileLang's passes.", _nothing("options stand on the command line, as --fast-math")),
+        _hint("func_attr", (_P("attrs"),),
+              "Attributes of the function.", _nothing("tilec reads no attributes")),
+        _hint("disable_warp_group_reg_alloc", (), "Leave registers as they are shared out.", _REGISTERS),
+        _hint("no_set_max_nreg", (), "Leave registers as they are shared out.", _REGISTERS),
+        _hint("annotate_producer_reg_dealloc", (_P("n", 24),), "Registers of a producer's thread.", _REGISTERS),
+        _hint("annotate_consumer_reg_alloc", (_P("n", 240),), "Registers of a consumer's thread.", _REGISTERS),
+        _hint("annotate_ws_schedule", (_P("schedule"),), "A schedule with roles.", _ROLES),
+    )
+}  # fmt: skip
+"""By path. They stand as statements, and before or after what they are about."""

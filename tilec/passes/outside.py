@@ -1,0 +1,99 @@
+"""T.annotate_safe_value: what a tensor reads as where it ends, put into the statements that read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from tilec.ir.affine import affine
+from tilec.ir.expr import cast
+from tilec.ir.tile import (
+    Binary,
+    Bind,
+    Break,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Load,
+    Parallel,
+    Region,
+    Select,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    While,
+    children,
+    integer,
+    with_children,
+)
+from tilec.ir.types import BOOL
+from tilec.ops.lowering import element
+
+
+def with_values(body: tuple[Stmt, ...], values: Mapping[Buffer, Expr], fresh: Callable[[str], str]) -> tuple[Stmt, ...]:
+    """The body with every read of these tensors giving their value where it lies outside. Copies from them that may
+    leave them become elementwise nests; `fresh` gives names to their variables."""
+    return _Rewriter(values, fresh).body(body) if values else body
+
+
+class _Rewriter:
+    def __init__(self, values: Mapping[Buffer, Expr], fresh: Callable[[str], str]) -> None:
+        self.values, self.fresh = values, fresh
+
+    def body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(self.stmt(s) for s in body)
+
+    def stmt(self, stmt: Stmt) -> Stmt:
+        match stmt:
+            case TileOp(name="copy", regions=(source, destination)) if source.buffer in self.values:
+                return stmt if _is_inside(source) else self.copy(source, destination, stmt)
+            case TileOp() | Break():
+                return stmt
+            case Store(indices=indices, value=value):
+                return replace(stmt, indices=tuple(map(self.expr, indices)), value=self.expr(value))
+            case Bind(value=value):
+                return replace(stmt, value=self.expr(value))
+            case Parallel(body=inner):
+                return replace(stmt, body=self.body(inner))
+            case For(start=start, stop=stop, body=inner):
+                return replace(stmt, start=self.expr(start), stop=self.expr(stop), body=self.body(inner))
+            case While(condition=condition, body=inner):
+                return replace(stmt, condition=self.expr(condition), body=self.body(inner))
+            case If(condition=condition, then=then, orelse=orelse):
+                return replace(stmt, condition=self.expr(condition), then=self.body(then), orelse=self.body(orelse))
+            case _:
+                assert_never(stmt)
+
+    def copy(self, source: Region, destination: Region, op: TileOp) -> Parallel:
+        extents = destination.shape
+        variables = tuple(Var(self.fresh("place")) for _ in extents)
+        read = self.expr(Load(source.buffer, element(source, variables, extents)))
+        where = element(destination, variables, extents)
+        return Parallel(
+            variables, extents, (Store(destination.buffer, where, cast(read, destination.buffer.dtype)),), op.span
+        )
+
+    def expr(self, expr: Expr) -> Expr:
+        new = with_children(expr, tuple(self.expr(c) for c in children(expr)))
+        if not isinstance(new, Load) or new.buffer not in self.values:
+            return new
+        inside: Expr | None = None
+        for index, size in zip(new.indices, new.buffer.shape, strict=True):
+            reaches = Binary("ge", index, cast(integer(0), index.dtype), BOOL)
+            ends = Binary("lt", index, cast(integer(size), index.dtype), BOOL)
+            both = Binary("and", reaches, ends, BOOL)
+            inside = both if inside is None else Binary("and", inside, both, BOOL)
+        assert inside is not None
+        return Select(inside, new, self.values[new.buffer], new.dtype)
+
+
+def _is_inside(region: Region) -> bool:
+    """Whether the whole box is known to lie in the tensor."""
+    forms = [affine(start) for start in region.start]
+    return all(
+        not form.terms and 0 <= form.constant <= size - extent
+        for form, extent, size in zip(forms, region.extent, region.buffer.shape, strict=True)
+    )
