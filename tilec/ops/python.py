@@ -21,53 +21,12 @@ from tilec.source import Span
 _LARGEST_ARGUMENT = 1000
 """Of functions whose result grows faster than its argument: factorials and binomials."""
 
-_MATH = [
-    "acos",
-    "asin",
-    "atan",
-    "atan2",
-    "cbrt",
-    "ceil",
-    "comb",
-    "copysign",
-    "cos",
-    "cosh",
-    "degrees",
-    "erf",
-    "exp",
-    "exp2",
-    "expm1",
-    "fabs",
-    "factorial",
-    "floor",
-    "fmod",
-    "frexp",
-    "gcd",
-    "hypot",
-    "isclose",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "isqrt",
-    "lcm",
-    "ldexp",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "modf",
-    "perm",
-    "pow",
-    "prod",
-    "radians",
-    "remainder",
-    "sin",
-    "sinh",
-    "sqrt",
-    "tan",
-    "tanh",
-    "trunc",
-]
+_MATH = (
+    "acos", "asin", "atan", "atan2", "cbrt", "ceil", "comb", "copysign", "cos", "cosh", "degrees", "erf", "exp", "exp2",
+    "expm1", "fabs", "factorial", "floor", "fmod", "frexp", "gcd", "hypot", "isclose", "isfinite", "isinf", "isnan",
+    "isqrt", "lcm", "ldexp", "log", "log10", "log1p", "log2", "modf", "perm", "pow", "prod", "radians", "remainder",
+    "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+)  # fmt: skip
 MATH_CONSTANTS = {f"math.{name}": getattr(math, name) for name in ("pi", "e", "tau", "inf", "nan")}
 
 _NUMBERS: dict[str, Callable[..., Any]] = {
@@ -122,7 +81,7 @@ def _check_known(what: str, argument: Argument, name: str) -> None:
 def _call(name: str, values: list[Value], keywords: dict[str, Value], span: Span) -> Value:
     if name == "print":
         return None
-    if keywords and not (name, *keywords) == ("sorted", "reverse") and name not in ("enumerate", "min", "max", "dict"):
+    if keywords and (name, *keywords) != ("sorted", "reverse") and name not in ("enumerate", "min", "max", "dict"):
         fail("unknown-keyword", f"{name}() takes no keyword `{next(iter(keywords))}` here", span)
     match name, values:
         case "isinstance", [value, types]:
@@ -157,7 +116,9 @@ def _call(name: str, values: list[Value], keywords: dict[str, Value], span: Span
             return range(*values)  # type: ignore[arg-type]
         case "min" | "max", _:
             candidates: Any = list(items(values[0], span)) if len(values) == 1 else values
-            return (min if name == "min" else max)(candidates, **keywords)  # type: ignore[no-any-return]
+            options: dict[str, Any] = keywords
+            chosen: Any = min if name == "min" else max
+            return chosen(candidates, **options)  # type: ignore[no-any-return]
         case "repr", [value]:
             return repr(_shown(value))
         case "str", [value]:
@@ -179,7 +140,7 @@ def _python_types(member: Value, span: Span) -> tuple[type, ...]:
         return _TYPES[member.path]
     if isinstance(member, Member):
         return (DType,) if member.path in ("T.dtype", "T.DataType") else ()
-    fail("wrong-argument", "isinstance() needs a type", span, f"this is {describe(member)}")
+    return fail("wrong-argument", "isinstance() needs a type", span, f"this is {describe(member)}")
 
 
 def _dictionary(values: list[Value], keywords: dict[str, Value], span: Span) -> Dictionary:
@@ -217,11 +178,11 @@ def items(value: Value, span: Span) -> Iterable[Value]:
         case Dictionary(entries=entries):
             return tuple(e.key for e in entries)
         case range() if value[LONGEST:]:
-            fail("evaluation-too-long", "the range is too long", span, f"{LONGEST} items are the most")
+            return fail("evaluation-too-long", "the range is too long", span, f"{LONGEST} items are the most")
         case tuple() | str() | range():
             return value
         case _:
-            fail("not-iterable", "there is nothing to iterate over", span, f"this is {describe(value)}")
+            return fail("not-iterable", "there is nothing to iterate over", span, f"this is {describe(value)}")
 
 
 def _sized(value: Value, span: Span) -> Any:
@@ -270,7 +231,7 @@ def part(owner: Value, bounds: tuple[Value, Value, Value], span: Span) -> Value:
         fail("wrong-argument", "the bounds of a slice are integers known at compile time", span)
     if bounds[2] == 0:
         fail("static-arithmetic", "the step of a slice is 0", span)
-    cut = slice(*bounds)
+    cut: Any = slice(*bounds)
     assert isinstance(owner, str | tuple | range)
     return owner[cut]
 
@@ -297,7 +258,8 @@ def formatted(value: Argument, conversion: str, spec: str) -> str:
     if is_runtime(value.value):
         fail("runtime-argument", "text is made of values known at compile time", value.span, "known only at run time")
     shown = _shown(value.value)
-    shown = {"": lambda v: v, "r": repr, "s": str, "a": ascii}[conversion](shown)
+    if conversion:
+        shown = (ascii if conversion == "a" else repr if conversion == "r" else str)(shown)
     try:
         return format(shown, spec)
     except (ValueError, TypeError) as error:

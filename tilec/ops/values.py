@@ -145,8 +145,8 @@ def describe(value: Value) -> str:
             return "a dictionary"
         case Function(node=Lambda()):
             return "a lambda"
-        case Function(kind=kind, name=name):
-            return f"the {kind} {name}"
+        case Function(kind=made, name=name):
+            return f"the {made} {name}"
         case Method(name=name):
             return f"the method {name}"
         case Foreign():

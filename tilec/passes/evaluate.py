@@ -222,7 +222,7 @@ class Evaluator:
         if owner == "tilelang" and node.name == "language":
             return Member("T")
         if path in python.MATH_CONSTANTS:
-            return python.MATH_CONSTANTS[path]
+            return float(python.MATH_CONSTANTS[path])
         if owner == "T" and node.name in BY_NAME:
             return BY_NAME[node.name]
         if owner == "T.GemmWarpPolicy":
@@ -246,7 +246,7 @@ class Evaluator:
     def _call(self, node: ast.Call) -> Value:
         function = self.value(node.function)
         if isinstance(function, DType):
-            if len(node.args) != 1 or node.keywords:
+            if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
                 fail("wrong-argument", f"T.{function.name}(x) takes one value", node.span)
             return convert(self.operand(node.args[0]), function)
         if isinstance(function, Method):
@@ -490,7 +490,7 @@ class Evaluator:
         """`buffer[...]`, with as many indices as dimensions."""
         indices = node.indices
         if len(indices) == 1 and isinstance(indices[0], ast.Tuple):
-            indices = indices[0].items
+            indices = tuple(i for i in indices[0].items if not isinstance(i, ast.Starred))
         if len(indices) != len(buffer.shape):
             wanted = f"{buffer.name} has shape {show_shape(buffer.shape)}"
             count = f"{len(indices)} {'index' if len(indices) == 1 else 'indices'}"

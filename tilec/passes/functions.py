@@ -223,13 +223,12 @@ def check_assert(evaluator: Evaluator, node: ast.Assert) -> None:
 def refuse_raise(evaluator: Evaluator, node: ast.Raise) -> NoReturn:
     """`raise ValueError(text)`: the file itself says what is wrong."""
     notes: tuple[str, ...] = ()
-    if (
-        isinstance(node.error, ast.Call)
-        and len(node.error.args) == 1
-        and not isinstance(node.error.args[0], ast.Starred)
-    ):
-        text = evaluator.value(node.error.args[0])
-        notes = (text,) if isinstance(text, str) else ()
+    match node.error:
+        case ast.Call(args=(said,)) if not isinstance(said, ast.Starred):
+            text = evaluator.value(said)
+            notes = (text,) if isinstance(text, str) else ()
+        case _:
+            pass
     fail("assertion-failed", "the file refuses these values", node.span, notes=notes)
 
 

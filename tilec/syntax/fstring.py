@@ -104,4 +104,4 @@ def _end_of_expression(body: str, start: int, span: Span) -> int:
         elif opened and character == opened[-1]:
             opened.pop()
         at += 1
-    fail("syntax", "a brace of the f-string is never closed", span)
+    return fail("syntax", "a brace of the f-string is never closed", span)

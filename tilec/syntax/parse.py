@@ -72,7 +72,7 @@ def parse_expression(text: str, span: Span) -> ast.Expr:
 def _piecewise(parser: lark.Lark, pieces: tuple[Piece, ...]) -> tuple[ast.Stmt, ...]:
     body: list[ast.Stmt] = []
     mistakes: list[Diagnostic] = []
-    for piece in pieces:
+    for number, piece in enumerate(pieces):
         try:
             # Line feeds in front keep the numbers of the lines.
             body.extend(_statements(parser, "\n" * (piece.line - 1) + piece.text))
@@ -81,10 +81,19 @@ def _piecewise(parser: lark.Lark, pieces: tuple[Piece, ...]) -> tuple[ast.Stmt, 
                 end = Span(piece.line, 1, piece.line, len(piece.text.split("\n", 1)[0]) + 1)
                 body.append(ast.Foreign(name, piece.text.rstrip(), found.diagnostics[0], end))
             else:
-                mistakes += found.diagnostics
+                mistakes += _mistakes(parser, piece.line, "".join(p.text for p in pieces[number:]))
     if mistakes:
         raise CompileError(*mistakes)
     return tuple(body)
+
+
+def _mistakes(parser: lark.Lark, line: int, text: str) -> tuple[Diagnostic, ...]:
+    """What is wrong where a statement begins, said with what follows it in sight."""
+    try:
+        _statements(parser, "\n" * (line - 1) + text)
+    except CompileError as found:
+        return found.diagnostics
+    return ()
 
 
 def _statements(parser: lark.Lark, text: str) -> tuple[ast.Stmt, ...]:
@@ -375,6 +384,8 @@ def _target(target: ast.Expr) -> ast.Expr:
         case ast.Tuple(items=items) | ast.List(items=items):
             what = ""
             for item in items:
+                if isinstance(item, ast.Starred):
+                    fail("syntax", "`*` cannot be assigned to", item.span, help="name the items one by one")
                 _target(item)
         case ast.Call():
             what = "a call"

@@ -208,7 +208,7 @@ def _comprehension(node: ast.Comprehension) -> str:
         + "".join(f" if {_at_least(i, _OR)}" for i in c.conditions)
         for c in node.clauses
     )
-    opening, closing = {"list": "[]", "generator": "()", "dict": "{}"}[node.kind]
+    opening, closing = {"list": ("[", "]"), "generator": ("(", ")"), "dict": ("{", "}")}[node.kind]
     return f"{opening}{element}{clauses}{closing}"
 
 
