@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilec.diag import Label, Warn, fail, unheard
+from tilec.diag import Label, Warn, fail, unheard, warning
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.tile import Buffer, Kernel, Var
 from tilec.ir.types import BOOL, DType
@@ -61,6 +61,12 @@ def elaborate(
         constants.run(module)
         constants.check_all_used()
         return _kernel(function, Scope(constants.scope, "the function"), warn)
+    for keyword in (k for d in function.decorators if isinstance(d, ast.Call) for k in d.keywords):
+        if keyword.name == "pass_configs":
+            help_text = "fast math is asked for with --fast-math"
+            warn(
+                warning("hint-not-used", "pass_configs is not looked at", keyword.span, "it is ignored", help=help_text)
+            )
     constants.parameters = tuple(p.name for p in function.params)
     constants.run(module)
     constants.check_all_used()
