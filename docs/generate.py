@@ -19,7 +19,7 @@ from typing import Any
 import tilec.ops
 from tilec.explanations import EXPLANATIONS
 from tilec.ir.types import BY_NAME, DType
-from tilec.ops import registry, scalar, signature
+from tilec.ops import python, registry, scalar, signature
 from tilec.ops.signature import Required, Signature
 from tilec.ops.values import Policy
 from tilec.passes import elaborate, evaluate, loops, manual, statements
@@ -175,36 +175,43 @@ STATEMENTS: dict[str, str] = {
     "AugmentedAssign": "`x += e`, with any operator, of a variable or an element.",
     "AnnotatedAssign": "`x: T.int32 = e` converts.",
     "If": "`if`, `elif`, `else`: decided while compiling where the condition is known, else at run time.",
-    "For": "`for i in …:`, over one of the loops above.",
+    "For": "`for i in …:`, over one of the loops above, or over a sequence known at compile time, whose body is then "
+    "repeated for each item.",
     "While": "`while condition:`, known at run time only, or left by `break`.",
     "Break": "`break` leaves the innermost serial loop.",
     "Continue": "`continue` goes on with the next trip.",
     "Assert": "`assert condition, message`: of values known at compile time.",
-    "Evaluate": "a call of an operation. A string is a comment.",
+    "Evaluate": "a call of an operation or of a macro. A string is a comment.",
     "Pass": "`pass` does nothing.",
     "With": "`with T.Kernel(…) as …:`, once in a kernel.",
-    "Function": "`def`: at the top of the file, a kernel.",
+    "Function": "`def`: a kernel under `@T.prim_func`, statements to repeat in kernels under `@T.macro`, else a function "
+    "of values known at compile time, which may hold a kernel and return it.",
     "Import": "`import`, `from … import`: at the top of the file, of `tilelang.language`, `tilelang` and `math`.",
-    "Return": "`return` is refused: the results of a kernel are the tensors it writes.",
+    "Return": "`return e` in functions and macros; in a kernel it is refused: its results are the tensors it writes.",
+    "Raise": "`raise E(message)` in functions of values known at compile time.",
+    "Foreign": "Python that no kernel needs, such as classes: refused only where it is used.",
 }
 
 EXPRESSIONS: dict[str, str] = {
     "Number": "integers and floats",
     "String": "strings, as names of dtypes and the like",
+    "JoinedString": "`f\"block_{M}\"`, of values known at compile time",
     "Constant": "`True`, `False`, `None`",
     "Name": "names",
     "Tuple": "tuples",
     "List": "lists, which are tuples here",
-    "Dict": "dictionaries, for annotations",
+    "Dict": "dictionaries",
+    "Comprehension": "`[f(i) for i in range(4) if i != 2]`, of tuples and of dictionaries, at compile time",
+    "Starred": "`*items` in calls, tuples and targets",
     "Attribute": "`tile.shape`, `tile.dtype`, and the names of modules",
     "Call": "calls",
     "Subscript": "`A[i, j]`, `A[0:16, :]`, `shape[0]`; the extent of a slice is known at compile time",
     "Unary": "`-x`, `+x`, `~x`, `not x`",
     "Binary": "`+ - * / // % ** << >> & | ^`; `/` of integers is refused at run time, `//` and `%` round down",
-    "Compare": "`< <= > >= == !=`, also chained",
+    "Compare": "`< <= > >= == !=`, also chained; `in`, `not in`, `is`, `is not` at compile time",
     "Boolean": "`and`, `or`",
     "Conditional": "`a if condition else b`; the side that is not taken may read outside a tile",
-    "Lambda": "`lambda i, j: …`, for layouts",
+    "Lambda": "`lambda i, j: …`",
 }
 
 
@@ -357,10 +364,10 @@ def page() -> str:
         "They give a value and change nothing. How they are rounded is in [numerics.md](numerics.md).",
     )
     parts.append("".join(_functions_table()))
-    constants = ", ".join(f"`{name}`" for name in scalar.MATH_CONSTANTS)
-    python = ", ".join(f"`{name}`" for name in scalar.PYTHON_NAMES)
-    section("Python's own functions", f"On values known at compile time: {python}; and {constants}.\n\n"
-            f"Errors: {', '.join(f'`{c}`' for c in errors((scalar.call_python,)))}.")  # fmt: skip
+    constants = ", ".join(f"`{name}`" for name in python.MATH_CONSTANTS)
+    names = ", ".join(f"`{name}`" for name in python.NAMES)
+    section("Python's own functions", f"On values known at compile time: {names}; and {constants}.\n\n"
+            f"Errors: {', '.join(f'`{c}`' for c in errors((python.call,)))}.")  # fmt: skip
     section(
         "Types",
         "By name in quotes or as `T.name`; `T.name(x)` converts. Where two types meet, the wider is taken, of equally "

@@ -177,6 +177,23 @@ legacy-name
     A name of TVM, which lies below TileLang. Kernels of tilec are written in TileLang's own spelling, which
     the message names.
 
+foreign-definition
+    The kernel uses something that ordinary Python defines: a class, or a function with statements that the
+    kernel language does not have. A file may hold such Python, but it is never executed.
+
+evaluation-too-long
+    What the file computes at compile time takes too many steps, calls itself too deeply or becomes too large.
+    Compilation must end; what runs many times belongs into a loop of the kernel.
+
+no-such-key
+    A dictionary known at compile time is asked for a key that it does not have.
+
+not-iterable
+    A loop, an unpacking or a function of sequences is given something that has no items.
+
+missing-define
+    A function that makes a kernel has a parameter without a default, and -D gives it no value.
+
 foreign-code
     The kernel calls or pastes CUDA C. tilec makes PTX itself and has no C compiler, so the same thing has to
     be written in TileLang.

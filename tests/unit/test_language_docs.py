@@ -9,7 +9,7 @@ from types import ModuleType
 
 from tilec.explanations import EXPLANATIONS
 from tilec.ir.types import BY_NAME
-from tilec.ops.scalar import MATH_CONSTANTS, PYTHON_NAMES
+from tilec.ops.python import MATH_CONSTANTS, NAMES
 from tilec.passes.evaluate import supported_names
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -32,7 +32,7 @@ def test_the_page_is_up_to_date() -> None:
 def test_every_name_is_documented() -> None:
     text = (DOCS / "language.md").read_text(encoding="utf-8")
     types = {f"T.{name}" for name in BY_NAME}
-    names = [*supported_names(), *PYTHON_NAMES, *MATH_CONSTANTS]
+    names = [*supported_names(), *NAMES, *MATH_CONSTANTS]
     shown = [(name, name.removeprefix("T.") if name in types else name) for name in names]
     assert [name for name, word in shown if f"`{word}`" not in text and f"`{word}(" not in text] == []
 

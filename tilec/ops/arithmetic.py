@@ -12,9 +12,9 @@ from typing import Literal
 from tilec.diag import Label, fail
 from tilec.ir.expr import cast, common_type, constant
 from tilec.ir.tile import Binary, BinaryOp, Buffer, Call, Const, Expr, Select, Unary
-from tilec.ir.types import BOOL, FLOAT32, INT32, DType
+from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, DType
 from tilec.ops.signature import Argument, as_expr
-from tilec.ops.values import EXPR_TYPES, Access, Value, describe
+from tilec.ops.values import EXPR_TYPES, Access, Dictionary, Function, Value, describe
 from tilec.source import Span
 
 Operator = Literal[
@@ -36,7 +36,9 @@ _PYTHON: dict[str, Callable[..., Value]] = {
 
 _INTEGERS_ONLY = ("//", "%", "&", "|", "^", "<<", ">>")
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
-_LARGEST_EXPONENT = 1024
+_LARGEST_BITS = 4096
+LONGEST = 100_000
+"""Items of a tuple or string of compile time."""
 
 
 def is_runtime(value: Value) -> bool:
@@ -55,19 +57,15 @@ def _static(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
     left, right = a.value, b.value
     if op in ("==", "!="):
         # dtypes, strings and None compare too.
-        return (left == right) == (op == "==")
+        return equal(left, right) == (op == "==")
     both_numbers = isinstance(left, int | float) and isinstance(right, int | float)
-    both_sequences = (isinstance(left, str) and isinstance(right, str)) or (
-        isinstance(left, tuple) and isinstance(right, tuple)
-    )
-    if not both_numbers and not (op == "+" and both_sequences):
+    if not both_numbers and not _are_sequences(op, left, right, span):
         for argument in (a, b):
             if isinstance(argument.value, Buffer):
                 as_expr(argument)
             if not isinstance(argument.value, int | float):
                 fail("not-a-scalar", f"`{op}` needs numbers", argument.span, f"this is {describe(argument.value)}")
-    if op in ("**", "<<") and isinstance(right, int | float) and abs(right) > _LARGEST_EXPONENT:
-        fail("static-arithmetic", "the result is too large", span)
+    _check_size(op, left, right, span)
     try:
         result = _PYTHON[op](left, right)
     except (ArithmeticError, TypeError, ValueError) as error:
@@ -75,6 +73,41 @@ def _static(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
     if isinstance(result, complex):
         fail("static-arithmetic", "the result is not a real number", span)
     return result
+
+
+def _are_sequences(op: Operator, left: Value, right: Value, span: Span) -> bool:
+    """Whether `+` joins strings or tuples here, or `*` repeats one."""
+    if op == "*" and isinstance(left, int):
+        left, right = right, left
+    if op == "*" and isinstance(left, str | tuple) and isinstance(right, int):
+        size = len(left) * right
+    elif op == "+" and (
+        (isinstance(left, str) and isinstance(right, str)) or (isinstance(left, tuple) and isinstance(right, tuple))
+    ):
+        size = len(left) + len(right)
+    else:
+        return False
+    if size > LONGEST:
+        fail("evaluation-too-long", "the result is too large", span, f"{size} items, {LONGEST} are the most")
+    return True
+
+
+def _check_size(op: Operator, left: Value, right: Value, span: Span) -> None:
+    """Refuse what would take long or much memory to compute."""
+    if not isinstance(left, int) or not isinstance(right, int):
+        return
+    bits, more = left.bit_length(), right.bit_length()
+    large = {"**": bits * max(right, 0), "<<": bits + max(right, 0), "*": bits + more}.get(op, 0)
+    if large > _LARGEST_BITS:
+        fail("static-arithmetic", "the result is too large", span)
+
+
+def equal(left: Value, right: Value) -> bool:
+    """`left == right` of values known at compile time; a dtype equals its names."""
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, DType) and isinstance(other, str):
+            return BY_NAME.get(other) == one
+    return left == right
 
 
 def runtime_binary(op: Operator, a: Argument, b: Argument, span: Span) -> Expr:
@@ -146,9 +179,15 @@ def condition(argument: Argument) -> Value:
     """A truth value: Python's for Python values, bool or `!= 0` for expressions."""
     value = argument.value
     if not is_runtime(value):
-        if not isinstance(value, int | float | str | tuple | None):
-            fail("not-a-scalar", "a condition is needed here", argument.span, f"this is {describe(value)}")
-        return bool(value)
+        match value:
+            case int() | float() | str() | tuple() | range() | None:
+                return bool(value)
+            case Dictionary(entries=entries):
+                return bool(entries)
+            case DType() | Function():
+                return True
+            case _:
+                fail("not-a-scalar", "a condition is needed here", argument.span, f"this is {describe(value)}")
     expr = as_expr(argument)
     return expr if expr.dtype == BOOL else Binary("ne", expr, constant(0, expr.dtype), BOOL)
 

@@ -12,7 +12,7 @@ from tilec.ir.tile import Binary, Expr
 from tilec.ir.tile import Call as MathCall
 from tilec.ir.types import BOOL, FLOAT32, DType
 from tilec.ops import dynamic
-from tilec.ops.arithmetic import Operator, binary, invert, is_runtime, negate, select
+from tilec.ops.arithmetic import Operator, binary, invert, negate, select
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_expr
 from tilec.ops.values import Value
 from tilec.records import dataclass
@@ -232,32 +232,3 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         _row("tilelang.next_power_of_2", "n", "the smallest power of two that is not below n", _next_power_of_2),
     )
 }
-
-
-# ---- Python's own functions, on values known at compile time ---------------------------------------------------------
-
-_PYTHON: dict[str, Callable[..., Value]] = {
-    "int": int, "float": float, "bool": bool, "abs": abs, "min": min, "max": max, "round": round, "len": len,
-    "sum": sum, "math.sqrt": math.sqrt, "math.log": math.log, "math.log2": math.log2, "math.exp": math.exp,
-    "math.ceil": math.ceil, "math.floor": math.floor, "math.gcd": math.gcd, "math.prod": math.prod,
-    "math.pow": math.pow,
-}  # fmt: skip
-PYTHON_NAMES = tuple(_PYTHON)
-MATH_CONSTANTS = {"math.pi": math.pi, "math.e": math.e, "math.inf": math.inf, "math.nan": math.nan}
-
-
-def call_python(name: str, arguments: tuple[Argument, ...], call: Argument) -> Value:
-    """`min(a, b)`, `math.sqrt(x)` and the like."""
-    for argument in arguments:
-        if is_runtime(argument.value):
-            fail(
-                "runtime-argument",
-                f"{name}() works on values known at compile time",
-                argument.span,
-                "known only at run time",
-                help=f"use T.{name.removeprefix('math.')}" if f"T.{name.removeprefix('math.')}" in FUNCTIONS else None,
-            )
-    try:
-        return _PYTHON[name](*(a.value for a in arguments))
-    except (ArithmeticError, TypeError, ValueError) as error:
-        fail("static-arithmetic", f"{name}() cannot be computed", call.span, str(error).lower())

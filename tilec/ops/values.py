@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Union
+from dataclasses import field
+from typing import Any, Literal, Union
 
+from tilec.diag import Diagnostic
 from tilec.ir.text import show_extent
 from tilec.ir.tile import Binary, Buffer, Call, Cast, Const, Expr, Extent, Load, LoopLayout, Select, Unary, Var
 from tilec.ir.types import DType
 from tilec.records import dataclass
 from tilec.source import Span
+from tilec.syntax.ast import Function as FunctionNode
 from tilec.syntax.ast import Lambda
 
 Policy = {"Square": "square", "FullRow": "full_row", "FullCol": "full_col"}
@@ -72,9 +75,32 @@ class Dictionary:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A lambda: evaluated where it is called."""
+    """What `def` or `lambda` makes: evaluated where it is called, with the names of where it stands in `scope`.
 
-    node: Lambda
+    A kernel is elaborated rather than called; a macro's statements become the kernel's."""
+
+    node: Lambda | FunctionNode
+    scope: Any = field(default=None, compare=False)
+    kind: Literal["function", "macro", "kernel"] = "function"
+
+    @property
+    def name(self) -> str:
+        return "the lambda" if isinstance(self.node, Lambda) else self.node.name
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """`owner.name`, of a value known at compile time."""
+
+    owner: Value
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """What Python that is no kernel language defines: a mistake where a kernel uses it."""
+
+    mistake: Diagnostic
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +120,8 @@ class IndexMap:
 
 
 Static = Union[
-    int, float, bool, str, None, DType, WarpPolicy, Dictionary, Function, LoopLayout, Swizzle, IndexMap,
-    "tuple[Value, ...]",
+    int, float, bool, str, None, DType, WarpPolicy, Dictionary, Function, Method, Foreign, range, LoopLayout, Swizzle,
+    IndexMap, "tuple[Value, ...]",
 ]  # fmt: skip
 Value = Static | Buffer | Access | Member | Expr
 """Python values stay Python values until they meet a typed operand; `Expr` is what is known at run time only."""
@@ -118,8 +144,16 @@ def describe(value: Value) -> str:
             return "a warp policy"
         case Dictionary():
             return "a dictionary"
-        case Function():
+        case Function(node=Lambda()):
             return "a lambda"
+        case Function(kind=made, name=name):
+            return f"the {made} {name}"
+        case Method(name=name):
+            return f"the method {name}"
+        case Foreign():
+            return "a value of Python's"
+        case range():
+            return "a range"
         case LoopLayout() | Swizzle() | IndexMap():
             return "a layout"
         case tuple():

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilec.diag import Label, Warn, fail, unheard
+from tilec.diag import Label, Warn, fail, unheard, warning
 from tilec.ir.expr import SMALL_FLOATS, as_size, cast
 from tilec.ir.tile import Buffer, Extent, Kernel, Var
 from tilec.ir.types import BOOL, INT32, DType
-from tilec.ops.scalar import PYTHON_NAMES
+from tilec.ops.python import NAMES
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_extents, bind, nearest
-from tilec.ops.values import EXPR_TYPES, Member, Value, describe
+from tilec.ops.values import EXPR_TYPES, Foreign, Function, Member, Value, describe
 from tilec.passes import dynamic
 from tilec.passes.evaluate import Evaluator
 from tilec.passes.fold import fold_expr
+from tilec.passes.functions import check_assert, first_line, kind, run, run_function, unpack
 from tilec.passes.outside import with_values
 from tilec.passes.rasterise import rasterised
 from tilec.passes.scope import Binding, Scope
-from tilec.passes.statements import Body, check_assert, unpack
+from tilec.passes.statements import Body
 from tilec.records import dataclass
 from tilec.source import NOWHERE, SourceFile, Span
 from tilec.syntax import ast
@@ -58,26 +59,31 @@ def elaborate(
     odd but not wrong."""
     function = _choose(module, source, entry)
     constants = _Constants(dict(defines or {}))
+    if kind(function) == "kernel":
+        constants.run(module)
+        constants.check_all_used()
+        return _kernel(function, Scope(constants.scope, "the function"), warn)
+    for keyword in (k for d in function.decorators if isinstance(d, ast.Call) for k in d.keywords):
+        if keyword.name == "pass_configs":
+            help_text = "fast math is asked for with --fast-math"
+            warn(
+                warning("hint-not-used", "pass_configs is not looked at", keyword.span, "it is ignored", help=help_text)
+            )
+    constants.parameters = tuple(p.name for p in function.params)
     constants.run(module)
     constants.check_all_used()
-    return _kernel(function, Scope(constants.scope, "the function"), warn)
+    made = constants.made_by(function)
+    assert isinstance(made.node, ast.Function)
+    return _kernel(made.node, Scope(made.scope, "the function"), warn)
 
 
 # ---- which kernel ----------------------------------------------------------------------------------------------------
 
 
 def _kernels(module: ast.Module) -> list[ast.Function]:
-    return [s for s in module.body if isinstance(s, ast.Function) and any(map(_is_prim_func, s.decorators))]
-
-
-def _is_prim_func(decorator: ast.Expr) -> bool:
-    match decorator:
-        case ast.Attribute(name="prim_func") | ast.Name(id="prim_func"):
-            return True
-        case ast.Call(function=function):
-            return _is_prim_func(function)
-        case _:
-            return False
+    """The functions that are kernels, and those that make one: a kernel stands in them."""
+    functions = [s for s in module.body if isinstance(s, ast.Function)]
+    return [f for f in functions if any(isinstance(n, ast.Function) and kind(n) == "kernel" for n in ast.walk(f))]
 
 
 def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> ast.Function:
@@ -115,7 +121,7 @@ def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> ast.Fu
 
 
 def _builtins() -> Scope:
-    names = ["T", "tilelang", "math", "range", *(n for n in PYTHON_NAMES if "." not in n)]
+    names = ["T", "tilelang", "math", *(n for n in NAMES if "." not in n)]
     return Scope(None, "the language", names={name: Binding(Member(name), NOWHERE) for name in names})
 
 
@@ -128,22 +134,54 @@ class _Constants:
         self.evaluator = Evaluator(self.scope)
         self.defined: dict[str, Span] = {}
         self.constants: list[str] = []
+        self.parameters: tuple[str, ...] = ()
 
     def run(self, module: ast.Module) -> None:
         for statement in module.body:
             self._statement(statement)
 
     def check_all_used(self) -> None:
+        known = (*self.parameters, *self.constants)
         for name in self.defines:
-            if name in self.constants:
+            if name in known:
                 continue
-            near = nearest(name, self.constants)
-            known = ", ".join(self.constants)
+            near = nearest(name, known)
+            listed = ", ".join(known)
             fail(
                 "unknown-define",
                 f"-D {name} names no constant of the file",
-                help=f"did you mean {near}?" if near else f"the constants are {known}" if known else None,
+                help=f"did you mean {near}?" if near else f"the constants are {listed}" if known else None,
             )
+
+    def made_by(self, factory: ast.Function) -> Function:
+        """The kernel that a function of the file makes, its arguments taken from -D or their defaults."""
+        scope = Scope(self.scope, factory.name, is_function=True)
+        for p in factory.params:
+            if p.kind:
+                fail("unsupported-syntax", "the arguments of a kernel's function have names", p.span)
+            if p.default is not None:
+                value = self.evaluator.value(p.default)
+                scope.bind(p.name, self._override(p.name, value, p.span) if p.name in self.defines else value, p.span)
+            elif p.name in self.defines:
+                scope.bind(p.name, self.defines[p.name], p.span)
+            else:
+                fail(
+                    "missing-define",
+                    f"{factory.name} needs a value for `{p.name}`",
+                    p.span,
+                    help=f"compile with -D {p.name}=…, or give it a default",
+                )
+        self.evaluator.scope = scope
+        made = run_function(self.evaluator, factory)
+        if not isinstance(made, Function) or made.kind != "kernel":
+            fail(
+                "no-kernel",
+                f"{factory.name} returns no kernel",
+                factory.name_span,
+                f"it returns {describe(made)}",
+                help="return the function under @T.prim_func",
+            )
+        return made
 
     def _statement(self, node: ast.Stmt) -> None:
         match node:
@@ -157,7 +195,9 @@ class _Constants:
                 self._define(target, self.evaluator.argument(value))
             case ast.Function():
                 self._claim(node.name, node.name_span)
-                self.scope.bind(node.name, Member(node.name), node.name_span)
+                self.scope.bind(node.name, Function(node, self.scope, kind(node)), node.name_span)
+            case ast.Foreign(name=name, mistake=mistake):
+                self.scope.bind(name, Foreign(mistake), node.span)
             case ast.Evaluate(value=ast.String()) | ast.Pass():
                 return
             case ast.Assert():
@@ -165,13 +205,16 @@ class _Constants:
             case ast.If(condition=ast.Compare(first=ast.Name(id="__name__"))):
                 # What a Python run would do with the file is not part of it here.
                 return
+            case ast.If(condition=condition, then=then, orelse=orelse):
+                for statement in then if self.evaluator.decided(condition) else orelse:
+                    self._statement(statement)
+            case ast.For() | ast.AugmentedAssign() | ast.Raise():
+                run(self.evaluator, node)
             case _:
-                span = Span(node.span.line, node.span.column, node.span.line, node.span.column + 1)
-                one_line = node.span.line == node.span.end_line
                 fail(
                     "misplaced-statement",
                     "only constants and functions stand at the top of the file",
-                    node.span if one_line else span,
+                    first_line(node),
                 )
 
     def _import(self, node: ast.Import) -> None:
@@ -197,11 +240,13 @@ class _Constants:
                 self._claim(name, target.span)
                 self.constants.append(name)
                 value = argument.value
-                if name in self.defines:
+                if name in self.defines and name not in self.parameters:
                     value = self._override(name, value, target.span)
                 self.scope.bind(name, value, target.span)
             case ast.Tuple(items=items) | ast.List(items=items):
                 for item, value in zip(items, unpack(items, argument, target.span), strict=True):
+                    if isinstance(item, ast.Starred):
+                        fail("bad-target", "this cannot be assigned to", item.span)
                     self._define(item, Argument(value, argument.span))
             case _:
                 fail("bad-target", "this cannot be assigned to", target.span, "a constant has a plain name")
@@ -276,14 +321,14 @@ def _launch_statement(body: Body, function: ast.Function) -> ast.With:
                 fail("misplaced-statement", "a second T.Kernel", statement.context.span, secondary=(first,))
             launch = statement
         elif launch is not None and not isinstance(statement, ast.Pass):
-            fail("misplaced-statement", "nothing may follow the T.Kernel block", _first_line(statement))
+            fail("misplaced-statement", "nothing may follow the T.Kernel block", first_line(statement))
         else:
             body.statement(statement)
             if body.out or body.buffers:
                 fail(
                     "misplaced-statement",
                     "this belongs inside `with T.Kernel(…):`",
-                    _first_line(statement),
+                    first_line(statement),
                     "before the launch, only constants can be computed",
                 )
     if launch is None:
@@ -294,12 +339,6 @@ def _launch_statement(body: Body, function: ast.Function) -> ast.With:
             help="write `with T.Kernel(grid, threads=128) as bx:` around the body",
         )
     return launch
-
-
-def _first_line(node: ast.Stmt) -> Span:
-    if node.span.line == node.span.end_line:
-        return node.span
-    return Span(node.span.line, node.span.column, node.span.line, node.span.column + 1)
 
 
 def _parameter(body: Body, node: ast.Parameter, function: ast.Function) -> Buffer | Var:

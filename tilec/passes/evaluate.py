@@ -12,9 +12,9 @@ from tilec.ir.affine import affine
 from tilec.ir.expr import cast
 from tilec.ir.tile import Binary, Buffer, Expr, LoopLayout, Var, extent_expr, integer
 from tilec.ir.types import BOOL, BY_NAME, INT32, DType
-from tilec.ops import arithmetic, registry
+from tilec.ops import arithmetic, python, registry
 from tilec.ops.names import refuse
-from tilec.ops.scalar import FUNCTIONS, MATH_CONSTANTS, PYTHON_NAMES, call_python, convert
+from tilec.ops.scalar import FUNCTIONS, convert
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, as_shape, bind, nearest
 from tilec.ops.values import (
     SWIZZLES,
@@ -24,6 +24,7 @@ from tilec.ops.values import (
     Function,
     IndexMap,
     Member,
+    Method,
     Policy,
     Range,
     Swizzle,
@@ -33,6 +34,7 @@ from tilec.ops.values import (
     show_shape,
 )
 from tilec.passes.fold import fold_expr
+from tilec.passes.functions import Budget, bind_target, bound, run_function
 from tilec.passes.hints import HINTS
 from tilec.passes.scope import Scope
 from tilec.source import Span
@@ -77,6 +79,7 @@ class Evaluator:
     is_parallel: bool = False
     guards: int = 0
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget)
     mutable: set[str] = field(default_factory=set)
     is_held: bool = False
 
@@ -104,12 +107,14 @@ class Evaluator:
 
     def operand(self, node: ast.Expr) -> Argument:
         """A value to compute with: an indexed buffer is one of its elements."""
-        argument = self.argument(node)
+        return self._read(self.argument(node))
+
+    def _read(self, argument: Argument) -> Argument:
         access = argument.value
         if not isinstance(access, Access) or access.has_extent:
             return argument
-        self.element(access, node.span, "read")
-        return Argument(as_expr(argument), node.span)
+        self.element(access, argument.span, "read")
+        return Argument(as_expr(argument), argument.span)
 
     def value(self, node: ast.Expr) -> Value:
         """What an expression means."""
@@ -122,8 +127,12 @@ class Evaluator:
                 return self._constant(name, node.span)
             case ast.Name(id=name):
                 return self.variable(self.scope.read(name, node.span), node.span)
+            case ast.JoinedString(parts=parts):
+                return "".join(self._text(p) for p in parts)
             case ast.Tuple(items=items) | ast.List(items=items):
-                return tuple(self.value(i) for i in items)
+                return tuple(a.value for a in self._listed(items))
+            case ast.Comprehension():
+                return self._comprehension(node)
             case ast.Attribute():
                 return self._attribute(node)
             case ast.Call():
@@ -143,13 +152,66 @@ class Evaluator:
             case ast.Dict():
                 return self._dict(node)
             case ast.Lambda():
-                return Function(node)
+                return Function(node, self.scope)
             case _:
                 assert_never(node)
 
     def _dict(self, node: ast.Dict) -> Value:
         pairs = ((key, value, key.span.to(value.span)) for key, value in node.items)
         return Dictionary(tuple(Entry(self.value(key), self.value(value), span) for key, value, span in pairs))
+
+    def _text(self, part: ast.String | ast.Formatted) -> str:
+        """One part of an f-string."""
+        if isinstance(part, ast.String):
+            return part.value
+        return python.formatted(self.operand(part.value), part.conversion, part.spec)
+
+    def _listed(self, nodes: tuple[ast.Expr | ast.Starred, ...]) -> list[Argument]:
+        """Values in a row; `*value` gives its items."""
+        values = []
+        for node in nodes:
+            if isinstance(node, ast.Starred):
+                given = self.argument(node.value)
+                values += [Argument(v, node.span) for v in python.items(given.value, given.span)]
+            else:
+                values.append(self.argument(node))
+        return values
+
+    def _comprehension(self, node: ast.Comprehension) -> Value:
+        outer = self.scope
+        self.scope = Scope(outer, "the comprehension", is_function=True)
+        try:
+            entries = list(self._runs(node, node.clauses))
+        finally:
+            self.scope = outer
+        return python.dictionary(entries) if node.kind == "dict" else tuple(e.value for e in entries)
+
+    def _runs(self, node: ast.Comprehension, clauses: tuple[ast.Clause, ...]) -> Iterator[Entry]:
+        """What the clauses run over, as entries; those of a list have no key."""
+        if not clauses:
+            key = self.value(node.element)
+            yield Entry(None, key, node.span) if node.value is None else Entry(key, self.value(node.value), node.span)
+            return
+        first, *rest = clauses
+        given = self.operand(first.iterable)
+        for item in python.items(given.value, given.span):
+            self.budget.step(first.span)
+            bind_target(self.scope, first.target, Argument(item, given.span))
+            if all(self.decided(c) for c in first.conditions):
+                yield from self._runs(node, tuple(rest))
+
+    def decided(self, node: ast.Expr) -> bool:
+        """A condition that is known at compile time."""
+        condition = arithmetic.condition(self.operand(node))
+        if not isinstance(condition, bool):
+            fail(
+                "runtime-argument",
+                "this condition must be decidable at compile time",
+                node.span,
+                "known only at run time",
+                help="write T.if_then_else for a value that depends on it",
+            )
+        return condition
 
     def _constant(self, name: str, span: Span) -> Value:
         if name == "...":
@@ -162,6 +224,8 @@ class Evaluator:
         owner = self.value(node.value)
         if isinstance(owner, Member):
             return self._member(owner.path, node)
+        if node.name in python.methods(owner):
+            return Method(owner, node.name)
         if not isinstance(owner, Buffer) or node.name not in ("shape", "dtype"):
             fail("unknown-attribute", f"there is no attribute `{node.name}` here", node.span, f"of {describe(owner)}")
         return owner.extents if node.name == "shape" else owner.dtype
@@ -170,8 +234,8 @@ class Evaluator:
         path = f"{owner}.{node.name}"
         if owner == "tilelang" and node.name == "language":
             return Member("T")
-        if path in MATH_CONSTANTS:
-            return MATH_CONSTANTS[path]
+        if path in python.MATH_CONSTANTS:
+            return float(python.MATH_CONSTANTS[path])
         if owner == "T" and node.name in BY_NAME:
             return BY_NAME[node.name]
         if owner == "T.GemmWarpPolicy":
@@ -195,9 +259,13 @@ class Evaluator:
     def _call(self, node: ast.Call) -> Value:
         function = self.value(node.function)
         if isinstance(function, DType):
-            if len(node.args) != 1 or node.keywords:
+            if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
                 fail("wrong-argument", f"T.{function.name}(x) takes one value", node.span)
             return convert(self.operand(node.args[0]), function)
+        if isinstance(function, Method):
+            return python.method(function.owner, function.name, *self.operands(node), node.span)
+        if isinstance(function, Function):
+            return self.called(function, *self.arguments(node), node.span)
         if not isinstance(function, Member):
             fail("not-callable", "this cannot be called", node.function.span, f"this is {describe(function)}")
         path = function.path
@@ -210,11 +278,8 @@ class Evaluator:
             return Swizzle(SWIZZLES[made])
         if path in FUNCTIONS:
             return self._function(path, node)
-        if path in PYTHON_NAMES:
-            if node.keywords:
-                fail("unknown-keyword", f"{path}() takes no keywords here", node.keywords[0].span)
-            arguments = tuple(self.operand(a) for a in node.args)
-            return call_python(path, arguments, Argument(None, node.span))
+        if path in python.NAMES:
+            return python.call(path, *self.operands(node), node.span)
         return self.effectful(path, node)
 
     def variable(self, value: Value, span: Span) -> Value:
@@ -260,6 +325,8 @@ class Evaluator:
             call.refuse(key, "a lambda")
         assert isinstance(function, Function)
         node = function.node
+        if not isinstance(node, ast.Lambda):
+            return self.called(function, [Argument(v, call[key].span) for v in variables], {}, call[key].span)
         if len(node.params) != len(variables):
             count = f"{len(node.params)} parameter{'s' * (len(node.params) != 1)}"
             fail(
@@ -268,14 +335,39 @@ class Evaluator:
                 node.span,
                 secondary=(Label(call["shape"].span, "the shape"),),
             )
+        return self.called(function, [Argument(v, node.span) for v in variables], {}, node.span)
+
+    def called(
+        self, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
+    ) -> Value:
+        """What a function of the file gives for these arguments."""
+        if function.kind == "kernel":
+            fail("not-callable", f"{function.name} is a kernel", span, help="a kernel is launched, not called")
+        if function.kind == "macro":
+            fail(
+                "not-a-value",
+                f"{function.name} is a macro",
+                span,
+                help="a macro stands in a kernel, as a statement of its own or on the right of `=`",
+            )
+        with self.inside(function, positional, keywords, span):
+            if isinstance(function.node, ast.Lambda):
+                return self.value(function.node.body)
+            return run_function(self, function.node)
+
+    @contextmanager
+    def inside(
+        self, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
+    ) -> Iterator[None]:
+        """Where the parameters of a function have these values."""
         outer = self.scope
-        self.scope = Scope(outer, "the lambda")
-        try:
-            for name, var in zip(node.params, variables, strict=True):
-                self.scope.bind(name, var, node.span)
-            return self.value(node.body)
-        finally:
-            self.scope = outer
+        scope = bound(self, function, positional, keywords, span)
+        with self.budget.call(span):
+            self.scope = scope
+            try:
+                yield
+            finally:
+                self.scope = outer
 
     def _function(self, path: str, node: ast.Call) -> Value:
         function = FUNCTIONS[path]
@@ -287,13 +379,24 @@ class Evaluator:
 
     def arguments(self, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
         """Positional and keyword arguments; a keyword's text counts with its name."""
-        positional = [self.argument(a) for a in node.args]
-        return positional, {k.name: Argument(self.value(k.value), k.span) for k in node.keywords}
+        return self._listed(node.args), self._keywords(node)
+
+    def _keywords(self, node: ast.Call) -> dict[str, Argument]:
+        given: dict[str, Argument] = {}
+        for keyword in node.keywords:
+            value = self.value(keyword.value)
+            if keyword.name != "**":
+                given[keyword.name] = Argument(value, keyword.span)
+                continue
+            if not isinstance(value, Dictionary):
+                fail("wrong-argument", "`**` needs a dictionary", keyword.span, f"this is {describe(value)}")
+            given |= {str(e.key): Argument(e.value, keyword.span) for e in value.entries}
+        return given
 
     def operands(self, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
         """Arguments to compute with."""
-        positional = [self.operand(a) for a in node.args]
-        return positional, {k.name: Argument(self.operand(k.value).value, k.span) for k in node.keywords}
+        keywords = self._keywords(node)
+        return [self._read(a) for a in self._listed(node.args)], {k: self._read(a) for k, a in keywords.items()}
 
     def refuse_call(self, path: str, node: ast.Call) -> None:
         """Say why a name of the language cannot be called where a value is needed, or at all."""
@@ -345,10 +448,19 @@ class Evaluator:
         left = self.operand(node.first)
         for op, right_node in zip(node.ops, node.rest, strict=True):
             right = self.operand(right_node)
-            link = arithmetic.binary(op, left, right, left.span.to(right.span))
+            link = self._link(op, left, right)
             result = arithmetic.logical("and", result, link)
             left = right
         return result
+
+    def _link(self, op: ast.CompareOp, left: Argument, right: Argument) -> Value:
+        """One comparison of a chain."""
+        if op == "in" or op == "not in":
+            return python.contains(right, left) == (op == "in")
+        if op == "is" or op == "is not":
+            same = type(left.value) is type(right.value) and left.value == right.value
+            return same == (op == "is")
+        return arithmetic.binary(op, left, right, left.span.to(right.span))
 
     def _boolean(self, node: ast.Boolean) -> Value:
         left = arithmetic.condition(self.operand(node.left))
@@ -372,26 +484,26 @@ class Evaluator:
 
     def _subscript(self, node: ast.Subscript) -> Value:
         owner = self.value(node.value)
-        if isinstance(owner, tuple | str):
+        if isinstance(owner, tuple | str | range | Dictionary):
             return self._item(owner, node)
         if not isinstance(owner, Buffer):
             fail("not-a-buffer", "this cannot be indexed", node.value.span, f"this is {describe(owner)}")
         return self.access(owner, node)
 
-    def _item(self, owner: tuple[Value, ...] | str, node: ast.Subscript) -> Value:
-        index = node.indices[0]
-        position = None if isinstance(index, ast.Slice) else self.value(index)
-        if len(node.indices) != 1 or not isinstance(position, int):
+    def _item(self, owner: tuple[Value, ...] | str | range | Dictionary, node: ast.Subscript) -> Value:
+        if len(node.indices) != 1:
             fail("wrong-argument", "a tuple is indexed by one number known at compile time", node.span)
-        if not -len(owner) <= position < len(owner):
-            fail("out-of-range", f"there is no item {position}", node.span, f"the tuple has {len(owner)}")
-        return owner[position]
+        (index,) = node.indices
+        if not isinstance(index, ast.Slice):
+            return python.subscript(owner, self.value(index), node.span)
+        lower, upper, step = (None if b is None else self.value(b) for b in (index.lower, index.upper, index.step))
+        return python.part(owner, (lower, upper, step), node.span)
 
     def access(self, buffer: Buffer, node: ast.Subscript) -> Access:
         """`buffer[...]`, with as many indices as dimensions."""
         indices = node.indices
         if len(indices) == 1 and isinstance(indices[0], ast.Tuple):
-            indices = indices[0].items
+            indices = tuple(i for i in indices[0].items if not isinstance(i, ast.Starred))
         if len(indices) != len(buffer.extents):
             wanted = f"{buffer.name} has shape {show_shape(buffer.extents)}"
             count = f"{len(indices)} {'index' if len(indices) == 1 else 'indices'}"

@@ -12,9 +12,11 @@ from tilec.ir.tile import Binary, Bind, Break, Buffer, Expr, For, If, LoopLayout
 from tilec.ir.types import BOOL, INT32
 from tilec.ops import arithmetic
 from tilec.ops.atomic import merged
-from tilec.ops.signature import bind
+from tilec.ops.python import is_iterable, items
+from tilec.ops.signature import Argument, bind
 from tilec.ops.values import EXPR_TYPES, describe, show_shape
 from tilec.passes.evaluate import Evaluator
+from tilec.passes.functions import bind_target
 from tilec.passes.jumps import has_break, structured
 from tilec.passes.loops import NESTS, PERSISTENT, SEQUENTIAL, header, nest_header, persistent, unroll_factor
 from tilec.passes.manual import asked, manual_schedule
@@ -61,6 +63,9 @@ class Loops(Evaluator):
             or path not in (*NESTS, *SEQUENTIAL, PERSISTENT.name)
         ):
             value = self.value(node.iterable)
+            if is_iterable(value):
+                self._unrolled(node, Argument(value, node.iterable.span))
+                return
             fail(
                 "not-a-loop",
                 "a loop runs over T.serial, T.Parallel, T.Pipelined, T.unroll or range",
@@ -81,6 +86,13 @@ class Loops(Evaluator):
             self._sequential(node, node.iterable, path)
         else:
             self._persistent(node, node.iterable)
+
+    def _unrolled(self, node: ast.For, given: Argument) -> None:
+        """A loop over values known at compile time: its body once for each."""
+        for item in items(given.value, given.span):
+            self.budget.step(node.span)
+            bind_target(self.scope, node.target, Argument(item, given.span))
+            self.block(node.body)
 
     def while_(self, node: ast.While) -> None:
         if self.is_parallel:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tilec.diag import Label, fail
 from tilec.ops.signature import nearest
-from tilec.ops.values import Value
+from tilec.ops.values import Foreign, Value
 from tilec.source import Span
 
 
@@ -24,11 +24,13 @@ class Binding:
 
 @dataclass(slots=True)
 class Scope:
-    """`region` says in words what ends with this scope; `is_loop` means that its body runs more than once."""
+    """`region` says in words what ends with this scope; `is_loop` means that its body runs more than once. What is
+    bound in a function (`is_function`) is its own."""
 
     parent: Scope | None = None
     region: str = "the file"
     is_loop: bool = False
+    is_function: bool = False
     names: dict[str, Binding] = field(default_factory=dict)
     read_from_outside: dict[str, Span] = field(default_factory=dict)
 
@@ -63,6 +65,17 @@ class Scope:
                 secondary=(Label(binding.span, "bound here"),),
                 help="keep what must outlive it in a buffer, or write `T.if_then_else`",
             )
+        if isinstance(binding.value, Foreign):
+            mistake = binding.value.mistake
+            at = () if mistake.primary is None else (Label(mistake.primary.span, mistake.title),)
+            fail(
+                "foreign-definition",
+                f"`{name}` is not known at compile time",
+                span,
+                "needed here",
+                secondary=at,
+                help="what belongs to a kernel is written in the kernel language; other Python is never executed",
+            )
         scope: Scope | None = self
         while scope is not None and name not in scope.names:
             scope.read_from_outside.setdefault(name, span)
@@ -84,7 +97,7 @@ class Scope:
                     ),
                     help="keep it in a buffer, for example T.alloc_fragment((1,), dtype)",
                 )
-            scope = scope.parent
+            scope = None if scope.is_function else scope.parent
         self.names[name] = Binding(value, span)
 
     def close(self) -> None:

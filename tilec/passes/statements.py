@@ -11,8 +11,9 @@ from tilec.ir.tile import Scope as MemoryScope
 from tilec.ir.types import DType
 from tilec.ops import arithmetic, registry
 from tilec.ops.signature import Argument, Parameter, Signature, as_dtype, as_expr, as_shape, bind, ignored
-from tilec.ops.values import EXPR_TYPES, Access, Member, Value, describe
+from tilec.ops.values import EXPR_TYPES, Access, Function, Member, Value, describe
 from tilec.passes.evaluate import ALLOCATIONS, Evaluator
+from tilec.passes.functions import check_assert, kind, refuse_raise, unpack
 from tilec.passes.hints import HINTS, Hints
 from tilec.passes.loop_statements import Loops
 from tilec.passes.usage import expressions
@@ -70,12 +71,16 @@ class Body(Loops):
                 return
             case ast.Assert():
                 check_assert(self, node)
-            case ast.With() | ast.Function() | ast.Import() | ast.Return():
+            case ast.Function() if kind(node) != "kernel":
+                self.scope.bind(node.name, Function(node, self.scope, kind(node)), node.name_span)
+            case ast.Raise():
+                refuse_raise(self, node)
+            case ast.With() | ast.Function() | ast.Import() | ast.Return() | ast.Foreign():
                 self._misplaced(node)
             case _:
                 assert_never(node)
 
-    def _misplaced(self, node: ast.With | ast.Function | ast.Import | ast.Return) -> NoReturn:
+    def _misplaced(self, node: ast.With | ast.Function | ast.Import | ast.Return | ast.Foreign) -> NoReturn:
         match node:
             case ast.With(context=ast.Call() as call):
                 path = self.callee(call)
@@ -85,8 +90,8 @@ class Body(Loops):
             case ast.With():
                 fail("misplaced-statement", "this cannot be entered", node.context.span)
             case ast.Function():
-                fail("misplaced-statement", "functions stand at the top of the file", node.name_span)
-            case ast.Import():
+                fail("misplaced-statement", "a kernel cannot stand in a kernel", node.name_span)
+            case ast.Import() | ast.Foreign():
                 fail("misplaced-statement", "imports stand at the top of the file", node.span)
             case ast.Return():
                 fail(
@@ -107,7 +112,10 @@ class Body(Loops):
             value = self.value(node)
             called = f"write `{value.path}(…)`" if isinstance(value, Member) else None
             fail("no-effect", "this statement does nothing", node.span, f"this is {describe(value)}", help=called)
-        path = self.callee(node)
+        if isinstance(function := self.value(node.function), Function):
+            self.called(function, *self.arguments(node), node.span)
+            return
+        path = function.path if isinstance(function, Member) else None
         if path in HINTS:
             hint = HINTS[path]
             hint.keep(self.hints, bind(hint.signature, *self.arguments(node), node.span), self.warn)
@@ -176,6 +184,25 @@ class Body(Loops):
             if "return_prev" in (p.name for p in spelling.signature.parameters):
                 fail("not-a-value", f"{path} gives no value", node.span, help="pass return_prev=True")
         return Evaluator.effectful(self, path, node)
+
+    def called(
+        self, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
+    ) -> Value:
+        """A macro's statements become the kernel's, where it is called."""
+        if function.kind != "macro" or isinstance(function.node, ast.Lambda):
+            return Evaluator.called(self, function, positional, keywords, span)
+        if self.is_parallel:
+            fail(
+                "tile-op-in-parallel",
+                f"the macro {function.name} cannot stand inside T.Parallel",
+                span,
+                help="move it out of the loop, or make it a plain function that returns a value",
+            )
+        body = function.node.body
+        returned = body[-1] if body and isinstance(body[-1], ast.Return) else None
+        with self.inside(function, positional, keywords, span):
+            self.block(body if returned is None else body[:-1])
+            return None if returned is None or returned.value is None else self.operand(returned.value).value
 
     def _allocate(self, name: str, path: str, node: ast.Call) -> Buffer:
         if self.is_parallel:
@@ -266,6 +293,8 @@ class Body(Loops):
                 self.scope.bind(name, self._bound(name, argument, None, span), target.span)
             case ast.Tuple(items=items) | ast.List(items=items):
                 for item, value in zip(items, unpack(items, argument, target.span), strict=True):
+                    if isinstance(item, ast.Starred):
+                        fail("bad-target", "this cannot be assigned to", item.span)
                     self._store(item, Argument(value, argument.span), span)
             case ast.Subscript():
                 self._store_element(target, argument, span)
@@ -343,26 +372,3 @@ class Body(Loops):
                 self.block(node.orelse)
         if then or orelse:
             self.out.append(If(condition, tuple(then), tuple(orelse), node.span))
-
-
-def unpack(items: tuple[ast.Expr, ...], argument: Argument, span: Span) -> tuple[Value, ...]:
-    """The values of `a, b = value`."""
-    value = argument.value
-    if not isinstance(value, tuple):
-        fail(
-            "bad-target", f"one value for {len(items)} names", span, secondary=(Label(argument.span, describe(value)),)
-        )
-    if len(value) != len(items):
-        fail("bad-target", f"{len(value)} values for {len(items)} names", span)
-    return value
-
-
-def check_assert(evaluator: Evaluator, node: ast.Assert) -> None:
-    """`assert condition, message` on values known at compile time."""
-    condition = arithmetic.condition(evaluator.argument(node.condition))
-    if not isinstance(condition, bool):
-        fail("runtime-argument", "an assertion must be decidable at compile time", node.condition.span)
-    if not condition:
-        message = None if node.message is None else evaluator.value(node.message)
-        note = (str(message),) if isinstance(message, str) else ()
-        fail("assertion-failed", "the assertion does not hold", node.condition.span, notes=note)

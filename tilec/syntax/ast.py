@@ -5,10 +5,11 @@ Every node knows its `span`. Spans take no part in equality, so that a tree prin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import field, fields
 from typing import Literal
 
+from tilec.diag import Diagnostic
 from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
@@ -24,6 +25,24 @@ class Number:
 @dataclass(frozen=True, slots=True)
 class String:
     value: str
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Formatted:
+    """`{value!conversion:spec}` in an f-string."""
+
+    value: Expr
+    conversion: Literal["", "r", "s", "a"] = ""
+    spec: str = ""
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedString:
+    """An f-string: text and formatted values, no two texts in a row."""
+
+    parts: tuple[String | Formatted, ...]
     span: Span = field(default=NOWHERE, compare=False)
 
 
@@ -49,8 +68,16 @@ class Attribute:
 
 
 @dataclass(frozen=True, slots=True)
+class Starred:
+    """`*value` in a call, a tuple or a list."""
+
+    value: Expr
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Keyword:
-    """`name=value` in a call."""
+    """`name=value` in a call; `**value` has the name `**`."""
 
     name: str
     value: Expr
@@ -60,7 +87,7 @@ class Keyword:
 @dataclass(frozen=True, slots=True)
 class Call:
     function: Expr
-    args: tuple[Expr, ...] = ()
+    args: tuple[Expr | Starred, ...] = ()
     keywords: tuple[Keyword, ...] = ()
     span: Span = field(default=NOWHERE, compare=False)
 
@@ -84,19 +111,40 @@ class Subscript:
 
 @dataclass(frozen=True, slots=True)
 class Tuple:
-    items: tuple[Expr, ...]
+    items: tuple[Expr | Starred, ...]
     span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class List:
-    items: tuple[Expr, ...]
+    items: tuple[Expr | Starred, ...]
     span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Dict:
     items: tuple[tuple[Expr, Expr], ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """`for target in iterable if condition …` of a comprehension."""
+
+    target: Expr
+    iterable: Expr
+    conditions: tuple[Expr, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Comprehension:
+    """`element` for all that the clauses run over; in a dictionary it is the key, and `value` the value."""
+
+    kind: Literal["list", "generator", "dict"]
+    element: Expr
+    value: Expr | None
+    clauses: tuple[Clause, ...]
     span: Span = field(default=NOWHERE, compare=False)
 
 
@@ -109,7 +157,7 @@ class Lambda:
 
 UnaryOp = Literal["-", "+", "~", "not"]
 BinaryOp = Literal["+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>"]
-CompareOp = Literal["<", "<=", ">", ">=", "==", "!="]
+CompareOp = Literal["<", "<=", ">", ">=", "==", "!=", "in", "not in", "is", "is not"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +204,8 @@ class Conditional:
 
 
 Expr = (
-    Number | String | Constant | Name | Attribute | Call | Subscript | Tuple | List | Dict
-    | Unary | Binary | Compare | Boolean | Conditional | Lambda
+    Number | String | JoinedString | Constant | Name | Attribute | Call | Subscript | Tuple | List | Dict
+    | Unary | Binary | Compare | Boolean | Conditional | Lambda | Comprehension
 )  # fmt: skip
 
 
@@ -175,7 +223,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """`import names`, or `from module import names`."""
+    """`import names`, or `from module import names`; `*` is a name here, and a relative module has its dots."""
 
     names: tuple[Alias, ...]
     module: str | None = None
@@ -237,6 +285,14 @@ class Return:
 
 
 @dataclass(frozen=True, slots=True)
+class Raise:
+    """`raise error from cause`; the cause matters to nobody and is dropped."""
+
+    error: Expr | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Assert:
     condition: Expr
     message: Expr | None = None
@@ -278,9 +334,12 @@ class With:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
+    """`kind` is what stands before the name: with `*` or `**` it collects the rest. A lone `*` has no name."""
+
     name: str
     annotation: Expr | None = None
     default: Expr | None = None
+    kind: Literal["", "*", "**"] = ""
     span: Span = field(default=NOWHERE, compare=False)
 
 
@@ -297,6 +356,17 @@ class Function:
     span: Span = field(default=NOWHERE, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A definition at the top of the file that is Python, but no kernel language: a test, a reference. It is no
+    mistake unless a kernel uses it; `mistake` is what to say then. `text` are its lines."""
+
+    name: str
+    text: str
+    mistake: Diagnostic = field(compare=False)
+    span: Span = field(default=NOWHERE, compare=False)
+
+
 Stmt = (
     Import
     | Assign
@@ -307,12 +377,14 @@ Stmt = (
     | Break
     | Continue
     | Return
+    | Raise
     | Assert
     | If
     | For
     | While
     | With
     | Function
+    | Foreign
 )
 
 
@@ -322,7 +394,7 @@ class Module:
     span: Span = field(default=NOWHERE, compare=False)
 
 
-Node = Expr | Slice | Keyword | Alias | Parameter | Stmt | Module
+Node = Expr | Slice | Starred | Clause | Formatted | Keyword | Alias | Parameter | Stmt | Module
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -338,3 +410,11 @@ def _walk_value(value: object) -> Iterator[Node]:
             yield from _walk_value(item)
     elif isinstance(value, Node):
         yield from walk(value)
+
+
+def respan(node: Node, change: Callable[[Span], Span]) -> None:
+    """Give every node of a tree that nobody has seen yet another span."""
+    for part in walk(node):
+        object.__setattr__(part, "span", change(part.span))
+        if isinstance(part, Function):
+            object.__setattr__(part, "name_span", change(part.name_span))

@@ -32,9 +32,8 @@ _WORDS = {
 
 _NOT_IN_THE_LANGUAGE = {
     "class": "a kernel file holds constants and @T.prim_func functions",
-    "is": "compare with `==`",
 }
-_RESERVED = re.compile(r"(async|await|class|del|except|finally|global|is|nonlocal|raise|try|yield)\b")
+_RESERVED = re.compile(r"(async|await|class|del|except|finally|global|nonlocal|try|yield)\b")
 
 
 def explain_character(text: str, error: lark.UnexpectedCharacters) -> NoReturn:
@@ -65,14 +64,6 @@ def explain_token(error: lark.UnexpectedToken, before: list[lark.Token]) -> NoRe
         fail("syntax", "unexpected indentation", Span(line, 1, line, len(token) + 1), "no block was opened above")
     if token.type in ("STRING", "LONG_STRING") and last is not None and last.end_pos == token.start_pos:
         fail("syntax", f"{last}-strings are not part of the kernel language", span)
-    if token.type == "FOR":
-        fail(
-            "syntax", "comprehensions are not part of the kernel language", span, help="write the items out, or a loop"
-        )
-    if token.type == "IN":
-        fail("syntax", "`in` is not an operator of the kernel language", span, help="compare with `==`")
-    if token.type in ("STAR", "DOUBLE_STAR") and last is not None and last.type in ("LPAR", "COMMA"):
-        fail("syntax", "arguments cannot be unpacked here", span, help="write them out one by one")
 
     wanted = _wanted(error.accepts or set())
     opened = _innermost_open(before)

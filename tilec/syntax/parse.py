@@ -16,16 +16,19 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
+from typing import Literal
 
 import lark
 from lark.grammar import Rule
 from lark.lark import PostLex
 
-from tilec.diag import CompileError, Label, fail
+from tilec.diag import CompileError, Diagnostic, Label, fail
 from tilec.resources import grammar, tables_folder
 from tilec.source import SourceFile, Span
 from tilec.syntax import ast
 from tilec.syntax.explain import BRACKETS, explain_character, explain_token
+from tilec.syntax.foreign import Piece, foreign_name, top_level
+from tilec.syntax.fstring import split
 
 Branch = lark.Tree[lark.Token]
 Child = Branch | lark.Token | None
@@ -38,17 +41,73 @@ _COMPOUND = {"if_stmt", "elif_part", "for_stmt", "while_stmt", "with_stmt", "fun
 
 
 def parse(source: SourceFile, cache_dir: Path | None = None) -> ast.Module:
-    """The syntax tree of a file, or a `CompileError` that says what was expected instead."""
+    """The syntax tree of a file, or a `CompileError` that says what was expected instead.
+
+    Tests and references around the kernels may be any Python: where the file as a whole is not in the language, its
+    definitions are read one by one, and mistakes in several of them are all reported.
+    """
     parser = _parser(cache_dir)
+    whole = Span(1, 1, len(source.lines), len(source.lines[-1]) + 1)
+    try:
+        body = _statements(parser, source.text)
+    except CompileError:
+        pieces = tuple(top_level(source.text))
+        if len(pieces) < 2:
+            raise
+        body = _piecewise(parser, pieces)
+    return ast.Module(body, whole)
+
+
+def parse_expression(text: str, span: Span) -> ast.Expr:
+    """The expression in the braces of an f-string, which stands at `span`."""
+    try:
+        # Brackets keep line feeds from ending it.
+        (statement,) = _statements(_parser(None), f"({text})")
+    except CompileError as error:
+        first = error.diagnostics[0]
+        fail(first.code, f"in the f-string: {first.title}", span, help=first.help)
+    assert isinstance(statement, ast.Evaluate)
+    ast.respan(statement, lambda _: span)
+    return statement.value
+
+
+def _piecewise(parser: lark.Lark, pieces: tuple[Piece, ...]) -> tuple[ast.Stmt, ...]:
+    body: list[ast.Stmt] = []
+    mistakes: list[Diagnostic] = []
+    for number, piece in enumerate(pieces):
+        try:
+            # Line feeds in front keep the numbers of the lines.
+            body.extend(_statements(parser, "\n" * (piece.line - 1) + piece.text))
+        except CompileError as found:
+            if (name := foreign_name(piece)) is not None:
+                end = Span(piece.line, 1, piece.line, len(piece.text.split("\n", 1)[0]) + 1)
+                body.append(ast.Foreign(name, piece.text.rstrip(), found.diagnostics[0], end))
+            else:
+                mistakes += _mistakes(parser, piece.line, "".join(p.text for p in pieces[number:]))
+    if mistakes:
+        raise CompileError(*mistakes)
+    return tuple(body)
+
+
+def _mistakes(parser: lark.Lark, line: int, text: str) -> tuple[Diagnostic, ...]:
+    """What is wrong where a statement begins, said with what follows it in sight."""
+    try:
+        _statements(parser, "\n" * (line - 1) + text)
+    except CompileError as found:
+        return found.diagnostics
+    return ()
+
+
+def _statements(parser: lark.Lark, text: str) -> tuple[ast.Stmt, ...]:
     # Every line, also the last, ends in a line feed: the grammar counts on it.
-    text = source.text + "\n"
+    text += "\n"
     try:
         tree = parser.parse(text)
     except lark.UnexpectedCharacters as error:
         explain_character(text, error)
     except lark.UnexpectedToken as error:
         explain_token(error, _tokens(parser, text[: error.pos_in_stream or 0]))
-    return _module(tree, source)
+    return tuple(_statement(c, 0) for c in tree.children if isinstance(c, lark.Tree))
 
 
 def _tokens(parser: lark.Lark, text: str) -> list[lark.Token]:
@@ -65,7 +124,7 @@ def _tokens(parser: lark.Lark, text: str) -> list[lark.Token]:
 # ---- the parser and its cache ----------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)
 def _parser(cache_dir: Path | None) -> lark.Lark:
     """From the tables that the wheel carries, or those of an earlier run; else made now and left for the next run."""
     text = grammar("tile.lark")
@@ -210,11 +269,6 @@ def _span(tree: Branch) -> Span:
     return Span(tree.meta.line, tree.meta.column, tree.meta.end_line, tree.meta.end_column)
 
 
-def _module(tree: Branch, source: SourceFile) -> ast.Module:
-    whole = Span(1, 1, len(source.lines), len(source.lines[-1]) + 1)
-    return ast.Module(tuple(_statement(c, 0) for c in tree.children if isinstance(c, lark.Tree)), whole)
-
-
 def _text(child: Child) -> str:
     assert isinstance(child, lark.Token)
     return str(child)
@@ -253,12 +307,14 @@ def _statement(tree: Branch, depth: int) -> ast.Stmt:
             return ast.Continue(span)
         case "return_stmt":
             return ast.Return(_optional(parts[0]), span)
+        case "raise_stmt":
+            return ast.Raise(_optional(parts[0]), span)
         case "assert_stmt":
             return ast.Assert(_expr(parts[0]), _optional(parts[1]), span)
         case "import_name":
             return ast.Import(tuple(_alias(c) for c in parts), None, span)
         case "import_from":
-            return ast.Import(tuple(_alias(c) for c in parts[1:]), _dotted(parts[0]), span)
+            return ast.Import(tuple(_alias(c) for c in parts[1:]), _origin(parts[0]), span)
         case other:
             raise AssertionError(f"no node for grammar rule {other}")
 
@@ -308,12 +364,24 @@ def _compound(tree: Branch, depth: int) -> ast.Stmt:
 
 def _parameter(child: Child) -> ast.Parameter:
     assert isinstance(child, lark.Tree)
+    if child.data == "starred_parameter":
+        stars, starred, collected = child.children
+        kind: Literal["*", "**"] = _text(stars)  # type: ignore[assignment]  # the grammar lists them
+        return ast.Parameter("" if starred is None else _text(starred), _optional(collected), None, kind, _span(child))
     name, annotation, default = child.children
-    return ast.Parameter(_text(name), _optional(annotation), _optional(default), _span(child))
+    return ast.Parameter(_text(name), _optional(annotation), _optional(default), "", _span(child))
+
+
+def _origin(child: Child) -> str:
+    """`a.b`, with the dots in front of a relative one."""
+    assert isinstance(child, lark.Tree)
+    return "".join(_dotted(c) if isinstance(c, lark.Tree) else _text(c) for c in child.children)
 
 
 def _alias(child: Child) -> ast.Alias:
     assert isinstance(child, lark.Tree)
+    if child.data == "import_all":
+        return ast.Alias("*", None, _span(child))
     name, alias = child.children
     return ast.Alias(_dotted(name), None if alias is None else _text(alias), _span(child))
 
@@ -330,6 +398,8 @@ def _target(target: ast.Expr) -> ast.Expr:
         case ast.Tuple(items=items) | ast.List(items=items):
             what = ""
             for item in items:
+                if isinstance(item, ast.Starred):
+                    fail("syntax", "`*` cannot be assigned to", item.span, help="name the items one by one")
                 _target(item)
         case ast.Call():
             what = "a call"
@@ -359,6 +429,16 @@ def _exprs(children: list[Branch | lark.Token], depth: int) -> tuple[ast.Expr, .
     return tuple(_expr(c, depth) for c in children)
 
 
+def _items(children: list[Branch | lark.Token], depth: int) -> tuple[ast.Expr | ast.Starred, ...]:
+    return tuple(_item(c, depth) for c in children)
+
+
+def _item(child: Child, depth: int) -> ast.Expr | ast.Starred:
+    if isinstance(child, lark.Tree) and child.data == "starred":
+        return ast.Starred(_expr(child.children[-1], depth), _span(child))
+    return _expr(child, depth)
+
+
 def _int(tree: Branch, depth: int) -> ast.Expr:
     text = _text(tree.children[0])
     try:
@@ -380,23 +460,52 @@ def _float(tree: Branch, depth: int) -> ast.Expr:
 
 
 def _string(tree: Branch, depth: int) -> ast.Expr:
-    pieces = []
+    span = _span(tree)
+    parts: list[ast.String | ast.Formatted] = []
     for token in tree.children:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                piece = python.literal_eval(_text(token))
-        except (SyntaxError, ValueError):
-            fail("syntax", "the string holds a broken escape", _span(tree), help='write the backslash twice, or r"…"')
-        if not isinstance(piece, str):
-            fail("syntax", "bytes are not part of the kernel language", _span(tree))
-        pieces.append(piece)
-    return ast.String("".join(pieces), _span(tree))
+        text = _text(token)
+        prefix = text[: min(text.index(quote) for quote in "\"'" if quote in text)]
+        if "f" not in prefix.lower():
+            parts.append(ast.String(_literal(text, span), span))
+            continue
+        for piece in split(text, prefix, span):
+            if isinstance(piece, str):
+                parts.append(ast.String(_literal(piece, span), span))
+            else:
+                value = parse_expression(piece.expression, span)
+                if piece.shown:
+                    parts.append(ast.String(piece.shown, span))
+                parts.append(ast.Formatted(value, piece.conversion, piece.spec, span))
+    merged: list[ast.String | ast.Formatted] = []
+    for part in parts:
+        if isinstance(part, ast.String) and merged and isinstance(merged[-1], ast.String):
+            part = ast.String(merged.pop().value + part.value, span)  # type: ignore[operator]  # a string, as said
+        merged.append(part)
+    if all(isinstance(part, ast.String) for part in merged) and not _is_joined(tree):
+        return ast.String("".join(p.value for p in merged if isinstance(p, ast.String)), span)
+    return ast.JoinedString(tuple(p for p in merged if not isinstance(p, ast.String) or p.value), span)
+
+
+def _is_joined(tree: Branch) -> bool:
+    """Whether one of the strings is an f-string, be it one without braces."""
+    return any("f" in _text(token).split("'")[0].split('"')[0].lower() for token in tree.children)
+
+
+def _literal(text: str, span: Span) -> str:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            piece = python.literal_eval(text)
+    except (SyntaxError, ValueError):
+        fail("syntax", "the string holds a broken escape", span, help='write the backslash twice, or r"…"')
+    if not isinstance(piece, str):
+        fail("syntax", "bytes are not part of the kernel language", span)
+    return piece
 
 
 def _call(tree: Branch, depth: int) -> ast.Expr:
     function = _expr(tree.children[0], depth)
-    args: list[ast.Expr] = []
+    args: list[ast.Expr | ast.Starred] = []
     keywords: list[ast.Keyword] = []
     for child in tree.children[1:]:
         assert isinstance(child, lark.Tree)
@@ -405,10 +514,14 @@ def _call(tree: Branch, depth: int) -> ast.Expr:
             if any(k.name == name for k in keywords):
                 fail("syntax", f"keyword `{name}` is given twice", _span(child))
             keywords.append(ast.Keyword(_text(name), _expr(value, depth), _span(child)))
+        elif child.data == "keywords":
+            keywords.append(ast.Keyword("**", _expr(child.children[-1], depth), _span(child)))
+        elif child.data == "comprehension":
+            args.append(_comprehension("generator", child, depth))
         elif keywords:
             fail("syntax", "a positional argument follows a keyword argument", _span(child))
         else:
-            args.append(_expr(child, depth))
+            args.append(_item(child, depth))
     return ast.Call(function, tuple(args), tuple(keywords), _span(tree))
 
 
@@ -428,9 +541,14 @@ def _subscript(tree: Branch, depth: int) -> ast.Expr:
 
 
 def _compare(tree: Branch, depth: int) -> ast.Expr:
-    ops: tuple[ast.CompareOp, ...] = tuple(_text(c) for c in tree.children[1::2])  # type: ignore[misc]
+    ops: tuple[ast.CompareOp, ...] = tuple(_comparator(c) for c in tree.children[1::2])
     rest = tuple(_expr(c, depth) for c in tree.children[2::2])
     return ast.Compare(_expr(tree.children[0], depth), ops, rest, _span(tree))
+
+
+def _comparator(child: Child) -> ast.CompareOp:
+    assert isinstance(child, lark.Tree)
+    return " ".join(map(_text, child.children))  # type: ignore[return-value]  # the grammar lists them
 
 
 def _binary(tree: Branch, depth: int) -> ast.Expr:
@@ -447,8 +565,41 @@ def _unary(tree: Branch, depth: int) -> ast.Expr:
 def _tuple(tree: Branch, depth: int) -> ast.Expr:
     inner = tree.children[0] if tree.children else None
     if isinstance(inner, lark.Tree) and inner.data == "tuple_bare":
-        return ast.Tuple(_exprs(inner.children, depth), _span(tree))
-    return ast.Tuple(_exprs(tree.children, depth), _span(tree))
+        return ast.Tuple(_items(inner.children, depth), _span(tree))
+    return ast.Tuple(_items(tree.children, depth), _span(tree))
+
+
+def _group(tree: Branch, depth: int) -> ast.Expr:
+    (inner,) = tree.children
+    if isinstance(inner, lark.Tree) and inner.data == "comprehension":
+        return _comprehension("generator", inner, depth)
+    return _expr(inner, depth)
+
+
+def _list_of(tree: Branch, depth: int) -> ast.Expr:
+    (inner,) = tree.children
+    assert isinstance(inner, lark.Tree)
+    return _comprehension("list", inner, depth, _span(tree))
+
+
+def _dict_of(tree: Branch, depth: int) -> ast.Expr:
+    key, value, *clauses = tree.children
+    made = tuple(_clause(c, depth) for c in clauses)
+    return ast.Comprehension("dict", _expr(key, depth), _expr(value, depth), made, _span(tree))
+
+
+def _comprehension(
+    kind: Literal["list", "generator"], tree: Branch, depth: int, span: Span | None = None
+) -> ast.Comprehension:
+    element, *clauses = tree.children
+    made = tuple(_clause(c, depth) for c in clauses)
+    return ast.Comprehension(kind, _expr(element, depth), None, made, span or _span(tree))
+
+
+def _clause(child: Child, depth: int) -> ast.Clause:
+    assert isinstance(child, lark.Tree)
+    target, iterable, *conditions = child.children
+    return ast.Clause(_target(_expr(target, depth)), _expr(iterable, depth), _exprs(conditions, depth), _span(child))
 
 
 def _conditional(tree: Branch, depth: int) -> ast.Expr:
@@ -463,7 +614,7 @@ def _lambda(tree: Branch, depth: int) -> ast.Expr:
 
 
 def _dict(tree: Branch, depth: int) -> ast.Expr:
-    flat = _exprs(tree.children, depth)
+    flat = _exprs(tree.children, depth)  # keys and values in turn
     return ast.Dict(tuple(zip(flat[::2], flat[1::2], strict=True)), _span(tree))
 
 
@@ -476,11 +627,13 @@ _EXPRESSIONS: dict[str, Callable[[Branch, int], ast.Expr]] = {
     "false": lambda t, d: ast.Constant("False", _span(t)),
     "none": lambda t, d: ast.Constant("None", _span(t)),
     "ellipsis": lambda t, d: ast.Constant("...", _span(t)),
-    "group": lambda t, d: _expr(t.children[0], d),
+    "group": _group,
     "tuple": _tuple,
     "tuple_bare": _tuple,
-    "list": lambda t, d: ast.List(_exprs(t.children, d), _span(t)),
+    "list": lambda t, d: ast.List(_items(t.children, d), _span(t)),
+    "list_of": _list_of,
     "dict": _dict,
+    "dict_of": _dict_of,
     "attribute": lambda t, d: ast.Attribute(_expr(t.children[0], d), _text(t.children[1]), _span(t)),
     "call": _call,
     "subscript": _subscript,

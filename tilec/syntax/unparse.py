@@ -23,8 +23,7 @@ def unparse(module: ast.Module) -> str:
 
 _Simple = (
     ast.Import | ast.Assign | ast.AnnotatedAssign | ast.AugmentedAssign | ast.Evaluate | ast.Pass | ast.Break
-    | ast.Continue | ast.Return
-    | ast.Assert
+    | ast.Continue | ast.Return | ast.Raise | ast.Assert
 )  # fmt: skip
 
 
@@ -50,6 +49,8 @@ def _stmt(node: ast.Stmt) -> Iterator[str]:
             returns = "" if node.returns is None else f" -> {unparse_expr(node.returns)}"
             yield f"def {node.name}({', '.join(map(_parameter, node.params))}){returns}:"
             yield from _block(node.body)
+        case ast.Foreign(text=text):
+            yield from text.split("\n")
         case _:
             yield _simple(node)
 
@@ -76,6 +77,8 @@ def _simple(node: _Simple) -> str:
             return "continue"
         case ast.Return(value=value):
             return "return" if value is None else f"return {_bare(value)}"
+        case ast.Raise(error=error):
+            return "raise" if error is None else f"raise {unparse_expr(error)}"
         case ast.Assert(condition=condition, message=message):
             return f"assert {', '.join(unparse_expr(e) for e in (condition, message) if e is not None)}"
         case _:
@@ -99,8 +102,10 @@ def _block(body: Sequence[ast.Stmt]) -> Iterator[str]:
 
 
 def _parameter(node: ast.Parameter) -> str:
+    if node.kind and not node.name:
+        return "*"
     annotation = "" if node.annotation is None else f": {unparse_expr(node.annotation)}"
-    return node.name + annotation + ("" if node.default is None else f" = {unparse_expr(node.default)}")
+    return node.kind + node.name + annotation + ("" if node.default is None else f" = {unparse_expr(node.default)}")
 
 
 # ---- expressions -----------------------------------------------------------------------------------------------------
@@ -118,9 +123,17 @@ def _bare(node: ast.Expr) -> str:
     return unparse_expr(node)
 
 
-def _items(items: tuple[ast.Expr, ...]) -> str:
-    listed = ", ".join(map(unparse_expr, items))
+def _items(items: tuple[ast.Expr | ast.Starred, ...]) -> str:
+    listed = ", ".join(map(_item, items))
     return f"{listed}," if len(items) == 1 else listed
+
+
+def _item(node: ast.Expr | ast.Starred) -> str:
+    return f"*{unparse_expr(node.value)}" if isinstance(node, ast.Starred) else unparse_expr(node)
+
+
+def _keyword(node: ast.Keyword) -> str:
+    return f"{node.name}{'' if node.name == '**' else '='}{unparse_expr(node.value)}"
 
 
 def _at_least(node: ast.Expr, binds: int) -> str:
@@ -135,12 +148,16 @@ def _expr(node: ast.Expr) -> tuple[str, int]:
             return ("1e999" if value == math.inf else repr(value)), _ATOM
         case ast.String(value=value):
             return repr(value), _ATOM
+        case ast.JoinedString(parts=parts):
+            return _joined(parts), _ATOM
+        case ast.Comprehension():
+            return _comprehension(node), _ATOM
         case ast.Constant(name=name) | ast.Name(id=name):
             return name, _ATOM
         case ast.Tuple(items=items):
             return f"({_items(items)})", _ATOM
         case ast.List(items=items):
-            return f"[{', '.join(map(unparse_expr, items))}]", _ATOM
+            return f"[{', '.join(map(_item, items))}]", _ATOM
         case ast.Dict(items=items):
             return f"{{{', '.join(f'{unparse_expr(k)}: {unparse_expr(v)}' for k, v in items)}}}", _ATOM
         case ast.Attribute(value=ast.Number() as value, name=name):
@@ -149,7 +166,7 @@ def _expr(node: ast.Expr) -> tuple[str, int]:
         case ast.Attribute(value=value, name=name):
             return f"{_at_least(value, _PRIMARY)}.{name}", _PRIMARY
         case ast.Call(function=function, args=args, keywords=keywords):
-            given = [*map(unparse_expr, args), *(f"{k.name}={unparse_expr(k.value)}" for k in keywords)]
+            given = [*map(_item, args), *map(_keyword, keywords)]
             return f"{_at_least(function, _PRIMARY)}({', '.join(given)})", _PRIMARY
         case ast.Subscript(value=value, indices=indices):
             return f"{_at_least(value, _PRIMARY)}[{', '.join(map(_index, indices))}]", _PRIMARY
@@ -162,6 +179,37 @@ def _index(node: ast.Expr | ast.Slice) -> str:
         return unparse_expr(node)
     lower, upper, step = ("" if e is None else unparse_expr(e) for e in (node.lower, node.upper, node.step))
     return f"{lower}:{upper}" + (f":{step}" if step else "")
+
+
+def _joined(parts: tuple[ast.String | ast.Formatted, ...]) -> str:
+    """An f-string between quotes that none of its expressions has inside."""
+    expressions = [_at_least(p.value, _CONDITIONAL) for p in parts if isinstance(p, ast.Formatted)]
+    quote = next((q for q in ("'", '"', "'''", '"""') if not any(q[0] in e for e in expressions)), "'''")
+    shown = []
+    for part in parts:
+        if isinstance(part, ast.String):
+            # The quotes that `repr` has chosen go, and the one chosen here is escaped.
+            text = repr('"' + part.value)[2:-1].replace("\\'", "'").replace(quote[0], f"\\{quote[0]}")
+            shown.append(text.replace("{", "{{").replace("}", "}}"))
+        else:
+            value = _at_least(part.value, _CONDITIONAL)
+            conversion = f"!{part.conversion}" if part.conversion else ""
+            spec = f":{part.spec}" if part.spec else ""
+            shown.append(f"{{{' ' if value.startswith('{') else ''}{value}{conversion}{spec}}}")
+    return f"f{quote}{''.join(shown)}{quote}"
+
+
+def _comprehension(node: ast.Comprehension) -> str:
+    element = unparse_expr(node.element)
+    if node.value is not None:
+        element = f"{element}: {unparse_expr(node.value)}"
+    clauses = "".join(
+        f" for {_bare(c.target)} in {_at_least(c.iterable, _OR)}"
+        + "".join(f" if {_at_least(i, _OR)}" for i in c.conditions)
+        for c in node.clauses
+    )
+    opening, closing = {"list": ("[", "]"), "generator": ("(", ")"), "dict": ("{", "}")}[node.kind]
+    return f"{opening}{element}{clauses}{closing}"
 
 
 def _operator(

@@ -1,0 +1,324 @@
+"""Python's own functions and methods, on values known at compile time. Nothing else of Python runs.
+
+Sequences have at most `LONGEST` items, so that no expression takes long or much memory.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from tilec.diag import fail
+from tilec.ir.types import DType
+from tilec.ops.arithmetic import LONGEST, equal, is_runtime
+from tilec.ops.scalar import FUNCTIONS
+from tilec.ops.signature import Argument, nearest
+from tilec.ops.values import Dictionary, Entry, Function, Member, Value, describe
+from tilec.source import Span
+
+_LARGEST_ARGUMENT = 1000
+"""Of functions whose result grows faster than its argument: factorials and binomials."""
+
+_MATH = (
+    "acos", "asin", "atan", "atan2", "cbrt", "ceil", "comb", "copysign", "cos", "cosh", "degrees", "erf", "exp", "exp2",
+    "expm1", "fabs", "factorial", "floor", "fmod", "frexp", "gcd", "hypot", "isclose", "isfinite", "isinf", "isnan",
+    "isqrt", "lcm", "ldexp", "log", "log10", "log1p", "log2", "modf", "perm", "pow", "prod", "radians", "remainder",
+    "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+)  # fmt: skip
+MATH_CONSTANTS = {f"math.{name}": getattr(math, name) for name in ("pi", "e", "tau", "inf", "nan")}
+
+_NUMBERS: dict[str, Callable[..., Any]] = {
+    "abs": abs, "round": round, "sum": sum, "divmod": divmod, "pow": pow, "bin": bin, "hex": hex, "oct": oct,
+    "chr": chr, "ord": ord, **{f"math.{name}": getattr(math, name) for name in _MATH},
+}  # fmt: skip
+_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,), "float": (float,), "bool": (bool,), "str": (str,), "tuple": (tuple,), "list": (tuple,),
+    "dict": (Dictionary,),
+}  # fmt: skip
+_OTHERS = ("len", "min", "max", "range", "zip", "enumerate", "reversed", "sorted", "any", "all", "isinstance", "print",
+           "repr", "callable")  # fmt: skip
+NAMES = (*_NUMBERS, *_TYPES, *_OTHERS)
+
+_METHODS: dict[type, tuple[str, ...]] = {
+    str: ("lower", "upper", "strip", "lstrip", "rstrip", "split", "rsplit", "join", "replace", "startswith", "endswith",
+          "find", "count", "isdigit", "isalpha", "title", "capitalize", "removeprefix", "removesuffix", "partition",
+          "index"),
+    tuple: ("index", "count"),
+    Dictionary: ("get", "keys", "values", "items"),
+    int: ("bit_length", "bit_count"),
+    float: ("is_integer",),
+}  # fmt: skip
+
+
+def call(name: str, arguments: Sequence[Argument], keywords: Mapping[str, Argument], span: Span) -> Value:
+    """`min(a, b)`, `math.sqrt(x)` and the like."""
+    for argument in (*arguments, *keywords.values()):
+        _check_known(f"{name}()", argument, name)
+    values = [a.value for a in arguments]
+    try:
+        made = _call(name, values, {k: a.value for k, a in keywords.items()}, span)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        fail("static-arithmetic", f"{name}() cannot be computed", span, str(error).split("\n")[0].lower())
+    return _checked(made, span)
+
+
+def _check_known(what: str, argument: Argument, name: str) -> None:
+    parts = argument.value
+    for value in parts if isinstance(parts, tuple) and not name.startswith(("len", "zip", "enum")) else (parts,):
+        if is_runtime(value) and name not in _TYPES and name not in ("isinstance", "print"):
+            spelled = f"T.{name.removeprefix('math.')}"
+            fail(
+                "runtime-argument",
+                f"{what} works on values known at compile time",
+                argument.span,
+                "known only at run time",
+                help=f"use {spelled}" if spelled in FUNCTIONS else None,
+            )
+
+
+def _call(name: str, values: list[Value], keywords: dict[str, Value], span: Span) -> Value:
+    if name == "print":
+        return None
+    if keywords and (name, *keywords) != ("sorted", "reverse") and name not in ("enumerate", "min", "max", "dict"):
+        fail("unknown-keyword", f"{name}() takes no keyword `{next(iter(keywords))}` here", span)
+    match name, values:
+        case "isinstance", [value, types]:
+            listed = types if isinstance(types, tuple) else (types,)
+            return isinstance(value, tuple(t for m in listed for t in _python_types(m, span)))
+        case "callable", [value]:
+            return isinstance(value, Function)
+        case "len", [value]:
+            return len(_sized(value, span))
+        case "list" | "tuple", []:
+            return ()
+        case "list" | "tuple", [value]:
+            return tuple(items(value, span))
+        case "dict", _:
+            return _dictionary(values, keywords, span)
+        case "zip", _:
+            return tuple(zip(*(items(v, span) for v in values), strict=False))
+        case "enumerate", [value, *start]:
+            first = start[0] if start else keywords.get("start", 0)
+            if not isinstance(first, int):
+                raise TypeError("enumerate() counts from an integer")
+            return tuple((first + i, v) for i, v in enumerate(items(value, span)))
+        case "reversed", [value]:
+            return tuple(items(value, span))[::-1]
+        case "sorted", [value]:
+            ordered: list[Any] = list(items(value, span))
+            return tuple(sorted(ordered, reverse=bool(keywords.get("reverse", False))))
+        case "any" | "all", [value]:
+            truths = (bool(v) for v in items(value, span))
+            return any(truths) if name == "any" else all(truths)
+        case "range", _:
+            return range(*values)  # type: ignore[arg-type]
+        case "min" | "max", _:
+            candidates: Any = list(items(values[0], span)) if len(values) == 1 else values
+            options: dict[str, Any] = keywords
+            chosen: Any = min if name == "min" else max
+            return chosen(candidates, **options)  # type: ignore[no-any-return]
+        case "repr", [value]:
+            return repr(_shown(value))
+        case "str", [value]:
+            return text(value, span)
+        case _:
+            function: Any = _TYPES[name][0] if name in _TYPES else _NUMBERS[name]
+            if name in ("math.factorial", "math.comb", "math.perm", "pow", "math.ldexp"):
+                _check_small(values, span)
+            return function(*values)  # type: ignore[no-any-return]
+
+
+def _check_small(values: Iterable[Value], span: Span) -> None:
+    if any(isinstance(v, int | float) and abs(v) > _LARGEST_ARGUMENT for v in values):
+        fail("static-arithmetic", "the result is too large", span)
+
+
+def _python_types(member: Value, span: Span) -> tuple[type, ...]:
+    if isinstance(member, Member) and member.path in _TYPES:
+        return _TYPES[member.path]
+    if isinstance(member, Member):
+        return (DType,) if member.path in ("T.dtype", "T.DataType") else ()
+    return fail("wrong-argument", "isinstance() needs a type", span, f"this is {describe(member)}")
+
+
+def _dictionary(values: list[Value], keywords: dict[str, Value], span: Span) -> Dictionary:
+    pairs: list[tuple[Value, Value]] = []
+    for value in values:
+        if isinstance(value, Dictionary):
+            pairs += [(e.key, e.value) for e in value.entries]
+        else:
+            pairs += [tuple(items(pair, span)) for pair in items(value, span)]  # type: ignore[misc]
+    return dictionary([Entry(k, v, span) for k, v in [*pairs, *keywords.items()]])
+
+
+def dictionary(entries: Iterable[Entry]) -> Dictionary:
+    """As Python does it: of entries with one key the last counts, in the place of the first."""
+    made: list[Entry] = []
+    for entry in entries:
+        at = next((n for n, e in enumerate(made) if e.key == entry.key), None)
+        if at is None:
+            made.append(entry)
+        else:
+            made[at] = entry
+    return Dictionary(tuple(made))
+
+
+# ---- sequences -------------------------------------------------------------------------------------------------------
+
+
+def is_iterable(value: Value) -> bool:
+    return isinstance(value, tuple | str | range | Dictionary)
+
+
+def items(value: Value, span: Span) -> Iterable[Value]:
+    """What `for` would give, one after the other."""
+    match value:
+        case Dictionary(entries=entries):
+            return tuple(e.key for e in entries)
+        case range() if value[LONGEST:]:
+            return fail("evaluation-too-long", "the range is too long", span, f"{LONGEST} items are the most")
+        case tuple() | str() | range():
+            return value
+        case _:
+            return fail("not-iterable", "there is nothing to iterate over", span, f"this is {describe(value)}")
+
+
+def _sized(value: Value, span: Span) -> Any:
+    return value if isinstance(value, str | tuple | range) else tuple(items(value, span))
+
+
+def contains(container: Argument, item: Argument) -> bool:
+    """`item in container`."""
+    if isinstance(container.value, str):
+        if not isinstance(item.value, str):
+            fail("static-arithmetic", "a string holds strings only", item.span, f"this is {describe(item.value)}")
+        return item.value in container.value
+    if isinstance(container.value, range):
+        return item.value in container.value
+    return any(equal(v, item.value) for v in items(container.value, container.span))
+
+
+def subscript(owner: Value, index: Value, span: Span) -> Value:
+    """`owner[index]`; an index may be a slice."""
+    if isinstance(owner, Dictionary):
+        found = next((e for e in owner.entries if e.key == index), None)
+        if found is None:
+            keys = [e.key for e in owner.entries]
+            near = nearest(index, [k for k in keys if isinstance(k, str)]) if isinstance(index, str) else None
+            shown = ", ".join(repr(_shown(k)) for k in keys[:10]) or "nothing"
+            fail(
+                "no-such-key",
+                f"the dictionary has no {describe(index).removeprefix('the ')}",
+                span,
+                f"it has {shown}",
+                help=f"did you mean {near!r}?" if near else None,
+            )
+        return found.value
+    listed: Any = owner
+    if not isinstance(index, int):
+        fail("wrong-argument", "a tuple is indexed by one number known at compile time", span)
+    if not -len(listed) <= index < len(listed):
+        what = "string" if isinstance(owner, str) else "tuple"
+        fail("out-of-range", f"there is no item {index}", span, f"the {what} has {len(listed)}")
+    return listed[index]  # type: ignore[no-any-return]
+
+
+def part(owner: Value, bounds: tuple[Value, Value, Value], span: Span) -> Value:
+    """`owner[start:stop:step]`."""
+    if any(b is not None and not isinstance(b, int) for b in bounds):
+        fail("wrong-argument", "the bounds of a slice are integers known at compile time", span)
+    if bounds[2] == 0:
+        fail("static-arithmetic", "the step of a slice is 0", span)
+    cut: Any = slice(*bounds)
+    assert isinstance(owner, str | tuple | range)
+    return owner[cut]
+
+
+# ---- text ------------------------------------------------------------------------------------------------------------
+
+
+def _shown(value: Value) -> Any:
+    """As Python would print it: a dtype by its name."""
+    return value.name if isinstance(value, DType) else value
+
+
+def text(value: Value, span: Span) -> str:
+    """`str(value)`."""
+    if is_runtime(value):
+        fail("runtime-argument", "text is made of values known at compile time", span, "known only at run time")
+    return str(_shown(value))
+
+
+def formatted(value: Argument, conversion: str, spec: str) -> str:
+    """`{value!conversion:spec}` of an f-string."""
+    if re.search(r"\d{4,}", spec):
+        fail("static-arithmetic", "the result is too large", value.span)
+    if is_runtime(value.value):
+        fail("runtime-argument", "text is made of values known at compile time", value.span, "known only at run time")
+    shown = _shown(value.value)
+    if conversion:
+        shown = (ascii if conversion == "a" else repr if conversion == "r" else str)(shown)
+    try:
+        return format(shown, spec)
+    except (ValueError, TypeError) as error:
+        fail("static-arithmetic", "this cannot be formatted", value.span, str(error).lower())
+
+
+# ---- methods ---------------------------------------------------------------------------------------------------------
+
+
+def methods(owner: Value) -> tuple[str, ...]:
+    """The names after the dot that mean something."""
+    return next((names for kind, names in _METHODS.items() if isinstance(owner, kind)), ())
+
+
+def method(
+    owner: Value, name: str, arguments: Sequence[Argument], keywords: Mapping[str, Argument], span: Span
+) -> Value:
+    """`owner.name(…)`."""
+    values: list[Any] = [a.value for a in arguments]
+    if keywords:
+        fail("unknown-keyword", f".{name}() takes no keywords here", next(iter(keywords.values())).span)
+    try:
+        if isinstance(owner, Dictionary):
+            made = _of_dictionary(owner, name, values)
+        elif name == "join":
+            (joined,) = values
+            listed = list(items(joined, span))
+            if sum(len(i) + len(str(owner)) for i in listed if isinstance(i, str)) > LONGEST:
+                fail("evaluation-too-long", "the result is too large", span)
+            made = str(owner).join(listed)  # type: ignore[arg-type]
+        else:
+            if name == "replace" and len(str(owner)) * max(map(len, values), default=0) > LONGEST:
+                fail("evaluation-too-long", "the result is too large", span)
+            made = getattr(owner, name)(*values)
+            made = tuple(made) if isinstance(made, list) else made
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        fail("static-arithmetic", f".{name}() cannot be computed", span, str(error).split("\n")[0].lower())
+    return _checked(made, span)
+
+
+def _of_dictionary(owner: Dictionary, name: str, values: list[Any]) -> Value:
+    match name, values:
+        case "keys", []:
+            return tuple(e.key for e in owner.entries)
+        case "values", []:
+            return tuple(e.value for e in owner.entries)
+        case "items", []:
+            return tuple((e.key, e.value) for e in owner.entries)
+        case "get", [key, *default]:
+            return next((e.value for e in owner.entries if e.key == key), default[0] if default else None)
+        case _:
+            raise TypeError(f"{name}() takes other arguments")
+
+
+def _checked(value: Value, span: Span) -> Value:
+    """Neither too long nor too large."""
+    listed: Any = value
+    if isinstance(listed, str | tuple) and len(listed) > LONGEST:
+        fail("evaluation-too-long", "the result is too large", span, f"{len(listed)} items, {LONGEST} are the most")
+    if isinstance(value, int) and value.bit_length() > 4096:
+        fail("static-arithmetic", "the result is too large", span)
+    return value
