@@ -139,7 +139,9 @@ def barriers(program: warp.Program, target: Target, span: Span) -> Iterator[Diag
                 severity="warning",
             )
     limit = target.limit("named_barriers_carried")
-    for loop in (loop for role in program.roles for loop in _steady(role.body)):
+    # Only of innermost loops: what others hand over is nothing beside the loops in them.
+    steady = (loop for role in program.roles for loop in _steady(role.body) if not any(_loops(loop.body)))
+    for loop in steady:
         stops = [op.span for op, _ in _barriers(loop.body, True)]
         if len(stops) > limit >= len({op.id for op, inside in met if inside}):
             lines = sorted({stop.line for stop in stops if stop.line})
@@ -156,12 +158,24 @@ def _steady(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
     """The steady states of pipelined loops."""
     for op in body:
         match op:
-            case warp.Loop(part="steady"):
-                yield op
             case warp.Loop() | warp.Pipeline():
+                if isinstance(op, warp.Loop) and op.part == "steady":
+                    yield op
                 yield from _steady(op.body)
             case warp.Branch():
                 yield from _steady((*op.then, *op.orelse))
+            case _:
+                pass
+
+
+def _loops(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop | warp.Pipeline]:
+    """The outermost loops."""
+    for op in body:
+        match op:
+            case warp.Loop() | warp.Pipeline():
+                yield op
+            case warp.Branch():
+                yield from _loops((*op.then, *op.orelse))
             case _:
                 pass
 
