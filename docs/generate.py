@@ -195,7 +195,7 @@ STATEMENTS: dict[str, str] = {
 EXPRESSIONS: dict[str, str] = {
     "Number": "integers and floats",
     "String": "strings, as names of dtypes and the like",
-    "JoinedString": "`f\"block_{M}\"`, of values known at compile time",
+    "JoinedString": '`f"block_{M}"`, of values known at compile time',
     "Constant": "`True`, `False`, `None`",
     "Name": "names",
     "Tuple": "tuples",
