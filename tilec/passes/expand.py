@@ -44,6 +44,7 @@ from tilec.ir.types import BOOL, INT8, INT32
 from tilec.ops import registry
 from tilec.ops.lowering import Context
 from tilec.passes.binds import replayed, scheduled
+from tilec.passes.cuts import first_step, flights
 from tilec.passes.depend import Scheduled
 from tilec.passes.layout import Laid
 from tilec.passes.pools import register_split
@@ -51,7 +52,6 @@ from tilec.passes.rings import accesses
 from tilec.passes.roles import EVERY, role_of
 from tilec.passes.select import pipelined_loops
 from tilec.passes.trips import static_trips, trip_count
-from tilec.passes.turns import first_step
 from tilec.records import dataclass
 from tilec.source import Span
 from tilec.target import Target
@@ -320,8 +320,11 @@ class _Pipeline:
             yield _Step(done // schedule.ii, done % schedule.ii, position, None, (name,), releases=name)
 
     def from_the_first(self, steps: list[_Step]) -> list[_Step]:
-        """The steps in the order of a trip that no turn goes on beyond."""
-        at = first_step([(s.stage, s.turn) for s in steps])
+        """The steps in the order of a trip that no turn, and if possible no product, goes on beyond."""
+        if not steps:
+            return steps
+        in_flight = tuple(flights([s.statement for s in steps], frozenset(self.expander.ring_of)))
+        at = first_step([s.stage for s in steps], [s.turn for s in steps], in_flight)
         return [*steps[at:], *(replace(s, stage=s.stage - 1) for s in steps[:at])]
 
     def first(self, statements: tuple[int, ...]) -> int:
