@@ -451,10 +451,7 @@ def _ends_of_turns(steps: Sequence[_Step]) -> tuple[list[_Step], list[_Step]]:
 
 
 def _stamped(op: warp.Operation, moment: warp.Moment) -> warp.Operation:
-    """The operation at this moment; what has one in a loop inside is at both."""
-    own = op.moment
-    if own is None:
-        return replace(op, moment=moment)
+    """The operation, with all that is inside it, at this moment; what has one in a loop inside is at both."""
     match op:
         case warp.Loop() | warp.Forever() | warp.Pipeline():
             op = replace(op, body=tuple(_stamped(inner, moment) for inner in op.body))
@@ -463,7 +460,7 @@ def _stamped(op: warp.Operation, moment: warp.Moment) -> warp.Operation:
             op = replace(op, then=then, orelse=tuple(_stamped(inner, moment) for inner in op.orelse))
         case _:
             pass
-    return replace(op, moment=own.within(moment))
+    return replace(op, moment=moment if op.moment is None else op.moment.within(moment))
 
 
 def _fixed_bounds(loop: For, cursors: Cursors) -> tuple[For, tuple[warp.Let, ...]]:
