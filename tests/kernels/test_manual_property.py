@@ -1,5 +1,5 @@
-"""A schedule by hand is carried out as it stands, and is right, or it is refused with a reason: lists drawn at random, for
-loops drawn at random."""
+"""A schedule by hand is carried out as it stands, and is right, or it is refused with a reason: lists drawn at random,
+for loops drawn at random."""
 
 from __future__ import annotations
 
