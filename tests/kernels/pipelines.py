@@ -25,6 +25,7 @@ from tilec.ir.tile import Buffer, Kernel
 from tilec.ir.warp_verify import program_violations
 from tilec.manifest import in_module
 from tilec.options import Strategy
+from tilec.passes.annotate import given_schedule
 from tilec.passes.buffers import place
 from tilec.passes.depend import LoopProblem, problems
 from tilec.passes.elaborate import elaborate
@@ -508,19 +509,56 @@ def timed(problem: Problem, stage: list[int], order: list[int], deeper: int) -> 
     return replace(tight, depth=tuple(depth))
 
 
+PIPELINE = "for k in T.Pipelined("
+
+
+@st.composite
+def by_hand(draw: DrawFn, count: int) -> str:
+    """Lists for a loop of `count` scheduled statements as a person might write them, right or wrong: most put a first
+    part of the body some stages before the rest; some exchange two statements, or are drawn freely; some are no lists
+    for this loop at all."""
+    kind = draw(st.sampled_from(["first", "first", "first", "cut", "one stage", "free", "mistake"]))
+    cut = 1 if kind == "first" else draw(st.integers(1, max(count - 1, 1)))
+    late = 0 if kind == "one stage" else draw(st.sampled_from([1, 1, 2, 3]))
+    stage: list[object] = [0 if i < cut else late for i in range(count)]
+    order: list[object] = [*range(count)]
+    if late and draw(st.booleans()):
+        order = [(i - cut) % count for i in range(count)]  # the consumers of an earlier iteration first
+    if kind == "one stage":
+        i, j = draw(st.integers(0, count - 1)), draw(st.integers(0, count - 1))
+        order[i], order[j] = order[j], order[i]
+    elif kind == "free":
+        stage = [draw(st.integers(0, 2)) for _ in range(count)]
+        order = draw(st.permutations(range(count)))
+    elif kind == "mistake":
+        for values in draw(st.sampled_from([(stage,), (order,), (stage, order)])):
+            values[draw(st.integers(0, count - 1))] = draw(st.sampled_from([-1, 1.5, "0", True, 1 << 40, 0, 5]))
+        if draw(st.booleans()):
+            stage = stage[:-1] if draw(st.booleans()) else [*stage, 0]
+    given = [f"stage={stage}", f"order={order}"]
+    return ", ".join(given if kind != "mistake" or draw(st.booleans()) else given[:1])
+
+
+def with_lists(loop: Loop, lists: str) -> Loop:
+    """The loop with these lists in the head of its pipeline."""
+    head = next(line for line in loop.text.splitlines() if PIPELINE in line)
+    return replace(loop, text=loop.text.replace(head, f"{head.removesuffix('):')}, {lists}):"))
+
+
 # ---- all the way -----------------------------------------------------------------------------------------------------
 
 
-def tile_ir(loop: Loop) -> Kernel:
+def tile_ir(loop: Loop, folded: bool = True) -> Kernel:
     source = SourceFile("drawn.tl", loop.text)
-    return fold(elaborate(parse(source), source, {}, None))
+    kernel = elaborate(parse(source), source, {}, None)
+    return fold(kernel) if folded else kernel
 
 
 def compiled(
     kernel: Kernel, target: str, strategy: Strategy, steps: Moves | None, deeper: int
 ) -> tuple[str, list[Schedule]]:
-    """The PTX of the kernel and its loops' schedules: solved, or reached by a walk where `steps` are given. A schedule
-    that does not hold, or a program that does not verify, is an error."""
+    """The PTX of the kernel and its loops' schedules: by hand where they have one, else solved, or reached by a walk
+    where `steps` are given. A schedule that does not hold, or a program that does not verify, is an error."""
     machine = targets.load(target)
     laid = assign(select(kernel, machine, strategy))
     scheduled: list[Scheduled] = []
@@ -533,6 +571,10 @@ def compiled(
 
 
 def schedule_of(loop: LoopProblem, steps: Moves | None, deeper: int) -> Schedule:
+    if (by_hand := given_schedule(loop)) is not None:
+        broken = list(violations(loop.problem, by_hand))
+        assert not broken, broken[0]
+        return by_hand
     if steps is None or not loop.statements:
         return solve(loop.problem, 0.05).schedule
     schedule = wander(loop.problem, steps, deeper)

@@ -113,3 +113,14 @@ def test_who_has_nothing_to_overlap_takes_no_turns(path: object) -> None:
     """A GEMM has products only; this attention passes its weights through shared memory, and has one warpgroup."""
     _, made = built(path, "sm_90a")  # type: ignore[arg-type]
     assert all(role.turns_at is None for role in made.program.roles)
+
+
+@pytest.mark.parametrize("name", ["attention", "flash", "nested_attention"])
+def test_products_overlap_in_one_role_too(name: str) -> None:
+    """Scores are in flight while the output is added to, but nothing where a trip ends: the assembler could not follow
+    it there."""
+    _, made = built(HERE / f"{name}.tl", "sm_90a", "unspecialize")
+    assert "wgmma-serialised" not in [w.code for w in made.warnings]
+    (role,) = made.program.roles
+    waits = {op.pending for op in warp.walk(role.body) if isinstance(op, warp.WgmmaWait)}
+    assert waits == {0, 1}

@@ -210,7 +210,8 @@ def test_trip_counts_do_not_unroll_the_steady_state(body: Make, target: str, str
     if strategy == "unspecialize":
         (role,) = short.roles
         (steady,) = (op for op in role.body if isinstance(op, warp.Loop))
-        assert (steady.part, steady.start.value) == ("steady", max(schedule.stage))  # type: ignore[union-attr]
+        # One trip fewer overlaps than there are stages: the text begins where no product is in flight (`passes.cuts`).
+        assert (steady.part, steady.start.value) == ("steady", max(schedule.stage) - 1)  # type: ignore[union-attr]
 
 
 # ---- the rest of the program -----------------------------------------------------------------------------------------

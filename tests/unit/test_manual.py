@@ -199,3 +199,11 @@ def test_the_legacy_warning_shows_what_to_write() -> None:
     )
     assert found.help == "write stage=[0, 1], order=[1, 0]"
     assert [label.span.line for label in found.secondary] == [7, 8, 9]
+
+
+def test_the_legacy_warning_shows_all_lists_as_they_are_written() -> None:
+    lists = {"stage": [3, 0, 1], "order": [1, 2, 0], "async_producers": [0, 1, 0], "async_producer_groups": [-1, 0, -1]}
+    raw = ", ".join(f'"software_pipeline_{name}": {entries}' for name, entries in lists.items())
+    (found,) = warned(f"annotations={{{raw}}}", "            row = k * 128\n" + COPY.format(at="row", other="row"))
+    shorter = {"stage": [0, 1], "order": [1, 0], "async_producers": [1, 0], "async_producer_groups": [0, -1]}
+    assert found.help == "write " + ", ".join(f'"software_pipeline_{name}": {e}' for name, e in shorter.items())

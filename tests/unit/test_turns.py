@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.passes.turns import first_step, turns
+from tilec.passes.turns import turns
 from tilec.sched.problem import Op, Problem
 from tilec.sched.schedule import Schedule
 
@@ -28,11 +28,3 @@ def test_turns_of_a_schedule() -> None:
 def test_who_is_alone_takes_no_turns() -> None:
     alone = Problem("one", PROBLEM.ops, (), ())
     assert turns(alone, Schedule(6, tuple(range(6)), tuple(range(6)), (), "given"), (0, 1)) == ()
-
-
-def test_a_trip_begins_where_no_turn_goes_on() -> None:
-    assert first_step([(0, None), (1, None)]) == 0
-    # The turn begins at the end of the interval and ends in the next one: a trip that begins with it has one stage.
-    assert first_step([(1, (0, 1)), (1, None), (0, (0, 0))]) == 2
-    # One that began between its halves would cut it in two.
-    assert first_step([(0, (0, 0)), (0, (0, 1)), (0, None)]) == 0

@@ -73,6 +73,8 @@ def add(a: Expr, b: Expr) -> Expr:
             return b
         if isinstance(b, Const):
             return integer(int(a.value) + int(b.value))
+    if isinstance(b, Const) and b.value < 0:
+        return Binary("sub", a, integer(-int(b.value)), INT32)
     return Binary("add", a, b, INT32)
 
 

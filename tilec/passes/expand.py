@@ -44,6 +44,7 @@ from tilec.ir.types import BOOL, INT8, INT32
 from tilec.ops import registry
 from tilec.ops.lowering import Context
 from tilec.passes.binds import replayed, scheduled
+from tilec.passes.cuts import first_step, flights
 from tilec.passes.depend import Scheduled
 from tilec.passes.layout import Laid
 from tilec.passes.pools import register_split
@@ -51,7 +52,6 @@ from tilec.passes.rings import accesses
 from tilec.passes.roles import EVERY, role_of
 from tilec.passes.select import pipelined_loops
 from tilec.passes.trips import static_trips, trip_count
-from tilec.passes.turns import first_step
 from tilec.records import dataclass
 from tilec.source import Span
 from tilec.target import Target
@@ -320,8 +320,11 @@ class _Pipeline:
             yield _Step(done // schedule.ii, done % schedule.ii, position, None, (name,), releases=name)
 
     def from_the_first(self, steps: list[_Step]) -> list[_Step]:
-        """The steps in the order of a trip that no turn goes on beyond."""
-        at = first_step([(s.stage, s.turn) for s in steps])
+        """The steps in the order of a trip that no turn, and if possible no product, goes on beyond."""
+        if not steps:
+            return steps
+        in_flight = tuple(flights([s.statement for s in steps], frozenset(self.expander.ring_of)))
+        at = first_step([s.stage for s in steps], [s.turn for s in steps], in_flight)
         return [*steps[at:], *(replace(s, stage=s.stage - 1) for s in steps[:at])]
 
     def first(self, statements: tuple[int, ...]) -> int:
@@ -448,10 +451,7 @@ def _ends_of_turns(steps: Sequence[_Step]) -> tuple[list[_Step], list[_Step]]:
 
 
 def _stamped(op: warp.Operation, moment: warp.Moment) -> warp.Operation:
-    """The operation at this moment; what has one in a loop inside is at both."""
-    own = op.moment
-    if own is None:
-        return replace(op, moment=moment)
+    """The operation, with all that is inside it, at this moment; what has one in a loop inside is at both."""
     match op:
         case warp.Loop() | warp.Forever() | warp.Pipeline():
             op = replace(op, body=tuple(_stamped(inner, moment) for inner in op.body))
@@ -460,7 +460,7 @@ def _stamped(op: warp.Operation, moment: warp.Moment) -> warp.Operation:
             op = replace(op, then=then, orelse=tuple(_stamped(inner, moment) for inner in op.orelse))
         case _:
             pass
-    return replace(op, moment=own.within(moment))
+    return replace(op, moment=moment if op.moment is None else op.moment.within(moment))
 
 
 def _fixed_bounds(loop: For, cursors: Cursors) -> tuple[For, tuple[warp.Let, ...]]:

@@ -54,6 +54,11 @@ class Asked:
     def name(self, key: str) -> str:
         return f"`{self.spelled[key]}`"
 
+    def written(self, key: str, entries: tuple[int, ...]) -> str:
+        """The list as it would stand in the source: a keyword, or an annotation."""
+        spelled = self.spelled[key]
+        return f"{spelled}={list(entries)}" if spelled == key else f'"{spelled}": {list(entries)}'
+
 
 def asked(call: Call, warn: Warn) -> Asked:
     """The parameters and annotations of a loop that are given."""
@@ -109,12 +114,12 @@ def manual_schedule(asked: Asked, body: tuple[Stmt, ...], warn: Warn) -> ManualS
     entries.refuse_duplicates(order)
     # Gaps, where replayed binds were counted, close.
     ranks = {o: rank for rank, o in enumerate(sorted(order))}
-    order = tuple(ranks[o] for o in order)
+    order = entries.lists["order"] = tuple(ranks[o] for o in order)
     entries.check_binds(stage, order)
-    entries.warn_of_binds(stage, order, warn)
     if num_stages is not None:
         _warn_of_override(asked, num_stages, max(stage) + 1, warn)
     wishes = entries.wishes(stage, warn)
+    entries.warn_of_binds(warn)
     return ManualSchedule(entries.with_copies(wishes), num_stages, stage, order, wishes)
 
 
@@ -172,7 +177,8 @@ class _Entries:
         self.asked, self.body = asked, body
         self.replayed = replayable(body)
         self.statements = tuple(s for s, again in zip(body, self.replayed, strict=True) if not again)
-        self.legacy = False
+        self.lists: dict[str, tuple[int, ...]] = {}  # as they are without entries for replayed binds
+        self.longest = 0
 
     # ---- the lists ----
 
@@ -196,12 +202,31 @@ class _Entries:
     def of(self, key: str) -> tuple[int, ...]:
         """One entry per scheduled statement."""
         entries = self.integers(key)
-        if len(entries) == len(self.statements):
-            return entries
-        if len(entries) != len(self.body):
+        if len(entries) not in (len(self.statements), len(self.body)):
             self.wrong_length(key, len(entries))
-        self.legacy = True
-        return tuple(e for e, again in zip(entries, self.replayed, strict=True) if not again)
+        if self.lists and len(entries) != self.longest:
+            self.refuse_mixed(key, len(entries))
+        self.longest = len(entries)
+        if self.legacy:
+            entries = tuple(e for e, again in zip(entries, self.replayed, strict=True) if not again)
+        self.lists[key] = entries
+        return entries
+
+    @property
+    def legacy(self) -> bool:
+        """Whether the lists have entries for replayed binds too."""
+        return self.longest > len(self.statements)
+
+    def refuse_mixed(self, key: str, found: int) -> NoReturn:
+        first = next(iter(self.lists))
+        fail(
+            "manual-schedule",
+            f"{self.asked.name(key)} has {found} entries, {self.asked.name(first)} has {self.longest}",
+            self.asked.arguments[key].span,
+            "one of the two counts binds that are replayed",
+            secondary=(Label(self.asked.arguments[first].span, f"{self.longest} entries"),),
+            help=f"write {len(self.statements)} in both: such binds need none",
+        )
 
     def wrong_length(self, key: str, found: int) -> NoReturn:
         wanted = len(self.statements)
@@ -277,7 +302,7 @@ class _Entries:
             help=f"give both one stage, or store the value to a shared tile: it has versions, `{name}` has none",
         )
 
-    def warn_of_binds(self, stage: tuple[int, ...], order: tuple[int, ...], warn: Warn) -> None:
+    def warn_of_binds(self, warn: Warn) -> None:
         """The older form, where it says something that cannot be meant: one place for a bind that has several users."""
         if not self.legacy:
             return
@@ -291,7 +316,7 @@ class _Entries:
                 if not r and bind.var in needed[place]
             ]
             if len(users) > 1:
-                shorter = (f"{self.asked.spelled[k]}={list(v)}" for k, v in (("stage", stage), ("order", order)))
+                shorter = ", ".join(self.asked.written(key, entries) for key, entries in self.lists.items())
                 warn(
                     warning(
                         "legacy-schedule",
@@ -299,7 +324,7 @@ class _Entries:
                         self.asked.arguments["stage"].span,
                         f"{len(self.body)} entries for {len(self.statements)} statements",
                         secondary=(Label(bind.span, "not scheduled"), *(Label(u.span, "uses it") for u in users)),
-                        help=f"write {', '.join(shorter)}",
+                        help=f"write {shorter}",
                     )
                 )
 

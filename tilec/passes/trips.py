@@ -16,8 +16,8 @@ def static_trips(loop: For) -> int | None:
 
 def trip_count(loop: For) -> Expr:
     """max(0, ⌈(stop − start) / step⌉) as an expression."""
-    span = Binary("sub", loop.stop, loop.start, INT32)
-    rounded: Expr = span
+    span = loop.stop if loop.start == integer(0) else Binary("sub", loop.stop, loop.start, INT32)
+    rounded = span
     if loop.step != 1:
         rounded = Binary("floordiv", add(span, integer(loop.step - 1)), integer(loop.step), INT32)
     return Binary("max", rounded, integer(0), INT32)

@@ -8,7 +8,6 @@ own before the first product of a turn, and arrives at the next group's once the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
@@ -35,18 +34,3 @@ def turns(problem: Problem, schedule: Schedule, products: Sequence[int]) -> tupl
     if any(group_of[run[0]] != at % groups for at, run in enumerate(runs)) or len(runs) % groups:
         return ()
     return tuple(tuple(run) for run in runs[::groups])
-
-
-def first_step(steps: Sequence[tuple[int, tuple[int, int] | None]]) -> int:
-    """Which step to begin a trip of the loop with, so that no turn goes on from one trip into the next, and the trips
-    that overlap are as few as can be; 0 where there are no turns. `steps` are those of an interval as they issue: their
-    stages, and which place they have in which turn."""
-    if all(turn is None for _, turn in steps):
-        return 0
-    found = []
-    for at in range(len(steps)):
-        taken = [turn for _, turn in (*steps[at:], *steps[:at]) if turn is not None]
-        stages = [stage - (place < at) for place, (stage, _) in enumerate(steps)]
-        if all(earlier[1] < later[1] for earlier, later in pairwise(taken) if earlier[0] == later[0]):
-            found.append((max(stages) - min(stages), at))
-    return min(found)[1]
