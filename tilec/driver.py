@@ -297,6 +297,7 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
         *(w for p in planned if (w := _not_proven(p)) is not None),
         *lints.bank_conflicts(laid, ((p.loop, p.solution.schedule) for p in planned)),
         *(lint for p in planned for lint in lints.addresses(p.loop, laid, target)),
+        *lints.copies(laid),
     ):
         observer.warn(found, options)
     observer.warnings = lints.judge(observer.warnings, options.lint)

@@ -364,9 +364,28 @@ legacy-schedule
 schedule-not-used
     A schedule is given by hand, but with these options all loops run serially.
 
-sync-not-used
-    T.Pipelined takes `sync` as other compilers do. Here every wait, barrier and fence follows from the
-    schedule, so there is nothing that it could change.
+sync-incomplete
+    `sync` has one list for each scheduled statement: the statements further up for whose work it waits, in the
+    same iteration, as if it read what they write. What a statement really reads it waits for too, listed or
+    not: a wait that is needed is never left out. The help shows the whole list.
+
+unwaited-copy
+    T.async_copy only begins a copy. TileLang reads what lies there if nothing waits for it; tilec waits before
+    whatever touches the tile, so the result is right, but the wait stands where nobody has written one. Say
+    where to wait with T.ptx_wait_group(0), or use T.copy.
+
+copy-not-asynchronous
+    T.async_copy is carried out by the threads themselves, through registers, because no asynchronous copy can
+    do it: those fill a whole shared tile of the tensor's dtype, with rows aligned to 4 bytes.
+
+part-of-a-block
+    T.sync_threads is a barrier for all threads of the block. Those of a part of it would have to be told apart
+    from the barriers that tilec places for its own roles.
+
+group-impossible
+    The statements that `group` puts together fill one ring of versions: their tiles are waited for and freed
+    together, and their copies by cp.async are one commit group. So each of them fills a tile as a whole, all
+    in one stage and by the same warps, and none of the tiles is read before the last of them is filled.
 
 unknown-annotation
     An annotation of a loop that nothing here reads. It is ignored.

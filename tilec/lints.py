@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from tilec.diag import CompileError, Diagnostic, Label
+from tilec.diag import CompileError, Diagnostic, Label, warning
 from tilec.ir import warp
 from tilec.ir.tile import (
     Binary,
@@ -35,6 +35,7 @@ from tilec.options import Lint
 from tilec.passes.atoms import conflicts, shared_accesses
 from tilec.passes.depend import LoopProblem, is_asynchronous
 from tilec.passes.layout import Laid
+from tilec.passes.ordering import is_asynchronous_copy
 from tilec.passes.rings import is_load
 from tilec.passes.usage import expressions
 from tilec.sched.problem import Problem
@@ -191,6 +192,28 @@ def _barriers(body: tuple[warp.Operation, ...], inside: bool) -> Iterator[tuple[
                 yield from _barriers((*op.then, *op.orelse), inside)
             case _:
                 pass
+
+
+# ---- copies ----------------------------------------------------------------------------------------------------------
+
+
+def copies(laid: Laid) -> Iterator[Diagnostic]:
+    """T.async_copy that no asynchronous mechanism can carry out."""
+    for stmt in walk(laid.kernel.body):
+        if isinstance(stmt, TileOp) and is_asynchronous_copy(stmt) and stmt.attr("via") == "registers":
+            source, tile = stmt.regions
+            why = f"it converts {source.buffer.dtype} to {tile.buffer.dtype}"
+            if source.buffer.dtype == tile.buffer.dtype:
+                why = (
+                    "its rows are not aligned to 4 bytes" if tile.is_whole else f"it fills a part of {tile.buffer.name}"
+                )
+            yield warning(
+                "copy-not-asynchronous",
+                "this T.async_copy is not asynchronous",
+                stmt.span,
+                why,
+                help="fill a whole shared tile of the tensor's dtype, or write T.copy",
+            )
 
 
 # ---- address arithmetic ----------------------------------------------------------------------------------------------

@@ -626,7 +626,7 @@ def kernel(A: T.Tensor((512, 64), "float16"), C: T.Tensor((64, 64), "float32")):
         s = T.alloc_shared((64, 64), "float16")
         c = T.alloc_fragment((64, 64), "float32")
         T.clear(c)
-        for k in T.Pipelined(8, num_stages=3, stage=[0, 1], order=[0, 1], sync=[[0], [1]]):
+        for k in T.Pipelined(8, num_stages=3, stage=[0, 1], order=[0, 1], sync=[[], []]):
             T.copy(A[k * 64, 0], s)
             T.gemm(s, s, c)
         T.copy(c, C)
@@ -636,12 +636,12 @@ def kernel(A: T.Tensor((512, 64), "float16"), C: T.Tensor((64, 64), "float32")):
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        ([], 0, ["warning[sync-not-used]", "warning[depth-override]"]),
-        (["-Wno-sync-not-used"], 0, ["warning[depth-override]"]),
-        (["-W", "no-sync-not-used", "--warn", "no-depth-override"], 0, []),
+        ([], 0, ["warning[sync-incomplete]", "warning[depth-override]"]),
+        (["-Wno-sync-incomplete"], 0, ["warning[depth-override]"]),
+        (["-W", "no-sync-incomplete", "--warn", "no-depth-override"], 0, []),
         (["-Wno-all"], 0, []),
-        (["-Werror", "-Wno-depth-override"], 1, ["error[sync-not-used]"]),
-        (["-Werror", "-Wno-sync-not-used"], 1, ["error[depth-override]"]),
+        (["-Werror", "-Wno-depth-override"], 1, ["error[sync-incomplete]"]),
+        (["-Werror", "-Wno-sync-incomplete"], 1, ["error[depth-override]"]),
         (["-Wno-all", "-Werror"], 0, []),
         (["-Wno-such-thing"], 1, ["error[unknown-code]"]),
         (["-Wall"], 1, ["error[unknown-code]"]),

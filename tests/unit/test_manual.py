@@ -182,7 +182,8 @@ COPY = """            T.copy(B[{at}], t)
             ["legacy-schedule"],
         ),
         ("stage=[0, 1], order=[0, 1], num_stages=2", ["row = k * 128"], "row", "row", ["depth-override"]),
-        ("stage=[0, 1], order=[0, 1], sync=[[0], [1]]", ["row = k * 128"], "row", "row", ["sync-not-used"]),
+        ("stage=[0, 1], order=[0, 1], sync=[[], [0]]", ["row = k * 128"], "row", "row", []),
+        ("stage=[0, 1], order=[0, 1], sync=[[], []]", ["row = k * 128"], "row", "row", ["sync-incomplete"]),
         ("num_stages=2", ["row = k * 128"], "row", "row", []),
         # A name for a name is a bind too.
         ("stage=[5, 0, 1], order=[9, 0, 1]", ["row: T.int32 = k"], "row", "row", ["legacy-schedule"]),

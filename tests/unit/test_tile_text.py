@@ -19,7 +19,7 @@ x = T.alloc_fragment((8, 8), "float32")
 row = bx * 8
 T.fill(x, alpha)
 for k in T.Pipelined(1, n, num_stages=2, order=[0, 1], stage=[0, 1]):
-    T.copy(A[row + k * 8, 0], s)
+    T.async_copy(A[row + k * 8, 0], s)
     if k % 2 == 0 and alpha > 0.5:
         for i, j in T.Parallel(8, 8):
             v = T.exp2(s[i, j])
@@ -27,6 +27,11 @@ for k in T.Pipelined(1, n, num_stages=2, order=[0, 1], stage=[0, 1]):
     else:
         T.reduce_sum(x, x[0, :], dim=0, clear=False)
 T.copy(x, A[row : row + 8, 0:8])
+T.async_copy(A[0, 0], s)
+T.ptx_commit_group()
+T.ptx_wait_group(1)
+T.fence_proxy_async()
+T.sync_threads()
 T.transpose(s, t)
 T.cummax(x, s, dim=-1, reverse=True)
 T.atomic_add(A[row, 0], x, memory_order="release")

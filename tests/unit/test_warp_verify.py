@@ -21,6 +21,7 @@ LAYOUT = swizzled((64, 64), 2)
 
 FILL, USE = warp.Cursor("fill", "ring"), warp.Cursor("use", "ring")
 BAR = warp.BarSync(0, 128)
+COMMIT = warp.CpAsyncCommit()
 
 
 def loop(*body: warp.Operation, trips: int = 5) -> warp.Loop:
@@ -109,7 +110,7 @@ def test_programs_that_keep_every_promise() -> None:
     assert violations(one_role(write(A), BAR, read(A))) == ""
     assert violations(one_role(write(A), warp.ProxyFence(), BAR, store(A), warp.BulkWait(0))) == ""
     cursor = (USE,)
-    ring = loop(copy(A, *cursor), warp.CpAsyncWait(0), BAR, replace(read(A), cursors=cursor), BAR, NEXT_USE)
+    ring = loop(copy(A, *cursor), COMMIT, warp.CpAsyncWait(0), BAR, replace(read(A), cursors=cursor), BAR, NEXT_USE)
     assert violations(one_role(ring, depth=3)) == ""
 
 
@@ -190,7 +191,10 @@ ACC = sweep(Store(GLOBAL, (ROW, COLUMN), Load(C, (ROW, COLUMN))))
     ("body", "message"),
     [
         ((copy(A), BAR, read(A)), "Elementwise on A does not wait for CpAsync"),
-        ((copy(A), copy(B), warp.CpAsyncWait(1), BAR, read(B)), "Elementwise on B does not wait for CpAsync"),
+        (
+            (copy(A), COMMIT, copy(B), COMMIT, warp.CpAsyncWait(1), BAR, read(B)),
+            "Elementwise on B does not wait for CpAsync",
+        ),
         ((wgmma(), warp.CpAsyncWait(0), ACC, warp.WgmmaWait(0)), "Elementwise on C does not wait for Wgmma"),
         ((wgmma(), BAR, write(A), warp.WgmmaWait(0)), "Elementwise on A does not wait for Wgmma"),
         ((wgmma(), BAR, copy(B), warp.WgmmaWait(0)), "CpAsync on B does not wait for Wgmma"),
@@ -205,7 +209,7 @@ def test_waits(body: tuple[warp.Operation, ...], message: str) -> None:
 
 def test_products_into_one_accumulator_keep_their_order() -> None:
     assert violations(one_role(wgmma(), wgmma(), warp.WgmmaWait(0))) == ""
-    assert violations(one_role(copy(A), copy(B), warp.CpAsyncWait(1), BAR, add_up(A))) == ""
+    assert violations(one_role(copy(A), COMMIT, copy(B), COMMIT, warp.CpAsyncWait(1), BAR, add_up(A))) == ""
 
 
 # ---- 6: barriers and fences ------------------------------------------------------------------------------------------
@@ -217,12 +221,12 @@ def test_products_into_one_accumulator_keep_their_order() -> None:
         ((write(A), read(A)), "Elementwise on A has no barrier after Elementwise"),
         ((read(A), write(A)), "Elementwise on A has no barrier after Elementwise"),
         ((write(A), write(A)), "Elementwise on A has no barrier after Elementwise"),
-        ((copy(A), warp.CpAsyncWait(0), read(A)), "Elementwise on A has no barrier after CpAsync"),
-        ((copy(A), BAR, warp.CpAsyncWait(0), read(A)), "Elementwise on A has no barrier after CpAsync"),
+        ((copy(A), COMMIT, warp.CpAsyncWait(0), read(A)), "Elementwise on A has no barrier after CpAsync"),
+        ((copy(A), COMMIT, BAR, warp.CpAsyncWait(0), read(A)), "Elementwise on A has no barrier after CpAsync"),
         ((write(A), BAR, store(A), warp.BulkWait(0)), "TmaStore on A has no proxy fence after Elementwise"),
-        ((copy(A), warp.CpAsyncWait(0), BAR, wgmma(), warp.WgmmaWait(0)), "Wgmma on A has no proxy fence"),
+        ((copy(A), COMMIT, warp.CpAsyncWait(0), BAR, wgmma(), warp.WgmmaWait(0)), "Wgmma on A has no proxy fence"),
         (
-            (copy(A), warp.ProxyFence(), warp.CpAsyncWait(0), BAR, wgmma(), warp.WgmmaWait(0)),
+            (copy(A), COMMIT, warp.ProxyFence(), warp.CpAsyncWait(0), BAR, wgmma(), warp.WgmmaWait(0)),
             "Wgmma on A has no proxy fence after CpAsync",
         ),
         ((loop(write(A), BAR, read(A)),), "Elementwise on A has no barrier after Elementwise"),

@@ -300,6 +300,8 @@ class _Entry:
                 emit_reduce(op, state)
             case warp.BarSync(id=number, threads=threads):
                 builder.emit("bar.sync", Imm(number), Imm(threads))
+            case warp.Await():
+                pass  # its waits stand before it
             case warp.CpAsyncCommit():
                 builder.emit("cp.async.commit_group")
             case warp.CpAsyncWait(pending=pending):

@@ -59,7 +59,7 @@ _LOOP = re.compile(r"for (.*) in (serial|pipelined|unroll|parallel)\((.*)\):")
 _ATOMIC = re.compile(rf"(?:([\w.]+): (\w+) = )?atomic_({'|'.join(get_args(Atomic))}) ([\w.]+\[.*)")
 _BIND = re.compile(r"([\w.]+): (\w+) = (.*)")
 _STORE = re.compile(r"([\w.]+\[.*?\]) = (.*)")
-_OPERATION = re.compile(r"([a-z_]\w*) (\S.*)")
+_OPERATION = re.compile(r"([a-z_]\w*)(?: (\S.*))?")
 _INTERNAL = re.compile(r"%(?=\w)")
 _LETTER = "\N{RUNIC ARLAUG SYMBOL}"
 """A letter to Python, and in no kernel: it stands for the % of a name while Python reads an expression."""
@@ -231,9 +231,10 @@ class _Reader:
             self.vars[var.name] = var
             return Bind(var, value, line.span)
         if match := _OPERATION.fullmatch(line.text):
-            if match[2].startswith("= "):
+            rest = match[2] or ""
+            if rest.startswith("= "):
                 self.wrong("a store has indices, a bind has a type", line)
-            return self.operation(match[1], match[2], line)
+            return self.operation(match[1], rest, line)
         if match := _STORE.fullmatch(line.text):
             # The first `] = ` ends the target: nothing inside indices has an equals sign with blanks around it.
             target = self.expr(match[1], line)

@@ -191,7 +191,7 @@ def show_tile_op(op: TileOp) -> str:
     """`gemm A_s[:, :], B_s[:, :], C_l[:, :], clear_accum=False, …`."""
     parts = [show_region(r) for r in op.regions]
     parts += [f"{key}={_attr(value)}" for key, value in op.attrs]
-    return f"{op.name} {', '.join(parts)}"
+    return f"{op.name} {', '.join(parts)}".rstrip()
 
 
 def _attr(value: Attr) -> str:

@@ -246,8 +246,8 @@ LoopKind = Literal["serial", "pipelined", "unroll"]
 @dataclass(frozen=True, slots=True)
 class Wishes:
     """What a person asks of a pipelined loop beside stage and order. One entry per scheduled statement: whether it must
-    be asynchronous, and the group of producers that it fills a ring with (-1: none). `sync` is kept as it is written:
-    every wait follows from the schedule. `span` is where the stages are asked for."""
+    be asynchronous, the group of producers that it fills a ring with (-1: none), and in `sync` the statements for whose
+    work it waits. `span` is where the stages are asked for."""
 
     asynchronous: tuple[bool, ...] | None = None
     groups: tuple[int, ...] | None = None

@@ -190,7 +190,19 @@ class Reduce(Operation):
     scratch: Buffer | None
 
 
-# ---- synchronisation: placed by passes.sync, except the ring protocol, which follows from the roles ------------------
+# ---- synchronisation: placed by passes.sync, except the ring protocol, which follows from the roles, and what a kernel
+# ---- asks for itself -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Await(Operation):
+    """Nothing by itself: a place where all that fills the named tiles has completed, and with `readers` all that reads
+    them, as far as the thread itself does it; with `meet`, for all threads of the role. The waits for it are placed
+    like all others."""
+
+    tiles: tuple[str, ...]
+    readers: bool = False
+    meet: bool = False
 
 
 @dataclass(frozen=True, slots=True)

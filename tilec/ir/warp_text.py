@@ -134,6 +134,8 @@ def _operation(op: Operation) -> str:
             return f"barrier {number}, {threads} threads"
         case warp.Break():
             return "break"
+        case warp.Await(tiles=tiles, readers=readers, meet=meet):
+            return f"await {', '.join(tiles)}{' and readers' if readers else ''}{' of all threads' if meet else ''}"
         case warp.CpAsyncCommit():
             return "cp_async commit"
         case warp.CpAsyncWait(pending=pending):

@@ -7,8 +7,8 @@ arithmetic.
 4. Barriers: a copy fills a version that its role has acquired, and nobody reads one that it has not waited for;
    every full barrier that is waited for is filled, every release meets its acquire, each with the arrivals that the
    barrier counts; no role waits for ever, and no version is filled while its readers have it.
-5. What an asynchronous operation writes is read, and what it reads is overwritten, only after a wait that covers
-   it.
+5. What an asynchronous operation writes is read or awaited, and what it reads is overwritten, only after a wait that
+   covers it.
 6. Warpgroups that take turns each wait for their turn and pass it on, in this order; meanwhile they meet nobody at a
    barrier of the role, and at the end the turn is the first one's again.
 7. Two operations of one role that touch the same version of a shared tile, one of them writing and not both
@@ -388,7 +388,10 @@ class _Run:
             case warp.BulkWait(pending=pending):
                 return self.wait(state, "bulk", pending)
             case warp.CpAsyncCommit():
+                state.groups["cp.async"] = state.groups.get("cp.async", 0) + 1
                 return ""
+            case warp.Await():
+                return self.await_(state, op)
             case _:
                 return self.touch(state, op)
 
@@ -445,7 +448,9 @@ class _Run:
         reads, writes, queue, async_reads = _effects(op)
         group = 0
         if queue is not None:
-            state.groups[queue] = group = state.groups.get(queue, 0) + 1
+            group = state.groups.get(queue, 0) + 1
+            if queue != "cp.async":  # whose groups are closed by commits
+                state.groups[queue] = group
         accesses = [*((n, False) for n in sorted(reads)), *((n, True) for n in sorted(writes))]
         kept_of = {}
         combined = _combined(op)
@@ -474,6 +479,27 @@ class _Run:
                 kept.clear()
             kept[:] = kept[-8:]
             kept.append(_Access(_name(op), write, name in async_reads, queue, group, state.interval, name in combined))
+        return ""
+
+    def await_(self, state: _RoleState, op: warp.Await) -> str:
+        """As if it read the tiles, or overwrote them; without `meet`, what the thread itself has under way counts
+        alone."""
+        for name in op.tiles:
+            ring = self.ring_of.get(name)
+            slot = 0
+            if ring is not None and (ring.depth > 1 or ring.has_barriers):
+                cursor = next((c for c in op.cursors if c.ring == ring.name), None)
+                if cursor is None:
+                    return f"line {op.span.line}: {name} is awaited without saying which version"
+                position = state.positions.get(cursor.name, 0)
+                if ring.has_barriers and position >= state.waited.get(ring.name, 0):
+                    return f"line {op.span.line}: {name} is awaited before its version is"
+                slot = position % ring.depth
+            for earlier in state.accesses.get((name, slot), ()):
+                if op.meet and (message := self.conflict(state, op, name, earlier, op.readers, None, False)):
+                    return message
+                if earlier.group and (earlier.write or op.readers):
+                    return f"line {op.span.line}: {name} is awaited while {earlier.op} is under way"
         return ""
 
     def conflict(

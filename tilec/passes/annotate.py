@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from tilec.diag import Label, fail
+from tilec.ops.sync import is_explicit
 from tilec.passes.depend import LoopProblem, versions_asked
 from tilec.sched.problem import Edge
 from tilec.sched.schedule import Schedule
@@ -19,6 +22,7 @@ def given_schedule(loop: LoopProblem) -> Schedule | None:
     if stages is None or order is None:
         return None
     problem = loop.problem
+    _check_groups(loop, stages)
     versions = versions_asked(loop.loop) or 1
     _check_memory(loop, versions)
     sequence = sorted(range(len(stages)), key=lambda i: order[i])
@@ -58,7 +62,11 @@ def _check(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[i
         return
     source, destination = loop.statements[edge.src], loop.statements[edge.dst]
     kind, name = edge.why.split(maxsplit=1)
+    if kind == "order":
+        _out_of_order(loop, edge, stages, place, name)
     needs = {"data": "reads", "anti": "overwrites", "output": "overwrites"}[kind]
+    if is_explicit(destination):
+        needs = "waits for"
     first = Label(source.span, f"must come first: stage {stages[edge.src]}, place {place[edge.src]}")
     if edge.distance > 1 or (kind == "anti" and any(r.name == name for r in loop.problem.rings)):
         fail(
@@ -80,6 +88,55 @@ def _check(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[i
         f"{needs} {name}: stage {stages[edge.dst]}, place {place[edge.dst]} in the order",
         secondary=(first, _asked(loop, "the schedule")),
         help="give the statement that comes first a lower stage, or the same stage and a lower order",
+    )
+
+
+def _out_of_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[int, int], name: str) -> NoReturn:
+    """An explicit barrier or wait, or what a `sync` list says, is not kept."""
+    source, destination = loop.statements[edge.src], loop.statements[edge.dst]
+    later = " of the iteration before" if edge.distance else ""
+    fail(
+        "schedule-order",
+        f"stage= and order= do not keep the order that {name} asks for",
+        destination.span,
+        f"runs too early: stage {stages[edge.dst]}, place {place[edge.dst]} in the order",
+        secondary=(
+            Label(source.span, f"must come first{later}: stage {stages[edge.src]}, place {place[edge.src]}"),
+            _asked(loop, "the schedule"),
+        ),
+        help="give the statement that comes first a lower stage, or the same stage and a lower order",
+    )
+
+
+def _check_groups(loop: LoopProblem, stages: tuple[int, ...]) -> None:
+    """The statements of a group fill one ring: each of them a tile as a whole, in one stage, before any is read."""
+    groups = (loop.loop.wishes and loop.loop.wishes.groups) or ()
+    apart = "put them into different groups"
+    for number in sorted({g for g in groups if g >= 0}):
+        members = [i for i, g in enumerate(groups) if g == number]
+        first = loop.statements[members[0]]
+        for i in members:
+            ring = next((r for r in loop.rings if i in r.producers), None)
+            if ring is None:
+                _refuse_group(loop, i, "fills no tile that can have versions of its own", "leave it out of the group")
+            if loop.roles[i] != loop.roles[members[0]]:
+                _refuse_group(loop, i, "is run by other warps", apart, Label(first.span, "the first of the group"))
+            if stages[i] != stages[members[0]]:
+                beside = Label(first.span, f"the first of the group stands in stage {stages[members[0]]}")
+                _refuse_group(loop, i, f"stands in stage {stages[i]}", "give them one stage", beside)
+            if ring.consumers[0] < i:
+                reader = Label(loop.statements[ring.consumers[0]].span, "reads it")
+                _refuse_group(loop, i, "fills its tile after that of another one of the group is read", apart, reader)
+
+
+def _refuse_group(loop: LoopProblem, member: int, why: str, way_out: str, *others: Label) -> NoReturn:
+    fail(
+        "group-impossible",
+        "this statement cannot share a ring with the others of its group",
+        loop.statements[member].span,
+        why,
+        secondary=(*others, _asked(loop, "the schedule")),
+        help=way_out,
     )
 
 

@@ -35,6 +35,7 @@ from tilec.passes import pools
 from tilec.passes.binds import scheduled, users_of_binds
 from tilec.passes.compound import Cost, cost, is_compound
 from tilec.passes.layout import Laid
+from tilec.passes.ordering import orders
 from tilec.passes.rings import RingPlan, accesses, touched_outside
 from tilec.passes.rings import rings as ring_plans
 from tilec.passes.roles import EVERY, consumer_groups, is_product, part_of, repeat, role_of
@@ -172,7 +173,7 @@ class _Builder:
         problem = Problem(
             name,
             ops,
-            tuple(self.edges(ops, {b.name for r in rings for b in r.buffers})),
+            tuple(self.edges(ops, rings)),
             self.slots,
             (pool, *held.pools),
             tuple(
@@ -289,7 +290,8 @@ class _Builder:
 
     # ---- dependences ----
 
-    def edges(self, ops: tuple[Op, ...], versioned: set[str]) -> list[Edge]:
+    def edges(self, ops: tuple[Op, ...], rings: tuple[RingPlan, ...]) -> list[Edge]:
+        versioned = {b.name for r in rings for b in r.buffers}
         found: dict[tuple[int, int, int], Edge] = {}
 
         def add(src: int, dst: int, latency: int, distance: int, why: str) -> None:
@@ -312,6 +314,9 @@ class _Builder:
         for bind, users in users_of_binds(self.loop.body):
             for user in users:
                 add(bind, user, ops[bind].latency, 0, f"data {self.statements[bind].var.name}")  # type: ignore[union-attr]
+        for order in orders(self.laid.kernel, self.statements, rings):
+            latency = ops[order.src].issue if order.begun else self.hand_over(ops, order.src, order.dst)
+            add(order.src, order.dst, latency, order.distance, order.why)
         return list(found.values())
 
     def same_stage(self) -> Iterator[tuple[int, ...]]:
@@ -348,7 +353,7 @@ def describe(stmt: Stmt) -> str:
         case TileOp(name="copy", regions=(source, destination)):
             return f"copy {source.buffer.name} → {destination.buffer.name}"
         case TileOp(name=name, regions=regions):
-            return f"{name} {', '.join(r.buffer.name for r in regions)}"
+            return f"{name} {', '.join(r.buffer.name for r in regions)}".rstrip()
         case Parallel():
             written = dict.fromkeys(s.buffer.name for s in walk(stmt.body) if isinstance(s, Store))
             return f"parallel {', '.join(written)}"

@@ -12,6 +12,7 @@ from tilec.ops.python import NAMES
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_extents, bind, nearest
 from tilec.ops.values import EXPR_TYPES, Foreign, Function, Member, Value, describe
 from tilec.passes import dynamic
+from tilec.passes.awaits import with_awaited
 from tilec.passes.evaluate import Evaluator
 from tilec.passes.fold import fold_expr
 from tilec.passes.functions import check_assert, first_line, kind, run, run_function, unpack
@@ -306,7 +307,7 @@ def _kernel(function: ast.Function, scope: Scope, warn: Warn) -> Kernel:
         function.name_span,
         tuple(body.hints.layouts.values()),
     )
-    return dynamic.with_sizes(kernel)
+    return dynamic.with_sizes(with_awaited(kernel, warn))
 
 
 def _launch_statement(body: Body, function: ast.Function) -> ast.With:

@@ -255,6 +255,7 @@ class _Step:
     acquires: tuple[str, ...] = ()
     waits: tuple[str, ...] = ()
     releases: str = ""
+    group: int = -1  # of copies that are committed together
     turn: tuple[int, int] | None = None  # at the tensor cores: which of the role's, and its place in that
 
 
@@ -284,6 +285,7 @@ class _Pipeline:
         place = {op: k for k, op in enumerate(schedule.order)}
         roles = self.scheduled.loop.roles
         mine = [i for i in self.scheduled.loop.own if roles[i] in (self.role, EVERY)]
+        groups = (self.loop.wishes and self.loop.wishes.groups) or (-1,) * len(roles)
         turns = self.scheduled.turns if self.role == "consumer" else ()
         for i in mine:
             used = accesses(self.scheduled.loop.statements[i]).all
@@ -306,6 +308,7 @@ class _Pipeline:
                 touched,
                 acquires,
                 waits,
+                group=groups[i],
                 turn=next(((number, run.index(i)) for number, run in enumerate(turns) if i in run), None),
             )
         if self.role != "consumer":
@@ -390,7 +393,7 @@ class _Pipeline:
     def time_step(self, values: Mapping[int, Expr], moment: warp.Moment) -> Iterator[warp.Operation]:
         """The steps of the stages in `values`, each with that value of the loop variable; then the cursors move on."""
         stamps = {stage: replace(moment, iteration=value) for stage, value in values.items()}
-        for step, operation in self.operations_of(values):
+        for step, operation in _committed_together(list(self.operations_of(values))):
             yield _stamped(operation, moment if step is None else stamps[step.stage])
 
     def operations_of(self, values: Mapping[int, Expr]) -> Iterator[tuple[_Step | None, warp.Operation]]:
@@ -439,6 +442,21 @@ class _Pipeline:
         for bind in self.binds:
             values[bind.var] = substitute(bind.value, values)
         return self.expander.copy(stmt, values)
+
+
+def _committed_together(
+    operations: list[tuple[_Step | None, warp.Operation]],
+) -> Iterator[tuple[_Step | None, warp.Operation]]:
+    """One commit for the copies of a group, behind the last of them."""
+    commits = {
+        step.group: at
+        for at, (step, op) in enumerate(operations)
+        if step is not None and step.group >= 0 and isinstance(op, warp.CpAsyncCommit)
+    }
+    for at, (step, op) in enumerate(operations):
+        grouped = step is not None and step.group in commits and isinstance(op, warp.CpAsyncCommit)
+        if not grouped or step is None or commits[step.group] == at:
+            yield step, op
 
 
 def _ends_of_turns(steps: Sequence[_Step]) -> tuple[list[_Step], list[_Step]]:

@@ -20,6 +20,8 @@ QUEUES: tuple[Queue, ...] = ("cp_async", "wgmma", "bulk")
 Key = tuple[str, int]
 """A tile and which version of it."""
 
+COMPLETE, UNCOMMITTED = -1, -2  # in place of how many groups are newer
+
 MOST_PENDING = 32  # groups: more are not counted apart, and waited for as if they were as many
 
 
@@ -80,16 +82,27 @@ class State:
     # ---- what happens ------------------------------------------------------------------------------------------------
 
     def begin(self, queue: Queue | None) -> int:
-        """The group that an operation of this queue opens; 0 for one that completes at once."""
+        """The group that an operation of this queue belongs to; 0 for one that completes at once. Copies by cp.async
+        gather in a group until it is committed; others are each a group of their own."""
         if queue is None:
             return 0
+        if queue == "cp_async":
+            return self.issued[queue] + 1
         self.issued[queue] += 1
         return self.issued[queue]
+
+    def commit(self) -> None:
+        self.issued["cp_async"] += 1
 
     def pending(self, record: Record) -> int:
         """How many groups of the record's queue may be left in flight by a wait that covers it."""
         assert record.queue is not None
+        assert record.group <= self.issued[record.queue], "what is waited for is in a group that is still open"
         return min(self.issued[record.queue] - record.group, MOST_PENDING)
+
+    def is_open(self, record: Record) -> bool:
+        """Whether its group is not committed yet."""
+        return record.queue is not None and record.group > self.issued[record.queue]
 
     def wait(self, queue: Queue, pending: int) -> None:
         last = self.issued[queue] - pending
@@ -116,7 +129,7 @@ class State:
             use = self.use_of.get(buffer)
             away = version if use is None else (version - moved[use]) % use.depth
             for r in kept:
-                distance = self.pending(r) if r.group else -1
+                distance = COMPLETE if not r.group else UNCOMMITTED if self.is_open(r) else self.pending(r)
                 recent = not r.group and r.epoch == self.epoch
                 found.add((buffer, away, r.place, r.touch, distance, recent, r.fenced))
         apart = tuple((self.positions[c] - moved[use]) % use.depth for use in self.uses for c in use.cursors)

@@ -17,6 +17,7 @@ from tilec.passes.annotations import annotated, unknown_annotation
 from tilec.passes.binds import replayable, scheduled_binds, users_of_binds, variables
 from tilec.passes.nests import as_copy
 from tilec.passes.usage import reads, writes
+from tilec.passes.wishes import data_flow
 from tilec.records import dataclass
 
 RAW = {
@@ -334,18 +335,68 @@ class _Entries:
         arguments = self.asked.arguments
         producers = self.asynchronous(stage)
         groups = self.groups(producers)
-        sync = self.indices("sync") if "sync" in arguments else None
-        if sync is not None:
-            warn(
-                warning(
-                    "sync-not-used",
-                    "`sync` changes nothing",
-                    arguments["sync"].span,
-                    "every wait and barrier is derived from the schedule",
-                    help="leave it out",
-                )
-            )
+        sync = self.sync(warn) if "sync" in arguments else None
         return Wishes(producers, groups, sync, arguments["stage"].span)
+
+    def sync(self, warn: Warn) -> tuple[tuple[int, ...], ...]:
+        """For each statement those that it waits for: earlier ones, that leave something to wait for."""
+        argument = self.asked.arguments["sync"]
+        waits = self.indices("sync")
+        if len(waits) != len(self.statements):
+            self.wrong_length("sync", len(waits))
+        for waiting, awaited in enumerate(waits):
+            for number in awaited:
+                stmt = self.statements[number]
+                if number >= waiting:
+                    fail(
+                        "manual-schedule",
+                        f"statement {waiting} cannot wait for statement {number}",
+                        argument.span,
+                        "waits are for statements further up, in the same iteration",
+                        secondary=(
+                            Label(self.statements[waiting].span, f"statement {waiting}"),
+                            *((Label(stmt.span, f"statement {number}"),) if number > waiting else ()),
+                        ),
+                        help="say which comes first with `order`",
+                    )
+                if not writes(stmt):
+                    fail(
+                        "manual-schedule",
+                        f"statement {waiting} cannot wait for statement {number}",
+                        argument.span,
+                        f"statement {number} writes no tile and no tensor",
+                        secondary=(
+                            Label(self.statements[waiting].span, f"statement {waiting}"),
+                            Label(stmt.span, f"statement {number}"),
+                        ),
+                        help=f"leave {number} out",
+                    )
+        self.warn_of_waits(waits, warn)
+        return waits
+
+    def warn_of_waits(self, waits: tuple[tuple[int, ...], ...], warn: Warn) -> None:
+        """Those that the data flow needs and `sync` leaves out."""
+        needed = [data_flow(self.statements, i) for i in range(len(self.statements))]
+        absent = [(i, j) for i, js in enumerate(needed) for j in js if j not in waits[i]]
+        if not absent:
+            return
+        waiting, awaited = absent[0]
+        read = {b.name for b in reads(self.statements[waiting])}
+        tile = next(b.name for b in writes(self.statements[awaited]) if b.name in read)
+        whole = [sorted({*given, *js}) for given, js in zip(waits, needed, strict=True)]
+        warn(
+            warning(
+                "sync-incomplete",
+                f"statement {waiting} waits for statement {awaited} too, which `sync` leaves out",
+                self.asked.arguments["sync"].span,
+                f"statement {waiting} reads {tile}",
+                secondary=(
+                    Label(self.statements[waiting].span, f"statement {waiting}"),
+                    Label(self.statements[awaited].span, f"statement {awaited} writes {tile}"),
+                ),
+                help=f"write sync={whole}",
+            )
+        )
 
     def asynchronous(self, stage: tuple[int, ...]) -> tuple[bool, ...] | None:
         """Which statements must be asynchronous, where anything is said about it."""

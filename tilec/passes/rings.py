@@ -37,22 +37,27 @@ def accesses(stmt: Stmt) -> Accesses:
 
 def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
     """The tiles that may have several versions, grouped by who fills and who reads them. Producers that the loop puts
-    into different groups fill different rings."""
+    into one group fill one ring, and nobody else does."""
     statements = scheduled(loop)
     touched = tuple(accesses(s) for s in statements)
     outside = touched_outside(kernel, loop)
     asked = (loop.wishes and loop.wishes.groups) or (-1,) * len(statements)
-    groups: dict[tuple[tuple[int, ...], bool, bool, int], list[tuple[Buffer, int]]] = {}
+    groups: dict[object, list[tuple[Buffer, int]]] = {}
     for i, stmt in enumerate(statements):
         for tile in filled(stmt):
             if why_not_versioned(tile, i, touched, outside) is None:
                 readers = tuple(j for j, a in enumerate(touched) if tile.name in a.reads)
                 loaded = isinstance(stmt, TileOp) and is_load(stmt)
                 by_tma = isinstance(stmt, TileOp) and ("via", "tma") in stmt.attrs
-                groups.setdefault((readers, loaded, by_tma, asked[i]), []).append((tile, i))
+                group = asked[i] if asked[i] >= 0 else (readers, loaded, by_tma)
+                groups.setdefault(group, []).append((tile, i))
     return tuple(
-        RingPlan(tuple(t for t, _ in members), tuple(i for _, i in members), readers)
-        for (readers, *_), members in groups.items()
+        RingPlan(
+            tuple(t for t, _ in members),
+            tuple(dict.fromkeys(i for _, i in members)),
+            tuple(j for j, a in enumerate(touched) if any(t.name in a.reads for t, _ in members)),
+        )
+        for members in groups.values()
     )
 
 

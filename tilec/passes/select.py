@@ -43,7 +43,7 @@ from tilec.passes.able import check_arithmetic
 from tilec.passes.binds import replayable
 from tilec.passes.rings import is_load, why_not_fed
 from tilec.passes.usage import expressions, reads, writes
-from tilec.passes.wishes import asynchronous, honoured, repeated, split
+from tilec.passes.wishes import asynchronous, awaited, honoured, repeated, split
 from tilec.records import dataclass
 from tilec.target import Target, Weights
 
@@ -135,9 +135,11 @@ def _why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
     for loop in loops:
         if pipelined_loops(loop.body):
             continue
-        for stmt, wish in zip(loop.body, asynchronous(loop), strict=True):
+        for stmt, wish, waits in zip(loop.body, asynchronous(loop), awaited(kernel, loop), strict=True):
             if wish is False and isinstance(stmt, TileOp) and is_load(stmt):
                 return f"the copy in line {stmt.span.line} is to be synchronous"
+            if waits and isinstance(stmt, TileOp) and is_load(stmt):
+                return f"`sync` lets the copy in line {stmt.span.line} wait for others"
             inner = [s for s in walk((stmt,)) if isinstance(s, TileOp) and is_load(s)]
             for copy in inner:
                 if copy is not stmt:
@@ -295,6 +297,8 @@ class _Selector:
                 return self.reduce(stmt)
             case TileOp(name="scan"):
                 return expansion(stmt, self.scan_tile)
+            case TileOp(name="fence") if not self.target.has("tma"):
+                return (with_attr(stmt, "via", "nothing"),)  # there is no asynchronous proxy
             case _:
                 return (stmt,)
 
@@ -307,8 +311,9 @@ class _Selector:
         if loop.stage is None or loop.order is None or not is_pipelined(loop):
             return new
         again = replayable(loop.body)
+        waits = zip(asynchronous(loop), awaited(self.kernel, loop), strict=True)
+        parts = [(s, (*wait, *honoured(part, wish))) for (s, part), (wish, wait) in zip(parts, waits, strict=True)]
         counts = [len(part) for (_, part), replayed in zip(parts, again, strict=True) if not replayed]
-        parts = [(s, honoured(part, wish)) for (s, part), wish in zip(parts, asynchronous(loop), strict=True)]
         new = replace(new, body=tuple(s for _, part in parts for s in part))
         places = [(place, i) for place, count in zip(loop.order, counts, strict=True) for i in range(count)]
         order = tuple(sorted(places).index(p) for p in places)
@@ -316,8 +321,8 @@ class _Selector:
 
     def for_a_producer(self, loop: For) -> Iterator[TileOp]:
         """The copies of a pipelined loop by which a producer role can feed it."""
-        for stmt, wish in zip(loop.body, asynchronous(loop), strict=True):
-            if not isinstance(stmt, TileOp) or not is_load(stmt) or wish is False:
+        for stmt, wish, waits in zip(loop.body, asynchronous(loop), awaited(self.kernel, loop), strict=True):
+            if not isinstance(stmt, TileOp) or not is_load(stmt) or wish is False or waits:
                 continue
             is_ordered = stmt.regions[0].buffer.name in self.ordered
             if not is_ordered and _why_not_tma(stmt) is None and why_not_fed(self.kernel, loop, stmt) is None:

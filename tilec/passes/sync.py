@@ -153,6 +153,7 @@ class _Missing(Exception):
 _STEERING = (
     warp.Loop, warp.Forever, warp.Break, warp.Pipeline, warp.Branch, warp.Advance,
     warp.RingRelease, warp.RingWait, warp.RingAcquire, warp.CpAsyncCommit, warp.TurnWait,
+    warp.Await, warp.BarSync, warp.ProxyFence,
 )  # fmt: skip
 """What is more, or less, than an access in its place."""
 
@@ -225,6 +226,14 @@ class _Role:
                     self.release(node, cursor)
                 case warp.TurnWait():
                     self.before_turn(node, nodes[i + 1 :])
+                case warp.CpAsyncCommit():
+                    self.state.commit()
+                case warp.Await():
+                    self.wait_here(node, node.op, nodes[i + 1 :])
+                case warp.BarSync():
+                    self.state.epoch += 1
+                case warp.ProxyFence():
+                    self.state.fence()
                 case warp.Pipeline():
                     self.pipeline(node, node.op)
                 case warp.Branch(part="guard", least=least):
@@ -399,9 +408,10 @@ class _Role:
             needs.waits[record.queue] = min(needs.waits.get(record.queue, pending), pending)
 
     def look_ahead(self, needs: Needs, following: tuple[_Node, ...]) -> None:
-        """Let this barrier also serve what the next operations of the run will read."""
+        """Let this barrier also serve what the next operations of the run will read, up to where a person has said
+        what is to be waited for."""
         for node in following:
-            if node.bodies or isinstance(node.op, warp.Advance):
+            if node.bodies or isinstance(node.op, warp.Advance | warp.Await | warp.BarSync | warp.ProxyFence):
                 return
             for touch in node.touches:
                 if touch.write or touch.buffer in self.fragments or self.owned(touch):
@@ -421,6 +431,19 @@ class _Role:
             self.state.fence()
         if needs.barrier:
             self.state.epoch += 1
+
+    def wait_here(self, node: _Node, op: warp.Await, following: tuple[_Node, ...]) -> None:
+        """As an access would wait, which leaves no record: nothing has to wait for this one."""
+        self.apply(node.place)
+        touched = [Touch(name, op.readers) for name in op.tiles]
+        conflicts = [(r, t) for t in touched for r in self.conflicting(node, t, self.key(node, t))]
+        if op.meet and conflicts:
+            self.demand(node, conflicts, following)
+            self.apply(node.place)
+        for record, _ in () if op.meet else conflicts:
+            if record.group:
+                self.add_wait(self.needed(node.place), record)
+                self.apply(node.place)
 
     def release(self, node: _Node, cursor: warp.Cursor) -> None:
         """A version may be handed back when nothing of this role still reads it."""
@@ -463,6 +486,8 @@ def _insert(
         match op:
             case warp.Loop() | warp.Forever() | warp.Pipeline():
                 op = replace(op, body=_insert(op.body, placed, barrier, counter, False))
+            case warp.BarSync():
+                op = replace(barrier, moment=op.moment, span=op.span)
             case warp.Branch():
                 then = _insert(op.then, placed, barrier, counter, False)
                 op = replace(op, then=then, orelse=_insert(op.orelse, placed, barrier, counter, False))

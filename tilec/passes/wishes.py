@@ -1,14 +1,19 @@
-"""What a loop's annotations ask of its copies: to be asynchronous or not, and in which groups; see `ir.tile.Wishes`."""
+"""What a loop's annotations ask of its statements: to be asynchronous or not, to wait for others, to share a ring; see
+`ir.tile.Wishes`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from tilec.diag import Label, fail
-from tilec.ir.tile import For, Stmt, TileOp, Wishes, with_attr
-from tilec.passes.binds import replayable
+from tilec.ir.tile import Buffer, For, Kernel, Stmt, TileOp, Wishes, with_attr
+from tilec.ops.registry import tile_op
+from tilec.ops.sync import everything
+from tilec.passes.binds import replayable, scheduled
+from tilec.passes.rings import touched_outside
+from tilec.passes.usage import reads, writes
 
 Entry = TypeVar("Entry")
 
@@ -45,17 +50,49 @@ def honoured(part: tuple[Stmt, ...], wish: Label | bool | None) -> tuple[Stmt, .
     return part
 
 
+def data_flow(statements: Sequence[Stmt], number: int) -> tuple[int, ...]:
+    """The statements further up that have written last what statement `number` reads."""
+    last = {b.name: i for i in range(number) for b in writes(statements[i])}
+    return tuple(sorted({last[b.name] for b in reads(statements[number]) if b.name in last}))
+
+
+def awaited(kernel: Kernel, loop: For) -> Iterator[tuple[TileOp, ...]]:
+    """For each statement of the body, what it has to wait for besides: what those that `sync` lists write and it does
+    not read."""
+    waits = loop.wishes.sync if loop.wishes is not None else None
+    statements = scheduled(loop)
+    numbers = iter(range(len(statements)))
+    for stmt, again in zip(loop.body, replayable(loop.body), strict=True):
+        listed = () if again or waits is None else waits[next(numbers)]
+        read = {b.name for b in reads(stmt)}
+        left = (b for i in listed for b in _results(kernel, statements[i]) if b.name not in read)
+        regions = tuple(everything(b, stmt.span) for b in dict.fromkeys(left))
+        yield (tile_op("wait", regions, stmt.span, meet=True),) if regions else ()
+
+
+def _results(kernel: Kernel, stmt: Stmt) -> Iterator[Buffer]:
+    """What a statement writes; of a loop, what is not for itself alone, which may have versions there."""
+    used = touched_outside(kernel, stmt) if isinstance(stmt, For) else frozenset()
+    return (b for b in writes(stmt) if not isinstance(stmt, For) or b.scope == "global" or b.name in used)
+
+
 def repeated(entries: tuple[Entry, ...], counts: list[int]) -> tuple[Entry, ...]:
     return tuple(entry for entry, count in zip(entries, counts, strict=True) for _ in range(count))
 
 
 def split(wishes: Wishes | None, counts: list[int]) -> Wishes | None:
-    """The wishes for a body in which statement i has become counts[i]."""
+    """The wishes for a body in which statement i has become counts[i], the last of them in its group. What `sync` says
+    is there as statements."""
     if wishes is None:
         return None
     asynchronous, groups = wishes.asynchronous, wishes.groups
     return replace(
         wishes,
         asynchronous=None if asynchronous is None else repeated(asynchronous, counts),
-        groups=None if groups is None else repeated(groups, counts),
+        groups=None
+        if groups is None
+        else tuple(
+            group if i == count - 1 else -1 for group, count in zip(groups, counts, strict=True) for i in range(count)
+        ),
+        sync=None,
     )

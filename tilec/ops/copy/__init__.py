@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilec.diag import Label, fail
-from tilec.ir.tile import Attr, Region, TileOp
+from tilec.ir.tile import Attr, Region, TileOp, with_attr
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import Access, show_shape
@@ -26,10 +26,24 @@ def _check(call: Call) -> TileOp:
     return tile_op("copy", (src, dst), call.span, **_asked(call))
 
 
+def _check_async(call: Call) -> TileOp:
+    op = _check(call)
+    if tuple(r.buffer.scope for r in op.regions) != ("global", "shared"):
+        fail(
+            "wrong-scope",
+            "T.async_copy is from a tensor to a shared tile",
+            call.span,
+            " to ".join(f"{r.buffer.name} in {r.buffer.scope} memory" for r in op.regions),
+            secondary=tuple(Label(r.buffer.span, "from here") for r in op.regions),
+            help="write T.copy",
+        )
+    return with_attr(op, "asynchronous", True)
+
+
 def _asked(call: Call) -> dict[str, Attr]:
     """What is said about how to copy, as attributes."""
     asked: dict[str, Attr] = {}
-    if call.boolean("disable_tma"):
+    if "disable_tma" in call.arguments and call.boolean("disable_tma"):
         asked["tma"] = False
     if call["coalesced_width"].value is not None:
         asked["width"] = call.integer("coalesced_width")
@@ -96,6 +110,24 @@ COPY = register(
                 `coalesced_width` is how many neighbours one thread moves at once, where threads move them.
                 """,
                 _check,
+            ),
+            Spelling(
+                Signature(
+                    "T.async_copy",
+                    (
+                        Parameter("src"),
+                        Parameter("dst"),
+                        Parameter("coalesced_width", None, keyword_only=True),
+                        ANNOTATIONS,
+                        Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
+                    ),
+                ),
+                """Begin a copy from a tensor to a shared tile, as a group of its own for T.ptx_wait_group.
+
+                It goes by cp.async or TMA. What touches `dst` waits for it even where no T.ptx_wait_group stands
+                between, with a warning.
+                """,
+                _check_async,
             ),
         ),
         _effects,
