@@ -10,7 +10,7 @@ from tilec import files
 from tilec.diag import fail
 from tilec.records import dataclass
 from tilec.sched.bounds import Unschedulable
-from tilec.sched.model import load_solver
+from tilec.sched.cp import load_solver
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import Scheduler, solve

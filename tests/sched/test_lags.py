@@ -10,7 +10,7 @@ import pytest
 
 from tilec.sched.check import faults
 from tilec.sched.lags import fold
-from tilec.sched.problem import Edge, Op, Problem, Slot, Use
+from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 from tilec.sched.solve import solve
 from tilec.sched.verify import violations
 
@@ -123,6 +123,23 @@ def test_folded_groups_move_together() -> None:
     assert [op.name for op in folded.ops] == ["product", "arithmetic"]
     assert folded.ops[0].uses == (Use(0, 40), Use(1, 4), Use(0, 40, 30), Use(2, 4, 30))
     assert unfold((0, 40)) == (0, 40, 30, 70)
+
+
+def test_what_a_group_holds_is_its_own_and_what_all_read_is_held_for_the_last() -> None:
+    """The registers of the first group are free once it is done; a ring is, once the second group is."""
+    problem = ping_pong()
+    whole = replace(
+        problem,
+        pools=(Pool("smem", 100), Pool("registers", 10)),
+        rings=(Ring("tile", (0,), (0, 2), 10, 0),),
+        values=(Value("result", (0,), (1,), 10, 1),),
+        lags=(0, 30),
+    )
+    folded, unfold = fold(whole)
+    assert [op.latency for op in folded.ops] == [40, 40, 70] and folded.ops[2].uses == ()
+    assert (folded.rings[0].consumers, folded.values[0].consumers) == ((2,), (1,))
+    assert Edge(0, 2, 0, 0, "lag") in folded.edges
+    assert unfold((0, 40, 0)) == (0, 40, 30, 70)
 
 
 def test_heuristics_keep_step() -> None:

@@ -54,7 +54,7 @@ ONLY = {"sched": {"records"}, "emu": {"records", "ptx", "source", "diag", "resou
 # A third-party package, and the modules that may import it.
 HOMES = {
     "lark": {"syntax.parse", "syntax.explain", "ptx.parse"},
-    "ortools": {"sched.model"},
+    "ortools": {"sched.cp"},
     "cuda": {"ptx.assemble", "runtime"},
     "rich": {"render", "cli"},
     "click": {"cli"},

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from tilec.records import dataclass
-from tilec.sched.paths import Arc, arcs, earliest, edge_arcs, reach, relax
+from tilec.sched.paths import Arc, arcs, distances, earliest, edge_arcs, reach, relax
 from tilec.sched.problem import Problem, Use
 
 BoundKind = Literal["slot", "role", "recurrence", "ring", "density", "pool", "stages"]
@@ -226,7 +226,7 @@ def _density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
 def _crowd(problem: Problem, ii: int) -> tuple[int, int, list[tuple[int, Use]]] | None:
     """(slot, cycles of the window, uses) where the uses do not fit in their window; None where all do."""
     within = arcs(problem)
-    after = [reach(problem, ii, within, op) for op in range(len(problem.ops))]
+    after = distances(problem, ii, within)
     for slot, spec in enumerate(problem.slots):
         users = [(op, use) for op, of in enumerate(problem.ops) for use in of.uses if use.slot == slot and use.cycles]
         for anchor in range(len(problem.ops)) if len(users) > spec.width else ():

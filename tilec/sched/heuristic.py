@@ -21,7 +21,7 @@ from heapq import heapify, heappop, heappush
 from tilec.sched.bounds import bounds, depth_limits, serial_ii
 from tilec.sched.lags import evenly, fold
 from tilec.sched.objective import evaluate, given, make, pressure_in, topological
-from tilec.sched.paths import Arc, arcs, begin, has_positive_cycle, reach
+from tilec.sched.paths import Arc, arcs, begin, distances, has_positive_cycle
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Status
 from tilec.sched.solution import Attempt, Solution, Trial
@@ -229,7 +229,7 @@ class _Placing:
 
 
 def _apart(problem: Problem, ii: int, within: Sequence[Arc]) -> list[list[int | None]]:
-    return [reach(problem, ii, within, op) for op in range(len(problem.ops))]
+    return distances(problem, ii, within)
 
 
 def _in_order(placing: _Placing, order: Sequence[int]) -> int | None:

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from tilec.sched.model import Model, no_deadline
-from tilec.sched.problem import Edge, Problem, Ring, Use
+from tilec.sched.cp import no_deadline
+from tilec.sched.model import Model
+from tilec.sched.problem import Edge, Problem, Ring, Use, Value
+
+_Held = TypeVar("_Held", Ring, Value)
 
 
 def evenly(problem: Problem, ii: int) -> Problem:
@@ -52,19 +56,16 @@ def most_even(
 
 def fold(problem: Problem) -> tuple[Problem, Callable[[Sequence[int]], tuple[int, ...]]]:
     """The problem of the first group, whose ops also hold what the other groups hold, as much later as those are; and
-    what makes starts of the whole problem out of its starts. The problem has lags, or no groups."""
+    what makes starts of the whole problem out of its starts. What all groups read is done with when the last of them
+    is: an op without uses stands for that. The problem has lags, or no groups."""
     leader = {op: (of[0], lag) for of in problem.copies for op, lag in zip(of, problem.lags, strict=True)}
     kept = [op for op in range(len(problem.ops)) if leader.get(op, (op, 0))[0] == op]
     place = {op: at for at, op in enumerate(kept)}
     where = [(place[first], lag) for first, lag in (leader.get(op, (op, 0)) for op in range(len(problem.ops)))]
     uses: list[list[Use]] = [[] for _ in kept]
-    latency = [0] * len(kept)
     for op, (at, lag) in zip(problem.ops, where, strict=True):
         uses[at] += (replace(use, offset=use.offset + lag) for use in op.uses)
-        latency[at] = max(latency[at], op.latency + lag)
-    ops = tuple(
-        replace(problem.ops[op], uses=tuple(of), latency=most) for op, of, most in zip(kept, uses, latency, strict=True)
-    )
+    ops = [replace(problem.ops[op], uses=tuple(of)) for op, of in zip(kept, uses, strict=True)]
     edges: dict[tuple[int, int, int], Edge] = {}
     for edge in problem.edges:
         (src, ahead), (dst, behind) = where[edge.src], where[edge.dst]
@@ -72,23 +73,34 @@ def fold(problem: Problem) -> tuple[Problem, Callable[[Sequence[int]], tuple[int
         known = edges.get((src, dst, edge.distance))
         if known is None or known.latency < moved.latency:
             edges[src, dst, edge.distance] = moved
+    ends: dict[tuple[int, int], int] = {}
+
+    def done(consumers: tuple[int, ...]) -> tuple[int, ...]:
+        """The ops that are done when all of these are."""
+        last: dict[int, int] = {}
+        for op in consumers:
+            at, lag = where[op]
+            last[at] = max(last.get(at, 0), lag)
+        for at, lag in last.items():
+            if lag and (at, lag) not in ends:
+                ends[at, lag] = end = len(ops)
+                ops.append(replace(ops[at], uses=(), issue=0, latency=ops[at].latency + lag))
+                edges[at, end, 0] = Edge(at, end, 0, 0, "lag")
+        return tuple(ends.get(of, of[0]) for of in last.items())
 
     def at_most_once(ops: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(dict.fromkeys(where[op][0] for op in ops))
 
-    def ring(of: Ring) -> Ring:
-        return replace(of, producers=at_most_once(of.producers), consumers=at_most_once(of.consumers))
+    def held(of: _Held) -> _Held:
+        return replace(of, producers=at_most_once(of.producers), consumers=done(of.consumers))
 
-    values = (
-        replace(value, producers=at_most_once(value.producers), consumers=at_most_once(value.consumers))
-        for value in problem.values
-    )
+    rings, values = tuple(held(ring) for ring in problem.rings), tuple(held(value) for value in problem.values)
     folded = replace(
         problem,
-        ops=ops,
+        ops=tuple(ops),
         edges=tuple(edges.values()),
-        rings=tuple(ring(of) for of in problem.rings),
-        values=tuple(values),
+        rings=rings,
+        values=values,
         tied=(),
         same_stage=tuple(at_most_once(group) for group in problem.same_stage),
         copies=(),

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from math import gcd
 
 from tilec.sched.bounds import depth_limits, ring_lifetimes
-from tilec.sched.model import Model, Sum, no_deadline
+from tilec.sched.cp import no_deadline
+from tilec.sched.model import Model, Sum
 from tilec.sched.objective import (
     depths,
     evaluate,

@@ -1,32 +1,32 @@
-"""The CP-SAT model of a problem at one fixed II. The only file that imports ortools, and only when a model is built.
+"""The CP-SAT model of a problem at one fixed II.
 
-start = II · stage + phase. A use of a slot is an interval of phases that may run past the end of the table; the part
-that runs past it is the same interval shifted by −II, and the two together must not overlap with others. A ring's depth
-times II covers its lifetime, and depths times bytes fit in the pool.
-
-Only the native half of ortools is used: it imports in a tenth of the time of `cp_model`, and without pandas.
+start = II · stage + phase. Slots are kept free of overlaps in one of two ways. Where the dependences keep ops close
+together, as in a kernel that reuses its registers, the distance of two that share slots of one unit lies between the
+length of the one and II less the length of the other, beyond some number of whole turns: a boolean for each turn that
+is possible, of which there are few, and differences of starts besides. Elsewhere a use is an interval of phases that
+may run past the end of the table; the part that runs past it is the same interval shifted by −II, and the two together
+must not overlap with others. A ring's depth times II covers its lifetime, and depths times bytes fit in the pool.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from math import inf
-from typing import Any, Literal
 
 from tilec.records import dataclass
 from tilec.sched.bounds import depth_limits
+from tilec.sched.cp import Outcome, Program, no_deadline
 from tilec.sched.objective import limited, spared
-from tilec.sched.paths import arcs, earliest
+from tilec.sched.paths import arcs, distances, earliest
 from tilec.sched.problem import Edge, Problem, Value
-
-Outcome = Literal["found", "refuted", "unknown"]
-
+from tilec.sched.windows import held_once, separations
 
 REGISTER_STEP = 8
 """What setmaxnreg counts in."""
 MOST_STEPS = 31
 """A thread names at most 255 registers, 248 of them in whole steps."""
+_MOST_OPS_FOR_TURNS = 48
+_MOST_TURNS_PER_PAIR = 3
 
 
 def families(problem: Problem) -> tuple[str, ...]:
@@ -52,18 +52,6 @@ class Answer:
     role: tuple[int | None, ...] = ()
 
 
-def no_deadline() -> float:
-    """Seconds left, for those who wait for an answer however long it takes."""
-    return inf
-
-
-def load_solver() -> Any:
-    """The native half of CP-SAT, loaded late, because most commands and every cache hit do without."""
-    from ortools.sat.python import cp_model_helper
-
-    return cp_model_helper
-
-
 @dataclass(frozen=True, slots=True)
 class Sum:
     """What is minimised: Σ coefficient · variable."""
@@ -71,7 +59,7 @@ class Sum:
     terms: tuple[tuple[int, int], ...]
 
 
-class Model:
+class Model(Program):
     """One II of one problem, at least as large as the bounds. Constraints are added between solves, as the levels of
     the objective are settled.
 
@@ -93,15 +81,15 @@ class Model:
         anchored: bool = False,
         seconds_left: Callable[[], float] = no_deadline,
     ) -> None:
-        self._cp: Any = load_solver()
-        self._proto: Any = self._cp.CpModelProto()
+        super().__init__(seconds_left)
         self._carries = any(problem.pools[pool].carried is not None for pool in limited(problem))
         anchored = anchored and not self._carries
         self.problem, self.ii, self._is_anchored = problem, ii, anchored
-        self._seconds_left = seconds_left
         unlimited: list[int | None] = [None] * len(problem.rings)
         self._most = unlimited if "rings" in without else depth_limits(problem, ii, without)
-        self.low = earliest(problem, ii, arcs(problem, self._most))
+        within = arcs(problem, self._most)
+        self.low = earliest(problem, ii, within)
+        self._distances = distances(problem, ii, within) if len(problem.ops) <= _MOST_OPS_FOR_TURNS else None
         self.stages = self._enough_stages(without)
         self.is_complete = stages is None or stages >= self.stages
         span = (self.stages if self.is_complete or stages is None else stages) * ii - 1
@@ -123,8 +111,9 @@ class Model:
             if edge.hand_over:
                 self._hand_over(edge)
         self.lag = self._keep_step()
+        separated = self._separate(span, without)
         for index, slot in enumerate(problem.slots):
-            if f"slot {slot.name}" not in without:
+            if f"slot {slot.name}" not in without and index not in separated:
                 self._reserve(index)
         self.depth: list[int] = []
         if "rings" not in without:
@@ -141,17 +130,15 @@ class Model:
     # --- solving ---
 
     def feasible(self, effort: float) -> Answer:
-        return self._solve(effort)
+        return self._answer(effort)
 
     def minimise(self, objective: Sum, effort: float, hint: Sequence[int], by_core: bool = False) -> Answer:
         """`hint` are starts known to satisfy the model. `by_core` raises the lower bound from conflicts among the
         terms: fast to prove sums of many booleans, but it finds nothing better on the way."""
-        for variable, coefficient in objective.terms:
-            self._proto.objective.vars.append(variable)
-            self._proto.objective.coeffs.append(coefficient)
+        self._minimise(objective.terms)
         self._proto.solution_hint.vars.extend(self.start)
         self._proto.solution_hint.values.extend(list(hint))
-        answer = self._solve(effort, by_core)
+        answer = self._answer(effort, by_core)
         self._proto.clear_objective()
         self._proto.clear_solution_hint()
         return answer
@@ -175,38 +162,15 @@ class Model:
         domain = self._proto.variables[self.start[op]].domain
         domain[0] = domain[1] = start
 
-    def _solve(self, effort: float, by_core: bool = False) -> Answer:
-        if (left := self._seconds_left()) <= 0:
-            return Answer("unknown", False, (), 0.0)
-        parameters = self._cp.SatParameters()
-        parameters.num_workers = 1
-        parameters.random_seed = 0
-        parameters.max_deterministic_time = effort
-        if left != inf:
-            parameters.max_time_in_seconds = left
-        # Measured on loops of 3 to 120 ops: presolve costs more than it saves on models this small, as does the linear
-        # relaxation once a schedule is known; disjunctions that reason about precedences find the tight schedules.
-        parameters.cp_model_presolve = False
-        parameters.linearization_level = 1 if self._is_anchored else 0
-        parameters.use_dynamic_precedence_in_disjunctive = True
-        parameters.use_strong_propagation_in_disjunctive = True
-        parameters.optimize_with_core = by_core
-        solver = self._cp.SolveWrapper()
-        solver.set_parameters(parameters)
-        response = solver.solve(self._proto)
-        status, spent = response.status, float(response.deterministic_time)
-        if status == self._cp.CpSolverStatus.INFEASIBLE:
-            return Answer("refuted", True, (), spent)
-        if status not in (self._cp.CpSolverStatus.OPTIMAL, self._cp.CpSolverStatus.FEASIBLE):
-            assert status == self._cp.CpSolverStatus.UNKNOWN, "the model is not well formed"
-            return Answer("unknown", False, (), spent)
-        values = list(response.solution)
-        proven = status == self._cp.CpSolverStatus.OPTIMAL
+    def _answer(self, effort: float, by_core: bool = False) -> Answer:
+        # Measured on loops of 3 to 120 ops: the linear relaxation costs more than it saves once a schedule is known.
+        run = self._run(effort, linearization=1 if self._is_anchored else 0, by_core=by_core)
         role = tuple(
-            next((r for r in op.roles if self._runs(index, r) or values[self._takes[index, r]]), None)
-            for index, op in enumerate(self.problem.ops)
+            next((r for r in op.roles if self._runs(index, r) or run.values[self._takes[index, r]]), None)
+            for index, op in enumerate(self.problem.ops if run.values else ())
         )
-        return Answer("found", proven, tuple(values[variable] for variable in self.start), spent, role)
+        start = tuple(run.values[variable] for variable in self.start) if run.values else ()
+        return Answer(run.outcome, run.is_proven, start, run.effort, role)
 
     # --- what can be minimised ---
 
@@ -311,6 +275,9 @@ class Model:
                 wait = -(-(latency - 1 + (0 if lives else ii)) // ii)
                 waits[consumer] = max(waits[consumer], wait)
         stages = sum(waits) + 1
+        if self._distances is not None and not any(least is None for row in self._distances for least in row):
+            furthest = -min((least for row in self._distances for least in row if least is not None), default=0)
+            stages = min(stages, furthest // ii + 1 + bool(self.problem.same_stage))
         if self.problem.max_stages is not None and "stages" not in without:
             return min(stages, self.problem.max_stages)
         return stages
@@ -342,6 +309,34 @@ class Model:
             for behind, op in zip(lag, others, strict=True):
                 self._linear(((self.start[op], 1), (self.start[first], -1), (behind, -1)), 0, 0)
         return lag
+
+    def _separate(self, span: int, without: frozenset[str]) -> frozenset[int]:
+        """Keeps ops apart that share slots of one unit, by turns; the slots for which that is enough: none where the
+        turns are too many. Starts are at most `span` apart."""
+        problem, ii = self.problem, self.ii
+        if self._distances is None:
+            return frozenset()
+        slots = held_once(problem, ii, without)
+        choices: list[tuple[int, int, int, int, range]] = []
+        for u, v, ahead, behind in separations(problem, slots):
+            low, high = self._distances[u][v], self._distances[v][u]
+            low, high = max(-span, -span if low is None else low), min(span, span if high is None else -high)
+            turns = range(-(-(low + behind) // ii) - 1, (high - ahead) // ii + 1)
+            choices.append((u, v, ahead, behind, turns))
+        if sum(len(turns) for *_, turns in choices) > _MOST_TURNS_PER_PAIR * len(choices):
+            return frozenset()
+        for u, v, ahead, behind, turns in choices:
+            apart = ((self.start[v], 1), (self.start[u], -1))
+            if ahead + behind > ii or not turns:
+                self._refuse()
+            elif len(turns) == 1:
+                self._linear(apart, turns[0] * ii + ahead, (turns[0] + 1) * ii - behind)
+            else:
+                literals = [self._variable(0, 1) for _ in turns]
+                for turn, literal in zip(turns, literals, strict=True):
+                    self._linear(apart, turn * ii + ahead, (turn + 1) * ii - behind, when=(literal,))
+                self._exactly_one(literals)
+        return slots
 
     def _reserve(self, slot: int) -> None:
         width = self.problem.slots[slot].width
@@ -476,7 +471,7 @@ class Model:
         for index, op in enumerate(problem.ops):
             if len(op.roles) > 1:
                 self._takes |= {(index, role): self._variable(0, 1) for role in op.roles}
-                self._proto.constraints.add().exactly_one.literals.extend(self._takes[index, r] for r in op.roles)
+                self._exactly_one(self._takes[index, r] for r in op.roles)
         for tied in problem.tied:
             for first, second in pairwise(tied):
                 for role in range(len(problem.roles)):
@@ -541,11 +536,6 @@ class Model:
             return
         self._linear(((self.start[second], 1), (self.start[first], -1)), apart, None)
 
-    def _refuse(self) -> None:
-        self._linear((), 1, 1)
-
-    # --- protocol buffers ---
-
     def _phase(self, op: int, offset: int = 0) -> int:
         """The variable (start[op] + offset) mod II."""
         offset %= self.ii
@@ -555,36 +545,3 @@ class Model:
             self._linear(((stage, self.ii), (phase, 1), (self.start[op], -1)), offset, offset)
             self._phases[op, offset] = phase
         return self._phases[op, offset]
-
-    def _variable(self, low: int, high: int) -> int:
-        variables = self._proto.variables
-        variables.add().domain.extend([low, high])
-        return len(variables) - 1
-
-    def _linear(
-        self, terms: Iterable[tuple[int, int]], low: int | None, high: int | None, when: Sequence[int] = ()
-    ) -> None:
-        """`when` all of these literals are true; −v − 1 is the negation of variable v."""
-        constraint = self._proto.constraints.add()
-        constraint.enforcement_literal.extend(when)
-        linear = constraint.linear
-        for variable, coefficient in terms:
-            linear.vars.append(variable)
-            linear.coeffs.append(coefficient)
-        infinity = 1 << 62
-        linear.domain.extend([-infinity if low is None else low, infinity if high is None else high])
-
-    def _interval(self, phase: int, size: int, shift: int, taken: int | None) -> int:
-        constraints = self._proto.constraints
-        constraint = constraints.add()
-        if taken is not None:
-            constraint.enforcement_literal.append(taken)
-        interval = constraint.interval
-        interval.start.vars.append(phase)
-        interval.start.coeffs.append(1)
-        interval.start.offset = shift
-        interval.size.offset = size
-        interval.end.vars.append(phase)
-        interval.end.coeffs.append(1)
-        interval.end.offset = shift + size
-        return len(constraints) - 1

@@ -66,15 +66,14 @@ def arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> tuple[A
 
 
 def lag_arcs(problem: Problem) -> tuple[Arc, ...]:
-    """Every op of a group is as far behind the first group's as the group is; nothing where that is undecided, but that
-    it is not ahead."""
+    """Every op of a group is as far behind the first group's as the group is; where that is undecided, less than an
+    interval."""
     found = []
     for first, *others in problem.copies:
         for group, op in enumerate(others, 1):
             lag = problem.lags[group] if problem.lags else 0
             found.append(Arc(first, op, lag, 0, "lag"))
-            if problem.lags:
-                found.append(Arc(op, first, -lag, 0, "lag"))
+            found.append(Arc(op, first, -lag, 0, "lag") if problem.lags else Arc(op, first, 1, 1, "lag"))
     return tuple(found)
 
 
@@ -95,6 +94,11 @@ def reach(problem: Problem, ii: int, within: Sequence[Arc], op: int) -> list[int
     origin: list[int | None] = [None] * len(problem.ops)
     origin[op] = 0
     return relax(len(problem.ops), within, ii, origin)[0]
+
+
+def distances(problem: Problem, ii: int, within: Sequence[Arc]) -> list[list[int | None]]:
+    """`reach` from every op: [op][other] is how long after the one the other must issue at least."""
+    return [reach(problem, ii, within, op) for op in range(len(problem.ops))]
 
 
 def relax(

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tilec.sched.bounds import Unschedulable, serial_ii
-from tilec.sched.model import MOST_STEPS, REGISTER_STEP, Model, no_deadline
+from tilec.sched.cp import no_deadline
+from tilec.sched.model import MOST_STEPS, REGISTER_STEP, Model
 from tilec.sched.problem import Problem, Use
 
 Roles = tuple[int | None, ...]

@@ -18,10 +18,12 @@ from typing import Literal
 
 from tilec.records import dataclass
 from tilec.sched.bounds import Bounds, Unschedulable, bounds, depth_limits, serial_ii
+from tilec.sched.cp import no_deadline
 from tilec.sched.heuristic import heuristic, place, serial, trials
 from tilec.sched.lags import evenly, most_even, observed
+from tilec.sched.least import least
 from tilec.sched.levels import Levels, justify
-from tilec.sched.model import Answer, Model, families, no_deadline
+from tilec.sched.model import Answer, Model, families
 from tilec.sched.objective import evaluate, given, limited, make
 from tilec.sched.paths import arcs, begin, earliest
 from tilec.sched.problem import Problem
@@ -41,8 +43,12 @@ _EFFORT_PER_II = 0.5
 _EFFORT_IN_HURRY = 0.05
 _EFFORT_PER_SWEEP = 4.0
 _EFFORT_PER_LEVEL = 0.1
+_EFFORT_PER_LEAP = 0.2
 _EFFORT_PER_REASON = 0.02
 _EFFORT_FOR_LAST_RESORT = 4.0
+
+# A few intervals by windows, whose words say more, before many are refuted at once.
+_STEPS_BEFORE_LEAP = 8
 
 Starts = tuple[int, ...]
 
@@ -129,6 +135,7 @@ class _Sweep:
         self.attempts: list[Attempt] = []
         self.stages_proven = True
         self.spent = 0.0
+        self.has_leapt = False
         # A guess, for heuristics; the solver decides afresh.
         self.role = guess(problem) if has_roles(problem) else ()
         self.guess = resolve(problem, self.role)
@@ -142,11 +149,16 @@ class _Sweep:
             self.attempts.append(Attempt(ii - 1, "refuted", "bound", reasons, families=binding))
         last = max(ii, serial_ii(self.guess))
         is_hurried = False
-        reserve = self.reserve(ii, last)
+        # What to answer once time is up, where it is limited.
+        reserve = self.reachable(ii, last) if self.seconds_left() != inf else (last, None)
         enough: tuple[str, ...] = ()
+        first, leap_from = ii, ii + _STEPS_BEFORE_LEAP
         while ii <= last:
             if self.seconds_left() <= 0:
                 return self.fall_back(ii, *reserve)
+            if ii > first and not self.has_leapt and (ii >= leap_from or self.attempts[-1].how == "solver"):
+                ii = self.leap(ii, last)
+                continue
             reason = refutation(self.problem, ii)
             if reason is not None:
                 enough = needed(self.problem, ii, enough)
@@ -171,15 +183,26 @@ class _Sweep:
         self.attempts.append(Attempt(last, "found", "serial", "one op after the other"))
         return Found(*self.serial, self.role, is_serial=True)
 
-    def reserve(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
-        """What to answer once time is up: the II of a schedule by heuristic, looked for in growing steps, and the
-        schedule; None for the serial one. Nobody looks where time is not limited."""
+    def reachable(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
+        """The II of a schedule by heuristic, looked for in growing steps, and the schedule; None for the serial one."""
         step = max(1, ii // 128)
-        while self.seconds_left() != inf and ii < last:
+        while self.seconds_left() > 0 and ii < last:
             if (known := place(evenly(self.guess, ii), ii)) is not None:
                 return ii, known
             ii, step = ii + step, step * 5 // 4 + 1
         return last, None
+
+    def leap(self, ii: int, last: int) -> int:
+        """The first II from this one on that is not refuted by one question about all of them."""
+        self.has_leapt = True
+        answer = least(
+            self.problem, ii, self.reachable(ii, last)[0], _EFFORT_PER_LEAP * self.effort, seconds_left=self.share()
+        )
+        self.spent += answer.effort
+        for at in range(ii, answer.ii):
+            spent = round(answer.effort * 1_000_000) if at == ii else 0
+            self.attempts.append(Attempt(at, "refuted", "solver", "no schedule exists", spent))
+        return answer.ii
 
     def fall_back(self, ii: int, last: int, known: tuple[int, ...] | None) -> Found:
         """Ends the sweep before this II, as time is up."""
@@ -273,11 +296,16 @@ class _Sweep:
                 dropped |= {family}
         left = ("dependences", *(family for family in families(self.problem) if family not in dropped))
         why = f"the {' and '.join(left)} leave no room"
-        for at in range(len(self.attempts) - 1, -1, -1):
+        first = len(self.attempts)
+        while first and (self.attempts[first - 1].how, self.attempts[first - 1].outcome) == ("solver", "refuted"):
+            first -= 1
+        # Of all of them at once, or else of one after the other.
+        at_once = (
+            least(self.problem, self.attempts[first].ii, last.ii, _EFFORT_PER_LEAP * self.effort, dropped).ii > last.ii
+        )
+        for at in range(len(self.attempts) - 1, first - 1, -1):
             attempt = self.attempts[at]
-            if attempt.how != "solver" or attempt.outcome != "refuted":
-                break
-            if attempt != last and not self.is_refuted(attempt.ii, dropped):
+            if not at_once and attempt != last and not self.is_refuted(attempt.ii, dropped):
                 break
             self.attempts[at] = replace(attempt, why=why, families=left)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.sched.bounds import depth_limits
-from tilec.sched.paths import arcs, edge_arcs, has_positive_cycle, reach
+from tilec.sched.paths import arcs, distances, edge_arcs, has_positive_cycle
 from tilec.sched.problem import Problem
 
 # Windows of more ops than this take longer to keep up to date than the solver needs without them.
@@ -29,11 +29,11 @@ def refutation(problem: Problem, ii: int, without: frozenset[str] = frozenset())
         return "rings that fit in their pools are too shallow for the dependences between them"
     if len(problem.ops) > _MOST_OPS:
         return None
-    apart = [reach(problem, ii, within, op) for op in range(len(problem.ops))]
+    apart = distances(problem, ii, within)
     pairs = [pair for pair in _pairs(problem) if f"slot {problem.slots[pair[2]].name}" not in without]
     for _ in range(_ROUNDS):
         has_changed = False
-        for u, v, slot, ahead, behind in pairs:
+        for u, v, slot, ahead, behind, _ in pairs:
             # start[v] − start[u] lies in [turn·II + ahead, (turn + 1)·II − behind] for some whole turn.
             low, high = apart[u][v], apart[v][u]
             first = None if low is None else -(-(low + behind - ii) // ii)
@@ -67,13 +67,39 @@ def needed(problem: Problem, ii: int, known: tuple[str, ...]) -> tuple[str, ...]
 
 
 def _families(problem: Problem) -> frozenset[str]:
-    slots = {f"slot {problem.slots[slot].name}" for _, _, slot, _, _ in _pairs(problem)}
+    slots = {f"slot {problem.slots[slot].name}" for _, _, slot, *_ in _pairs(problem)}
     pools = {f"pool {problem.pools[ring.pool].name}" for ring in problem.rings}
     return frozenset({*slots, *pools, *(["rings"] if problem.rings else [])})
 
 
-def _pairs(problem: Problem) -> Iterator[tuple[int, int, int, int, int]]:
-    """(op, other op, slot, cycles the other must stay behind, cycles it must end ahead of the next turn)."""
+def held_once(problem: Problem, ii: int, without: frozenset[str]) -> frozenset[int]:
+    """The slots of one unit for which it is enough to keep ops apart from each other: no op holds one of them twice, or
+    for longer than the interval; nor does a role, which may run an op or not."""
+    others = {role.slot for role in problem.roles}
+    for op in problem.ops:
+        held = [use.slot for use in op.uses]
+        others |= {use.slot for use in op.uses if use.cycles > ii or held.count(use.slot) > 1}
+    return frozenset(
+        slot
+        for slot, spec in enumerate(problem.slots)
+        if spec.width == 1 and slot not in others and f"slot {spec.name}" not in without
+    )
+
+
+def separations(problem: Problem, slots: frozenset[int]) -> list[tuple[int, int, int, int]]:
+    """(op, other op, ahead, behind): start[other] − start[op] lies in [turn·II + ahead, (turn + 1)·II − behind] for
+    some whole turn, or they hold one of these slots, of one unit each, at once."""
+    least: dict[tuple[int, int, int], tuple[int, int]] = {}
+    for u, v, slot, ahead, behind, shift in _pairs(problem):
+        if slot in slots:
+            known = least.get((u, v, shift), (ahead, behind))
+            least[u, v, shift] = max(known[0], ahead), max(known[1], behind)
+    return [(u, v, ahead, behind) for (u, v, _), (ahead, behind) in least.items()]
+
+
+def _pairs(problem: Problem) -> Iterator[tuple[int, int, int, int, int, int]]:
+    """(op, other op, slot, cycles the other must stay behind, cycles it must end ahead of the next turn, how far apart
+    they hold it from one cycle on)."""
     for slot, spec in enumerate(problem.slots):
         if spec.width > 1:
             continue
@@ -82,7 +108,7 @@ def _pairs(problem: Problem) -> Iterator[tuple[int, int, int, int, int]]:
             for u, use in users[:at]:
                 if u != v:
                     shift = use.offset - later.offset
-                    yield u, v, slot, use.cycles + shift, later.cycles - shift
+                    yield u, v, slot, use.cycles + shift, later.cycles - shift, shift
 
 
 def _tighten(apart: list[list[int | None]], u: int, v: int, least: int) -> bool:

@@ -1,0 +1,108 @@
+"""How small the II can be, asked of the solver once instead of at one II after the other: II is a variable.
+
+Two ops that share a slot of one unit are some whole number of turns apart, and more by the length of the first and less
+by that of the second. With a boolean for each number of turns that is all linear in the starts and in II, as the
+dependences are. What is left out – wider slots, pools, roles, whatever counts in stages – could only make the interval
+larger, so that what is refuted here has no schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilec.records import dataclass
+from tilec.sched.bounds import depth_limits
+from tilec.sched.cp import Program, Run, no_deadline
+from tilec.sched.paths import Arc, arcs, distances, edge_arcs, has_positive_cycle, lag_arcs
+from tilec.sched.problem import Problem
+from tilec.sched.windows import held_once, separations
+
+# More ops than these, and more turns, are nothing that one program should decide.
+_MOST_OPS = 48
+_MOST_TURNS_PER_PAIR = 6
+
+
+# (op, other op, ahead, behind, the turns that are possible): see `separations`.
+Choice = tuple[int, int, int, int, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """Every II from the first asked about to `ii` − 1 is refuted."""
+
+    ii: int
+    effort: float
+
+
+def least(
+    problem: Problem,
+    low: int,
+    high: int,
+    effort: float,
+    without: frozenset[str] = frozenset(),
+    seconds_left: Callable[[], float] = no_deadline,
+) -> Least:
+    """What can be refuted of `low` … `high`. `without` leaves families of constraints aside, named as those of the
+    model. Nothing is said of ops that the dependences do not keep together, or of too many."""
+    if len(problem.ops) > _MOST_OPS or low > high:
+        return Least(low, 0.0)
+    within = edge_arcs(problem) + lag_arcs(problem)
+    if "rings" not in without:
+        within = arcs(problem, depth_limits(problem, high, without))
+    if has_positive_cycle(problem, high, within):
+        return Least(low, 0.0)
+    # Distances shrink as the interval grows, so those at the largest one hold at all of them.
+    apart = [[at for at in row if at is not None] for row in distances(problem, high, within)]
+    if any(len(row) < len(problem.ops) for row in apart):
+        return Least(low, 0.0)
+    choices: list[Choice] = []
+    for u, v, ahead, behind in separations(problem, held_once(problem, low, without)):
+        first, last = apart[u][v], -apart[v][u]
+        possible = range((first - high) // high - 1, last // low + 2)
+        ends = [(min(t * low, t * high) + ahead, max((t + 1) * low, (t + 1) * high) - behind) for t in possible]
+        turns = [t for t, (least, most) in zip(possible, ends, strict=True) if least <= last and most >= first]
+        choices.append((u, v, ahead, behind, turns))
+    if sum(len(turns) for *_, turns in choices) > _MOST_TURNS_PER_PAIR * len(choices):
+        return Least(low, 0.0)
+    run = _Program(problem, low, high, within, apart, choices, seconds_left).least(effort)
+    ii = {"refuted": high + 1, "found": run.bound, "unknown": max(low, run.bound)}[run.outcome]
+    return Least(ii, run.effort)
+
+
+class _Program(Program):
+    """Starts count from that of the busiest op, since nothing tells a schedule from the same one moved."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        low: int,
+        high: int,
+        within: Sequence[Arc],
+        apart: Sequence[Sequence[int]],
+        choices: Sequence[Choice],
+        seconds_left: Callable[[], float],
+    ) -> None:
+        super().__init__(seconds_left)
+        busy = [sum(use.cycles for use in op.uses) for op in problem.ops]
+        origin = busy.index(max(busy))
+        self.ii = self._variable(low, high)
+        start = [self._variable(apart[origin][op], -apart[op][origin]) for op in range(len(problem.ops))]
+        for arc in within:
+            if arc.src != arc.dst:
+                self._linear(((start[arc.dst], 1), (start[arc.src], -1), (self.ii, arc.distance)), arc.latency, None)
+        # All ops of a group are as far behind the first group's as its first op is.
+        for group, op in enumerate(problem.copies[0][1:] if problem.copies else (), 1):
+            for of in problem.copies[1:]:
+                behind_first = ((start[of[group]], 1), (start[of[0]], -1))
+                self._linear((*behind_first, (start[op], -1), (start[problem.copies[0][0]], 1)), 0, 0)
+        for u, v, ahead, behind, turns in choices:
+            literals = [self._variable(0, 1) for _ in turns]
+            for turn, literal in zip(turns, literals, strict=True):
+                apart_by = ((start[v], 1), (start[u], -1))
+                self._linear((*apart_by, (self.ii, -turn)), ahead, None, when=(literal,))
+                self._linear((*apart_by, (self.ii, -turn - 1)), None, -behind, when=(literal,))
+            self._exactly_one(literals)
+
+    def least(self, effort: float) -> Run:
+        self._minimise(((self.ii, 1),))
+        return self._run(effort)
