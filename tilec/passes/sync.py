@@ -215,7 +215,7 @@ class _Role:
     def run(self, nodes: tuple[_Node, ...]) -> None:
         for i, node in enumerate(nodes):
             if not isinstance(node.op, _STEERING):
-                self.execute(node, nodes[i + 1 :])
+                self.execute(node, nodes[i + 1 :], nodes[0].place)
                 continue
             match node.op:
                 case warp.Advance(cursor=cursor):
@@ -230,6 +230,8 @@ class _Role:
                 case warp.Branch(part="guard", least=least):
                     if self.trip_count >= least:
                         self.run(node.bodies[0])
+                        if _is_drained(node.op):
+                            self.state.wait("wgmma", 0)
                 case warp.Branch():
                     self.execute(node, ())
                     other = self.state.copy()
@@ -296,6 +298,7 @@ class _Role:
         body = node.bodies[0]
         at = next(i for i, inner in enumerate(body) if isinstance(inner.op, warp.Loop) and inner.op.part == "steady")
         before, steady, after = body[:at], body[at].bodies[0], body[at + 1 :]
+        drained = _is_drained(body[at].op)
         outer = self.trip_count
         self.state.settle_cursors()
         ends = []
@@ -313,6 +316,8 @@ class _Role:
             seen.add(shape)
             self.run(steady)
             reached = self.state.copy()
+            if drained:
+                self.state.wait("wgmma", 0)
             self.run(after)
             ends.append(self.state)
             self.state = reached
@@ -320,18 +325,15 @@ class _Role:
         for end in ends[1:]:
             self.state.join(end)
         self.trip_count = outer
-        if any(isinstance(inner, warp.Wgmma) for inner in warp.walk(op.body)):
-            # The assembler does not see that a skipped pipeline leaves no wgmma in flight: it is told once, after all.
-            self.state.wait("wgmma", 0)
 
-    def execute(self, node: _Node, following: tuple[_Node, ...]) -> None:
+    def execute(self, node: _Node, following: tuple[_Node, ...], begin: int = 0) -> None:
         self.apply(node.place)
         if not node.touches:
             return
         state = self.state
         touched = [(t, self.key(node, t)) for t in node.touches]
         while conflicts := [(r, t) for t, key in touched for r in self.conflicting(node, t, key)]:
-            self.demand(node, conflicts, following)
+            self.demand(node, conflicts, following, begin)
             self.apply(node.place)
         group = state.begin(node.queue)
         for touch, key in touched:
@@ -374,11 +376,17 @@ class _Role:
 
     # ---- what is missing ---------------------------------------------------------------------------------------------
 
-    def demand(self, node: _Node, conflicts: list[tuple[Record, Touch]], following: tuple[_Node, ...]) -> None:
+    def demand(
+        self, node: _Node, conflicts: list[tuple[Record, Touch]], following: tuple[_Node, ...], begin: int = 0
+    ) -> None:
+        """`begin` is where the run of operations begins in which the node stands."""
         needs = self.needed(node.place)
         before = (dict(needs.waits), needs.fence, needs.barrier)
         for record, touch in conflicts:
             self.add_wait(needs, record)
+            if touch.buffer in self.fragments and not begin <= record.place < node.place:
+                # Begun before this run, or in an earlier trip: there the assembler understands no wait but for all.
+                needs.waits |= {"wgmma": 0} if record.queue == "wgmma" else {}
             if touch.buffer not in self.fragments and not self.owned(touch):
                 needs.barrier = True
                 needs.fence |= self.unfenced(record, touch)
@@ -450,6 +458,17 @@ def _uses(role: warp.Role, rings: dict[str, warp.Ring]) -> Iterator[RingUse]:
             yield RingUse(ring.depth, ring.buffers, cursors)
 
 
+def _is_drained(op: warp.Operation) -> bool:
+    """Whether no wgmma may be in flight at its end: after the steady state of a pipeline, and in the guards that follow
+    it. The assembler does not see that a wait in a guard is skipped only where there is nothing to wait for, and would
+    serialise them all."""
+    match op:
+        case warp.Loop(part="steady") | warp.Branch(part="guard", moment=warp.Moment(part="epilogue")):
+            return any(isinstance(inner, warp.Wgmma) for inner in warp.walk((op,)))
+        case _:
+            return False
+
+
 def _insert(
     body: tuple[warp.Operation, ...],
     placed: dict[int, Needs],
@@ -463,17 +482,27 @@ def _insert(
         match op:
             case warp.Loop() | warp.Forever() | warp.Pipeline():
                 op = replace(op, body=_insert(op.body, placed, barrier, counter, False))
+                if isinstance(op, warp.Pipeline):
+                    op = replace(op, body=tuple(itertools.chain.from_iterable(map(_drained, op.body))))
             case warp.Branch():
                 then = _insert(op.then, placed, barrier, counter, False)
                 op = replace(op, then=then, orelse=_insert(op.orelse, placed, barrier, counter, False))
             case _:
                 pass
         new.append(op)
-        if isinstance(op, warp.Pipeline) and any(isinstance(inner, warp.Wgmma) for inner in warp.walk(op.body)):
-            new.append(warp.WgmmaWait(0, span=op.span))  # see `_Role.pipeline`
     if outer:
         new += _before(placed.get(END), barrier, None)
     return tuple(new)
+
+
+def _drained(piece: warp.Operation) -> tuple[warp.Operation, ...]:
+    """A piece of a pipeline, and the wait that `_is_drained` asks for."""
+    if not _is_drained(piece):
+        return (piece,)
+    wait = warp.WgmmaWait(0, span=piece.span)
+    if isinstance(piece, warp.Branch):
+        return (replace(piece, then=(*piece.then, wait)),)
+    return (piece, wait)
 
 
 def _before(needs: Needs | None, barrier: warp.BarSync, op: warp.Operation | None) -> Iterator[warp.Operation]:
