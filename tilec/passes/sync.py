@@ -163,6 +163,8 @@ class _Role:
     def __init__(self, role: warp.Role, rings: dict[str, warp.Ring], fragments: set[str]) -> None:
         self.rings, self.fragments = rings, fragments
         self.nodes = _number(role.body, _Counter())
+        self.mixed = frozenset(_mixed(self.nodes, fragments))
+        self.here = range(0)  # the places of the run of operations being executed, up to where it is
         self.uses = tuple(_uses(role, rings))
         self.needs: dict[int, Needs] = {}
         self.changed = False
@@ -214,8 +216,9 @@ class _Role:
 
     def run(self, nodes: tuple[_Node, ...]) -> None:
         for i, node in enumerate(nodes):
+            self.here = range(nodes[0].place, node.place)
             if not isinstance(node.op, _STEERING):
-                self.execute(node, nodes[i + 1 :], nodes[0].place)
+                self.execute(node, nodes[i + 1 :])
                 continue
             match node.op:
                 case warp.Advance(cursor=cursor):
@@ -326,14 +329,14 @@ class _Role:
             self.state.join(end)
         self.trip_count = outer
 
-    def execute(self, node: _Node, following: tuple[_Node, ...], begin: int = 0) -> None:
+    def execute(self, node: _Node, following: tuple[_Node, ...]) -> None:
         self.apply(node.place)
         if not node.touches:
             return
         state = self.state
         touched = [(t, self.key(node, t)) for t in node.touches]
         while conflicts := [(r, t) for t, key in touched for r in self.conflicting(node, t, key)]:
-            self.demand(node, conflicts, following, begin)
+            self.demand(node, conflicts, following)
             self.apply(node.place)
         group = state.begin(node.queue)
         for touch, key in touched:
@@ -376,17 +379,11 @@ class _Role:
 
     # ---- what is missing ---------------------------------------------------------------------------------------------
 
-    def demand(
-        self, node: _Node, conflicts: list[tuple[Record, Touch]], following: tuple[_Node, ...], begin: int = 0
-    ) -> None:
-        """`begin` is where the run of operations begins in which the node stands."""
+    def demand(self, node: _Node, conflicts: list[tuple[Record, Touch]], following: tuple[_Node, ...]) -> None:
         needs = self.needed(node.place)
         before = (dict(needs.waits), needs.fence, needs.barrier)
         for record, touch in conflicts:
             self.add_wait(needs, record)
-            if touch.buffer in self.fragments and not begin <= record.place < node.place:
-                # Begun before this run, or in an earlier trip: there the assembler understands no wait but for all.
-                needs.waits |= {"wgmma": 0} if record.queue == "wgmma" else {}
             if touch.buffer not in self.fragments and not self.owned(touch):
                 needs.barrier = True
                 needs.fence |= self.unfenced(record, touch)
@@ -403,7 +400,10 @@ class _Role:
 
     def add_wait(self, needs: Needs, record: Record) -> None:
         if record.group and record.queue:
-            pending = self.state.pending(record)
+            # Where threads use an accumulator, the assembler understands no wait for it but for all, unless the wgmma
+            # stands in the same run of operations.
+            whole = record.place in self.mixed and record.place not in self.here
+            pending = 0 if whole else self.state.pending(record)
             needs.waits[record.queue] = min(needs.waits.get(record.queue, pending), pending)
 
     def look_ahead(self, needs: Needs, following: tuple[_Node, ...]) -> None:
@@ -456,6 +456,25 @@ def _uses(role: warp.Role, rings: dict[str, warp.Ring]) -> Iterator[RingUse]:
         cursors = tuple(c.name for c in moved if c.ring == ring.name)
         if ring.depth > 1 and cursors:
             yield RingUse(ring.depth, ring.buffers, cursors)
+
+
+def _mixed(nodes: tuple[_Node, ...], fragments: set[str]) -> Iterator[int]:
+    """The places of the wgmma whose accumulator, or operand in registers, other operations use in a loop with one."""
+    every = list(_flat(nodes))
+    registers = {n.place: {n.op.a.name, n.op.c.name} & fragments for n in every if isinstance(n.op, warp.Wgmma)}
+    mixed: set[str] = set()
+    for loop in (n for n in every if isinstance(n.op, warp.Loop)):
+        inner = [n for body in loop.bodies for n in _flat(body)]
+        multiplied = {name for n in inner for name in registers.get(n.place, ())}
+        mixed |= multiplied & {t.buffer for n in inner if n.place not in registers for t in n.touches}
+    return (place for place, names in registers.items() if names & mixed)
+
+
+def _flat(nodes: tuple[_Node, ...]) -> Iterator[_Node]:
+    for node in nodes:
+        yield node
+        for body in node.bodies:
+            yield from _flat(body)
 
 
 def _is_drained(op: warp.Operation) -> bool:
