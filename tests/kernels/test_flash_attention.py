@@ -95,6 +95,20 @@ def test_without_ping_pong() -> None:
     assert consumer(light).turns_at is None
 
 
+def test_guards_leave_no_wgmma_in_flight() -> None:
+    """Else the assembler serialises them all: it takes a wait in a guard for one that may not come."""
+    source = SourceFile(FLASH.name, FLASH.read_text(encoding="utf-8"))
+    made = build(source, CompileOptions(ping_pong=False, defines=(("causal", True),)), Observer())
+    assert [w.title for w in made.warnings] == []
+
+
+def test_scores_from_the_trip_before() -> None:
+    """One warpgroup issues the next scores at the end of a trip: the wait in the next one is for all that is in flight,
+    or the assembler serialises."""
+    _, made = built(FLASH, "sm_90a", causal=True, block_M=64, block_N=64, threads=128)
+    assert [w.title for w in made.warnings] == []
+
+
 @pytest.mark.parametrize("pattern", [r"bar\.arrive %r", r"bar\.sync %r", r"bar\.arrive 3, 256"])
 def test_who_misses_a_turn_is_found_out(pattern: str) -> None:
     _, made = built(FLASH, "sm_90a", S=256, **SMALL)

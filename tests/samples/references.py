@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,8 @@ Generator = np.random.Generator
 @dataclass(frozen=True)
 class Sample:
     """`constants` make it small. An output may differ by `steps` roundings of its type and by `noise` times its largest
-    element, which is what the order of a sum may change. `feature` is what a target must have."""
+    element, which is what the order of a sum may change. `feature` is what a target must have, `sizes` are those that the
+    kernel learns at launch."""
 
     path: str
     constants: Mapping[str, int | float | bool | str]
@@ -32,6 +33,7 @@ class Sample:
     noise: float = 2e-6
     feature: str | None = None
     also: tuple[Mapping[str, int | float | bool | str], ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 SAMPLES: list[Sample] = []
@@ -46,12 +48,13 @@ def sample(
     noise: float = 2e-6,
     feature: str | None = None,
     also: tuple[Mapping[str, int | float | bool | str], ...] = (),
+    sizes: Mapping[str, int] | None = None,
     **constants: int | float | bool | str,
 ) -> Callable[[Reference], Reference]:
     """Decorator: the function is the reference of this sample. `also` are further sets of constants to run it with."""
 
     def keep(reference: Reference) -> Reference:
-        SAMPLES.append(Sample(path, constants, reference, inputs or {}, steps, noise, feature, also))
+        SAMPLES.append(Sample(path, constants, reference, inputs or {}, steps, noise, feature, also, sizes or {}))
         return reference
 
     return keep

@@ -28,12 +28,17 @@ def mutants(program: warp.Program) -> Iterator[tuple[str, warp.Program]]:
             yield what, replace(program, roles=roles)
 
 
+def _ends_a_piece(op: warp.Operation, last: bool) -> bool:
+    """Of a pipeline whose trip count is not known: its steady state, or an epilogue's guard."""
+    return op.part == "steady" if isinstance(op, warp.Loop) else last and isinstance(op, warp.Advance)
+
+
 def _changed(body: tuple[warp.Operation, ...], place: str) -> Iterator[tuple[str, tuple[warp.Operation, ...]]]:
     for i, op in enumerate(body):
         here = f"{place}.{i}"
         before, after = body[:i], body[i + 1 :]
-        if isinstance(op, warp.WgmmaWait) and i and isinstance(body[i - 1], warp.Pipeline):
-            continue  # nothing is in flight there; it tells the assembler so
+        if isinstance(op, warp.WgmmaWait) and i and _ends_a_piece(body[i - 1], last=not after):
+            continue  # there may be nothing in flight; it tells the assembler so
         if isinstance(op, REMOVED):
             yield f"{here} without {type(op).__name__}, line {op.span.line}", (*before, *after)
         if isinstance(op, COUNTED):

@@ -164,6 +164,8 @@ class _Role:
     def __init__(self, role: warp.Role, rings: dict[str, warp.Ring], fragments: set[str]) -> None:
         self.rings, self.fragments = rings, fragments
         self.nodes = _number(role.body, _Counter())
+        self.mixed = frozenset(_mixed(self.nodes, fragments))
+        self.here = range(0)  # the places of the run of operations being executed, up to where it is
         self.uses = tuple(_uses(role, rings))
         self.needs: dict[int, Needs] = {}
         self.changed = False
@@ -215,6 +217,7 @@ class _Role:
 
     def run(self, nodes: tuple[_Node, ...]) -> None:
         for i, node in enumerate(nodes):
+            self.here = range(nodes[0].place, node.place)
             if not isinstance(node.op, _STEERING):
                 self.execute(node, nodes[i + 1 :])
                 continue
@@ -239,6 +242,8 @@ class _Role:
                 case warp.Branch(part="guard", least=least):
                     if self.trip_count >= least:
                         self.run(node.bodies[0])
+                        if _is_drained(node.op):
+                            self.state.wait("wgmma", 0)
                 case warp.Branch():
                     self.execute(node, ())
                     other = self.state.copy()
@@ -305,6 +310,7 @@ class _Role:
         body = node.bodies[0]
         at = next(i for i, inner in enumerate(body) if isinstance(inner.op, warp.Loop) and inner.op.part == "steady")
         before, steady, after = body[:at], body[at].bodies[0], body[at + 1 :]
+        drained = _is_drained(body[at].op)
         outer = self.trip_count
         self.state.settle_cursors()
         ends = []
@@ -322,6 +328,8 @@ class _Role:
             seen.add(shape)
             self.run(steady)
             reached = self.state.copy()
+            if drained:
+                self.state.wait("wgmma", 0)
             self.run(after)
             ends.append(self.state)
             self.state = reached
@@ -329,9 +337,6 @@ class _Role:
         for end in ends[1:]:
             self.state.join(end)
         self.trip_count = outer
-        if any(isinstance(inner, warp.Wgmma) for inner in warp.walk(op.body)):
-            # The assembler does not see that a skipped pipeline leaves no wgmma in flight: it is told once, after all.
-            self.state.wait("wgmma", 0)
 
     def execute(self, node: _Node, following: tuple[_Node, ...]) -> None:
         self.apply(node.place)
@@ -404,7 +409,10 @@ class _Role:
 
     def add_wait(self, needs: Needs, record: Record) -> None:
         if record.group and record.queue:
-            pending = self.state.pending(record)
+            # Where threads use an accumulator, the assembler understands no wait for it but for all, unless the wgmma
+            # stands in the same run of operations.
+            whole = record.place in self.mixed and record.place not in self.here
+            pending = 0 if whole else self.state.pending(record)
             needs.waits[record.queue] = min(needs.waits.get(record.queue, pending), pending)
 
     def look_ahead(self, needs: Needs, following: tuple[_Node, ...]) -> None:
@@ -473,6 +481,36 @@ def _uses(role: warp.Role, rings: dict[str, warp.Ring]) -> Iterator[RingUse]:
             yield RingUse(ring.depth, ring.buffers, cursors)
 
 
+def _mixed(nodes: tuple[_Node, ...], fragments: set[str]) -> Iterator[int]:
+    """The places of the wgmma whose accumulator, or operand in registers, other operations use in a loop with one."""
+    every = list(_flat(nodes))
+    registers = {n.place: {n.op.a.name, n.op.c.name} & fragments for n in every if isinstance(n.op, warp.Wgmma)}
+    mixed: set[str] = set()
+    for loop in (n for n in every if isinstance(n.op, warp.Loop)):
+        inner = [n for body in loop.bodies for n in _flat(body)]
+        multiplied = {name for n in inner for name in registers.get(n.place, ())}
+        mixed |= multiplied & {t.buffer for n in inner if n.place not in registers for t in n.touches}
+    return (place for place, names in registers.items() if names & mixed)
+
+
+def _flat(nodes: tuple[_Node, ...]) -> Iterator[_Node]:
+    for node in nodes:
+        yield node
+        for body in node.bodies:
+            yield from _flat(body)
+
+
+def _is_drained(op: warp.Operation) -> bool:
+    """Whether no wgmma may be in flight at its end: after the steady state of a pipeline, and in the guards that follow
+    it. The assembler does not see that a wait in a guard is skipped only where there is nothing to wait for, and would
+    serialise them all."""
+    match op:
+        case warp.Loop(part="steady") | warp.Branch(part="guard", moment=warp.Moment(part="epilogue")):
+            return any(isinstance(inner, warp.Wgmma) for inner in warp.walk((op,)))
+        case _:
+            return False
+
+
 def _insert(
     body: tuple[warp.Operation, ...],
     placed: dict[int, Needs],
@@ -486,6 +524,8 @@ def _insert(
         match op:
             case warp.Loop() | warp.Forever() | warp.Pipeline():
                 op = replace(op, body=_insert(op.body, placed, barrier, counter, False))
+                if isinstance(op, warp.Pipeline):
+                    op = replace(op, body=tuple(itertools.chain.from_iterable(map(_drained, op.body))))
             case warp.BarSync():
                 op = replace(barrier, moment=op.moment, span=op.span)
             case warp.Branch():
@@ -494,11 +534,19 @@ def _insert(
             case _:
                 pass
         new.append(op)
-        if isinstance(op, warp.Pipeline) and any(isinstance(inner, warp.Wgmma) for inner in warp.walk(op.body)):
-            new.append(warp.WgmmaWait(0, span=op.span))  # see `_Role.pipeline`
     if outer:
         new += _before(placed.get(END), barrier, None)
     return tuple(new)
+
+
+def _drained(piece: warp.Operation) -> tuple[warp.Operation, ...]:
+    """A piece of a pipeline, and the wait that `_is_drained` asks for."""
+    if not _is_drained(piece):
+        return (piece,)
+    wait = warp.WgmmaWait(0, span=piece.span)
+    if isinstance(piece, warp.Branch):
+        return (replace(piece, then=(*piece.then, wait)),)
+    return (piece, wait)
 
 
 def _before(needs: Needs | None, barrier: warp.BarSync, op: warp.Operation | None) -> Iterator[warp.Operation]:
