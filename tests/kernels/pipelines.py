@@ -21,7 +21,7 @@ from tilec import emulate, interp
 from tilec import target as targets
 from tilec.codegen.emit import emit
 from tilec.emu import launch
-from tilec.ir.tile import Buffer, Kernel
+from tilec.ir.tile import Buffer, Kernel, TileOp
 from tilec.ir.warp_verify import program_violations
 from tilec.manifest import in_module
 from tilec.options import Strategy
@@ -32,6 +32,7 @@ from tilec.passes.elaborate import elaborate
 from tilec.passes.expand import Scheduled, expand
 from tilec.passes.fold import fold
 from tilec.passes.layout import assign
+from tilec.passes.rings import is_load
 from tilec.passes.select import select
 from tilec.passes.sync import synchronise
 from tilec.passes.usage import usage
@@ -148,11 +149,13 @@ class _Body:
         if not self.fed:
             self.emit("w = (w + 1) % R")
 
-    def statements(self, count: int) -> None:
+    def statements(self, count: int, anew: bool = False) -> None:
         """The first is a copy, so that most tiles are a pipeline's; in a loop that another role can feed, each such
-        copy fills a tile of its own, which something reads."""
+        copy fills a tile of its own, which something reads. `anew`: a tile is computed in each iteration."""
         self.load()
-        self.further_statements(count - 1)
+        if anew:
+            self.made_anew("s2")
+        self.further_statements(max(count - 1 - 2 * anew, 0))
         self.read_all()
 
     def further_statements(self, count: int) -> None:
@@ -230,6 +233,69 @@ class _Body:
         tile = self.tile(self.writable)
         self.emit(f"T.copy({tile}, O[k * S, 0])")
         self.nest(f"{tile}[i, j] = T.cast(k, 'float16') + X[k * S + i]")
+
+    def made_anew(self, tile: str) -> None:
+        """A tile that is covered, perhaps in steps, and then read: each iteration may have a version of its own."""
+        self.cover(tile)
+        for _ in range(self.draw(st.sampled_from([0, 0, 1, 1, 2]))):
+            self.change(tile)
+        self.ready.add(tile)
+        f = self.tile(FRAGMENTS, ready=False)
+        reader = self.draw(
+            st.sampled_from(
+                [
+                    f"T.copy({tile}, P[k * S, 0])",
+                    f"T.copy({tile}, {f})",
+                    f"T.gemm({tile}, {tile}, {f}, clear_accum=True)",
+                ]
+            )
+        )
+        self.emit(reader, writes=f if f in reader else "")
+
+    def cover(self, tile: str) -> None:
+        """By a statement that leaves nothing in the tile."""
+        kinds = ["fill", "clear", "nest", "both branches", "branches of a nest", "rows"] + ["load"] * (not self.fed)
+        kinds += ["tile", "transpose"] * (self.other(tile) is not None) + ["fragment"] * 2 * self.has(*FRAGMENTS)
+        kind = self.draw(st.sampled_from(kinds))
+        load = f"T.fill({tile}, T.cast(k, 'float16'))" if self.fed else f"T.copy(A[{self.rows()}, 0], {tile})"
+        match kind:
+            case "fill":
+                value = self.draw(st.sampled_from(["1.0", "x", "T.cast(k, 'float16')"]))
+                self.emit(f"T.fill({tile}, {value})")
+            case "clear":
+                self.emit(f"T.clear({tile})")
+            case "nest":
+                self.nest(f"{tile}[j, i] = {self.value('i', 'j')}")
+            case "both branches":
+                self.emit("if k % 2 == 0:", f"    {load}", "else:", f"    T.fill({tile}, 2.0)")
+            case "branches of a nest":
+                self.nest(
+                    "if i > j + k:", f"    {tile}[i, j] = 1.0", "else:", f"    {tile}[i, j] = {self.value('i', 'j')}"
+                )
+            case "rows":
+                self.emit("for half in T.serial(2):", f"    T.fill({tile}, T.cast(half + k, 'float16'))")
+            case "load":
+                self.emit(load)
+            case "tile" | "transpose":
+                self.emit(f"T.{'copy' if kind == 'tile' else kind}({self.other(tile)}, {tile})")
+            case "fragment":
+                self.emit(f"T.copy({self.tile(FRAGMENTS)}, {tile})")
+
+    def change(self, tile: str) -> None:
+        """In a part, or in some iterations only."""
+        changes = [
+            ["for i, j in T.Parallel(S // 2, S):", f"    {tile}[i, j] = {self.value('i', 'j')}"],
+            ["if k % 2 == 1:", f"    T.fill({tile}, {self.draw(st.sampled_from(['0.0', 'x']))})"],
+            ["for i, j in T.Parallel(S, S):", "    if i > j + k:", f"        {tile}[i, j] = 1.0"],
+            ["for i, j in T.Parallel(S, S):", f"    {tile}[i, j] = T.min({tile}[i, j] + 1.0, 3.0)"],
+        ]
+        if not self.fed:
+            changes += [
+                [f"T.copy(A[k * S : k * S + S // 2, 0:S], {tile}[0 : S // 2, 0:S])"],
+                ["if k > first:", f"    T.copy(B[k * S, 0], {tile})"],
+                [f"T.copy(B[{self.rows()}, 0], {tile})"],
+            ]
+        self.emit(*self.draw(st.sampled_from(changes)))
 
     def in_place(self) -> None:
         tile = self.tile(self.writable)
@@ -347,11 +413,12 @@ def loops(draw: DrawFn, size: int, threads: int, fed: bool) -> Loop:
     """A kernel around one pipelined loop, sometimes inside a serial one, for tiles of `size` by `size` elements.
     `fed`: one that a producer role can feed."""
     filled = {n for n in (*FRAGMENTS, "r", "c") if draw(st.booleans())}
-    filled |= {n for n in (SHARED[2:] if fed else SHARED) if draw(st.integers(0, 3)) == 3}
+    anew = draw(st.booleans())
+    filled |= {n for n in (SHARED[2:] if fed else SHARED) if draw(st.integers(0, 3)) == 3 and not (anew and n == "s2")}
     body = _Body(draw, set(filled), fed)
     if draw(st.booleans()):
         body.ready.add("h")
-    body.statements(draw(st.sampled_from([2, 3, 4, 4, 5, 5, 6, 6])))
+    body.statements(draw(st.sampled_from([2, 3, 4, 4, 5, 5, 6, 6])), anew)
     n, first = draw(st.sampled_from([0, 1, 2, 2, 3, 3, 4, 4, 5, 6])), draw(st.sampled_from([0, 0, 0, 1, 2]))
     n = min(n, ROWS - first)
     static, runtime, read = f"{first}, {first + n}", "first, first + n", "first, T.min(Ends[0], R)"
@@ -556,9 +623,9 @@ def tile_ir(loop: Loop, folded: bool = True) -> Kernel:
 
 def compiled(
     kernel: Kernel, target: str, strategy: Strategy, steps: Moves | None, deeper: int
-) -> tuple[str, list[Schedule]]:
-    """The PTX of the kernel and its loops' schedules: by hand where they have one, else solved, or reached by a walk
-    where `steps` are given. A schedule that does not hold, or a program that does not verify, is an error."""
+) -> tuple[str, list[Scheduled]]:
+    """The PTX of the kernel and its loops with their schedules: by hand where they have one, else solved, or reached by
+    a walk where `steps` are given. A schedule that does not hold, or a program that does not verify, is an error."""
     machine = targets.load(target)
     laid = assign(select(kernel, machine, strategy))
     scheduled: list[Scheduled] = []
@@ -567,7 +634,18 @@ def compiled(
     program = place(synchronise(expand(laid, scheduled, machine)), machine)
     broken = list(program_violations(program))
     assert not broken, broken[0]
-    return print_module(emit(program, machine, "drawn.tl", usage(kernel))), [s.schedule for s in scheduled]
+    return print_module(emit(program, machine, "drawn.tl", usage(kernel))), scheduled
+
+
+def computed_versions(scheduled: Scheduled) -> int:
+    """The most versions of a tile that no single copy from a tensor fills."""
+    plans = zip(scheduled.loop.rings, scheduled.schedule.depth, strict=True)
+    statements = scheduled.loop.statements
+    loads = [isinstance(s, TileOp) and is_load(s) for s in statements]
+    return max(
+        (depth for plan, depth in plans if len(plan.producers) > len(plan.buffers) or not loads[plan.producers[0]]),
+        default=0,
+    )
 
 
 def schedule_of(loop: LoopProblem, steps: Moves | None, deeper: int) -> Schedule:

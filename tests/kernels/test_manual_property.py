@@ -54,15 +54,15 @@ def test_lists_are_carried_out_or_refused(target: str, strategy: Strategy, size:
         note(loop.text)
         try:
             kernel = tile_ir(loop)
-            ptx, schedules = compiled(kernel, target, strategy, None, 0)
+            ptx, scheduled = compiled(kernel, target, strategy, None, 0)
         except CompileError as error:
             note(f"refused: {error}")
             codes = {diagnostic.code for diagnostic in error.diagnostics}
             assert codes <= {*REFUSALS}, codes
             seen.update(codes)
             return
-        note(f"{schedules}")
-        by_hand = {s.status for s in schedules} >= {"given"}
+        note(f"{[s.schedule for s in scheduled]}")
+        by_hand = {s.schedule.status for s in scheduled} >= {"given"}
         assert by_hand or loop.n == 0, "the lists are dropped"  # a loop without trips may be gone
         seen["carried out" if by_hand else "gone"] += 1
         assert differences(loop, kernel, ptx, adversary) == []

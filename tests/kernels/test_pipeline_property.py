@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, given, note, seed, settings
 from hypothesis import strategies as st
-from pipelines import Loop, Moves, compiled, differences, loops, moves, nested, tile_ir
+from pipelines import Loop, Moves, compiled, computed_versions, differences, loops, moves, nested, tile_ir
 
 from tilec.diag import CompileError
 from tilec.options import Strategy
@@ -46,6 +46,7 @@ def test_any_verified_schedule_keeps_the_loops_meaning(
     at = 2 * FORMS.index((target, strategy, size, threads)) + fed
     seen = holds(loops(size, threads, fed), target, strategy, at, settings().max_examples)
     assert strategy == "none" or seen["pipelined"] >= 0.5 * seen["drawn"], f"{seen}: too little of it is pipelined"
+    print(seen)
 
 
 @pytest.mark.parametrize(("target", "strategy", "size", "threads", "fed"), NESTED, ids=str)
@@ -70,14 +71,16 @@ def holds(drawn: st.SearchStrategy[Loop], target: str, strategy: Strategy, numbe
         note(loop.text)
         kernel = tile_ir(loop)
         try:
-            ptx, schedules = compiled(kernel, target, strategy, steps, deeper)
+            ptx, scheduled = compiled(kernel, target, strategy, steps, deeper)
         except CompileError as error:
             note(f"refused: {error}")
+            print(error)
             seen["refused"] += 1
             return
-        note(f"{schedules}")
-        seen["pipelined"] += bool(schedules)
-        seen["nested"] += len(schedules) > 1
+        note(f"{[s.schedule for s in scheduled]}")
+        seen["pipelined"] += bool(scheduled)
+        seen["nested"] += len(scheduled) > 1
+        seen["computed"] += any(computed_versions(s) > 1 for s in scheduled)
         assert differences(loop, kernel, ptx, adversary) == []
 
     check()

@@ -76,6 +76,55 @@ def test_a_legal_schedule_holds(
     assert min(schedule.depth) >= depth
 
 
+MADE = """
+s = T.alloc_shared((64, 64), "float16")
+t = T.alloc_shared((64, 64), "float16")
+c = T.alloc_fragment((64, 64), "float32")
+for k in T.Pipelined(8, {lists}):
+    {first}
+    T.gemm(s, s, c)
+"""
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(
+    "first",
+    ["T.fill(s, 1.0)", "T.copy(t, s)", "for i, j in T.Parallel(64, 64):\n        s[i, j] = T.cast(k, 'float16')"],
+)
+@pytest.mark.parametrize(
+    ("lists", "depth"),
+    [
+        ("stage=[0, 1], order=[0, 1]", 2),
+        ("stage=[0, 1], order=[1, 0]", 2),
+        ("stage=[0, 2], order=[0, 1]", 3),
+        ("stage=[0, 0], order=[0, 1]", 1),
+        ("stage=[1, 1], order=[0, 1]", 1),
+        ("num_stages=4, stage=[0, 1], order=[0, 1]", 4),
+    ],
+)
+def test_a_tile_that_is_computed_has_versions_where_it_passes_from_stage_to_stage(
+    body: Make, first: str, lists: str, depth: int, target: str
+) -> None:
+    found = loop(body, MADE.replace("{first}", first), lists, target)
+    schedule = given_schedule(found)
+    assert schedule is not None
+    assert list(violations(found.problem, schedule)) == []
+    assert schedule.depth == (depth,)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [1, 2, 0]])
+def test_steps_that_fill_a_version_keep_their_order(body: Make, order: list[int]) -> None:
+    """Whatever versions there are: the load must not come before the tile is cleared."""
+    text = MADE.replace("{first}", "T.clear(s)\n    if k < 5:\n        T.copy(A[k * 64, 0], s)")
+    schedule = given_schedule(loop(body, text, f"stage=[0, 0, 1], order={order}"))
+    assert schedule is not None and schedule.depth == (2,)
+    with pytest.raises(CompileError) as raised:
+        given_schedule(loop(body, text, "stage=[0, 0, 1], order=[1, 0, 2]"))
+    (diagnostic,) = raised.value.diagnostics
+    assert (diagnostic.code, diagnostic.primary and diagnostic.primary.span.line) == ("schedule-order", 11)
+    assert "overwrites s" in str(diagnostic.primary)
+
+
 @pytest.mark.parametrize(
     ("text", "stages", "order", "first", "second", "said"),
     [

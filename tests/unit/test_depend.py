@@ -68,11 +68,35 @@ def test_a_copied_tile_is_a_ring_and_its_reuse_no_edge(body: Make) -> None:
     assert edges(loop) == {(0, 1, 0, "data s"), (1, 1, 1, "data c")}
 
 
-def test_a_computed_tile_is_reused_in_place(body: Make) -> None:
-    """Written by a copy from a fragment: one version, so the next writer waits for the readers."""
+def test_a_computed_tile_is_a_ring_too(body: Make) -> None:
     loop = one(body, "T.copy(c, s)\nT.gemm(s, s, d)")
+    assert rings(loop) == [("s", (0,), (1,))]
+    assert edges(loop) == {(0, 1, 0, "data s"), (1, 1, 1, "data d")}
+
+
+def test_a_tile_without_versions_is_reused_in_place(body: Make) -> None:
+    """A part of it is filled: the next to fill it waits for the readers."""
+    loop = one(body, "T.copy(c[0:32, :], s[0:32, :])\nT.gemm(s, s, d)")
     assert rings(loop) == []
     assert edges(loop) == {(0, 0, 1, "output s"), (0, 1, 0, "data s"), (1, 0, 1, "anti s"), (1, 1, 1, "data d")}
+
+
+def test_versions_are_filled_in_several_steps(body: Make) -> None:
+    """The first covers the tile, the second fills a part. Within an iteration they keep their order; the next iteration
+    has another version."""
+    loop = one(body, "T.clear(s)\nif k < 3:\n    T.copy(A[k * 64, 0], s)\nT.gemm(s, s, c)")
+    assert rings(loop) == [("s", (0, 1), (2,))]
+    assert edges(loop) == {(0, 1, 0, "output s"), (0, 2, 0, "data s"), (1, 2, 0, "data s"), (2, 2, 1, "data c")}
+
+
+def test_a_version_may_change_after_it_is_read(body: Make) -> None:
+    """A product, another load, a change in place and a second product are all users of what the first load begins."""
+    change = "for i, j in T.Parallel(64, 64):\n    s[i, j] = s[i, j] * 2.0"
+    loop = one(body, f"T.copy(A[k * 64, 0], s)\nT.gemm(s, s, c)\nT.copy(A[0, 0], s)\n{change}\nT.gemm(s, s, d)")
+    assert rings(loop) == [("s", (0,), (1, 2, 3, 4))]
+    found = edges(loop)
+    assert {(1, 2, 0, "anti s"), (2, 3, 0, "data s"), (0, 2, 0, "output s")} <= found
+    assert not any(distance and why.endswith(" s") for _, _, distance, why in found)
 
 
 def test_values_carried_from_iteration_to_iteration(body: Make) -> None:
@@ -98,11 +122,6 @@ def test_a_tile_used_outside_the_loop_is_no_ring(body: Make, after: str) -> None
     text = "T.copy(A[k * 64, 0], s)\nT.gemm(s, s, c)"
     assert rings(one(body, text, after=after)) == []
     assert rings(one(body, text, after="T.copy(c, C[0, 0])")) == [("s", (0,), (1,))]
-
-
-def test_two_writers_are_no_ring(body: Make) -> None:
-    text = "T.copy(A[k * 64, 0], s)\nT.gemm(s, s, c)\nT.copy(A[k * 64 + 64, 0], s)\nT.gemm(s, s, d)"
-    assert rings(one(body, text)) == []
 
 
 def test_a_tile_that_nobody_reads_is_no_ring(body: Make) -> None:

@@ -152,11 +152,21 @@ def test_a_version_is_named() -> None:
     assert "CpAsync touches A without saying which version" in violations(one_role(copy(A), depth=2))
 
 
+def test_the_tiles_of_a_version_may_be_copied_in_different_stages() -> None:
+    """The second copy is an iteration behind the first, and so a version behind it."""
+    late = warp.Cursor("late", FILL.ring)
+    behind = (load(B, late), warp.Advance(late))
+    first = (ACQUIRE, LOADS[0], NEXT_FILL)
+    assert violations(two_roles((*first, loop(*first, *behind, trips=4), *behind), CONSUMER)) == ""
+
+
 @pytest.mark.parametrize(
     ("producer", "consumer", "message"),
     [
         ((loop(*LOADS, NEXT_FILL),), CONSUMER, "A is filled before its version is acquired"),
         ((loop(ACQUIRE, NEXT_FILL, *LOADS),), CONSUMER, "A is filled before its version is acquired"),
+        ((loop(ACQUIRE, LOADS[0], ACQUIRE, LOADS[1], NEXT_FILL),), CONSUMER, "acquired again before all its tiles"),
+        ((loop(ACQUIRE, LOADS[0], NEXT_FILL),), CONSUMER, "consumer waits for ever at RingWait"),
         (PRODUCER, (loop(wgmma(USE), warp.WgmmaWait(0), RELEASE, NEXT_USE),), "before it has waited for the version"),
         (PRODUCER, (loop(RELEASE, NEXT_USE),), "ring is released before it was filled"),
         (PRODUCER, (loop(WAIT, wgmma(USE), RELEASE, NEXT_USE),), "ring is released while Wgmma still reads it"),

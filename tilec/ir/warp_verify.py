@@ -275,7 +275,7 @@ class _RoleState:
     positions: dict[str, int] = field(default_factory=dict)
     acquired: dict[str, int] = field(default_factory=dict)  # how many versions of each ring
     waited: dict[str, int] = field(default_factory=dict)  # likewise
-    missing: dict[str, set[str]] = field(default_factory=dict)  # tiles of the version acquired last, not yet copied
+    missing: dict[tuple[str, int], set[str]] = field(default_factory=dict)  # tiles of an acquired version, to be copied
     groups: dict[str, int] = field(default_factory=dict)
     number: int = 0  # of the warpgroup, where the role's take turns
     has_turn: bool = False
@@ -340,10 +340,11 @@ class _Run:
                 _, version, turn = self.position(state, cursor)
                 if version.frees < turn:
                     return None
-                if state.missing.get(cursor.ring):
+                place = (cursor.ring, state.positions.get(cursor.name, 0))
+                if state.missing.get(place):
                     return f"line {op.span.line}: {cursor.ring} is acquired again before all its tiles are copied"
                 state.acquired[cursor.ring] = state.acquired.get(cursor.ring, 0) + 1
-                state.missing[cursor.ring] = set(self.rings[cursor.ring].buffers)
+                state.missing[place] = set(self.rings[cursor.ring].buffers)
                 return ""
             case warp.TmaLoad(destination=destination):
                 return self.load(state, op, destination.name)
@@ -405,7 +406,7 @@ class _Run:
         cursor = next((c for c in op.cursors if c.ring == ring.name), None)
         if cursor is None or state.positions.get(cursor.name, 0) >= state.acquired.get(ring.name, 0):
             return f"line {op.span.line}: {buffer} is filled before its version is acquired"
-        missing = state.missing.get(ring.name, set())
+        missing = state.missing.get((ring.name, state.positions.get(cursor.name, 0)), set())
         if buffer not in missing:
             return f"line {op.span.line}: {buffer} is filled twice"
         missing.remove(buffer)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import NoReturn
 
 from tilec.diag import Label, fail
+from tilec.ir.tile import TileOp
 from tilec.ops.sync import is_explicit
 from tilec.passes.depend import LoopProblem, versions_asked
+from tilec.passes.rings import RingPlan, is_load
 from tilec.sched.problem import Edge
 from tilec.sched.schedule import Schedule
 
@@ -16,25 +18,25 @@ def given_schedule(loop: LoopProblem) -> Schedule | None:
 
     Within an interval the statements issue in the given order, each as soon as its predecessors in that order and the
     dependences within the interval allow; the interval is long enough for everything else. Every tile has as many
-    versions as num_stages says, else max(stage) + 1.
+    versions as num_stages says, else max(stage) + 1; but what one role makes for itself within one stage has one.
     """
     stages, order = loop.loop.stage, loop.loop.order
     if stages is None or order is None:
         return None
     problem = loop.problem
     _check_groups(loop, stages)
-    versions = versions_asked(loop.loop) or 1
+    versions = tuple(_versions(loop, plan, stages) for plan in loop.rings)
     _check_memory(loop, versions)
     sequence = sorted(range(len(stages)), key=lambda i: order[i])
     place = {op: k for k, op in enumerate(sequence)}
     reuses = [
-        Edge(consumer, producer, problem.ops[consumer].latency, versions, f"anti {ring.name}")
-        for ring in problem.rings
+        Edge(consumer, producer, problem.ops[consumer].latency, depth, f"anti {ring.name}")
+        for ring, depth in zip(problem.rings, versions, strict=True)
         for producer in ring.producers
         for consumer in ring.consumers
     ]
     for edge in (*problem.edges, *reuses):
-        _check(loop, edge, stages, place, versions)
+        _check(loop, edge, stages, place)
     edges = (*problem.edges, *reuses)
     phase = [0] * len(stages)
     free = 0  # the cycle from which the next statement may issue
@@ -48,7 +50,14 @@ def given_schedule(loop: LoopProblem) -> Schedule | None:
         if crossed > 0:
             ii = max(ii, -(-(phase[e.src] + e.latency - phase[e.dst]) // crossed))
     start = tuple(s * ii + p for s, p in zip(stages, phase, strict=True))
-    return Schedule(ii, start, tuple(sequence), (versions,) * len(problem.rings), "given")
+    return Schedule(ii, start, tuple(sequence), versions, "given")
+
+
+def _versions(loop: LoopProblem, plan: RingPlan, stages: tuple[int, ...]) -> int:
+    """What hardware loads may be in flight while the statements of one stage run; what they compute is not."""
+    loaded = all(isinstance(s, TileOp) and is_load(s) for s in (loop.statements[p] for p in plan.producers))
+    stays = len({stages[i] for i in (*plan.producers, *plan.consumers)}) == 1
+    return 1 if stays and not loaded else versions_asked(loop.loop) or 1
 
 
 def _asked(loop: LoopProblem, text: str) -> Label:
@@ -56,7 +65,7 @@ def _asked(loop: LoopProblem, text: str) -> Label:
     return Label(wishes.span if wishes is not None else loop.loop.span, text)
 
 
-def _check(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[int, int], versions: int) -> None:
+def _check(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[int, int]) -> None:
     crossed = stages[edge.dst] + edge.distance - stages[edge.src]
     if crossed > 0 or (crossed == 0 and (place[edge.src] < place[edge.dst] or edge.src == edge.dst)):
         return
@@ -68,10 +77,10 @@ def _check(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[i
     if is_explicit(destination):
         needs = "waits for"
     first = Label(source.span, f"must come first: stage {stages[edge.src]}, place {place[edge.src]}")
-    if edge.distance > 1 or (kind == "anti" and any(r.name == name for r in loop.problem.rings)):
+    if edge.distance and kind == "anti" and any(r.name == name for r in loop.problem.rings):
         fail(
             "schedule-depth",
-            f"{versions} version{'s' * (versions != 1)} of {name} are too few for this schedule",
+            f"{edge.distance} version{'s' * (edge.distance != 1)} of {name} are too few for this schedule",
             destination.span,
             f"fills {name} in stage {stages[edge.dst]}, place {place[edge.dst]} in the order",
             secondary=(
@@ -140,22 +149,25 @@ def _refuse_group(loop: LoopProblem, member: int, why: str, way_out: str, *other
     )
 
 
-def _check_memory(loop: LoopProblem, versions: int) -> None:
+def _check_memory(loop: LoopProblem, versions: tuple[int, ...]) -> None:
     """All versions of all rings have their place beside what else lies in shared memory."""
-    problem = loop.problem
+    problem, most = loop.problem, max(versions, default=1)
     for number, pool in enumerate(problem.pools):
-        rings = [r for r in problem.rings if r.pool == number]
-        left = pool.capacity - pool.reserved
-        version = sum(r.bytes for r in rings)
-        if not rings or version * versions <= left:
+        rings = [
+            (r, plan, v) for r, plan, v in zip(problem.rings, loop.rings, versions, strict=True) if r.pool == number
+        ]
+        left = pool.capacity - pool.reserved - sum(r.bytes * v for r, _, v in rings if v < most)
+        many = [(r, plan) for r, plan, v in rings if v == most]
+        version = sum(r.bytes for r, _ in many)
+        if version * most <= left:
             continue
-        tiles = [buffer for plan in loop.rings for buffer in plan.buffers]
+        tiles = [buffer for _, plan in many for buffer in plan.buffers]
         names = ", ".join(b.name for b in tiles)
         fail(
             "shared-memory-overflow",
-            f"{versions} versions of {names} take {version * versions:,} bytes, {left:,} of shared memory are left",
+            f"{most} versions of {names} take {version * most:,} bytes, {left:,} of shared memory are left",
             _asked(loop, "").span,
-            f"asks for {versions} versions of {version:,} bytes",
+            f"asks for {most} versions of {version:,} bytes",
             secondary=tuple(Label(b.span, f"{b.bytes:,} bytes each") for b in tiles),
             help=f"{left // version} versions fit: use fewer stages, or smaller tiles"
             if left >= version

@@ -291,7 +291,7 @@ class _Builder:
     # ---- dependences ----
 
     def edges(self, ops: tuple[Op, ...], rings: tuple[RingPlan, ...]) -> list[Edge]:
-        versioned = {b.name for r in rings for b in r.buffers}
+        versioned = frozenset(b.name for r in rings for b in r.buffers)
         found: dict[tuple[int, int, int], Edge] = {}
 
         def add(src: int, dst: int, latency: int, distance: int, why: str) -> None:
@@ -302,15 +302,18 @@ class _Builder:
         n = len(ops)
         for i in range(n):
             for j in range(n):
-                # i in one iteration, j in the same one (if later in the text) or in the next.
+                # i in one iteration, j in the same one (if later in the text) or in the next, which has versions of
+                # its own.
                 distance = 0 if i < j else 1
-                for name in sorted(self.accesses[i].writes & self.accesses[j].reads):
-                    if distance == 0 or name not in versioned:
-                        add(i, j, self.hand_over(ops, i, j), distance, f"data {name}")
-                for name in sorted((self.accesses[i].reads & self.accesses[j].writes) - versioned):
-                    add(i, j, self.hand_over(ops, i, j), distance, f"anti {name}")
-                for name in sorted((self.accesses[i].writes & self.accesses[j].writes) - versioned):
-                    add(i, j, self.hand_over(ops, i, j), distance, f"output {name}")
+                apart = versioned if distance else frozenset()
+                a, b = self.accesses[i], self.accesses[j]
+                for kind, names in (
+                    ("data", a.writes & b.reads),
+                    ("anti", a.reads & b.writes),
+                    ("output", a.writes & b.writes),
+                ):
+                    for name in sorted(names - apart):
+                        add(i, j, self.hand_over(ops, i, j), distance, f"{kind} {name}")
         for bind, users in users_of_binds(self.loop.body):
             for user in users:
                 add(bind, user, ops[bind].latency, 0, f"data {self.statements[bind].var.name}")  # type: ignore[union-attr]

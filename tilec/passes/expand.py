@@ -269,8 +269,6 @@ class _Pipeline:
         self.loop, self.bounds = _fixed_bounds(loop, around)
         self.scheduled = scheduled
         self.binds = replayed(self.loop)
-        # The rings that another role fills: there is something to wait for, and something to give back.
-        self.fed = {r.name for r in expander.rings.values() if r.has_barriers} if role == "consumer" else set()
         steps = self.from_the_first(sorted(self.steps(), key=lambda s: (s.phase, s.position)))
         lowest = min((s.stage for s in steps), default=0)
         self.steps_in_order = [replace(s, stage=s.stage - lowest) for s in steps]
@@ -280,26 +278,24 @@ class _Pipeline:
 
     def steps(self) -> Iterator[_Step]:
         problem, schedule = self.scheduled.loop.problem, self.scheduled.schedule
-        rings = self.scheduled.loop.rings
-        names = [r.name for r in problem.rings]
+        rings = {ring.name: plan for ring, plan in zip(problem.rings, self.scheduled.loop.rings, strict=True)}
         place = {op: k for k, op in enumerate(schedule.order)}
         roles = self.scheduled.loop.roles
         mine = [i for i in self.scheduled.loop.own if roles[i] in (self.role, EVERY)]
         groups = (self.loop.wishes and self.loop.wishes.groups) or (-1,) * len(roles)
+        fills = self.role == "producer"
+        # The rings that one role fills for another: there is something to wait for, and something to give back.
+        fed = {name: ring for name, ring in rings.items() if self.expander.rings[name].has_barriers}
         turns = self.scheduled.turns if self.role == "consumer" else ()
         for i in mine:
             used = accesses(self.scheduled.loop.statements[i]).all
             touched = tuple(
                 n
-                for n, r in zip(names, rings, strict=True)
-                if (i in r.producers if self.role == "producer" else used & {b.name for b in r.buffers})
+                for n, r in rings.items()
+                if (n in fed and i in r.producers if fills else used & {b.name for b in r.buffers})
             )
-            acquires = tuple(
-                n for n, r in zip(names, rings, strict=True) if self.role == "producer" and self.first(r.producers) == i
-            )
-            waits = tuple(
-                n for n, r in zip(names, rings, strict=True) if n in self.fed and self.first(r.consumers) == i
-            )
+            acquires = tuple(n for n, r in fed.items() if fills and self.first(r.producers) == i)
+            waits = tuple(n for n, r in fed.items() if not fills and self.first(r.consumers) == i)
             yield _Step(
                 schedule.start[i] // schedule.ii,
                 schedule.start[i] % schedule.ii,
@@ -311,11 +307,9 @@ class _Pipeline:
                 group=groups[i],
                 turn=next(((number, run.index(i)) for number, run in enumerate(turns) if i in run), None),
             )
-        if self.role != "consumer":
+        if fills:
             return
-        for ring, name in zip(rings, names, strict=True):
-            if name not in self.fed:
-                continue
+        for name, ring in fed.items():
             mine = [c for c in ring.consumers if c in self.scheduled.loop.own]
             done = max(schedule.start[c] + problem.ops[c].latency for c in mine)
             # Nothing that the producer waits for may stand behind a statement that waits for the producer.

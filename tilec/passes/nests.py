@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilec.ir.affine import affine
-from tilec.ir.tile import Expr, Load, Parallel, Region, Store, TileOp, Var, integer, substitute, walk_expr
+from tilec.ir.tile import Buffer, Expr, Load, Parallel, Region, Store, TileOp, Var, integer, substitute, walk_expr
 from tilec.passes.fold import fold_expr
 
 
-def covers(store: Store, nest: Parallel) -> bool:
-    """Whether the nest's stores reach every element of a shared tile."""
-    if store.buffer.scope != "shared":
-        return False
-    extents = dict(zip(nest.vars, nest.extents, strict=True))
-    variables = [i for i in store.indices if isinstance(i, Var)]
-    if len(set(variables)) < len(variables):
+def covers(tile: Buffer, indices: tuple[Expr, ...], extents: Mapping[Var, int]) -> bool:
+    """Whether these indices reach every element of a shared tile as the variables run through their extents."""
+    variables = [i for i in indices if isinstance(i, Var)]
+    if tile.scope != "shared" or len(set(variables)) < len(variables):
         return False
     return all(
         extents.get(index) == size if isinstance(index, Var) else size == 1
-        for index, size in zip(store.indices, store.buffer.shape, strict=True)
+        for index, size in zip(indices, tile.shape, strict=True)
     )
 
 
@@ -30,9 +29,10 @@ def as_copy(nest: Parallel) -> TileOp | None:
     if not isinstance(load, Load) or load.buffer.scope != "global" or load.buffer.dtype != store.buffer.dtype:
         return None
     variables = [i for i in store.indices if isinstance(i, Var)]
-    if not covers(store, nest) or set(variables) != {v for v, e in zip(nest.vars, nest.extents, strict=True) if e > 1}:
+    extents = dict(zip(nest.vars, nest.extents, strict=True))
+    if not covers(store.buffer, store.indices, extents) or set(variables) != {v for v, e in extents.items() if e > 1}:
         return None
-    region = _box(load, variables, dict(zip(nest.vars, nest.extents, strict=True)))
+    region = _box(load, variables, extents)
     if region is None:
         return None
     whole = Region(store.buffer, tuple(integer(0) for _ in store.indices), store.buffer.shape, store.span)

@@ -1,17 +1,22 @@
-"""Which shared tiles of a pipelined loop may have several versions, so that filling one overlaps reading another."""
+"""Which shared tiles of a pipelined loop may have several versions, so that filling one overlaps reading another.
+
+A version belongs to one iteration. So the first statement of the loop that touches the tile must overwrite it as a
+whole; what comes after it may read the tile, fill a part of it or change it, in the order of the text.
+"""
 
 from __future__ import annotations
 
-from tilec.ir.tile import Buffer, For, Kernel, Parallel, Stmt, Store, TileOp, bodies, walk
+from tilec.ir.tile import Buffer, For, Kernel, Load, Stmt, TileOp, bodies, walk, walk_expr
 from tilec.passes.binds import scheduled
-from tilec.passes.nests import covers
-from tilec.passes.usage import reads, writes
+from tilec.passes.fills import filled
+from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class RingPlan:
-    """Shared tiles that are filled by statements `producers` and read by `consumers`, and so live and die together."""
+    """Shared tiles that live and die together: statements `producers` fill them, before any of `consumers` reads them.
+    These are the others that touch the tiles; some of them may write, too."""
 
     buffers: tuple[Buffer, ...]
     producers: tuple[int, ...]
@@ -35,41 +40,75 @@ def accesses(stmt: Stmt) -> Accesses:
     return Accesses(frozenset(b.name for b in reads(stmt)), frozenset(b.name for b in writes(stmt)))
 
 
-def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
-    """The tiles that may have several versions, grouped by who fills and who reads them. Producers that the loop puts
-    into one group fill one ring, and nobody else does."""
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The scheduled statements of a pipelined loop, what each of them touches, and what is touched outside the loop."""
+
+    statements: tuple[Stmt, ...]
+    touched: tuple[Accesses, ...]
+    outside: frozenset[str]
+
+    def users(self, tile: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The statements that touch the tile: those before the first that reads it, and those from there on."""
+        using = tuple(i for i, a in enumerate(self.touched) if tile in a.all)
+        first = next((i for i in using if tile in self.touched[i].reads), len(self.touched))
+        return tuple(i for i in using if i < first), tuple(i for i in using if i >= first)
+
+    def why_not_versioned(self, tile: Buffer) -> str | None:
+        """Why a tile that the loop writes has one version only, or None."""
+        name = tile.name
+        producers, consumers = self.users(name)
+        if name in self.outside:
+            return f"{name} is also used outside the loop"
+        if not producers:
+            return f"{name} is read before it is filled"  # its value comes from the iteration before
+        first = self.statements[producers[0]]
+        if tile not in filled(first):
+            return f"line {first.span.line} may leave in {name} what the iteration before left there"
+        if not consumers:
+            return f"nothing in the loop reads {name}"
+        return None
+
+    def why_not_fed(self, copy: TileOp) -> str | None:
+        """Why the tile that a copy fills could not be filled by a role of its own, or None."""
+        tile = copy.regions[1]
+        if not tile.is_whole:
+            return f"it fills a part of {tile.buffer.name}"
+        reason = self.why_not_versioned(tile.buffer)
+        if reason is None and sum(tile.buffer.name in a.writes for a in self.touched) > 1:
+            return f"another statement of the loop writes {tile.buffer.name} too"
+        return reason
+
+
+def body(kernel: Kernel, loop: For) -> Body:
     statements = scheduled(loop)
-    touched = tuple(accesses(s) for s in statements)
-    outside = touched_outside(kernel, loop)
-    asked = (loop.wishes and loop.wishes.groups) or (-1,) * len(statements)
-    groups: dict[object, list[tuple[Buffer, int]]] = {}
-    for i, stmt in enumerate(statements):
+    return Body(statements, tuple(accesses(s) for s in statements), touched_outside(kernel, loop))
+
+
+def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
+    """The tiles that may have several versions, grouped by who fills and who reads them. Copies from tensors by one
+    mechanism fill one ring, each other producer its own; but producers that the loop puts into one group fill one ring,
+    and nobody else does."""
+    inside = body(kernel, loop)
+    asked = (loop.wishes and loop.wishes.groups) or (-1,) * len(inside.statements)
+    groups: dict[object, list[tuple[Buffer, tuple[int, ...]]]] = {}
+    for i, stmt in enumerate(inside.statements):
         for tile in filled(stmt):
-            if why_not_versioned(tile, i, touched, outside) is None:
-                readers = tuple(j for j, a in enumerate(touched) if tile.name in a.reads)
-                loaded = isinstance(stmt, TileOp) and is_load(stmt)
-                by_tma = isinstance(stmt, TileOp) and ("via", "tma") in stmt.attrs
-                group = asked[i] if asked[i] >= 0 else (readers, loaded, by_tma)
-                groups.setdefault(group, []).append((tile, i))
+            producers, consumers = inside.users(tile.name)
+            if producers[:1] != (i,) or inside.why_not_versioned(tile) is not None:
+                continue
+            loaded = isinstance(stmt, TileOp) and is_load(stmt) and producers == (i,)
+            by_whom = ("via", "tma") in stmt.attrs if isinstance(stmt, TileOp) and loaded else producers
+            group = asked[i] if asked[i] >= 0 else (consumers, by_whom)
+            groups.setdefault(group, []).append((tile, producers))
     return tuple(
         RingPlan(
-            tuple(t for t, _ in members),
-            tuple(dict.fromkeys(i for _, i in members)),
-            tuple(j for j, a in enumerate(touched) if any(t.name in a.reads for t, _ in members)),
+            tuple(tile for tile, _ in members),
+            tuple(dict.fromkeys(i for _, producers in members for i in producers)),
+            tuple(sorted({j for tile, _ in members for j in inside.users(tile.name)[1]})),
         )
         for members in groups.values()
     )
-
-
-def filled(stmt: Stmt) -> tuple[Buffer, ...]:
-    """The shared tiles that a statement overwrites as a whole, whatever they held."""
-    match stmt:
-        case TileOp(name="copy", regions=(_, destination)) if is_load(stmt) and destination.is_whole:
-            return (destination.buffer,)
-        case Parallel(body=body):
-            return tuple(s.buffer for s in body if isinstance(s, Store) and covers(s, stmt))
-        case _:
-            return ()
 
 
 def is_load(op: TileOp) -> bool:
@@ -77,50 +116,32 @@ def is_load(op: TileOp) -> bool:
     return op.name == "copy" and op.regions[0].buffer.scope == "global" and op.regions[1].buffer.scope == "shared"
 
 
-def why_not_versioned(buffer: Buffer, index: int, touched: tuple[Accesses, ...], outside: frozenset[str]) -> str | None:
-    """Why the tile that statement `index` fills has one version only, or None."""
-    tile = buffer.name
-    readers = [j for j, a in enumerate(touched) if tile in a.reads]
-    if tile in outside:
-        return f"{tile} is also used outside the loop"
-    if [j for j, a in enumerate(touched) if tile in a.writes] != [index]:
-        return f"another statement of the loop writes {tile} too"
-    if not readers:
-        return f"nothing in the loop reads {tile}"
-    if readers[0] <= index:
-        return f"{tile} is read before it is filled"  # its value comes from the iteration before
-    return None
-
-
 def why_not_fed(kernel: Kernel, loop: For, copy: TileOp | None = None) -> str | None:
     """Why this copy of the loop, or some copy of it, could not be left to a producer role, or None."""
-    statements = scheduled(loop)
-    touched = tuple(accesses(s) for s in statements)
-    outside = touched_outside(kernel, loop)
-    for i, stmt in enumerate(statements):
+    inside = body(kernel, loop)
+    for stmt in inside.statements:
         if isinstance(stmt, TileOp) and is_load(stmt) and (copy is None or copy is stmt):
-            tile = stmt.regions[1]
-            part = None if tile.is_whole else f"it fills a part of {tile.buffer.name}"
-            reason = part or why_not_versioned(tile.buffer, i, touched, outside)
+            reason = inside.why_not_fed(stmt)
             if reason is not None:
                 return f"in line {stmt.span.line}, {reason}"
     return None
 
 
 def touched_outside(kernel: Kernel, loop: For) -> frozenset[str]:
-    """Buffers that statements outside this loop use."""
+    """Buffers that are used outside this loop's body: by other statements, and in the bounds and conditions of this
+    loop and of those that it is in."""
     names: set[str] = set()
 
     def visit(stmts: tuple[Stmt, ...]) -> None:
         for stmt in stmts:
-            if stmt is loop:
-                continue
-            inner = bodies(stmt)
-            if any(loop is s for body in inner for s in walk(body)):
-                for body in inner:
-                    visit(body)
-            else:
+            if stmt is not loop and not any(loop is s for s in walk((stmt,))):
                 names.update(accesses(stmt).all)
+                continue
+            loads = (e for x in expressions(stmt) for e in walk_expr(x) if isinstance(e, Load))
+            names.update(e.buffer.name for e in loads)
+            if stmt is not loop:
+                for inner in bodies(stmt):
+                    visit(inner)
 
     visit(kernel.body)
     return frozenset(names)
