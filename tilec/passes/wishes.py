@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -43,6 +43,17 @@ def honoured(part: tuple[Stmt, ...], wish: Label | bool | None) -> tuple[Stmt, .
             help="leave its stage out of the asynchronous ones",
         )
     return part
+
+
+def expanded(loop: For, parts: Sequence[tuple[Stmt, ...]]) -> For:
+    """The loop in which each statement has become several, which leaves them in its place of a manual schedule."""
+    new = replace(loop, body=tuple(s for part in parts for s in part))
+    if loop.stage is None or loop.order is None:
+        return new
+    counts = [len(part) for part, again in zip(parts, replayable(loop.body), strict=True) if not again]
+    places = [(place, i) for place, count in zip(loop.order, counts, strict=True) for i in range(count)]
+    order = tuple(sorted(places).index(p) for p in places)
+    return replace(new, stage=repeated(loop.stage, counts), order=order, wishes=split(loop.wishes, counts))
 
 
 def repeated(entries: tuple[Entry, ...], counts: list[int]) -> tuple[Entry, ...]:
