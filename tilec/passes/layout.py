@@ -14,6 +14,7 @@ from dataclasses import replace
 from tilec.diag import Label, fail
 from tilec.ir.layout import Axis, Fragment, SharedLayout, mma_accumulator, operand_a, row_major, wgmma_accumulator
 from tilec.ir.tile import (
+    Binary,
     Buffer,
     Const,
     Expr,
@@ -56,10 +57,11 @@ class Laid:
         that have the same share the rest, unless the nest sets such a fragment; else coalesced."""
         if nest.layout is not None:
             return digits(nest.layout, self.kernel.threads)
-        uses = [(dims, self.fragments[buffer.name]) for buffer, dims in deciding_uses(nest)]
-        for dims, layout in uses:
-            if len(dims) == len(nest.vars):
-                return _in_loop_order(layout, dims)
+        deciding = list(deciding_uses(nest))
+        for use in deciding:
+            if use.dims is not None and len(use.dims) == len(nest.vars):
+                return _sweeping(use, self.fragments[use.buffer.name])
+        uses = [(use.dims, self.fragments[use.buffer.name]) for use in deciding if use.dims is not None]
         vector = nest.width or _widest_vector(nest)
         swept = [_extended(layout, dims, nest.extents) for dims, layout in uses]
         if not any(isinstance(s, Store) and s.buffer.scope == "fragment" for s in walk(nest.body)):
@@ -118,12 +120,13 @@ def _asked_for(pinned: Pinned, accesses: list[Access]) -> SharedLayout:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A use of a fragment in a nest: which loop variable indexes each of its dimensions (None: its elements are not
-    those of the loop)."""
+    """A use of a fragment in a nest: which loop variable indexes each of its dimensions, and how many of its values
+    share an element there (`x[i, j // 2]`: two). `dims` None: its elements are not those of the loop."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
     dims: tuple[int, ...] | None
+    by: tuple[int, ...]
     stored: bool
 
 
@@ -132,15 +135,20 @@ def fragment_uses(nest: Parallel) -> Iterator[Use]:
     place = {var: i for i, var in enumerate(nest.vars)}
 
     def use(buffer: Buffer, indices: tuple[Expr, ...], stored: bool = False) -> Use:
-        moving = [(i, size) for i, size in zip(indices, buffer.shape, strict=True) if size > 1 or i in place]
-        still = [i for i, size in zip(indices, buffer.shape, strict=True) if size == 1 and i not in place]
-        dims = [place[i] for i, _ in moving if isinstance(i, Var) and i in place]
-        fits = (
-            len(set(dims)) == len(moving)
-            and all(nest.extents[d] == size for d, (_, size) in zip(dims, moving, strict=True))
-            and all(i == Const(0, i.dtype) for i in still)
-        )
-        return Use(buffer, indices, tuple(dims) if fits else None, stored)
+        found: list[tuple[int, int]] = []
+        fits = True
+        for index, size in zip(indices, buffer.shape, strict=True):
+            match index:
+                case Var() if index in place and nest.extents[place[index]] == size:
+                    found.append((place[index], 1))
+                case Binary(op="floordiv", a=Var() as var, b=Const(value=by)) if (
+                    var in place and not stored and nest.extents[place[var]] == size * by
+                ):
+                    found.append((place[var], int(by)))
+                case _:
+                    fits &= size == 1 and index == Const(0, index.dtype)
+        fits &= len({dim for dim, _ in found}) == len(found)
+        return Use(buffer, indices, tuple(d for d, _ in found) if fits else None, tuple(by for _, by in found), stored)
 
     for stmt in walk(nest.body):
         if isinstance(stmt, Store) and stmt.buffer.scope == "fragment":
@@ -161,14 +169,13 @@ def _widest_vector(nest: Parallel) -> int:
     return VECTOR_BYTES // max(sizes)
 
 
-def deciding_uses(nest: Parallel) -> Iterator[tuple[Buffer, tuple[int, ...]]]:
-    """Those that say which thread runs what. One element that is only read does not: each thread has a copy of it, as
-    of a variable."""
-    uses = list(fragment_uses(nest))
+def deciding_uses(nest: Parallel) -> Iterator[Use]:
+    """Those that say which thread runs what, of one value per element first. One element that is only read does not:
+    each thread has a copy of it, as of a variable."""
+    uses = [use for use in fragment_uses(nest) if use.dims is not None]
     stored = {use.buffer for use in uses if use.stored}
-    for use in uses:
-        if use.dims or (use.dims is not None and use.buffer in stored):
-            yield use.buffer, use.dims
+    deciding = [use for use in uses if use.dims or use.buffer in stored]
+    yield from sorted(deciding, key=lambda use: max(use.by, default=1) > 1)
 
 
 class _Fragments:
@@ -199,8 +206,9 @@ class _Fragments:
             unknown = [b for b in fragments if b.name not in self.known]
             if not unknown:
                 return {name: layout for name, (layout, _) in self.known.items()}
-            # The tile with the most dimensions fixes those that are its projections.
-            first = max(unknown, key=lambda b: len(b.shape))
+            # The tile with the most dimensions fixes those that are its projections, and one of which several elements
+            # come from one of another tile fixes that.
+            first = max(unknown, key=lambda b: (len(b.shape), math.prod(b.shape)))
             vector = VECTOR_BYTES // self.memory_bytes(first)
             self.known[first.name] = (row_major(first.shape, self.kernel.threads, vector), first.span)
 
@@ -222,10 +230,12 @@ class _Fragments:
         if self.differs(buffer, layout):
             raise Conflict(stmt, buffer, origin)
 
-    def differs(self, buffer: Buffer, layout: Fragment) -> bool:
-        """Whether the buffer is known to lie in another way."""
+    def differs(self, buffer: Buffer, layout: Fragment | None) -> bool:
+        """Whether the buffer is known to lie in another way; None is one that nothing has."""
         found = self.get(buffer)
-        return found is not None and found is not layout and found.canonical() != layout.canonical()
+        if found is None or layout is None:
+            return layout is None
+        return found is not layout and found.canonical() != layout.canonical()
 
     def get(self, buffer: Buffer) -> Fragment | None:
         found = self.known.get(buffer.name)
@@ -292,10 +302,8 @@ class _Fragments:
         if nest.layout is not None:
             self.sweep(nest, uses, digits(nest.layout, self.kernel.threads))
             return
-        whole = [
-            u for u in uses if u.dims is not None and len(u.dims) == len(nest.vars) and u.buffer.name in self.known
-        ]
-        layouts = [_in_loop_order(self.known[u.buffer.name][0], u.dims) for u in whole if u.dims is not None]
+        whole = [u for u in deciding_uses(nest) if len(u.by) == len(nest.vars) and u.buffer.name in self.known]
+        layouts = [_sweeping(u, self.known[u.buffer.name][0]) for u in whole]
         if layouts:
             self.sweep(nest, uses, min(layouts, key=lambda layout: self.moved(uses, layout)))
         elif any(use.dims is None for use in uses):
@@ -314,7 +322,8 @@ class _Fragments:
                 apart.append(use)
                 continue
             needed = _needed(use, whole)
-            self.known.setdefault(use.buffer.name, (needed, nest.span))
+            if needed is not None:
+                self.known.setdefault(use.buffer.name, (needed, nest.span))
             if self.differs(use.buffer, needed):
                 apart.append(use)
         if apart:
@@ -326,25 +335,31 @@ class _Fragments:
         """A nest that only has fragments of fewer dimensions than its own: the first that is known decides which
         thread has which of the others."""
         uses = list(fragment_uses(nest))
-        known = [(dims, self.known[b.name][0]) for b, dims in deciding_uses(nest) if b.name in self.known]
+        deciding = [use for use in deciding_uses(nest) if use.buffer.name in self.known]
+        known = [(use.dims, self.known[use.buffer.name][0]) for use in deciding if use.dims is not None]
         if not known or any(use.dims is not None and len(use.dims) == len(nest.vars) for use in uses):
             return
         swept = [_extended(layout, dims, nest.extents) for dims, layout in known]
         self.sweep(nest, uses, next((s for s in swept if all(_holds(s, *use) for use in known)), swept[0]))
 
 
-def _needed(use: Use, whole: Fragment) -> Fragment:
-    """How the fragment must lie where a nest has the layout `whole`."""
+def _needed(use: Use, whole: Fragment) -> Fragment | None:
+    """How the fragment must lie where a nest has the layout `whole`; None where no layout would do."""
     assert use.dims is not None
-    return _with_unit_dims(whole.project(use.dims), use.buffer.shape)
+    layout: Fragment | None = whole.project(use.dims)
+    for dim, by in enumerate(use.by):
+        layout = None if layout is None else layout.grouped(dim, by)
+    return None if layout is None else _with_unit_dims(layout, use.buffer.shape)
 
 
-def _in_loop_order(layout: Fragment, dims: tuple[int, ...]) -> Fragment:
-    """The layout of a nest that indexes a fragment of this one with all its variables, its `dims`."""
+def _sweeping(use: Use, layout: Fragment) -> Fragment:
+    """The layout of a nest that indexes a fragment of this one with all its variables."""
+    dims = use.dims
+    assert dims is not None
     layout = _without_unit_dims(layout, len(dims))
-    if dims == tuple(range(len(dims))):
-        return layout
-    return layout.project(tuple(dims.index(d) for d in range(len(dims))))
+    for dim, by in enumerate(use.by):
+        layout = layout.widened(dim, by)
+    return layout if dims == tuple(range(len(dims))) else layout.project(tuple(dims.index(d) for d in range(len(dims))))
 
 
 def _extended(layout: Fragment, dims: tuple[int, ...], extents: tuple[int, ...]) -> Fragment:
