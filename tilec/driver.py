@@ -295,6 +295,7 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
     for found in (
         *_unused(kernel, laid),
         *(w for p in planned if (w := _not_proven(p)) is not None),
+        *lints.conversions(laid),
         *lints.bank_conflicts(laid, ((p.loop, p.solution.schedule) for p in planned)),
         *(lint for p in planned for lint in lints.addresses(p.loop, laid, target)),
         *lints.copies(laid),

@@ -317,16 +317,13 @@ tile-op-in-parallel
     An operation on whole tiles stands inside T.Parallel. All threads do it together; take it out.
 
 fragment-index
-    A fragment lives in registers, so its elements can only be named by the variables of T.Parallel, in the
-    loop's order. Where any element may be needed, use T.alloc_shared.
-
-fragment-region
-    T.copy moves a fragment only as a whole: part of it may lie in other threads' registers.
+    A fragment lives in registers, spread over the threads. Outside T.Parallel no thread has all of it, so that none of
+    its elements can be named; and a nest that sets a fragment in several statements cannot also use elements of it that
+    other threads set. Put the results in another fragment, or use T.alloc_shared.
 
 layout-conflict
-    Two statements need one fragment spread over the threads in two different ways. Accumulators of T.gemm
-    have the tensor core's layout, and elementwise loops carry layouts from one fragment to the next. Copy
-    the fragment to another one of its own shape through shared memory where both are needed.
+    T.annotate_layout gives a shared tile a layout in which something that uses the tile cannot reach it, as wgmma,
+    which takes swizzled rows only. tilelang.layout.make_swizzled_layout gives one that everything can.
 
 bad-threads
     A block has between 32 and 1024 threads, in whole warps.
@@ -453,6 +450,13 @@ bank-conflict
     Two tiles of shared memory are reached at the same time, each in a way that its layout cannot serve without bank
     conflicts: columns, or rows that no swizzle fits. Each layout is the best for its own tile; nothing chooses them
     together. Index one of them along its rows, or make its rows a multiple of 32 bytes.
+
+layout-conversion
+    Two statements need one fragment spread over the threads in two different ways: accumulators of T.gemm have the
+    tensor core's layout, elementwise nests carry layouts from one fragment to the next, and a nest may want elements
+    that other threads have. Then the fragment is written to shared memory and read again in the other layout, in front
+    of the statement that the warning names, or behind it. The time is often well spent; where it is not, give
+    two products the same policy=, reduce along the rows, or work on a tile made by T.alloc_shared.
 
 barriers-exhausted
     More named barriers are used than the machine has (16), or an iteration of a pipelined loop stops at a barrier more

@@ -2,6 +2,7 @@
 
 register-spill, wgmma-serialised, injected-wait, setmaxnreg-ignored   what the assembler did (`remarks` words them)
 bank-conflict         two alias groups reach shared memory at once, each by a pattern that its layout cannot serve
+layout-conversion     a fragment goes through shared memory, since statements need it in different registers
 barriers-exhausted    more named barriers than the machine has, or more meetings at them than may be carried from one
                       iteration to the next
 address-latency       address arithmetic makes the compute side look long, and so hides that loads need more stages
@@ -46,7 +47,7 @@ from tilec.target import Target
 CODES = frozenset(
     {
         "register-spill", "wgmma-serialised", "injected-wait", "setmaxnreg-ignored",
-        "bank-conflict", "barriers-exhausted", "address-latency", "tensor-memory-full",
+        "bank-conflict", "layout-conversion", "barriers-exhausted", "address-latency", "tensor-memory-full",
     }
 )  # fmt: skip
 
@@ -58,6 +59,23 @@ def judge(warnings: Iterable[Diagnostic], lint: Lint) -> list[Diagnostic]:
     if lint == "error" and found:
         raise CompileError(*(replace(w, severity="error") for w in found))
     return kept if lint != "off" else [w for w in kept if w.code not in CODES]
+
+
+# ---- layouts ---------------------------------------------------------------------------------------------------------
+
+
+def conversions(laid: Laid) -> Iterator[Diagnostic]:
+    """Every place where a fragment changes its layout; in the order in which they were found."""
+    for made in laid.conversions:
+        origin = () if made.origin == made.span else (Label(made.origin, "its layout comes from here"),)
+        yield Diagnostic(
+            "layout-conversion",
+            f"{made.buffer.name} goes through shared memory, since this needs it in other registers",
+            Label(made.span, f"{made.bytes:,} bytes are written and read again each time"),
+            origin,
+            help="use fragments of one layout together, or keep what all threads need in a shared tile",
+            severity="warning",
+        )
 
 
 # ---- bank conflicts --------------------------------------------------------------------------------------------------

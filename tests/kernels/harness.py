@@ -14,11 +14,16 @@ SAMPLES = HERE.parents[1] / "samples"
 
 
 def built(
-    path: Path, target: str, strategy: Strategy = "auto", opt_level: int = 3, **defines: Value
+    path: Path,
+    target: str,
+    strategy: Strategy = "auto",
+    opt_level: int = 3,
+    entry: str | None = None,
+    **defines: Value,
 ) -> tuple[SourceFile, Build]:
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
     options = CompileOptions(
-        target=target, opt_level=opt_level, defines=tuple(defines.items()), pipeline_strategy=strategy
+        target=target, opt_level=opt_level, defines=tuple(defines.items()), pipeline_strategy=strategy, entry=entry
     )
     return source, build(source, options, Observer())
 
@@ -30,11 +35,12 @@ def agrees(
     opt_level: int = 3,
     seed: int = 0,
     strict: bool = True,
+    entry: str | None = None,
     **defines: Value,
 ) -> Build:
     """Fails where an output of the emulated PTX differs from the reference by more than rounding; if `strict`, on a
     warning too."""
-    _, made = built(path, target, strategy, opt_level, **defines)
+    _, made = built(path, target, strategy, opt_level, entry, **defines)
     if strategy == "auto" and strict:  # no spill, no serialised wgmma, every schedule proven
         # How often warps meet is a matter of speed.
         unexpected = [w.title for w in made.warnings if w.code != "barriers-exhausted"]

@@ -469,3 +469,21 @@ def test_values_that_a_nest_overwrites(target: str, strategy: Strategy) -> None:
 @forms
 def test_tile_changed_in_place_by_a_variable(target: str, strategy: Strategy) -> None:
     agrees(HERE / "in_place_variable.tl", target, strategy)
+
+
+# ---- packed operands -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_operands_unpacked_between_tiles(target: str) -> None:
+    """Lanes that share a byte share its load, four bytes at once, and groups share their scale."""
+    made = agrees(HERE / "dequantise.tl", target, entry="through_shared")
+    loads = [line.split()[0] for line in made.ptx.splitlines() if line.strip().startswith("ld.shared")]
+    assert set(loads) <= {"ld.shared.b32", "ld.shared.b16"}
+    assert loads.count("ld.shared.b32") == loads.count("ld.shared.b16")
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_operands_unpacked_in_registers(target: str) -> None:
+    """What two elements come from lies in the thread that has both."""
+    agrees(HERE / "dequantise.tl", target, entry="in_registers")

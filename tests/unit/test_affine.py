@@ -13,7 +13,7 @@ from tilec.ir.affine import UNKNOWN, Affine, Interval, add, affine, interval, sc
 from tilec.ir.text import show_expr
 from tilec.ir.tile import COMPARISONS, Binary, Cast, Const, Expr, Select, Unary, Var, integer, walk_expr
 from tilec.ir.types import BOOL, FLOAT32, INT8, INT32, INT64, UINT8, UINT32
-from tilec.passes.fold import fold_expr
+from tilec.passes.fold import compute_expr, fold_expr
 
 VARIABLES = (Var("x"), Var("y"), Var("z"))
 X, Y, Z = VARIABLES
@@ -143,3 +143,39 @@ def test_intervals(expr: Expr, expected: Interval) -> None:
 def test_nothing_is_known_of_other_variables() -> None:
     assert interval(Var("anything"), RANGES) == UNKNOWN
     assert interval(Binary("mul", Var("anything"), integer(3), INT32), RANGES) == UNKNOWN
+
+
+@st.composite
+def index_expressions(draw: st.DrawFn, depth: int = 4) -> Expr:
+    """Sums, products and quotients of two variables by positive constants."""
+    if depth == 0 or draw(st.booleans()):
+        return draw(st.sampled_from([Var("x"), Var("y")]) | st.integers(-9, 40).map(integer))
+    op = draw(st.sampled_from(["add", "sub", "mul", "floordiv", "floormod"]))
+    a = draw(index_expressions(depth=depth - 1))
+    by_constant = op not in ("add", "sub")
+    b = (
+        integer(draw(st.sampled_from([1, 2, 3, 4, 6, 8, 12, 32])))
+        if by_constant
+        else draw(index_expressions(depth=depth - 1))
+    )
+    return Binary(op, a, b, INT32)
+
+
+@given(index_expressions(), st.integers(-40, 200), st.integers(-40, 200))
+@settings(max_examples=500)
+def test_the_sum_is_the_expression(expr: Expr, x: int, y: int) -> None:
+    """Quotients and remainders that a division takes apart among them."""
+    values = {Var("x"): x, Var("y"): y}
+    form = affine(expr)
+    assert compute_expr(add(form.symbolic(), integer(form.constant)), values) == compute_expr(expr, values)
+
+
+def test_a_division_takes_out_what_it_divides() -> None:
+    """Neighbours that share a byte have one index, and each a constant shift."""
+    x = Var("x")
+    column = add(Binary("mul", x, integer(8), INT32), integer(5))
+    half, rest = (affine(Binary(op, column, integer(2), INT32)) for op in ("floordiv", "floormod"))
+    assert half == Affine(((x, 4),), 2)
+    assert rest == Affine((), 1)
+    group = affine(Binary("floordiv", column, integer(32), INT32))
+    assert group == Affine(((Binary("floordiv", x, integer(4), INT32), 1),), 0)

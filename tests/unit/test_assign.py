@@ -10,7 +10,7 @@ import pytest
 from tilec import target as targets
 from tilec.diag import CompileError
 from tilec.ir.layout import Fragment, mma_accumulator, plain, row_major, swizzled, wgmma_accumulator
-from tilec.ir.tile import Kernel, Parallel, walk
+from tilec.ir.tile import For, Kernel, Parallel, TileOp, walk
 from tilec.options import Strategy
 from tilec.passes.layout import Laid, assign
 from tilec.passes.select import select
@@ -100,30 +100,80 @@ SHARED = 's = T.alloc_shared((64, 64), "float16")\n'
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "said"),
+    ("text", "moved", "passes"),
     [
         (
             "z = T.alloc_fragment((64,), 'float32')\nT.clear(z)\nT.gemm(s, s, x)\nT.reduce_sum(x, z, dim=0)\n"
             "T.reduce_sum(x, z, dim=1)",
-            "layout-conflict",
-            "z in different registers",
+            "z",
+            1,
         ),
-        (
-            "T.gemm(s, s, x)\nfor i, j in T.Parallel(64, 64):\n    x[i, j] = x[j, i]",
-            "fragment-index",
-            "x is indexed in another order",
-        ),
-        (
-            "T.clear(x)\nfor i, j in T.Parallel(64, 64):\n    y[i, j] = x[i, 63 - j]",
-            "fragment-index",
-            "x must be indexed with the variables",
-        ),
+        ("T.gemm(s, s, x)\nfor i, j in T.Parallel(64, 64):\n    x[i, j] = x[j, i]", "x", 1),
+        ("T.clear(x)\nfor i, j in T.Parallel(64, 64):\n    y[i, j] = x[i, 63 - j]", "x", 1),
+        ("T.clear(x)\nfor i, j in T.Parallel(32, 64):\n    x[i, j] = 1.0", "x", 2),
+        ("T.gemm(s, s, x)\nT.gemm(s, s, x, policy=T.GemmWarpPolicy.FullCol)", "x", 2),
+        ("T.gemm(s, s, x)\nT.gemm(s, s, y, policy=T.GemmWarpPolicy.FullCol)\nT.copy(x, y)", "x", 1),
     ],
 )
-def test_refusals(body: Make, text: str, code: str, said: str) -> None:
+def test_conversions(body: Make, text: str, moved: str, passes: int) -> None:
+    found = laid(body(FRAGMENTS + SHARED + text), "sm_80")
+    (made,) = found.conversions
+    assert (made.buffer.name, made.passes, made.bytes) == (moved, passes, made.staging.bytes * passes)
+    assert made.staging in found.kernel.buffers
+    assert found.shared.keys() == {"s", made.staging.name}
+
+
+def test_a_fragment_that_is_turned_needs_no_conversion(body: Make) -> None:
+    """Its layout is turned with it."""
+    found = laid(body(FRAGMENTS + SHARED + "T.gemm(s, s, x)\nfor i, j in T.Parallel(64, 64):\n    y[j, i] = x[i, j]"))
+    assert not found.conversions
+    assert found.fragments["y"] == found.fragments["x"].project((1, 0))
+
+
+def test_the_fewest_bytes_are_moved(body: Make) -> None:
+    """Of a wide fragment and a narrow one that meet in a nest, the narrow one."""
+    text = (
+        'n = T.alloc_fragment((64, 64), "float16")\nT.gemm(s, s, x)\nT.gemm(n, s, y, policy=T.GemmWarpPolicy.FullRow)\n'
+        "for i, j in T.Parallel(64, 64):\n    n[i, j] = x[i, j]"
+    )
+    (made,) = laid(body(FRAGMENTS + SHARED + text.replace("T.gemm(s, s, x)", FULL_COLUMN)), "sm_80").conversions
+    assert made.buffer.name == "n" and made.bytes == 64 * 64 * 2
+
+
+FULL_COLUMN = "T.gemm(s, s, x, policy=T.GemmWarpPolicy.FullCol)"
+
+
+def test_conversions_of_one_shape_share_a_tile(body: Make) -> None:
+    text = "T.clear(x)\n" + "for i, j in T.Parallel(64, 64):\n    y[i, j] = x[i, 63 - j]\n" * 3
+    found = laid(body(FRAGMENTS + SHARED + text))
+    assert len(found.conversions) == 3
+    assert [b.name for b in found.kernel.buffers if b.scope == "shared"] == ["s", "conversion.0"]
+
+
+def test_a_statement_leaves_its_conversions_in_its_place_of_a_schedule(body: Make) -> None:
+    """They have its stage, and the places next to it in the order."""
+    text = (
+        "T.clear(x)\nT.clear(y)\nfor k in T.Pipelined(4, order=[0, 2, 1], stage=[0, 0, 1]):\n"
+        "    T.copy(A[0, k * 64], s)\n    T.gemm(s, s, x)\n    T.gemm(s, s, x, policy=T.GemmWarpPolicy.FullCol)"
+    )
+    found = laid(body(FRAGMENTS + SHARED + text, 'A: T.Tensor((64, 256), "float16")'), "sm_80")
+    (loop,) = (s for s in found.kernel.body if isinstance(s, For))
+    assert [s.name for s in loop.body if isinstance(s, TileOp)] == [
+        "copy",
+        "gemm",
+        "copy",
+        "copy",
+        "gemm",
+        "copy",
+        "copy",
+    ]
+    assert loop.stage == (0, 0, 1, 1, 1, 1, 1)
+    assert loop.order == (0, 6, 1, 2, 3, 4, 5)
+
+
+def test_a_fragment_set_and_read_elsewhere_in_one_nest_is_refused(body: Make) -> None:
+    text = "T.clear(x)\nfor i, j in T.Parallel(64, 64):\n    x[i, j] = 1.0\n    y[i, j] = x[j, i]"
     with pytest.raises(CompileError) as raised:
         laid(body(FRAGMENTS + SHARED + text))
     (diagnostic,) = raised.value.diagnostics
-    assert diagnostic.code == code
-    assert said in diagnostic.title
-    assert diagnostic.primary is not None
+    assert diagnostic.code == "fragment-index" and diagnostic.primary is not None

@@ -22,7 +22,7 @@ def test_the_long_kernel_is_legal(target: str, capfd: pytest.CaptureFixture[str]
 
 
 def test_layouts_that_conflict_are_found(capfd: pytest.CaptureFixture[str]) -> None:
-    kernel = str(ROOT / "tests" / "errors" / "layout_conflict.tl")
+    kernel = str(ROOT / "tests" / "errors" / "annotate_layout_wgmma.tl")
     assert main(["check", kernel]) == 1
     assert "error[layout-conflict]" in capfd.readouterr().err
     assert main(["check", kernel, "-O1"]) == 0, "tile IR has no layouts yet"

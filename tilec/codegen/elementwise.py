@@ -19,6 +19,7 @@ from tilec.ir.tile import (
     Bind,
     Buffer,
     Cast,
+    Const,
     Expr,
     If,
     Load,
@@ -196,20 +197,39 @@ class _Sweep:
         for load in self.loads(a):
             if load.buffer.scope != "fragment" and load not in run.loaded:
                 nested = any(isinstance(e, Load) for i in load.indices for e in walk_expr(i))
-                run.loaded[load] = self.load(load, run, 1 if nested else self.width(load.buffer, load.indices, run))
+                together = 1 if nested else self.lanes_per_element(load, run)
+                width = 1 if nested else self.width(load.buffer, load.indices, run, together)
+                run.loaded[load] = self.load(load, run, width, together)
 
-    def width(self, buffer: Buffer, indices: tuple[Expr, ...], run: _Run) -> int:
-        """How many elements of the run lie side by side, aligned, and inside or outside the tensor together."""
-        if self.run_length == 1 or buffer.dtype.kind == "bool":
+    def lanes_per_element(self, load: Load, run: _Run) -> int:
+        """How many neighbours of the run read one element, where the elements that it reads are neighbours: two for
+        `b[i, j // 2]`. 1 where each lane has its own."""
+        last = self.vars[-1]
+        if self.run_length == 1 or isinstance(load.indices[-1], Var):
+            return 1
+        if any(last in set(walk_expr(i)) for i in load.indices[:-1]):
+            return 1
+        forms = [affine(substitute(load.indices[-1], values)) for values in run.values]
+        if any(form.terms != forms[0].terms for form in forms):
+            return 1
+        moved = [form.constant - forms[0].constant for form in forms]
+        together = moved.count(0)
+        return together if moved == [lane // together for lane in range(self.run_length)] else 1
+
+    def width(self, buffer: Buffer, indices: tuple[Expr, ...], run: _Run, together: int = 1) -> int:
+        """How many elements of the run, each used by so many lanes, lie side by side, aligned, and inside or outside
+        the tensor together."""
+        count = self.run_length // together
+        if count == 1 or buffer.dtype.kind == "bool":
             return 1
         last = self.vars[-1]
         if any(last in set(walk_expr(i)) for i in indices[:-1]):
             return 1
-        if not any(atom == last and c == 1 for atom, c in affine(indices[-1]).terms):
-            return 1
         first = affine(substitute(indices[-1], run.values[0]))
-        second = affine(substitute(indices[-1], run.values[1]))
+        second = affine(substitute(indices[-1], run.values[together]))
         if first.terms != second.terms or second.constant != first.constant + 1:
+            return 1
+        if together == 1 and not any(atom == last and c == 1 for atom, c in affine(indices[-1]).terms):
             return 1
         row = divisor(buffer.extents[-1])
         aligned = math.gcd(first.divisor, row) if len(buffer.extents) > 1 else first.divisor
@@ -217,24 +237,20 @@ class _Sweep:
             aligned = math.gcd(aligned, row)
         if buffer.scope == "shared":
             aligned = math.gcd(aligned, self.state.addresses.tiles[buffer.name].layout.panel)
-        most = MAX_VECTOR_BYTES // buffer.dtype.bytes
-        return math.gcd(aligned, math.gcd(self.run_length, most)) if aligned else math.gcd(self.run_length, most)
+        most = math.gcd(count, MAX_VECTOR_BYTES // buffer.dtype.bytes)
+        return math.gcd(aligned, most) if aligned else most
 
-    def load(self, load: Load, run: _Run, width: int, lanes: range | None = None) -> list[Operand]:
-        """The elements of the lanes, by default of all of them, `width` at once."""
+    def load(self, load: Load, run: _Run, width: int, together: int = 1, lanes: range | None = None) -> list[Operand]:
+        """The elements of the lanes, by default of all of them, `width` at once; `together` lanes share each."""
         values: list[Operand] = []
-        for lane in lanes or range(0, self.run_length, width):
+        for lane in lanes or range(0, self.run_length, width * together):
             indices = tuple(self.resolved(i, run, lane) for i in load.indices)
             guard = self.guard(load.buffer, indices, run.inside, reads=True)
             address = self.address(load.buffer, indices)
-            values += load_vector(
-                self.builder, load.buffer, address, width, guard, load.buffer.name not in self.state.written
-            )
+            read_only = load.buffer.name not in self.state.written
+            elements = load_vector(self.builder, load.buffer, address, width, guard, read_only)
+            values += [element for element in elements for _ in range(together)]
         return values
-
-    def fetch(self, buffer: Buffer, address: Address, width: int, guard: Reg | None) -> list[Operand]:
-        read_only = buffer.name not in self.state.written
-        return load_vector(self.builder, buffer, address, width, guard, read_only)
 
     def resolved(self, index: Expr, run: _Run, lane: int) -> Expr:
         """The index in this lane, with the elements it reads put in as variables."""
@@ -251,7 +267,7 @@ class _Sweep:
         """An element that says where another one is."""
         if load.buffer.scope == "fragment":
             return self.reader(run, lane)(load)
-        return self.load(load, run, 1, range(lane, lane + 1))[0]
+        return self.load(load, run, 1, lanes=range(lane, lane + 1))[0]
 
     def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
         if buffer.scope == "global":
@@ -390,7 +406,7 @@ class _Sweep:
         """Which of the fragment's registers this thread's element of this lane is in."""
         offset = self.offsets[run.register + lane]
         place = dict(zip(self.vars, offset, strict=True))
-        return self.places[buffer.name][tuple(place[i] if isinstance(i, Var) else 0 for i in indices)]
+        return self.places[buffer.name][tuple(_place(i, place) for i in indices)]
 
 
 @dataclass(slots=True)
@@ -411,6 +427,17 @@ def substitute_vars(expr: Expr, values: dict[Var, Expr]) -> Expr:
     if isinstance(expr, Var):
         return values.get(expr, expr)
     return with_children(expr, tuple(substitute_vars(c, values) for c in children(expr)))
+
+
+def _place(index: Expr, offsets: dict[Var, int]) -> int:
+    """What the register adds to an index of a fragment: a loop variable, a part of one, or 0."""
+    match index:
+        case Var():
+            return offsets[index]
+        case Binary(op="floordiv", a=Var() as var, b=Const(value=by)):
+            return offsets[var] // int(by)
+        case _:
+            return 0
 
 
 def _places(layout: Fragment) -> dict[tuple[int, ...], int]:

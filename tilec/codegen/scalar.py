@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from tilec.codegen.builder import Builder, f32, half_bits, immediate, register_class, small_bits
 from tilec.codegen.mathematics import Functions
 from tilec.diag import InternalError
-from tilec.ir.affine import Interval, affine, interval
+from tilec.ir.affine import Interval, add, affine, interval
 from tilec.ir.expr import SMALL_FLOATS, cast, integer_range, wrap
 from tilec.ir.tile import COMPARISONS, Binary, Call, Cast, Const, Expr, Extent, Load, Select, Unary, Var, integer
 from tilec.ir.types import BFLOAT16, BOOL, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT32, DType
@@ -187,6 +187,9 @@ class Scalars:
 
     def divide(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement | None) -> Reg:
         """Python's floor division and modulo."""
+        form, itself = affine(Binary(op, a, b, dtype)), Binary(op, a, b, dtype)  # type: ignore[arg-type]
+        if form.terms != ((itself, 1),) and dtype == INT32:
+            return self.register(add(form.symbolic(), integer(form.constant)), read)
         wide = register_class(dtype)
         bits = "64" if wide == "b64" else "32"
         emit = self.builder.into

@@ -54,9 +54,32 @@ def _collect(expr: Expr, factor: int, terms: dict[Expr, int]) -> int:
             return _collect(a, factor, terms) + _collect(b, -factor, terms)
         case Binary(op="mul", a=a, b=Const(value=value)) | Binary(op="mul", a=Const(value=value), b=a):
             return _collect(a, factor * int(value), terms)
+        case Binary(op="floordiv" | "floormod", a=a, b=Const(value=value), dtype=dtype) if dtype == INT32 and value > 0:
+            return _divided(expr, affine(a), int(value), factor, terms)
         case _:
             terms[expr] = terms.get(expr, 0) + factor
             return 0
+
+
+def _divided(expr: Binary, form: Affine, by: int, factor: int, terms: dict[Expr, int]) -> int:
+    """(Σ cᵢ·xᵢ + c) // d or % d. What d divides comes out of the quotient, and drops out of the remainder; what is left
+    is divided by its common divisor with d."""
+    is_quotient = expr.op == "floordiv"
+    constant = form.constant // by if is_quotient else 0
+    if is_quotient:
+        for atom, coefficient in form.terms:
+            if coefficient % by == 0:
+                terms[atom] = terms.get(atom, 0) + factor * (coefficient // by)
+    rest = [(atom, coefficient) for atom, coefficient in form.terms if coefficient % by]
+    if not rest:
+        return factor * (constant if is_quotient else form.constant % by)
+    common = math.gcd(by, *(coefficient for _, coefficient in rest))
+    inner, left = divmod(form.constant % by, common)
+    smaller = Affine(tuple((atom, coefficient // common) for atom, coefficient in rest), inner)
+    if smaller != form:
+        expr = Binary(expr.op, add(smaller.symbolic(), integer(inner)), integer(by // common), INT32)
+    terms[expr] = terms.get(expr, 0) + (factor if is_quotient else factor * common)
+    return factor * (constant if is_quotient else left)
 
 
 def divisor(extent: Extent) -> int:

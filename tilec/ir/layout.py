@@ -101,6 +101,31 @@ class Fragment:
         registers = tuple(Axis(a.size, place[a.dim], a.stride) for a in self.registers if a.dim in place)
         return Fragment(tuple(self.shape[d] for d in keep), threads, registers)
 
+    def grouped(self, dim: int, by: int) -> Fragment | None:
+        """The layout of a tile of which `by` neighbours along `dim` use one element: it lies where they do. None where
+        the digits cut across such groups."""
+        if by == 1:
+            return self
+        split = [
+            tuple(_grouped(a, by) if a.dim == dim else (a,) for a in axes) for axes in (self.threads, self.registers)
+        ]
+        if any(() in axes for axes in split):
+            return None
+        threads, registers = (tuple(a for parts in axes for a in parts) for axes in split)
+        shape = (*self.shape[:dim], self.shape[dim] // by, *self.shape[dim + 1 :])
+        return Fragment(shape, threads, tuple(a for a in registers if a.dim >= 0))
+
+    def widened(self, dim: int, by: int) -> Fragment:
+        """The layout of a tile in which each element has become `by` neighbours along `dim`, in one thread."""
+        if by == 1:
+            return self
+
+        def moved(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+            return tuple(Axis(a.size, dim, a.stride * by) if a.dim == dim else a for a in axes)
+
+        shape = (*self.shape[:dim], self.shape[dim] * by, *self.shape[dim + 1 :])
+        return Fragment(shape, moved(self.threads), (Axis(by, dim, 1), *moved(self.registers)))
+
     def canonical(self) -> Fragment:
         """Equal functions compare equal: digits of size 1 dropped, neighbours that continue one another merged."""
         return Fragment(self.shape, _merge(self.threads), _merge(tuple(a for a in self.registers if a.dim >= 0)))
@@ -121,6 +146,20 @@ def _merge(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         else:
             merged.append(axis)
     return tuple(merged)
+
+
+def _grouped(axis: Axis, by: int) -> tuple[Axis, ...]:
+    """A digit of a dimension whose steps are counted in groups of `by`; what moves inside a group moves nowhere. Empty:
+    its steps fit no groups."""
+    size, stride = axis.size, axis.stride
+    if stride % by == 0:
+        return (Axis(size, axis.dim, stride // by),)
+    if by % (size * stride) == 0:
+        return (Axis(size, -1, 0),)
+    inside = by // stride
+    if by % stride or size % inside:
+        return ()
+    return (Axis(inside, -1, 0), Axis(size // inside, axis.dim, 1))
 
 
 def _power_of_two_up_to(value: int) -> int:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 
 from tilec.diag import fail
 from tilec.ir import warp
-from tilec.ir.expr import constant
-from tilec.ir.tile import Expr, Region, TileOp
+from tilec.ir.affine import add
+from tilec.ir.expr import cast, constant
+from tilec.ir.tile import Binary, Expr, If, Parallel, Region, Store, TileOp, Var, integer
+from tilec.ir.types import BOOL, INT32
 from tilec.ops.lowering import Context, Demand, demand, sweep
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Call, Parameter, Signature, as_expr
@@ -41,6 +44,20 @@ def fill_value(op: TileOp) -> Expr:
     value = op.attr("value")
     assert value is not None and not isinstance(value, int | float | str)
     return value
+
+
+def masked(op: TileOp) -> Parallel:
+    """The fill of a part of a fragment as a nest over all of it."""
+    (part,) = op.regions
+    variables = tuple(Var(f"{part.buffer.name}.{d}") for d in range(len(part.extent)))
+    bounds: list[Expr] = []
+    for var, start, extent, size in zip(variables, part.start, part.extent, part.buffer.shape, strict=True):
+        if extent < size:
+            first = cast(start, INT32)
+            bounds += [Binary("le", first, var, BOOL), Binary("lt", var, add(first, integer(extent)), BOOL)]
+    inside = reduce(lambda a, b: Binary("and", a, b, BOOL), bounds)
+    store = Store(part.buffer, variables, fill_value(op), op.span)
+    return Parallel(variables, part.buffer.shape, (If(inside, (store,), (), op.span),), op.span)
 
 
 def _effects(op: TileOp) -> Effects:

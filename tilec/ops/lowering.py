@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tilec.diag import Label, fail
 from tilec.ir.affine import add
 from tilec.ir.layout import Fragment, SharedLayout, row_major
-from tilec.ir.tile import Atomic, Buffer, Cast, Expr, Load, Order, Parallel, Region, Store, TileOp, Var
+from tilec.ir.tile import Atomic, Buffer, Cast, Expr, Load, Order, Parallel, Region, Store, Var
 from tilec.ir.warp import Cursor, Elementwise, TensorMap
 from tilec.records import dataclass
 from tilec.source import Span
@@ -44,20 +43,6 @@ def tensor_map_of(outside: Region, tile: Buffer, context: Context) -> TensorMap:
     """The TMA descriptor between this region of a tensor and the tile."""
     layout = context.shared[tile.name]
     return context.tensor_map(outside.buffer, (*outside.extent[:-1], layout.panel), layout.swizzle)
-
-
-def whole_fragments(op: TileOp) -> None:
-    """Refuse to move a part of a fragment."""
-    for region in op.regions:
-        if region.buffer.scope == "fragment" and not region.is_whole:
-            fail(
-                "fragment-region",
-                f"T.{op.name} moves the fragment {region.buffer.name} only as a whole",
-                region.span,
-                "a part of it",
-                secondary=(Label(region.buffer.span, "a fragment lives in registers"),),
-                help="use a tile made by T.alloc_shared where parts are copied",
-            )
 
 
 def sweep(

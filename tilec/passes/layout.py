@@ -1,28 +1,28 @@
 """Give every tile a layout: registers for fragments, byte order for shared tiles.
 
 Fragment layouts spread from where they are fixed (accumulators) along elementwise nests, reductions and copies;
-what nothing fixes gets the coalesced layout. Two demands that differ are an error that names both.
+what nothing fixes gets the coalesced layout. A statement that needs another one gets it through shared memory
+(`passes.convert`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tilec.diag import Label, fail
 from tilec.ir.layout import Axis, Fragment, SharedLayout, mma_accumulator, operand_a, row_major, wgmma_accumulator
 from tilec.ir.tile import (
-    Bind,
+    Binary,
     Buffer,
     Const,
     Expr,
-    If,
     Kernel,
     Load,
     LoopLayout,
     Parallel,
     Pinned,
-    Region,
     Stmt,
     Store,
     TileOp,
@@ -31,8 +31,10 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.passes.atoms import Access, candidates, is_legal, shared_accesses, shared_layout
+from tilec.passes.convert import Conflict, Conversion, resolve
 from tilec.passes.loop_layout import digits
 from tilec.passes.select import Form, Selected, mma_warps, wgmma_groups
+from tilec.passes.usage import expressions
 from tilec.records import dataclass
 from tilec.source import Span
 
@@ -41,14 +43,13 @@ VECTOR_BYTES = 16  # the widest access of one thread
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """A kernel whose tiles all have layouts, by buffer name. `nests` are those of the elementwise nests, by identity
-    order.
-    """
+    """A kernel whose tiles all have layouts, by buffer name; `conversions` are those that had to be put in for it."""
 
     kernel: Kernel
     form: Form
     fragments: dict[str, Fragment]
     shared: dict[str, SharedLayout]
+    conversions: tuple[Conversion, ...] = ()
 
     def nest_layout(self, nest: Parallel) -> Fragment:
         """The layout that a parallel nest sweeps: the one it asks for; that of a fragment it indexes with all its
@@ -56,10 +57,11 @@ class Laid:
         that have the same share the rest, unless the nest sets such a fragment; else coalesced."""
         if nest.layout is not None:
             return digits(nest.layout, self.kernel.threads)
-        uses = [(dims, self.fragments[buffer.name]) for buffer, dims in deciding_uses(nest)]
-        for dims, layout in uses:
-            if dims == tuple(range(len(nest.vars))):
-                return layout
+        deciding = list(deciding_uses(nest))
+        for use in deciding:
+            if use.dims is not None and len(use.dims) == len(nest.vars):
+                return _sweeping(use, self.fragments[use.buffer.name])
+        uses = [(use.dims, self.fragments[use.buffer.name]) for use in deciding if use.dims is not None]
         vector = nest.width or _widest_vector(nest)
         swept = [_extended(layout, dims, nest.extents) for dims, layout in uses]
         if not any(isinstance(s, Store) and s.buffer.scope == "fragment" for s in walk(nest.body)):
@@ -72,9 +74,16 @@ class Laid:
 
 def assign(selected: Selected) -> Laid:
     kernel = selected.kernel
-    fragments = _Fragments(kernel).solve()
-    shared = _shared_layouts(selected, fragments)
-    return Laid(kernel, selected.form, fragments, shared)
+    conversions: list[Conversion] = []
+    while True:
+        try:
+            fragments = _Fragments(kernel).solve()
+            break
+        except Conflict as conflict:
+            kernel, made = resolve(kernel, conflict)
+            conversions.append(made)
+    selected = replace(selected, kernel=kernel)
+    return Laid(kernel, selected.form, fragments, _shared_layouts(selected, fragments), tuple(conversions))
 
 
 def _shared_layouts(selected: Selected, fragments: dict[str, Fragment]) -> dict[str, SharedLayout]:
@@ -109,40 +118,45 @@ def _asked_for(pinned: Pinned, accesses: list[Access]) -> SharedLayout:
     return layout
 
 
-def fragment_uses(nest: Parallel) -> Iterator[tuple[Buffer, tuple[int, ...], Span]]:
-    """Each use of a fragment in a nest: the buffer, and which loop variable indexes each of its dimensions."""
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A use of a fragment in a nest: which loop variable indexes each of its dimensions, and how many of its values
+    share an element there (`x[i, j // 2]`: two). `dims` None: its elements are not those of the loop."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    dims: tuple[int, ...] | None
+    by: tuple[int, ...]
+    stored: bool
+
+
+def fragment_uses(nest: Parallel) -> Iterator[Use]:
+    """Each use of a fragment, what is stored first."""
     place = {var: i for i, var in enumerate(nest.vars)}
 
-    def dims(buffer: Buffer, indices: tuple[Expr, ...], span: Span) -> tuple[int, ...]:
-        for dim, index in enumerate(indices):
-            if index not in place and not (buffer.shape[dim] == 1 and index == Const(0, index.dtype)):
-                fail(
-                    "fragment-index",
-                    f"the fragment {buffer.name} must be indexed with the variables of T.Parallel",
-                    span,
-                    f"index {dim} is another expression",
-                    secondary=(Label(buffer.span, "a fragment lives in registers"),),
-                    help="use a tile made by T.alloc_shared where any element may be read",
-                )
-        return tuple(place[i] for i in indices if isinstance(i, Var))
+    def use(buffer: Buffer, indices: tuple[Expr, ...], stored: bool = False) -> Use:
+        found: list[tuple[int, int]] = []
+        fits = True
+        for index, size in zip(indices, buffer.shape, strict=True):
+            match index:
+                case Var() if index in place and nest.extents[place[index]] == size:
+                    found.append((place[index], 1))
+                case Binary(op="floordiv", a=Var() as var, b=Const(value=by)) if (
+                    var in place and not stored and nest.extents[place[var]] == size * by
+                ):
+                    found.append((place[var], int(by)))
+                case _:
+                    fits &= size == 1 and index == Const(0, index.dtype)
+        fits &= len({dim for dim, _ in found}) == len(found)
+        return Use(buffer, indices, tuple(d for d, _ in found) if fits else None, tuple(by for _, by in found), stored)
 
     for stmt in walk(nest.body):
-        exprs: tuple[Expr, ...] = ()
-        match stmt:
-            case Store(buffer=buffer, indices=indices, value=value, span=span):
-                exprs = (value, *indices)
-                if buffer.scope == "fragment":
-                    yield buffer, dims(buffer, indices, span), span
-            case Bind(value=value):
-                exprs = (value,)
-            case If(condition=condition):
-                exprs = (condition,)
-            case _:
-                pass
-        for expr in exprs:
+        if isinstance(stmt, Store) and stmt.buffer.scope == "fragment":
+            yield use(stmt.buffer, stmt.indices, stored=True)
+        for expr in expressions(stmt):
             for e in walk_expr(expr):
                 if isinstance(e, Load) and e.buffer.scope == "fragment":
-                    yield e.buffer, dims(e.buffer, e.indices, stmt.span), stmt.span
+                    yield use(e.buffer, e.indices)
 
 
 def _widest_vector(nest: Parallel) -> int:
@@ -155,13 +169,13 @@ def _widest_vector(nest: Parallel) -> int:
     return VECTOR_BYTES // max(sizes)
 
 
-def deciding_uses(nest: Parallel) -> Iterator[tuple[Buffer, tuple[int, ...]]]:
-    """Those that say which thread runs what. One element that is only read does not: each thread has a copy of it, as
-    of a variable."""
-    stored = {stmt.buffer for stmt in walk(nest.body) if isinstance(stmt, Store)}
-    for buffer, dims, _ in fragment_uses(nest):
-        if dims or buffer in stored:
-            yield buffer, dims
+def deciding_uses(nest: Parallel) -> Iterator[Use]:
+    """Those that say which thread runs what, of one value per element first. One element that is only read does not:
+    each thread has a copy of it, as of a variable."""
+    uses = [use for use in fragment_uses(nest) if use.dims is not None]
+    stored = {use.buffer for use in uses if use.stored}
+    deciding = [use for use in uses if use.dims or use.buffer in stored]
+    yield from sorted(deciding, key=lambda use: max(use.by, default=1) > 1)
 
 
 class _Fragments:
@@ -174,7 +188,10 @@ class _Fragments:
         stmts = list(walk(self.kernel.body))
         for pinned in self.kernel.layouts:
             if isinstance(pinned.layout, LoopLayout):
-                self.fix(pinned.buffer, digits(pinned.layout, self.kernel.threads), pinned.span)
+                self.known[pinned.buffer.name] = (digits(pinned.layout, self.kernel.threads), pinned.span)
+        for stmt in stmts:
+            if isinstance(stmt, TileOp) and stmt.name == "gemm":  # what the hardware wants comes before all else
+                self.spread(stmt)
         while True:
             before = len(self.known)
             for stmt in stmts:
@@ -189,10 +206,11 @@ class _Fragments:
             unknown = [b for b in fragments if b.name not in self.known]
             if not unknown:
                 return {name: layout for name, (layout, _) in self.known.items()}
-            # The tile with the most dimensions fixes those that are its projections.
-            first = max(unknown, key=lambda b: len(b.shape))
+            # The tile with the most dimensions fixes those that are its projections, and one of which several elements
+            # come from one of another tile fixes that.
+            first = max(unknown, key=lambda b: (len(b.shape), math.prod(b.shape)))
             vector = VECTOR_BYTES // self.memory_bytes(first)
-            self.fix(first, row_major(first.shape, self.kernel.threads, vector), first.span)
+            self.known[first.name] = (row_major(first.shape, self.kernel.threads, vector), first.span)
 
     def memory_bytes(self, fragment: Buffer) -> int:
         """The size of the widest element that is copied between the fragment and memory."""
@@ -206,20 +224,18 @@ class _Fragments:
                 sizes += [r.buffer.dtype.bytes for r in stmt.regions if r.buffer.scope != "fragment"]
         return max(sizes) or fragment.dtype.bytes
 
-    def fix(self, buffer: Buffer, layout: Fragment, span: Span) -> None:
-        if buffer.name not in self.known:
-            self.known[buffer.name] = (layout, span)
-            return
-        other, where = self.known[buffer.name]
-        if other.canonical() != layout.canonical():
-            fail(
-                "layout-conflict",
-                f"two statements need {buffer.name} in different registers",
-                span,
-                "this one needs another layout",
-                secondary=(Label(where, "the layout comes from here"),),
-                help="copy through a tile made by T.alloc_shared in between",
-            )
+    def fix(self, buffer: Buffer, layout: Fragment, stmt: Stmt) -> None:
+        """The statement needs the buffer in this layout."""
+        _, origin = self.known.setdefault(buffer.name, (layout, stmt.span))
+        if self.differs(buffer, layout):
+            raise Conflict(stmt, buffer, origin)
+
+    def differs(self, buffer: Buffer, layout: Fragment | None) -> bool:
+        """Whether the buffer is known to lie in another way; None is one that nothing has."""
+        found = self.get(buffer)
+        if found is None or layout is None:
+            return layout is None
+        return found is not layout and found.canonical() != layout.canonical()
 
     def get(self, buffer: Buffer) -> Fragment | None:
         found = self.known.get(buffer.name)
@@ -230,15 +246,15 @@ class _Fragments:
             case TileOp(name="gemm"):
                 a, _, c = (r.buffer for r in stmt.regions)
                 accumulator = self.accumulator(stmt)
-                self.fix(c, accumulator, stmt.span)
+                self.fix(c, accumulator, stmt)
                 if a.scope == "fragment":
-                    self.fix(a, operand_a(accumulator, a.shape[1], a.dtype.bytes), stmt.span)
+                    self.fix(a, operand_a(accumulator, a.shape[1], a.dtype.bytes), stmt)
             case TileOp(name="reduce"):
                 source = self.get(stmt.regions[0].buffer)
                 if source is not None:
-                    self.fix(stmt.regions[1].buffer, self.reduced(stmt, source), stmt.span)
-            case TileOp(name="copy"):
-                self.copy(stmt.regions[0], stmt.regions[1], stmt.span)
+                    self.fix(stmt.regions[1].buffer, self.reduced(stmt, source), stmt)
+            case TileOp(name="copy" | "atomic"):
+                self.copy(stmt)
             case Parallel():
                 self.nest(stmt)
             case _:
@@ -264,46 +280,86 @@ class _Fragments:
             layout = _spread(layout, shape, keep)
         return layout
 
-    def copy(self, source: Region, destination: Region, span: Span) -> None:
-        if source.buffer.scope == destination.buffer.scope == "fragment":
-            a, b = self.get(source.buffer), self.get(destination.buffer)
-            if a is not None:
-                self.fix(destination.buffer, a, span)
-            elif b is not None:
-                self.fix(source.buffer, b, span)
+    def copy(self, op: TileOp) -> None:
+        for region in op.regions:
+            if region.buffer.scope == "fragment" and not region.is_whole:
+                raise Conflict(op, region.buffer, region.buffer.span)
+        source, destination = (r.buffer for r in op.regions)
+        if source.scope != "fragment" or destination.scope != "fragment":
+            return
+        if source.shape != destination.shape:
+            raise Conflict(op, source, source.span)
+        a, b = self.known.get(source.name), self.known.get(destination.name)
+        if a is not None and b is not None and self.differs(destination, a[0]):
+            raise Conflict(op, source, a[1])
+        if a is not None:
+            self.fix(destination, a[0], op)
+        elif b is not None:
+            self.fix(source, b[0], op)
 
     def nest(self, nest: Parallel) -> None:
         uses = list(fragment_uses(nest))
-        everything = tuple(range(len(nest.vars)))
-        whole = next(
-            (self.known[b.name][0] for b, dims, _ in uses if dims == everything and b.name in self.known), None
-        )
         if nest.layout is not None:
-            whole = digits(nest.layout, self.kernel.threads)
-        if whole is None:
+            self.sweep(nest, uses, digits(nest.layout, self.kernel.threads))
             return
-        for buffer, dims, span in uses:
-            if dims != tuple(sorted(dims)):
-                fail(
-                    "fragment-index",
-                    f"the fragment {buffer.name} is indexed in another order than the loop",
-                    span,
-                    "its rows would have to move between threads",
-                    help="transpose through a tile made by T.alloc_shared",
-                )
-            self.fix(buffer, _with_unit_dims(whole.project(dims), buffer.shape), span)
+        whole = [u for u in deciding_uses(nest) if len(u.by) == len(nest.vars) and u.buffer.name in self.known]
+        layouts = [_sweeping(u, self.known[u.buffer.name][0]) for u in whole]
+        if layouts:
+            self.sweep(nest, uses, min(layouts, key=lambda layout: self.moved(uses, layout)))
+        elif any(use.dims is None for use in uses):
+            self.sweep(nest, [use for use in uses if use.dims is None], None)
+
+    def moved(self, uses: list[Use], whole: Fragment) -> int:
+        """The bytes of the fragments that lie in another way than a nest with this layout needs them."""
+        apart = {use.buffer for use in uses if use.dims is None or self.differs(use.buffer, _needed(use, whole))}
+        return sum(buffer.bytes for buffer in apart)
+
+    def sweep(self, nest: Parallel, uses: list[Use], whole: Fragment | None) -> None:
+        """The nest runs in this layout."""
+        apart: list[Use] = []
+        for use in uses:
+            if use.dims is None or whole is None:
+                apart.append(use)
+                continue
+            needed = _needed(use, whole)
+            if needed is not None:
+                self.known.setdefault(use.buffer.name, (needed, nest.span))
+            if self.differs(use.buffer, needed):
+                apart.append(use)
+        if apart:
+            buffer = apart[0].buffer
+            _, origin = self.known.get(buffer.name, (None, buffer.span))
+            raise Conflict(nest, buffer, origin, frozenset(use.indices for use in apart if use.buffer == buffer))
 
     def rows(self, nest: Parallel) -> None:
         """A nest that only has fragments of fewer dimensions than its own: the first that is known decides which
         thread has which of the others."""
         uses = list(fragment_uses(nest))
-        known = [(dims, self.known[b.name][0]) for b, dims in deciding_uses(nest) if b.name in self.known]
-        if not known or any(len(dims) == len(nest.vars) for _, dims, _ in uses):
+        deciding = [use for use in deciding_uses(nest) if use.buffer.name in self.known]
+        known = [(use.dims, self.known[use.buffer.name][0]) for use in deciding if use.dims is not None]
+        if not known or any(use.dims is not None and len(use.dims) == len(nest.vars) for use in uses):
             return
         swept = [_extended(layout, dims, nest.extents) for dims, layout in known]
-        whole = next((s for s in swept if all(_holds(s, *use) for use in known)), swept[0])
-        for buffer, dims, span in uses:
-            self.fix(buffer, _with_unit_dims(whole.project(dims), buffer.shape), span)
+        self.sweep(nest, uses, next((s for s in swept if all(_holds(s, *use) for use in known)), swept[0]))
+
+
+def _needed(use: Use, whole: Fragment) -> Fragment | None:
+    """How the fragment must lie where a nest has the layout `whole`; None where no layout would do."""
+    assert use.dims is not None
+    layout: Fragment | None = whole.project(use.dims)
+    for dim, by in enumerate(use.by):
+        layout = None if layout is None else layout.grouped(dim, by)
+    return None if layout is None else _with_unit_dims(layout, use.buffer.shape)
+
+
+def _sweeping(use: Use, layout: Fragment) -> Fragment:
+    """The layout of a nest that indexes a fragment of this one with all its variables."""
+    dims = use.dims
+    assert dims is not None
+    layout = _without_unit_dims(layout, len(dims))
+    for dim, by in enumerate(use.by):
+        layout = layout.widened(dim, by)
+    return layout if dims == tuple(range(len(dims))) else layout.project(tuple(dims.index(d) for d in range(len(dims))))
 
 
 def _extended(layout: Fragment, dims: tuple[int, ...], extents: tuple[int, ...]) -> Fragment:

@@ -36,14 +36,14 @@ from tilec.ir.tile import (
     with_attr,
 )
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64
+from tilec.ops.fill import masked
 from tilec.ops.reduce import kept_extents
 from tilec.ops.scan import expansion
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.able import check_arithmetic
-from tilec.passes.binds import replayable
 from tilec.passes.rings import is_load, why_not_fed
 from tilec.passes.usage import expressions, reads, writes
-from tilec.passes.wishes import asynchronous, awaited, honoured, repeated, split
+from tilec.passes.wishes import asynchronous, awaited, expanded, honoured
 from tilec.records import dataclass
 from tilec.target import Target, Weights
 
@@ -295,6 +295,8 @@ class _Selector:
                 return self.atomic(stmt)
             case TileOp(name="reduce"):
                 return self.reduce(stmt)
+            case TileOp(name="fill", regions=(part,)) if part.buffer.scope == "fragment" and not part.is_whole:
+                return (masked(stmt),)
             case TileOp(name="scan"):
                 return expansion(stmt, self.scan_tile)
             case TileOp(name="fence") if not self.target.has("tma"):
@@ -306,18 +308,11 @@ class _Selector:
         """A statement that becomes two leaves both in its place of a manual schedule."""
         if self.form == "warp_specialised" and is_pipelined(loop):
             self.fed |= {id(s) for s in self.for_a_producer(loop)}
-        parts = [(s, self.stmt(s)) for s in loop.body]
-        new = replace(loop, body=tuple(s for _, part in parts for s in part))
-        if loop.stage is None or loop.order is None or not is_pipelined(loop):
-            return new
-        again = replayable(loop.body)
-        waits = zip(asynchronous(loop), awaited(self.kernel, loop), strict=True)
-        parts = [(s, (*wait, *honoured(part, wish))) for (s, part), (wish, wait) in zip(parts, waits, strict=True)]
-        counts = [len(part) for (_, part), replayed in zip(parts, again, strict=True) if not replayed]
-        new = replace(new, body=tuple(s for _, part in parts for s in part))
-        places = [(place, i) for place, count in zip(loop.order, counts, strict=True) for i in range(count)]
-        order = tuple(sorted(places).index(p) for p in places)
-        return replace(new, stage=repeated(loop.stage, counts), order=order, wishes=split(loop.wishes, counts))
+        parts = [self.stmt(s) for s in loop.body]
+        if loop.stage is not None and is_pipelined(loop):
+            waits = zip(asynchronous(loop), awaited(self.kernel, loop), strict=True)
+            parts = [(*wait, *honoured(part, wish)) for part, (wish, wait) in zip(parts, waits, strict=True)]
+        return expanded(loop, parts)
 
     def for_a_producer(self, loop: For) -> Iterator[TileOp]:
         """The copies of a pipelined loop by which a producer role can feed it."""

@@ -74,6 +74,15 @@ def _results(kernel: Kernel, stmt: Stmt) -> Iterator[Buffer]:
     """What a statement writes; of a loop, what is not for itself alone, which may have versions there."""
     used = touched_outside(kernel, stmt) if isinstance(stmt, For) else frozenset()
     return (b for b in writes(stmt) if not isinstance(stmt, For) or b.scope == "global" or b.name in used)
+def expanded(loop: For, parts: Sequence[tuple[Stmt, ...]]) -> For:
+    """The loop in which each statement has become several, which leaves them in its place of a manual schedule."""
+    new = replace(loop, body=tuple(s for part in parts for s in part))
+    if loop.stage is None or loop.order is None:
+        return new
+    counts = [len(part) for part, again in zip(parts, replayable(loop.body), strict=True) if not again]
+    places = [(place, i) for place, count in zip(loop.order, counts, strict=True) for i in range(count)]
+    order = tuple(sorted(places).index(p) for p in places)
+    return replace(new, stage=repeated(loop.stage, counts), order=order, wishes=split(loop.wishes, counts))
 
 
 def repeated(entries: tuple[Entry, ...], counts: list[int]) -> tuple[Entry, ...]:

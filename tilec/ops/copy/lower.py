@@ -9,7 +9,7 @@ from tilec.ir.affine import affine, divisor
 from tilec.ir.layout import SharedLayout, row_major
 from tilec.ir.tile import Region, TileOp
 from tilec.ir.warp import BulkWait, CpAsync, CpAsyncCommit, Operation, StoreMatrix, TmaLoad, TmaStore
-from tilec.ops.lowering import Context, Demand, demand, sweep, tensor_map_of, whole_fragments
+from tilec.ops.lowering import Context, Demand, demand, sweep, tensor_map_of
 from tilec.ops.registry import facet
 
 
@@ -29,7 +29,6 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
         case "cp_async":
             return _cp_async(op, context), CpAsyncCommit(span=op.span)
         case "registers":
-            whole_fragments(op)
             return (sweep(destination, source, context, op.span, width=_width(op)),)
         case other:
             raise InternalError(f"no lowering of T.copy by {other}")

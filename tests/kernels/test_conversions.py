@@ -1,0 +1,52 @@
+"""Fragments that change their layout through shared memory hold what the reference says, and the change is reported."""
+
+from __future__ import annotations
+
+import pytest
+from harness import HERE
+
+from tilec import emulate
+from tilec.driver import Build, Observer, build
+from tilec.options import CompileOptions, Strategy
+from tilec.source import SourceFile
+
+KERNEL = HERE / "conversions.tl"
+
+# For each entry, the fragments that are moved, as often as they are.
+MOVED = {
+    ("moved", "sm_80"): "xxxxyyzz",
+    ("moved", "sm_90a"): "xxxxyyzz",
+    ("products", "sm_80"): "s",
+    ("products", "sm_90a"): "",  # one warpgroup has all rows, whatever the policy
+    ("small_floats", "sm_90a"): "p",
+    ("ordered", "sm_80"): "x",
+    ("ordered", "sm_90a"): "x",
+    ("given", "sm_80"): "c",
+    ("given", "sm_90a"): "c",
+}
+
+
+def made(entry: str, target: str, strategy: Strategy = "auto") -> Build:
+    source = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
+    options = CompileOptions(target=target, entry=entry, pipeline_strategy=strategy, defines=())
+    return build(source, options, Observer())
+
+
+@pytest.mark.parametrize(("entry", "target"), MOVED)
+def test_what_is_moved_is_reported(entry: str, target: str) -> None:
+    built = made(entry, target)
+    titles = [w.title.split()[0] for w in built.warnings if w.code == "layout-conversion"]
+    assert "".join(sorted(titles)) == MOVED[entry, target]
+    assert {w.code for w in built.warnings} <= {"layout-conversion"}
+
+
+@pytest.mark.parametrize("strategy", ["auto", "none"])
+@pytest.mark.parametrize(("entry", "target"), MOVED)
+def test_results(entry: str, target: str, strategy: Strategy) -> None:
+    built = made(entry, target, strategy)
+    found = emulate.random_arguments(built.kernel, built.manifest, 3)
+    expected = found.copy()
+    emulate.run(built, found, options=emulate.RunOptions(adversary=1))
+    emulate.reference(built.kernel, expected)
+    for r in emulate.compare(built.kernel, built.manifest, found, expected):
+        assert r.matches, f"{r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"
