@@ -328,6 +328,12 @@ layout-conflict
     have the tensor core's layout, and elementwise loops carry layouts from one fragment to the next. Copy
     the fragment to another one of its own shape through shared memory where both are needed.
 
+thread-dependent
+    Threads may store different things, and an `if` may hold for some of them only: T.get_thread_binding()
+    names the thread, and an array made by T.alloc_local is its own. But what the block does together, all of
+    its threads do: operations on tiles, T.Parallel, where they take place, and `while`. These can depend on
+    the block and on loops, not on the thread.
+
 bad-threads
     A block has between 32 and 1024 threads, in whole warps.
 

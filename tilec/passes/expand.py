@@ -114,7 +114,7 @@ class _Expander:
             kernel.block_vars,
             roles,
             tuple(self.shared_tiles()),
-            tuple((b, self.laid.fragments[b.name]) for b in kernel.buffers if b.scope == "fragment"),
+            tuple((b, self.laid.fragments[b.name]) for b in kernel.buffers if b.in_registers),
             tuple(self.rings.values()),
             span=kernel.span,
         )
