@@ -127,6 +127,13 @@ ALLOCATION = (
         (statements.Body._allocate_variable, statements.Body._set),
     ),
     Name(
+        ("T.alloc_global",),
+        statements._ALLOCATIONS["T.alloc_global"][1],
+        """A tensor of the kernel's own, for what its blocks leave for one another: whoever launches the kernel allocates
+        it. It holds nothing at first.""",
+        (statements.Body._allocate,),
+    ),
+    Name(
         ("T.alloc_local",),
         statements._ALLOCATIONS["T.alloc_local"][1],
         """An array in registers of which every thread has its own. T.fill, T.clear and T.copy of it, and T.vectorized

@@ -65,11 +65,15 @@ def run(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int 
     for param in kernel.params:
         if isinstance(param, Buffer):
             machine.storage[param.name] = _take_tensor(param, machine.shape(param.extents), tensors)
+    for buffer in kernel.workspaces:
+        machine.storage[buffer.name] = np.full(buffer.shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
     with np.errstate(all="ignore"):
         for block in np.ndindex(*reversed(machine.shape(kernel.grid))):
             for var, index in zip(kernel.block_vars, reversed(block), strict=True):
                 machine.variables[var.name] = np.int32(index)
             for buffer in kernel.buffers:
+                if buffer.scope == "global":
+                    continue
                 copies = (kernel.threads,) if buffer.scope == "local" else ()
                 shape = (*copies, *buffer.shape)
                 machine.storage[buffer.name] = np.full(shape, _poison(buffer.dtype), numpy_type(buffer.dtype))

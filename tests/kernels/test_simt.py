@@ -58,7 +58,14 @@ def warps(_: Arrays) -> Arrays:
     }
 
 
-KERNELS: dict[str, Callable[[Arrays], Arrays]] = {f.__name__: f for f in (elements, gemv, unpack, variables, warps)}
+def workspace(a: Arrays) -> Arrays:
+    w = a["A"].reshape(4, 64) + 1
+    return {"B": w[:, ::-1] + np.roll(w, -1, 1)}
+
+
+KERNELS: dict[str, Callable[[Arrays], Arrays]] = {
+    f.__name__: f for f in (elements, gemv, unpack, variables, warps, workspace)
+}
 
 
 def test_every_kernel_is_here() -> None:

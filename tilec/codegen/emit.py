@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilec import manifest as launch
 from tilec.codegen.address import SHARED_BASE, Addresses, Position
 from tilec.codegen.builder import Builder, Class, register_class
@@ -29,7 +31,7 @@ TURN_THREADS = 256  # a warpgroup that waits for its turn, and the one that pass
 
 
 def emit(
-    program: Program, target: Target, file: str, roles: dict[str, launch.TensorRole], *, fast_math: bool = False
+    program: Program, target: Target, file: str, roles: Mapping[str, launch.TensorRole], *, fast_math: bool = False
 ) -> Module:
     """`file` is the kernel's file name for `.loc` lines; `roles` says which tensors are read and which written."""
     body = _Entry(program, target, fast_math).build()
@@ -52,9 +54,9 @@ def _param(param: object) -> Param:
     return Param(spelled, param.name)  # type: ignore[attr-defined]
 
 
-def manifest(program: Program, target: Target, roles: dict[str, launch.TensorRole]) -> launch.Manifest:
+def manifest(program: Program, target: Target, roles: Mapping[str, launch.TensorRole]) -> launch.Manifest:
     tensors = tuple(
-        launch.TensorInfo(p.name, p.dtype.name, tuple(map(_size, p.extents)), roles[p.name])
+        launch.TensorInfo(p.name, p.dtype.name, tuple(map(_size, p.extents)), roles.get(p.name, "workspace"))
         for p in program.params
         if isinstance(p, Buffer)
     )

@@ -342,6 +342,11 @@ class Kernel:
     span: Span = field(default=NOWHERE, compare=False)
     layouts: tuple[Pinned, ...] = ()
 
+    @property
+    def workspaces(self) -> tuple[Buffer, ...]:
+        """The tensors that the kernel allocates: parameters too, but who launches it makes them."""
+        return tuple(b for b in self.buffers if b.scope == "global")
+
 
 # ---- walks -----------------------------------------------------------------------------------------------------------
 

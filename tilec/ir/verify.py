@@ -7,7 +7,7 @@ Checked here:
  3. types: operands agree, comparisons and and/or/not give bool, conditions are bool, indices are integers
  4. a store's value, and what an atomic one gives back, has its buffer's dtype; a bind's value has its variable's
  5. an access has one index per dimension; a region has one start and one extent per dimension, none larger than a tile
- 6. parameters are global, declared buffers are not; extents, grid and threads are positive, or int32 expressions of
+ 6. parameters are global; extents, grid and threads are positive, or int32 expressions of
     the parameters
  7. T.Parallel holds stores, binds and ifs only; stores stand nowhere else; one of every thread has all of them
  8. manual `stage` and `order` come together and have the same length; `order` is a permutation
@@ -81,8 +81,6 @@ class _Checker:
                 yield f"parameter {param.name} is not in global memory"
         for buffer in kernel.buffers:
             yield from self._declare(buffer)
-            if buffer.scope == "global":
-                yield f"tile {buffer.name} is in global memory"
         for extent in (*kernel.grid, *(e for p in kernel.params if isinstance(p, Buffer) for e in p.extents)):
             if not isinstance(extent, int):
                 yield from self.expr(extent)

@@ -336,7 +336,7 @@ def _launch_statement(body: Body, function: ast.Function) -> ast.With:
             fail("misplaced-statement", "nothing may follow the T.Kernel block", first_line(statement))
         else:
             body.statement(statement)
-            if body.out or body.buffers:
+            if body.out or any(b.scope != "global" for b in body.buffers):
                 fail(
                     "misplaced-statement",
                     "this belongs inside `with T.Kernel(…):`",

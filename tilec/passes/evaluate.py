@@ -41,7 +41,7 @@ from tilec.passes.scope import Scope
 from tilec.source import Span
 from tilec.syntax import ast
 
-ALLOCATIONS = ("T.alloc_shared", "T.alloc_fragment", "T.alloc_var", "T.alloc_local")
+ALLOCATIONS = ("T.alloc_shared", "T.alloc_fragment", "T.alloc_var", "T.alloc_local", "T.alloc_global")
 LOOPS = (
     "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel", "T.vectorized", "T.Vectorized",
     "T.Persistent", "range",

@@ -108,7 +108,7 @@ class _Expander:
         grid = (*kernel.grid, 1, 1)[:3]
         return warp.Program(
             kernel.name,
-            kernel.params,
+            (*kernel.params, *kernel.workspaces),
             tuple(self.maps.values()),
             (grid[0], grid[1], grid[2]),
             kernel.block_vars,

@@ -189,7 +189,9 @@ def ordered_tensors(kernel: Kernel) -> frozenset[str]:
 
     visit(kernel.body, ())
     return frozenset(
-        p.name for p in kernel.params if isinstance(p, Buffer) and p.name in written and places[p.name] > 1
+        p.name
+        for p in (*kernel.params, *kernel.workspaces)
+        if isinstance(p, Buffer) and p.name in written and places[p.name] > 1
     )
 
 

@@ -51,6 +51,10 @@ _ALLOCATIONS: dict[str, tuple[MemoryScope, Signature]] = {
             (Parameter("shape"), Parameter("dtype"), Parameter("scope", "local.fragment", supported=False)),
         ),
     ),
+    "T.alloc_global": (
+        "global",
+        Signature("T.alloc_global", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "global"))),
+    ),
     "T.alloc_local": (
         "local",
         Signature("T.alloc_local", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "local"))),
@@ -329,8 +333,8 @@ class Body(Loops):
         call = bind(signature, *self.arguments(node), node.span)
         if scope == "shared" and call["scope"].value not in ("shared", "shared.dyn"):
             call.refuse("scope", '"shared" or "shared.dyn"')
-        if scope == "local" and call["scope"].value != "local":
-            call.refuse("scope", '"local"')
+        if scope in ("local", "global") and call["scope"].value != scope:
+            call.refuse("scope", f'"{scope}"')
         shape = as_shape(call["shape"], f"the shape of {name}")
         buffer = Buffer(self.unique.take(name), shape, as_dtype(call["dtype"]), scope, node.span)
         self.buffers.append(buffer)
