@@ -21,10 +21,12 @@ from tilec.explanations import EXPLANATIONS
 from tilec.ir.types import BY_NAME, DType
 from tilec.ops import python, registry, scalar, signature
 from tilec.ops.signature import Required, Signature
+from tilec.ops.threads import PLACES
 from tilec.ops.values import Policy
 from tilec.passes import elaborate, evaluate, loops, manual, statements
 from tilec.passes.hints import HINTS
 from tilec.passes.loop_statements import Loops
+from tilec.passes.threads import PerThread
 from tilec.syntax import ast
 
 PAGE = Path(__file__).with_name("language.md")
@@ -120,9 +122,29 @@ ALLOCATION = (
     Name(
         ("T.alloc_var",),
         statements._VARIABLE,
-        "A scalar that may change: `x = e` and `x += e` set it, outside T.Parallel; each thread has it, all alike.",
+        """A scalar that may change: `x = e` and `x += e` set it, outside T.Parallel; each thread has it, all alike
+        unless what it is set to depends on the thread.""",
         (statements.Body._allocate_variable, statements.Body._set),
     ),
+    Name(
+        ("T.alloc_global",),
+        statements._ALLOCATIONS["T.alloc_global"][1],
+        """A tensor of the kernel's own, for what its blocks leave for one another: whoever launches the kernel allocates
+        it. It holds nothing at first.""",
+        (statements.Body._allocate,),
+    ),
+    Name(
+        ("T.alloc_local",),
+        statements._ALLOCATIONS["T.alloc_local"][1],
+        """An array in registers of which every thread has its own. T.fill, T.clear and T.copy of it, and T.vectorized
+        and serial loops over its elements, are done by each thread for itself.""",
+        (statements.Body._allocate, statements.Body._check_tile),
+    ),
+)
+
+THREADS = tuple(
+    Name((name,), place.signature, place.doc[0].upper() + place.doc[1:] + ".", (PerThread.place,))
+    for name, place in PLACES.items()
 )
 
 _LOOP = (Loops._sequential, loops.header)
@@ -157,7 +179,8 @@ LOOPS = (
     Name(
         ("T.vectorized", "T.Vectorized"),
         loops.NESTS["T.vectorized"],
-        "A T.Parallel of one dimension whose elements one thread moves together; most often inside one.",
+        """A T.Parallel of one dimension whose elements one thread moves together; most often inside one. Where the body
+        names the thread, or an array of its own, each thread runs all of it.""",
         (Loops._parallel, Loops._nest, loops.nest_header),
     ),
     Name(
@@ -353,6 +376,16 @@ def page() -> str:
     section("Structure", "", STRUCTURE)
     section("Allocation", "Shapes are tuples, lists or one number, known at compile time.", ALLOCATION)
     section("Hints", "Statements of their own. One that changes nothing here says so in a warning.", hints())
+    section(
+        "Threads",
+        "A statement outside T.Parallel that names the thread, or an array of its own, is what every thread does for "
+        "itself: it stores an element (`A[i] = e`, T.copy of one element, atomics), sets a variable or binds a name. "
+        "Under an `if` on which threads do not agree only those do it for which the condition holds; a serial loop "
+        "whose bounds differ runs in each thread as often as these say. Barriers stand where threads meet. An element "
+        "stored without naming the thread is stored once. What the block does together cannot depend on the thread: "
+        "`thread-dependent`.",
+        THREADS,
+    )
     section("Loops", "More, with examples, in [loops.md](loops.md).", LOOPS)
     section(
         "Operations on tiles",

@@ -41,11 +41,11 @@ from tilec.ir.tile import (
     walk,
     walk_expr,
 )
-from tilec.ir.types import BFLOAT16, BOOL, DType
+from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, DType
 from tilec.manifest import Manifest, PointerParam, ScalarParam, TensorMapParam
 from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
-from tilec.sizes import SizeError, UnknownSize, evaluate
+from tilec.sizes import SizeError, UnknownSize, evaluate, shape_of
 from tilec.source import SourceFile, Span
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def run(
     manifest = build.manifest
     shapes = {name: array.shape for name, array in arguments.tensors.items()}
     sizes = _sizes(manifest, shapes, {n: v for n, v in arguments.scalars.items() if n in manifest.made_of()})
-    arguments = Arguments(arguments.tensors, {**arguments.scalars, **sizes})
+    arguments = Arguments({**arguments.tensors, **_workspaces(manifest)}, {**arguments.scalars, **sizes})
     grid = manifest.blocks(sizes)
     if 0 in grid:
         return Report({}, 0, (), tuple(None for _ in manifest.params), ())
@@ -270,6 +270,12 @@ def run(
         progress=progress,
         **(options or RunOptions()).of_launch(),
     )
+
+
+def _workspaces(manifest: Manifest) -> dict[str, Array]:
+    """What a launcher allocates, full of what nobody has written."""
+    tensors = (t for t in manifest.tensors if t.role == "workspace")
+    return {t.name: poisoned(Buffer(t.name, shape_of(t.shape, {}), BY_NAME[t.dtype], "global"), {}) for t in tensors}
 
 
 def blocks(manifest: Manifest, arguments: Arguments) -> tuple[int, int, int]:

@@ -325,6 +325,12 @@ layout-conflict
     T.annotate_layout gives a shared tile a layout in which something that uses the tile cannot reach it, as wgmma,
     which takes swizzled rows only. tilelang.layout.make_swizzled_layout gives one that everything can.
 
+thread-dependent
+    Threads may store different things, and an `if` may hold for some of them only: T.get_thread_binding()
+    names the thread, and an array made by T.alloc_local is its own. But what the block does together, all of
+    its threads do: operations on tiles, T.Parallel, where they take place, and `while`. These can depend on
+    the block and on loops, not on the thread.
+
 bad-threads
     A block has between 32 and 1024 threads, in whole warps.
 

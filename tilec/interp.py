@@ -20,6 +20,7 @@ from tilec.diag import fail
 from tilec.elements import is_raw, numpy_type, storage_type, stored, values_of
 from tilec.ir.expr import as_size, integer_range
 from tilec.ir.tile import (
+    THREAD,
     Binary,
     Bind,
     Break,
@@ -57,18 +58,25 @@ def run(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int 
     Scalars that are the extent of a tensor need not be given."""
     machine = _Machine()
     given = _sizes(kernel, tensors) | dict(scalars or {})
+    machine.variables[THREAD.name] = np.arange(kernel.threads, dtype=np.int32)
     for param in kernel.params:
         if isinstance(param, Var):
             machine.variables[param.name] = _take_scalar(param, given)
     for param in kernel.params:
         if isinstance(param, Buffer):
             machine.storage[param.name] = _take_tensor(param, machine.shape(param.extents), tensors)
+    for buffer in kernel.workspaces:
+        machine.storage[buffer.name] = np.full(buffer.shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
     with np.errstate(all="ignore"):
         for block in np.ndindex(*reversed(machine.shape(kernel.grid))):
             for var, index in zip(kernel.block_vars, reversed(block), strict=True):
                 machine.variables[var.name] = np.int32(index)
             for buffer in kernel.buffers:
-                machine.storage[buffer.name] = np.full(buffer.shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
+                if buffer.scope == "global":
+                    continue
+                copies = (kernel.threads,) if buffer.scope == "local" else ()
+                shape = (*copies, *buffer.shape)
+                machine.storage[buffer.name] = np.full(shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
             machine.body(kernel.body)
     for param in kernel.params:
         if isinstance(param, Buffer) and is_raw(param.dtype):
@@ -152,6 +160,11 @@ _CALLS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+def _along_threads(value: Any, extents: tuple[int, ...]) -> Any:
+    is_per_thread = np.shape(value) == extents[:1]
+    return value.reshape(-1, *(1 for _ in extents[1:])) if is_per_thread else value
+
+
 class _Left(Exception):
     """The innermost loop is left."""
 
@@ -159,7 +172,7 @@ class _Left(Exception):
 @dataclass(slots=True)
 class _Machine:
     """The state of one block. Inside T.Parallel variables are arrays over `extents`, and `mask` says for which elements
-    code runs."""
+    code runs; what differs from thread to thread is an array over the threads."""
 
     storage: dict[str, Array] = field(default_factory=dict)
     variables: dict[str, Any] = field(default_factory=dict)
@@ -201,12 +214,16 @@ class _Machine:
                     assert_never(stmt)
 
     def _parallel(self, nest: Parallel) -> None:
+        outer = self.variables
+        if nest.is_per_thread:  # what every thread has of its own runs along the first dimension
+            self.variables = {name: _along_threads(v, nest.extents) for name, v in outer.items()}
         for axis, (var, extent) in enumerate(zip(nest.vars, nest.extents, strict=True)):
             shape = [1] * len(nest.extents)
             shape[axis] = extent
             self.variables[var.name] = np.arange(extent, dtype=np.int32).reshape(shape)
         self.extents = nest.extents
         self.body(nest.body)
+        self.variables = outer
 
     def _if(self, stmt: If) -> None:
         condition = np.asarray(self.expr(stmt.condition))
@@ -256,7 +273,11 @@ class _Machine:
         """Index arrays brought into range, and where the access really happens. Tiles may not be left, tensors may."""
         arrays: list[Array] = []
         inside: Any = True
-        for index, size in zip(indices, self.storage[buffer.name].shape, strict=True):
+        shape = self.storage[buffer.name].shape
+        if buffer.scope == "local":
+            arrays.append(self.variables[THREAD.name])
+            shape = shape[1:]
+        for index, size in zip(indices, shape, strict=True):
             array = np.asarray(self.expr(index))
             inside = np.logical_and(inside, (array >= 0) & (array < size))
             arrays.append(np.clip(array, 0, size - 1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from tilec import sizes
 from tilec.diag import fail
@@ -23,13 +23,14 @@ STATIC_SCHEMA = 1
 
 SYMBOL_PREFIX = "__tilec_manifest_"
 
-TensorRole = Literal["in", "out", "inout"]
+TensorRole = Literal["in", "out", "inout", "workspace"]
 Swizzle = Literal[0, 32, 64, 128]
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """A tensor parameter of the kernel, row-major and dense. Its extents may be made of the kernel's scalars."""
+    """A tensor parameter of the kernel, row-major and dense. Its extents may be made of the kernel's scalars. A
+    workspace is memory that the launcher allocates; it holds nothing before the launch, and nothing of use after it."""
 
     name: str
     dtype: str
@@ -227,7 +228,7 @@ def _extents(values: list[int]) -> tuple[int, int, int]:
 
 
 def _role(text: str) -> TensorRole:
-    if text not in ("in", "out", "inout"):
+    if text not in get_args(TensorRole):
         raise ValueError(f"unknown tensor role {text!r}")
     return cast(TensorRole, text)
 

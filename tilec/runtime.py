@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilec.manifest import Manifest, PointerParam, ScalarParam, TensorMapParam, extract
+from tilec.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam, extract
 from tilec.sizes import shape_of
 
 Array = NDArray[Any]
@@ -108,13 +109,14 @@ class Kernel:
         """
         from cuda.bindings import driver
 
-        arrays = {tensor.name: tensors[tensor.name] for tensor in self.manifest.tensors}
+        given_tensors = [tensor for tensor in self.manifest.tensors if tensor.role != "workspace"]
+        arrays = {tensor.name: tensors[tensor.name] for tensor in given_tensors}
         for name, array in arrays.items():
             if not array.flags.c_contiguous:
                 raise ValueError(f"{name} must be a row-major array")
         given = scalars or {}
         sizes = self.manifest.sizes({name: array.shape for name, array in arrays.items()}, given)
-        for tensor in self.manifest.tensors:
+        for tensor in given_tensors:
             wanted = shape_of(tensor.shape, sizes)
             if arrays[tensor.name].shape != wanted:
                 raise ValueError(f"{tensor.name} must be a row-major array of shape {list(wanted)}")
@@ -126,9 +128,12 @@ class Kernel:
                     _call(driver.cuMemcpyHtoD(addresses[name], array.ctypes.data, array.nbytes))
                 else:
                     _call(driver.cuMemsetD8(addresses[name], 0, EMPTY_BYTES))
+            for tensor in self.manifest.tensors:
+                if tensor.role == "workspace":
+                    addresses[tensor.name] = _call(driver.cuMemAlloc(_bytes(tensor, sizes)))
             self.launch({name: int(address) for name, address in addresses.items()}, {**given, **sizes})
             _call(driver.cuCtxSynchronize())
-            for tensor in self.manifest.tensors:
+            for tensor in given_tensors:
                 array = arrays[tensor.name]
                 if tensor.role != "in" and array.nbytes:
                     _call(driver.cuMemcpyDtoH(array.ctypes.data, addresses[tensor.name], array.nbytes))
@@ -200,6 +205,13 @@ def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mappi
             driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
     )
+
+
+def _bytes(tensor: TensorInfo, sizes: Mapping[str, int]) -> int:
+    """What a workspace takes."""
+    from tilec.ir.types import BY_NAME
+
+    return max(math.prod(shape_of(tensor.shape, sizes)) * BY_NAME[tensor.dtype].bytes, EMPTY_BYTES)
 
 
 def _scalar(dtype: str, value: int | float) -> Any:

@@ -101,6 +101,7 @@ kernel all_of_it(A, B, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 thre
   scalar x: float32
   shared s: float16[8, 8]
   fragment f: float32[8, 8]
+  local own: int32[2]
   layout s: swizzle(32)
   layout f: fragment([8, 8], lambda %0, %1: (%0 * 8 + %1, 0))
 
@@ -145,6 +146,8 @@ kernel all_of_it(A, B, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 thre
     B[once] = int32(bool(once) == True)
   for each in parallel(4):
     B[each] = each
+  for %tid, k_4 in parallel(128, 2):
+    own[k_4] = %tid + B[0]
 """
 
 

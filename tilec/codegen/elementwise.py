@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from tilec.codegen.atomic import emit_atomic, widest
 from tilec.codegen.builder import register_class
+from tilec.codegen.local import read_local, write_local
 from tilec.codegen.memory import load_vector, pack, pack_f32, words_of
 from tilec.codegen.scalar import SHORT, ReadElement
 from tilec.codegen.state import State
@@ -127,14 +128,22 @@ class _Sweep:
         self.once = () if replica is None else (Binary("eq", replica, integer(0), BOOL),)
         self.places = {b.name: _places(state.layouts[b.name]) for b in self.fragments()}
         self.run_length = self.vector()
+        self.shared_conditions = self.of_all_steps()
         self.fresh = 0
 
     def fragments(self) -> Iterator[Buffer]:
-        yield from (store.buffer for store in self.stored if store.buffer.scope == "fragment")
+        yield from (store.buffer for store in self.stored if store.buffer.in_registers)
         for a in self.body:
             for load in self.loads(a):
-                if load.buffer.scope == "fragment":
+                if load.buffer.in_registers:
                     yield load.buffer
+
+    def of_all_steps(self) -> tuple[Expr, ...]:
+        """The conditions without which a thread has nothing to do in this nest: then it reads nothing either."""
+        if not self.op.nest.is_per_thread or not all(isinstance(a, _Assignment) for a in self.body):
+            return ()
+        first, *others = (a.conditions for a in self.body if isinstance(a, _Assignment))
+        return tuple(c for c in first if not self.vary((c,)) and all(c in other for other in others))
 
     def loads(self, a: _Step) -> Iterator[Load]:
         for expr in a.expressions:
@@ -155,7 +164,7 @@ class _Sweep:
     def run(self) -> None:
         runs = range(0, self.layout.register_count, self.run_length)
         written = {store.buffer.name for store in self.stored}
-        memory_loads = [ld for a in self.body for ld in self.loads(a) if ld.buffer.scope != "fragment"]
+        memory_loads = [ld for a in self.body for ld in self.loads(a) if not ld.buffer.in_registers]
         # Neither what is read from memory nor where it is may change on the way.
         read = [e for ld in memory_loads for e in walk_expr(ld) if isinstance(e, Load)]
         independent = not any(ld.buffer.name in written for ld in read)
@@ -195,7 +204,7 @@ class _Sweep:
 
     def prefetch(self, a: _Step, run: _Run) -> None:
         for load in self.loads(a):
-            if load.buffer.scope != "fragment" and load not in run.loaded:
+            if not load.buffer.in_registers and load not in run.loaded:
                 nested = any(isinstance(e, Load) for i in load.indices for e in walk_expr(i))
                 together = 1 if nested else self.lanes_per_element(load, run)
                 width = 1 if nested else self.width(load.buffer, load.indices, run, together)
@@ -246,6 +255,7 @@ class _Sweep:
         for lane in lanes or range(0, self.run_length, width * together):
             indices = tuple(self.resolved(i, run, lane) for i in load.indices)
             guard = self.guard(load.buffer, indices, run.inside, reads=True)
+            guard = self.with_conditions(guard, self.shared_conditions, run, lane)
             address = self.address(load.buffer, indices)
             read_only = load.buffer.name not in self.state.written
             elements = load_vector(self.builder, load.buffer, address, width, guard, read_only)
@@ -265,7 +275,7 @@ class _Sweep:
 
     def read_index(self, load: Load, run: _Run, lane: int) -> Operand:
         """An element that says where another one is."""
-        if load.buffer.scope == "fragment":
+        if load.buffer.in_registers:
             return self.reader(run, lane)(load)
         return self.load(load, run, 1, lanes=range(lane, lane + 1))[0]
 
@@ -291,7 +301,7 @@ class _Sweep:
         """Give the variable its value in every lane, in registers of its own."""
         for lane in range(self.run_length):
             value = self.scalars.register(substitute_vars(a.value, run.values[lane]), self.reader(run, lane))
-            if isinstance(a.value, Load) and a.value.buffer.scope == "fragment":
+            if isinstance(a.value, Load) and a.value.buffer.in_registers:
                 cls = register_class(a.var.dtype)
                 value = self.builder.into(cls, f"mov.{cls}", value)
             self.fresh += 1
@@ -301,14 +311,14 @@ class _Sweep:
 
     def assign(self, a: _Assignment, run: _Run) -> None:
         store = a.store
-        if store.buffer.scope == "fragment":
+        if store.buffer.in_registers:
             for lane in range(self.run_length):
                 self.assign_register(a, run, lane)
             return
         if store.atomic is not None:
             self.combine(a, run)
             return
-        width = 1 if a.conditions else self.width(store.buffer, store.indices, run)
+        width = 1 if self.vary(a.conditions) else self.width(store.buffer, store.indices, run)
         for lane in range(0, self.run_length, width):
             words = self.packed_values(store, run, lane, width)
             indices = tuple(self.resolved(i, run, lane) for i in store.indices)
@@ -326,7 +336,7 @@ class _Sweep:
         """The elements of the run atomically, as many at once as the hardware can."""
         store = a.store
         width = 1
-        if not a.conditions and store.previous is None:
+        if not self.vary(a.conditions) and store.previous is None:
             width = math.gcd(self.width(store.buffer, store.indices, run), widest(store, self.state.target))
         for lane in range(0, self.run_length, width):
             values = [self.scalars.in_register(self.value(store.value, run, i), store.buffer.dtype)
@@ -348,8 +358,19 @@ class _Sweep:
             guard = holds if guard is None else self.builder.into("pred", "and.pred", guard, holds)
         return guard
 
+    def vary(self, conditions: tuple[Expr, ...]) -> bool:
+        """Whether they may hold for some elements of a run only."""
+        if not self.op.nest.is_per_thread:
+            return bool(conditions)
+        return any(isinstance(e, Load) or e in self.vars[1:] for c in conditions for e in walk_expr(c))
+
     def assign_register(self, a: _Assignment, run: _Run, lane: int) -> None:
         name = a.store.buffer.name
+        if a.store.buffer.scope == "local":
+            value, guard = self.value(a.store.value, run, lane), self.with_conditions(None, a.conditions, run, lane)
+            indices = tuple(self.resolved(i, run, lane) for i in a.store.indices)
+            write_local(a.store.buffer, indices, value, guard, self.state)
+            return
         target = self.state.fragments[name][self.fragment_register(a.store.buffer, a.store.indices, run, lane)]
         value = self.value(a.store.value, run, lane)
         guard = self.with_conditions(None, a.conditions, run, lane)
@@ -395,7 +416,9 @@ class _Sweep:
 
     def reader(self, run: _Run, lane: int) -> ReadElement:
         def read(load: Load) -> Operand:
-            if load.buffer.scope == "fragment":
+            if load.buffer.scope == "local":
+                return read_local(load.buffer, tuple(self.resolved(i, run, lane) for i in load.indices), self.state)
+            if load.buffer.in_registers:
                 place = self.fragment_register(load.buffer, load.indices, run, lane)
                 return self.state.fragments[load.buffer.name][place]
             return run.loaded[load][lane]

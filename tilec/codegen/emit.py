@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilec import manifest as launch
 from tilec.codegen.address import SHARED_BASE, Addresses, Position
 from tilec.codegen.builder import Builder, Class, register_class
 from tilec.codegen.elementwise import emit_elementwise
+from tilec.codegen.local import clear_local, read_local
 from tilec.codegen.matrix import WARP, emit_store_matrix
 from tilec.codegen.memory import load_vector
 from tilec.codegen.mma import emit_mma
@@ -17,8 +20,7 @@ from tilec.codegen.wgmma import emit_wgmma
 from tilec.diag import InternalError
 from tilec.ir import warp
 from tilec.ir.expr import as_size
-from tilec.ir.layout import THREAD
-from tilec.ir.tile import Buffer, Extent, Load, Store, walk, walk_expr
+from tilec.ir.tile import THREAD, Buffer, Extent, Load, Store, walk, walk_expr
 from tilec.ir.warp import Operation, Program, Role
 from tilec.ptx.module import Address, Entry, Guard, Imm, Item, Module, Operand, Pair, Param, Reg, Symbol, Variable
 from tilec.sizes import Size
@@ -29,7 +31,7 @@ TURN_THREADS = 256  # a warpgroup that waits for its turn, and the one that pass
 
 
 def emit(
-    program: Program, target: Target, file: str, roles: dict[str, launch.TensorRole], *, fast_math: bool = False
+    program: Program, target: Target, file: str, roles: Mapping[str, launch.TensorRole], *, fast_math: bool = False
 ) -> Module:
     """`file` is the kernel's file name for `.loc` lines; `roles` says which tensors are read and which written."""
     body = _Entry(program, target, fast_math).build()
@@ -52,9 +54,9 @@ def _param(param: object) -> Param:
     return Param(spelled, param.name)  # type: ignore[attr-defined]
 
 
-def manifest(program: Program, target: Target, roles: dict[str, launch.TensorRole]) -> launch.Manifest:
+def manifest(program: Program, target: Target, roles: Mapping[str, launch.TensorRole]) -> launch.Manifest:
     tensors = tuple(
-        launch.TensorInfo(p.name, p.dtype.name, tuple(map(_size, p.extents)), roles[p.name])
+        launch.TensorInfo(p.name, p.dtype.name, tuple(map(_size, p.extents)), roles.get(p.name, "workspace"))
         for p in program.params
         if isinstance(p, Buffer)
     )
@@ -218,6 +220,10 @@ class _Entry:
             barriers=self.barriers,
         )
         self.fragments = state.fragments
+        self.state = state
+        for buffer, _ in self.program.fragments:
+            if buffer.scope == "local" and buffer.name in state.fragments:
+                clear_local(buffer, state)
         kinds = {type(op) for op in warp.walk(role.body)}
         thread = self.scalars.register(THREAD)
         if warp.TmaStore in kinds:
@@ -393,18 +399,24 @@ class _Entry:
         """An element that every thread reads for itself: an index or a bound in a tensor, a tile or a variable."""
         if load.buffer.scope == "shared":
             address = self.addresses.shared_element(load.buffer, load.indices, self.cursors)
-            return load_vector(self.builder, load.buffer, address, 1, None, False)[0]
+            return load_vector(self.builder, load.buffer, address, 1, self.within(load), False)[0]
+        if load.buffer.scope == "local":
+            held = read_local(load.buffer, load.indices, self.state)
+            return self.builder.into(*_move(load.buffer), held)
         if load.buffer.scope == "fragment" and load.buffer.shape == (1,):
             (held,) = self.fragments[load.buffer.name]
             # A register of its own, for the variable may change.
             return self.builder.into(*_move(load.buffer), held)
         if load.buffer.scope != "global":
             raise InternalError(f"{load.buffer.name} is read outside T.Parallel")
-        within = zip(load.indices, load.buffer.extents, strict=True)
-        conditions = [c for index, extent in within for c in self.scalars.bounds(index, extent)]
-        guard = self.scalars.all_of(conditions)
+        guard = self.within(load)
         address = self.addresses.global_element(load.buffer, load.indices)
         return load_vector(self.builder, load.buffer, address, 1, guard, load.buffer.name not in self.written)[0]
+
+    def within(self, load: Load) -> Reg | None:
+        """Whether there is such an element; None: always."""
+        dimensions = zip(load.indices, load.buffer.extents, strict=True)
+        return self.scalars.all_of(c for index, extent in dimensions for c in self.scalars.bounds(index, extent))
 
     def compare(self, op: str, a: Reg, b: object) -> Reg:
         return self.builder.into("pred", f"setp.{op}.s32", a, b)  # type: ignore[arg-type]

@@ -7,8 +7,8 @@ from tilec.codegen.memory import ZERO, pack, pack_f32
 from tilec.codegen.scalar import SHORT
 from tilec.codegen.state import State
 from tilec.ir.affine import add, scale
-from tilec.ir.layout import THREAD, Axis, Fragment
-from tilec.ir.tile import Binary, Buffer, Expr, Var, integer
+from tilec.ir.layout import Axis, Fragment
+from tilec.ir.tile import THREAD, Binary, Buffer, Expr, Var, integer
 from tilec.ir.types import FLOAT32, FLOAT64, INT8, INT32, UINT8, DType
 from tilec.ir.warp import StoreMatrix
 from tilec.ptx.module import Imm, Reg, Vector

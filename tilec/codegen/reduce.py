@@ -11,8 +11,8 @@ from tilec.codegen.builder import immediate, register_class
 from tilec.codegen.state import State
 from tilec.ir.affine import add, interval, scale
 from tilec.ir.expr import constant, integer_range
-from tilec.ir.layout import THREAD, Fragment
-from tilec.ir.tile import Binary, Const, Expr, integer
+from tilec.ir.layout import Fragment
+from tilec.ir.tile import THREAD, Binary, Const, Expr, integer
 from tilec.ir.types import BOOL, FLOAT32, INT32, INT64, UINT32, UINT64, DType
 from tilec.ir.warp import Reduce
 from tilec.ptx.module import Address, Imm, Operand, Reg, Vector

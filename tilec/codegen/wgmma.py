@@ -9,8 +9,8 @@ from __future__ import annotations
 from tilec.codegen.matrix import K_BYTES, KIND, WARP, operand_kind, packed_a, packed_halves, unpack_halves, warp_part
 from tilec.codegen.state import State
 from tilec.ir.affine import scale
-from tilec.ir.layout import THREAD, SharedLayout
-from tilec.ir.tile import Binary, Buffer, Expr, integer
+from tilec.ir.layout import SharedLayout
+from tilec.ir.tile import THREAD, Binary, Buffer, Expr, integer
 from tilec.ir.types import FLOAT16, INT32
 from tilec.ir.warp import Cursor, Wgmma
 from tilec.ptx.module import Imm, Operand, Reg, Vector

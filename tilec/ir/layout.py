@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 
-from tilec.ir.tile import Binary, Expr, Var, integer
+from tilec.ir.tile import THREAD, Binary, Expr, integer
 from tilec.ir.types import INT32
 from tilec.records import dataclass
-
-THREAD = Var("%tid")
-"""The thread's index within its role, as a scalar variable of tile expressions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +126,18 @@ class Fragment:
     def canonical(self) -> Fragment:
         """Equal functions compare equal: digits of size 1 dropped, neighbours that continue one another merged."""
         return Fragment(self.shape, _merge(self.threads), _merge(tuple(a for a in self.registers if a.dim >= 0)))
+
+
+def per_thread(threads: int, extents: tuple[int, ...]) -> Fragment:
+    """The layout of a nest that every thread runs for itself: `extents` in its registers."""
+    registers = tuple(Axis(extent, 1 + dim, 1) for dim, extent in reversed(tuple(enumerate(extents))))
+    return Fragment((threads, *extents), (Axis(threads, 0, 1),), registers)
+
+
+def local(threads: int, shape: tuple[int, ...]) -> Fragment:
+    """The layout of a tile of which every thread has its own."""
+    registers = tuple(Axis(extent, dim, 1) for dim, extent in reversed(tuple(enumerate(shape))))
+    return Fragment(shape, (Axis(threads, -1, 0),), registers)
 
 
 def _merge(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:

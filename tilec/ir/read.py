@@ -16,6 +16,7 @@ from tilec.ir.expr import constant
 from tilec.ir.text import SYMBOLS
 from tilec.ir.tile import (
     COMPARISONS,
+    THREAD,
     Atomic,
     Attr,
     Binary,
@@ -38,6 +39,7 @@ from tilec.ir.tile import (
     Parallel,
     Pinned,
     Region,
+    Scope,
     Select,
     Stmt,
     Store,
@@ -53,7 +55,7 @@ from tilec.records import dataclass
 from tilec.source import Span
 
 _HEADER = re.compile(r"kernel (\w+)\((.*)\), blocks (.*), (\d+) threads")
-_DECLARATION = re.compile(r"(global|shared|fragment|scalar) ([\w.]+): (\w+)(?:\[(.+)\])?")
+_DECLARATION = re.compile(r"(global|shared|fragment|local|scalar) ([\w.]+): (\w+)(?:\[(.+)\])?")
 _PINNED = re.compile(r"layout ([\w.]+): (.*)")
 _LOOP = re.compile(r"for (.*) in (serial|pipelined|unroll|parallel)\((.*)\):")
 _ATOMIC = re.compile(rf"(?:([\w.]+): (\w+) = )?atomic_({'|'.join(get_args(Atomic))}) ([\w.]+\[.*)")
@@ -63,6 +65,7 @@ _OPERATION = re.compile(r"([a-z_]\w*)(?: (\S.*))?")
 _INTERNAL = re.compile(r"%(?=\w)")
 _LETTER = "\N{RUNIC ARLAUG SYMBOL}"
 """A letter to Python, and in no kernel: it stands for the % of a name while Python reads an expression."""
+_SCOPES: dict[str, Scope] = {scope: scope for scope in get_args(Scope)}
 _KINDS: dict[str, LoopKind] = {kind: kind for kind in get_args(LoopKind)}
 _ATOMICS: dict[str, Atomic] = {atomic: atomic for atomic in get_args(Atomic)}
 _ORDERS: dict[str, Order] = {order: order for order in get_args(Order)}
@@ -148,7 +151,7 @@ class _Reader:
             self.wrong(f"the parameters {', '.join(names)} are not declared first, in this order", header)
         tiles = tuple(b for b in buffers if isinstance(b, Buffer))
         self.buffers = {b.name: b for b in declared if isinstance(b, Buffer)}
-        self.vars = {v.name: v for v in (*params, *block_vars) if isinstance(v, Var)}
+        self.vars = {v.name: v for v in (*params, *block_vars, THREAD) if isinstance(v, Var)}
         layouts = tuple(self.pinned())
         body = self.body(1)
         if self.at < len(self.lines):
@@ -191,9 +194,7 @@ class _Reader:
         if not match[4]:
             self.wrong(f"{name} has no shape", line)
         shape = tuple(self.extent(extent, line) for extent in self.arguments(match[4], line).positional)
-        if scope == "global":
-            return Buffer(name, shape, dtype, "global", line.span)
-        return Buffer(name, shape, dtype, "shared" if scope == "shared" else "fragment", line.span)
+        return Buffer(name, shape, dtype, _SCOPES[scope], line.span)
 
     def dtype(self, name: str, line: _Line | None = None) -> DType:
         if name not in BY_NAME:

@@ -15,12 +15,13 @@ from tilec.ir.types import BOOL, INT32, DType
 from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
-Scope = Literal["global", "shared", "fragment"]
+Scope = Literal["global", "shared", "fragment", "local"]
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Row-major storage. `global` buffers are the kernel's tensors; the others are tiles the kernel allocates.
+    """Row-major storage. `global` buffers are the kernel's tensors; the others are tiles the kernel allocates. Of a
+    `local` one every thread has its own, in registers.
 
     An extent of a tensor may be an expression of the kernel's integer parameters, known at launch.
     """
@@ -41,6 +42,10 @@ class Buffer:
     @property
     def is_dynamic(self) -> bool:
         return self.scope == "global" and not all(isinstance(e, int) for e in self.extents)
+
+    @property
+    def in_registers(self) -> bool:
+        return self.scope in ("fragment", "local")
 
     @property
     def bytes(self) -> int:
@@ -65,6 +70,10 @@ class Var:
 
     name: str
     dtype: DType = INT32
+
+
+THREAD = Var("%tid")
+"""The thread's index within its role, visible everywhere; what depends on it differs from thread to thread."""
 
 
 UnaryOp = Literal["neg", "not"]
@@ -230,7 +239,7 @@ class LoopLayout:
 class Parallel:
     """A perfect elementwise nest over all threads; the body holds `Store`, `Bind` and `If` only. `width` is how many
     neighbours of the last dimension one thread should handle together (None: as pays); `layout` gives every iteration
-    its thread."""
+    its thread. Where `THREAD` is the first variable, each thread runs the iterations that have its index."""
 
     vars: tuple[Var, ...]
     extents: tuple[int, ...]
@@ -238,6 +247,10 @@ class Parallel:
     span: Span = field(default=NOWHERE, compare=False)
     width: int | None = None
     layout: LoopLayout | None = None
+
+    @property
+    def is_per_thread(self) -> bool:
+        return self.vars[0] == THREAD
 
 
 LoopKind = Literal["serial", "pipelined", "unroll"]
@@ -328,6 +341,11 @@ class Kernel:
     body: tuple[Stmt, ...]
     span: Span = field(default=NOWHERE, compare=False)
     layouts: tuple[Pinned, ...] = ()
+
+    @property
+    def workspaces(self) -> tuple[Buffer, ...]:
+        """The tensors that the kernel allocates: parameters too, but who launches it makes them."""
+        return tuple(b for b in self.buffers if b.scope == "global")
 
 
 # ---- walks -----------------------------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ Checked here:
  3. types: operands agree, comparisons and and/or/not give bool, conditions are bool, indices are integers
  4. a store's value, and what an atomic one gives back, has its buffer's dtype; a bind's value has its variable's
  5. an access has one index per dimension; a region has one start and one extent per dimension, none larger than a tile
- 6. parameters are global, declared buffers are not; extents, grid and threads are positive, or int32 expressions of
+ 6. parameters are global; extents, grid and threads are positive, or int32 expressions of
     the parameters
- 7. T.Parallel holds stores, binds and ifs only; stores stand nowhere else
+ 7. T.Parallel holds stores, binds and ifs only; stores stand nowhere else; one of every thread has all of them
  8. manual `stage` and `order` come together and have the same length; `order` is a permutation
  9. a break ends a trip of a serial loop or a while
 
@@ -25,6 +25,7 @@ from typing import assert_never
 from tilec.ir.text import show_expr, show_tile_op
 from tilec.ir.tile import (
     COMPARISONS,
+    THREAD,
     Binary,
     Bind,
     Break,
@@ -69,7 +70,8 @@ def _launch(kernel: Kernel) -> Iterator[str]:
 class _Checker:
     def __init__(self, kernel: Kernel) -> None:
         self.names: set[str] = set()
-        self.visible: set[Var] = set()
+        self.threads = kernel.threads
+        self.visible: set[Var] = {THREAD}
         self.buffers: set[Buffer] = set()
 
     def declarations(self, kernel: Kernel) -> Iterator[str]:
@@ -79,8 +81,6 @@ class _Checker:
                 yield f"parameter {param.name} is not in global memory"
         for buffer in kernel.buffers:
             yield from self._declare(buffer)
-            if buffer.scope == "global":
-                yield f"tile {buffer.name} is in global memory"
         for extent in (*kernel.grid, *(e for p in kernel.params if isinstance(p, Buffer) for e in p.extents)):
             if not isinstance(extent, int):
                 yield from self.expr(extent)
@@ -144,6 +144,8 @@ class _Checker:
             case Parallel(vars=variables, extents=extents, body=body):
                 if len(variables) != len(extents) or not extents or any(e < 1 for e in extents):
                     yield f"{len(variables)} parallel variables for extents {extents}"
+                elif stmt.is_per_thread and extents[0] != self.threads:
+                    yield f"a nest of every thread has {extents[0]} of them"
                 yield from self._nested(body, variables, True)
             case For(start=start, stop=stop, var=var, body=body):
                 yield from self.expr(start)
@@ -171,7 +173,8 @@ class _Checker:
     def _nested(self, body: tuple[Stmt, ...], variables: tuple[Var, ...], in_parallel: bool) -> Iterator[str]:
         before = set(self.visible)
         for var in variables:
-            yield from self._declare(var)
+            if var != THREAD:  # every thread has had its index before
+                yield from self._declare(var)
         yield from self.body(body, in_parallel)
         self.visible = before
 

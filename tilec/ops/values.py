@@ -159,7 +159,12 @@ def describe(value: Value) -> str:
         case tuple():
             return f"a tuple of {len(value)}"
         case Buffer(name=name, extents=shape, dtype=dtype, scope=scope):
-            kind = {"global": "tensor", "shared": "shared tile", "fragment": "fragment"}[scope]
+            kind = {
+                "global": "tensor",
+                "shared": "shared tile",
+                "fragment": "fragment",
+                "local": "array of each thread",
+            }[scope]
             return f"{name}, {_a(dtype)} {kind} of shape {show_shape(shape)}"
         case Access(buffer=buffer):
             return f"a part of {buffer.name}"

@@ -385,7 +385,7 @@ def demands(stmt: Stmt, laid: Laid) -> tuple[Demand, ...]:
             total += _nest_demands(s, laid.kernel.threads)
         elif isinstance(s, Bind):
             loads = (e.buffer for e in walk_expr(s.value) if isinstance(e, Load))
-            reads = [b for b in loads if b.scope != "fragment"]
+            reads = [b for b in loads if not b.in_registers]
             threads = laid.kernel.threads
             total += [demand(f"ld.{b.scope}", bytes=threads * b.dtype.bytes, threads=threads) for b in reads]
     return tuple(total) or (demand("elementwise", ops=1, elements=1, threads=laid.kernel.threads),)
@@ -438,7 +438,7 @@ def _nest_demands(nest: Parallel, threads: int) -> list[Demand]:
         for expr in expressions(stmt):
             for e in walk_expr(expr):
                 match e:
-                    case Load(buffer=buffer) if buffer.scope != "fragment":
+                    case Load(buffer=buffer) if not buffer.in_registers:
                         found.append(demand(f"ld.{buffer.scope}", bytes=elements * buffer.dtype.bytes, threads=threads))
                     case Call(fn=fn) if fn in TRANSCENDENTAL:
                         special += 1
@@ -446,7 +446,7 @@ def _nest_demands(nest: Parallel, threads: int) -> list[Demand]:
                         operations += 1
                     case _:
                         pass
-        if isinstance(stmt, Store) and stmt.buffer.scope != "fragment":
+        if isinstance(stmt, Store) and not stmt.buffer.in_registers:
             found.append(demand(f"st.{stmt.buffer.scope}", bytes=elements * stmt.buffer.dtype.bytes, threads=threads))
     if special:
         found.append(demand("mufu", elements=elements * special))

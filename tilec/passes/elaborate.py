@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tilec.diag import Label, Warn, fail, unheard, warning
 from tilec.ir.expr import SMALL_FLOATS, as_size, cast
-from tilec.ir.tile import Buffer, Extent, Kernel, Var
+from tilec.ir.tile import THREAD, Buffer, Extent, Kernel, Var
 from tilec.ir.types import BOOL, INT32, DType
 from tilec.ops.python import NAMES
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_extents, bind, nearest
@@ -20,6 +22,7 @@ from tilec.passes.outside import with_values
 from tilec.passes.rasterise import rasterised
 from tilec.passes.scope import Binding, Scope
 from tilec.passes.statements import Body
+from tilec.passes.threads import settled
 from tilec.records import dataclass
 from tilec.source import NOWHERE, SourceFile, Span
 from tilec.syntax import ast
@@ -276,11 +279,17 @@ class _Launch:
     """What the with statement says."""
 
     grid: tuple[Extent, ...]
-    threads: int
+    threads: tuple[int, int, int]
 
 
 def _kernel(function: ast.Function, scope: Scope, warn: Warn) -> Kernel:
-    body = Body(scope, warn=warn)
+    def attempt(differing: set[Span], warn: Warn) -> Kernel:
+        return _elaborated(function, Body(replace(scope, names=dict(scope.names)), warn=warn, differing=differing))
+
+    return settled(attempt, warn)
+
+
+def _elaborated(function: ast.Function, body: Body) -> Kernel:
     params = tuple(_parameter(body, p, function) for p in function.params)
     launch = _launch_statement(body, function)
     body.unique.taken.update(dynamic.names(body.scope))
@@ -288,6 +297,9 @@ def _kernel(function: ast.Function, scope: Scope, warn: Warn) -> Kernel:
     call = bind(_KERNEL, *body.arguments(launch.context), launch.context.span)
     shape = _Launch(_grid(call), _threads(call))
     block_vars = _block_vars(body, launch, len(shape.grid))
+    body.blocks = tuple(zip(block_vars, shape.grid, strict=True))
+    body.thread_extents = shape.threads
+    body.ranges[THREAD.name] = (0, body.threads - 1)
     for var, extent in zip(block_vars, shape.grid, strict=True):
         if isinstance(extent, int):
             body.ranges[var.name] = (0, extent - 1)
@@ -301,7 +313,7 @@ def _kernel(function: ast.Function, scope: Scope, warn: Warn) -> Kernel:
         params,
         shape.grid,
         block_vars,
-        shape.threads,
+        body.threads,
         tuple(body.buffers),
         statements,
         function.name_span,
@@ -325,7 +337,7 @@ def _launch_statement(body: Body, function: ast.Function) -> ast.With:
             fail("misplaced-statement", "nothing may follow the T.Kernel block", first_line(statement))
         else:
             body.statement(statement)
-            if body.out or body.buffers:
+            if body.out or any(b.scope != "global" for b in body.buffers):
                 fail(
                     "misplaced-statement",
                     "this belongs inside `with T.Kernel(…):`",
@@ -431,15 +443,14 @@ def _grid_extent(argument: Argument, limit: int) -> Extent:
     return value
 
 
-def _threads(call: Call) -> int:
+def _threads(call: Call) -> tuple[int, int, int]:
+    """Along x, y and z."""
     argument = call["threads"]
     dims = argument.value if isinstance(argument.value, tuple) else (argument.value,)
-    threads = 1
-    for dim in dims:
-        if not isinstance(dim, int) or isinstance(dim, bool) or len(dims) > 3:
-            call.refuse("threads", "an integer, or up to three, known at compile time")
-        assert isinstance(dim, int)
-        threads *= dim
+    known = [dim for dim in dims if isinstance(dim, int) and not isinstance(dim, bool)]
+    if len(known) < len(dims) or not 1 <= len(dims) <= 3:
+        call.refuse("threads", "an integer, or up to three, known at compile time")
+    threads = math.prod(known)
     if threads % _WARP or not _WARP <= threads <= _MAX_THREADS:
         fail(
             "bad-threads",
@@ -447,7 +458,8 @@ def _threads(call: Call) -> int:
             argument.span,
             f"this is {threads}",
         )
-    return threads
+    x, y, z = (*known, 1, 1)[:3]
+    return x, y, z
 
 
 def _block_vars(body: Body, launch: ast.With, rank: int) -> tuple[Var, ...]:

@@ -16,6 +16,7 @@ from tilec.ops import arithmetic, python, registry
 from tilec.ops.names import refuse
 from tilec.ops.scalar import FUNCTIONS, convert
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, as_shape, bind, nearest
+from tilec.ops.threads import PLACES
 from tilec.ops.values import (
     SWIZZLES,
     Access,
@@ -40,7 +41,7 @@ from tilec.passes.scope import Scope
 from tilec.source import Span
 from tilec.syntax import ast
 
-ALLOCATIONS = ("T.alloc_shared", "T.alloc_fragment", "T.alloc_var")
+ALLOCATIONS = ("T.alloc_shared", "T.alloc_fragment", "T.alloc_var", "T.alloc_local", "T.alloc_global")
 LOOPS = (
     "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel", "T.vectorized", "T.Vectorized",
     "T.Persistent", "range",
@@ -66,7 +67,7 @@ def supported_names() -> list[str]:
     """Every `T.*` name that means something, for the help of a message."""
     spellings = [f"T.{name}" for name in registry.spelling_names()]
     functions = [name for name in FUNCTIONS if name.startswith("T.")]
-    return [*spellings, *functions, *ALLOCATIONS, *LOOPS, *OTHERS, *HINTS, *(f"T.{name}" for name in BY_NAME)]
+    return [*spellings, *functions, *ALLOCATIONS, *LOOPS, *OTHERS, *HINTS, *PLACES, *(f"T.{name}" for name in BY_NAME)]
 
 
 @dataclass(slots=True)

@@ -108,13 +108,13 @@ class _Expander:
         grid = (*kernel.grid, 1, 1)[:3]
         return warp.Program(
             kernel.name,
-            kernel.params,
+            (*kernel.params, *kernel.workspaces),
             tuple(self.maps.values()),
             (grid[0], grid[1], grid[2]),
             kernel.block_vars,
             roles,
             tuple(self.shared_tiles()),
-            tuple((b, self.laid.fragments[b.name]) for b in kernel.buffers if b.scope == "fragment"),
+            tuple((b, self.laid.fragments[b.name]) for b in kernel.buffers if b.in_registers),
             tuple(self.rings.values()),
             span=kernel.span,
         )

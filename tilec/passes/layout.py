@@ -12,7 +12,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilec.diag import Label, fail
-from tilec.ir.layout import Axis, Fragment, SharedLayout, mma_accumulator, operand_a, row_major, wgmma_accumulator
+from tilec.ir.layout import (
+    Axis,
+    Fragment,
+    SharedLayout,
+    local,
+    mma_accumulator,
+    operand_a,
+    per_thread,
+    row_major,
+    wgmma_accumulator,
+)
 from tilec.ir.tile import (
     Binary,
     Buffer,
@@ -55,6 +65,8 @@ class Laid:
         """The layout that a parallel nest sweeps: the one it asks for; that of a fragment it indexes with all its
         variables; with fragments of fewer dimensions, one in which each thread has what it needs of them, and those
         that have the same share the rest, unless the nest sets such a fragment; else coalesced."""
+        if nest.is_per_thread:
+            return per_thread(self.kernel.threads, nest.extents[1:])
         if nest.layout is not None:
             return digits(nest.layout, self.kernel.threads)
         deciding = list(deciding_uses(nest))
@@ -186,6 +198,9 @@ class _Fragments:
     def solve(self) -> dict[str, Fragment]:
         fragments = [b for b in self.kernel.buffers if b.scope == "fragment"]
         stmts = list(walk(self.kernel.body))
+        for buffer in self.kernel.buffers:
+            if buffer.scope == "local":
+                self.fix(buffer, local(self.kernel.threads, buffer.shape), buffer.span)
         for pinned in self.kernel.layouts:
             if isinstance(pinned.layout, LoopLayout):
                 self.known[pinned.buffer.name] = (digits(pinned.layout, self.kernel.threads), pinned.span)

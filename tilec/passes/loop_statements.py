@@ -6,22 +6,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from tilec.diag import Label, Warn, fail, unheard, warning
+from tilec.diag import Label, fail, warning
 from tilec.ir.expr import constant
-from tilec.ir.tile import Binary, Bind, Break, Buffer, Expr, For, If, LoopLayout, Parallel, Stmt, Var, While, integer
+from tilec.ir.tile import Binary, Bind, Break, Expr, For, If, LoopLayout, Parallel, Stmt, Var, While, integer
 from tilec.ir.types import BOOL, INT32
 from tilec.ops import arithmetic
 from tilec.ops.atomic import merged
 from tilec.ops.python import is_iterable, items
 from tilec.ops.signature import Argument, bind
+from tilec.ops.threads import BINDING
 from tilec.ops.values import EXPR_TYPES, describe, show_shape
-from tilec.passes.evaluate import Evaluator
 from tilec.passes.functions import bind_target
 from tilec.passes.jumps import has_break, structured
 from tilec.passes.loops import NESTS, PERSISTENT, SEQUENTIAL, header, nest_header, persistent, unroll_factor
 from tilec.passes.manual import asked, manual_schedule
 from tilec.passes.nests import as_copy
-from tilec.passes.scope import Scope, UniqueNames
+from tilec.passes.scope import Scope
+from tilec.passes.threads import PerThread
 from tilec.source import Span
 from tilec.syntax import ast
 
@@ -30,13 +31,9 @@ _UNROLLED = ("T.unroll", "T.Unroll")
 
 
 @dataclass(slots=True)
-class Loops(Evaluator):
+class Loops(PerThread):
     """`loops` are the loops around a statement, the innermost last."""
 
-    unique: UniqueNames = field(default_factory=UniqueNames)
-    buffers: list[Buffer] = field(default_factory=list)
-    out: list[Stmt] = field(default_factory=list)
-    warn: Warn = unheard
     loops: list[str] = field(default_factory=list)
 
     def block(self, statements: tuple[ast.Stmt, ...]) -> None:
@@ -60,7 +57,7 @@ class Loops(Evaluator):
         if (
             not isinstance(node.iterable, ast.Call)
             or path is None
-            or path not in (*NESTS, *SEQUENTIAL, PERSISTENT.name)
+            or path not in (*NESTS, *SEQUENTIAL, PERSISTENT.name, BINDING.name)
         ):
             value = self.value(node.iterable)
             if is_iterable(value):
@@ -72,6 +69,9 @@ class Loops(Evaluator):
                 node.iterable.span,
                 f"this is {describe(value)}",
             )
+        if path == BINDING.name:
+            self._threads(node, node.iterable)
+            return
         if path in NESTS:
             self._parallel(node, node.iterable, path)
             return
@@ -94,7 +94,17 @@ class Loops(Evaluator):
             bind_target(self.scope, node.target, Argument(item, given.span))
             self.block(node.body)
 
+    def _threads(self, node: ast.For, iterable: ast.Call) -> None:
+        """Each thread makes one trip, that of its index."""
+        (name,) = self.target_names(node.target, 1)
+        index = self.place(bind(BINDING, *self.operands(iterable), iterable.span))
+        with self.region("the loop", is_loop=False) as out:
+            self.scope.bind(name.id, index, name.span)
+            self.block(node.body)
+        self.out += out
+
     def while_(self, node: ast.While) -> None:
+        self.together(node.condition.span, "a while")
         if self.is_parallel:
             fail(
                 "loop-in-parallel",
@@ -113,6 +123,8 @@ class Loops(Evaluator):
                     f"always {condition}",
                     help="let it depend on an element of a buffer that the loop writes, or leave with `break`",
                 )
+            if isinstance(condition, EXPR_TYPES):
+                self.alike(condition, node.condition.span, "the condition of a while")
             with self.guarded(), self.loop("while"):
                 self.block(structured(node.body))
         test = constant(condition, BOOL) if isinstance(condition, bool) else condition
@@ -133,6 +145,7 @@ class Loops(Evaluator):
         if not self.loops:
             fail("misplaced-statement", f"`{word}` stands in no loop", node.span)
         assert isinstance(node, ast.Break), "a continue is an empty rest of the trip"
+        self.together(node.span, "`break`")
         if self.loops[-1] not in _LEAVABLE:
             fail(
                 "misplaced-statement",
@@ -148,17 +161,18 @@ class Loops(Evaluator):
         with self.held():
             call = bind(signature, *self.arguments(iterable), iterable.span)
         wanted = asked(call, self.warn)
-        bounds = header(call)
+        own = self.own(header(call), iterable.span)
+        bounds = self.common(own, iterable.span)
         (name,) = self.target_names(node.target, 1)
         var = Var(self.unique.take(name.id))
         with self.region("the loop", is_loop=True) as out:
-            self.scope.bind(name.id, bounds.value(var), name.span)
             if bounds.values is not None:
                 self.ranges[var.name] = bounds.values
-            with self.loop(path):
+            with self.loop(path), self.own_trips(own, bounds, var) as value:
+                self.scope.bind(name.id, value, name.span)
                 self.block(structured(node.body))
         body = tuple(out)
-        loop = For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span)
+        loop = self.over_registers(For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span))
         if path in _UNROLLED:
             factor = unroll_factor(call, bounds)
             loop = replace(loop, kind="serial" if factor == 1 else "unroll", factor=factor)
@@ -180,6 +194,9 @@ class Loops(Evaluator):
         """Waves of tiles, as a serial loop; tiles that the last wave or the last group has too many are skipped."""
         with self.held():
             call = bind(PERSISTENT, *self.arguments(iterable), iterable.span)
+        for argument in call.arguments.values():
+            if isinstance(argument.value, EXPR_TYPES):
+                self.alike(argument.value, argument.span, "the tiles of a block")
         walk = persistent(call)
         names = self.target_names(node.target, len(walk.domain))
         wave = Var(self.unique.take("wave"))
@@ -247,7 +264,11 @@ class Loops(Evaluator):
                     help="asynchronous are nests that only fill a shared tile from a tensor: S[i, j] = A[a + i, b + j]",
                 )
             )
-        self.out.append(copy or made)
+        if copy is not None:
+            self.together(copy.span, "T.Parallel")
+            self.out.append(copy)
+        else:
+            self.nest(made, path)
 
     def _nest(self, node: ast.For, iterable: ast.Call, path: str) -> _Nest:
         """Loops directly inside each other are one nest; a T.vectorized at the end may have binds before it."""

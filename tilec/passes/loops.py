@@ -97,12 +97,12 @@ class Header:
         start, stop = getattr(self.start, "value", None), getattr(self.stop, "value", None)
         return None if start is None or stop is None else len(range(start, stop, self.step))
 
-    def value(self, var: Var) -> Expr:
-        """What the kernel calls the loop variable."""
+    def value(self, count: Expr) -> Expr:
+        """What the kernel calls the loop variable where it runs as `start` and `stop` say."""
         if self.down is None:
-            return var
+            return count
         first, step = self.down
-        return fold_expr(Binary("add", first, Binary("mul", var, integer(step), INT32), INT32))
+        return fold_expr(Binary("add", first, Binary("mul", count, integer(step), INT32), INT32))
 
 
 def header(call: Call) -> Header:

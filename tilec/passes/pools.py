@@ -80,7 +80,7 @@ def register_split(consumer_groups: int, target: Target) -> tuple[int, int]:
 def _fragments(laid: Laid, accesses: Sequence[Accesses]) -> list[Buffer]:
     """The fragments that the loop uses."""
     used = {name for access in accesses for name in access.all}
-    return [b for b in laid.kernel.buffers if b.scope == "fragment" and b.name in used]
+    return [b for b in laid.kernel.buffers if b.in_registers and b.name in used]
 
 
 def _count(laid: Laid, buffer: Buffer) -> int:

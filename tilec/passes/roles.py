@@ -75,7 +75,7 @@ def _keeps_to_itself(stmt: Stmt, laid: Laid) -> bool:
     """Whether each warpgroup can run its part without what another one computes in the loop: it writes nothing but its
     own registers, and no row is spread over several warps."""
     scopes = {b.name: b.scope for b in (*laid.kernel.params, *laid.kernel.buffers) if hasattr(b, "scope")}
-    if isinstance(stmt, Bind) or any(scopes.get(name) != "fragment" for name in accesses(stmt).writes):
+    if isinstance(stmt, Bind) or any(scopes.get(name) not in ("fragment", "local") for name in accesses(stmt).writes):
         return False
     for inner in walk((stmt,)):
         if isinstance(inner, TileOp) and inner.name == "reduce":

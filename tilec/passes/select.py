@@ -15,6 +15,7 @@ from tilec.diag import Label, fail
 from tilec.ir.affine import affine, divisor
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.tile import (
+    THREAD,
     Bind,
     Buffer,
     Expr,
@@ -77,6 +78,11 @@ def is_variable(buffer: Buffer) -> bool:
     return buffer.scope == "fragment" and buffer.shape == (1,)
 
 
+def is_per_thread(expr: Expr) -> bool:
+    """Whether it names the thread, or something that every thread has of its own."""
+    return any(e == THREAD or (isinstance(e, Load) and e.buffer.scope == "local") for e in walk_expr(expr))
+
+
 def select(kernel: Kernel, target: Target, strategy: Strategy, switches: Switches = NO_SWITCHES) -> Selected:
     check_arithmetic(kernel.body, target)
     form = _form(kernel, target, strategy)
@@ -132,6 +138,8 @@ def _why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
     tiles = {b.name for b in kernel.buffers}
     if steering := _scalar_reads(kernel.body) & (ordered | tiles):
         return f"the kernel computes {min(steering)}, which decides what is copied"
+    if own := next((s for s in walk(kernel.body) if isinstance(s, Bind) and is_per_thread(s.value)), None):
+        return f"in line {own.span.line}, each thread reads for itself"
     for loop in loops:
         if pipelined_loops(loop.body):
             continue
@@ -183,7 +191,9 @@ def ordered_tensors(kernel: Kernel) -> frozenset[str]:
 
     visit(kernel.body, ())
     return frozenset(
-        p.name for p in kernel.params if isinstance(p, Buffer) and p.name in written and places[p.name] > 1
+        p.name
+        for p in (*kernel.params, *kernel.workspaces)
+        if isinstance(p, Buffer) and p.name in written and places[p.name] > 1
     )
 
 

@@ -6,11 +6,30 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
 from tilec.diag import Label, fail
-from tilec.ir.tile import Bind, Buffer, Const, If, Load, Parallel, Store, Var, integer, walk_expr
+from tilec.ir.affine import add
+from tilec.ir.expr import cast
+from tilec.ir.tile import (
+    Bind,
+    Buffer,
+    Const,
+    Expr,
+    If,
+    Load,
+    Parallel,
+    Region,
+    Store,
+    TileOp,
+    Unary,
+    Var,
+    integer,
+    walk_expr,
+)
 from tilec.ir.tile import Scope as MemoryScope
-from tilec.ir.types import DType
+from tilec.ir.types import BOOL, DType
 from tilec.ops import arithmetic, registry
+from tilec.ops.fill import fill_value
 from tilec.ops.signature import Argument, Parameter, Signature, as_dtype, as_expr, as_shape, bind, ignored
+from tilec.ops.threads import PLACES
 from tilec.ops.values import EXPR_TYPES, Access, Function, Member, Value, describe
 from tilec.passes.evaluate import ALLOCATIONS, Evaluator
 from tilec.passes.functions import check_assert, kind, refuse_raise, unpack
@@ -32,10 +51,33 @@ _ALLOCATIONS: dict[str, tuple[MemoryScope, Signature]] = {
             (Parameter("shape"), Parameter("dtype"), Parameter("scope", "local.fragment", supported=False)),
         ),
     ),
+    "T.alloc_global": (
+        "global",
+        Signature("T.alloc_global", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "global"))),
+    ),
+    "T.alloc_local": (
+        "local",
+        Signature("T.alloc_local", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "local"))),
+    ),
 }
 
 
+_OWN = ("T.fill", "T.clear", "T.copy")
+"""The operations on tiles that a thread can do on an array of its own."""
+
 _VARIABLE = Signature("T.alloc_var", (Parameter("dtype"), Parameter("init", None), Parameter("scope", "local.var")))
+
+
+def _element(region: Region, variables: tuple[Var, ...]) -> tuple[Expr, ...]:
+    """The element of a box at these places along its dimensions, those of extent 1 skipped."""
+    if all(extent == 1 for extent in region.extent):
+        return region.start
+    walked = iter(variables)
+    moving = (
+        add(start, next(walked)) if extent != 1 else start
+        for start, extent in zip(region.start, region.extent, strict=True)
+    )
+    return tuple(moving)
 
 
 @dataclass(slots=True)
@@ -130,6 +172,8 @@ class Body(Loops):
         arguments = self.arguments(node)
         if path == "T.copy" and self._copy_element(arguments, node.span):
             return
+        if spelling.element is not None and self._elements_of_threads(spelling, arguments, node.span):
+            return
         if self.is_parallel:
             fail(
                 "tile-op-in-parallel",
@@ -138,12 +182,19 @@ class Body(Loops):
                 help="move it out of the loop, or write the elements out",
             )
         call = bind(spelling.signature, *arguments, node.span)
+        self._check_tile(spelling.signature.name, arguments, node.span)
         op = spelling.check(call)
         for found in ignored(call, spelling.signature):
             self.warn(found)
-        for part in (p for expr in expressions(op) for p in walk_expr(expr)):
-            if isinstance(part, Load):
-                self.element(Access(part.buffer, part.indices), node.span, "read")
+        if any(region.buffer.scope == "local" for region in op.regions):
+            self._own_tile(op)
+            return
+        self.together(node.span, f"{path}")
+        for expr in expressions(op):
+            self.alike(expr, node.span, f"where {path} is done")
+            for part in walk_expr(expr):
+                if isinstance(part, Load):
+                    self.element(Access(part.buffer, part.indices), node.span, "read")
         self.out.append(op)
 
     def _copy_element(self, arguments: tuple[list[Argument], dict[str, Argument]], span: Span) -> bool:
@@ -163,20 +214,84 @@ class Body(Loops):
 
     def _elements(self, spelling: registry.Spelling, node: ast.Call) -> Value:
         """An operation on single elements; its value where it gives one."""
-        given: Value = None
-        for store in spelling.element(bind(spelling.signature, *self.arguments(node), node.span)):  # type: ignore[misc]
+        stores, given = self._checked(spelling, self.arguments(node), node.span)
+        self.out += stores
+        return given
+
+    def _checked(
+        self, spelling: registry.Spelling, arguments: tuple[list[Argument], dict[str, Argument]], span: Span
+    ) -> tuple[list[Store], Var | None]:
+        given: Var | None = None
+        stores: list[Store] = []
+        for store in spelling.element(bind(spelling.signature, *arguments, span)):  # type: ignore[misc]
             if store.previous is not None:
                 given = Var(self.unique.take("previous"), store.previous.dtype)
                 store = replace(store, previous=given)
-            self.element(Access(store.buffer, store.indices), node.span, "written")
+            self.element(Access(store.buffer, store.indices), span, "written")
             for part in (p for expr in (*store.indices, store.value) for p in walk_expr(expr)):
                 if isinstance(part, Load):
-                    self.element(Access(part.buffer, part.indices), node.span, "read")
-            self.out.append(store)
-        return given
+                    self.element(Access(part.buffer, part.indices), span, "read")
+            stores.append(store)
+        return stores, given
+
+    def _elements_of_threads(
+        self, spelling: registry.Spelling, arguments: tuple[list[Argument], dict[str, Argument]], span: Span
+    ) -> bool:
+        """An operation on elements outside T.Parallel, where each thread has one of its own."""
+        parts = [a.value for a in (*arguments[0], *arguments[1].values())]
+        if not parts or not isinstance(parts[0], Access):
+            return False
+        if any(isinstance(v, Buffer) or (isinstance(v, Access) and v.has_extent) for v in parts):
+            return False
+        stores, given = self._checked(spelling, arguments, span)
+        if not any(self.is_own(store) for store in stores):
+            return False
+        self._previous(stores, given, span)
+        return True
+
+    def _previous(self, stores: list[Store], given: Var | None, span: Span) -> Value:
+        """What the threads get back, kept where the statements after this one find it."""
+        if given is None:
+            self.each_thread(tuple(stores), span)
+            return None
+        held = self.local("previous", (1,), given.dtype, span)
+        self.each_thread((*stores, Store(held, (integer(0),), given, span)), span)
+        return Load(held, (integer(0),))
+
+    def _check_tile(self, name: str, arguments: tuple[list[Argument], dict[str, Argument]], span: Span) -> None:
+        """Of an array of which every thread has its own only some operations make sense."""
+        for argument in (*arguments[0], *arguments[1].values()):
+            value = argument.value.buffer if isinstance(argument.value, Access) else argument.value
+            if isinstance(value, Buffer) and value.scope == "local" and name not in _OWN:
+                fail(
+                    "thread-dependent",
+                    f"{name} works on tiles of the whole block",
+                    argument.span,
+                    f"{value.name} is an array of each thread",
+                    secondary=(Label(value.span, "from here"),),
+                    help="allocate it with T.alloc_fragment",
+                )
+
+    def _own_tile(self, op: TileOp) -> None:
+        """T.fill or T.copy of an array of which every thread has its own: element by element."""
+        *sources, destination = op.regions
+        variables = tuple(Var(self.unique.take("element")) for _ in destination.shape)
+        if sources:
+            source = Load(sources[0].buffer, _element(sources[0], variables))
+            value = cast(source, destination.buffer.dtype)
+        else:
+            value = fill_value(op)
+        store = Store(destination.buffer, _element(destination, variables), value, op.span)
+        self.each_thread((store,), op.span, variables, destination.shape)
 
     def effectful(self, path: str, node: ast.Call) -> Value:
         spelling = registry.spelling(path.removeprefix("T.")) if path.startswith("T.") else None
+        if path in PLACES:
+            return self.place(bind(PLACES[path].signature, *self.operands(node), node.span))
+        if spelling is not None and spelling.element is not None and not self.is_parallel:
+            stores, given = self._checked(spelling, self.arguments(node), node.span)
+            if given is not None and any(self.is_own(store) for store in stores):
+                return self._previous(stores, given, node.span)
         if spelling is not None and spelling.element is not None and self.is_parallel:
             value = self._elements(spelling, node)
             if value is not None:
@@ -218,6 +333,8 @@ class Body(Loops):
         call = bind(signature, *self.arguments(node), node.span)
         if scope == "shared" and call["scope"].value not in ("shared", "shared.dyn"):
             call.refuse("scope", '"shared" or "shared.dyn"')
+        if scope in ("local", "global") and call["scope"].value != scope:
+            call.refuse("scope", f'"{scope}"')
         shape = as_shape(call["shape"], f"the shape of {name}")
         buffer = Buffer(self.unique.take(name), shape, as_dtype(call["dtype"]), scope, node.span)
         self.buffers.append(buffer)
@@ -232,7 +349,8 @@ class Body(Loops):
         call = bind(_VARIABLE, positional, keywords, node.span)
         if call["scope"].value != "local.var":
             call.refuse("scope", '"local.var"')
-        buffer = Buffer(self.unique.take(name), (1,), as_dtype(call["dtype"]), "fragment", node.span)
+        scope: MemoryScope = "local" if node.span in self.differing else "fragment"
+        buffer = Buffer(self.unique.take(name), (1,), as_dtype(call["dtype"]), scope, node.span)
         self.buffers.append(buffer)
         self.mutable.add(buffer.name)
         if call["init"].value is not None:
@@ -240,7 +358,14 @@ class Body(Loops):
         return buffer
 
     def _set(self, buffer: Buffer, argument: Argument, span: Span) -> None:
-        """Every thread sets its copy, all alike."""
+        """Every thread sets its copy: all alike, or each its own."""
+        value = as_expr(argument, buffer.dtype)
+        if buffer.scope == "local":
+            self._put(Access(buffer, (integer(0),)), Argument(value, argument.span), span)
+            return
+        if self.masks or self.is_varying(value):
+            self.differing.add(buffer.span)
+            return
         if self.is_parallel:
             fail(
                 "wrong-scope",
@@ -250,7 +375,6 @@ class Body(Loops):
                 secondary=(Label(buffer.span, "one for the whole block"),),
                 help="use a fragment, and T.reduce_sum or its like",
             )
-        value = as_expr(argument, buffer.dtype)
         each = Var(self.unique.take(f"{buffer.name}_copy"))
         self.out.append(Parallel((each,), (1,), (Store(buffer, (each,), value, span),), span))
 
@@ -266,6 +390,8 @@ class Body(Loops):
         held = Load(value, (integer(0),))
         if self.is_parallel or not self.is_held:
             return held
+        if value.scope == "local":
+            return self.frozen(held, span)
         now = Var(self.unique.take(f"{value.name}_now"), value.dtype)
         self.out.append(Bind(now, held, span))
         return now
@@ -309,7 +435,11 @@ class Body(Loops):
         expr = as_expr(argument, dtype)
         if isinstance(expr, Const) or (isinstance(expr, Var) and dtype is None):
             return expr
+        if not self.is_parallel and (self.is_varying(expr) or self.masks):
+            return self.named(name, expr, span)
         var = Var(self.unique.take(name), expr.dtype)
+        if self.is_varying(expr):
+            self.varying.add(var)
         self.out.append(Bind(var, expr, span))
         return var
 
@@ -345,6 +475,8 @@ class Body(Loops):
         store = Store(access.buffer, indices, as_expr(argument, access.buffer.dtype), span)
         if self.is_parallel:
             self.out.append(store)
+        elif self.is_own(store):
+            self.each_thread((store,), span)
         else:
             self.out.append(Parallel((Var(self.unique.take("once")),), (1,), (store,), span))
 
@@ -365,6 +497,13 @@ class Body(Loops):
             self.block(node.then if condition else node.orelse)
             return
         assert isinstance(condition, EXPR_TYPES), "a condition is a bool or an expression"
+        if not self.is_parallel and self.is_varying(condition):
+            holds = self.frozen(condition, node.condition.span)
+            for mask, body in ((holds, node.then), (Unary("not", holds, BOOL), node.orelse)):
+                with self.region("the branch", is_loop=False) as out, self.masked(mask):
+                    self.block(body)
+                self.out += out
+            return
         with self.guarded():
             with self.region("the branch", is_loop=False) as then:
                 self.block(node.then)

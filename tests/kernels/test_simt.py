@@ -1,0 +1,170 @@
+"""Statements that each thread runs for itself: the PTX that ships, in the emulator, against numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness import HERE, built
+
+from tilec import emulate
+from tilec.options import Strategy
+
+FORMS: list[tuple[str, Strategy]] = [
+    ("sm_80", "auto"), ("sm_80", "none"), ("sm_90a", "auto"), ("sm_90a", "unspecialize"),
+]  # fmt: skip
+
+Arrays = dict[str, Any]
+
+
+def elements(a: Arrays) -> Arrays:
+    s = a["A"].reshape(4, 128)
+    t = np.arange(128)
+    odd = np.where(t % 2 == 0, s[:, np.maximum(t - 32, 0)], 2 * s + 1)
+    c = np.where(t < 32, 2 * s[:, np.minimum(t + 32, 127)], odd)
+    return {"B": s[:, ::-1].ravel(), "C": c.ravel()}
+
+
+def gemv(a: Arrays) -> Arrays:
+    return {"C": a["B"].astype(np.float64) @ a["A"].astype(np.float64)}
+
+
+def unpack(a: Arrays) -> Arrays:
+    low, high = a["B"] & 15, a["B"] >> 4 & 15
+    wide = np.stack([low, high], -1).reshape(64, 128).astype(np.float64)
+    return {"C": a["A"].astype(np.float64) @ wide.T}
+
+
+def variables(a: Arrays) -> Arrays:
+    y, z = np.zeros(64, np.int32), np.zeros(64, np.int32)
+    for t in range(64):
+        mine = a["X"][t::64]
+        bins = np.bincount(mine & 3, minlength=4)
+        y[t] = mine.sum(dtype=np.int32) << t % 4
+        z[t] = (mine > 0).sum() * 1000 + bins[t % 4] * 100 + bins[3]
+    return {"Y": y, "Z": z}
+
+
+def warps(_: Arrays) -> Arrays:
+    t = np.arange(256)
+    along_y, along_z = t // 16 % 8, t // 128
+    both = np.ones((2, 3, 1), int)
+    return {
+        "A": both * (t % 32 + 100 * (t // 32)),
+        "B": both * (along_y + 10 * (t // 128) + 100 * along_z + 3000),
+    }
+
+
+def workspace(a: Arrays) -> Arrays:
+    w = a["A"].reshape(4, 64) + 1
+    return {"B": w[:, ::-1] + np.roll(w, -1, 1)}
+
+
+KERNELS: dict[str, Callable[[Arrays], Arrays]] = {
+    f.__name__: f for f in (elements, gemv, unpack, variables, warps, workspace)
+}
+
+
+def test_every_kernel_is_here() -> None:
+    assert {p.stem for p in (HERE / "simt").glob("*.tl")} == set(KERNELS)
+
+
+GUIDE = {
+    "two users": """
+        for ko in T.Pipelined(
+            num_tiles,
+            stage=[0, 1],
+            order=[1, 0],
+        ):
+            base: T.int32 = ko * BK
+            T.copy(A[base + tx], A_shared[tx])
+            B[base + tx] = A_shared[tx]
+""",
+    "scheduled bind": """
+        for ko in T.Pipelined(
+            num_tiles,
+            stage=[0, 1, 1],
+            order=[2, 0, 1],
+        ):
+            T.copy(A[ko * BK], A_shared)
+            value: T.float32 = A_shared[tx]
+            B[ko * BK + tx] = value
+""",
+    "dependencies": """
+        for ko in T.Pipelined(num_tiles, stage=[0, 1], order=[0, 1]):
+            base: T.int32 = ko * BK
+            offset: T.int32 = base + tx
+            T.copy(A[offset], A_shared[tx])
+            B[offset] = A_shared[tx]
+""",
+    "legacy": """
+        for ko in T.Pipelined(
+            num_tiles,
+            stage=[3, 0, 1],
+            order=[1, 2, 0],
+        ):
+            base: T.int32 = ko * BK
+            T.copy(A[base + tx], A_shared[tx])
+            B[base + tx] = A_shared[tx]
+""",
+    "raw annotations": """
+        for ko in T.serial(
+            0,
+            num_tiles,
+            annotations={
+                "software_pipeline_stage": [0, 1],
+                "software_pipeline_order": [1, 0],
+                "software_pipeline_async_stages": [0],
+            },
+        ):
+            base: T.int32 = ko * BK
+            T.copy(A[base + tx], A_shared[tx])
+            B[base + tx] = A_shared[tx]
+""",
+    "inferred": """
+        for ko in T.Pipelined(num_tiles, num_stages=3):
+            base = ko * BK
+            A_shared[tx] = A[base + tx]
+            B[base + tx] = A_shared[tx]
+""",
+}
+"""Blocks of TileLang's guide to pipeline annotations that name the thread, as they stand there."""
+
+COMPLETED = """\
+import tilelang.language as T
+num_tiles, BK = 5, 128
+@T.prim_func
+def guide(A: T.Tensor((num_tiles * BK,), "float32"), B: T.Tensor((num_tiles * BK,), "float32")):
+    with T.Kernel(1, threads=BK):
+        tx = T.get_thread_binding(0)
+        A_shared = T.alloc_shared((BK,), "float32")
+"""
+
+
+@pytest.mark.parametrize(("target", "strategy"), FORMS, ids=str)
+@pytest.mark.parametrize("block", GUIDE)
+def test_the_guide_means_what_it_says(block: str, target: str, strategy: Strategy, tmp_path: Path) -> None:
+    path = tmp_path / "guide.tl"
+    path.write_text(COMPLETED + GUIDE[block], encoding="utf-8")
+    _, made = built(path, target, strategy)
+    given = emulate.random_arguments(made.kernel, made.manifest, 1)
+    wanted = given.tensors["A"].copy()
+    emulate.run(made, given)
+    np.testing.assert_array_equal(given.tensors["B"], wanted)
+
+
+@pytest.mark.parametrize(("target", "strategy"), FORMS, ids=str)
+@pytest.mark.parametrize("name", KERNELS)
+def test_it_is_right(name: str, target: str, strategy: Strategy) -> None:
+    _, made = built(HERE / f"simt/{name}.tl", target, strategy)
+    given = emulate.random_arguments(made.kernel, made.manifest, 1)
+    before = {k: v.copy() for k, v in given.tensors.items()}
+    through_tiles = given.copy()
+    emulate.run(made, given)
+    emulate.reference(made.kernel, through_tiles)
+    for key, wanted in KERNELS[name](before).items():
+        np.testing.assert_allclose(given.tensors[key], wanted, rtol=1e-3, atol=1e-3, err_msg=key)
+        np.testing.assert_allclose(through_tiles.tensors[key], wanted, rtol=1e-3, atol=1e-3, err_msg=key)

@@ -1,0 +1,57 @@
+"""Which thread and which block this is: names that give a value, and that the launch decides."""
+
+from __future__ import annotations
+
+from tilec.ops.signature import Parameter, Signature
+from tilec.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`of` is what has the index or extent: the thread in its block, the block in its grid, or a part of the block."""
+
+    signature: Signature
+    doc: str
+
+
+_DIM = Parameter("dim", 0)
+_WARP_SIZE = Parameter("warp_size", None)
+BINDING = Signature(
+    "T.thread_binding",
+    (
+        Parameter("start"),
+        Parameter("stop", None),
+        Parameter("thread", None),
+        Parameter("annotations", None, supported=False, keyword_only=True),
+    ),
+)
+
+
+def _row(name: str, doc: str, *parameters: Parameter) -> Place:
+    return Place(Signature(name, parameters), doc)
+
+
+PLACES: dict[str, Place] = {
+    p.signature.name: p
+    for p in (
+        _row("T.get_thread_binding", "the thread's index, along x, y or z of `threads=`", _DIM),
+        _row("T.get_thread_bindings", "all three of them"),
+        _row("T.get_thread_extent", "how many threads a block has along x, y or z", _DIM),
+        _row("T.get_thread_extents", "all three of them"),
+        _row("T.get_block_binding", "the block's index, along x, y or z of the grid", _DIM),
+        _row("T.get_block_bindings", "one for each extent of the grid"),
+        _row("T.get_block_extent", "how many blocks the grid has along x, y or z", _DIM),
+        _row("T.get_block_extents", "one for each extent of the grid"),
+        _row("T.get_lane_idx", "the thread's index in its warp", _WARP_SIZE),
+        _row("T.get_warp_idx", "the index of the thread's warp", _WARP_SIZE),
+        _row("T.get_warp_idx_sync", "the index of the thread's warp", _WARP_SIZE),
+        _row(
+            "T.get_warp_group_idx",
+            "the index of the thread's warpgroup",
+            _WARP_SIZE,
+            Parameter("warps_per_group", None),
+        ),
+        Place(BINDING, "the thread's index along `thread`, such as threadIdx.x; also as a loop of one trip"),
+    )
+}
+"""By name."""

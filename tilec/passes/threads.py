@@ -1,0 +1,369 @@
+"""What each thread does for itself: statements that name the thread, or an array of which every thread has its own.
+
+Such a statement becomes a nest of its own over all threads (`Parallel` with `THREAD` as its first variable), so that
+barriers can be put between any two of them. Control flow stays that of the whole block: under a condition on which
+threads do not agree every statement is guarded by it, and a loop whose bounds differ runs as often as any thread needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import NoReturn, TypeVar
+
+from tilec.diag import CompileError, Diagnostic, Label, Warn, fail, unheard
+from tilec.ir.affine import add, interval
+from tilec.ir.tile import (
+    THREAD,
+    Binary,
+    Bind,
+    Buffer,
+    Const,
+    Expr,
+    Extent,
+    For,
+    If,
+    Load,
+    Parallel,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    integer,
+    walk,
+    walk_expr,
+)
+from tilec.ir.types import BOOL, INT32, DType
+from tilec.ops.signature import Argument, Call
+from tilec.ops.values import Value
+from tilec.passes.evaluate import Evaluator
+from tilec.passes.fold import fold_expr
+from tilec.passes.loops import Header
+from tilec.passes.scope import UniqueNames
+from tilec.passes.usage import expressions
+from tilec.source import Span
+
+T = TypeVar("T")
+
+WARP = 32
+WARPGROUP_WARPS = 4
+MOST_SUBSTITUTED = 64  # operators; a longer value that differs from thread to thread is computed once
+MOST_WRITTEN_OUT = 64  # trips of a loop over the registers of an array
+
+
+@dataclass(slots=True)
+class PerThread(Evaluator):
+    """`thread_extents` are the threads of a block along x, y and z, `blocks` the block's indices and the grid.
+    `varying` are the binds on whose value threads do not agree, `masks` the conditions that hold here in those threads
+    that run this. `differing` are the places of variables (T.alloc_var) which threads set differently."""
+
+    unique: UniqueNames = field(default_factory=UniqueNames)
+    buffers: list[Buffer] = field(default_factory=list)
+    out: list[Stmt] = field(default_factory=list)
+    warn: Warn = unheard
+    thread_extents: tuple[int, int, int] = (1, 1, 1)
+    blocks: tuple[tuple[Var, Extent], ...] = ()
+    varying: set[Var] = field(default_factory=set)
+    masks: list[Expr] = field(default_factory=list)
+    differing: set[Span] = field(default_factory=set)
+
+    @property
+    def threads(self) -> int:
+        return math.prod(self.thread_extents)
+
+    # ---- who differs -------------------------------------------------------------------------------------------------
+
+    def is_varying(self, expr: Expr) -> bool:
+        """Whether threads may have different values of it."""
+        return any(
+            e == THREAD or e in self.varying or (isinstance(e, Load) and e.buffer.scope == "local")
+            for e in walk_expr(expr)
+        )
+
+    def is_own(self, store: Store) -> bool:
+        """Whether each thread stores something of its own, or some threads do not."""
+        parts = (store.value, *store.indices)
+        return store.buffer.scope == "local" or bool(self.masks) or any(self.is_varying(e) for e in parts)
+
+    def alike(self, expr: Expr, span: Span, what: str) -> None:
+        """Refuse a value on which threads do not agree."""
+        if self.is_varying(expr):
+            self.differs(span, what)
+
+    def differs(self, span: Span, what: str) -> NoReturn:
+        fail(
+            "thread-dependent",
+            f"{what} must be the same for all threads",
+            span,
+            "depends on the thread",
+            help="let it depend on the block and on loops only, and on the thread what is stored",
+        )
+
+    def together(self, span: Span, what: str) -> None:
+        """Refuse what all threads do together where only some of them are."""
+        if self.masks:
+            fail(
+                "thread-dependent",
+                f"{what} stands under a condition on the thread",
+                span,
+                "all threads of the block do it together",
+                help="move it out of the `if`",
+            )
+
+    # ---- statements of every thread ----------------------------------------------------------------------------------
+
+    def each_thread(
+        self, body: tuple[Stmt, ...], span: Span, variables: tuple[Var, ...] = (), extents: tuple[int, ...] = ()
+    ) -> None:
+        """Every thread that runs this does the statements, for all values of the variables."""
+        for mask in reversed(self.masks):
+            body = (If(mask, body, (), span),)
+        self.out.append(Parallel((THREAD, *variables), (self.threads, *extents), body, span))
+
+    @contextmanager
+    def masked(self, condition: Expr) -> Iterator[None]:
+        """Inside, only the threads run for which the condition holds."""
+        self.masks.append(condition)
+        try:
+            with self.guarded():
+                yield
+        finally:
+            self.masks.pop()
+
+    def kept(self, name: str, value: Expr, span: Span) -> Expr:
+        """The value as it is now, in a register of each thread that runs this."""
+        buffer = self.local(name, (1,), value.dtype, span)
+        self.each_thread((Store(buffer, (integer(0),), value, span),), span)
+        return Load(buffer, (integer(0),))
+
+    def local(self, name: str, shape: tuple[int, ...], dtype: DType, span: Span) -> Buffer:
+        """An array of which every thread has its own."""
+        buffer = Buffer(self.unique.take(name), shape, dtype, "local", span)
+        self.buffers.append(buffer)
+        return buffer
+
+    def named(self, name: str, value: Expr, span: Span) -> Expr:
+        """What a name stands for that is given a value on which threads do not agree."""
+        loads = [e for e in walk_expr(value) if isinstance(e, Load)]
+        if not loads and sum(1 for _ in walk_expr(value)) <= MOST_SUBSTITUTED:
+            return value
+        if self.masks and any(not e.buffer.in_registers for e in loads):
+            return self.kept(name, value, span)  # the other threads need not have such elements
+        var = Var(self.unique.take(name), value.dtype)
+        self.varying.add(var)
+        self.out.append(Bind(var, value, span))
+        return var
+
+    def frozen(self, value: Expr, span: Span) -> Expr:
+        """The value as it is now, whatever is stored afterwards."""
+        return self.named("now", value, span) if any(isinstance(e, Load) for e in walk_expr(value)) else value
+
+    # ---- loops -------------------------------------------------------------------------------------------------------
+
+    def nest(self, made: Parallel, path: str) -> None:
+        """A nest of T.Parallel, which the threads share out, or of T.vectorized, which may be each thread's own."""
+        stores = [s for s in walk(made.body) if isinstance(s, Store)]
+        mine = [s for s in walk(made.body) if any(self.is_varying(e) for e in expressions(s))]
+        is_own = bool(mine) or any(s.buffer.scope == "local" for s in stores) or bool(self.masks)
+        if not is_own:
+            self.out.append(made)
+            return
+        if path == "T.Parallel" and (self.masks or any(s.buffer.scope != "local" for s in stores)):
+            self.together(made.span, "T.Parallel")
+            fail(
+                "thread-dependent",
+                "an element of T.Parallel depends on the thread",
+                (mine or stores)[0].span,
+                "whichever thread has the element",
+                secondary=(Label(made.span, "shares its elements among the threads"),),
+                help="write T.vectorized or T.serial for what each thread does for itself",
+            )
+        loaded = {
+            e.buffer for s in walk(made.body) for x in expressions(s) for e in walk_expr(x) if isinstance(e, Load)
+        }
+        fastest = made.vars[-1]
+        apart = all(
+            s.buffer not in loaded and (s.buffer.scope != "local" or _names(s.indices, fastest)) and s.atomic is None
+            for s in stores
+        )
+        if apart:
+            self.each_thread(made.body, made.span, made.vars, made.extents)
+            return
+        outer, self.out = self.out, []
+        self.each_thread(made.body, made.span)
+        body = tuple(self.out)
+        self.out = outer
+        for var, extent in reversed(tuple(zip(made.vars, made.extents, strict=True))):
+            body = (For("unroll", var, integer(0), integer(extent), 1, body, span=made.span),)
+        self.out += body
+
+    def own(self, bounds: Header, span: Span) -> Header:
+        """The bounds as they are before the loop, where they differ from thread to thread."""
+        if not self.is_varying(bounds.start) and not self.is_varying(bounds.stop):
+            return bounds
+        return replace(bounds, start=self.frozen(bounds.start, span), stop=self.frozen(bounds.stop, span))
+
+    def common(self, bounds: Header, span: Span) -> Header:
+        """The trips that some thread makes, where the bounds differ from thread to thread."""
+        ranges = {Var(name): (float(low), float(high)) for name, (low, high) in self.ranges.items()}
+        start, stop = bounds.start, bounds.stop
+        if self.is_varying(start):
+            start = self.end(interval(start, ranges)[0], span)
+        if self.is_varying(stop):
+            stop = self.end(interval(stop, ranges)[1], span)
+        return replace(bounds, start=start, stop=stop)
+
+    def end(self, bound: float, span: Span) -> Expr:
+        if math.isinf(bound):
+            fail(
+                "thread-dependent",
+                "how often this loop runs differs from thread to thread",
+                span,
+                "and has no bound that is known at compile time",
+                help="loop as often as any thread needs, and put the body under an `if`",
+            )
+        return integer(int(bound))
+
+    @contextmanager
+    def own_trips(self, bounds: Header, common: Header, var: Var) -> Iterator[Expr]:
+        """The body of the common loop: what a thread calls the variable. Only those that have this trip run it."""
+        if bounds == common:
+            yield common.value(var)
+            return
+        count: Expr = var
+        if bounds.start != common.start:
+            count = fold_expr(add(var, Binary("sub", bounds.start, common.start, INT32)))
+        with self.masked(Binary("lt", count, bounds.stop, BOOL)):
+            yield bounds.value(count)
+
+    def over_registers(self, loop: For) -> For:
+        """A loop that walks through the registers of an array has its trips written out: registers have no index."""
+        stmts = list(walk(loop.body))
+        trips = (
+            len(range(int(loop.start.value), int(loop.stop.value), loop.step))
+            if isinstance(loop.start, Const) and isinstance(loop.stop, Const)
+            else None
+        )
+        if (
+            loop.kind != "serial"
+            or trips is None
+            or trips > MOST_WRITTEN_OUT
+            or any(isinstance(s, TileOp) for s in stmts)
+        ):
+            return loop
+        places = [s.indices for s in stmts if isinstance(s, Store) and s.buffer.scope == "local"]
+        for s in stmts:
+            loads = (e for x in expressions(s) for e in walk_expr(x) if isinstance(e, Load))
+            places += (e.indices for e in loads if e.buffer.scope == "local")
+        return replace(loop, kind="unroll") if any(_names(indices, loop.var) for indices in places) else loop
+
+    # ---- which thread, which block -----------------------------------------------------------------------------------
+
+    def place(self, call: Call) -> Value:
+        """The value of a name of `ops.threads`."""
+        name = call.name.removeprefix("T.")
+        match name:
+            case "get_thread_binding":
+                return self.thread_index(self.dimension(call, 3))
+            case "get_thread_bindings":
+                return tuple(self.thread_index(d) for d in range(3))
+            case "get_thread_extent":
+                return self.thread_extents[self.dimension(call, 3)]
+            case "get_thread_extents":
+                return self.thread_extents
+            case "get_block_binding":
+                return self.blocks[self.dimension(call, len(self.blocks))][0]
+            case "get_block_bindings":
+                return tuple(var for var, _ in self.blocks)
+            case "get_block_extent":
+                return self.blocks[self.dimension(call, len(self.blocks))][1]
+            case "get_block_extents":
+                return tuple(extent for _, extent in self.blocks)
+            case "get_lane_idx":
+                return _digit(THREAD, self.warp_size(call))
+            case "get_warp_idx" | "get_warp_idx_sync":
+                return _quotient(THREAD, self.warp_size(call))
+            case "get_warp_group_idx":
+                warps = call["warps_per_group"].value
+                if warps is not None and (not isinstance(warps, int) or warps < 1):
+                    call.refuse("warps_per_group", "a number of warps")
+                assert warps is None or isinstance(warps, int)
+                return _quotient(THREAD, self.warp_size(call) * (warps or WARPGROUP_WARPS))
+            case _:
+                return self.bound_index(call)
+
+    def thread_index(self, dim: int) -> Value:
+        """The thread's digit along x, y or z, of which x moves fastest."""
+        below, extent = math.prod(self.thread_extents[:dim]), self.thread_extents[dim]
+        if extent == 1:
+            return 0
+        is_last = below * extent == self.threads
+        whole = _quotient(THREAD, below) if below > 1 else THREAD
+        return whole if is_last else _digit(whole, extent)
+
+    def dimension(self, call: Call, count: int) -> int:
+        dim = call.integer("dim")
+        if not 0 <= dim < count:
+            call.refuse("dim", f"0 to {count - 1}" if count > 1 else "0")
+        return dim
+
+    def warp_size(self, call: Call) -> int:
+        if call["warp_size"].value not in (None, WARP):
+            call.refuse("warp_size", f"{WARP}")
+        return WARP
+
+    def bound_index(self, call: Call) -> Value:
+        """T.thread_binding(n, thread="threadIdx.x"), or with a start, which is 0."""
+        given = [call["start"], call["stop"], call["thread"]]
+        if isinstance(given[1].value, str):  # T.thread_binding(n, "threadIdx.x")
+            given = [given[0], Argument(None, call.span), given[1]]
+        axes = {f"threadIdx.{axis}": d for d, axis in enumerate("xyz")}
+        thread = given[2].value
+        if not isinstance(thread, str) or thread not in axes:
+            call.refuse("thread", '"threadIdx.x", "threadIdx.y" or "threadIdx.z"')
+        dim = axes[str(thread)]
+        start, stop = (0, given[0]) if given[1].value is None else (given[0].value, given[1])
+        if start != 0 or stop.value != self.thread_extents[dim]:
+            fail(
+                "wrong-argument",
+                f"T.thread_binding runs over all threads along {str(thread)[-1]}",
+                stop.span,
+                f"T.Kernel has {self.thread_extents[dim]}",
+                help=f"write T.get_thread_binding({dim})",
+            )
+        return self.thread_index(dim)
+
+
+def settled(attempt: Callable[[set[Span], Warn], T], warn: Warn) -> T:
+    """What `attempt` makes, once it is known which variables differ from thread to thread: it adds to the set those
+    that it finds out about, and is then made again. `warn` hears what the last attempt says."""
+    known: set[Span] = set()
+    while True:
+        found, heard = set(known), list[Diagnostic]()
+        try:
+            made = attempt(found, heard.append)
+        except CompileError:
+            if found == known:
+                for warning in heard:
+                    warn(warning)
+                raise
+        else:
+            if found == known:
+                for warning in heard:
+                    warn(warning)
+                return made
+        known = found
+
+
+def _names(indices: tuple[Expr, ...], var: Var) -> bool:
+    return any(e == var for i in indices for e in walk_expr(i))
+
+
+def _quotient(value: Expr, divisor: int) -> Expr:
+    return Binary("floordiv", value, integer(divisor), INT32)
+
+
+def _digit(value: Expr, extent: int) -> Expr:
+    return Binary("floormod", value, integer(extent), INT32)
