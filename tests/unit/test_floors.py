@@ -53,7 +53,16 @@ ONLY = {"sched": {"records"}, "emu": {"records", "ptx", "source", "diag", "resou
 
 # A third-party package, and the modules that may import it.
 HOMES = {
-    "lark": {"syntax.parse", "syntax.explain", "ptx.parse"},
+    "lark": {
+        "syntax.explain",
+        "syntax.expressions",
+        "syntax.lines",
+        "syntax.parse",
+        "syntax.statements",
+        "syntax.tables",
+        "syntax.tree",
+        "ptx.parse",
+    },
     "ortools": {"sched.model"},
     "cuda": {"ptx.assemble", "runtime"},
     "rich": {"render", "cli"},
