@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tilec import files, remarks
 from tilec.diag import CompileError, Diagnostic, InternalError, Label, fail, warning
-from tilec.options import LAST_STAGE, STAGES, CompileOptions, Stage
+from tilec.options import LAST_STAGE, STAGES, CompileOptions, Stage, Strategy
 from tilec.records import dataclass
 from tilec.source import SourceFile
 
@@ -165,8 +165,17 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
         observer.warn(found, options)
     observer.saw("warp", program, show_program, program_violations)
 
+    fast = options.fast_math or "fast-math" in planned.kernel.asks
     # The file's name alone: where it lies must not change the output.
-    module = emit(program, target, Path(source.path).name, usage(planned.kernel), fast_math=options.fast_math)
+    module = emit(
+        program,
+        target,
+        Path(source.path).name,
+        usage(planned.kernel),
+        imported=tuple(source.imported),
+        outputs=planned.kernel.outputs,
+        fast_math=fast,
+    )
     ptx = print_module(module)
     observer.saw("ptx", ptx, str)
 
@@ -198,14 +207,18 @@ def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Ke
     if source.path.endswith(".tile"):
         return observer.saw("tile", _stored(source, options), print_kernel, verify_tile)
 
+    from tilec.imports import read_imports
     from tilec.passes.elaborate import elaborate
     from tilec.passes.fold import fold
     from tilec.syntax.parse import parse
     from tilec.syntax.unparse import unparse
 
-    module = parse(source, Path(options.cache_dir) if options.cache_dir else None)
+    folder = Path(options.cache_dir) if options.cache_dir else None
+    module = parse(source, folder)
     observer.saw("ast", module, unparse)
-    kernel = elaborate(module, source, dict(options.defines), options.entry, lambda w: observer.warn(w, options))
+    warn = partial(observer.warn, options=options)
+    imported = read_imports(module, source, folder)
+    kernel = elaborate(module, source, dict(options.defines), options.entry, warn, imported)
     kernel = fold(kernel)
     return observer.saw("tile", kernel, print_kernel, verify_tile if options.opt_level else _reads_back)
 
@@ -226,10 +239,17 @@ def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> No
     target = targets.load(options.target, options.calibration)
     if target.not_yet:
         return
-    laid = assign(select(kernel, target, options.pipeline_strategy, options.switches))
+    laid = assign(select(kernel, target, _strategy(kernel, options), options.switches))
     for loop in problems(laid, target, unlimited_smem=options.switches.unlimited_smem):
         _check_ceilings(loop, target)
         given_schedule(loop)
+
+
+def _strategy(kernel: Kernel, options: CompileOptions) -> Strategy:
+    """The command line's word counts before the file's."""
+    if options.pipeline_strategy == "auto" and "unspecialised" in kernel.asks:
+        return "unspecialize"
+    return options.pipeline_strategy
 
 
 def _stored(source: SourceFile, options: CompileOptions) -> Kernel:
@@ -289,7 +309,7 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
             help=f"'tilec targets {target.name}' shows what the scheduler knows about it",
         )
         raise CompileError(*lints.judge(observer.warnings, options.lint), missing)
-    laid = assign(select(kernel, target, options.pipeline_strategy, options.switches))
+    laid = assign(select(kernel, target, _strategy(kernel, options), options.switches))
     observer.saw("layout", laid, _laid_text)
     planned = _schedule(laid, target, options, observer)
     for found in (

@@ -47,6 +47,25 @@ unknown-define
 unknown-entry
     --entry names no kernel of the file. A kernel is a function decorated with @T.prim_func.
 
+import-outside
+    `from ..x import y` would leave the folder of the kernel file. What a kernel is made of lies beside it or
+    in folders there, so that a kernel's folder is all that there is to know of it.
+
+bad-import
+    `from . import *` takes all names of no file. `from .file import *` does, and `from . import file` takes
+    a file itself.
+
+import-cycle
+    A file imports another that is still being read, or itself. Put what both need into a third one.
+
+bad-return
+    A function under @tilelang.jit that is a kernel returns the tensors that T.empty made in it, all of them
+    and nothing else: nobody would see the others, and what a parameter holds the caller has.
+
+unknown-pass-config
+    A key of pass_configs that TileLang has not. It has no effect; those that tilec follows are
+    tl.enable_fast_math, tl.disable_warp_specialized and tl.disable_tma_lower.
+
 which-entry
     The file holds several kernels and --entry does not say which one to compile.
 

@@ -16,7 +16,7 @@ SAMPLES = HERE.parents[1] / "samples"
 def built(
     path: Path, target: str, strategy: Strategy = "auto", opt_level: int = 3, **defines: Value
 ) -> tuple[SourceFile, Build]:
-    source = SourceFile(path.name, path.read_text(encoding="utf-8"))
+    source = SourceFile(str(path), path.read_text(encoding="utf-8"))
     options = CompileOptions(
         target=target, opt_level=opt_level, defines=tuple(defines.items()), pipeline_strategy=strategy
     )

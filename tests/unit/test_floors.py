@@ -28,6 +28,7 @@ FLOORS = [
     "ptx",
     "manifest",
     "syntax",
+    "imports",
     "emu",
     "render",
     "ops",

@@ -151,12 +151,15 @@ class Loops(Evaluator):
         bounds = header(call)
         (name,) = self.target_names(node.target, 1)
         var = Var(self.unique.take(name.id))
+        wrong = self.mistakes.met
         with self.region("the loop", is_loop=True) as out:
             self.scope.bind(name.id, bounds.value(var), name.span)
             if bounds.values is not None:
                 self.ranges[var.name] = bounds.values
             with self.loop(path):
                 self.block(structured(node.body))
+        if self.mistakes.met > wrong:
+            return  # what the loop is to do with its statements cannot be judged
         body = tuple(out)
         loop = For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span)
         if path in _UNROLLED:
