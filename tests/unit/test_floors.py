@@ -41,6 +41,7 @@ FLOORS = [
     "remarks",
     "refusals",
     "lints",
+    "observer",
     "driver",
     "emulate",
     "emulate_ptx",

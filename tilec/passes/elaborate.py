@@ -52,13 +52,9 @@ def elaborate_all(
     warn: Warn = unheard,
     files: Mapping[str, ast.Module] = _NO_FILES,
 ) -> tuple[Kernel, ...]:
-    """Every kernel of the file. Kernels of one name, as functions make them, are called as their functions."""
+    """Every kernel of the file."""
     functions = _kernels(module) or [_choose(module, source, None)]
-    made = _elaborated(module, functions, defines, warn, files)
-    names = [k.name for k in made]
-    return tuple(
-        replace(k, name=f.name) if names.count(k.name) > 1 else k for k, f in zip(made, functions, strict=True)
-    )
+    return _elaborated(module, functions, defines, warn, files)
 
 
 # ---- which kernel ----------------------------------------------------------------------------------------------------
@@ -74,6 +70,13 @@ def _style(function: ast.Function) -> Style | None:
 
 def _kernels(module: ast.Module) -> list[ast.Function]:
     return [s for s in module.body if isinstance(s, ast.Function) and _style(s) is not None]
+
+
+def _others(module: ast.Module, function: ast.Function) -> set[str]:
+    """What the other kernels of the file are called. Where functions make kernels of one name, as `main`, these are
+    called as the functions."""
+    others = (f for f in _kernels(module) if f is not function)
+    return {n.name for f in others for n in ast.walk(f) if isinstance(n, ast.Function) and kind(n) == "kernel"}
 
 
 def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> ast.Function:
@@ -126,7 +129,8 @@ def _elaborated(
     made: list[Kernel] = []
     for function in functions:
         with mistakes.caught():
-            made.append(_made(function, constants, warn))
+            built = _made(function, constants, warn)
+            made.append(replace(built, name=function.name) if built.name in _others(module, function) else built)
     mistakes.end()
     defines.check_all_used()
     return tuple(made)
