@@ -6,9 +6,9 @@ from pathlib import Path
 
 import lark
 
-from tilec.diag import CompileError, Diagnostic
+from tilec.diag import CompileError, Diagnostic, Mistakes
 from tilec.source import SourceFile, Span
-from tilec.syntax import ast
+from tilec.syntax import ast, recover
 from tilec.syntax.foreign import Piece, foreign_name, top_level
 from tilec.syntax.statements import statement
 from tilec.syntax.tables import read
@@ -18,16 +18,13 @@ def parse(source: SourceFile, cache_dir: Path | None = None) -> ast.Module:
     """The syntax tree of a file, or a `CompileError` that says what was expected instead.
 
     Tests and references around the kernels may be any Python: where the file as a whole is not in the language, its
-    definitions are read one by one, and mistakes in several of them are all reported.
+    definitions are read one by one, and mistakes in all of their statements are reported.
     """
     whole = Span(1, 1, len(source.lines), len(source.lines[-1]) + 1)
     try:
         body = _statements(source.text, cache_dir)
     except CompileError:
-        pieces = tuple(top_level(source.text))
-        if len(pieces) < 2:
-            raise
-        body = _piecewise(pieces)
+        body = _piecewise(tuple(top_level(source.text)))
     return ast.Module(body, whole)
 
 
@@ -39,23 +36,16 @@ def _piecewise(pieces: tuple[Piece, ...]) -> tuple[ast.Stmt, ...]:
             # Line feeds in front keep the numbers of the lines.
             body.extend(_statements("\n" * (piece.line - 1) + piece.text))
         except CompileError as found:
-            if (name := foreign_name(piece)) is not None:
+            # A file that is nothing but a foreign definition is a mistake.
+            if len(pieces) > 1 and (name := foreign_name(piece)) is not None:
                 end = Span(piece.line, 1, piece.line, len(piece.text.split("\n", 1)[0]) + 1)
                 body.append(ast.Foreign(name, piece.text.rstrip(), found.diagnostics[0], end))
             else:
-                mistakes += _mistakes(piece.line, "".join(p.text for p in pieces[number:]))
+                text = "\n" * (piece.line - 1) + "".join(p.text for p in pieces[number:])
+                mistakes += recover.mistakes(text, piece.line + piece.text.count("\n"), _statements)
     if mistakes:
-        raise CompileError(*mistakes)
+        raise CompileError(*mistakes[: Mistakes.MOST])
     return tuple(body)
-
-
-def _mistakes(line: int, text: str) -> tuple[Diagnostic, ...]:
-    """What is wrong where a statement begins, said with what follows it in sight."""
-    try:
-        _statements("\n" * (line - 1) + text)
-    except CompileError as found:
-        return found.diagnostics
-    return ()
 
 
 def _statements(text: str, cache_dir: Path | None = None) -> tuple[ast.Stmt, ...]:
