@@ -23,7 +23,7 @@ from tilec.ops import python, registry, scalar, signature
 from tilec.ops.signature import Required, Signature
 from tilec.ops.threads import PLACES
 from tilec.ops.values import Policy
-from tilec.passes import elaborate, evaluate, loops, manual, statements
+from tilec.passes import configs, eager, elaborate, evaluate, launch, loops, manual, references, statements
 from tilec.passes.hints import HINTS
 from tilec.passes.loop_statements import Loops
 from tilec.passes.threads import PerThread
@@ -67,23 +67,61 @@ STRUCTURE = (
         ("T.prim_func",),
         "@T.prim_func",
         """Above a function: makes it a kernel. Its parameters are tensors or scalars, each with its type; its body is
-        one `with T.Kernel(…):`, before which constants may be computed. `--entry` chooses one of several.""",
-        (elaborate._choose, elaborate._launch_statement),
+        one `with T.Kernel(…):`, before which constants may be computed. A function that makes a kernel and returns it
+        is as good; its arguments come from `-D` or from their defaults, and `out_idx=` in its `@tilelang.jit(…)` says
+        which parameters are outputs. `--entry` chooses one of several kernels.""",
+        (elaborate._choose, elaborate._called, launch._launch_statement, configs.outputs),
     ),
     Name(
-        ("T.Tensor",),
-        elaborate._TENSOR,
+        ("@tilelang.jit",),
+        "@tilelang.jit(pass_configs=None)",
+        """Above a function with a `with T.Kernel(…):` of its own: the eager style. A parameter is a tensor or a scalar
+        where the body says so, as in `A: T.Tensor((M, K), dtype)`, else known at compile time: by `-D`, or its default.
+        Of `pass_configs`, here or above a function that returns a kernel, `tl.enable_fast_math`,
+        `tl.disable_warp_specialized` and `tl.disable_tma_lower` are followed; the command line counts before them.""",
+        (eager.Eager.header, eager.Eager._declare, eager.Eager.check_returned, configs.asked),
+    ),
+    Name(
+        ("T.const",),
+        eager.CONST,
+        'In the eager style, sizes by name: `M, N = T.const("M, N")` are the numbers of `-D M=… -D N=…`.',
+        (eager.Eager._const,),
+    ),
+    Name(
+        ("T.empty",),
+        eager.EMPTY,
+        """In the eager style, `C = T.empty(shape, dtype)` is a tensor that the kernel returns, as its last parameter:
+        `return C` after the launch.""",
+        (eager.Eager._empty, eager.Eager._return),
+    ),
+    Name(
+        ("T.macro",),
+        "@T.macro",
+        """Above a function: its statements become the kernel's wherever it is called, with their own names for what
+        they bind. It may return a value.""",
+        (statements.Body.called,),
+    ),
+    Name(
+        ("T.Ref",),
+        "T.Ref",
+        """The type of a macro's parameter that the macro sets: given what T.alloc_var made or an element of a buffer,
+        `x = e` in the macro sets that.""",
+        (references.reference,),
+    ),
+    Name(
+        ("T.Tensor", "T.Buffer"),
+        launch.TENSOR,
         """The type of a parameter that lies in global memory, row by row; also written `T.Tensor[shape, dtype]`. Reads
         outside it give 0, writes outside it are dropped. A parameter that is a dtype, as in `n: T.int32`, is a scalar
         that is passed at launch.""",
-        (elaborate._parameter, elaborate._tensor, signature.as_shape),
+        (launch._parameter, launch.tensor, signature.as_shape),
     ),
     Name(
         ("T.Kernel",),
-        elaborate._KERNEL,
+        launch.KERNEL,
         """In a `with` statement: the grid, one to three extents for x, y and z, and the number of threads of a block.
         `as (bx, by):` names the block's place, `as bx:` where there is one extent.""",
-        (elaborate._grid, elaborate._grid_extent, elaborate._threads, elaborate._block_vars),
+        (launch._grid, launch._grid_extent, launch._threads, launch._block_vars),
     ),
     Name(
         ("T.GemmWarpPolicy",),
@@ -129,8 +167,8 @@ ALLOCATION = (
     Name(
         ("T.alloc_global",),
         statements._ALLOCATIONS["T.alloc_global"][1],
-        """A tensor of the kernel's own, for what its blocks leave for one another: whoever launches the kernel allocates
-        it. It holds nothing at first.""",
+        """A tensor of the kernel's own, for what its blocks leave for one another: whoever launches the kernel
+        allocates it. It holds nothing at first.""",
         (statements.Body._allocate,),
     ),
     Name(
@@ -209,8 +247,10 @@ STATEMENTS: dict[str, str] = {
     "With": "`with T.Kernel(…) as …:`, once in a kernel.",
     "Function": "`def`: a kernel under `@T.prim_func`, statements to repeat in kernels under `@T.macro`, else a "
     "function of values known at compile time, which may hold a kernel and return it.",
-    "Import": "`import`, `from … import`: at the top of the file, of `tilelang.language`, `tilelang` and `math`.",
-    "Return": "`return e` in functions and macros; in a kernel it is refused: its results are the tensors it writes.",
+    "Import": "`import`, `from … import`: at the top of the file, of `tilelang.language`, `tilelang` and `math`; and "
+    "of other kernel files in the same folder or below, as in `from .common import helper`.",
+    "Return": "`return e` in functions and macros, and of tensors that T.empty made; in other kernels it is refused: "
+    "their results are the tensors they write.",
     "Raise": "`raise E(message)` in functions of values known at compile time.",
     "Foreign": "Python that no kernel needs, such as classes: refused only where it is used.",
 }

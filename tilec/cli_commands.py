@@ -57,7 +57,7 @@ def kernel_options(command: Command) -> Command:
         ),
         click.option("--opt-level", "-O", type=click.IntRange(0, 3), default=3, show_default=True, help=LEVELS),
         click.option("--define", "-D", multiple=True, metavar="NAME=VALUE", help="Override a constant of the kernel."),
-        click.option("--entry", metavar="NAME", help="Which @T.prim_func, where the file has several."),
+        click.option("--entry", metavar="NAME", help="Which kernel, where the file has several.  [all, in one cubin]"),
         click.option(
             "--pipeline-strategy",
             type=click.Choice(STRATEGIES),
@@ -203,7 +203,7 @@ def build(
         asked = compile_options(given)
         files.check_outputs((path for paths in outputs.values() for path in paths), input_files(file, given))
         if dump_ir is not None:
-            _make_folder(dump_ir)
+            files.make_folder(dump_ir)
 
     printed = stop_after if stop_after is not None and not outputs else None
     keep = {*outputs} | ({printed} if printed else set())
@@ -214,14 +214,14 @@ def build(
     with reported(source):
         result = None
         with suppress(Stopped):
-            result = driver.build(source, asked, observer)
+            result = driver.build_all(source, asked, observer)
         show(observer.warnings, source)
         written = {path: observer.texts[stage] for stage, paths in outputs.items() for path in paths}
         files.write_all(written)
     if printed:
         sys.stdout.buffer.write(observer.texts[printed])
     if verbose and result is not None:
-        show_entries(result.entries, result.manifest.dynamic_smem)
+        show_entries(result.entries, result.manifests)
     if show_time:
         show_times(observer.seconds, time.perf_counter() - began)
 
@@ -253,13 +253,6 @@ def _outputs(
     if late := [stage for stage in wanted if STAGES.index(stage) > STAGES.index(end)]:
         usage(f"-O{level} ends with stage {end}: there is no {late[0]}")
     return outputs
-
-
-def _make_folder(path: str) -> None:
-    try:
-        Path(path).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        fail("unwritable-output", f"cannot make the folder {path}: {(error.strerror or str(error)).lower()}")
 
 
 def _kernel_file(path: str) -> SourceFile:

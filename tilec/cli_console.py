@@ -13,6 +13,7 @@ from tilec.diag import CompileError, Diagnostic
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from tilec.manifest import Manifest
     from tilec.options import Stage
     from tilec.ptx.assemble import EntryReport
     from tilec.source import SourceFile
@@ -100,12 +101,13 @@ def show_times(seconds: Sequence[tuple[Stage, float]], total: float) -> None:
         print(f"{stage:10} {spent * 1000:9.1f} ms", file=sys.stderr)
 
 
-def show_entries(entries: Iterable[EntryReport], dynamic_smem: int) -> None:
+def show_entries(entries: Iterable[EntryReport], manifests: Iterable[Manifest]) -> None:
+    dynamic_smem = {manifest.entry: manifest.dynamic_smem for manifest in manifests}
     for entry in entries:
         spills = f"{entry.spill_store_bytes} bytes spilled, {entry.spill_load_bytes} reloaded"
         print(
             f"{entry.name}: {entry.registers} registers, {entry.barriers} barriers, {entry.stack_bytes} bytes stack, "
-            f"{spills}, {entry.smem_bytes} bytes static and {dynamic_smem} dynamic shared memory",
+            f"{spills}, {entry.smem_bytes} bytes static and {dynamic_smem[entry.name]} dynamic shared memory",
             file=sys.stderr,
         )
 

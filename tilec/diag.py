@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Literal, NoReturn
 
 from tilec.records import dataclass
@@ -41,11 +43,62 @@ def unheard(_: Diagnostic) -> None:
 
 
 class CompileError(Exception):
-    """The kernel is wrong. Carries one diagnostic or several; the command exits with 1."""
+    """The kernel is wrong. Carries one diagnostic or several; the command exits with 1. One without any is what follows
+    from a mistake that is known already: it never leaves the front end."""
 
     def __init__(self, *diagnostics: Diagnostic) -> None:
         super().__init__("; ".join(f"[{d.code}] {d.title}" for d in diagnostics))
         self.diagnostics = diagnostics
+
+    def called_from(self, span: Span) -> CompileError:
+        """The same, with the place of the call where that is in another file."""
+        call = Label(span, "called here")
+        return CompileError(
+            *(
+                replace(d, secondary=(*d.secondary, call)) if d.primary and d.primary.span.file != span.file else d
+                for d in self.diagnostics
+            )
+        )
+
+
+class Mistakes:
+    """What is wrong with a file so far: reading goes on behind a mistake, so that one run shows several."""
+
+    MOST = 20
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, Span | None], Diagnostic] = {}
+        self.met = 0
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Inside, a mistake is kept, and ends only what is inside."""
+        try:
+            yield
+        except CompileError as error:
+            self.add(error)
+
+    def add(self, error: CompileError) -> None:
+        """One mistake of a kind a place: what is read twice, as a macro, is wrong once. `met` counts them all."""
+        self.met += 1
+        for diagnostic in error.diagnostics:
+            where = diagnostic.primary.span if diagnostic.primary else None
+            self.found.setdefault((diagnostic.code, where), diagnostic)
+
+    def end(self) -> None:
+        """Nothing is made of a file with mistakes: here they are, in the order of the text."""
+        if not self.met:
+            return
+        listed = sorted(self.found.values(), key=_place)
+        if (more := len(listed) - self.MOST) > 0:
+            last = listed[self.MOST - 1]
+            listed[self.MOST - 1 :] = [replace(last, notes=(*last.notes, f"{more} mistakes more are not shown"))]
+        raise CompileError(*listed)
+
+
+def _place(diagnostic: Diagnostic) -> tuple[str, int, int]:
+    span = diagnostic.primary.span if diagnostic.primary else None
+    return ("", 0, 0) if span is None else (span.file, span.line, span.column)
 
 
 class InternalError(Exception):

@@ -5,17 +5,18 @@ Later stages are imported where they are called: a command that stops early does
 
 from __future__ import annotations
 
-import dataclasses
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from tilec import files, remarks
-from tilec.diag import CompileError, Diagnostic, InternalError, Label, fail, warning
-from tilec.options import LAST_STAGE, STAGES, CompileOptions, Stage
+from tilec import remarks
+from tilec.diag import CompileError, Diagnostic, Label, fail, warning
+from tilec.observer import SUFFIX as SUFFIX
+from tilec.observer import Observer as Observer
+from tilec.observer import Stopped as Stopped
+from tilec.options import LAST_STAGE, STAGES, CompileOptions, Strategy
 from tilec.records import dataclass
 from tilec.source import SourceFile
 
@@ -26,82 +27,11 @@ if TYPE_CHECKING:
     from tilec.passes.depend import LoopProblem
     from tilec.passes.layout import Laid
     from tilec.ptx.assemble import EntryReport
+    from tilec.ptx.module import Module
     from tilec.sched.schedule import Schedule
     from tilec.sched.solution import Solution
+    from tilec.syntax import ast as syntax
     from tilec.target import Target
-
-T = TypeVar("T")
-
-SUFFIX: dict[Stage, str] = {
-    "ast": ".ast",
-    "tile": ".tile",
-    "alias": ".alias",
-    "layout": ".layout",
-    "problem": ".problem.json",
-    "schedule": ".trace.json",
-    "expand": ".expand",
-    "warp": ".warp",
-    "ptx": ".ptx",
-    "cubin": ".cubin",
-}
-"""How each stage's text is named."""
-
-
-class Stopped(Exception):
-    """The stage that was asked for has been reached. Not an error."""
-
-
-@dataclasses.dataclass
-class Observer:
-    """Is shown each stage's value before anything trusts it.
-
-    Writes the dump first, so that a value that does not verify leaves its evidence; then verifies, keeps the text where
-    it is wanted, and stops the pipeline where it is told to.
-    """
-
-    keep: Collection[Stage] = ()
-    dump_dir: str | None = None
-    stop_after: Stage | None = None
-    texts: dict[Stage, bytes] = dataclasses.field(default_factory=dict)
-    seconds: list[tuple[Stage, float]] = dataclasses.field(default_factory=list)
-    warnings: list[Diagnostic] = dataclasses.field(default_factory=list)
-    _since: float = dataclasses.field(default_factory=time.perf_counter)
-
-    def warn(self, warning: Diagnostic, options: CompileOptions) -> None:
-        """Keep a warning for whoever shows it; -W options silence it, or make it an error."""
-        if warning.code in options.silenced or "all" in options.silenced:
-            return
-        if options.warnings_are_errors:
-            raise CompileError(dataclasses.replace(warning, severity="error"))
-        self.warnings.append(warning)
-
-    def wants(self, stage: Stage) -> bool:
-        """Whether a stage that nothing else needs is to be made."""
-        return self.dump_dir is not None or stage in self.keep or stage == self.stop_after
-
-    def saw(
-        self,
-        stage: Stage,
-        value: T,
-        write: Callable[[T], str | bytes],
-        violations: Callable[[T], Iterable[str]] | None = None,
-    ) -> T:
-        if self.dump_dir is not None or stage in self.keep:
-            text = write(value)
-            data = text.encode() if isinstance(text, str) else text
-            if self.dump_dir is not None:
-                name = f"{STAGES.index(stage) + 1:02}-{stage}{SUFFIX[stage]}"
-                files.write_all({str(Path(self.dump_dir) / name): data})
-            if stage in self.keep:
-                self.texts[stage] = data
-        if violations is not None and (broken := list(violations(value))):
-            raise InternalError("\n  ".join([f"the {stage} does not verify:", *broken]))
-        now = time.perf_counter()
-        self.seconds.append((stage, now - self._since))
-        self._since = now
-        if stage == self.stop_after:
-            raise Stopped
-        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,24 +68,73 @@ class Build:
     warnings: tuple[Diagnostic, ...]
 
 
-def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Build:
-    """The whole way: `plan` decides, the rest carries it out."""
-    planned = plan(source, options, observer)
-    target = planned.target
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A cubin with one entry or several, and the launch manifest of each."""
 
+    ptx: str
+    cubin: bytes
+    manifests: tuple[Manifest, ...]
+    entries: tuple[EntryReport, ...]
+
+
+def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Build:
+    """The whole way for one kernel: `plan` decides, the rest carries it out."""
+    planned = plan(source, options, observer)
+    program, module = _code(planned, source, options, observer)
+    made = _assembled(module, source, planned.kernel, options, observer)
+    (manifest,) = made.manifests
+    return Build(
+        kernel=planned.kernel,
+        schedules=tuple(p.solution.schedule for p in planned.loops),
+        program=program,
+        ptx=made.ptx,
+        cubin=made.cubin,
+        manifest=manifest,
+        trace=planned.trace,
+        entries=made.entries,
+        warnings=tuple(observer.warnings),
+    )
+
+
+def build_all(source: SourceFile, options: CompileOptions, observer: Observer) -> Library:
+    """The whole way for every kernel of the file, or for the one that `options` names: one cubin has them all."""
+    kernels = check_all(source, options, observer)
+    observers = _apart(observer, kernels)
+    plans = [plan_kernel(kernel, options, seen) for kernel, seen in zip(kernels, observers, strict=True)]
+    modules = [_code(p, source, options, seen)[1] for p, seen in zip(plans, observers, strict=True)]
+    return _assembled(_joined(modules), source, kernels[0], options, observer)
+
+
+def _apart(observer: Observer, kernels: tuple[Kernel, ...]) -> list[Observer]:
+    """An observer for each kernel. Several together have no text of what only one has."""
+    if len(kernels) == 1:
+        return [observer]
+    if single := [s for s in STAGES[1:-2] if s in observer.keep or s == observer.stop_after]:
+        fail(
+            "which-entry",
+            f"the file has {len(kernels)} kernels, each with its own {single[0]}",
+            kernels[0].span,
+            "one of them",
+            secondary=tuple(Label(k.span, "another") for k in kernels[1:]),
+            help="choose with --entry",
+        )
+    return [observer.of_kernel(kernel.name) for kernel in kernels]
+
+
+def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Program, Module]:
+    """The plan of one kernel carried out, as far as PTX."""
     from tilec import lints
     from tilec.codegen.emit import emit
     from tilec.ir.warp_text import show_program
     from tilec.ir.warp_verify import program_violations
-    from tilec.manifest import in_module
     from tilec.passes.buffers import place
     from tilec.passes.depend import Scheduled
     from tilec.passes.expand import expand
     from tilec.passes.sync import synchronise
     from tilec.passes.usage import usage
-    from tilec.ptx.assemble import assemble
-    from tilec.ptx.text import print_module
 
+    target = planned.target
     scheduled = [Scheduled(p.loop, p.solution.schedule) for p in planned.loops]
     program = expand(planned.laid, scheduled, target)
     observer.saw("expand", program, show_program)
@@ -164,30 +143,42 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
     for found in lints.barriers(program, target, planned.kernel.span):
         observer.warn(found, options)
     observer.saw("warp", program, show_program, program_violations)
+    module = emit(
+        program,
+        target,
+        Path(source.path).name,  # alone: where the file lies must not change the output
+        usage(planned.kernel),
+        imported=tuple(source.imported),
+        outputs=planned.kernel.outputs,
+        fast_math=options.fast_math or "fast-math" in planned.kernel.asks,
+    )
+    return program, module
 
-    # The file's name alone: where it lies must not change the output.
-    module = emit(program, target, Path(source.path).name, usage(planned.kernel), fast_math=options.fast_math)
+
+def _joined(modules: list[Module]) -> Module:
+    """One module with the entries of several; what they have in common, it has once."""
+    first = modules[0]
+    variables = dict.fromkeys(v for module in modules for v in module.variables)
+    entries = tuple(entry for module in modules for entry in module.entries)
+    return replace(first, variables=tuple(variables), entries=entries)
+
+
+def _assembled(
+    module: Module, source: SourceFile, kernel: Kernel, options: CompileOptions, observer: Observer
+) -> Library:
+    from tilec import lints
+    from tilec.manifest import in_module
+    from tilec.ptx.assemble import assemble
+    from tilec.ptx.text import print_module
+
     ptx = print_module(module)
     observer.saw("ptx", ptx, str)
-
-    assembled = assemble(ptx, target.ptx_target, opt_level=options.opt_level)
-    for remark in remarks.warnings(assembled.remarks, ptx, source, planned.kernel.span):
+    assembled = assemble(ptx, module.target, opt_level=options.opt_level)
+    for remark in remarks.warnings(assembled.remarks, ptx, source, kernel.span):
         observer.warn(remark, options)
-    observer.warnings = lints.judge(observer.warnings, options.lint)
+    observer.warnings[:] = lints.judge(observer.warnings, options.lint)
     observer.saw("cubin", assembled.cubin, bytes)
-
-    (manifest,) = in_module(module)
-    return Build(
-        kernel=planned.kernel,
-        schedules=tuple(s.schedule for s in scheduled),
-        program=program,
-        ptx=ptx,
-        cubin=assembled.cubin,
-        manifest=manifest,
-        trace=planned.trace,
-        entries=assembled.entries,
-        warnings=tuple(observer.warnings),
-    )
+    return Library(ptx, assembled.cubin, in_module(module), assembled.entries)
 
 
 def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Kernel:
@@ -199,21 +190,53 @@ def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Ke
         return observer.saw("tile", _stored(source, options), print_kernel, verify_tile)
 
     from tilec.passes.elaborate import elaborate
-    from tilec.passes.fold import fold
+
+    module, imported = _parsed(source, options, observer)
+    warn = partial(observer.warn, options=options)
+    kernel = elaborate(module, source, dict(options.defines), options.entry, warn, imported)
+    return _folded(kernel, options, observer)
+
+
+def check_all(source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Kernel, ...]:
+    """The front end, of every kernel of the file or of the one that `options` names."""
+    if source.path.endswith(".tile") or options.entry is not None:
+        return (check(source, options, observer),)
+
+    from tilec.passes.elaborate import elaborate_all
+
+    module, imported = _parsed(source, options, observer)
+    warn = partial(observer.warn, options=options)
+    kernels = elaborate_all(module, source, dict(options.defines), warn, imported)
+    observers = _apart(observer, kernels)
+    return tuple(_folded(kernel, options, seen) for kernel, seen in zip(kernels, observers, strict=True))
+
+
+def _parsed(
+    source: SourceFile, options: CompileOptions, observer: Observer
+) -> tuple[syntax.Module, Mapping[str, syntax.Module]]:
+    """The syntax of the file, and of those that it imports."""
+    from tilec.imports import read_imports
     from tilec.syntax.parse import parse
     from tilec.syntax.unparse import unparse
 
-    module = parse(source, Path(options.cache_dir) if options.cache_dir else None)
+    folder = Path(options.cache_dir) if options.cache_dir else None
+    module = parse(source, folder)
     observer.saw("ast", module, unparse)
-    kernel = elaborate(module, source, dict(options.defines), options.entry, lambda w: observer.warn(w, options))
-    kernel = fold(kernel)
-    return observer.saw("tile", kernel, print_kernel, verify_tile if options.opt_level else _reads_back)
+    return module, read_imports(module, source, folder)
+
+
+def _folded(kernel: Kernel, options: CompileOptions, observer: Observer) -> Kernel:
+    from tilec.ir.text import print_kernel
+    from tilec.ir.verify import verify_tile
+    from tilec.passes.fold import fold
+
+    return observer.saw("tile", fold(kernel), print_kernel, verify_tile if options.opt_level else _reads_back)
 
 
 def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> None:
     """All that can be wrong with a kernel before anything is solved: the front end, layouts, and what its pipelines ask
-    for. Levels and targets without code end with the front end."""
-    kernel = check(source, options, observer)
+    for, of every kernel. Levels and targets without code end with the front end."""
+    kernels = check_all(source, options, observer)
     if options.opt_level in LAST_STAGE:
         return
 
@@ -226,10 +249,18 @@ def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> No
     target = targets.load(options.target, options.calibration)
     if target.not_yet:
         return
-    laid = assign(select(kernel, target, options.pipeline_strategy, options.switches))
-    for loop in problems(laid, target, unlimited_smem=options.switches.unlimited_smem):
-        _check_ceilings(loop, target)
-        given_schedule(loop)
+    for kernel in kernels:
+        laid = assign(select(kernel, target, _strategy(kernel, options), options.switches))
+        for loop in problems(laid, target, unlimited_smem=options.switches.unlimited_smem):
+            _check_ceilings(loop, target)
+            given_schedule(loop)
+
+
+def _strategy(kernel: Kernel, options: CompileOptions) -> Strategy:
+    """The command line's word counts before the file's."""
+    if options.pipeline_strategy == "auto" and "unspecialised" in kernel.asks:
+        return "unspecialize"
+    return options.pipeline_strategy
 
 
 def _stored(source: SourceFile, options: CompileOptions) -> Kernel:
@@ -259,7 +290,11 @@ def _reads_back(kernel: Kernel) -> Iterator[str]:
 
 def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Plan:
     """The front end and the scheduler: what is to be done, and when."""
-    kernel = check(source, options, observer)
+    return plan_kernel(check(source, options, observer), options, observer)
+
+
+def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> Plan:
+    """What is to be done for a kernel, and when."""
     if observer.wants("alias"):
         from tilec.passes.alias import analyse, print_aliased
 
@@ -289,7 +324,7 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
             help=f"'tilec targets {target.name}' shows what the scheduler knows about it",
         )
         raise CompileError(*lints.judge(observer.warnings, options.lint), missing)
-    laid = assign(select(kernel, target, options.pipeline_strategy, options.switches))
+    laid = assign(select(kernel, target, _strategy(kernel, options), options.switches))
     observer.saw("layout", laid, _laid_text)
     planned = _schedule(laid, target, options, observer)
     for found in (
@@ -301,7 +336,7 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
         *lints.copies(laid),
     ):
         observer.warn(found, options)
-    observer.warnings = lints.judge(observer.warnings, options.lint)
+    observer.warnings[:] = lints.judge(observer.warnings, options.lint)
     trace = dump(
         write_trace([(p.loop.problem, p.solution) for p in planned], kernel.name, target.name, target.calibration)
     )

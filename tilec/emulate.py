@@ -46,7 +46,7 @@ from tilec.manifest import Manifest, PointerParam, ScalarParam, TensorMapParam
 from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
 from tilec.sizes import SizeError, UnknownSize, evaluate, shape_of
-from tilec.source import SourceFile, Span
+from tilec.source import SourceFile
 
 if TYPE_CHECKING:
     from tilec.driver import Build
@@ -155,7 +155,7 @@ def read_arguments(
             arguments.scalars[param.name] = _scalar(param, given, path)
         elif param.name in given:
             arguments.tensors[param.name] = _tensor(param, _shape(param, known), given[param.name], path)
-        elif manifest.tensor(param.name).role == "out":
+        elif manifest.tensor(param.name).role == "out" or param.name in manifest.outputs:
             arguments.tensors[param.name] = poisoned(param, known)
         else:
             fail("missing-input", f"{path} has no array '{param.name}', which the kernel reads")
@@ -307,10 +307,8 @@ def _not_empty(array: Array) -> Array:
 def fault_diagnostic(fault: Fault, source: SourceFile) -> Diagnostic:
     """The fault, at the kernel's line where the PTX names one."""
     primary = None
-    if fault.source is not None and 0 < fault.source.line <= len(source.lines):
-        text = source.lines[fault.source.line - 1].rstrip()
-        start = len(text) - len(text.lstrip()) + 1
-        primary = Label(Span(fault.source.line, start, fault.source.line, len(text) + 1), fault.kind)
+    if fault.source is not None and (place := source.whole_line(fault.source.line, fault.source.file)) is not None:
+        primary = Label(place, fault.kind)
     notes = [f"PTX line {fault.line}: {fault.text.strip()}"] if fault.line else []
     if fault.where:
         notes.append(f"in {fault.where}")

@@ -47,11 +47,32 @@ unknown-define
 unknown-entry
     --entry names no kernel of the file. A kernel is a function decorated with @T.prim_func.
 
+import-outside
+    `from ..x import y` would leave the folder of the kernel file. What a kernel is made of lies beside it or
+    in folders there, so that a kernel's folder is all that there is to know of it.
+
+bad-import
+    `from . import *` takes all names of no file. `from .file import *` does, and `from . import file` takes
+    a file itself.
+
+import-cycle
+    A file imports another that is still being read, or itself. Put what both need into a third one.
+
+bad-return
+    A function under @tilelang.jit that is a kernel returns the tensors that T.empty made in it, all of them
+    and nothing else: nobody would see the others, and what a parameter holds the caller has.
+
+unknown-pass-config
+    A key of pass_configs that TileLang has not. It has no effect; those that tilec follows are
+    tl.enable_fast_math, tl.disable_warp_specialized and tl.disable_tma_lower.
+
 which-entry
-    The file holds several kernels and --entry does not say which one to compile.
+    The file holds several kernels, and what is asked for is of one: a trace, a stage before PTX, an
+    emulation. Name it with --entry. Without one, `tilec FILE.tl` puts all of them into one cubin.
 
 no-kernel
-    The file holds no function decorated with @T.prim_func, so there is nothing to compile.
+    The file holds no kernel, so there is nothing to compile: no function under @T.prim_func, none that makes
+    such a function, and none under @tilelang.jit with a `with T.Kernel(…)` in it.
 
 unknown-code
     `tilec explain` knows no such code. Without an argument it lists them all.
@@ -192,7 +213,8 @@ not-iterable
     A loop, an unpacking or a function of sequences is given something that has no items.
 
 missing-define
-    A function that makes a kernel has a parameter without a default, and -D gives it no value.
+    -D gives no value to something that has none: a parameter without a default of a function that makes a
+    kernel or is one under @tilelang.jit, or a size that T.const names.
 
 foreign-code
     The kernel calls or pastes CUDA C. tilec makes PTX itself and has no C compiler, so the same thing has to

@@ -97,6 +97,13 @@ def write_all(contents: Mapping[str, bytes]) -> None:
                 temporary.unlink()
 
 
+def make_folder(path: str) -> None:
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fail("unwritable-output", f"cannot make the folder {path}: {_reason(error)}")
+
+
 def _identity(path: str) -> tuple[int, int] | Path:
     """Equal for two names of one file, through links and for files yet to be made."""
     try:

@@ -75,7 +75,8 @@ Param = PointerParam | ScalarParam | TensorMapParam
 class Manifest:
     """`params` are the kernel's parameters in order; `tensors` and `scalars` are what the kernel's author declared.
     `grid`, `block` and `cluster` are x, y, z; a cluster of (1, 1, 1) is launched without the cluster attribute. A grid
-    with an extent of 0 has nothing to launch."""
+    with an extent of 0 has nothing to launch. `outputs` are the tensors that the kernel's file says it returns, in that
+    order: a caller that hands results back allocates these."""
 
     entry: str
     target: str
@@ -86,6 +87,7 @@ class Manifest:
     tensors: tuple[TensorInfo, ...]
     scalars: tuple[ScalarInfo, ...]
     params: tuple[Param, ...]
+    outputs: tuple[str, ...] = ()
 
     def tensor(self, name: str) -> TensorInfo:
         for tensor in self.tensors:
@@ -140,6 +142,8 @@ def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
         "scalars": [{"name": s.name, "dtype": s.dtype} for s in manifest.scalars],
         "params": [_param_record(p) for p in manifest.params],
     }
+    if manifest.outputs:
+        record["outputs"] = manifest.outputs
     return json.dumps(record, indent=indent, separators=(",", ":") if indent is None else None)
 
 
@@ -172,6 +176,8 @@ def summary(manifest: Manifest) -> str:
                 tensor = manifest.tensor(name)
                 text = f"tensor map of {_tensor(tensor)}, {tensor.role}: box {_by(box)} of {dtype}, swizzle {swizzle}"
         lines.append(f"    {index}: {text}")
+    if manifest.outputs:
+        lines.append(f"  {'returns':8} {', '.join(manifest.outputs)}")
     return "\n".join(lines)
 
 
@@ -204,6 +210,7 @@ def from_json(text: str) -> Manifest:
             ),
             scalars=tuple(ScalarInfo(str(s["name"]), str(s["dtype"])) for s in record["scalars"]),
             params=tuple(_param(p) for p in record["params"]),
+            outputs=tuple(str(name) for name in record.get("outputs", ())),
         )
     except (ValueError, KeyError, TypeError) as error:
         fail("bad-manifest", f"the manifest cannot be read: {type(error).__name__} {error}")

@@ -31,30 +31,25 @@ _MOST_NOTES = 3
 def warnings(remarks: Iterable[Remark], ptx: str, source: SourceFile, kernel: Span) -> list[Diagnostic]:
     """One warning per kind and source line. A remark that names no PTX line is about the kernel as a whole."""
     lines = ptx.split("\n")
+    names = ("", *source.imported)  # as `.file` counts them
     grouped: dict[tuple[RemarkKind, Span], list[Remark]] = {}
     for remark in remarks:
-        line = source_line(lines, remark.ptx_line) if remark.ptx_line is not None else None
-        span = _whole_line(source, line) if line is not None else _whole_line(source, kernel.line)
+        place = source_line(lines, remark.ptx_line) if remark.ptx_line is not None else None
+        file, line = place or (1, kernel.line)
+        span = source.whole_line(line, names[file - 1]) or NOWHERE
         grouped.setdefault((remark.kind, span), []).append(remark)
     return [_warning(kind, span, group, lines) for (kind, span), group in grouped.items()]
 
 
-def source_line(ptx: list[str], line: int) -> int | None:
-    """The source line of the last `.loc` above a line of PTX; None where the entry begins without one."""
+def source_line(ptx: list[str], line: int) -> tuple[int, int] | None:
+    """File and line of the last `.loc` above a line of PTX; None where the entry begins without one."""
     for text in reversed(ptx[: min(line, len(ptx))]):
         words = text.split()
         if words[:1] == [".loc"]:
-            return int(words[2]) or None
+            return (int(words[1]), int(words[2])) if int(words[2]) else None
         if text.startswith(".visible .entry"):
             return None
     return None
-
-
-def _whole_line(source: SourceFile, line: int) -> Span:
-    if not 0 < line <= len(source.lines):
-        return NOWHERE
-    text = source.lines[line - 1].rstrip()
-    return Span(line, len(text) - len(text.lstrip()) + 1, line, len(text) + 1)
 
 
 def _warning(kind: RemarkKind, span: Span, group: list[Remark], ptx: list[str]) -> Diagnostic:

@@ -22,22 +22,18 @@ _BEFORE = 60
 
 
 def render(diagnostic: Diagnostic, source: SourceFile | None = None) -> Text:
-    """The diagnostic as text with styles; without `source`, or where it points nowhere, the lines are left out."""
+    """The diagnostic as text with styles; without `source`, or where it points nowhere, the lines are left out. A file
+    that it points into stands with its name, the primary label's first."""
     colour = _COLOUR[diagnostic.severity]
     out = Text()
     out.append(f"{diagnostic.severity}[{diagnostic.code}]", colour)
     out.append(f": {_printable(diagnostic.title)}", "bold")
     labels = _shown(diagnostic, source)
     width = max((len(str(label.span.line)) for label, _ in labels), default=0)
-    primary = diagnostic.primary
-    if source is not None and primary is not None and 1 <= primary.span.line <= len(source.lines):
-        out.append(f"\n{' ' * width}--> ", _FRAME)
-        out.append(f"{_printable(source.path)}:{primary.span.line}:{primary.span.column}")
-    if source is not None and labels:
-        out.append(f"\n{' ' * width} |", _FRAME)
-        for line in sorted({label.span.line for label, _ in labels}):
-            here = [(label, is_primary) for label, is_primary in labels if label.span.line == line]
-            _draw_line(out, source.lines[line - 1], line, here, width, colour)
+    for name in dict.fromkeys(label.span.file for label, _ in labels):
+        here = [(label, is_primary) for label, is_primary in labels if label.span.file == name]
+        assert source is not None
+        _draw_file(out, source.of(here[0][0].span), here, width, colour)
     for kind, text in (*(("note", n) for n in diagnostic.notes), ("help", diagnostic.help)):
         if text is not None:
             out.append(f"\n{' ' * width} = ", _FRAME)
@@ -52,7 +48,18 @@ def _shown(diagnostic: Diagnostic, source: SourceFile | None) -> list[tuple[Labe
         return []
     primary = [] if diagnostic.primary is None else [(diagnostic.primary, True)]
     labels = [*primary, *((label, False) for label in dict.fromkeys(diagnostic.secondary))]
-    return [(label, p) for label, p in labels if 1 <= label.span.line <= len(source.lines)]
+    return [(label, p) for label, p in labels if 1 <= label.span.line <= len(source.of(label.span).lines)]
+
+
+def _draw_file(out: Text, file: SourceFile, labels: list[tuple[Label, bool]], width: int, colour: str) -> None:
+    """The name of the file with the place of its first label, and the lines with labels."""
+    first = labels[0][0].span
+    out.append(f"\n{' ' * width}--> ", _FRAME)
+    out.append(f"{_printable(file.path)}:{first.line}:{first.column}")
+    out.append(f"\n{' ' * width} |", _FRAME)
+    for line in sorted({label.span.line for label, _ in labels}):
+        here = [(label, is_primary) for label, is_primary in labels if label.span.line == line]
+        _draw_line(out, file.lines[line - 1], line, here, width, colour)
 
 
 def _draw_line(out: Text, line: str, number: int, labels: list[tuple[Label, bool]], width: int, colour: str) -> None:

@@ -169,7 +169,7 @@ def test_a_bug_asks_for_a_report(monkeypatch: pytest.MonkeyPatch, capfd: pytest.
     def broken(*_: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(driver, "build", broken)
+    monkeypatch.setattr(driver, "build_all", broken)
     assert tilec(VECTOR_ADD) == 3
     quiet = capfd.readouterr().err
     assert "internal error: ZeroDivisionError: oh" in quiet

@@ -21,6 +21,7 @@ from tilec.driver import Observer, build
 from tilec.files import read_source
 from tilec.options import CompileOptions, parse_define
 from tilec.render import render
+from tilec.source import SourceFile
 
 FOLDER = Path(__file__).parent
 KERNELS = sorted(FOLDER.glob("*.tl"))
@@ -51,7 +52,7 @@ def run_options(text: str) -> list[str]:
     return shlex.split(first.removeprefix("# RUN:")) if first.startswith("# RUN:") else []
 
 
-def compile_diagnostics(path: Path, options: Sequence[str]) -> tuple[Diagnostic, ...]:
+def compile_diagnostics(source: SourceFile, options: Sequence[str]) -> tuple[Diagnostic, ...]:
     """What a build of the kernel with these command-line options reports."""
     pairs = list(zip(options[::2], options[1::2], strict=True))
     given = dict(pairs)
@@ -63,7 +64,7 @@ def compile_diagnostics(path: Path, options: Sequence[str]) -> tuple[Diagnostic,
             entry=given.get("--entry"),
             pipeline_strategy=given.get("--pipeline-strategy", "auto"),  # type: ignore[arg-type]
         )
-        build(read_source(str(path)), asked, observer)
+        build(source, asked, observer)
     except CompileError as error:
         return (*observer.warnings, *error.diagnostics)
     return tuple(observer.warnings)
@@ -80,8 +81,9 @@ def test_reports(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     wanted = expectations(text)
     assert wanted, f"{path.name} says nothing about what must be reported"
-    diagnostics = compile_diagnostics(path, run_options(text))
-    shown = "\n\n".join(render(d, read_source(str(path))).plain for d in diagnostics)
+    source = read_source(str(path))
+    diagnostics = compile_diagnostics(source, run_options(text))
+    shown = "\n\n".join(render(d, source).plain for d in diagnostics)
     reported = [(d.primary.span.line if d.primary else 0, d.severity, d.code) for d in diagnostics]
     assert sorted(reported) == sorted((e.line, e.severity, e.code) for e in wanted), shown
     for diagnostic in diagnostics:
@@ -91,7 +93,7 @@ def test_reports(path: Path) -> None:
 @pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.stem)
 def test_messages_keep_to_the_style(path: Path) -> None:
     """Lower case, no full stop, one line, a help that is not the title again."""
-    for diagnostic in compile_diagnostics(path, run_options(path.read_text(encoding="utf-8"))):
+    for diagnostic in compile_diagnostics(read_source(str(path)), run_options(path.read_text(encoding="utf-8"))):
         title = diagnostic.title
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", diagnostic.code)
         assert "\n" not in title and not title.endswith("."), title
@@ -106,6 +108,8 @@ def test_messages_keep_to_the_style(path: Path) -> None:
 def test_text_that_is_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / "kernel.tl"
     path.write_bytes(b"# caf\xe9\n")
-    (diagnostic,) = compile_diagnostics(path, [])
+    with pytest.raises(CompileError) as raised:
+        read_source(str(path))
+    (diagnostic,) = raised.value.diagnostics
     assert diagnostic.code == "not-utf8"
     assert "line 1" in diagnostic.title

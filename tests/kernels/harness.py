@@ -14,16 +14,15 @@ SAMPLES = HERE.parents[1] / "samples"
 
 
 def built(
-    path: Path,
-    target: str,
-    strategy: Strategy = "auto",
-    opt_level: int = 3,
-    entry: str | None = None,
-    **defines: Value,
+    path: Path, target: str, strategy: Strategy = "auto", opt_level: int = 3, entry: str | None = None, **defines: Value
 ) -> tuple[SourceFile, Build]:
-    source = SourceFile(path.name, path.read_text(encoding="utf-8"))
+    source = SourceFile(str(path), path.read_text(encoding="utf-8"))
     options = CompileOptions(
-        target=target, opt_level=opt_level, defines=tuple(defines.items()), pipeline_strategy=strategy, entry=entry
+        target=target,
+        opt_level=opt_level,
+        entry=entry,
+        defines=tuple(defines.items()),
+        pipeline_strategy=strategy,
     )
     return source, build(source, options, Observer())
 

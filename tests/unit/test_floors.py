@@ -28,6 +28,7 @@ FLOORS = [
     "ptx",
     "manifest",
     "syntax",
+    "imports",
     "emu",
     "render",
     "ops",
@@ -40,6 +41,7 @@ FLOORS = [
     "remarks",
     "refusals",
     "lints",
+    "observer",
     "driver",
     "emulate",
     "emulate_ptx",
@@ -53,7 +55,16 @@ ONLY = {"sched": {"records"}, "emu": {"records", "ptx", "source", "diag", "resou
 
 # A third-party package, and the modules that may import it.
 HOMES = {
-    "lark": {"syntax.parse", "syntax.explain", "ptx.parse"},
+    "lark": {
+        "syntax.explain",
+        "syntax.expressions",
+        "syntax.lines",
+        "syntax.parse",
+        "syntax.statements",
+        "syntax.tables",
+        "syntax.tree",
+        "ptx.parse",
+    },
     "ortools": {"sched.cp"},
     "cuda": {"ptx.assemble", "runtime"},
     "rich": {"render", "cli"},

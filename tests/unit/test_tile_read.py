@@ -104,6 +104,8 @@ kernel all_of_it(A, B, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 thre
   local own: int32[2]
   layout s: swizzle(32)
   layout f: fragment([8, 8], lambda %0, %1: (%0 * 8 + %1, 0))
+  returns B, A
+  asks fast-math, unspecialised, without-tma
 
   row: int32 = bx * 8 + by
   wide: int64 = int64(n) // int64(2) % int64(3)

@@ -29,11 +29,14 @@ def register_class(dtype: DType) -> Class:
 
 
 class Builder:
-    def __init__(self) -> None:
+    """`imported` are the files that spans may name, besides the kernel's own, which they do not."""
+
+    def __init__(self, imported: tuple[str, ...] = ()) -> None:
         self.items: list[Item] = []
         self.counts: dict[Class, int] = {}
         self.labels = 0
-        self.line = 0
+        self.files = ("", *imported)
+        self.line = ("", 0)
 
     def new(self, cls: Class) -> Reg:
         count = self.counts.get(cls, 0)
@@ -61,9 +64,10 @@ class Builder:
 
     def at(self, span: Span) -> None:
         """What follows comes from this place of the kernel's text."""
-        if span.line and span.line != self.line:
-            self.line = span.line
-            self.items.append(Loc(1, span.line, span.column))
+        line = (span.file, span.line)
+        if span.line and line != self.line:
+            self.line = line
+            self.items.append(Loc(1 + self.files.index(span.file), span.line, span.column))
 
     def declarations(self) -> tuple[RegDecl, ...]:
         return tuple(RegDecl(cls, PREFIX[cls], n) for cls, n in self.counts.items() if n)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tilec import manifest as launch
 from tilec.codegen.address import SHARED_BASE, Addresses, Position
@@ -31,19 +32,27 @@ TURN_THREADS = 256  # a warpgroup that waits for its turn, and the one that pass
 
 
 def emit(
-    program: Program, target: Target, file: str, roles: Mapping[str, launch.TensorRole], *, fast_math: bool = False
+    program: Program,
+    target: Target,
+    file: str,
+    roles: Mapping[str, launch.TensorRole],
+    *,
+    imported: tuple[str, ...] = (),
+    outputs: tuple[str, ...] = (),
+    fast_math: bool = False,
 ) -> Module:
-    """`file` is the kernel's file name for `.loc` lines; `roles` says which tensors are read and which written."""
-    body = _Entry(program, target, fast_math).build()
+    """`file` is the kernel's file name for `.loc` lines, `imported` are the files that spans may name besides; `roles`
+    says which tensors are read and which written, `outputs` which are returned."""
+    body = _Entry(program, target, imported, fast_math).build()
     threads = program.threads
     directives = [f".reqntid {threads}, 1, 1", ".minnctapersm 1"]
     params = [_param(p) for p in program.params]
     params += [Param("b8", m.name, 64, 128) for m in program.maps]
     entry = Entry(program.name, tuple(params), tuple(directives), body)
-    variables = [launch.variable(manifest(program, target, roles))]
+    variables = [launch.variable(replace(manifest(program, target, roles), outputs=outputs))]
     if program.smem_bytes:
         variables.append(Variable("shared", SMEM, 1024, 0, "extern"))
-    return Module(target.ptx_version, target.ptx_target, tuple(variables), (entry,), (file,))
+    return Module(target.ptx_version, target.ptx_target, tuple(variables), (entry,), (file, *imported))
 
 
 def _param(param: object) -> Param:
@@ -88,9 +97,9 @@ def _size(extent: Extent) -> Size:
 
 
 class _Entry:
-    def __init__(self, program: Program, target: Target, fast_math: bool) -> None:
+    def __init__(self, program: Program, target: Target, imported: tuple[str, ...], fast_math: bool) -> None:
         self.program, self.target = program, target
-        self.builder = Builder()
+        self.builder = Builder(imported)
         self.scalars = Scalars(self.builder)
         self.scalars.fast_math = fast_math
         self.pointers: dict[str, Reg] = {}

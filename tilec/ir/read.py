@@ -17,6 +17,7 @@ from tilec.ir.text import SYMBOLS
 from tilec.ir.tile import (
     COMPARISONS,
     THREAD,
+    Ask,
     Atomic,
     Attr,
     Binary,
@@ -153,11 +154,26 @@ class _Reader:
         self.buffers = {b.name: b for b in declared if isinstance(b, Buffer)}
         self.vars = {v.name: v for v in (*params, *block_vars, THREAD) if isinstance(v, Var)}
         layouts = tuple(self.pinned())
+        outputs = self.listed("returns", tuple(p.name for p in params if isinstance(p, Buffer)))
+        asks = self.listed("asks", get_args(Ask))
         body = self.body(1)
         if self.at < len(self.lines):
             self.wrong("nothing may follow the kernel")
         threads = int(match[4])
-        return Kernel(match[1], tuple(params), grid, block_vars, threads, tiles, body, header.span, layouts)
+        return Kernel(
+            match[1], tuple(params), grid, block_vars, threads, tiles, body, header.span, layouts, outputs, asks
+        )
+
+    def listed(self, word: str, known: tuple[T, ...]) -> tuple[T, ...]:
+        """The names behind a word, if a line begins with it."""
+        line = self.peek(1)
+        if line is None or not line.text.startswith(f"{word} "):
+            return ()
+        names = line.text.removeprefix(f"{word} ").split(", ")
+        if strange := [name for name in names if name not in known]:
+            self.wrong(f"there is no '{strange[0]}' to be named here", line)
+        self.at += 1
+        return tuple(k for name in names for k in known if k == name)
 
     def pinned(self) -> Iterator[Pinned]:
         """The layouts that tiles are given."""

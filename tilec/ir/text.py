@@ -75,6 +75,10 @@ def _kernel(kernel: Kernel, note: Note | None) -> Iterator[str]:
     for pinned in kernel.layouts:
         layout = f"swizzle({pinned.layout})" if isinstance(pinned.layout, int) else _layout(pinned.layout)
         yield f"  layout {pinned.buffer.name}: {layout}"
+    if kernel.outputs:
+        yield f"  returns {', '.join(kernel.outputs)}"
+    if kernel.asks:
+        yield f"  asks {', '.join(kernel.asks)}"
     yield ""
     for stmt in kernel.body:
         yield from _stmt(stmt, "  ", note)

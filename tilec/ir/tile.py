@@ -326,10 +326,15 @@ class Pinned:
 Stmt = TileOp | Store | Bind | Parallel | For | If | While | Break
 
 
+Ask = Literal["fast-math", "unspecialised", "without-tma"]
+"""Approximate functions; no roles for warps; no copy by TMA."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """`params` in launch order: global buffers and scalar variables, among them those that extents are made of. `grid`
-    and `block_vars` are x, y, z, as many as written.
+    and `block_vars` are x, y, z, as many as written. `outputs` are the tensors that the file says it returns, in that
+    order; `asks` is what it asks of the compiler.
     """
 
     name: str
@@ -341,6 +346,8 @@ class Kernel:
     body: tuple[Stmt, ...]
     span: Span = field(default=NOWHERE, compare=False)
     layouts: tuple[Pinned, ...] = ()
+    outputs: tuple[str, ...] = ()
+    asks: tuple[Ask, ...] = ()
 
     @property
     def workspaces(self) -> tuple[Buffer, ...]:

@@ -104,6 +104,26 @@ class Foreign:
 
 
 @dataclass(frozen=True, slots=True)
+class Poisoned:
+    """What a name stands for whose definition is wrong: nothing more is said about its uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """An imported file, whose names stand in `scope`."""
+
+    path: str
+    scope: Any = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a macro's parameter of type T.Ref stands for: setting it sets the element that was given."""
+
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
 class Swizzle:
     """What `make_swizzled_layout` gives: a swizzle of so many bytes (0: none, None: the widest that fits)."""
 
@@ -120,8 +140,8 @@ class IndexMap:
 
 
 Static = Union[
-    int, float, bool, str, None, DType, WarpPolicy, Dictionary, Function, Method, Foreign, range, LoopLayout, Swizzle,
-    IndexMap, "tuple[Value, ...]",
+    int, float, bool, str, None, DType, WarpPolicy, Dictionary, Function, Method, Foreign, Poisoned, Namespace,
+    Reference, range, LoopLayout, Swizzle, IndexMap, "tuple[Value, ...]",
 ]  # fmt: skip
 Value = Static | Buffer | Access | Member | Expr
 """Python values stay Python values until they meet a typed operand; `Expr` is what is known at run time only."""
@@ -152,6 +172,12 @@ def describe(value: Value) -> str:
             return f"the method {name}"
         case Foreign():
             return "a value of Python's"
+        case Namespace(path=path):
+            return f"the file {path}"
+        case Reference(access=access):
+            return f"an element of {access.buffer.name}"
+        case Poisoned():
+            return "something whose definition is wrong"
         case range():
             return "a range"
         case LoopLayout() | Swizzle() | IndexMap():

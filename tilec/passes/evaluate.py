@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
-from tilec.diag import Label, fail
+from tilec.diag import CompileError, Label, Mistakes, fail
 from tilec.ir.affine import affine
 from tilec.ir.expr import cast
 from tilec.ir.tile import Binary, Buffer, Expr, LoopLayout, Var, extent_expr, integer
@@ -26,8 +26,10 @@ from tilec.ops.values import (
     IndexMap,
     Member,
     Method,
+    Namespace,
     Policy,
     Range,
+    Reference,
     Swizzle,
     Value,
     WarpPolicy,
@@ -60,7 +62,11 @@ LAYOUT = Signature("T.Layout", (Parameter("shape"), Parameter("forward_fn")))
 _SWIZZLED = Signature(
     "make_swizzled_layout", (Parameter("buffer"), Parameter("k_major", True), Parameter("allow_pad", True))
 )
-OTHERS = ("T.Fragment", "T.Layout", "T.Kernel", "T.Tensor", "T.prim_func", "T.GemmWarpPolicy")
+EAGER = ("T.const", "T.empty")
+OTHERS = (
+    "T.Fragment", "T.Layout", "T.Kernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro", "T.Ref", "T.GemmWarpPolicy",
+    *EAGER,
+)  # fmt: skip
 
 
 def supported_names() -> list[str]:
@@ -74,7 +80,7 @@ def supported_names() -> list[str]:
 class Evaluator:
     """Evaluates in a scope. `ranges` are the values of loop variables; inside `Parallel`, fragments may be indexed.
     `mutable` are the buffers that T.alloc_var made: fragments of one element, of which every thread has a copy.
-    `is_held`: what variables hold is read before the statement, not in it."""
+    `is_held`: what variables hold is read before the statement, not in it. `mistakes` are those found on the way."""
 
     scope: Scope
     is_parallel: bool = False
@@ -83,6 +89,7 @@ class Evaluator:
     budget: Budget = field(default_factory=Budget)
     mutable: set[str] = field(default_factory=set)
     is_held: bool = False
+    mistakes: Mistakes = field(default_factory=Mistakes)
 
     @contextmanager
     def held(self, is_held: bool = True) -> Iterator[None]:
@@ -225,6 +232,9 @@ class Evaluator:
         owner = self.value(node.value)
         if isinstance(owner, Member):
             return self._member(owner.path, node)
+        if isinstance(owner, Namespace):
+            value: Value = owner.scope.attribute(owner.path, node.name, node.span)
+            return value
         if node.name in python.methods(owner):
             return Method(owner, node.name)
         if not isinstance(owner, Buffer) or node.name not in ("shape", "dtype"):
@@ -285,7 +295,7 @@ class Evaluator:
 
     def variable(self, value: Value, span: Span) -> Value:
         """What a name stands for; one made by T.alloc_var, for what it holds now."""
-        return value
+        return value.access if isinstance(value, Reference) else value
 
     def effectful(self, path: str, node: ast.Call) -> Value:
         """The value of a call that also does something; only statements have a place for it."""
@@ -354,7 +364,10 @@ class Evaluator:
         with self.inside(function, positional, keywords, span):
             if isinstance(function.node, ast.Lambda):
                 return self.value(function.node.body)
-            return run_function(self, function.node)
+            try:
+                return run_function(self, function.node)
+            except CompileError as error:
+                raise error.called_from(span) from None
 
     @contextmanager
     def inside(
@@ -411,6 +424,13 @@ class Evaluator:
             fail("not-a-value", f"{path} belongs in a for statement", span, help=f"write `for i in {path}(…):`")
         if path in HINTS:
             fail("not-a-value", f"{path} gives no value", span, help="write it as a statement of its own")
+        if path in EAGER:
+            fail(
+                "misplaced-statement",
+                f"{path} belongs in a function that is a kernel under @tilelang.jit",
+                span,
+                help="in other kernels, sizes are constants or T.dynamic, and outputs are parameters",
+            )
         if path == "T.Kernel":
             fail("not-a-value", "T.Kernel belongs in a with statement", span, help="write `with T.Kernel(…) as bx:`")
         if not path.startswith("T."):

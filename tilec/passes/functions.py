@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from tilec.diag import Label, fail
+from tilec.diag import CompileError, Label, fail
 from tilec.ops import arithmetic, python
 from tilec.ops.signature import Argument, nearest
 from tilec.ops.values import Function, Value, describe
+from tilec.passes.recover import poison
 from tilec.passes.scope import Scope
 from tilec.source import Span
 from tilec.syntax import ast
@@ -116,10 +117,18 @@ class _Returned(Exception):
 
 
 def run_function(evaluator: Evaluator, node: ast.Function) -> Value:
-    """What the body of a function returns."""
+    """What the body of a function returns. What calls it is wrong where one of its statements is; of a function that
+    nothing calls, all of them are tried."""
+    is_outermost = evaluator.budget.calls == 0
     try:
         for statement in node.body:
-            run(evaluator, statement)
+            try:
+                run(evaluator, statement)
+            except CompileError as error:
+                if not is_outermost or isinstance(statement, ast.Return):
+                    raise
+                evaluator.mistakes.add(error)
+                poison(evaluator.scope, statement)
     except _Returned as returned:
         return returned.value
     return None
@@ -168,7 +177,7 @@ def run(evaluator: Evaluator, node: ast.Stmt) -> None:
             fail(
                 "misplaced-statement",
                 "this cannot be carried out at compile time",
-                first_line(node),
+                node.span.first_line(),
                 help="what a kernel does stands in a function with @T.prim_func or @T.macro",
             )
 
@@ -239,6 +248,11 @@ def kind(node: ast.Function) -> Literal["function", "macro", "kernel"]:
     return "macro" if any(_names(d, "macro") for d in node.decorators) else "function"
 
 
+def is_jit(node: ast.Function) -> bool:
+    """Whether the function is under @tilelang.jit, by any of its names."""
+    return any(_names(d, word) for d in node.decorators for word in ("jit", "lazy_jit", "eager_jit"))
+
+
 def _names(decorator: ast.Expr, word: str) -> bool:
     match decorator:
         case ast.Attribute(name=name) | ast.Name(id=name):
@@ -247,9 +261,3 @@ def _names(decorator: ast.Expr, word: str) -> bool:
             return _names(function, word)
         case _:
             return False
-
-
-def first_line(node: ast.Stmt) -> Span:
-    if node.span.line == node.span.end_line:
-        return node.span
-    return Span(node.span.line, node.span.column, node.span.line, node.span.column + 1)

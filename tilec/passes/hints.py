@@ -14,10 +14,11 @@ from typing import NoReturn
 from tilec.diag import Label, Warn, fail, warning
 from tilec.ir.expr import cast
 from tilec.ir.layout import SharedLayout
-from tilec.ir.tile import Buffer, Expr, LoopLayout, Pinned, Var
+from tilec.ir.tile import Ask, Buffer, Expr, LoopLayout, Pinned, Var
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import Dictionary, Entry, IndexMap, Swizzle, describe, show_shape
 from tilec.passes.atoms import candidates, offset
+from tilec.passes.configs import asked
 from tilec.passes.fold import compute_expr
 from tilec.source import Span
 
@@ -25,11 +26,12 @@ from tilec.source import Span
 @dataclass(slots=True)
 class Hints:
     """What a kernel's hints have said so far. `panels` are the height of T.use_swizzle's, whether they run along rows,
-    and where that is said; `outside` has what a tensor's elements are where it ends."""
+    and where that is said; `outside` has what a tensor's elements are where it ends; `asks` is of the compiler."""
 
     panels: tuple[int, bool, Span] | None = None
     layouts: dict[Buffer, Pinned] = field(default_factory=dict)
     outside: dict[Buffer, Expr] = field(default_factory=dict)
+    asks: list[Ask] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,10 @@ def _assume(hints: Hints, call: Call, warn: Warn) -> None:
         as_expr(call["condition"])
 
 
+def _pass_configs(hints: Hints, call: Call, warn: Warn) -> None:
+    hints.asks += asked(call["configs"], warn)
+
+
 def _nothing(instead: str) -> Callable[[Hints, Call, Warn], None]:
     """A hint that tilec does not follow."""
 
@@ -233,7 +239,7 @@ HINTS: dict[str, Hint] = {
         _hint("annotate_compile_flags", (_P("flags"),),
               "Options of the CUDA compiler.", _nothing("there is no CUDA compiler; see tilec --help")),
         _hint("annotate_pass_configs", (_P("configs"),),
-              "Options of TileLang's passes.", _nothing("options stand on the command line, as --fast-math")),
+              "Options of TileLang's passes: fast math, no warp specialisation, no TMA.", _pass_configs),
         _hint("func_attr", (_P("attrs"),),
               "Attributes of the function.", _nothing("tilec reads no attributes")),
         _hint("disable_warp_group_reg_alloc", (), "Leave registers as they are shared out.", _REGISTERS),

@@ -200,7 +200,7 @@ class _Fragments:
         stmts = list(walk(self.kernel.body))
         for buffer in self.kernel.buffers:
             if buffer.scope == "local":
-                self.fix(buffer, local(self.kernel.threads, buffer.shape), buffer.span)
+                self.known[buffer.name] = (local(self.kernel.threads, buffer.shape), buffer.span)
         for pinned in self.kernel.layouts:
             if isinstance(pinned.layout, LoopLayout):
                 self.known[pinned.buffer.name] = (digits(pinned.layout, self.kernel.threads), pinned.span)

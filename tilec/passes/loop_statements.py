@@ -165,12 +165,15 @@ class Loops(PerThread):
         bounds = self.common(own, iterable.span)
         (name,) = self.target_names(node.target, 1)
         var = Var(self.unique.take(name.id))
+        wrong = self.mistakes.met
         with self.region("the loop", is_loop=True) as out:
             if bounds.values is not None:
                 self.ranges[var.name] = bounds.values
             with self.loop(path), self.own_trips(own, bounds, var) as value:
                 self.scope.bind(name.id, value, name.span)
                 self.block(structured(node.body))
+        if self.mistakes.met > wrong:
+            return  # what the loop is to do with its statements cannot be judged
         body = tuple(out)
         loop = self.over_registers(For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span))
         if path in _UNROLLED:

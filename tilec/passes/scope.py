@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilec.diag import Label, fail
+from tilec.diag import CompileError, Label, fail
 from tilec.ops.signature import nearest
-from tilec.ops.values import Foreign, Value
+from tilec.ops.values import Foreign, Poisoned, Value
 from tilec.source import Span
 
 
@@ -65,6 +65,8 @@ class Scope:
                 secondary=(Label(binding.span, "bound here"),),
                 help="keep what must outlive it in a buffer, or write `T.if_then_else`",
             )
+        if isinstance(binding.value, Poisoned):
+            raise CompileError
         if isinstance(binding.value, Foreign):
             mistake = binding.value.mistake
             at = () if mistake.primary is None else (Label(mistake.primary.span, mistake.title),)
@@ -81,6 +83,14 @@ class Scope:
             scope.read_from_outside.setdefault(name, span)
             scope = scope.parent
         return binding.value
+
+    def attribute(self, path: str, name: str, span: Span) -> Value:
+        """A name of an imported file, whose own scope this is."""
+        if name not in self.names:
+            near = nearest(name, list(self.names))
+            help_text = f"did you mean `{near}`?" if near else None
+            fail("unknown-name", f"{path} defines no `{name}`", span, help=help_text)
+        return self.read(name, span)
 
     def bind(self, name: str, value: Value, span: Span) -> None:
         """Give a name a value from here on; it may have had another."""
@@ -100,10 +110,21 @@ class Scope:
             scope = None if scope.is_function else scope.parent
         self.names[name] = Binding(value, span)
 
+    def poison(self, name: str, span: Span) -> None:
+        """What would have given the name its value is wrong; its uses are no mistakes of their own."""
+        self.names[name] = Binding(Poisoned(), span)
+
+    def is_visible(self, name: str) -> bool:
+        binding = self.find(name)
+        return binding is not None and binding.ended is None
+
     def close(self) -> None:
         """The region ends: what was bound in it may no longer be used."""
         assert self.parent is not None, "the outermost scope is never closed"
         for name, binding in self.names.items():
+            if isinstance(binding.value, Poisoned):
+                self.parent.poison(name, binding.span)
+                continue
             ended = binding.ended or self.region
             self.parent.names[name] = Binding(None, binding.span, ended)
 

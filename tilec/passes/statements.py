@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
-from tilec.diag import Label, fail
+from tilec.diag import CompileError, Label, fail
 from tilec.ir.affine import add
 from tilec.ir.expr import cast
 from tilec.ir.tile import (
@@ -30,11 +30,13 @@ from tilec.ops import arithmetic, registry
 from tilec.ops.fill import fill_value
 from tilec.ops.signature import Argument, Parameter, Signature, as_dtype, as_expr, as_shape, bind, ignored
 from tilec.ops.threads import PLACES
-from tilec.ops.values import EXPR_TYPES, Access, Function, Member, Value, describe
+from tilec.ops.values import EXPR_TYPES, Access, Function, Member, Reference, Value, describe
 from tilec.passes.evaluate import ALLOCATIONS, Evaluator
 from tilec.passes.functions import check_assert, kind, refuse_raise, unpack
 from tilec.passes.hints import HINTS, Hints
 from tilec.passes.loop_statements import Loops
+from tilec.passes.recover import poison
+from tilec.passes.references import references
 from tilec.passes.usage import expressions
 from tilec.source import Span
 from tilec.syntax import ast
@@ -88,7 +90,11 @@ class Body(Loops):
 
     def block(self, statements: tuple[ast.Stmt, ...]) -> None:
         for statement in statements:
-            self.statement(statement)
+            try:
+                self.statement(statement)
+            except CompileError as error:
+                self.mistakes.add(error)
+                poison(self.scope, statement)
 
     def statement(self, node: ast.Stmt) -> None:
         match node:
@@ -313,6 +319,7 @@ class Body(Loops):
                 span,
                 help="move it out of the loop, or make it a plain function that returns a value",
             )
+        positional, keywords = references(self, function.node, positional, keywords)
         body = function.node.body
         returned = body[-1] if body and isinstance(body[-1], ast.Return) else None
         with self.inside(function, positional, keywords, span):
@@ -383,10 +390,15 @@ class Body(Loops):
         value = None if binding is None or binding.ended is not None else binding.value
         return value if isinstance(value, Buffer) and value.name in self.mutable else None
 
+    def _referred(self, name: str) -> Access | None:
+        binding = self.scope.find(name)
+        value = None if binding is None or binding.ended is not None else binding.value
+        return value.access if isinstance(value, Reference) else None
+
     def variable(self, value: Value, span: Span) -> Value:
         """What it holds at this point of the program: read where the statement runs, or before it, `held`."""
         if not (isinstance(value, Buffer) and value.name in self.mutable):
-            return value
+            return Evaluator.variable(self, value, span)
         held = Load(value, (integer(0),))
         if self.is_parallel or not self.is_held:
             return held
@@ -415,6 +427,9 @@ class Body(Loops):
         match target:
             case ast.Name(id=name) if (held := self._mutable(name)) is not None:
                 self._set(held, argument, span)
+            case ast.Name(id=name) if (place := self._referred(name)) is not None:
+                self.element(place, target.span, "written")
+                self._put(place, argument, span)
             case ast.Name(id=name):
                 self.scope.bind(name, self._bound(name, argument, None, span), target.span)
             case ast.Tuple(items=items) | ast.List(items=items):

@@ -74,6 +74,8 @@ def _results(kernel: Kernel, stmt: Stmt) -> Iterator[Buffer]:
     """What a statement writes; of a loop, what is not for itself alone, which may have versions there."""
     used = touched_outside(kernel, stmt) if isinstance(stmt, For) else frozenset()
     return (b for b in writes(stmt) if not isinstance(stmt, For) or b.scope == "global" or b.name in used)
+
+
 def expanded(loop: For, parts: Sequence[tuple[Stmt, ...]]) -> For:
     """The loop in which each statement has become several, which leaves them in its place of a manual schedule."""
     new = replace(loop, body=tuple(s for part in parts for s in part))

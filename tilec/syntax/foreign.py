@@ -15,7 +15,7 @@ from tilec.records import dataclass
 _KERNEL = re.compile(r"\bprim_func\b|\bmacro\b|\bT\s*\.\s*Kernel\b|^[ \t]*@.*\bjit\b", re.MULTILINE)
 _DEFINITION = re.compile(r"(?:async\s+def|def|class)\s+([A-Za-z_]\w*)")
 _RUN_AS_PROGRAM = re.compile(r"if\s*\(?\s*__name__\b")
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"""(?P<string>[A-Za-z]{0,2}(?:\"\"\"(?:[^\\]|\\[\s\S])*?\"\"\"|'''(?:[^\\]|\\[\s\S])*?'''"""
     r"""|"(?:[^"\\\n]|\\[\s\S])*"|'(?:[^'\\\n]|\\[\s\S])*'))"""
     r"""|(?P<comment>\#[^\n]*)|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<line>\n)|(?P<join>\\\r?\n)"""
@@ -34,7 +34,7 @@ def top_level(text: str) -> Iterator[Piece]:
     """The statements at the top of a file. Decorators stand with what they decorate, an `else` with its `if`."""
     starts = [0]
     opened = 0
-    for token in _TOKEN.finditer(text):
+    for token in TOKEN.finditer(text):
         match token.lastgroup:
             case "open":
                 opened += 1

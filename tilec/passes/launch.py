@@ -1,0 +1,317 @@
+"""A kernel's function to tile IR: parameters, the launch, its body."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from dataclasses import replace
+
+from tilec.diag import CompileError, Label, fail
+from tilec.ir.expr import SMALL_FLOATS, as_size, cast
+from tilec.ir.tile import THREAD, Buffer, Extent, Kernel, Var
+from tilec.ir.types import BOOL, INT32, DType
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_extents, bind
+from tilec.ops.values import EXPR_TYPES, Member, describe
+from tilec.passes import dynamic
+from tilec.passes.awaits import with_awaited
+from tilec.passes.fold import fold_expr
+from tilec.passes.outside import with_values
+from tilec.passes.rasterise import rasterised
+from tilec.passes.recover import poison
+from tilec.passes.statements import Body
+from tilec.records import dataclass
+from tilec.source import Span
+from tilec.syntax import ast
+
+KERNEL = Signature(
+    "T.Kernel",
+    (
+        Parameter("threads", 128, keyword_only=True),
+        Parameter("prelude", None, supported=False, keyword_only=True),
+    ),
+    variadic=True,
+)
+TENSOR = Signature("T.Tensor", (Parameter("shape"), Parameter("dtype", "float32")))
+_TENSOR_NAMES = ("T.Tensor", "T.Buffer")
+
+_WARP = 32
+_MAX_THREADS = 1024
+# y and z; x may be larger than any program needs (CUDA programming guide, technical specifications).
+_MAX_GRID_YZ = 65535
+_MAX_GRID_X = 2**31 - 1
+
+
+Param = Buffer | Var
+
+
+def kernel(function: ast.Function, body: Body, params: Callable[[], tuple[Param, ...]]) -> Kernel:
+    """The kernel, or all that is wrong with it. `params` are asked for once its statements have run."""
+    launch = None
+    with body.mistakes.caught():
+        launch = _launch_statement(body, function)
+    body.unique.taken.update(dynamic.names(body.scope))
+    if launch is not None:
+        shape = _launched(body, launch)
+        body.block(launch.body)
+    body.mistakes.end()
+    assert launch is not None
+    statements = with_values(tuple(body.out), body.hints.outside, body.unique.take)
+    block_vars = shape.block_vars
+    if body.hints.panels is not None:
+        block_vars, renumbered = rasterised(block_vars, shape.grid, *body.hints.panels)
+        statements = (*renumbered, *statements)
+    made = Kernel(
+        function.name,
+        params(),
+        shape.grid,
+        block_vars,
+        body.threads,
+        tuple(body.buffers),
+        statements,
+        function.name_span,
+        tuple(body.hints.layouts.values()),
+    )
+    return dynamic.with_sizes(with_awaited(made, body.warn))
+
+
+# ---- the launch ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """What the with statement says."""
+
+    grid: tuple[Extent, ...]
+    block_vars: tuple[Var, ...]
+
+
+def _launch_statement(body: Body, function: ast.Function) -> ast.With:
+    """The `with T.Kernel(…)`; before it, constants may be computed."""
+    launch: ast.With | None = None
+    for statement in _decided(body, function.body):
+        with body.mistakes.caught():
+            if isinstance(statement, ast.With) and isinstance(statement.context, ast.Call):
+                if body.callee(statement.context) != "T.Kernel":
+                    body.statement(statement)
+                if launch is not None:
+                    first = Label(launch.context.span, "the first")
+                    fail("misplaced-statement", "a second T.Kernel", statement.context.span, secondary=(first,))
+                launch = statement
+            elif launch is not None and not isinstance(statement, ast.Pass | ast.Return):
+                fail("misplaced-statement", "nothing may follow the T.Kernel block", statement.span.first_line())
+            else:
+                _before(body, statement)
+    if launch is None:
+        fail(
+            "missing-kernel",
+            f"{function.name} launches nothing",
+            function.name_span,
+            help="write `with T.Kernel(grid, threads=128) as bx:` around the body",
+        )
+    return launch
+
+
+def _before(body: Body, statement: ast.Stmt) -> None:
+    body.block((statement,))
+    if body.out or any(b.scope != "global" for b in body.buffers):
+        body.out.clear()
+        body.buffers.clear()
+        fail(
+            "misplaced-statement",
+            "this belongs inside `with T.Kernel(…):`",
+            statement.span.first_line(),
+            "before the launch, only constants can be computed",
+        )
+
+
+def _decided(body: Body, statements: tuple[ast.Stmt, ...]) -> Generator[ast.Stmt, None, bool]:
+    """The statements of a function up to its `return`, with those under each `if` that decides about a launch or a
+    return; gives back whether there was one."""
+    for statement in statements:
+        ends = (_launches(n) or isinstance(n, ast.Return) for n in ast.walk(statement))
+        if isinstance(statement, ast.If) and any(ends):
+            chosen = statement.then if body.decided(statement.condition) else statement.orelse
+            if (yield from _decided(body, chosen)):
+                return True
+        else:
+            yield statement
+            if isinstance(statement, ast.Return):
+                return True
+    return False
+
+
+def _launches(node: ast.Node) -> bool:
+    """Whether this is a `with T.Kernel(…)`, going by its looks."""
+    match node:
+        case ast.With(context=ast.Call(function=ast.Attribute(name=name) | ast.Name(id=name))):
+            return name == "Kernel"
+        case _:
+            return False
+
+
+def launches(function: ast.Function) -> bool:
+    """Whether a launch stands in the function itself, not in one that it makes."""
+    within = (s for s in function.body if not isinstance(s, ast.Function))
+    return any(_launches(node) for statement in within for node in ast.walk(statement))
+
+
+def _launched(body: Body, launch: ast.With) -> _Launch:
+    assert isinstance(launch.context, ast.Call)
+    grid: tuple[Extent, ...] = ()
+    body.thread_extents = (_WARP, 1, 1)
+    block_vars: tuple[Var, ...] = ()
+    try:
+        call = bind(KERNEL, *body.arguments(launch.context), launch.context.span)
+        with body.mistakes.caught():
+            body.thread_extents = _threads(call)
+        grid = _grid(call)
+        block_vars = _block_vars(body, launch, len(grid))
+    except CompileError as error:
+        body.mistakes.add(error)
+        poison(body.scope, replace(launch, body=()))
+    body.blocks = tuple(zip(block_vars, grid, strict=False))
+    body.ranges[THREAD.name] = (0, body.threads - 1)
+    for var, extent in body.blocks:
+        if isinstance(extent, int):
+            body.ranges[var.name] = (0, extent - 1)
+    return _Launch(grid, block_vars)
+
+
+# ---- parameters ------------------------------------------------------------------------------------------------------
+
+
+def header(body: Body, function: ast.Function) -> tuple[Param, ...]:
+    """The parameters of a function that has a type for each."""
+    params: list[Param] = []
+    for node in function.params:
+        try:
+            params.append(_parameter(body, node))
+        except CompileError as error:
+            body.mistakes.add(error)
+            body.scope.poison(node.name, node.span)
+    return tuple(params)
+
+
+def _parameter(body: Body, node: ast.Parameter) -> Param:
+    if node.name in body.scope.names:
+        fail("duplicate-definition", f"parameter `{node.name}` appears twice", node.span)
+    if node.annotation is None:
+        fail(
+            "missing-type",
+            f"parameter `{node.name}` has no type",
+            node.span,
+            help=f"write `{node.name}: T.Tensor((M, N), dtype)` or `{node.name}: T.float32`",
+        )
+    if node.default is not None:
+        fail("unsupported-syntax", "kernel parameters have no defaults", node.default.span)
+    return parameter(body, node.name, node.annotation, node.span)
+
+
+def parameter(body: Body, name: str, annotation: ast.Expr, span: Span) -> Param:
+    """A tensor or a scalar, as its type says, under its name."""
+    found = tensor(body, annotation)
+    if found is not None:
+        shape, dtype = found
+        param: Param = Buffer(body.unique.take(name), shape, dtype, "global", span)
+    else:
+        param = Var(body.unique.take(name), _scalar_type(body, annotation))
+    body.scope.bind(name, param, span)
+    return param
+
+
+def tensor(body: Body, annotation: ast.Expr) -> tuple[tuple[Extent, ...], DType] | None:
+    """Shape and dtype of `T.Tensor((M, K), dtype)` or `T.Tensor[(M, K), dtype]`."""
+    match annotation:
+        case ast.Call() if body.callee(annotation) in _TENSOR_NAMES:
+            call = bind(TENSOR, *body.arguments(annotation), annotation.span)
+        case ast.Subscript(value=value, indices=indices) if _is_tensor(body, value):
+            items = [i for i in indices if not isinstance(i, ast.Slice)]
+            call = bind(TENSOR, [body.argument(i) for i in items], {}, annotation.span)
+        case _:
+            return None
+    return tuple(map(folded, as_extents(call["shape"], "the shape of a tensor"))), as_dtype(call["dtype"])
+
+
+def folded(extent: Extent) -> Extent:
+    return extent if isinstance(extent, int) else fold_expr(extent)
+
+
+def _is_tensor(body: Body, node: ast.Expr) -> bool:
+    value = body.value(node)
+    return isinstance(value, Member) and value.path in _TENSOR_NAMES
+
+
+def _scalar_type(body: Body, annotation: ast.Expr) -> DType:
+    argument = body.argument(annotation)
+    if isinstance(argument.value, Member) and argument.value.path.startswith("T."):
+        body.refuse_name(argument.value.path, annotation.span)
+    if not isinstance(argument.value, DType | str):
+        fail(
+            "wrong-argument",
+            "a parameter is a tensor or a scalar",
+            annotation.span,
+            f"this is {describe(argument.value)}",
+            help="write T.Tensor((M, N), dtype) or T.float32",
+        )
+    dtype = as_dtype(argument)
+    if dtype == BOOL or dtype in SMALL_FLOATS:
+        help_text = "pass T.int32" if dtype == BOOL else "pass T.float32"
+        fail("wrong-dtype", f"a scalar parameter cannot be a {dtype}", annotation.span, help=help_text)
+    return dtype
+
+
+def _grid(call: Call) -> tuple[Extent, ...]:
+    if not 1 <= len(call.variadic) <= 3:
+        fail("wrong-argument", f"a grid has one to three dimensions, not {len(call.variadic)}", call.span)
+    limits = (_MAX_GRID_X, _MAX_GRID_YZ, _MAX_GRID_YZ)
+    return tuple(_grid_extent(a, limit) for a, limit in zip(call.variadic, limits, strict=False))
+
+
+def _grid_extent(argument: Argument, limit: int) -> Extent:
+    value = argument.value
+    if isinstance(value, EXPR_TYPES):
+        if as_size(value) is None:
+            fail(
+                "runtime-grid",
+                "the grid must be known at launch",
+                argument.span,
+                f"depends on {describe(value)}",
+                help="make it of integers and of integer parameters, with + - * // % T.min and T.max",
+            )
+        return folded(cast(value, INT32))
+    if not isinstance(value, int) or isinstance(value, bool):
+        fail("wrong-argument", "grid extents are integers", argument.span, f"this is {describe(value)}")
+    if not 1 <= value <= limit:
+        fail("wrong-shape", f"a grid extent lies between 1 and {limit}", argument.span, f"this is {value}")
+    return value
+
+
+def _threads(call: Call) -> tuple[int, int, int]:
+    """Along x, y and z."""
+    argument = call["threads"]
+    dims = argument.value if isinstance(argument.value, tuple) else (argument.value,)
+    known = [dim for dim in dims if isinstance(dim, int) and not isinstance(dim, bool)]
+    if len(known) < len(dims) or not 1 <= len(dims) <= 3:
+        call.refuse("threads", "an integer, or up to three, known at compile time")
+    threads = math.prod(known)
+    if threads % _WARP or not _WARP <= threads <= _MAX_THREADS:
+        fail(
+            "bad-threads",
+            f"a block has {_WARP} to {_MAX_THREADS} threads, in whole warps of {_WARP}",
+            argument.span,
+            f"this is {threads}",
+        )
+    x, y, z = (*known, 1, 1)[:3]
+    return x, y, z
+
+
+def _block_vars(body: Body, launch: ast.With, rank: int) -> tuple[Var, ...]:
+    target = launch.target
+    if target is None:
+        # Nobody asks which block it is.
+        return tuple(Var(body.unique.take(name)) for name in ("bx", "by", "bz")[:rank])
+    names = body.target_names(target, rank)
+    variables = tuple(Var(body.unique.take(name.id)) for name in names)
+    for name, var in zip(names, variables, strict=True):
+        body.scope.bind(name.id, var, name.span)
+    return variables

@@ -1,0 +1,133 @@
+"""The parser's trees to statements of the syntax tree."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import lark
+
+from tilec.diag import fail
+from tilec.syntax import ast
+from tilec.syntax.expressions import assignable, expression, optional
+from tilec.syntax.tree import MAX_DEPTH, Branch, Child, token_span, token_text, tree_span
+
+_COMPOUND = {"if_stmt", "elif_part", "for_stmt", "while_stmt", "with_stmt", "function"}
+
+
+def _block(tree: Child, depth: int) -> tuple[ast.Stmt, ...]:
+    assert isinstance(tree, lark.Tree)
+    return tuple(statement(c, depth + 1) for c in tree.children if isinstance(c, lark.Tree))
+
+
+def statement(tree: Branch, depth: int) -> ast.Stmt:
+    if depth > MAX_DEPTH:
+        fail("too-deep", f"blocks are nested more than {MAX_DEPTH} deep", tree_span(tree))
+    parts = tree.children
+    if tree.data in _COMPOUND:
+        return _compound(tree, depth)
+    span = tree_span(tree)
+    match str(tree.data):
+        case "assign":
+            targets = tuple(assignable(expression(c)) for c in parts[:-1])
+            return ast.Assign(targets, expression(parts[-1]), span)
+        case "annotated":
+            target = assignable(expression(parts[0]))
+            return ast.AnnotatedAssign(target, expression(parts[1]), optional(parts[2]), span)
+        case "augmented":
+            target = assignable(expression(parts[0]))
+            op: ast.BinaryOp = token_text(parts[1])[:-1]  # type: ignore[assignment]  # the grammar's AUGMENTED lists them
+            return ast.AugmentedAssign(target, op, expression(parts[2]), span)
+        case "evaluate":
+            return ast.Evaluate(expression(parts[0]), span)
+        case "pass_stmt":
+            return ast.Pass(span)
+        case "break_stmt":
+            return ast.Break(span)
+        case "continue_stmt":
+            return ast.Continue(span)
+        case "return_stmt":
+            return ast.Return(optional(parts[0]), span)
+        case "raise_stmt":
+            return ast.Raise(optional(parts[0]), span)
+        case "assert_stmt":
+            return ast.Assert(expression(parts[0]), optional(parts[1]), span)
+        case "import_name":
+            return ast.Import(tuple(_alias(c) for c in parts), None, span)
+        case "import_from":
+            return ast.Import(tuple(_alias(c) for c in parts[1:]), _origin(parts[0]), span)
+        case other:
+            raise AssertionError(f"no node for grammar rule {other}")
+
+
+def _compound(tree: Branch, depth: int) -> ast.Stmt:
+    parts = tree.children
+    # The tree ends where the next line begins; the node ends with its last statement.
+    start = tree_span(tree)
+    match str(tree.data):
+        case "if_stmt" | "elif_part":
+            then = _block(parts[1], depth)
+            orelse: tuple[ast.Stmt, ...] = ()
+            if len(parts) > 2:
+                rest = parts[2]
+                assert isinstance(rest, lark.Tree)
+                # A chain of elif nests one level per link.
+                orelse = (statement(rest, depth + 1),) if rest.data == "elif_part" else _block(rest.children[0], depth)
+            return ast.If(expression(parts[0]), then, orelse, start.to((orelse or then)[-1].span))
+        case "for_stmt":
+            body = _block(parts[2], depth)
+            return ast.For(assignable(expression(parts[0])), expression(parts[1]), body, start.to(body[-1].span))
+        case "while_stmt":
+            body = _block(parts[1], depth)
+            return ast.While(expression(parts[0]), body, start.to(body[-1].span))
+        case "with_stmt":
+            body = _block(parts[2], depth)
+            target = None if parts[1] is None else assignable(expression(parts[1]))
+            return ast.With(expression(parts[0]), target, body, start.to(body[-1].span))
+        case "function":
+            decorators = [c for c in parts if isinstance(c, lark.Tree) and c.data == "decorator"]
+            name, params, returns, block = parts[len(decorators) :]
+            assert isinstance(name, lark.Token)
+            assert isinstance(params, lark.Tree)
+            body = _block(block, depth)
+            return ast.Function(
+                str(name),
+                tuple(_parameter(c) for c in params.children),
+                body,
+                tuple(expression(c.children[0]) for c in decorators),
+                optional(returns),
+                token_span(name),
+                start.to(body[-1].span),
+            )
+        case other:
+            raise AssertionError(f"no node for grammar rule {other}")
+
+
+def _parameter(child: Child) -> ast.Parameter:
+    assert isinstance(child, lark.Tree)
+    if child.data == "starred_parameter":
+        stars, starred, collected = child.children
+        kind: Literal["*", "**"] = token_text(stars)  # type: ignore[assignment]  # the grammar lists them
+        return ast.Parameter(
+            "" if starred is None else token_text(starred), optional(collected), None, kind, tree_span(child)
+        )
+    name, annotation, default = child.children
+    return ast.Parameter(token_text(name), optional(annotation), optional(default), "", tree_span(child))
+
+
+def _origin(child: Child) -> str:
+    """`a.b`, with the dots in front of a relative one."""
+    assert isinstance(child, lark.Tree)
+    return "".join(_dotted(c) if isinstance(c, lark.Tree) else token_text(c) for c in child.children)
+
+
+def _alias(child: Child) -> ast.Alias:
+    assert isinstance(child, lark.Tree)
+    if child.data == "import_all":
+        return ast.Alias("*", None, tree_span(child))
+    name, alias = child.children
+    return ast.Alias(_dotted(name), None if alias is None else token_text(alias), tree_span(child))
+
+
+def _dotted(child: Child) -> str:
+    assert isinstance(child, lark.Tree)
+    return ".".join(token_text(c) for c in child.children)
