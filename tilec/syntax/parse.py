@@ -8,8 +8,7 @@ import lark
 
 from tilec.diag import CompileError, Diagnostic, Mistakes
 from tilec.source import SourceFile, Span
-from tilec.syntax import ast, recover
-from tilec.syntax.foreign import Piece, foreign_name, top_level
+from tilec.syntax import ast
 from tilec.syntax.statements import statement
 from tilec.syntax.tables import read
 
@@ -24,11 +23,16 @@ def parse(source: SourceFile, cache_dir: Path | None = None) -> ast.Module:
     try:
         body = _statements(source.text, cache_dir)
     except CompileError:
-        body = _piecewise(tuple(top_level(source.text)))
+        body = _piecewise(source.text)
     return ast.Module(body, whole)
 
 
-def _piecewise(pieces: tuple[Piece, ...]) -> tuple[ast.Stmt, ...]:
+def _piecewise(text: str) -> tuple[ast.Stmt, ...]:
+    # Most files never need these.
+    from tilec.syntax import recover
+    from tilec.syntax.foreign import foreign_name, top_level
+
+    pieces = tuple(top_level(text))
     body: list[ast.Stmt] = []
     mistakes: list[Diagnostic] = []
     for number, piece in enumerate(pieces):
@@ -41,8 +45,8 @@ def _piecewise(pieces: tuple[Piece, ...]) -> tuple[ast.Stmt, ...]:
                 end = Span(piece.line, 1, piece.line, len(piece.text.split("\n", 1)[0]) + 1)
                 body.append(ast.Foreign(name, piece.text.rstrip(), found.diagnostics[0], end))
             else:
-                text = "\n" * (piece.line - 1) + "".join(p.text for p in pieces[number:])
-                mistakes += recover.mistakes(text, piece.line + piece.text.count("\n"), _statements)
+                rest = "\n" * (piece.line - 1) + "".join(p.text for p in pieces[number:])
+                mistakes += recover.mistakes(rest, piece.line + piece.text.count("\n"), _statements)
     if mistakes:
         raise CompileError(*mistakes[: Mistakes.MOST])
     return tuple(body)

@@ -51,10 +51,14 @@ def _without(lines: list[str], line: int, column: int) -> str | None:
         if not start <= line <= end:
             continue
         if not is_whole or end == len(lines):
-            # A bracket stays open. If the text stops making sense where a line begins, that line is a new statement.
-            if line == start or lines[line - 1][: column - 1].strip():
+            # A bracket stays open. If the text stops making sense where a line begins, that line is a new statement; if
+            # at the colon that ends one, so is the next.
+            if lines[line - 1][column - 1 :].split("#")[0].strip() == ":":
+                end = line
+            elif line > start and not lines[line - 1][: column - 1].strip():
+                end = line - 1
+            else:
                 return None
-            end = line - 1
         return "\n".join([*lines[: start - 1], _stand_in(lines, start, end), *[""] * (end - start), *lines[end:]])
     return None
 
