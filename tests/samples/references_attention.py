@@ -159,3 +159,13 @@ def _(Q: Array, K: Array, V: Array, dO: Array, lse: Array, delta: Array) -> Outp
 @sample("attention/backward_dq", batch=1, heads=1, S=96, D=32, block_N=32, inputs={"lse": _likely}, **HALF)
 def _(Q: Array, K: Array, V: Array, dO: Array, lse: Array, delta: Array) -> Outputs:
     return {"dQ": _weights_and_gradients(Q, K, V, dO, lse, delta)[1] @ K}
+
+
+@sample(
+    "attention/mla_decode", batch=2, heads=64, longest=100, latent=128, rotary=16,
+    inputs={"lengths": lambda generator, shape: np.array([70, 32])}, **BRAIN,
+)  # fmt: skip
+def _(Q: Array, Q_rotary: Array, KV: Array, K_rotary: Array, lengths: Array) -> Outputs:
+    query, keys = np.concatenate([Q, Q_rotary], axis=2), np.concatenate([KV, K_rotary], axis=2)
+    scores = [_scores(query[b], keys[b, :length]) for b, length in enumerate(lengths)]
+    return {"O": np.stack([_weighted(s, KV[b, : s.shape[1]]) for b, s in enumerate(scores)])}

@@ -64,3 +64,97 @@ def _(X: Array, weight: Array, kernel: int, stride: int, padding: int) -> Output
     seen = np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), (1, 2))[:, ::stride, ::stride]
     rows = np.moveaxis(seen, 3, 5).reshape(-1, weight.shape[0])
     return {"Y": rows @ weight}
+
+
+# ---- states that go from chunk to chunk, each computed here a position at a time -------------------------------------
+
+BRAIN = {"noise": 1e-2}
+
+
+@sample(
+    "models/linear_attention", batch=1, heads=2, S=128, D=32, D_V=32, chunk=64, block_D=32, **BRAIN,
+)  # fmt: skip
+def _(Q: Array, K: Array, V: Array) -> Outputs:
+    states = np.cumsum(K[..., :, None] * V[..., None, :], axis=2)
+    return {"O": np.einsum("bhsd,bhsde->bhse", Q, states), "last": states[:, :, -1]}
+
+
+@sample("models/retention", batch=1, heads=2, S=160, D=32, D_V=32, **BRAIN)
+def _(Q: Array, K: Array, V: Array) -> Outputs:
+    S, heads = Q.shape[1:3]
+    back = np.arange(S)[:, None] - np.arange(S)
+    decay = 1 - np.exp2(-5.0 - np.arange(heads))
+    fading = np.where(back >= 0, decay[:, None, None] ** np.maximum(back, 0), 0)
+    weights = np.einsum("bshd,bthd->bhst", Q, K) * fading / math.sqrt(Q.shape[3])
+    total = np.maximum(np.abs(weights.sum(axis=-1)), 1)
+    return {"O": np.einsum("bhst,bthd->bshd", weights / total[..., None], V)}
+
+
+def _running(generator: Generator, shape: tuple[int, ...]) -> Array:
+    """Sums along the last dimension of what may be logarithms of decays."""
+    return np.cumsum(generator.uniform(-0.1, 0, shape), axis=-1)
+
+
+def _steps(generator: Generator, shape: tuple[int, ...]) -> Array:
+    return generator.uniform(0, 1, shape)
+
+
+MAMBA: dict[str, int] = {"batch": 1, "chunks": 2, "chunk": 128, "heads": 4, "groups": 2, "D": 64, "N": 32}
+
+
+@sample("models/mamba_chunk_state", **MAMBA, inputs={"dt": _steps, "decay": _running}, noise=1e-3)
+def _(X: Array, B: Array, dt: Array, decay: Array) -> Outputs:
+    left = np.exp(decay[..., -1:] - decay) * dt
+    return {"states": np.einsum("bclhd,bclhn,bhcl->bchdn", X, B.repeat(X.shape[3] // B.shape[3], 3), left)}
+
+
+@sample(
+    "models/mamba_state_passing", batch=2, chunks=3, heads=2, size=300, block=256,
+    inputs={"decay": lambda generator, shape: generator.uniform(-2, 0, shape)},
+)  # fmt: skip
+def _(states: Array, decay: Array) -> Outputs:
+    begins, state = np.empty_like(states), np.zeros_like(states[:, 0])
+    for c in range(states.shape[1]):
+        begins[:, c] = state
+        state = state * np.exp(decay[:, :, c, None]) + states[:, c]
+    return {"begins": begins, "last": state}
+
+
+@sample("models/mamba_chunk_scan", **MAMBA, inputs={"dt": _steps, "decay": _running}, noise=1e-3)
+def _(CB: Array, X: Array, dt: Array, decay: Array, C: Array, begins: Array, skip: Array) -> Outputs:
+    share = X.shape[3] // C.shape[3]
+    seen = np.tri(X.shape[2])
+    left = np.exp(np.minimum(decay[..., :, None] - decay[..., None, :], 0)) * seen * dt[..., None, :]
+    within = np.einsum("bchlk,bhclk,bckhd->bclhd", CB.repeat(share, 2), left, X)
+    across = np.einsum("bclhn,bchdn,bhcl->bclhd", C.repeat(share, 3), begins, np.exp(decay))
+    return {"Y": within + across + skip[:, None] * X}
+
+
+@sample(
+    "models/gated_delta_rule", batch=1, heads=2, S=64, D=32, D_V=32, chunk=32, block_D=16, threads=64,
+    inputs={
+        "K": lambda generator, shape: _unit(generator.standard_normal(shape)),
+        "gate": lambda generator, shape: _chunked_sums(generator.uniform(-0.1, 0, shape), 32),
+        "beta": _steps,
+    },
+    noise=2e-2,
+)  # fmt: skip
+def _(Q: Array, K: Array, V: Array, gate: Array, beta: Array, chunk: int) -> Outputs:
+    state = np.zeros((*K.shape[:2], K.shape[3], V.shape[3]))
+    O = np.empty_like(V)
+    for t in range(K.shape[2]):
+        before = gate[:, :, t - 1] if t % chunk else 0
+        state *= np.exp(gate[:, :, t] - before)[..., None, None]
+        k = K[:, :, t]
+        new = beta[:, :, t, None] * (V[:, :, t] - np.einsum("bhd,bhde->bhe", k, state))
+        state += k[..., None] * new[..., None, :]
+        O[:, :, t] = np.einsum("bhd,bhde->bhe", Q[:, :, t], state) / math.sqrt(K.shape[3])
+    return {"O": O}
+
+
+def _unit(vectors: Array) -> Array:
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def _chunked_sums(values: Array, chunk: int) -> Array:
+    return np.cumsum(values.reshape(*values.shape[:-1], -1, chunk), axis=-1).reshape(values.shape)
