@@ -68,7 +68,7 @@ def asked(call: Call, warn: Warn) -> Asked:
         if key in call.arguments and call[key].value is not None:
             found[key], spelled[key] = call[key], key
     for written, argument in annotated(call):
-        if written in UNROLLING:
+        if written in UNROLLING and "unroll_factor" in call.arguments:
             continue
         if written not in RAW:
             warn(unknown_annotation(call, written, argument, RAW))
