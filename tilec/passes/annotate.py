@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tilec.diag import Label, fail
+from tilec.ir.tile import Stmt
 from tilec.passes.depend import LoopProblem, versions_asked
+from tilec.passes.usage import reads, writes
 from tilec.sched.problem import Edge
 from tilec.sched.schedule import Schedule
 
@@ -79,8 +81,20 @@ def _check(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[i
         destination.span,
         f"{needs} {name}: stage {stages[edge.dst]}, place {place[edge.dst]} in the order",
         secondary=(first, _asked(loop, "the schedule")),
-        help="give the statement that comes first a lower stage, or the same stage and a lower order",
+        help=_way_out(source, destination, name, carried=edge.distance > 0 and kind != "data"),
     )
+
+
+def _way_out(source: Stmt, destination: Stmt, name: str, carried: bool) -> str:
+    """What to do where one statement must come before another; `carried`: before it overwrites what is still needed."""
+    if not carried:
+        return "give the statement that comes first a lower stage, or the same stage and a lower order"
+    touched = (*reads(source), *writes(source), *reads(destination), *writes(destination))
+    scope = next((b.scope for b in touched if b.name == name), "global")
+    first = "give both one stage, the one that comes first the lower order"
+    if scope == "fragment":
+        return f"{name} lies in registers, which have one version: {first}, or hand the value on in shared memory"
+    return f"{name} has one version in this loop: {first}" if scope == "shared" else first
 
 
 def _check_memory(loop: LoopProblem, versions: int) -> None:

@@ -332,7 +332,7 @@ class _Entries:
 
     def wishes(self, stage: tuple[int, ...], warn: Warn) -> Wishes:
         arguments = self.asked.arguments
-        producers = self.asynchronous(stage)
+        producers = self.asynchronous(stage, warn)
         groups = self.groups(producers)
         sync = self.indices("sync") if "sync" in arguments else None
         if sync is not None:
@@ -347,7 +347,7 @@ class _Entries:
             )
         return Wishes(producers, groups, sync, arguments["stage"].span)
 
-    def asynchronous(self, stage: tuple[int, ...]) -> tuple[bool, ...] | None:
+    def asynchronous(self, stage: tuple[int, ...], warn: Warn) -> tuple[bool, ...] | None:
         """Which statements must be asynchronous, where anything is said about it."""
         arguments = self.asked.arguments
         found = None
@@ -363,6 +363,22 @@ class _Entries:
                     secondary=(Label(arguments["stage"].span, "the stages"),),
                 )
             found = tuple(s in stages and _loads_a_tile(stmt) for s, stmt in zip(stage, self.statements, strict=True))
+            begun = {s for s, flag in zip(stage, found, strict=True) if flag}
+            if idle := [s for s in stages if s not in begun]:
+                warn(
+                    warning(
+                        "hint-not-used",
+                        f"nothing in stage {idle[0]} can be asynchronous",
+                        arguments["async_stages"].span,
+                        "asynchronous are copies from a tensor to a shared tile",
+                        secondary=tuple(
+                            Label(stmt.span, f"stage {s}")
+                            for s, stmt in zip(stage, self.statements, strict=True)
+                            if s == idle[0]
+                        ),
+                        help=f"leave {idle[0]} out",
+                    )
+                )
         if "async_producers" in arguments:
             flags = self.of("async_producers")
             found = tuple(bool(f) for f in flags)
