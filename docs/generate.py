@@ -209,8 +209,8 @@ LOOPS = (
     Name(
         ("T.Parallel",),
         loops.NESTS["T.Parallel"],
-        """All elements of a box at once, shared out among the threads; extents known at compile time. Fragments are
-        indexed with its variables. `coalesced_width`: elements that a thread moves at once; `loop_layout`: a
+        """All elements of a box at once, shared out among the threads. Fragments are indexed with its variables, if its
+        extents are known at compile time. `coalesced_width`: elements that a thread moves at once; `loop_layout`: a
         T.Fragment; `prefer_async`: a nest that fills a shared tile may be an asynchronous copy.""",
         (Loops._parallel, Loops._nest, loops.nest_header, loops.parallel_extents),
     ),
@@ -224,8 +224,8 @@ LOOPS = (
     Name(
         ("T.Persistent",),
         loops.PERSISTENT,
-        """The tiles of a domain, in waves of `wave_size` blocks of which this one is `index`; `group_size` neighbours
-        along the last dimension follow each other.""",
+        """The tiles of a domain, in waves of `wave_size` blocks of which this one is `index`: `group_size` neighbours
+        along the last dimension in all rows, then the next ones.""",
         (Loops._persistent, loops.persistent),
     ),
 )

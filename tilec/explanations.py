@@ -319,7 +319,8 @@ loop-layout
 
 hint-not-used
     Something asks for a way of doing things that tilec does not take, and that changes no result: a layout
-    of a shared tile, a budget of registers, a keyword of T.copy or T.gemm. Also T.Parallel with
+    of a shared tile, a budget of registers, a keyword of T.copy or T.gemm, an asynchronous stage of a pipeline
+    that copies nothing from a tensor to a shared tile. Also T.Parallel with
     `prefer_async` where the nest does not fill a whole shared tile with consecutive elements of a tensor of
     the same dtype. -Wno-hint-not-used silences it.
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tilec import driver
+from tilec import driver, emulate
 from tilec.cli import main
+from tilec.diag import CompileError
 from tilec.emu.fault import Fault
 from tilec.manifest import to_json
 from tilec.options import CompileOptions
@@ -95,6 +96,49 @@ def _keys(schema: dict[str, Any]) -> set[str]:
     found = set(schema.get("properties", ()))
     inner = [*schema.get("properties", {}).values(), *schema.get("oneOf", ()), schema.get("items")]
     return found.union(*(_keys(part) for part in inner if part))
+
+
+# ---- docs/loops.md ---------------------------------------------------------------------------------------------------
+
+LOOPS_KERNEL, *LOOPS = blocks("docs/loops.md", "python")
+
+
+def in_the_kernel(block: str) -> str:
+    """The kernel of the document with these loops in place of its own."""
+    before, loop, after = re.split(r"(^ *for .*\n(?:.*\n)*?)(?= *T\.copy\(C_local)", LOOPS_KERNEL, flags=re.MULTILINE)
+    indent = loop[: len(loop) - len(loop.lstrip())]
+    return before + "".join(f"{indent}{line}\n" for line in block.splitlines()) + after
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("number", range(len(LOOPS)))
+def test_the_loops_of_the_document_do_what_it_says(number: int, target: str) -> None:
+    """Each compiles, or is refused or warned of as its comment says, and computes what the serial loop does."""
+    expected = re.findall(r"# (error|warning): \[([a-z-]+)\]", LOOPS[number])
+    source, observer = SourceFile("loops.tl", in_the_kernel(LOOPS[number])), driver.Observer()
+    try:
+        made = driver.build(source, CompileOptions(target=target), observer)
+    except CompileError as refused:
+        assert [(d.severity, d.code) for d in refused.diagnostics] == expected
+        return
+    assert [(w.severity, w.code) for w in made.warnings] == expected
+    for n in (0, 1, 3, 8):
+        found = emulate.random_arguments(made.kernel, made.manifest, n)
+        found.scalars["n"] = n
+        reference = found.copy()
+        emulate.run(made, found)
+        emulate.reference(made.kernel, reference)
+        assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, reference))
+
+
+def test_the_expansion_shown_is_that_of_the_kernel() -> None:
+    (shown,) = blocks("docs/loops.md", "text")
+    text = LOOPS_KERNEL.replace("num_stages=3", "stage=[0, 0, 1], order=[0, 1, 2]")
+    observer = driver.Observer(keep={"expand"}, stop_after="expand")
+    with pytest.raises(driver.Stopped):
+        driver.build(SourceFile("loops.tl", text), CompileOptions(target="sm_80"), observer)
+    lines = iter(observer.texts["expand"].decode().splitlines())
+    assert [line for line in shown.splitlines() if line not in lines] == []  # in this order
 
 
 def test_every_fault_is_documented() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NoReturn
 
 from tilec.diag import Label, fail
-from tilec.ir.tile import TileOp
+from tilec.ir.tile import Stmt, TileOp
 from tilec.ops.sync import is_explicit
 from tilec.passes.depend import LoopProblem, versions_asked
 from tilec.passes.rings import RingPlan, is_load
+from tilec.passes.usage import reads, writes
 from tilec.sched.problem import Edge
 from tilec.sched.schedule import Schedule
 
@@ -96,7 +97,7 @@ def _check(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[i
         destination.span,
         f"{needs} {name}: stage {stages[edge.dst]}, place {place[edge.dst]} in the order",
         secondary=(first, _asked(loop, "the schedule")),
-        help="give the statement that comes first a lower stage, or the same stage and a lower order",
+        help=_way_out(source, destination, name, carried=edge.distance > 0 and kind != "data"),
     )
 
 
@@ -147,6 +148,18 @@ def _refuse_group(loop: LoopProblem, member: int, why: str, way_out: str, *other
         secondary=(*others, _asked(loop, "the schedule")),
         help=way_out,
     )
+
+
+def _way_out(source: Stmt, destination: Stmt, name: str, carried: bool) -> str:
+    """What to do where one statement must come before another; `carried`: before it overwrites what is still needed."""
+    if not carried:
+        return "give the statement that comes first a lower stage, or the same stage and a lower order"
+    touched = (*reads(source), *writes(source), *reads(destination), *writes(destination))
+    scope = next((b.scope for b in touched if b.name == name), "global")
+    first = "give both one stage, the one that comes first the lower order"
+    if scope == "fragment":
+        return f"{name} lies in registers, which have one version: {first}, or hand the value on in shared memory"
+    return f"{name} has one version in this loop: {first}" if scope == "shared" else first
 
 
 def _check_memory(loop: LoopProblem, versions: tuple[int, ...]) -> None:

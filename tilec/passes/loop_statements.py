@@ -8,7 +8,23 @@ from dataclasses import dataclass, field, replace
 
 from tilec.diag import Label, fail, warning
 from tilec.ir.expr import constant
-from tilec.ir.tile import Binary, Bind, Break, Expr, For, If, LoopLayout, Parallel, Stmt, Var, While, integer
+from tilec.ir.tile import (
+    Binary,
+    Bind,
+    Break,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Load,
+    LoopLayout,
+    Parallel,
+    Stmt,
+    Var,
+    While,
+    integer,
+    walk_expr,
+)
 from tilec.ir.types import BOOL, INT32
 from tilec.ops import arithmetic
 from tilec.ops.atomic import merged
@@ -28,6 +44,7 @@ from tilec.syntax import ast
 
 _LEAVABLE = ("while", "range", "T.serial", "T.Serial", PERSISTENT.name)
 _UNROLLED = ("T.unroll", "T.Unroll")
+_AT_ONCE = 256  # two for each thread of most blocks
 
 
 @dataclass(slots=True)
@@ -227,12 +244,45 @@ class Loops(PerThread):
                 help="write one loop: `for i, j in T.Parallel(m, n):`",
             )
         nest = self._nest(node, iterable, path)
+        steps = {
+            place: _Step(Var(self.unique.take(f"{nest.names[place].id}.first")), size, self._fixed(stop, node.span))
+            for place, (_, stop) in enumerate(nest.bounds)
+            if not isinstance(stop, int) and (size := nest.at_once(place))
+        }
+        if not steps:
+            self._iterations(node, iterable, nest, steps)
+            return
+        with self.region("the loop", is_loop=True) as out, self.guarded():
+            self._iterations(node, iterable, nest, steps)
+        body = tuple(out)
+        for step in reversed(steps.values()) if body else ():
+            body = (For("serial", step.var, integer(0), step.stop, step.size, body, span=node.span),)
+        self.out += body
+
+    def _fixed(self, stop: Expr, span: Span) -> Expr:
+        """The bound of a loop, which what it was read from may be written in."""
+        if not any(isinstance(e, Load) for e in walk_expr(stop)):
+            return stop
+        var = Var(self.unique.take("stop"))
+        self.out.append(Bind(var, stop, span))
+        return var
+
+    def _iterations(self, node: ast.For, iterable: ast.Call, nest: _Nest, steps: dict[int, _Step]) -> None:
+        """A nest, or a step of it: those iterations of an extent known at run time only that begin at the step's."""
         variables = tuple(Var(self.unique.take(name.id)) for name in nest.names)
+        extents: list[int] = []
+        exists: Expr | None = None  # what is so for those iterations of the step that there are
         with self.region("the loop", is_loop=True) as out:
-            for name, var, (start, stop) in zip(nest.names, variables, nest.bounds, strict=True):
+            for place, (name, var, (start, stop)) in enumerate(zip(nest.names, variables, nest.bounds, strict=True)):
                 value: Expr = var if start == 0 else Binary("add", var, integer(start), INT32)
+                extent = stop - start if isinstance(stop, int) else steps[place].size
+                if place in steps:
+                    value = Binary("add", var, steps[place].var, INT32)
+                    if extent > 1:
+                        exists = Binary("lt", value, steps[place].stop, BOOL)
                 self.scope.bind(name.id, value, name.span)
-                self.ranges[var.name] = (0, stop - start - 1)
+                self.ranges[var.name] = (0, extent - 1)
+                extents.append(extent)
             self.is_parallel = True
             try:
                 with self.loop("T.Parallel"):
@@ -241,21 +291,19 @@ class Loops(PerThread):
                 self.is_parallel = False
         if not out:
             return
-        extents = tuple(stop - start for start, stop in nest.bounds)
-        if nest.layout is not None and nest.layout.shape != extents:
+        if nest.layout is not None and nest.layout.shape != tuple(extents):
             fail(
                 "loop-layout",
-                f"a layout of {show_shape(nest.layout.shape)} for a nest of {show_shape(extents)}",
+                f"a layout of {show_shape(nest.layout.shape)} for a nest of {show_shape(tuple(extents))}",
                 nest.layout.span,
                 f"{len(nest.layout.shape)} inputs",
                 secondary=(Label(iterable.span, f"{len(extents)} loops with all that are directly inside"),),
                 help="the layout of a nest has one input per loop, with the loop's extent",
             )
-        body = tuple(out)
+        body = tuple(out) if exists is None else (If(exists, tuple(out), (), node.span),)
         if nest.layout is None:
-            innermost, body = merged(variables, extents, body)
-            extents = (*extents[:-1], innermost)
-        made = Parallel(variables, extents, body, node.span, nest.width, nest.layout)
+            extents[-1], body = merged(variables, tuple(extents), body)
+        made = Parallel(variables, tuple(extents), body, node.span, nest.width, nest.layout)
         copy = as_copy(made) if nest.asynchronous is not None else None
         if nest.asynchronous is not None and copy is None:
             self.warn(
@@ -275,7 +323,8 @@ class Loops(PerThread):
 
     def _nest(self, node: ast.For, iterable: ast.Call, path: str) -> _Nest:
         """Loops directly inside each other are one nest; a T.vectorized at the end may have binds before it."""
-        call = bind(NESTS[path], *self.arguments(iterable), iterable.span)
+        with self.held():
+            call = bind(NESTS[path], *self.arguments(iterable), iterable.span)
         head = nest_header(call, self.warn)
         names = self.target_names(node.target, len(head.bounds))
         nest = _Nest(names, head.bounds, node.body, head.width, head.asynchronous, head.layout)
@@ -333,11 +382,27 @@ class _Nest:
     that is asked for."""
 
     names: tuple[ast.Name, ...]
-    bounds: tuple[tuple[int, int], ...]
+    bounds: tuple[tuple[int, int | Expr], ...]
     body: tuple[ast.Stmt, ...]
     width: int | None
     asynchronous: Span | None
     layout: LoopLayout | None
+
+    def at_once(self, place: int) -> int:
+        """How many iterations of a loop make a step where their number is not known: in the last loop, some for each
+        thread."""
+        if place < len(self.bounds) - 1:
+            return 1
+        return max(_AT_ONCE // (self.width or 1), 1) * (self.width or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The steps of a nest along an extent known at run time only, `size` iterations each; `var` is the first."""
+
+    var: Var
+    size: int
+    stop: Expr
 
 
 def _names_only(node: ast.Assign | ast.AnnotatedAssign) -> bool:

@@ -8,7 +8,7 @@ from tilec.ir.expr import cast
 from tilec.ir.tile import Binary, BinaryOp, Const, Expr, LoopKind, LoopLayout, Var, integer
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
-from tilec.ops.values import EXPR_TYPES, describe
+from tilec.ops.values import EXPR_TYPES, Access, describe
 from tilec.passes.annotations import annotated, unknown_annotation
 from tilec.passes.fold import fold_expr
 from tilec.records import dataclass
@@ -167,15 +167,17 @@ def unroll_factor(call: Call, bounds: Header) -> int | None:
 _NEST_ANNOTATIONS = {
     "coalesced_width": "coalesced_width",
     "parallel_prefer_async": "prefer_async",
+    "parallel_async_without_async_commit_wait": "prefer_async",  # where commits and waits stand is derived in any case
     "parallel_loop_layout": "loop_layout",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class NestHeader:
-    """First value and last + 1 of each variable; `asynchronous` is where that is asked for."""
+    """First value and last + 1 of each variable, which for T.Parallel may be known at run time only; `asynchronous` is
+    where that is asked for."""
 
-    bounds: tuple[tuple[int, int], ...]
+    bounds: tuple[tuple[int, int | Expr], ...]
     width: int | None
     asynchronous: Span | None
     layout: LoopLayout | None = None
@@ -197,14 +199,18 @@ def nest_header(call: Call, warn: Warn) -> NestHeader:
     bounds = tuple((0, extent) for extent in parallel_extents(call))
     given = {key: call[key] for key in _NEST_ANNOTATIONS.values() if call[key].value is not None}
     for written, argument in annotated(call):
-        if written in _NEST_ANNOTATIONS:
-            given.setdefault(_NEST_ANNOTATIONS[written], argument)
-        else:
+        key = _NEST_ANNOTATIONS.get(written)
+        if key is None:
             warn(unknown_annotation(call, written, argument, _NEST_ANNOTATIONS))
+            continue
+        if key in given and key != "prefer_async":  # which two annotations ask for
+            before = Label(given[key].span, "given here already")
+            fail("duplicate-argument", f"{call.name} gets `{key}` twice", argument.span, secondary=(before,))
+        given.setdefault(key, argument)
     width, wish = given.get("coalesced_width"), given.get("prefer_async")
     if wish is not None and not isinstance(wish.value, bool):
         fail("wrong-argument", f"{call.name}: `prefer_async` is True or False", wish.span, describe(wish.value))
-    layout = _loop_layout(call, given["loop_layout"], bounds) if "loop_layout" in given else None
+    layout = _loop_layout(call, given["loop_layout"]) if "loop_layout" in given else None
     if width is None:
         return NestHeader(bounds, None, wish.span if wish and wish.value else None, layout)
     elements = width.value
@@ -213,7 +219,7 @@ def nest_header(call: Call, warn: Warn) -> NestHeader:
             "wrong-argument", f"{call.name}: `coalesced_width` is a number of elements", width.span, describe(elements)
         )
     last = bounds[-1][1]
-    if last % elements:
+    if isinstance(last, int) and last % elements:
         fail(
             "wrong-argument",
             f"{call.name}: `coalesced_width` does not divide the last extent",
@@ -224,7 +230,7 @@ def nest_header(call: Call, warn: Warn) -> NestHeader:
     return NestHeader(bounds, elements, wish.span if wish and wish.value else None, layout)
 
 
-def _loop_layout(call: Call, given: Argument, bounds: tuple[tuple[int, int], ...]) -> LoopLayout:
+def _loop_layout(call: Call, given: Argument) -> LoopLayout:
     """A layout has one input per loop of the nest, with its extent. Inner loops are checked with their outermost."""
     layout = given.value
     if not isinstance(layout, LoopLayout):
@@ -243,8 +249,9 @@ def _loop_layout(call: Call, given: Argument, bounds: tuple[tuple[int, int], ...
 
 @dataclass(frozen=True, slots=True)
 class Persistent:
-    """A walk over the tiles of a domain in waves: block `index` of `wave_size` takes every wave_size-th tile. Tiles are
-    counted with `group` neighbours along the last dimension together, the dimensions before it slowest first."""
+    """A walk over the tiles of a domain in waves: block `index` of `wave_size` takes every wave_size-th tile. Counted
+    fastest are `group` neighbours along the last dimension, then the dimensions before it, from the last to the first,
+    then the groups: tiles that share a row or a column of a product come up close together."""
 
     domain: tuple[Expr, ...]
     wave_size: Expr
@@ -271,11 +278,10 @@ class Persistent:
         rest = self.place(wave)
         offset, rest = _binary("floormod", rest, self.group), _binary("floordiv", rest, self.group)
         found: list[Expr] = []
-        for extent in (self.groups, *reversed(self.domain[1:-1])) if len(self.domain) > 1 else ():
+        for extent in reversed(self.domain[:-1]):
             found.append(_binary("floormod", rest, extent))
             rest = _binary("floordiv", rest, extent)
-        number, *others = (*found, rest)
-        return (*reversed(others), _binary("add", _binary("mul", number, self.group), offset))
+        return (*reversed(found), _binary("add", _binary("mul", rest, self.group), offset))
 
     def exists(self, wave: Var, last: Var) -> Expr | None:
         """The condition under which there is such a tile; None: always."""
@@ -334,23 +340,23 @@ def _bound(call: Call, name: str) -> Expr:
     return fold_expr(cast(expr, INT32))
 
 
-def parallel_extents(call: Call) -> tuple[int, ...]:
-    """The extents of T.Parallel: integers known at compile time."""
+def parallel_extents(call: Call) -> tuple[int | Expr, ...]:
+    """The extents of T.Parallel: integers, or what is one at run time."""
     if not call.variadic:
         fail("missing-argument", "T.Parallel needs at least one extent", call.span)
     return tuple(_extent(argument) for argument in call.variadic)
 
 
-def _extent(argument: Argument) -> int:
+def _extent(argument: Argument) -> int | Expr:
     value = argument.value
-    if isinstance(value, EXPR_TYPES):
-        fail(
-            "runtime-shape",
-            "the extents of T.Parallel must be known at compile time",
-            argument.span,
-            "depends on a run-time value",
-            help="run over the whole tile and guard the body with `if`",
-        )
+    if isinstance(value, (*EXPR_TYPES, Access)):
+        expr = as_expr(argument)
+        if expr.dtype.is_float or expr.dtype == BOOL:
+            fail("wrong-dtype", "T.Parallel: extents are integers", argument.span, f"this is {expr.dtype}")
+        expr = fold_expr(cast(expr, INT32))
+        if not isinstance(expr, Const):
+            return expr
+        value = int(expr.value)
     if not isinstance(value, int) or isinstance(value, bool):
         fail("wrong-argument", "T.Parallel: extents are integers", argument.span, f"this is {describe(value)}")
     if value <= 0:

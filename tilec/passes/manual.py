@@ -69,7 +69,7 @@ def asked(call: Call, warn: Warn) -> Asked:
         if key in call.arguments and call[key].value is not None:
             found[key], spelled[key] = call[key], key
     for written, argument in annotated(call):
-        if written in UNROLLING:
+        if written in UNROLLING and "unroll_factor" in call.arguments:
             continue
         if written not in RAW:
             warn(unknown_annotation(call, written, argument, RAW))
@@ -333,7 +333,7 @@ class _Entries:
 
     def wishes(self, stage: tuple[int, ...], warn: Warn) -> Wishes:
         arguments = self.asked.arguments
-        producers = self.asynchronous(stage)
+        producers = self.asynchronous(stage, warn)
         groups = self.groups(producers)
         sync = self.sync(warn) if "sync" in arguments else None
         return Wishes(producers, groups, sync, arguments["stage"].span)
@@ -398,7 +398,7 @@ class _Entries:
             )
         )
 
-    def asynchronous(self, stage: tuple[int, ...]) -> tuple[bool, ...] | None:
+    def asynchronous(self, stage: tuple[int, ...], warn: Warn) -> tuple[bool, ...] | None:
         """Which statements must be asynchronous, where anything is said about it."""
         arguments = self.asked.arguments
         found = None
@@ -414,6 +414,22 @@ class _Entries:
                     secondary=(Label(arguments["stage"].span, "the stages"),),
                 )
             found = tuple(s in stages and _loads_a_tile(stmt) for s, stmt in zip(stage, self.statements, strict=True))
+            begun = {s for s, flag in zip(stage, found, strict=True) if flag}
+            if idle := [s for s in stages if s not in begun]:
+                warn(
+                    warning(
+                        "hint-not-used",
+                        f"nothing in stage {idle[0]} can be asynchronous",
+                        arguments["async_stages"].span,
+                        "asynchronous are copies from a tensor to a shared tile",
+                        secondary=tuple(
+                            Label(stmt.span, f"stage {s}")
+                            for s, stmt in zip(stage, self.statements, strict=True)
+                            if s == idle[0]
+                        ),
+                        help=f"leave {idle[0]} out",
+                    )
+                )
         if "async_producers" in arguments:
             flags = self.of("async_producers")
             found = tuple(bool(f) for f in flags)
