@@ -179,6 +179,8 @@ class _Body:
             makers += [self.shared_to_fragment, self.shared_nest, self.shared_out, self.gemm, self.gemm, self.gemm]
         if self.has(*self.writable):
             makers += [self.in_place, self.handed_on, self.handed_on]
+        if self.fed and self.has(*self.loadable):
+            makers += [self.changed_load] * 2
         if self.has("h"):
             makers += [self.counted, self.count]
         if self.has(*SHARED) and not self.fed:
@@ -279,6 +281,10 @@ class _Body:
                 self.emit(f"T.{'copy' if kind == 'tile' else kind}({self.other(tile)}, {tile})")
             case "fragment":
                 self.emit(f"T.copy({self.tile(FRAGMENTS)}, {tile})")
+
+    def changed_load(self) -> None:
+        """What another role has loaded."""
+        self.change(self.tile(self.loadable))
 
     def change(self, tile: str) -> None:
         """In a part, or in some iterations only."""

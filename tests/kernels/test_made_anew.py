@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from harness import agrees
+from harness import agrees, built
 
 from tilec.driver import Observer, Stopped, build, plan
+from tilec.ir import warp
 from tilec.options import CompileOptions, Strategy
 from tilec.sched.solve import solve
 from tilec.source import SourceFile
@@ -18,7 +19,7 @@ Golden = Callable[[str, str, str], None]
 
 KERNEL = Path(__file__).parent / "made_anew.tl"
 SOURCE = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
-HOW = {"filled": 0, "dequantised": 1, "copied": 2, "in_part": 3, "guarded": 4}
+HOW = {"filled": 0, "dequantised": 1, "copied": 2, "in_part": 3, "guarded": 4, "in_place": 5}
 
 
 @pytest.mark.parametrize("name", HOW)
@@ -48,9 +49,23 @@ def test_few_trips(target: str, trips: int) -> None:
     agrees(KERNEL, target, how=4, K=64 * trips)
 
 
+def test_consumers_may_change_what_they_are_given() -> None:
+    """They tell the proxy that fills the next version of it, and need no further barrier for that."""
+    _, made = built(KERNEL, "sm_90a", how=5)
+    assert [role.name for role in made.program.roles] == ["consumer", "producer"]
+    loops = [op for op in warp.walk(made.program.roles[0].body) if isinstance(op, warp.Loop) and op.part == "steady"]
+    names = [type(op).__name__ for op in loops[0].body]
+    assert names.count("ProxyFence") == names.count("BarSync") == 1
+
+
 @pytest.mark.parametrize(
     ("target", "name"),
-    [*(("sm_90a", name) for name in HOW), ("sm_80", "filled"), ("sm_80", "in_part"), ("sm_80", "guarded")],
+    [
+        *(("sm_90a", name) for name in HOW if name != "in_place"),
+        ("sm_80", "filled"),
+        ("sm_80", "in_part"),
+        ("sm_80", "guarded"),
+    ],
 )
 def test_versions_make_the_interval_smaller(target: str, name: str) -> None:
     """Than it is with one version: then the product ends before the next tile is begun."""
