@@ -180,6 +180,8 @@ class _Body:
             makers += [self.shared_to_fragment, self.shared_nest, self.shared_out, self.gemm, self.gemm, self.gemm]
         if self.has(*self.writable):
             makers += [self.in_place, self.handed_on, self.handed_on]
+        if self.fed and self.has(*self.loadable):
+            makers += [self.changed_load] * 2
         if self.has("h"):
             makers += [self.counted, self.count]
         if self.has(*SHARED) and not self.fed:
@@ -280,6 +282,10 @@ class _Body:
                 self.emit(f"T.{'copy' if kind == 'tile' else kind}({self.other(tile)}, {tile})")
             case "fragment":
                 self.emit(f"T.copy({self.tile(FRAGMENTS)}, {tile})")
+
+    def changed_load(self) -> None:
+        """What another role has loaded."""
+        self.change(self.tile(self.loadable))
 
     def change(self, tile: str) -> None:
         """In a part, or in some iterations only."""
@@ -413,7 +419,7 @@ def loops(draw: DrawFn, size: int, threads: int, fed: bool) -> Loop:
     """A kernel around one pipelined loop, sometimes inside a serial one, for tiles of `size` by `size` elements.
     `fed`: one that a producer role can feed."""
     filled = {n for n in (*FRAGMENTS, "r", "c") if draw(st.booleans())}
-    anew = draw(st.booleans())
+    anew = draw(st.sampled_from([True, True, True, False]))
     filled |= {n for n in (SHARED[2:] if fed else SHARED) if draw(st.integers(0, 3)) == 3 and not (anew and n == "s2")}
     body = _Body(draw, set(filled), fed)
     if draw(st.booleans()):

@@ -73,6 +73,10 @@ def one_role(*body: warp.Operation, depth: int = 1, warps: int = 4) -> warp.Prog
     )
 
 
+def change(buffer: Buffer, *cursors: warp.Cursor) -> warp.Operation:
+    return replace(write(buffer), cursors=cursors)
+
+
 def two_roles(
     producer: tuple[warp.Operation, ...], consumer: tuple[warp.Operation, ...], depth: int = 2
 ) -> warp.Program:
@@ -160,6 +164,12 @@ def test_the_tiles_of_a_version_may_be_copied_in_different_stages() -> None:
     assert violations(two_roles((*first, loop(*first, *behind, trips=4), *behind), CONSUMER)) == ""
 
 
+def test_a_consumer_may_change_what_it_was_given() -> None:
+    """No barrier is needed from one version to the next: all have waited for it."""
+    used = (warp.ProxyFence(), BAR, wgmma(USE), warp.WgmmaWait(0))
+    assert violations(two_roles(PRODUCER, (loop(WAIT, change(A, USE), *used, RELEASE, NEXT_USE),))) == ""
+
+
 @pytest.mark.parametrize(
     ("producer", "consumer", "message"),
     [
@@ -170,6 +180,13 @@ def test_the_tiles_of_a_version_may_be_copied_in_different_stages() -> None:
         (PRODUCER, (loop(wgmma(USE), warp.WgmmaWait(0), RELEASE, NEXT_USE),), "before it has waited for the version"),
         (PRODUCER, (loop(RELEASE, NEXT_USE),), "ring is released before it was filled"),
         (PRODUCER, (loop(WAIT, wgmma(USE), RELEASE, NEXT_USE),), "ring is released while Wgmma still reads it"),
+        (PRODUCER, (loop(WAIT, change(A, USE), RELEASE, NEXT_USE),), "ring is released with no proxy fence after"),
+        (PRODUCER, (loop(WAIT, change(A, USE), wgmma(USE), warp.WgmmaWait(0), RELEASE, NEXT_USE),), "has no barrier"),
+        (
+            PRODUCER,
+            (loop(WAIT, change(A, USE), BAR, wgmma(USE), warp.WgmmaWait(0), warp.ProxyFence(), RELEASE, NEXT_USE),),
+            "Wgmma on A has no proxy fence after Elementwise",
+        ),
         (PRODUCER, (loop(WAIT, RELEASE, RELEASE, NEXT_USE),), "is filled 3 times and released 6 times"),
         (PRODUCER, (loop(WAIT, wgmma(USE), warp.WgmmaWait(0), NEXT_USE),), "producer waits for ever at RingAcquire"),
         ((loop(ACQUIRE, *LOADS, NEXT_FILL, trips=4),), CONSUMER, "consumer waits for ever at RingWait"),

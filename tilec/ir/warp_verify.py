@@ -6,7 +6,8 @@ arithmetic.
 3. A tile with several versions is only touched through a cursor of its ring.
 4. Barriers: a copy fills a version that its role has acquired, and nobody reads one that it has not waited for;
    every full barrier that is waited for is filled, every release meets its acquire, each with the arrivals that the
-   barrier counts; no role waits for ever, and no version is filled while its readers have it.
+   barrier counts; no role waits for ever, and no version is filled while its readers have it. What they have written
+   into it themselves is fenced before they release it.
 5. What an asynchronous operation writes is read or awaited, and what it reads is overwritten, only after a wait that
    covers it.
 6. Warpgroups that take turns each wait for their turn and pass it on, in this order; meanwhile they meet nobody at a
@@ -422,6 +423,9 @@ class _Run:
             for access in state.accesses.get((buffer, slot), ()):
                 if access.group:
                     return f"line {op.span.line}: {ring.name} is released while {access.op} still reads it"
+                if access.write and not access.fenced:
+                    return f"line {op.span.line}: {ring.name} is released with no proxy fence after {access.op}"
+            state.accesses.pop((buffer, slot), None)  # whoever has waited for the next filling comes after them
         if version.fills <= turn:
             return f"line {op.span.line}: {ring.name} is released before it was filled"
         version.released += state.role.warps
@@ -518,8 +522,7 @@ class _Run:
         where = f"line {op.span.line}: {_name(op)} on {name}"
         if earlier.group and not (name in self.fragments and earlier.queue == queue == "wgmma"):
             return f"{where} does not wait for {earlier.op}"
-        ring = self.ring_of.get(name)
-        if name in self.fragments or (ring is not None and ring.has_barriers):
+        if name in self.fragments:
             return ""
         if earlier.interval == state.interval:
             return f"{where} has no barrier after {earlier.op}"

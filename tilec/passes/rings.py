@@ -15,8 +15,8 @@ from tilec.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RingPlan:
-    """Shared tiles that live and die together: statements `producers` fill them, before any of `consumers` reads them.
-    These are the others that touch the tiles; some of them may write, too."""
+    """Shared tiles that live and die together: statements `producers` fill them, `consumers` are the others that touch
+    them; some of these may write, too."""
 
     buffers: tuple[Buffer, ...]
     producers: tuple[int, ...]
@@ -49,8 +49,11 @@ class Body:
     outside: frozenset[str]
 
     def users(self, tile: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The statements that touch the tile: those before the first that reads it, and those from there on."""
+        """The statements that touch the tile: those before the first that reads it, and those from there on. A load by
+        TMA, which a role of its own may issue, is alone with the tile: the second part begins behind it."""
         using = tuple(i for i, a in enumerate(self.touched) if tile in a.all)
+        if using and _by_tma(self.statements[using[0]]):
+            return using[:1], using[1:]
         first = next((i for i in using if tile in self.touched[i].reads), len(self.touched))
         return tuple(i for i in using if i < first), tuple(i for i in using if i >= first)
 
@@ -65,7 +68,7 @@ class Body:
         first = self.statements[producers[0]]
         if tile not in filled(first):
             return f"line {first.span.line} may leave in {name} what the iteration before left there"
-        if not consumers:
+        if not any(name in self.touched[i].reads for i in consumers):
             return f"nothing in the loop reads {name}"
         return None
 
@@ -75,8 +78,8 @@ class Body:
         if not tile.is_whole:
             return f"it fills a part of {tile.buffer.name}"
         reason = self.why_not_versioned(tile.buffer)
-        if reason is None and sum(tile.buffer.name in a.writes for a in self.touched) > 1:
-            return f"another statement of the loop writes {tile.buffer.name} too"
+        if reason is None and self.statements[self.users(tile.buffer.name)[0][0]] is not copy:
+            return f"another statement of the loop fills {tile.buffer.name} before"
         return reason
 
 
@@ -98,7 +101,7 @@ def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
             if producers[:1] != (i,) or inside.why_not_versioned(tile) is not None:
                 continue
             loaded = isinstance(stmt, TileOp) and is_load(stmt) and producers == (i,)
-            by_whom = ("via", "tma") in stmt.attrs if isinstance(stmt, TileOp) and loaded else producers
+            by_whom = _by_tma(stmt) if loaded else producers
             group = asked[i] if asked[i] >= 0 else (consumers, by_whom)
             groups.setdefault(group, []).append((tile, producers))
     return tuple(
@@ -114,6 +117,10 @@ def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
 def is_load(op: TileOp) -> bool:
     """A copy from a tensor to a shared tile."""
     return op.name == "copy" and op.regions[0].buffer.scope == "global" and op.regions[1].buffer.scope == "shared"
+
+
+def _by_tma(stmt: Stmt) -> bool:
+    return isinstance(stmt, TileOp) and is_load(stmt) and ("via", "tma") in stmt.attrs
 
 
 def why_not_fed(kernel: Kernel, loop: For, copy: TileOp | None = None) -> str | None:

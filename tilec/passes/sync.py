@@ -267,7 +267,6 @@ class _Role:
         conflicts = [
             (record, touch)
             for inner, touch in touched
-            if not self.owned(touch)
             for record in self.conflicting(inner, touch, self.key(inner, touch))
         ]
         if conflicts:
@@ -372,16 +371,8 @@ class _Role:
                 # groups keep their order.
                 if record.group and (touch.proxy == "registers" or not (record.queue == node.queue == "wgmma")):
                     yield record
-            elif self.owned(touch):
-                if record.group:
-                    yield record
             elif record.group or record.epoch == self.state.epoch or self.unfenced(record, touch):
                 yield record
-
-    def owned(self, touch: Touch) -> bool:
-        """Rings with mbarriers order their roles; only the consumer's own completion is left to wait for."""
-        ring = self.rings.get(touch.buffer)
-        return ring is not None and ring.has_barriers
 
     def unfenced(self, record: Record, touch: Touch) -> bool:
         return touch.proxy == "async" and record.touch.proxy == "generic" and record.touch.write and not record.fenced
@@ -393,7 +384,7 @@ class _Role:
         before = (dict(needs.waits), needs.fence, needs.barrier)
         for record, touch in conflicts:
             self.add_wait(needs, record)
-            if touch.buffer not in self.fragments and not self.owned(touch):
+            if touch.buffer not in self.fragments:
                 needs.barrier = True
                 needs.fence |= self.unfenced(record, touch)
         if needs.barrier:
@@ -422,7 +413,7 @@ class _Role:
             if node.bodies or isinstance(node.op, warp.Advance | warp.Await | warp.BarSync | warp.ProxyFence):
                 return
             for touch in node.touches:
-                if touch.write or touch.buffer in self.fragments or self.owned(touch):
+                if touch.write or touch.buffer in self.fragments:
                     continue
                 for record in self.state.records.get(self.key(node, touch), ()):
                     if record.touch.write:
@@ -454,7 +445,8 @@ class _Role:
                 self.apply(node.place)
 
     def release(self, node: _Node, cursor: warp.Cursor) -> None:
-        """A version may be handed back when nothing of this role still reads it."""
+        """A version may be handed back, for the asynchronous proxy to fill, when nothing of this role still reads it.
+        Whoever touches it next has waited for that, and so for all that is done with it now."""
         ring = next(r for r in self.rings.values() if r.name == cursor.ring)
         version = self.state.positions[cursor.name] % ring.depth if ring.depth > 1 else 0
         self.apply(node.place)
@@ -463,6 +455,10 @@ class _Role:
                 if record.group:
                     self.add_wait(self.needed(node.place), record)
                     self.apply(node.place)
+                if record.touch.write and not record.fenced:
+                    self.needed(node.place).fence = True
+                    self.apply(node.place)
+            self.state.records.pop((buffer, version), None)
 
     def finish(self) -> None:
         """Before the role ends, shared memory must not be read by stores, nor accumulators be in flight."""
