@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -93,6 +94,27 @@ def test_without_ping_pong() -> None:
     assert made.schedules[0].ii > 3000
     light = build(source, CompileOptions(rrt_size_threshold=0), Observer())
     assert consumer(light).turns_at is None
+
+
+def test_without_overlap() -> None:
+    """A warp issues all of an iteration, then all of the next; the loads still run ahead."""
+    source = SourceFile(FLASH.name, FLASH.read_text(encoding="utf-8"))
+    ii = []
+    for overlap in (True, False):
+        options = CompileOptions(defines=(("S", 512), ("heads", 1)), ping_pong=False, overlap=overlap)
+        made = build(source, options, Observer())
+        (schedule,) = made.schedules
+        (loop,) = json.loads(made.trace)["tilec"]["loops"]
+        computing = [op["start"] for op in loop["ops"] if op["role"] == "consumer"]
+        assert (max(computing) - min(computing) < schedule.ii) == (not overlap)
+        assert schedule.status == "optimal" and loop["stages"] > 1
+        ii.append(schedule.ii)
+    assert ii[0] < ii[1]
+    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    expected = found.copy()
+    emulate.run(made, found)
+    emulate.reference(made.kernel, expected)
+    assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
 
 
 @pytest.mark.parametrize("pattern", [r"bar\.arrive %r", r"bar\.sync %r", r"bar\.arrive 3, 256"])
