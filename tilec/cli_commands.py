@@ -79,6 +79,11 @@ def kernel_options(command: Command) -> Command:
             help="Whether warpgroups may run apart in a loop and take turns at the tensor cores.  [yes, where it pays]",
         ),
         click.option(
+            "--overlap/--no-overlap",
+            default=True,
+            help="Whether a warp may compute in an iteration before it is done with the last one.  [yes]",
+        ),
+        click.option(
             "--rrt-size-threshold",
             type=click.IntRange(0),
             metavar="CYCLES",
@@ -123,6 +128,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         scheduler=given["scheduler"],
         rrt_size_threshold=given["rrt_size_threshold"],
         ping_pong=given["ping_pong"],
+        overlap=given["overlap"],
         schedule=None if trace is None else files.read_text(trace),
         cache_dir=options.cache_folder(),
         solve_afresh=given["no_cache"],

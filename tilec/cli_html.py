@@ -53,6 +53,8 @@ def _loop(loop: dict[str, Any]) -> Iterable[str]:
         refutation = loop["refutation"]
         why = ", ".join(refutation["families"]) or refutation["why"]
         yield f"<p>II {refutation['ii']} is impossible: {escape(why)}.</p>"
+    if loop["status"] == "feasible":
+        yield f"<p>{escape(loop['proof'])}</p>"
     yield "<h3>Reservation table</h3>"
     yield '<p class="dim">One interval, folded. Colours are stages:' + _key(loop["stages"]) + "</p>"
     yield _reservations(loop)
@@ -67,6 +69,11 @@ def _loop(loop: dict[str, Any]) -> Iterable[str]:
     order = [loop["ops"][op] for op in loop["order"]]
     columns = ("id", "name", "role", "line", "stage", "start", "issue", "latency")
     yield _table(columns, [tuple(op[column] for column in columns) for op in order])
+    if "copies" in loop:
+        first, *others = (loop["ops"][op]["role"] for op in loop["copies"][0])
+        for role, lag in zip(others, loop["lags"][1:], strict=True):
+            yield f"<p>{escape(role)} runs {lag:,} cycles behind {escape(first)}.</p>"
+    yield from _compared(loop)
     if loop["rings"]:
         facts = ("name", "lifetime", "depth", "max_depth", "bytes", "total_bytes")
         yield "<h3>Rings</h3>"
@@ -84,8 +91,26 @@ def _loop(loop: dict[str, Any]) -> Iterable[str]:
     if loop["attempts"]:
         yield "<h3>Intervals tried</h3>"
         yield _table(
-            ("II", "outcome", "how", "why"), [(a["ii"], a["outcome"], a["how"], a["why"]) for a in loop["attempts"]]
+            ("II", "outcome", "how", "why"),
+            [
+                (a["ii"] if a["from"] == a["ii"] else f"{a['from']}…{a['ii']}", a["outcome"], a["how"], a["why"])
+                for a in loop["attempts"]
+            ],
         )
+
+
+def _compared(loop: dict[str, Any]) -> Iterable[str]:
+    """What a roofline and list schedulers would have chosen, and what was optimised after the interval."""
+    if loop["roofline"]:
+        line = loop["roofline"]
+        share = f"⌈{line['memory_cycles']:,} / {line['compute_cycles']:,}⌉ = {line['stages']}"
+        yield f"<p>Stages: {loop['stages']}; by the roofline {share}.</p>"
+    if loop["heuristics"]:
+        reached = (f"{of['arm']} {'–' if of['ii'] is None else of['ii']}" for of in loop["heuristics"])
+        yield f"<p>II by heuristics: {escape(', '.join(reached))}.</p>"
+    yield "<h3>After the interval, in this order</h3>"
+    told = [(of["name"], of["value"], "yes" if of["proven"] else "no") for of in loop["objectives"]]
+    yield _table(("what", "value", "proven"), told)
 
 
 def _capacity(pool: dict[str, Any]) -> tuple[str, str]:

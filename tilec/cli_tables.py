@@ -62,6 +62,7 @@ def schedule_tables(
     if not problem.ops:
         return
     yield _ops(problem, schedule)
+    yield from _apart(problem, schedule)
     yield from _compared(problem, solution)
     yield Text()
     if problem.rings:
@@ -89,6 +90,14 @@ def _attempts(solution: Solution) -> Table:
     for first, last in solution.ranges:
         table.add_row(span(first, last), last.outcome, last.how, Text(last.why))
     return table
+
+
+def _apart(problem: Problem, schedule: Schedule) -> Iterator[Text]:
+    """How far groups of warps that run the same code are behind the first."""
+    first, *others = problem.copies[0] if problem.copies else (0,)
+    for op in others:
+        lag = schedule.start[op] - schedule.start[first]
+        yield Text(f"{problem.ops[op].role} runs {lag:,} cycles behind {problem.ops[first].role}")
 
 
 def _compared(problem: Problem, solution: Solution) -> Iterator[Text]:

@@ -361,6 +361,7 @@ def _schedule(laid: Laid, target: Target, options: CompileOptions, observer: Obs
             decided,
             unlimited_smem=options.switches.unlimited_smem,
             ping_pong=options.ping_pong,
+            overlap=options.overlap,
             most=options.rrt_size_threshold,
         )
         if len(planned) + len(ready) == len(place):

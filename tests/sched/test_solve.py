@@ -150,7 +150,10 @@ def test_without_effort_there_is_still_a_schedule() -> None:
     assert solution.schedule.ii > solve(problem).schedule.ii
     assert solution.schedule.status == "feasible"
     assert not list(violations(problem, solution.schedule))
+    low = next(attempt.ii for attempt in solution.attempts if attempt.outcome == "unknown")
+    percent = -(-100 * (solution.schedule.ii - low) // low)
     assert solution.warning is not None and "not proven optimal" in solution.warning
+    assert f"none below {low} is possible, so at most {percent}% too large" in solution.warning
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from tilec.source import SourceFile
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 GEMM = ROOT / "samples" / "gemm.tl"
+FLASH = ROOT / "samples" / "flash_attention.tl"
 TEXT = (Path(tilec.sched.__file__).parent / "trace.schema.json").read_text(encoding="utf-8")
 VALIDATOR = jsonschema.Draft202012Validator(json.loads(TEXT))
 
@@ -33,6 +34,7 @@ CASES: list[tuple[Path, str, Strategy, str]] = [
     (GEMM, "sm_90a", "auto", "book"),
     (GEMM, "sm_80", "auto", "silicon"),
     (TESTS / "kernels" / "attention.tl", "sm_90a", "auto", "silicon"),
+    (FLASH, "sm_90a", "auto", "silicon"),
     (TESTS / "kernels" / "manual.tl", "sm_90a", "auto", "silicon"),
     (TESTS / "kernels" / "nested_attention.tl", "sm_80", "auto", "silicon"),
     (TESTS / "kernels" / "nested_gemm.tl", "sm_90a", "auto", "silicon"),
@@ -166,6 +168,16 @@ def test_the_refutation_names_families() -> None:
     assert loop["refutation"]["families"] == ["density tma"]
 
 
+def test_how_far_groups_run_apart() -> None:
+    """Each statement of the consumers is two ops, half an interval apart."""
+    (loop,) = trace_of((FLASH, "sm_90a", "auto", "silicon"))["tilec"]["loops"]
+    starts = [[loop["ops"][op]["start"] for op in of] for of in loop["copies"]]
+    assert loop["lags"] == [0, loop["ii"] // 2]
+    assert {second - first for first, second in starts} == {loop["ii"] // 2}
+    named = {tuple(loop["ops"][op]["role"] for op in of) for of in loop["copies"]}
+    assert named == {("consumer 1", "consumer 2")}
+
+
 # ---- the drawings ----------------------------------------------------------------------------------------------------
 
 
@@ -176,7 +188,7 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_elsewhere")
-@pytest.mark.parametrize("kernel", [GEMM, TESTS / "kernels" / "attention.tl"], ids=lambda p: p.stem)
+@pytest.mark.parametrize("kernel", [GEMM, TESTS / "kernels" / "attention.tl", FLASH], ids=lambda p: p.stem)
 def test_the_page(kernel: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """One well-formed file that needs nothing else, for light and dark, the same every time."""
     from xml.etree import ElementTree
@@ -199,6 +211,8 @@ def test_the_page(kernel: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert all(int(bar.attrib["width"]) > 0 and int(bar.attrib["x"]) >= 200 for bar in (*bars[0], *bars[1]))
     for heading in ("Reservation table", "Iterations", "Bounds on the interval", "Rings", "Pools", "Intervals tried"):
         assert f"<h3>{heading}</h3>" in text
+    apart = [f"consumer {group} runs {lag:,} cycles behind" for group, lag in enumerate(loop.get("lags", ()), 1) if lag]
+    assert all(line in text for line in apart) and all(line in capfd.readouterr().out for line in apart)
     assert f"II {loop['ii']}" in text and f"II {loop['ii'] - 1} is impossible" in text
 
 

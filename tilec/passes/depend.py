@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 from tilec.diag import InternalError, Label, fail
 from tilec.ir.tile import (
@@ -36,7 +37,7 @@ from tilec.passes.binds import scheduled, users_of_binds
 from tilec.passes.compound import Cost, cost, is_compound
 from tilec.passes.layout import Laid
 from tilec.passes.ordering import orders
-from tilec.passes.rings import RingPlan, accesses, touched_outside
+from tilec.passes.rings import RingPlan, accesses, is_load, touched_outside
 from tilec.passes.rings import rings as ring_plans
 from tilec.passes.roles import EVERY, consumer_groups, is_product, part_of, repeat, role_of
 from tilec.passes.select import pipelined_loops
@@ -96,14 +97,16 @@ def problems(
     *,
     unlimited_smem: bool = False,
     ping_pong: bool = True,
+    overlap: bool = True,
     most: int | None = None,
 ) -> tuple[LoopProblem, ...]:
     """The problems that can be solved now, in program order: those of the loops that are not decided yet, if all loops
     in them are. An outer loop gets the shared memory that those in it have left. `ping_pong` lets warpgroups run apart
-    where that allows a smaller interval; but a loop whose interval must be larger than `most` gets roles by rule."""
+    where that allows a smaller interval; but a loop whose interval must be larger than `most` gets roles by rule.
+    Without `overlap` a role computes one iteration after the other; loads still run ahead."""
     known = {id(s.loop.loop): s for s in decided}
     return tuple(
-        _problem(laid, target, loop, known, unlimited_smem, ping_pong, most)
+        _problem(laid, target, loop, known, unlimited_smem, ping_pong, overlap, most)
         for loop in loops_to_schedule(laid)
         if id(loop) not in known and all(id(inner) in known for inner in pipelined_loops(loop.body))
     )
@@ -116,14 +119,15 @@ def _problem(
     decided: dict[int, Scheduled],
     unlimited_smem: bool,
     ping_pong: bool,
+    overlap: bool,
     most: int | None,
 ) -> LoopProblem:
-    together = _Builder(laid, target, loop, decided, unlimited_smem).build()
+    together = _Builder(laid, target, loop, decided, unlimited_smem, overlap).build()
     is_inner = any(inner is loop for outer in loops_to_schedule(laid) for inner in pipelined_loops(outer.body))
     groups = consumer_groups(laid, loop, target) if ping_pong and not is_inner else 1
     if groups == 1:
         return together
-    apart = _Builder(laid, target, loop, decided, unlimited_smem, groups).build()
+    apart = _Builder(laid, target, loop, decided, unlimited_smem, overlap, groups).build()
     try:
         least, possible = bounds(together.problem).mii, bounds(apart.problem).mii
     except Unschedulable:
@@ -147,8 +151,10 @@ class _Builder:
         loop: For,
         decided: dict[int, Scheduled],
         unlimited_smem: bool,
+        overlap: bool,
         groups: int = 1,
     ) -> None:
+        self.overlap = overlap
         self.laid, self.target, self.loop, self.decided, self.groups = laid, target, loop, decided, groups
         self.smem_bytes = UNLIMITED if unlimited_smem else target.limit("smem_bytes_per_cta")
         self.statements = scheduled(loop)
@@ -314,6 +320,10 @@ class _Builder:
                 ):
                     for name in sorted(names - apart):
                         add(i, j, self.hand_over(ops, i, j), distance, f"{kind} {name}")
+        if not self.overlap and self.loop.stage is None:
+            computing = [i for i, s in enumerate(self.statements) if not _loads(s)]
+            for i, j in product(computing, repeat=2):
+                add(i, j, self.hand_over(ops, i, j), 1, "no overlap")
         for bind, users in users_of_binds(self.loop.body):
             for user in users:
                 add(bind, user, ops[bind].latency, 0, f"data {self.statements[bind].var.name}")  # type: ignore[union-attr]
@@ -343,6 +353,10 @@ def _runners(role: str) -> tuple[str, ...]:
 def is_asynchronous(stmt: Stmt) -> bool:
     """Whether the statement only starts something that a wait completes."""
     return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") in ("tma", "tma_store", "cp_async", "wgmma")
+
+
+def _loads(stmt: Stmt) -> bool:
+    return isinstance(stmt, TileOp) and is_load(stmt)
 
 
 def _accumulator(stmt: Stmt) -> Buffer | None:

@@ -12,7 +12,6 @@ from tilec.ir.tile import (
     Binary,
     Bind,
     Break,
-    Buffer,
     Expr,
     For,
     If,
@@ -250,10 +249,10 @@ class Loops(PerThread):
             if not isinstance(stop, int) and (size := nest.at_once(place))
         }
         if not steps:
-            self._iterations(node, iterable, nest, steps)
+            self._iterations(node, iterable, path, nest, steps)
             return
         with self.region("the loop", is_loop=True) as out, self.guarded():
-            self._iterations(node, iterable, nest, steps)
+            self._iterations(node, iterable, path, nest, steps)
         body = tuple(out)
         for step in reversed(steps.values()) if body else ():
             body = (For("serial", step.var, integer(0), step.stop, step.size, body, span=node.span),)
@@ -267,7 +266,7 @@ class Loops(PerThread):
         self.out.append(Bind(var, stop, span))
         return var
 
-    def _iterations(self, node: ast.For, iterable: ast.Call, nest: _Nest, steps: dict[int, _Step]) -> None:
+    def _iterations(self, node: ast.For, iterable: ast.Call, path: str, nest: _Nest, steps: dict[int, _Step]) -> None:
         """A nest, or a step of it: those iterations of an extent known at run time only that begin at the step's."""
         variables = tuple(Var(self.unique.take(name.id)) for name in nest.names)
         extents: list[int] = []

@@ -71,14 +71,19 @@ class Solution:
     @property
     def warning(self) -> str | None:
         """What a user must be told about this schedule, if anything."""
-        unknown = [span(first, last) for first, last in self.ranges if last.outcome == "unknown"]
+        unknown = [(first, last) for first, last in self.ranges if last.outcome == "unknown"]
         ii = self.schedule.ii
         if self.schedule.status != "feasible" and not unknown:
             return None
+        low = unknown[0][0].ii if unknown else self.bounds.mii
+        percent = -(-100 * (ii - low) // low)
+        doubt = (
+            f"II {ii} is feasible but not proven optimal: none below {low} is possible, so at most {percent}% too large"
+        )
         if not unknown:
-            return f"II {ii} is feasible but not proven optimal: no search was made between it and {self.bounds.mii}"
-        shown = ", ".join(unknown[:8]) + (" …" if len(unknown) > 8 else "")
-        return f"II {ii} is feasible but not proven optimal: the search ran out of effort at II {shown}"
+            return f"{doubt}; no search was made in between"
+        shown = ", ".join(span(*of) for of in unknown[:3]) + (" …" if len(unknown) > 3 else "")
+        return f"{doubt}; the search ran out of effort at {shown}"
 
     @property
     def ranges(self) -> tuple[tuple[Attempt, Attempt], ...]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilec.sched import text
+from tilec.sched.lags import observed
 from tilec.sched.objective import held_across, held_at_once
 from tilec.sched.problem import Problem
 from tilec.sched.roles import resolve
@@ -69,6 +70,7 @@ def _loop(problem: Problem, solution: Solution) -> dict[str, Any]:
         "roofline": text.encode(roofline(problem)),
         "order": list(schedule.order),
         **({"roles": list(schedule.role)} if schedule.role else {}),
+        **_groups(problem, schedule),
         **({"same_stage": [list(group) for group in problem.same_stage]} if problem.same_stage else {}),
         "ops": [_op(problem, schedule, op) for op in range(len(problem.ops))],
         "rings": [_ring(problem, schedule, ring) for ring in range(len(problem.rings))],
@@ -86,6 +88,14 @@ def _loop(problem: Problem, solution: Solution) -> dict[str, Any]:
             for edge in problem.edges
         ],
     }
+
+
+def _groups(problem: Problem, schedule: Schedule) -> dict[str, Any]:
+    """What several groups of warps run in the same code, and how far each is behind the first."""
+    if not problem.copies:
+        return {}
+    lags = observed(problem, schedule.start).lags
+    return {"copies": [list(of) for of in problem.copies], "lags": list(lags)}
 
 
 def _attempts(first: Attempt, last: Attempt, solution: Solution) -> dict[str, Any]:
