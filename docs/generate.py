@@ -23,6 +23,7 @@ from tilec.ops import python, registry, scalar, signature
 from tilec.ops.signature import Required, Signature
 from tilec.ops.threads import PLACES
 from tilec.ops.values import Policy
+from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes import elaborate, evaluate, loops, manual, statements
 from tilec.passes.hints import HINTS
 from tilec.passes.loop_statements import Loops
@@ -129,8 +130,8 @@ ALLOCATION = (
     Name(
         ("T.alloc_global",),
         statements._ALLOCATIONS["T.alloc_global"][1],
-        """A tensor of the kernel's own, for what its blocks leave for one another: whoever launches the kernel allocates
-        it. It holds nothing at first.""",
+        """A tensor of the kernel's own, for what its blocks leave for one another: whoever launches the kernel
+        allocates it. It holds nothing at first.""",
         (statements.Body._allocate,),
     ),
     Name(
@@ -342,6 +343,14 @@ def _functions_table() -> Iterator[str]:
         yield f"| `{written(function.signature)}` | {function.doc.replace('|', chr(92) + '|')} | {codes} |\n"
 
 
+def _warp_functions() -> Iterator[str]:
+    yield "What threads find out together; all of a warp, or of the block, take part. Outside T.Parallel.\n\n"
+    yield "| | | errors |\n| --- | --- | --- |\n"
+    for function in WARP_FUNCTIONS.values():
+        codes = ", ".join(f"`{code}`" for code in errors((function.build,)))
+        yield f"| `{written(function.signature)}` | {function.doc} | {codes} |\n"
+
+
 KINDS = {"int": "signed integer", "uint": "unsigned integer", "float": "float", "bool": "truth value"}
 
 
@@ -386,6 +395,7 @@ def page() -> str:
         "`thread-dependent`.",
         THREADS,
     )
+    parts.append("".join(_warp_functions()))
     section("Loops", "More, with examples, in [loops.md](loops.md).", LOOPS)
     section(
         "Operations on tiles",

@@ -63,8 +63,35 @@ def workspace(a: Arrays) -> Arrays:
     return {"B": w[:, ::-1] + np.roll(w, -1, 1)}
 
 
+def together(a: Arrays) -> Arrays:
+    t = np.arange(64)
+    x, n, h = (a[name].reshape(2, 32) for name in "XIH")
+    lane = np.arange(32)
+    down = np.where(lane % 16 + 5 < 16, lane + 5, lane)
+
+    def each(values: Any) -> Any:
+        return np.repeat(values, 32)
+
+    def bits(holds: Any) -> Any:
+        return (holds.reshape(2, 32).astype(np.uint64) << lane.astype(np.uint64)).sum(1).astype(np.uint64)
+
+    f = [x[:, lane ^ 1], np.where(lane >= 3, x[:, lane - 3], x), x[:, down], x[:, lane // 8 * 8 + lane % 4]]
+    f = [part.ravel() for part in f] + [each(x.sum(1)), each(x.max(1)), each(x.min(1))]
+    same = np.concatenate([bits(np.tile(row, 2) == v)[:1] for row in n for v in row])
+    third = t % 3 == 0
+    j = [
+        each(n.sum(1)), each(n.max(1)), each(np.bitwise_and.reduce(n | 4, 1)), each(np.bitwise_or.reduce(n, 1)),
+        each((n > 3).any(1)), each((n > -3).all(1)), np.full(64, (x > 0).sum()), np.full(64, (n < 100).all()),
+        np.full(64, (n == 3).any()), same.astype(np.uint32).view(np.int32),
+        each(-1 * (n == n[:, :1]).all(1)), each(n[:, 7]), np.where(third, 1, 0),
+    ]  # fmt: skip
+    w = [each(bits(x > 0)), np.where(third, each(bits((x.ravel() > 0) & third)), 0)]
+    w.append(np.where(third, each(bits(third)), each(bits(~third))))
+    return {"F": np.stack(f), "J": np.stack(j), "G": h[:, lane ^ 2].ravel(), "W": np.stack(w)}
+
+
 KERNELS: dict[str, Callable[[Arrays], Arrays]] = {
-    f.__name__: f for f in (elements, gemv, unpack, variables, warps, workspace)
+    f.__name__: f for f in (elements, gemv, unpack, variables, warps, workspace, together)
 }
 
 
