@@ -47,6 +47,7 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BOOL, DType
 from tilec.ops import registry
+from tilec.ops.intrinsics import references
 from tilec.ops.warp_functions import REFERENCES
 from tilec.sizes import SizeError, found
 from tilec.source import NOWHERE, Span
@@ -157,7 +158,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "cos": np.cos, "tan": np.tan, "floor": np.floor, "ceil": np.ceil, "pow": np.power, "trunc": np.trunc,
     "nearbyint": np.rint, "round": lambda x: np.copysign(np.floor(np.abs(x).astype(np.float64) + 0.5), x),
     "exp10": lambda x: np.power(10.0, x.astype(np.float64)), "log10": np.log10,
-    "erf": np.vectorize(math.erf, otypes=[np.float64]),
+    "erf": np.vectorize(math.erf, otypes=[np.float64]), **references(),
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from tilec.codegen.builder import Builder, f32, half_bits, immediate, register_class, small_bits
+from tilec.codegen.intrinsics import emit_intrinsic, is_intrinsic
 from tilec.codegen.mathematics import Functions
 from tilec.codegen.warp_functions import emit_warp_function
 from tilec.diag import InternalError
@@ -315,6 +316,8 @@ class Scalars:
 
     def function(self, fn: str, args: list[Reg]) -> Reg:
         """A function of float32."""
+        if is_intrinsic(fn):
+            return emit_intrinsic(fn, args, self.builder)
         return Functions(self.builder, self.may_call, self.fast_math)(fn, args)
 
     def reinterpret(self, value: Operand, source: DType, target: DType) -> Operand:
