@@ -23,8 +23,9 @@ from tilec.ops import python, registry, scalar, signature
 from tilec.ops.signature import Required, Signature
 from tilec.ops.threads import PLACES
 from tilec.ops.values import Policy
+from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
-from tilec.passes import elaborate, evaluate, loops, manual, statements
+from tilec.passes import elaborate, evaluate, loops, manual, statements, views
 from tilec.passes.hints import HINTS
 from tilec.passes.loop_statements import Loops
 from tilec.passes.threads import PerThread
@@ -134,6 +135,7 @@ ALLOCATION = (
         allocates it. It holds nothing at first.""",
         (statements.Body._allocate,),
     ),
+    *(Name((name,), v.signature, v.doc[0].upper() + v.doc[1:] + ".", (views.view,)) for name, v in VIEWS.items()),
     Name(
         ("T.alloc_local",),
         statements._ALLOCATIONS["T.alloc_local"][1],

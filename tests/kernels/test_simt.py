@@ -120,11 +120,24 @@ def intrinsics(a: Arrays) -> Arrays:
     return {"F": np.stack(f), "R": r, "S": 1 / np.sqrt(size.astype(np.float64))}
 
 
+def reshaped(a: Arrays) -> Arrays:
+    heads = a["A"].reshape(64, 4, 32)
+    four = heads.transpose(1, 0, 2).reshape(4, -1, 4).astype(np.float64)[:, :64]  # of each head
+    f = four[..., 0] + four[..., 1] * 2 + four[..., 2] * 3
+    f[:, 0] = 0
+    return {
+        "B": (heads * np.float16(2)).reshape(256, 32),
+        "C": heads.astype(np.float64).sum(2).T,
+        "E": a["A"].ravel().view(np.int16),
+        "F": f,
+    }
+
+
 EXACT = {"R"}
 """What has to be equal to the last bit."""
 
 KERNELS: dict[str, Callable[[Arrays], Arrays]] = {
-    f.__name__: f for f in (elements, gemv, unpack, variables, warps, workspace, together, intrinsics)
+    f.__name__: f for f in (elements, gemv, unpack, variables, warps, workspace, together, intrinsics, reshaped)
 }
 
 

@@ -22,6 +22,7 @@ from tilec.passes.rasterise import rasterised
 from tilec.passes.scope import Binding, Scope
 from tilec.passes.statements import Body
 from tilec.passes.threads import settled
+from tilec.passes.views import without_views
 from tilec.records import dataclass
 from tilec.source import NOWHERE, SourceFile, Span
 from tilec.syntax import ast
@@ -303,7 +304,8 @@ def _elaborated(function: ast.Function, body: Body) -> Kernel:
         if isinstance(extent, int):
             body.ranges[var.name] = (0, extent - 1)
     body.block(launch.body)
-    statements = with_values(tuple(body.out), body.hints.outside, body.unique.take)
+    statements = without_views(tuple(body.out), body.views, body.unique)
+    statements = with_values(statements, body.hints.outside, body.unique.take)
     if body.hints.panels is not None:
         block_vars, renumbered = rasterised(block_vars, shape.grid, *body.hints.panels)
         statements = (*renumbered, *statements)

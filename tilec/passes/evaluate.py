@@ -34,6 +34,7 @@ from tilec.ops.values import (
     describe,
     show_shape,
 )
+from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.fold import fold_expr
 from tilec.passes.functions import Budget, bind_target, bound, run_function
@@ -77,6 +78,7 @@ def supported_names() -> list[str]:
         *HINTS,
         *PLACES,
         *WARP_FUNCTIONS,
+        *VIEWS,
         *(f"T.{name}" for name in BY_NAME),
     ]
 

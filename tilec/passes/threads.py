@@ -62,7 +62,8 @@ MOST_WRITTEN_OUT = 64  # trips of a loop over the registers of an array
 class PerThread(Evaluator):
     """`thread_extents` are the threads of a block along x, y and z, `blocks` the block's indices and the grid.
     `varying` are the binds on whose value threads do not agree, `masks` the conditions that hold here in those threads
-    that run this. `differing` are the places of variables (T.alloc_var) which threads set differently."""
+    that run this. `differing` are the places of variables (T.alloc_var) which
+    threads set differently. `views` are the buffers that stand for others (T.reshape), by name."""
 
     unique: UniqueNames = field(default_factory=UniqueNames)
     buffers: list[Buffer] = field(default_factory=list)
@@ -73,6 +74,7 @@ class PerThread(Evaluator):
     varying: set[Var] = field(default_factory=set)
     masks: list[Expr] = field(default_factory=list)
     differing: set[Span] = field(default_factory=set)
+    views: dict[str, Buffer] = field(default_factory=dict)
 
     @property
     def threads(self) -> int:
