@@ -23,7 +23,9 @@ from tilec.ops import python, registry, scalar, signature
 from tilec.ops.signature import Required, Signature
 from tilec.ops.threads import PLACES
 from tilec.ops.values import Policy
-from tilec.passes import configs, eager, elaborate, evaluate, launch, loops, manual, references, statements
+from tilec.ops.views import VIEWS
+from tilec.ops.warp_functions import WARP_FUNCTIONS
+from tilec.passes import configs, eager, elaborate, evaluate, launch, loops, manual, references, statements, views
 from tilec.passes.hints import HINTS
 from tilec.passes.loop_statements import Loops
 from tilec.passes.threads import PerThread
@@ -171,6 +173,7 @@ ALLOCATION = (
         allocates it. It holds nothing at first.""",
         (statements.Body._allocate,),
     ),
+    *(Name((name,), v.signature, v.doc[0].upper() + v.doc[1:] + ".", (views.view,)) for name, v in VIEWS.items()),
     Name(
         ("T.alloc_local",),
         statements._ALLOCATIONS["T.alloc_local"][1],
@@ -382,6 +385,14 @@ def _functions_table() -> Iterator[str]:
         yield f"| `{written(function.signature)}` | {function.doc.replace('|', chr(92) + '|')} | {codes} |\n"
 
 
+def _warp_functions() -> Iterator[str]:
+    yield "What threads find out together; all of a warp, or of the block, take part. Outside T.Parallel.\n\n"
+    yield "| | | errors |\n| --- | --- | --- |\n"
+    for function in WARP_FUNCTIONS.values():
+        codes = ", ".join(f"`{code}`" for code in errors((function.build,)))
+        yield f"| `{written(function.signature)}` | {function.doc} | {codes} |\n"
+
+
 KINDS = {"int": "signed integer", "uint": "unsigned integer", "float": "float", "bool": "truth value"}
 
 
@@ -426,6 +437,7 @@ def page() -> str:
         "`thread-dependent`.",
         THREADS,
     )
+    parts.append("".join(_warp_functions()))
     section("Loops", "More, with examples, in [loops.md](loops.md).", LOOPS)
     section(
         "Operations on tiles",

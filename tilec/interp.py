@@ -47,6 +47,8 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BOOL, DType
 from tilec.ops import registry
+from tilec.ops.intrinsics import references
+from tilec.ops.warp_functions import REFERENCES
 from tilec.sizes import SizeError, found
 from tilec.source import NOWHERE, Span
 
@@ -156,7 +158,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "cos": np.cos, "tan": np.tan, "floor": np.floor, "ceil": np.ceil, "pow": np.power, "trunc": np.trunc,
     "nearbyint": np.rint, "round": lambda x: np.copysign(np.floor(np.abs(x).astype(np.float64) + 0.5), x),
     "exp10": lambda x: np.power(10.0, x.astype(np.float64)), "log10": np.log10,
-    "erf": np.vectorize(math.erf, otypes=[np.float64]),
+    "erf": np.vectorize(math.erf, otypes=[np.float64]), **references(),
 }  # fmt: skip
 
 
@@ -337,6 +339,9 @@ class _Machine:
             case Call(fn="reinterpret", args=(a,), dtype=dtype):
                 held = stored(np.asarray(self.expr(a)), a.dtype)
                 return values_of(np.ascontiguousarray(held).view(storage_type(dtype)).reshape(held.shape), dtype)
+            case Call(fn=fn, args=args, dtype=dtype) if fn in REFERENCES:
+                alike = np.broadcast_arrays(self.variables[THREAD.name], *(self.expr(a) for a in args))
+                return _rounded(REFERENCES[fn](*alike[1:]), dtype)
             case Call(fn=fn, args=args, dtype=dtype):
                 return _rounded(_CALLS[fn](*(_single(self.expr(a)) for a in args)), dtype)
             case Cast(a=a, dtype=dtype):

@@ -6,11 +6,28 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from tilec.codegen.builder import Builder, f32, half_bits, immediate, register_class, small_bits
+from tilec.codegen.intrinsics import emit_intrinsic, is_intrinsic
 from tilec.codegen.mathematics import Functions
+from tilec.codegen.warp_functions import emit_warp_function
 from tilec.diag import InternalError
 from tilec.ir.affine import Interval, add, affine, interval
 from tilec.ir.expr import SMALL_FLOATS, cast, integer_range, wrap
-from tilec.ir.tile import COMPARISONS, Binary, Call, Cast, Const, Expr, Extent, Load, Select, Unary, Var, integer
+from tilec.ir.tile import (
+    BLOCK_WIDE,
+    COMPARISONS,
+    WARP_WIDE,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Extent,
+    Load,
+    Select,
+    Unary,
+    Var,
+    integer,
+)
 from tilec.ir.types import BFLOAT16, BOOL, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT32, DType
 from tilec.ptx.module import Imm, Operand, Reg, Vector
 
@@ -284,6 +301,8 @@ class Scalars:
         return self.wrap(self.builder.into(wide, f"neg.s{64 if wide == 'b64' else 32}", x), dtype)
 
     def call(self, fn: str, args: tuple[Expr, ...], dtype: DType, read: ReadElement | None) -> Reg:
+        if fn in WARP_WIDE or fn in BLOCK_WIDE:
+            return emit_warp_function(fn, args, dtype, self, read)
         values = [self.value(a, read) for a in args]
         if fn == "reinterpret":
             return self.in_register(self.reinterpret(values[0], args[0].dtype, dtype), dtype)
@@ -300,6 +319,8 @@ class Scalars:
 
     def function(self, fn: str, args: list[Reg]) -> Reg:
         """A function of float32."""
+        if is_intrinsic(fn):
+            return emit_intrinsic(fn, args, self.builder)
         return Functions(self.builder, self.may_call, self.fast_math)(fn, args)
 
     def reinterpret(self, value: Operand, source: DType, target: DType) -> Operand:

@@ -85,6 +85,15 @@ BinaryOp = Literal[
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
+WARP_WIDE = frozenset(
+    {"shfl_xor", "shfl_up", "shfl_down", "shfl_sync", "warp_sum", "warp_max", "warp_min", "warp_and", "warp_or",
+     "vote_any", "vote_all", "ballot", "match_any", "match_all"}
+)  # fmt: skip
+"""Calls whose value in a thread is made of the arguments in all threads of its warp."""
+BLOCK_WIDE = frozenset({"block_count", "block_and", "block_or"})
+"""Those made of the arguments in all threads of the block: all have one value."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unary:
     op: UnaryOp
@@ -106,7 +115,8 @@ class Binary:
 @dataclass(frozen=True, slots=True)
 class Call:
     """A mathematical function of floats: exp exp2 exp10 log log2 log10 sqrt rsqrt tanh sigmoid erf abs sin cos tan
-    floor ceil trunc round nearbyint pow; or `reinterpret`, the bits of any type as another one of the same size."""
+    floor ceil trunc round nearbyint pow; or `reinterpret`, the bits of any type as another one of the same size; or
+    what threads compute together, one of `WARP_WIDE` or `BLOCK_WIDE`."""
 
     fn: str
     args: tuple[Expr, ...]

@@ -24,8 +24,10 @@ from typing import assert_never
 
 from tilec.ir.text import show_expr, show_tile_op
 from tilec.ir.tile import (
+    BLOCK_WIDE,
     COMPARISONS,
     THREAD,
+    WARP_WIDE,
     Binary,
     Bind,
     Break,
@@ -213,6 +215,8 @@ class _Checker:
                 if expr.fn == "reinterpret":
                     if args[0].dtype.bits != dtype.bits:
                         yield f"{show_expr(expr)} is {dtype} of {args[0].dtype}"
+                elif expr.fn in WARP_WIDE or expr.fn in BLOCK_WIDE:
+                    return
                 elif not dtype.is_float or any(a.dtype != dtype for a in args):
                     yield f"{show_expr(expr)} is {dtype} of {', '.join(str(a.dtype) for a in args)}"
             case Select(condition=condition, then=then, orelse=orelse, dtype=dtype):

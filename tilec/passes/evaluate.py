@@ -36,6 +36,8 @@ from tilec.ops.values import (
     describe,
     show_shape,
 )
+from tilec.ops.views import VIEWS
+from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.fold import fold_expr
 from tilec.passes.functions import Budget, bind_target, bound, run_function
 from tilec.passes.hints import HINTS
@@ -73,7 +75,18 @@ def supported_names() -> list[str]:
     """Every `T.*` name that means something, for the help of a message."""
     spellings = [f"T.{name}" for name in registry.spelling_names()]
     functions = [name for name in FUNCTIONS if name.startswith("T.")]
-    return [*spellings, *functions, *ALLOCATIONS, *LOOPS, *OTHERS, *HINTS, *PLACES, *(f"T.{name}" for name in BY_NAME)]
+    return [
+        *spellings,
+        *functions,
+        *ALLOCATIONS,
+        *LOOPS,
+        *OTHERS,
+        *HINTS,
+        *PLACES,
+        *WARP_FUNCTIONS,
+        *VIEWS,
+        *(f"T.{name}" for name in BY_NAME),
+    ]
 
 
 @dataclass(slots=True)

@@ -342,7 +342,7 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 
 def _call(fn: str, args: tuple[Expr, ...], dtype: DType) -> Const | None:
     values = [a.value for a in args if isinstance(a, Const)]
-    if len(values) < len(args) or fn == "reinterpret":
+    if len(values) < len(args) or fn not in _FUNCTIONS:
         return None
     try:
         return constant(float(_FUNCTIONS[fn](*values)), dtype)

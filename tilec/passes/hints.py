@@ -242,6 +242,8 @@ HINTS: dict[str, Hint] = {
               "Options of TileLang's passes: fast math, no warp specialisation, no TMA.", _pass_configs),
         _hint("func_attr", (_P("attrs"),),
               "Attributes of the function.", _nothing("tilec reads no attributes")),
+        _hint("sync_warp", (_P("mask", None),),
+              "Barriers stand where threads meet, those of a warp too: nothing is added.", lambda *_: None),
         _hint("disable_warp_group_reg_alloc", (), "Leave registers as they are shared out.", _REGISTERS),
         _hint("no_set_max_nreg", (), "Leave registers as they are shared out.", _REGISTERS),
         _hint("annotate_producer_reg_dealloc", (_P("n", 24),), "Registers of a producer's thread.", _REGISTERS),

@@ -19,6 +19,7 @@ from tilec.passes.outside import with_values
 from tilec.passes.rasterise import rasterised
 from tilec.passes.recover import poison
 from tilec.passes.statements import Body
+from tilec.passes.views import without_views
 from tilec.records import dataclass
 from tilec.source import Span
 from tilec.syntax import ast
@@ -55,7 +56,8 @@ def kernel(function: ast.Function, body: Body, params: Callable[[], tuple[Param,
         body.block(launch.body)
     body.mistakes.end()
     assert launch is not None
-    statements = with_values(tuple(body.out), body.hints.outside, body.unique.take)
+    statements = without_views(tuple(body.out), body.views, body.unique)
+    statements = with_values(statements, body.hints.outside, body.unique.take)
     block_vars = shape.block_vars
     if body.hints.panels is not None:
         block_vars, renumbered = rasterised(block_vars, shape.grid, *body.hints.panels)

@@ -15,9 +15,12 @@ from tilec.diag import Label, fail
 from tilec.ir.affine import affine, divisor
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.tile import (
+    BLOCK_WIDE,
     THREAD,
+    WARP_WIDE,
     Bind,
     Buffer,
+    Call,
     Expr,
     For,
     If,
@@ -80,7 +83,12 @@ def is_variable(buffer: Buffer) -> bool:
 
 def is_per_thread(expr: Expr) -> bool:
     """Whether it names the thread, or something that every thread has of its own."""
-    return any(e == THREAD or (isinstance(e, Load) and e.buffer.scope == "local") for e in walk_expr(expr))
+    return any(
+        e == THREAD
+        or (isinstance(e, Load) and e.buffer.scope == "local")
+        or (isinstance(e, Call) and (e.fn in WARP_WIDE or e.fn in BLOCK_WIDE))
+        for e in walk_expr(expr)
+    )
 
 
 def select(kernel: Kernel, target: Target, strategy: Strategy, switches: Switches = NO_SWITCHES) -> Selected:

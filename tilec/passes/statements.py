@@ -31,6 +31,8 @@ from tilec.ops.fill import fill_value
 from tilec.ops.signature import Argument, Parameter, Signature, as_dtype, as_expr, as_shape, bind, ignored
 from tilec.ops.threads import PLACES
 from tilec.ops.values import EXPR_TYPES, Access, Function, Member, Reference, Value, describe
+from tilec.ops.views import VIEWS
+from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.evaluate import ALLOCATIONS, Evaluator
 from tilec.passes.functions import check_assert, kind, refuse_raise, unpack
 from tilec.passes.hints import HINTS, Hints
@@ -38,6 +40,7 @@ from tilec.passes.loop_statements import Loops
 from tilec.passes.recover import poison
 from tilec.passes.references import references
 from tilec.passes.usage import expressions
+from tilec.passes.views import view
 from tilec.source import Span
 from tilec.syntax import ast
 
@@ -292,6 +295,12 @@ class Body(Loops):
 
     def effectful(self, path: str, node: ast.Call) -> Value:
         spelling = registry.spelling(path.removeprefix("T.")) if path.startswith("T.") else None
+        if path in WARP_FUNCTIONS:
+            return self.with_others(bind(WARP_FUNCTIONS[path].signature, *self.operands(node), node.span))
+        if path in VIEWS:
+            made, source = view(bind(VIEWS[path].signature, *self.arguments(node), node.span), self.unique)
+            self.views[made.name] = self.views.get(source.name, source)
+            return made
         if path in PLACES:
             return self.place(bind(PLACES[path].signature, *self.operands(node), node.span))
         if spelling is not None and spelling.element is not None and not self.is_parallel:

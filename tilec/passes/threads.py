@@ -16,7 +16,9 @@ from typing import NoReturn, TypeVar
 from tilec.diag import CompileError, Diagnostic, Label, Warn, fail, unheard
 from tilec.ir.affine import add, interval
 from tilec.ir.tile import (
+    BLOCK_WIDE,
     THREAD,
+    WARP_WIDE,
     Binary,
     Bind,
     Buffer,
@@ -31,13 +33,16 @@ from tilec.ir.tile import (
     Store,
     TileOp,
     Var,
+    children,
     integer,
     walk,
     walk_expr,
 )
+from tilec.ir.tile import Call as TileCall
 from tilec.ir.types import BOOL, INT32, DType
 from tilec.ops.signature import Argument, Call
 from tilec.ops.values import Value
+from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.evaluate import Evaluator
 from tilec.passes.fold import fold_expr
 from tilec.passes.loops import Header
@@ -57,7 +62,8 @@ MOST_WRITTEN_OUT = 64  # trips of a loop over the registers of an array
 class PerThread(Evaluator):
     """`thread_extents` are the threads of a block along x, y and z, `blocks` the block's indices and the grid.
     `varying` are the binds on whose value threads do not agree, `masks` the conditions that hold here in those threads
-    that run this. `differing` are the places of variables (T.alloc_var) which threads set differently."""
+    that run this. `differing` are the places of variables (T.alloc_var) which
+    threads set differently. `views` are the buffers that stand for others (T.reshape), by name."""
 
     unique: UniqueNames = field(default_factory=UniqueNames)
     buffers: list[Buffer] = field(default_factory=list)
@@ -68,6 +74,7 @@ class PerThread(Evaluator):
     varying: set[Var] = field(default_factory=set)
     masks: list[Expr] = field(default_factory=list)
     differing: set[Span] = field(default_factory=set)
+    views: dict[str, Buffer] = field(default_factory=dict)
 
     @property
     def threads(self) -> int:
@@ -77,10 +84,12 @@ class PerThread(Evaluator):
 
     def is_varying(self, expr: Expr) -> bool:
         """Whether threads may have different values of it."""
-        return any(
-            e == THREAD or e in self.varying or (isinstance(e, Load) and e.buffer.scope == "local")
-            for e in walk_expr(expr)
-        )
+        if isinstance(expr, TileCall) and expr.fn in BLOCK_WIDE:
+            return False
+        if expr == THREAD or expr in self.varying or (isinstance(expr, TileCall) and expr.fn in WARP_WIDE):
+            return True
+        is_local = isinstance(expr, Load) and expr.buffer.scope == "local"
+        return is_local or any(self.is_varying(c) for c in children(expr))
 
     def is_own(self, store: Store) -> bool:
         """Whether each thread stores something of its own, or some threads do not."""
@@ -147,12 +156,13 @@ class PerThread(Evaluator):
     def named(self, name: str, value: Expr, span: Span) -> Expr:
         """What a name stands for that is given a value on which threads do not agree."""
         loads = [e for e in walk_expr(value) if isinstance(e, Load)]
-        if not loads and sum(1 for _ in walk_expr(value)) <= MOST_SUBSTITUTED:
+        if not loads and not _is_common(value) and sum(1 for _ in walk_expr(value)) <= MOST_SUBSTITUTED:
             return value
         if self.masks and any(not e.buffer.in_registers for e in loads):
             return self.kept(name, value, span)  # the other threads need not have such elements
         var = Var(self.unique.take(name), value.dtype)
-        self.varying.add(var)
+        if self.is_varying(value):
+            self.varying.add(var)
         self.out.append(Bind(var, value, span))
         return var
 
@@ -259,6 +269,27 @@ class PerThread(Evaluator):
             places += (e.indices for e in loads if e.buffer.scope == "local")
         return replace(loop, kind="unroll") if any(_names(indices, loop.var) for indices in places) else loop
 
+    # ---- what threads find out together ------------------------------------------------------------------------------
+
+    def with_others(self, call: Call) -> Expr:
+        """The value of a call of `ops.warp_functions`, computed here and once, by all threads."""
+        function = WARP_FUNCTIONS[call.name]
+        if self.is_parallel:
+            fail(
+                "thread-dependent",
+                f"{call.name} stands inside T.Parallel or T.vectorized",
+                call.span,
+                "whichever threads have the elements",
+                help="write it outside, or in T.serial",
+            )
+        if function.is_block_wide:
+            self.together(call.span, call.name)
+        running: Expr | None = None
+        for mask in self.masks:
+            running = mask if running is None else Binary("and", running, mask, BOOL)
+        value = function.build(call, running)
+        return self.named(call.name.removeprefix("T."), value, call.span)
+
     # ---- which thread, which block -----------------------------------------------------------------------------------
 
     def place(self, call: Call) -> Value:
@@ -355,6 +386,11 @@ def settled(attempt: Callable[[set[Span], Warn], T], warn: Warn) -> T:
                     warn(warning)
                 return made
         known = found
+
+
+def _is_common(value: Expr) -> bool:
+    """Whether threads compute it together, so that it is computed once."""
+    return any(isinstance(e, TileCall) and (e.fn in WARP_WIDE or e.fn in BLOCK_WIDE) for e in walk_expr(value))
 
 
 def _names(indices: tuple[Expr, ...], var: Var) -> bool:

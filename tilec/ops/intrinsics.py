@@ -1,0 +1,147 @@
+"""Functions of float32 by name of their instruction: approximations of the hardware, IEEE operations rounded as asked.
+
+In tile IR they are calls of `fast_exp`, `ieee_add_rz` and the like.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tilec.diag import fail
+from tilec.ir.expr import cast
+from tilec.ir.tile import Call, Expr
+from tilec.ir.types import FLOAT32
+from tilec.ops.scalar import FUNCTIONS, ScalarFunction
+from tilec.ops.signature import Call as Arguments
+from tilec.ops.signature import Parameter, Signature, as_expr
+from tilec.ops.values import Value
+
+ROUNDINGS = ("rn", "rz", "ru", "rd")
+"""To nearest even, towards 0, up, down."""
+
+
+def _operands(call: Arguments, names: str) -> tuple[Expr, ...]:
+    operands = []
+    for name in names:
+        operand = as_expr(call[name])
+        if operand.dtype.is_float and operand.dtype.bits > 32:
+            fail(
+                "wrong-dtype",
+                f"{call.name} works on float32",
+                call[name].span,
+                f"this is {operand.dtype}",
+                help="convert it with T.cast",
+            )
+        operands.append(cast(operand, FLOAT32))
+    return tuple(operands)
+
+
+def _fast(fn: str) -> Callable[[Arguments], Value]:
+    return lambda call: Call(f"fast_{fn}", _operands(call, "x"), FLOAT32)
+
+
+def _ieee(fn: str, names: str) -> Callable[[Arguments], Value]:
+    def build(call: Arguments) -> Value:
+        mode = call["rounding_mode"].value if "rounding_mode" in call.arguments else "rn"
+        if mode not in ROUNDINGS:
+            call.refuse("rounding_mode", '"rn", "rz", "ru" or "rd"')
+        return Call(f"ieee_{fn}_{mode}", _operands(call, names), FLOAT32)
+
+    return build
+
+
+def _approximate(name: str, fn: str, doc: str) -> ScalarFunction:
+    return ScalarFunction(Signature(f"T.{name}", (Parameter("x"),)), doc, _fast(fn))
+
+
+def _rounded(name: str, names: str, doc: str, *modes: Parameter) -> ScalarFunction:
+    parameters = tuple(Parameter(n) for n in names)
+    fn = name.removeprefix("ieee_")
+    return ScalarFunction(Signature(f"T.{name}", (*parameters, *modes)), doc, _ieee(fn, names))
+
+
+_MODE = Parameter("rounding_mode", "rn")
+
+FUNCTIONS |= {
+    f.signature.name: f
+    for f in (
+        _approximate("__exp", "exp", "e to the power x, approximately"),
+        _approximate("__exp10", "exp10", "10 to the power x, approximately"),
+        _approximate("__log", "log", "natural logarithm, approximately"),
+        _approximate("__log2", "log2", "logarithm to base 2, approximately"),
+        _approximate("__log10", "log10", "logarithm to base 10, approximately"),
+        _approximate("__sin", "sin", "sine, approximately"),
+        _approximate("__cos", "cos", "cosine, approximately"),
+        _approximate("__tan", "tan", "tangent, approximately"),
+        _approximate("fast_rcp", "rcp", "1 / x, approximately"),
+        _rounded("ieee_add", "xy", "x + y, rounded as `rounding_mode` says", _MODE),
+        _rounded("ieee_sub", "xy", "x - y, rounded as `rounding_mode` says", _MODE),
+        _rounded("ieee_mul", "xy", "x * y, rounded as `rounding_mode` says", _MODE),
+        _rounded("ieee_fmaf", "xyz", "x * y + z, rounded once, as `rounding_mode` says", _MODE),
+        _rounded("ieee_frcp", "x", "1 / x, rounded as `rounding_mode` says", _MODE),
+        _rounded("ieee_fsqrt", "x", "square root, rounded as `rounding_mode` says", _MODE),
+        _rounded("ieee_fdiv", "xy", "x / y, rounded as `rounding_mode` says", _MODE),
+        _rounded("ieee_frsqrt", "x", "1 / sqrt(x), rounded to nearest"),
+    )
+}
+
+
+# ---- what they compute -----------------------------------------------------------------------------------------------
+
+
+def _directed(mode: str, nearest: Any, beyond: Any) -> Any:
+    """A result rounded to nearest, and the sign of what it lacks of the exact one, rounded as asked."""
+    import numpy as np
+
+    up, down = np.nextafter(nearest, np.float32(math.inf)), np.nextafter(nearest, np.float32(-math.inf))
+    if mode == "rn":
+        return nearest
+    raised, lowered = np.where(beyond > 0, up, nearest), np.where(beyond < 0, down, nearest)
+    if mode == "rz":
+        return np.where(nearest > 0, lowered, np.where(nearest < 0, raised, nearest))
+    return raised if mode == "ru" else lowered
+
+
+def _exact(fn: str, mode: str, operands: tuple[Any, ...]) -> Any:
+    """In float64 products of float32 are exact, and so are the remainders of quotients and roots; of a sum what
+    float64 loses is added up apart (Knuth's TwoSum)."""
+    import numpy as np
+
+    x, *others = (np.asarray(o, np.float64) for o in operands)
+    y = others[0] if others else x
+    if fn in ("add", "sub", "mul", "fmaf"):
+        parts: dict[str, Any] = {"add": (x, y), "sub": (x, -y), "mul": (x * y, -0.0), "fmaf": (x * y, others[-1])}
+        a, b = parts[fn]
+        total = a + b
+        lost = (a - (total - (total - a))) + (b - (total - a))
+        # Halfway between two float32, what float64 lost decides.
+        total = np.where(lost == 0, total, np.nextafter(total, np.copysign(math.inf, lost)))
+        nearest = total.astype(np.float32)
+        return _directed(mode, nearest, total - nearest)
+    if fn == "fsqrt":
+        nearest = np.sqrt(x).astype(np.float32)
+        return _directed(mode, nearest, x - nearest.astype(np.float64) ** 2)
+    if fn == "frsqrt":
+        return (1 / np.sqrt(x)).astype(np.float32)
+    above, below = (np.ones_like(x), x) if fn == "frcp" else (x, y)
+    nearest = (above / below).astype(np.float32)
+    return _directed(mode, nearest, (above - nearest * below) * np.sign(below))
+
+
+def _reference(fn: str, mode: str) -> Callable[..., Any]:
+    return lambda *operands: _exact(fn, mode, operands)
+
+
+def references() -> dict[str, Callable[..., Any]]:
+    """By the name that the call has in tile IR."""
+    import numpy as np
+
+    fast: dict[str, Callable[..., Any]] = {
+        "exp": np.exp, "log": np.log, "log2": np.log2, "log10": np.log10, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+        "exp10": lambda x: np.power(10.0, x.astype(np.float64)), "rcp": lambda x: 1 / x,
+    }  # fmt: skip
+    names = ("add", "sub", "mul", "fmaf", "frcp", "fsqrt", "fdiv", "frsqrt")
+    rounded = {f"ieee_{fn}_{mode}": _reference(fn, mode) for fn in names for mode in ROUNDINGS}
+    return {**{f"fast_{fn}": function for fn, function in fast.items()}, **rounded}

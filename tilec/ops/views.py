@@ -1,0 +1,28 @@
+"""T.reshape and T.view: the elements of a tensor or tile under other indices."""
+
+from __future__ import annotations
+
+from tilec.ops.signature import Parameter, Signature
+from tilec.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ViewName:
+    signature: Signature
+    doc: str
+
+
+VIEWS: dict[str, ViewName] = {
+    v.signature.name: v
+    for v in (
+        ViewName(
+            Signature("T.reshape", (Parameter("src"), Parameter("shape"))),
+            "the elements of a tensor, shared tile or array of each thread, row by row, in another shape",
+        ),
+        ViewName(
+            Signature("T.view", (Parameter("src"), Parameter("shape", None), Parameter("dtype", None))),
+            "the same, or their bits as another type of the same size, or both",
+        ),
+    )
+}
+"""By name."""

@@ -1,0 +1,292 @@
+"""What the threads of a warp, or of the block, find out together: shuffles, reductions, votes. One row each.
+
+Every thread computes every call (`passes.threads`), so that a warp is always whole: masks are the full one. Under a
+condition on the thread, votes count the threads for which it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tilec.diag import fail
+from tilec.ir.expr import cast, constant
+from tilec.ir.tile import Binary, Call, Const, Expr, Unary, integer
+from tilec.ir.types import BOOL, INT32, UINT16, UINT32, UINT64, DType
+from tilec.ops import arithmetic
+from tilec.ops.signature import Argument, Parameter, Signature, as_expr
+from tilec.ops.signature import Call as Arguments
+from tilec.records import dataclass
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic]
+
+WARP = 32
+FULL = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class WarpFunction:
+    """`build` makes the value of a call, given the condition under which threads make it (None: all do)."""
+
+    signature: Signature
+    doc: str
+    build: Callable[[Arguments, Expr | None], Expr]
+    is_block_wide: bool = False
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+
+
+def _full(call: Arguments) -> None:
+    if "mask" in call.arguments and call["mask"].value not in (None, FULL, -1):
+        call.refuse("mask", "0xFFFFFFFF: all threads of a warp take part")
+
+
+def _predicate(call: Arguments, running: Expr | None, otherwise: bool) -> Expr:
+    """The argument as a truth value; `otherwise` in threads that do not run this."""
+    value = arithmetic.condition(call["predicate"])
+    holds = Const(value, BOOL) if isinstance(value, bool) else as_expr(Argument(value, call.span))
+    if running is None:
+        return holds
+    if otherwise:
+        return Binary("or", holds, Unary("not", running, BOOL), BOOL)
+    return Binary("and", holds, running, BOOL)
+
+
+def _number(call: Arguments) -> Expr:
+    value = as_expr(call["value"])
+    if value.dtype == BOOL:
+        call.refuse("value", "a number")
+    return value
+
+
+# ---- shuffles --------------------------------------------------------------------------------------------------------
+
+
+def _in_words(value: Expr, move: Callable[[Expr], Expr]) -> Expr:
+    """The value with its bits moved in registers of 32."""
+    dtype = value.dtype
+    if dtype == BOOL:
+        return cast(move(cast(value, INT32)), BOOL)
+    if dtype.bits == 32:
+        return move(value)
+    if not dtype.is_float and dtype.bits < 32:
+        return cast(move(cast(value, INT32)), dtype)
+    raw = _RAW[dtype.bits]
+    bits = value if value.dtype == raw else Call("reinterpret", (value,), raw)
+    if dtype.bits < 32:
+        moved: Expr = cast(move(cast(bits, UINT32)), raw)
+    else:
+        high = move(cast(Binary("shr", bits, constant(32, UINT64), UINT64), UINT32))
+        low = move(cast(bits, UINT32))
+        wide = Binary("shl", cast(high, UINT64), constant(32, UINT64), UINT64)
+        moved = Binary("bitor", wide, cast(low, UINT64), UINT64)
+    return moved if dtype == raw else Call("reinterpret", (moved,), dtype)
+
+
+_RAW: dict[int, DType] = {16: UINT16, 64: UINT64}
+
+
+def _shuffle(fn: str, lane: str) -> Callable[[Arguments, Expr | None], Expr]:
+    def build(call: Arguments, _: Expr | None) -> Expr:
+        _full(call)
+        width = call["width"].value
+        if width not in (2, 4, 8, 16, 32):
+            call.refuse("width", "2, 4, 8, 16 or 32")
+        assert isinstance(width, int)
+        by = cast(as_expr(call[lane], INT32), INT32)
+        value = as_expr(call["value"])
+        if value.dtype.is_float and value.dtype.bits == 8:
+            call.refuse("value", "a number of 16 bits at least, or an integer")
+        return _in_words(value, lambda word: Call(fn, (word, by, integer(width)), word.dtype))
+
+    return build
+
+
+# ---- reductions and votes --------------------------------------------------------------------------------------------
+
+
+def _reduction(fn: str, integers_only: bool = False) -> Callable[[Arguments, Expr | None], Expr]:
+    def build(call: Arguments, _: Expr | None) -> Expr:
+        value = _number(call)
+        if integers_only and value.dtype.is_float:
+            fail("wrong-dtype", f"{call.name} needs integers", call["value"].span, f"this is {value.dtype}")
+        if value.dtype.bits != 32:
+            fail(
+                "wrong-dtype",
+                f"{call.name} works on 32 bits",
+                call["value"].span,
+                f"this is {value.dtype}",
+                help="convert it with T.cast",
+            )
+        return Call(fn, (value,), value.dtype)
+
+    return build
+
+
+def _vote(fn: str, dtype: DType, otherwise: bool, result: DType) -> Callable[[Arguments, Expr | None], Expr]:
+    def build(call: Arguments, running: Expr | None) -> Expr:
+        _full(call)
+        return cast(Call(fn, (_predicate(call, running, otherwise),), dtype), result)
+
+    return build
+
+
+def _active(call: Arguments, running: Expr | None) -> Expr:
+    return cast(Call("ballot", (Const(True, BOOL) if running is None else running,), UINT32), UINT64)
+
+
+def _match(fn: str) -> Callable[[Arguments, Expr | None], Expr]:
+    def build(call: Arguments, _: Expr | None) -> Expr:
+        _full(call)
+        value = _number(call)
+        if value.dtype.bits not in (32, 64):
+            value = cast(value, INT32) if not value.dtype.is_float else value
+        if value.dtype.bits not in (32, 64):
+            call.refuse("value", "a number of 32 or 64 bits, or an integer")
+        if value.dtype.is_float:
+            value = Call("reinterpret", (value,), UINT32 if value.dtype.bits == 32 else UINT64)
+        return Call(fn, (value,), UINT32)
+
+    return build
+
+
+_VALUE, _PREDICATE, _MASK = Parameter("value"), Parameter("predicate"), Parameter("mask", FULL)
+_SHUFFLED = (Parameter("width", WARP), _MASK)
+
+
+def _row(
+    name: str,
+    parameters: tuple[Parameter, ...],
+    doc: str,
+    build: Callable[[Arguments, Expr | None], Expr],
+    is_block_wide: bool = False,
+) -> WarpFunction:
+    return WarpFunction(Signature(name, parameters), doc, build, is_block_wide)
+
+
+WARP_FUNCTIONS: dict[str, WarpFunction] = {
+    f.signature.name: f
+    for f in (
+        _row("T.shfl_xor", (_VALUE, Parameter("delta"), *_SHUFFLED), "the value of lane ^ delta",
+             _shuffle("shfl_xor", "delta")),
+        _row("T.shfl_up", (_VALUE, Parameter("delta"), *_SHUFFLED), "the value of lane - delta; the own one below 0",
+             _shuffle("shfl_up", "delta")),
+        _row("T.shfl_down", (_VALUE, Parameter("delta"), *_SHUFFLED),
+             "the value of lane + delta; the own one beyond `width`", _shuffle("shfl_down", "delta")),
+        _row("T.shfl_sync", (_VALUE, Parameter("srcLane"), *_SHUFFLED),
+             "the value of lane srcLane, of each `width` lanes", _shuffle("shfl_sync", "srcLane")),
+        _row("T.warp_reduce_sum", (_VALUE,), "the sum over the warp", _reduction("warp_sum")),
+        _row("T.warp_reduce_max", (_VALUE,), "the largest in the warp", _reduction("warp_max")),
+        _row("T.warp_reduce_min", (_VALUE,), "the smallest in the warp", _reduction("warp_min")),
+        _row("T.warp_reduce_bitand", (_VALUE,), "the bits that all lanes have", _reduction("warp_and", True)),
+        _row("T.warp_reduce_bitor", (_VALUE,), "the bits that some lane has", _reduction("warp_or", True)),
+        _row("T.any_sync", (_PREDICATE, _MASK), "1 if it holds in some lane, else 0",
+             _vote("vote_any", BOOL, False, INT32)),
+        _row("T.all_sync", (_PREDICATE, _MASK), "1 if it holds in all lanes, else 0",
+             _vote("vote_all", BOOL, True, INT32)),
+        _row("T.ballot_sync", (_PREDICATE, _MASK), "a bit for each lane in which it holds",
+             _vote("ballot", UINT32, False, UINT64)),
+        _row("T.ballot", (_PREDICATE,), "a bit for each lane in which it holds",
+             _vote("ballot", UINT32, False, UINT64)),
+        _row("T.activemask", (), "a bit for each lane that runs this", _active),
+        _row("T.match_any_sync", (_VALUE, _MASK), "a bit for each lane with the same value", _match("match_any")),
+        _row("T.match_all_sync", (_VALUE, _MASK), "all bits if all lanes have the same value, else 0",
+             _match("match_all")),
+        _row("T.syncthreads_count", (_PREDICATE,), "in how many threads of the block it holds",
+             _vote("block_count", INT32, False, INT32), True),
+        _row("T.syncthreads_and", (_PREDICATE,), "1 if it holds in all threads of the block, else 0",
+             _vote("block_and", BOOL, True, INT32), True),
+        _row("T.syncthreads_or", (_PREDICATE,), "1 if it holds in some thread of the block, else 0",
+             _vote("block_or", BOOL, False, INT32), True),
+    )
+}  # fmt: skip
+"""By name."""
+
+
+# ---- what they compute: arrays with the threads along the first dimension --------------------------------------------
+
+
+def _warps(values: Any) -> Any:
+    return values.reshape(-1, WARP)
+
+
+def _shuffled(partner: Callable[[Any, Any, int], Any]) -> Callable[..., Any]:
+    def compute(value: Any, by: Any, width: Any) -> Any:
+        import numpy as np
+
+        lane = np.arange(WARP)
+        size = int(np.asarray(width).reshape(-1)[0])
+        source = partner(lane, _warps(by) & 31, size)
+        inside = (source >= 0) & (source < WARP) & (source // size == lane // size)
+        chosen = np.where(inside, source, lane)
+        return np.take_along_axis(_warps(value), chosen, 1).reshape(value.shape)
+
+    return compute
+
+
+def _butterfly(combine: str) -> Callable[[Any], Any]:
+    def compute(value: Any) -> Any:
+        import numpy as np
+
+        held, function = _warps(value), getattr(np, combine)
+        for by in (16, 8, 4, 2, 1):
+            held = function(held, held[:, np.arange(WARP) ^ by]).astype(value.dtype)
+        return held.reshape(value.shape)
+
+    return compute
+
+
+def _each_warp(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def compute(value: Any) -> Any:
+        import numpy as np
+
+        return np.repeat(function(_warps(value)), WARP).reshape(value.shape)
+
+    return compute
+
+
+def _bits(lanes: Any) -> Any:
+    import numpy as np
+
+    return (lanes.astype(np.uint64) << np.arange(WARP, dtype=np.uint64)).sum(-1).astype(np.uint32)
+
+
+def _same(value: Any) -> Any:
+    held = _warps(value)
+    return _bits(held[:, :, None] == held[:, None, :]).reshape(value.shape)
+
+
+def _everyone(function: str) -> Callable[[Any], Any]:
+    def compute(value: Any) -> Any:
+        import numpy as np
+
+        return np.asarray(getattr(np, function)(value))
+
+    return compute
+
+
+REFERENCES: dict[str, Callable[..., Any]] = {
+    "shfl_xor": _shuffled(lambda lane, by, _: lane ^ by),
+    "shfl_up": _shuffled(lambda lane, by, _: lane - by),
+    "shfl_down": _shuffled(lambda lane, by, _: lane + by),
+    "shfl_sync": _shuffled(lambda lane, by, width: lane // width * width + by % width),
+    "warp_sum": _butterfly("add"),
+    "warp_max": _butterfly("fmax"),
+    "warp_min": _butterfly("fmin"),
+    "warp_and": _butterfly("bitwise_and"),
+    "warp_or": _butterfly("bitwise_or"),
+    "vote_any": _each_warp(lambda lanes: lanes.any(-1)),
+    "vote_all": _each_warp(lambda lanes: lanes.all(-1)),
+    "ballot": _each_warp(_bits),
+    "match_any": _same,
+    "match_all": _each_warp(lambda lanes: FULL * (lanes == lanes[:, :1]).all(-1)),
+    "block_count": _everyone("count_nonzero"),
+    "block_and": _everyone("all"),
+    "block_or": _everyone("any"),
+}
+"""By the name that the call has in tile IR."""
