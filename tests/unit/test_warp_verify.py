@@ -263,6 +263,31 @@ def test_barriers_and_fences(body: tuple[warp.Operation, ...], message: str) -> 
     assert message in violations(one_role(*body))
 
 
+def test_what_is_awaited_has_completed() -> None:
+    """Without `meet`, as far as the thread itself is concerned."""
+    here = warp.Await(("A",))
+    assert violations(one_role(copy(A), COMMIT, warp.CpAsyncWait(0), here)) == ""
+    assert "A is awaited while CpAsync is under way" in violations(one_role(copy(A), COMMIT, here))
+    assert "A is awaited while CpAsync is under way" in violations(one_role(copy(A), warp.CpAsyncWait(0), here))
+    assert violations(one_role(wgmma(), here, warp.WgmmaWait(0))) == ""
+    readers = warp.Await(("A",), readers=True)
+    assert "A is awaited while Wgmma is under way" in violations(one_role(wgmma(), readers, warp.WgmmaWait(0)))
+    meeting = warp.Await(("A",), meet=True)
+    assert "Await on A has no barrier after Elementwise" in violations(one_role(write(A), meeting))
+    assert violations(one_role(write(A), BAR, meeting)) == ""
+    assert "A is awaited without saying which version" in violations(one_role(here, depth=2))
+    assert "A is awaited before its version is" in violations(
+        two_roles(PRODUCER, (replace(here, cursors=(USE,)), *CONSUMER))
+    )
+
+
+def test_copies_of_one_group_are_waited_for_together() -> None:
+    both = copy(A), copy(B), COMMIT
+    assert violations(one_role(*both, warp.CpAsyncWait(0), BAR, add_up(A), add_up(B))) == ""
+    assert "does not wait for CpAsync" in violations(one_role(*both, warp.CpAsyncWait(1), BAR, read(A)))
+    assert "does not wait for CpAsync" in violations(one_role(copy(A), warp.CpAsyncWait(0), BAR, read(A)))
+
+
 def test_reads_need_nothing_between_them() -> None:
     assert violations(one_role(add_up(A), add_up(A), add_up(B))) == ""
     assert violations(one_role(write(A), write(B))) == ""

@@ -15,6 +15,7 @@ from typing import TypeVar
 from tilec.ir.tile import Bind, For, Stmt, TileOp, bodies, walk
 from tilec.ops.lowering import Demand
 from tilec.ops.reduce import crossing_warps
+from tilec.ops.sync import is_explicit
 from tilec.passes.binds import scheduled
 from tilec.passes.compound import is_compound
 from tilec.passes.layout import Laid
@@ -59,7 +60,7 @@ def consumer_groups(laid: Laid, loop: For, target: Target) -> int:
     if groups + 1 > target.limit("named_barriers_carried") or ROLE_BARRIERS + groups > target.limit("named_barriers"):
         return 1
     alone = (
-        not any(is_compound(s) for s in scheduled(loop))
+        not any(is_compound(s) or any(is_explicit(inner) for inner in walk((s,))) for s in scheduled(loop))
         and len(products) < len(mine)
         and all(_keeps_to_itself(s, laid) for s in mine)
     )
