@@ -167,7 +167,9 @@ def test_nested_pipelines(target: str, strategy: Strategy, outer: int, inner: in
     """Blocks with each trip count of both loops from 0 to one more than there are versions."""
     made = agrees(HERE / "nested_gemm.tl", target, strategy, counts=max(outer, inner) + 2, outer=outer, inner=inner)
     depths = {ring.name: ring.depth for ring in made.program.rings}
-    assert strategy == "none" or depths == {"bias": min(outer, 2), "A_s+B_s": inner}
+    if strategy != "none":
+        assert depths.pop("A_s+B_s") == inner
+        assert max(depths.values()) == min(outer, 2)
 
 
 @forms

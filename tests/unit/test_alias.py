@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from tilec import driver
 from tilec.ir.read import read_kernel
 from tilec.ir.tile import For, If, Kernel, While
 from tilec.options import CompileOptions
-from tilec.passes.alias import Aliased, analyse, print_aliased
+from tilec.passes.alias import Aliased, Token, analyse, print_aliased
 from tilec.passes.usage import reads, writes
 from tilec.source import SourceFile
 
@@ -20,20 +20,25 @@ KERNELS = sorted([*(TESTS.parent / "samples").glob("*.tl"), *(TESTS / "kernels")
 every_kernel = pytest.mark.parametrize("path", KERNELS, ids=lambda p: p.stem)
 
 
-def analysed(path: Path) -> Aliased:
-    return analyse(driver.check(SourceFile(str(path), path.read_text()), CompileOptions(), driver.Observer()))
+def analysed(path: Path) -> list[Aliased]:
+    source = SourceFile(str(path), path.read_text())
+    return [analyse(kernel) for kernel in driver.check_all(source, CompileOptions(), driver.Observer())]
 
 
 @every_kernel
 def test_the_text_is_the_kernel(path: Path) -> None:
-    aliased = analysed(path)
-    assert read_kernel(print_aliased(aliased)) == aliased.kernel
+    for aliased in analysed(path):
+        assert read_kernel(print_aliased(aliased)) == aliased.kernel
 
 
 @every_kernel
 def test_what_conflicts_is_ordered(path: Path) -> None:
     """By a chain of tokens, and nothing else is."""
-    tokens = analysed(path).tokens
+    for aliased in analysed(path):
+        check_order(aliased.tokens)
+
+
+def check_order(tokens: Sequence[Token]) -> None:
     before: list[set[int]] = []
     for j, token in enumerate(tokens):
         before.append(set(token.after).union(*(before[i] for i in token.after)))

@@ -76,7 +76,7 @@ def test_a_computed_tile_is_a_ring_too(body: Make) -> None:
 
 def test_a_tile_without_versions_is_reused_in_place(body: Make) -> None:
     """A part of it is filled: the next to fill it waits for the readers."""
-    loop = one(body, "T.copy(c[0:32, :], s[0:32, :])\nT.gemm(s, s, d)")
+    loop = one(body, "T.copy(A[k * 64, 0], s[0:32, :])\nT.gemm(s, s, d)")
     assert rings(loop) == []
     assert edges(loop) == {(0, 0, 1, "output s"), (0, 1, 0, "data s"), (1, 0, 1, "anti s"), (1, 1, 1, "data d")}
 

@@ -93,7 +93,6 @@ def test_the_verifier_finds_what_is_broken(body: Callable[..., Kernel]) -> None:
     assert "not visible" in broken(built, block_vars=(Var("other"),))
     assert "0 grid extents" in broken(built, grid=())
     assert "is empty" in broken(built, threads=0)
-    assert "is in global memory" in broken(built, buffers=(replace(x, scope="global"),))
     assert "outside Parallel" in broken(built, body=(Store(x, (integer(0),), Const(0.0, FLOAT32)),))
     assert "inside Parallel" in broken(built, body=(replace(nest, body=(clear,)),))
     assert "which holds float32" in broken(built, body=(replace(nest, body=(Store(x, (integer(0),), integer(0)),)),))
