@@ -98,6 +98,13 @@ def test_copies_that_the_iteration_before_begins(
     agrees(HERE / "carried_copy.tl", target, strategy, strict=False, trips=trips, stages=stages, two=two)
 
 
+@forms
+@pytest.mark.parametrize(("outer", "inner"), [(3, 3), (1, 2), (2, 0), (2, 1)])
+@pytest.mark.parametrize("listed", [False, True])
+def test_nested_pipelines(target: str, strategy: Strategy, outer: int, inner: int, listed: bool) -> None:
+    agrees(HERE / "nested_explicit.tl", target, strategy, strict=False, outer=outer, inner=inner, listed=listed)
+
+
 def test_a_wait_stands_where_it_is_written_and_leaves_later_iterations_in_flight() -> None:
     """Of three groups an iteration, those of two later ones, and the commit behind the copies."""
     _, made = built(HERE / "explicit.tl", "sm_80", late=2)

@@ -327,7 +327,7 @@ class _Builder:
         for bind, users in users_of_binds(self.loop.body):
             for user in users:
                 add(bind, user, ops[bind].latency, 0, f"data {self.statements[bind].var.name}")  # type: ignore[union-attr]
-        for order in orders(self.laid.kernel, self.statements, rings):
+        for order in orders(self.statements, rings):
             latency = ops[order.src].issue if order.begun else self.hand_over(ops, order.src, order.dst)
             add(order.src, order.dst, latency, order.distance, order.why)
         return list(found.values())

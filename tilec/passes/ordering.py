@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tilec.ir.tile import Kernel, Stmt, TileOp, walk
+from tilec.ir.tile import Stmt, TileOp, walk
 from tilec.ops.sync import BARRIERS, is_explicit, meets, spelled
 from tilec.passes.rings import RingPlan, accesses
 from tilec.passes.usage import reads, writes
@@ -29,7 +29,7 @@ class Order:
     begun: bool = False
 
 
-def orders(kernel: Kernel, statements: Sequence[Stmt], rings: Sequence[RingPlan]) -> Iterator[Order]:
+def orders(statements: Sequence[Stmt], rings: Sequence[RingPlan]) -> Iterator[Order]:
     """`statements` are those that the schedule places, in the order of the text."""
     for ring in rings:
         name = "+".join(b.name for b in ring.buffers)
@@ -37,7 +37,7 @@ def orders(kernel: Kernel, statements: Sequence[Stmt], rings: Sequence[RingPlan]
             yield from (Order(producer, c, 0, f"data {name}") for c in ring.consumers if producer < c)
     explicit = [(i, op) for i, stmt in enumerate(statements) for op in walk((stmt,)) if is_explicit(op)]
     versioned = frozenset(b.name for ring in rings for b in ring.buffers)
-    written = frozenset(b.name for stmt in kernel.body for b in writes(stmt)) if explicit else frozenset()
+    written = frozenset(b.name for stmt in statements for b in writes(stmt)) if explicit else frozenset()
     for place, op in explicit:
         if meets(op):
             yield Order(place, place + 1, 0, f"order {spelled(op)}")
@@ -60,9 +60,9 @@ def is_asynchronous_copy(stmt: Stmt) -> bool:
 
 
 def _shared(stmt: Stmt, written: frozenset[str]) -> frozenset[str]:
-    """What the statement touches that other threads may touch too: tensors that are only read cannot matter."""
+    """What the statement touches that other threads may touch too, and that the loop writes."""
     touched = () if is_explicit(stmt) else (*reads(stmt), *writes(stmt))
-    return frozenset(b.name for b in touched if b.scope == "shared" or (b.scope == "global" and b.name in written))
+    return frozenset(b.name for b in touched if b.scope != "fragment" and b.name in written)
 
 
 def _parted(
@@ -84,6 +84,6 @@ def _behind(place: int, op: TileOp, statements: Sequence[Stmt], versioned: froze
     """What is waited for is touched only after the wait; so it is in the next iteration, by what stands before it."""
     awaited = {region.buffer.name for region in op.regions}
     for other, stmt in enumerate(statements):
-        used = set() if is_explicit(stmt) else accesses(stmt).all & awaited
+        used = set() if is_explicit(stmt) or other == place else accesses(stmt).all & awaited
         if used and (other > place or used - versioned):
             yield Order(place, other, int(other < place), f"order {spelled(op)}")
