@@ -33,6 +33,8 @@ CASES: list[Case] = [
     (KERNELS / "shared.tl", "sm_80", "auto", ()),
     (KERNELS / "unrolled.tl", "sm_80", "auto", ()),
     (KERNELS / "unrolled.tl", "sm_90a", "auto", ()),
+    *((KERNELS / "made_anew.tl", "sm_90a", "auto", (("how", how),)) for how in (1, 4, 5)),
+    *((KERNELS / "made_anew.tl", "sm_80", "auto", (("how", how),)) for how in (1, 3)),
 ]
 
 
