@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tilec.interp import convert, run
 from tilec.ir.expr import constant, round_to, wrap
 from tilec.ir.text import print_kernel, show_expr
-from tilec.ir.tile import Binary, BinaryOp, Buffer, Expr, Kernel, Parallel, Store, Unary, Var, integer
+from tilec.ir.tile import Binary, BinaryOp, Buffer, Expr, For, Kernel, Parallel, Store, Unary, Var, integer
 from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, FLOAT16, FLOAT32, INT8, INT32, UINT8, DType
 from tilec.passes.fold import fold, fold_expr
 
@@ -154,3 +154,21 @@ def test_casts_of_constants_and_of_arrays_agree(dtype: DType) -> None:
     for value in (0.0, 1.5, -1.5, 300.25, -7e9, 1e20, math.inf, -math.inf, math.nan):
         array = convert(np.asarray(value), dtype)
         assert np.array_equal(array, np.asarray(constant(value, dtype).value, array.dtype), equal_nan=True), value
+
+
+MANUAL = """
+s = T.alloc_shared((64, 64), "float16")
+c = T.alloc_fragment((64, 64), "float32")
+for k in T.Pipelined(4{lists}):
+    T.copy(A[k * 64, 0], s)
+    for never in T.serial(0):
+        T.clear(c)
+    T.copy(s, A[k * 64, 0])
+"""
+
+
+@pytest.mark.parametrize(("lists", "left"), [("", 2), (", stage=[0, 0, 1], order=[0, 1, 2]", 3)])
+def test_what_never_runs_is_dropped_unless_a_list_counts_it(body: Callable[..., Kernel], lists: str, left: int) -> None:
+    kernel = body(MANUAL.format(lists=lists), 'A: T.Tensor((256, 64), "float16")')
+    (loop,) = (s for s in kernel.body if isinstance(s, For))
+    assert len(loop.body) == left
