@@ -163,3 +163,21 @@ def test_a_statement_of_a_schedule_by_hand_stays_one(body: Callable[..., Kernel]
         text = 's = T.alloc_shared((8, 8), "float16")\nT.clear(s)\n' + loop.format(stmt)
         (_, found) = fold(body(text, 'A: T.Tensor((64, 8), "float16")')).body
         assert isinstance(found, For) and len(found.body) == 2
+
+
+MANUAL = """
+s = T.alloc_shared((64, 64), "float16")
+c = T.alloc_fragment((64, 64), "float32")
+for k in T.Pipelined(4{lists}):
+    T.copy(A[k * 64, 0], s)
+    for never in T.serial(0):
+        T.clear(c)
+    T.copy(s, A[k * 64, 0])
+"""
+
+
+@pytest.mark.parametrize(("lists", "left"), [("", 2), (", stage=[0, 0, 1], order=[0, 1, 2]", 3)])
+def test_what_never_runs_is_dropped_unless_a_list_counts_it(body: Callable[..., Kernel], lists: str, left: int) -> None:
+    kernel = body(MANUAL.format(lists=lists), 'A: T.Tensor((256, 64), "float16")')
+    (loop,) = (s for s in kernel.body if isinstance(s, For))
+    assert len(loop.body) == left
