@@ -98,6 +98,21 @@ def test_groups_share_the_interval_evenly_if_they_can() -> None:
     assert start[2] - start[0] == start[3] - start[1] == 40
 
 
+def test_lags_as_even_as_a_shallow_ring_lets_them_be() -> None:
+    """A tile with one version, read by both groups: it is free for the next load once the second group is done."""
+    problem = ping_pong()
+    ops = (*problem.ops, Op("load", (), 1, 5))
+    ops = tuple(replace(op, uses=(Use(0, 10), *op.uses[1:])) if op.name == "product" else op for op in ops)
+    edges = (*problem.edges, Edge(4, 0, 5), Edge(4, 2, 5))
+    ring = Ring("tile", (4,), (0, 2), 10, 0, max_depth=1)
+    shallow = replace(problem, ops=ops, edges=edges, pools=(Pool("smem", 100),), rings=(ring,))
+    schedule = solve(shallow).schedule
+    assert not list(violations(shallow, schedule))
+    # Of the 80 cycles the load takes 5 and the product is done after 40: 35 are left for the lag, not 40. With 34 the
+    # second group's arithmetic, 40 later still, begins in the same interval: fewer stages come first.
+    assert (schedule.ii, schedule.status, schedule.start[2] - schedule.start[0]) == (80, "optimal", 34)
+
+
 def test_what_the_verifier_says_of_lags() -> None:
     problem = ping_pong()
     schedule = solve(problem).schedule

@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from tilec.sched.bounds import depth_limits
 from tilec.sched.cp import no_deadline
 from tilec.sched.model import Model
+from tilec.sched.paths import arcs, has_positive_cycle
 from tilec.sched.problem import Edge, Problem, Ring, Use, Value
 
 _Held = TypeVar("_Held", Ring, Value)
@@ -47,8 +49,11 @@ def most_even(
     even = evenly(problem, ii)
     if observed(problem, start).lags == even.lags:
         return tuple(start)
-    answer = Model(even, ii, stages, seconds_left=seconds_left).feasible(effort)
-    if answer.outcome != "found":
+    answer = None
+    # Rings as deep as they may be can be too shallow for a group that is half an interval behind.
+    if not has_positive_cycle(even, ii, arcs(even, depth_limits(even, ii))):
+        answer = Model(even, ii, stages, seconds_left=seconds_left).feasible(effort)
+    if answer is None or answer.outcome != "found":
         model = Model(problem, ii, stages, seconds_left=seconds_left)
         answer = model.minimise(model.unevenness(), effort, start)
     return answer.start if answer.outcome == "found" else tuple(start)

@@ -136,6 +136,7 @@ class _Sweep:
         self.stages_proven = True
         self.spent = 0.0
         self.has_leapt = False
+        self.known: tuple[int, tuple[int, ...] | None] | None = None
         # A guess, for heuristics; the solver decides afresh.
         self.role = guess(problem) if has_roles(problem) else ()
         self.guess = resolve(problem, self.role)
@@ -184,13 +185,15 @@ class _Sweep:
         return Found(*self.serial, self.role, is_serial=True)
 
     def reachable(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
-        """The II of a schedule by heuristic, looked for in growing steps, and the schedule; None for the serial one."""
+        """The II of a schedule by heuristic, looked for once, in growing steps, and the schedule; None for the serial
+        one."""
         step = max(1, ii // 128)
-        while self.seconds_left() > 0 and ii < last:
-            if (known := place(evenly(self.guess, ii), ii)) is not None:
-                return ii, known
+        while self.known is None and self.seconds_left() > 0 and ii < last:
+            if (start := place(evenly(self.guess, ii), ii)) is not None:
+                self.known = ii, start
             ii, step = ii + step, step * 5 // 4 + 1
-        return last, None
+        self.known = self.known or (last, None)
+        return self.known
 
     def leap(self, ii: int, last: int) -> int:
         """The first II from this one on that is not refuted by one question about all of them."""
