@@ -1,5 +1,6 @@
 """Run with an interpreter that has tilelang: python tilelang_read.py FILE.tl … prints, as JSON, what each file's kernel
-takes as TileLang reads it: `[name, dtype, shape]` per parameter, no shape for a scalar; or the text of its refusal."""
+takes as TileLang reads it: `[name, dtype, shape]` per parameter, no shape for a scalar, the name of an extent that is
+known at launch; or the text of its refusal."""
 
 import importlib.util
 import json
@@ -9,7 +10,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import tilelang  # noqa: F401, which the kernels import and which sets up its tvm
-from tvm.tirx import PrimFunc
+from tvm.tirx import PrimFunc, Var
 
 
 def parameters(path):
@@ -27,7 +28,9 @@ def parameters(path):
         if buffer is None:
             taken.append([var.name, str(var.dtype), None])
         else:
-            taken.append([buffer.name, str(buffer.dtype), [int(extent) for extent in buffer.shape]])
+            taken.append(
+                [buffer.name, str(buffer.dtype), [e.name if isinstance(e, Var) else int(e) for e in buffer.shape]]
+            )
     return taken
 
 

@@ -130,3 +130,20 @@ def test_barriers_of_roles_do_not_meet() -> None:
         for number, role in enumerate(made.roles):
             found = {(op.id, op.threads) for op in warp.walk(role.body) if isinstance(op, warp.BarSync)}
             assert found <= {(1 + number if len(made.roles) > 1 else 0, role.threads)}
+
+
+def test_no_wgmma_in_flight_where_a_guard_ends() -> None:
+    """ptxas takes a wait inside a guard for one that may not come, and serialises: after the steady state, and in each
+    guard that follows it, everything is waited for."""
+    defines = (("causal", True), ("block_M", 64), ("block_N", 64), ("threads", 128))
+    made = built(SAMPLES / "flash_attention.tl", "sm_90a", "auto", 3, defines)
+    pipeline = next(op for op in warp.walk(made.program.roles[0].body) if isinstance(op, warp.Pipeline))
+    at = next(i for i, op in enumerate(pipeline.body) if isinstance(op, warp.Loop))
+    guards = [op for op in pipeline.body[at + 2 :] if isinstance(op, warp.Branch)]
+    ends = [pipeline.body[at + 1], *(op.then[-1] for op in guards if any(map(is_wgmma, warp.walk(op.then))))]
+    assert len(ends) > 1
+    assert all(isinstance(op, warp.WgmmaWait) and op.pending == 0 for op in ends)
+
+
+def is_wgmma(op: warp.Operation) -> bool:
+    return isinstance(op, warp.Wgmma)
