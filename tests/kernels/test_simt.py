@@ -13,6 +13,8 @@ import pytest
 from harness import HERE, built
 
 from tilec import emulate
+from tilec.diag import CompileError
+from tilec.emu import Fault
 from tilec.options import Strategy
 
 FORMS: list[tuple[str, Strategy]] = [
@@ -242,3 +244,19 @@ def test_it_is_right(name: str, target: str, strategy: Strategy) -> None:
         for found in (given, through_tiles):
             near = 0.0 if key in EXACT else 1e-3
             np.testing.assert_allclose(found.tensors[key], wanted, rtol=near, atol=near, err_msg=key)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_an_assertion_stops_the_kernel(target: str) -> None:
+    path = HERE / "device_assert.tl"
+    _, made = built(path, target)
+    given = emulate.random_arguments(made.kernel, made.manifest, 1)
+    a = given.tensors["A"]
+    emulate.run(made, given)
+    np.testing.assert_array_equal(given.tensors["B"], np.where(np.arange(128) % 2 == 0, a, 0))
+    a[77] = 200.0
+    with pytest.raises(Fault, match=r"device_assert\.tl:11"):
+        emulate.run(made, given)
+    with pytest.raises(CompileError) as refused:
+        emulate.reference(made.kernel, given)
+    assert "too large" in refused.value.diagnostics[0].title

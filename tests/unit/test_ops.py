@@ -27,7 +27,16 @@ CALL, FIRST, SECOND = Span(1, 1, 1, 9), Span(1, 3, 1, 4), Span(1, 5, 1, 6)
 
 
 def test_the_operations() -> None:
-    assert [op.name for op in OPERATIONS] == ["atomic", "copy", "fill", "gemm", "reduce", "scan", "transpose"]
+    assert [op.name for op in OPERATIONS] == [
+        "atomic",
+        "copy",
+        "device_assert",
+        "fill",
+        "gemm",
+        "reduce",
+        "scan",
+        "transpose",
+    ]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda op: op.name)

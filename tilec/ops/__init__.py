@@ -1,7 +1,19 @@
 """Every `T.*` operation. Importing this package registers all of them, with all their facets."""
 
-from tilec.ops import atomic, copy, fill, gemm, intrinsics, reduce, scan, transpose
+from tilec.ops import atomic, copy, device_assert, fill, gemm, intrinsics, reduce, scan, transpose
 from tilec.ops.copy import lower as copy_lower
 from tilec.ops.gemm import lower as gemm_lower
 
-__all__ = ["atomic", "copy", "copy_lower", "fill", "gemm", "gemm_lower", "intrinsics", "reduce", "scan", "transpose"]
+__all__ = [
+    "atomic",
+    "copy",
+    "copy_lower",
+    "device_assert",
+    "fill",
+    "gemm",
+    "gemm_lower",
+    "intrinsics",
+    "reduce",
+    "scan",
+    "transpose",
+]

@@ -192,6 +192,9 @@ class Body(Loops):
         if any(region.buffer.scope == "local" for region in op.regions):
             self._own_tile(op)
             return
+        if op.name == "device_assert":
+            self.out.append(self.asserted(op))
+            return
         self.together(node.span, f"{path}")
         for expr in expressions(op):
             self.alike(expr, node.span, f"where {path} is done")
