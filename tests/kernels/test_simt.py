@@ -122,6 +122,10 @@ def intrinsics(a: Arrays) -> Arrays:
     return {"F": np.stack(f), "R": r, "S": 1 / np.sqrt(size.astype(np.float64))}
 
 
+def dots(a: Arrays) -> Arrays:
+    return {"C": (a["A"].astype(np.int32) * a["B"].astype(np.int32)).sum(1)}
+
+
 def reshaped(a: Arrays) -> Arrays:
     heads = a["A"].reshape(64, 4, 32)
     four = heads.transpose(1, 0, 2).reshape(4, -1, 4).astype(np.float64)[:, :64]  # of each head
@@ -139,7 +143,7 @@ EXACT = {"R"}
 """What has to be equal to the last bit."""
 
 KERNELS: dict[str, Callable[[Arrays], Arrays]] = {
-    f.__name__: f for f in (elements, gemv, unpack, variables, warps, workspace, together, intrinsics, reshaped)
+    f.__name__: f for f in (elements, gemv, unpack, variables, warps, workspace, together, intrinsics, reshaped, dots)
 }
 
 
