@@ -19,7 +19,7 @@ from typing import Any
 import tilec.ops
 from tilec.explanations import EXPLANATIONS
 from tilec.ir.types import BY_NAME, DType
-from tilec.ops import python, registry, scalar, signature
+from tilec.ops import dp4a, python, registry, scalar, signature
 from tilec.ops.signature import Required, Signature
 from tilec.ops.threads import PLACES
 from tilec.ops.values import Policy
@@ -186,6 +186,14 @@ ALLOCATION = (
 THREADS = tuple(
     Name((name,), place.signature, place.doc[0].upper() + place.doc[1:] + ".", (PerThread.place,))
     for name, place in PLACES.items()
+)
+
+DOT = Name(
+    ("T.dp4a",),
+    dp4a.DP4A,
+    """A statement: `C` becomes `C + A[0] * B[0] + … + A[3] * B[3]`, of int8 or uint8 from the first elements, or those
+    that are given, on.""",
+    (dp4a.dp4a,),
 )
 
 _LOOP = (Loops._sequential, loops.header)
@@ -438,6 +446,7 @@ def page() -> str:
         THREADS,
     )
     parts.append("".join(_warp_functions()))
+    parts.extend(_entry(DOT))
     section("Loops", "More, with examples, in [loops.md](loops.md).", LOOPS)
     section(
         "Operations on tiles",

@@ -13,6 +13,8 @@ import pytest
 from harness import HERE, built
 
 from tilec import emulate
+from tilec.diag import CompileError
+from tilec.emu import Fault
 from tilec.options import Strategy
 
 FORMS: list[tuple[str, Strategy]] = [
@@ -120,6 +122,10 @@ def intrinsics(a: Arrays) -> Arrays:
     return {"F": np.stack(f), "R": r, "S": 1 / np.sqrt(size.astype(np.float64))}
 
 
+def dots(a: Arrays) -> Arrays:
+    return {"C": (a["A"].astype(np.int32) * a["B"].astype(np.int32)).sum(1)}
+
+
 def reshaped(a: Arrays) -> Arrays:
     heads = a["A"].reshape(64, 4, 32)
     four = heads.transpose(1, 0, 2).reshape(4, -1, 4).astype(np.float64)[:, :64]  # of each head
@@ -137,7 +143,7 @@ EXACT = {"R"}
 """What has to be equal to the last bit."""
 
 KERNELS: dict[str, Callable[[Arrays], Arrays]] = {
-    f.__name__: f for f in (elements, gemv, unpack, variables, warps, workspace, together, intrinsics, reshaped)
+    f.__name__: f for f in (elements, gemv, unpack, variables, warps, workspace, together, intrinsics, reshaped, dots)
 }
 
 
@@ -242,3 +248,19 @@ def test_it_is_right(name: str, target: str, strategy: Strategy) -> None:
         for found in (given, through_tiles):
             near = 0.0 if key in EXACT else 1e-3
             np.testing.assert_allclose(found.tensors[key], wanted, rtol=near, atol=near, err_msg=key)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_an_assertion_stops_the_kernel(target: str) -> None:
+    path = HERE / "device_assert.tl"
+    _, made = built(path, target)
+    given = emulate.random_arguments(made.kernel, made.manifest, 1)
+    a = given.tensors["A"]
+    emulate.run(made, given)
+    np.testing.assert_array_equal(given.tensors["B"], np.where(np.arange(128) % 2 == 0, a, 0))
+    a[77] = 200.0
+    with pytest.raises(Fault, match=r"device_assert\.tl:11"):
+        emulate.run(made, given)
+    with pytest.raises(CompileError) as refused:
+        emulate.reference(made.kernel, given)
+    assert "too large" in refused.value.diagnostics[0].title

@@ -29,7 +29,20 @@ CALL, FIRST, SECOND = Span(1, 1, 1, 9), Span(1, 3, 1, 4), Span(1, 5, 1, 6)
 
 def test_the_operations() -> None:
     assert [op.name for op in OPERATIONS] == [
-        *("atomic", "barrier", "commit", "copy", "fence", "fill", "gemm", "reduce", "scan", "transpose", "wait")
+        *(
+            "atomic",
+            "barrier",
+            "commit",
+            "copy",
+            "device_assert",
+            "fence",
+            "fill",
+            "gemm",
+            "reduce",
+            "scan",
+            "transpose",
+        ),
+        "wait",
     ]
 
 

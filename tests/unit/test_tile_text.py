@@ -6,7 +6,22 @@ from dataclasses import replace
 import pytest
 
 from tilec.ir.text import print_kernel, show_expr
-from tilec.ir.tile import Binary, Bind, Const, Expr, If, Kernel, Parallel, Select, Store, TileOp, Unary, Var, integer
+from tilec.ir.tile import (
+    THREAD,
+    Binary,
+    Bind,
+    Const,
+    Expr,
+    If,
+    Kernel,
+    Parallel,
+    Select,
+    Store,
+    TileOp,
+    Unary,
+    Var,
+    integer,
+)
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32
 from tilec.ir.verify import verify_tile
 
@@ -35,6 +50,7 @@ T.sync_threads()
 T.transpose(s, t)
 T.cummax(x, s, dim=-1, reverse=True)
 T.atomic_add(A[row, 0], x, memory_order="release")
+T.device_assert(n > 0, "too few")
 for i, j in T.Parallel(8, 2):
     T.atomic_addx4(A[row + i, j * 4], s[i, j * 4])
     u = T.atomic_load(A[i, j])
@@ -93,6 +109,8 @@ def test_the_verifier_finds_what_is_broken(body: Callable[..., Kernel]) -> None:
     assert "not visible" in broken(built, block_vars=(Var("other"),))
     assert "0 grid extents" in broken(built, grid=())
     assert "is empty" in broken(built, threads=0)
+    every = replace(nest, vars=(THREAD,), extents=(built.threads + 1,), body=())
+    assert "a nest of every thread has" in broken(built, body=(every,))
     assert "outside Parallel" in broken(built, body=(Store(x, (integer(0),), Const(0.0, FLOAT32)),))
     assert "inside Parallel" in broken(built, body=(replace(nest, body=(clear,)),))
     assert "which holds float32" in broken(built, body=(replace(nest, body=(Store(x, (integer(0),), integer(0)),)),))

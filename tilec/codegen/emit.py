@@ -292,6 +292,8 @@ class _Entry:
                 self.body(body, state)
             case warp.Forever(body=body):
                 self.forever(body, state)
+            case warp.Trap():
+                builder.emit("trap")
             case warp.Break():
                 builder.emit("bra", Symbol(self.exits[-1]))
             case warp.Let(var=var, value=value):

@@ -317,9 +317,14 @@ class Break(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class Trap(Operation):
+    """The thread gives up, and the grid with it. Under a `Branch` whose condition may differ between threads."""
+
+
+@dataclass(frozen=True, slots=True)
 class Branch(Operation):
-    """A condition that all threads of the role agree on. A `guard` protects a piece of a `Pipeline`: it holds where the
-    trip count is at least `least`."""
+    """A condition that all threads of the role agree on, unless it only guards a `Trap`. A `guard` protects a piece of
+    a `Pipeline`: it holds where the trip count is at least `least`."""
 
     condition: Expr
     then: tuple[Operation, ...]

@@ -110,6 +110,8 @@ def _iterations(moment: warp.Moment) -> Iterator[str]:
 
 def _operation(op: Operation) -> str:
     match op:
+        case warp.Trap():
+            return "trap"
         case warp.Let(var=var, value=value):
             return f"{var.name} = {show_expr(value)}"
         case warp.Elementwise(nest=nest):

@@ -1,6 +1,6 @@
 """Every `T.*` operation. Importing this package registers all of them, with all their facets."""
 
-from tilec.ops import atomic, copy, fill, gemm, intrinsics, reduce, scan, sync, transpose
+from tilec.ops import atomic, copy, device_assert, fill, gemm, intrinsics, reduce, scan, sync, transpose
 from tilec.ops.copy import lower as copy_lower
 from tilec.ops.gemm import lower as gemm_lower
 
@@ -8,6 +8,7 @@ __all__ = [
     "atomic",
     "copy",
     "copy_lower",
+    "device_assert",
     "fill",
     "gemm",
     "gemm_lower",

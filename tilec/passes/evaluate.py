@@ -13,6 +13,7 @@ from tilec.ir.expr import cast
 from tilec.ir.tile import Binary, Buffer, Expr, LoopLayout, Var, extent_expr, integer
 from tilec.ir.types import BOOL, BY_NAME, INT32, DType
 from tilec.ops import arithmetic, python, registry
+from tilec.ops.dp4a import DP4A
 from tilec.ops.names import refuse
 from tilec.ops.scalar import FUNCTIONS, convert
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, as_shape, bind, nearest
@@ -85,6 +86,7 @@ def supported_names() -> list[str]:
         *PLACES,
         *WARP_FUNCTIONS,
         *VIEWS,
+        DP4A.name,
         *(f"T.{name}" for name in BY_NAME),
     ]
 

@@ -27,8 +27,9 @@ from tilec.ir.tile import (
 from tilec.ir.tile import Scope as MemoryScope
 from tilec.ir.types import BOOL, DType
 from tilec.ops import arithmetic, registry
+from tilec.ops.dp4a import DP4A, dp4a
 from tilec.ops.fill import fill_value
-from tilec.ops.signature import Argument, Parameter, Signature, as_dtype, as_expr, as_shape, bind, ignored
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_expr, as_shape, bind, ignored
 from tilec.ops.threads import PLACES
 from tilec.ops.values import EXPR_TYPES, Access, Function, Member, Reference, Value, describe
 from tilec.ops.views import VIEWS
@@ -171,6 +172,9 @@ class Body(Loops):
             hint = HINTS[path]
             hint.keep(self.hints, bind(hint.signature, *self.arguments(node), node.span), self.warn)
             return
+        if path == DP4A.name:
+            self._dot(bind(DP4A, *self.arguments(node), node.span))
+            return
         spelling = registry.spelling(path.removeprefix("T.")) if path and path.startswith("T.") else None
         if spelling is None:
             self.value(node)
@@ -198,6 +202,9 @@ class Body(Loops):
         if any(region.buffer.scope == "local" for region in op.regions):
             self._own_tile(op)
             return
+        if op.name == "device_assert":
+            self.out.append(self.asserted(op))
+            return
         self.together(node.span, f"{path}")
         for expr in expressions(op):
             self.alike(expr, node.span, f"where {path} is done")
@@ -205,6 +212,20 @@ class Body(Loops):
                 if isinstance(part, Load):
                     self.element(Access(part.buffer, part.indices), node.span, "read")
         self.out.append(op)
+
+    def _dot(self, call: Call) -> None:
+        """T.dp4a, as the store that it makes."""
+        store = dp4a(call)
+        self.element(Access(store.buffer, store.indices), call.span, "written")
+        for part in walk_expr(store.value):
+            if isinstance(part, Load):
+                self.element(Access(part.buffer, part.indices), call.span, "read")
+        if self.is_parallel:
+            self.out.append(store)
+        elif self.is_own(store):
+            self.each_thread((store,), call.span)
+        else:
+            self.out.append(Parallel((Var(self.unique.take("once")),), (1,), (store,), call.span))
 
     def _copy_element(self, arguments: tuple[list[Argument], dict[str, Argument]], span: Span) -> bool:
         """`T.copy(A[i], B[j])` with neither side a box is a store of one element."""

@@ -32,14 +32,17 @@ from tilec.ir.tile import (
     Stmt,
     Store,
     TileOp,
+    Unary,
     Var,
     children,
     integer,
     walk,
     walk_expr,
+    with_attr,
 )
 from tilec.ir.tile import Call as TileCall
 from tilec.ir.types import BOOL, INT32, DType
+from tilec.ops.device_assert import asserted
 from tilec.ops.signature import Argument, Call
 from tilec.ops.values import Value
 from tilec.ops.warp_functions import WARP_FUNCTIONS
@@ -169,6 +172,13 @@ class PerThread(Evaluator):
     def frozen(self, value: Expr, span: Span) -> Expr:
         """The value as it is now, whatever is stored afterwards."""
         return self.named("now", value, span) if any(isinstance(e, Load) for e in walk_expr(value)) else value
+
+    def asserted(self, op: TileOp) -> TileOp:
+        """The assertion, of the threads that run this."""
+        condition = asserted(op)
+        for mask in self.masks:
+            condition = Binary("or", Unary("not", mask, BOOL), condition, BOOL)
+        return with_attr(op, "condition", condition)
 
     # ---- loops -------------------------------------------------------------------------------------------------------
 

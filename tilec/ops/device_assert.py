@@ -1,0 +1,72 @@
+"""T.device_assert: a kernel that gives up where a condition does not hold."""
+
+from __future__ import annotations
+
+from tilec.diag import fail
+from tilec.ir import warp
+from tilec.ir.tile import Const, Expr, TileOp, Unary
+from tilec.ir.types import BOOL
+from tilec.ops import arithmetic
+from tilec.ops.lowering import Context, Demand, demand
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
+
+
+def _check(call: Call) -> TileOp:
+    if not isinstance(call["msg"].value, str):
+        call.refuse("msg", "a string")
+    value = arithmetic.condition(call["condition"])
+    holds = Const(value, BOOL) if isinstance(value, bool) else as_expr(Argument(value, call.span))
+    if isinstance(holds, Const) and not holds.value:
+        fail("assertion-failed", "this never holds", call["condition"].span, notes=(str(call["msg"].value),))
+    return tile_op("device_assert", (), call.span, condition=holds, message=str(call["msg"].value))
+
+
+def asserted(op: TileOp) -> Expr:
+    """The condition, a bool."""
+    value = op.attr("condition")
+    assert value is not None and not isinstance(value, int | float | str)
+    return value
+
+
+def _reference(op: TileOp, env: Environment) -> None:
+    import numpy as np
+
+    if not np.all(env.scalar(asserted(op))):
+        fail("assertion-failed", f"an assertion of the kernel does not hold: {op.attr('message')}", op.span)
+
+
+DEVICE_ASSERT = register(
+    Operation(
+        "device_assert",
+        (
+            Spelling(
+                Signature(
+                    "T.device_assert",
+                    (
+                        Parameter("condition"),
+                        Parameter("msg", ""),
+                        Parameter("no_stack_info", False, hint="the kernel stops without a word"),
+                    ),
+                ),
+                """Stop the whole grid, as an error of the launch, where `condition` does not hold in some thread.
+
+                Outside T.Parallel. The GPU says nothing of `msg`; `tilec emulate` names the line.""",
+                _check,
+            ),
+        ),
+        lambda op: Effects((), ()),
+        _reference,
+    )
+)
+
+
+@facet("device_assert", "lower")
+def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+    stop = (warp.Trap(span=op.span),)
+    return (warp.Branch(Unary("not", asserted(op), BOOL), stop, cursors=context.cursors, span=op.span),)
+
+
+@facet("device_assert", "demand")
+def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+    return (demand("elementwise", ops=1, elements=context.threads, threads=context.threads),)
