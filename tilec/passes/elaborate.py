@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypedDict
 
 from tilec.diag import CompileError, Label, Mistakes, Warn, fail, unheard
 from tilec.ir.tile import Ask, Kernel
@@ -23,6 +23,14 @@ from tilec.syntax import ast
 Style = Literal["bare", "factory", "eager"]
 """A kernel itself, a function that returns one, or a function under @tilelang.jit that is one."""
 
+
+class _Shared(TypedDict):
+    """What evaluates the top of the file and what evaluates its kernels have in common."""
+
+    mistakes: Mistakes
+    multiprocessors: Callable[[], int]
+
+
 _NO_FILES: Mapping[str, ast.Module] = {}
 
 
@@ -38,10 +46,11 @@ def elaborate(
     entry: str | None = None,
     warn: Warn = unheard,
     files: Mapping[str, ast.Module] = _NO_FILES,
+    multiprocessors: Callable[[], int] = lambda: 1,
 ) -> Kernel:
     """The kernel `entry`, or the only one, as tile IR. `defines` replace constants of the file; `warn` is told what is
-    odd but not wrong; `files` are those that it imports."""
-    (only,) = _elaborated(module, (_choose(module, source, entry),), defines, warn, files)
+    odd but not wrong; `files` are those that it imports; `multiprocessors` says how many the GPU has."""
+    (only,) = _elaborated(module, (_choose(module, source, entry),), defines, warn, files, multiprocessors)
     return only
 
 
@@ -51,10 +60,11 @@ def elaborate_all(
     defines: Mapping[str, Define] | None = None,
     warn: Warn = unheard,
     files: Mapping[str, ast.Module] = _NO_FILES,
+    multiprocessors: Callable[[], int] = lambda: 1,
 ) -> tuple[Kernel, ...]:
     """Every kernel of the file."""
     functions = _kernels(module) or [_choose(module, source, None)]
-    return _elaborated(module, functions, defines, warn, files)
+    return _elaborated(module, functions, defines, warn, files, multiprocessors)
 
 
 # ---- which kernel ----------------------------------------------------------------------------------------------------
@@ -119,12 +129,14 @@ def _elaborated(
     given: Mapping[str, Define] | None,
     warn: Warn,
     files: Mapping[str, ast.Module],
+    multiprocessors: Callable[[], int],
 ) -> tuple[Kernel, ...]:
     """The kernels of these functions, or what is wrong with any of them and with the file around them."""
     mistakes = Mistakes()
     arguments = {p.name for f in functions if _style(f) != "bare" for p in f.params}
     defines = Defines(given or {}, parameters=arguments)
     constants = Constants(defines, files, mistakes=mistakes)
+    constants.evaluator.multiprocessors = multiprocessors
     constants.run(module)
     made: list[Kernel] = []
     for function in functions:
@@ -148,15 +160,20 @@ def _made(function: ast.Function, constants: Constants, warn: Warn) -> Kernel:
 
 
 def _bare(function: ast.Function, scope: Scope, constants: Constants, warn: Warn) -> Kernel:
-    body = Body(Scope(scope, "the function"), warn=warn, mistakes=constants.evaluator.mistakes)
+    body = Body(Scope(scope, "the function"), warn=warn, **_shared(constants))
     params = header(body, function)
     built = kernel(function, body, lambda: params)
     return configs.following(built, (*_asks(function, constants, warn), *body.hints.asks))
 
 
+def _shared(constants: Constants) -> _Shared:
+    evaluator = constants.evaluator
+    return {"mistakes": evaluator.mistakes, "multiprocessors": evaluator.multiprocessors}
+
+
 def _eager(function: ast.Function, constants: Constants, warn: Warn) -> Kernel:
     scope = Scope(constants.scope, function.name, is_function=True)
-    body = Eager(scope, warn=warn, mistakes=constants.evaluator.mistakes, defines=constants.defines)
+    body = Eager(scope, warn=warn, defines=constants.defines, **_shared(constants))
     body.header(function)
     built = kernel(function, body, body.params)
     body.check_returned(function)
