@@ -138,3 +138,17 @@ def test_the_command_line_counts_before_the_file() -> None:
     text = CONFIGURED.format(configs='{"tl.disable_warp_specialized": True}', inside="pass")
     options = CompileOptions(pipeline_strategy="warp-specialize")
     assert SPECIALISED in build(SourceFile("k.tl", text), options, Observer()).ptx
+
+
+def test_eager_sizes_learnt_at_launch() -> None:
+    _, made = built(HERE / "files" / "eager_sizes.tl", "sm_80", N=32, block=32)
+    assert [p.name for p in made.kernel.params] == ["A", "out", "alpha", "flags", "m"]
+    assert made.manifest.made_of() == ("m",)
+    assert made.manifest.outputs == ()
+    for flag in (0, 1):
+        found = emulate.random_arguments(made.kernel, made.manifest, 0, {"m": 70})
+        found.tensors["flags"][0] = flag
+        given = np.array(found.tensors["A"], np.float32)
+        emulate.run(made, found)
+        expected = given if flag else given * np.float32(found.scalars["alpha"])
+        np.testing.assert_array_equal(found.tensors["out"], expected)

@@ -13,7 +13,7 @@ from tilec.ops.values import Function, describe
 from tilec.passes import configs
 from tilec.passes.constants import Constants, Define, Defines
 from tilec.passes.eager import Eager
-from tilec.passes.functions import is_jit, kind, run_function
+from tilec.passes.functions import is_jit, kind, named, run_function
 from tilec.passes.launch import header, kernel, launches
 from tilec.passes.scope import Scope
 from tilec.passes.statements import Body
@@ -133,7 +133,7 @@ def _elaborated(
 ) -> tuple[Kernel, ...]:
     """The kernels of these functions, or what is wrong with any of them and with the file around them."""
     mistakes = Mistakes()
-    arguments = {p.name for f in functions if _style(f) != "bare" for p in f.params}
+    arguments = {p.name for f in functions if _style(f) != "bare" for p in named(f)}
     defines = Defines(given or {}, parameters=arguments)
     constants = Constants(defines, files, mistakes=mistakes)
     constants.evaluator.multiprocessors = multiprocessors
@@ -204,7 +204,7 @@ def _called(factory: ast.Function, constants: Constants) -> Function:
     outer, evaluator.scope = evaluator.scope, scope
     known = evaluator.mistakes.met
     try:
-        for p in factory.params:
+        for p in named(factory):
             try:
                 scope.bind(p.name, defines.argument(evaluator, factory.name, p), p.span)
             except CompileError as error:

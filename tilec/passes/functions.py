@@ -248,6 +248,11 @@ def kind(node: ast.Function) -> Literal["function", "macro", "kernel"]:
     return "macro" if any(_names(d, "macro") for d in node.decorators) else "function"
 
 
+def named(node: ast.Function) -> tuple[ast.Parameter, ...]:
+    """The parameters of a function, without a `*` that only keeps those behind it from being positional."""
+    return tuple(p for p in node.params if p.name or p.kind != "*")
+
+
 def is_jit(node: ast.Function) -> bool:
     """Whether the function is under @tilelang.jit, by any of its names."""
     return any(_names(d, word) for d in node.decorators for word in ("jit", "lazy_jit", "eager_jit"))
