@@ -79,7 +79,7 @@ def test_imports(target: str) -> None:
 
 @pytest.mark.parametrize(("target", "multiprocessors"), [("sm_80", 108), ("sm_90a", 132)])
 def test_what_a_program_does_with_its_kernels_is_left_alone(target: str, multiprocessors: int) -> None:
-    _, made = built(HERE / "files" / "program.tl", target, M=128, N=64)
+    _, made = built(HERE / "files" / "program.tl", target, entry="double", M=128, N=64)
     assert made.manifest.grid == (multiprocessors, 1, 1)
     assert made.manifest.outputs == ("B",)
     found = emulate.random_arguments(made.kernel, made.manifest, 0)

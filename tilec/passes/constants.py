@@ -143,8 +143,8 @@ class Constants:
                 self.scope.bind(name, Foreign(mistake), node.span)
             case ast.Evaluate(value=ast.String()) | ast.Pass():
                 return
-            case ast.Evaluate(value=ast.Call() as call) if self._is_of_a_program(call):
-                return
+            case ast.Evaluate(value=ast.Call() as call) if not self._is_language(call):
+                self._carry_out(call)
             case ast.Assert():
                 check_assert(self.evaluator, node)
             case ast.If(condition=ast.Compare(first=ast.Name(id="__name__"))):
@@ -161,10 +161,15 @@ class Constants:
                     node.span.first_line(),
                 )
 
-    def _is_of_a_program(self, call: ast.Call) -> bool:
-        """A call that stands alone does something to the world, as `print(…)` does, or `tilelang.disable_cache()`."""
+    def _is_language(self, call: ast.Call) -> bool:
         callee = self.evaluator.value(call.function)
-        return not (isinstance(callee, Member) and callee.path.startswith("T."))
+        return isinstance(callee, Member) and callee.path.startswith("T.")
+
+    def _carry_out(self, call: ast.Call) -> None:
+        """A call that stands alone: of a function of the file, which may assert something. Anything else does something
+        to the world, as `print(…)` or `tilelang.disable_cache()`."""
+        if isinstance(self.evaluator.value(call.function), Function):
+            self.evaluator.value(call)
 
     def _claim(self, name: str, span: Span) -> None:
         if name in self.defined:

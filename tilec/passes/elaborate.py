@@ -13,8 +13,8 @@ from tilec.ops.values import Function, describe
 from tilec.passes import configs
 from tilec.passes.constants import Constants, Define, Defines
 from tilec.passes.eager import Eager
-from tilec.passes.functions import is_jit, kind, named, run_function
-from tilec.passes.launch import header, kernel, launches
+from tilec.passes.functions import is_eager, kind, named, run_function
+from tilec.passes.launch import header, kernel
 from tilec.passes.scope import Scope
 from tilec.passes.statements import Body
 from tilec.source import SourceFile
@@ -75,7 +75,7 @@ def _style(function: ast.Function) -> Style | None:
         return "bare"
     if any(isinstance(n, ast.Function) and kind(n) == "kernel" for n in ast.walk(function)):
         return "factory"
-    return "eager" if is_jit(function) and launches(function) else None
+    return "eager" if is_eager(function) else None
 
 
 def _kernels(module: ast.Module) -> list[ast.Function]:

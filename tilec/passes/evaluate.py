@@ -36,7 +36,7 @@ from tilec.ops.values import (
     show_shape,
 )
 from tilec.passes.fold import fold_expr
-from tilec.passes.functions import Budget, bind_target, bound, run_function
+from tilec.passes.functions import Budget, bind_target, bound, is_eager, run_function
 from tilec.passes.hints import HINTS
 from tilec.passes.scope import Scope
 from tilec.source import Span
@@ -357,6 +357,8 @@ class Evaluator:
         self, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
     ) -> Value:
         """What a function of the file gives for these arguments."""
+        if isinstance(function.node, ast.Function) and is_eager(function.node):
+            fail("foreign-call", f"{function.name} is a kernel", span, "a program launches it")
         if function.kind == "kernel":
             fail("not-callable", f"{function.name} is a kernel", span, help="a kernel is launched, not called")
         if function.kind == "macro":
