@@ -104,11 +104,16 @@ STRUCTURE = (
         (statements.Body.called,),
     ),
     Name(
-        ("T.Ref",),
+        ("T.Ref", "T.Var"),
         "T.Ref",
         """The type of a macro's parameter that the macro sets: given what T.alloc_var made or an element of a buffer,
         `x = e` in the macro sets that.""",
         (references.reference,),
+    ),
+    Name(
+        ("T.SharedBuffer", "T.FragmentBuffer"),
+        "T.SharedBuffer(shape, dtype), T.FragmentBuffer(shape, dtype)",
+        "Types of a macro's parameters, for the reader: a macro takes what it is given.",
     ),
     Name(
         ("T.Tensor", "T.Buffer"),
@@ -263,7 +268,8 @@ STATEMENTS: dict[str, str] = {
     "Return": "`return e` in functions and macros, and of tensors that T.empty made; in other kernels it is refused: "
     "their results are the tensors they write.",
     "Raise": "`raise E(message)` in functions of values known at compile time.",
-    "Foreign": "Python that no kernel needs, such as classes: refused only where it is used.",
+    "Foreign": "Python that no kernel needs, such as classes, or calls of torch at the top of the file: refused only "
+    "where it is used.",
 }
 
 EXPRESSIONS: dict[str, str] = {
@@ -460,7 +466,8 @@ def page() -> str:
     parts.append("".join(_functions_table()))
     constants = ", ".join(f"`{name}`" for name in python.MATH_CONSTANTS)
     names = ", ".join(f"`{name}`" for name in python.NAMES)
-    section("Python's own functions", f"On values known at compile time: {names}; and {constants}.\n\n"
+    section("Python's own functions", f"On values known at compile time: {names}; and {constants}. "
+            "`driver.get_num_sms()` is the number of multiprocessors of the target.\n\n"
             f"Errors: {', '.join(f'`{c}`' for c in errors((python.call,)))}.")  # fmt: skip
     section(
         "Types",

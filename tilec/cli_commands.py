@@ -223,6 +223,7 @@ def build(
             result = driver.build_all(source, asked, observer)
         show(observer.warnings, source)
         written = {path: observer.texts[stage] for stage, paths in outputs.items() for path in paths}
+        files.check_outputs(written, [imported.path for imported in source.imported.values()])
         files.write_all(written)
     if printed:
         sys.stdout.buffer.write(observer.texts[printed])

@@ -192,8 +192,8 @@ def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Ke
     from tilec.passes.elaborate import elaborate
 
     module, imported = _parsed(source, options, observer)
-    warn = partial(observer.warn, options=options)
-    kernel = elaborate(module, source, dict(options.defines), options.entry, warn, imported)
+    warn, sms = partial(observer.warn, options=options), partial(_multiprocessors, options)
+    kernel = elaborate(module, source, dict(options.defines), options.entry, warn, imported, sms)
     return _folded(kernel, options, observer)
 
 
@@ -205,10 +205,16 @@ def check_all(source: SourceFile, options: CompileOptions, observer: Observer) -
     from tilec.passes.elaborate import elaborate_all
 
     module, imported = _parsed(source, options, observer)
-    warn = partial(observer.warn, options=options)
-    kernels = elaborate_all(module, source, dict(options.defines), warn, imported)
+    warn, sms = partial(observer.warn, options=options), partial(_multiprocessors, options)
+    kernels = elaborate_all(module, source, dict(options.defines), warn, imported, sms)
     observers = _apart(observer, kernels)
     return tuple(_folded(kernel, options, seen) for kernel, seen in zip(kernels, observers, strict=True))
+
+
+def _multiprocessors(options: CompileOptions) -> int:
+    from tilec import target as targets
+
+    return targets.load(options.target, options.calibration).limit("sms")
 
 
 def _parsed(

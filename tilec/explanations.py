@@ -216,6 +216,10 @@ missing-define
     -D gives no value to something that has none: a parameter without a default of a function that makes a
     kernel or is one under @tilelang.jit, or a size that T.const names.
 
+foreign-call
+    A call of something that is neither TileLang's nor known at compile time, as of torch. At the top of a file
+    such statements are left alone; a kernel, and what it uses, cannot have them.
+
 foreign-code
     The kernel calls or pastes CUDA C. tilec makes PTX itself and has no C compiler, so the same thing has to
     be written in TileLang.

@@ -52,6 +52,15 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert [m.entry for m in extract(Path(again).read_bytes())] == ["negate"]
 
 
+def test_an_imported_file_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "part.tl").write_text("N = 32\n", encoding="utf-8")
+    kernel = "@T.prim_func\ndef k(A: T.Tensor((N,), 'float32')):\n    with T.Kernel(1):\n        A[0] = 1.0\n"
+    (tmp_path / "k.tl").write_text(f"import tilelang.language as T\nfrom .part import N\n{kernel}", encoding="utf-8")
+    assert main([str(tmp_path / "k.tl"), "-o", str(tmp_path / "part.tl")]) == 1
+    assert "error[unwritable-output]" in capsys.readouterr().err
+    assert (tmp_path / "part.tl").read_text(encoding="utf-8") == "N = 32\n"
+
+
 def test_what_only_one_kernel_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = str(tmp_path / "t.json")
     assert main([str(SEVERAL), "-D", "M=64", "-o", str(tmp_path / "a.cubin"), "--schedule-trace-file", trace]) == 1

@@ -7,7 +7,9 @@ import pytest
 from harness import HERE, built
 
 from tilec import emulate
-from tilec.options import Value
+from tilec.driver import Observer, build
+from tilec.options import CompileOptions, Value
+from tilec.source import SourceFile
 
 
 @pytest.mark.parametrize(
@@ -73,3 +75,80 @@ def test_imports(target: str) -> None:
     given = np.array(found.tensors["A"], np.float32)
     emulate.run(made, found)
     np.testing.assert_array_equal(found.tensors["B"], (given * 1.5).astype(np.float16))
+
+
+@pytest.mark.parametrize(("target", "multiprocessors"), [("sm_80", 108), ("sm_90a", 132)])
+def test_what_a_program_does_with_its_kernels_is_left_alone(target: str, multiprocessors: int) -> None:
+    _, made = built(HERE / "files" / "program.tl", target, entry="double", M=128, N=64)
+    assert made.manifest.grid == (multiprocessors, 1, 1)
+    assert made.manifest.outputs == ("B",)
+    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    given = np.array(found.tensors["A"])
+    emulate.run(made, found)
+    np.testing.assert_array_equal(found.tensors["B"], given * 2)
+
+
+CONFIGURED = """\
+import tilelang
+import tilelang.language as T
+
+@tilelang.jit(pass_configs={configs})
+def gemm(M=128, N=128, K=256):
+    @T.prim_func
+    def main(A: T.Tensor((M, K), "float16"), B: T.Tensor((K, N), "float16"), C: T.Tensor((M, N), "float16")):
+        with T.Kernel(T.ceildiv(N, 128), T.ceildiv(M, 128), threads=128) as (bx, by):
+            {inside}
+            A_s = T.alloc_shared((128, 64), "float16")
+            B_s = T.alloc_shared((64, 128), "float16")
+            C_l = T.alloc_fragment((128, 128), "float32")
+            T.clear(C_l)
+            for k in T.Pipelined(T.ceildiv(K, 64), num_stages=2):
+                T.copy(A[by * 128, k * 64], A_s)
+                T.copy(B[k * 64, bx * 128], B_s)
+                T.gemm(A_s, B_s, C_l)
+            for i, j in T.Parallel(128, 128):
+                C_l[i, j] = T.exp(C_l[i, j])
+            T.copy(C_l, C[by * 128, bx * 128])
+    return main
+"""
+SPECIALISED, TMA, APPROXIMATE = "setmaxnreg", "cp.async.bulk.tensor", "ex2.approx.ftz"
+KEY = "tilelang.PassConfigKey."
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(
+    ("configs", "expected"),
+    [
+        ("{}", {SPECIALISED, TMA}),
+        ("{" + KEY + "TL_ENABLE_FAST_MATH: True}", {SPECIALISED, TMA, APPROXIMATE}),
+        ('{"tl.disable_warp_specialized": True, "tl.enable_fast_math": False}', {TMA}),
+        ("{" + KEY + "TL_DISABLE_TMA_LOWER: True}", set()),
+    ],
+)
+def test_pass_configs(configs: str, expected: set[str], inside: bool) -> None:
+    """What the file asks for shows in the PTX, whether it stands above the function or in the kernel."""
+    hint = f"T.annotate_pass_configs({configs})" if inside else "pass"
+    text = CONFIGURED.format(configs="None" if inside else configs, inside=hint)
+    made = build(SourceFile("k.tl", text), CompileOptions(), Observer())
+    assert made.warnings == ()
+    assert {word for word in (SPECIALISED, TMA, APPROXIMATE) if word in made.ptx} == expected
+
+
+def test_the_command_line_counts_before_the_file() -> None:
+    text = CONFIGURED.format(configs='{"tl.disable_warp_specialized": True}', inside="pass")
+    options = CompileOptions(pipeline_strategy="warp-specialize")
+    assert SPECIALISED in build(SourceFile("k.tl", text), options, Observer()).ptx
+
+
+def test_eager_sizes_learnt_at_launch() -> None:
+    _, made = built(HERE / "files" / "eager_sizes.tl", "sm_80", N=32, block=32)
+    assert [p.name for p in made.kernel.params] == ["A", "out", "alpha", "flags", "m"]
+    assert made.manifest.made_of() == ("m",)
+    assert made.manifest.outputs == ()
+    for flag in (0, 1):
+        found = emulate.random_arguments(made.kernel, made.manifest, 0, {"m": 70})
+        found.tensors["flags"][0] = flag
+        given = np.array(found.tensors["A"], np.float32)
+        emulate.run(made, found)
+        expected = given if flag else given * np.float32(found.scalars["alpha"])
+        np.testing.assert_array_equal(found.tensors["out"], expected)

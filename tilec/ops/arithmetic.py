@@ -18,7 +18,7 @@ from tilec.ops.values import EXPR_TYPES, Access, Dictionary, Function, Value, de
 from tilec.source import Span
 
 Operator = Literal[
-    "+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>", "<", "<=", ">", ">=", "==", "!=", "min", "max"
+    "+", "-", "*", "/", "//", "%", "@", "**", "&", "|", "^", "<<", ">>", "<", "<=", ">", ">=", "==", "!=", "min", "max"
 ]
 
 _IR_NAMES: dict[str, BinaryOp] = {
@@ -48,6 +48,8 @@ def is_runtime(value: Value) -> bool:
 
 def binary(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
     """`a op b`."""
+    if op == "@":
+        fail("unsupported-syntax", "`@` multiplies nothing in a kernel", span, help="write T.gemm(A, B, C)")
     if not is_runtime(a.value) and not is_runtime(b.value):
         return _static(op, a, b, span)
     return runtime_binary(op, a, b, span)

@@ -12,7 +12,7 @@ from tilec.ops.signature import Argument, as_dtype, nearest
 from tilec.ops.values import Foreign, Function, Member, Namespace, Value, describe
 from tilec.passes.evaluate import Evaluator
 from tilec.passes.functions import check_assert, kind, run, unpack
-from tilec.passes.recover import poison
+from tilec.passes.recover import bound_names, poison
 from tilec.passes.scope import Binding, Scope
 from tilec.source import NOWHERE, Span
 from tilec.syntax import ast
@@ -104,13 +104,27 @@ class Constants:
         self.defined: dict[str, Span] = {}
 
     def run(self, module: ast.Module) -> Scope:
-        for statement in module.body:
+        self._all(module.body)
+        return self.scope
+
+    def _all(self, statements: tuple[ast.Stmt, ...]) -> None:
+        for statement in statements:
             try:
                 self._statement(statement)
             except CompileError as error:
-                self.evaluator.mistakes.add(error)
-                poison(self.scope, statement)
-        return self.scope
+                if not self._set_aside(statement, error):
+                    self.evaluator.mistakes.add(error)
+                    poison(self.scope, statement)
+
+    def _set_aside(self, node: ast.Stmt, error: CompileError) -> bool:
+        """Whether the statement is what a program does with the kernels, as a call of torch: it is not carried out, and
+        what it would have defined is a mistake only where a kernel uses it."""
+        is_foreign = [d.code in ("foreign-call", "foreign-definition") for d in error.diagnostics]
+        if not is_foreign or not all(is_foreign):
+            return False
+        for name, span in bound_names(node):
+            self.scope.names[name] = Binding(Foreign(error.diagnostics[0]), span)
+        return True
 
     def _statement(self, node: ast.Stmt) -> None:
         match node:
@@ -129,14 +143,15 @@ class Constants:
                 self.scope.bind(name, Foreign(mistake), node.span)
             case ast.Evaluate(value=ast.String()) | ast.Pass():
                 return
+            case ast.Evaluate(value=ast.Call() as call) if not self._is_language(call):
+                self._carry_out(call)
             case ast.Assert():
                 check_assert(self.evaluator, node)
             case ast.If(condition=ast.Compare(first=ast.Name(id="__name__"))):
                 # What a Python run would do with the file is not part of it here.
                 return
             case ast.If(condition=condition, then=then, orelse=orelse):
-                for statement in then if self.evaluator.decided(condition) else orelse:
-                    self._statement(statement)
+                self._all(then if self.evaluator.decided(condition) else orelse)
             case ast.For() | ast.AugmentedAssign() | ast.Raise():
                 run(self.evaluator, node)
             case _:
@@ -145,6 +160,16 @@ class Constants:
                     "only constants and functions stand at the top of the file",
                     node.span.first_line(),
                 )
+
+    def _is_language(self, call: ast.Call) -> bool:
+        callee = self.evaluator.value(call.function)
+        return isinstance(callee, Member) and callee.path.startswith("T.")
+
+    def _carry_out(self, call: ast.Call) -> None:
+        """A call that stands alone: of a function of the file, which may assert something. Anything else does something
+        to the world, as `print(…)` or `tilelang.disable_cache()`."""
+        if isinstance(self.evaluator.value(call.function), Function):
+            self.evaluator.value(call)
 
     def _claim(self, name: str, span: Span) -> None:
         if name in self.defined:

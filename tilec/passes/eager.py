@@ -12,6 +12,7 @@ from tilec.ir.tile import Buffer
 from tilec.ops.signature import Parameter, Signature, as_dtype, as_extents, bind
 from tilec.ops.values import Member, Value, describe
 from tilec.passes.constants import Defines
+from tilec.passes.functions import named
 from tilec.passes.launch import Param, folded, parameter
 from tilec.passes.statements import Body
 from tilec.source import Span
@@ -47,7 +48,7 @@ class Eager(Body):
             for s in function.body
             if isinstance(s, ast.AnnotatedAssign) and s.value is None and isinstance(s.target, ast.Name)
         }
-        for node in function.params:
+        for node in named(function):
             try:
                 self._parameter(function, node, node.name in declared)
             except CompileError as error:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypedDict
 
 from tilec.diag import CompileError, Label, Mistakes, Warn, fail, unheard
 from tilec.ir.tile import Ask, Kernel
@@ -13,8 +13,8 @@ from tilec.ops.values import Function, describe
 from tilec.passes import configs
 from tilec.passes.constants import Constants, Define, Defines
 from tilec.passes.eager import Eager
-from tilec.passes.functions import is_jit, kind, run_function
-from tilec.passes.launch import header, kernel, launches
+from tilec.passes.functions import is_eager, kind, named, run_function
+from tilec.passes.launch import header, kernel
 from tilec.passes.scope import Scope
 from tilec.passes.statements import Body
 from tilec.passes.threads import settled
@@ -23,6 +23,14 @@ from tilec.syntax import ast
 
 Style = Literal["bare", "factory", "eager"]
 """A kernel itself, a function that returns one, or a function under @tilelang.jit that is one."""
+
+
+class _Anew(TypedDict):
+    """What evaluates the top of the file and what evaluates its kernels have in common."""
+
+    mistakes: Mistakes
+    multiprocessors: Callable[[], int]
+
 
 _NO_FILES: Mapping[str, ast.Module] = {}
 
@@ -39,10 +47,11 @@ def elaborate(
     entry: str | None = None,
     warn: Warn = unheard,
     files: Mapping[str, ast.Module] = _NO_FILES,
+    multiprocessors: Callable[[], int] = lambda: 1,
 ) -> Kernel:
     """The kernel `entry`, or the only one, as tile IR. `defines` replace constants of the file; `warn` is told what is
-    odd but not wrong; `files` are those that it imports."""
-    (only,) = _elaborated(module, (_choose(module, source, entry),), defines, warn, files)
+    odd but not wrong; `files` are those that it imports; `multiprocessors` says how many the GPU has."""
+    (only,) = _elaborated(module, (_choose(module, source, entry),), defines, warn, files, multiprocessors)
     return only
 
 
@@ -52,10 +61,11 @@ def elaborate_all(
     defines: Mapping[str, Define] | None = None,
     warn: Warn = unheard,
     files: Mapping[str, ast.Module] = _NO_FILES,
+    multiprocessors: Callable[[], int] = lambda: 1,
 ) -> tuple[Kernel, ...]:
     """Every kernel of the file."""
     functions = _kernels(module) or [_choose(module, source, None)]
-    return _elaborated(module, functions, defines, warn, files)
+    return _elaborated(module, functions, defines, warn, files, multiprocessors)
 
 
 # ---- which kernel ----------------------------------------------------------------------------------------------------
@@ -66,7 +76,7 @@ def _style(function: ast.Function) -> Style | None:
         return "bare"
     if any(isinstance(n, ast.Function) and kind(n) == "kernel" for n in ast.walk(function)):
         return "factory"
-    return "eager" if is_jit(function) and launches(function) else None
+    return "eager" if is_eager(function) else None
 
 
 def _kernels(module: ast.Module) -> list[ast.Function]:
@@ -120,12 +130,14 @@ def _elaborated(
     given: Mapping[str, Define] | None,
     warn: Warn,
     files: Mapping[str, ast.Module],
+    multiprocessors: Callable[[], int],
 ) -> tuple[Kernel, ...]:
     """The kernels of these functions, or what is wrong with any of them and with the file around them."""
     mistakes = Mistakes()
-    arguments = {p.name for f in functions if _style(f) != "bare" for p in f.params}
+    arguments = {p.name for f in functions if _style(f) != "bare" for p in named(f)}
     defines = Defines(given or {}, parameters=arguments)
     constants = Constants(defines, files, mistakes=mistakes)
+    constants.evaluator.multiprocessors = multiprocessors
     constants.run(module)
     made: list[Kernel] = []
     for function in functions:
@@ -150,7 +162,7 @@ def _made(function: ast.Function, constants: Constants, warn: Warn) -> Kernel:
 
 def _bare(function: ast.Function, scope: Scope, constants: Constants, warn: Warn) -> Kernel:
     def attempt(differing: set[Span], warn: Warn) -> Kernel:
-        body = Body(Scope(scope, "the function"), warn=warn, mistakes=Mistakes(), differing=differing)
+        body = Body(Scope(scope, "the function"), warn=warn, differing=differing, **_anew(constants))
         params = header(body, function)
         built = kernel(function, body, lambda: params)
         return configs.following(built, (*_asks(function, constants, warn), *body.hints.asks))
@@ -158,11 +170,16 @@ def _bare(function: ast.Function, scope: Scope, constants: Constants, warn: Warn
     return settled(attempt, warn)
 
 
+def _anew(constants: Constants) -> _Anew:
+    """What each attempt begins with."""
+    return {"mistakes": Mistakes(), "multiprocessors": constants.evaluator.multiprocessors}
+
+
 def _eager(function: ast.Function, constants: Constants, warn: Warn) -> Kernel:
     def attempt(differing: set[Span], warn: Warn) -> Kernel:
         scope = Scope(constants.scope, function.name, is_function=True)
         defines = constants.defines
-        body = Eager(scope, warn=warn, mistakes=Mistakes(), differing=differing, defines=defines)
+        body = Eager(scope, warn=warn, differing=differing, defines=defines, **_anew(constants))
         body.header(function)
         built = kernel(function, body, body.params)
         body.check_returned(function)
@@ -195,7 +212,7 @@ def _called(factory: ast.Function, constants: Constants) -> Function:
     outer, evaluator.scope = evaluator.scope, scope
     known = evaluator.mistakes.met
     try:
-        for p in factory.params:
+        for p in named(factory):
             try:
                 scope.bind(p.name, defines.argument(evaluator, factory.name, p), p.span)
             except CompileError as error:

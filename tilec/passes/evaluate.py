@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
@@ -40,7 +40,7 @@ from tilec.ops.values import (
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.fold import fold_expr
-from tilec.passes.functions import Budget, bind_target, bound, run_function
+from tilec.passes.functions import Budget, bind_target, bound, is_eager, run_function
 from tilec.passes.hints import HINTS
 from tilec.passes.scope import Scope
 from tilec.source import Span
@@ -67,8 +67,8 @@ _SWIZZLED = Signature(
 )
 EAGER = ("T.const", "T.empty")
 OTHERS = (
-    "T.Fragment", "T.Layout", "T.Kernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro", "T.Ref", "T.GemmWarpPolicy",
-    *EAGER,
+    "T.Fragment", "T.Layout", "T.Kernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro", "T.Ref", "T.Var",
+    "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", *EAGER,
 )  # fmt: skip
 
 
@@ -95,7 +95,8 @@ def supported_names() -> list[str]:
 class Evaluator:
     """Evaluates in a scope. `ranges` are the values of loop variables; inside `Parallel`, fragments may be indexed.
     `mutable` are the buffers that T.alloc_var made: fragments of one element, of which every thread has a copy.
-    `is_held`: what variables hold is read before the statement, not in it. `mistakes` are those found on the way."""
+    `is_held`: what variables hold is read before the statement, not in it. `mistakes` are those found on the way;
+    `multiprocessors` says how many the GPU has."""
 
     scope: Scope
     is_parallel: bool = False
@@ -105,6 +106,7 @@ class Evaluator:
     mutable: set[str] = field(default_factory=set)
     is_held: bool = False
     mistakes: Mistakes = field(default_factory=Mistakes)
+    multiprocessors: Callable[[], int] = lambda: 1
 
     @contextmanager
     def held(self, is_held: bool = True) -> Iterator[None]:
@@ -252,6 +254,8 @@ class Evaluator:
             return value
         if node.name in python.methods(owner):
             return Method(owner, node.name)
+        if isinstance(owner, Function):
+            fail("foreign-call", f"{describe(owner)} has no `{node.name}`", node.span, "what a program does with it")
         if not isinstance(owner, Buffer) or node.name not in ("shape", "dtype"):
             fail("unknown-attribute", f"there is no attribute `{node.name}` here", node.span, f"of {describe(owner)}")
         return owner.extents if node.name == "shape" else owner.dtype
@@ -302,6 +306,8 @@ class Evaluator:
         if (made := path.rpartition(".")[2]) in SWIZZLES:
             bind(_SWIZZLED, *self.arguments(node), node.span)
             return Swizzle(SWIZZLES[made])
+        if path.endswith(".get_num_sms"):
+            return self.multiprocessors()
         if path in FUNCTIONS:
             return self._function(path, node)
         if path in python.NAMES:
@@ -367,6 +373,8 @@ class Evaluator:
         self, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
     ) -> Value:
         """What a function of the file gives for these arguments."""
+        if isinstance(function.node, ast.Function) and is_eager(function.node):
+            fail("foreign-call", f"{function.name} is a kernel", span, "a program launches it")
         if function.kind == "kernel":
             fail("not-callable", f"{function.name} is a kernel", span, help="a kernel is launched, not called")
         if function.kind == "macro":
@@ -449,7 +457,7 @@ class Evaluator:
         if path == "T.Kernel":
             fail("not-a-value", "T.Kernel belongs in a with statement", span, help="write `with T.Kernel(…) as bx:`")
         if not path.startswith("T."):
-            fail("unsupported-operation", f"{path} cannot be called in a kernel", node.function.span)
+            fail("foreign-call", f"{path} is nothing that a kernel can call", node.function.span)
         self.refuse_name(path, node.function.span)
 
     def refuse_name(self, path: str, span: Span) -> None:

@@ -248,9 +248,30 @@ def kind(node: ast.Function) -> Literal["function", "macro", "kernel"]:
     return "macro" if any(_names(d, "macro") for d in node.decorators) else "function"
 
 
-def is_jit(node: ast.Function) -> bool:
-    """Whether the function is under @tilelang.jit, by any of its names."""
-    return any(_names(d, word) for d in node.decorators for word in ("jit", "lazy_jit", "eager_jit"))
+def is_launch(node: ast.Node) -> bool:
+    """Whether this is a `with T.Kernel(…)`, going by its looks."""
+    match node:
+        case ast.With(context=ast.Call(function=ast.Attribute(name=name) | ast.Name(id=name))):
+            return name == "Kernel"
+        case _:
+            return False
+
+
+def launches(function: ast.Function) -> bool:
+    """Whether a launch stands in the function itself, not in one that it makes."""
+    within = (s for s in function.body if not isinstance(s, ast.Function))
+    return any(is_launch(node) for statement in within for node in ast.walk(statement))
+
+
+def named(node: ast.Function) -> tuple[ast.Parameter, ...]:
+    """The parameters of a function, without a `*` that only keeps those behind it from being positional."""
+    return tuple(p for p in node.params if p.name or p.kind != "*")
+
+
+def is_eager(node: ast.Function) -> bool:
+    """Whether the function is a kernel in the eager style: under @tilelang.jit, by any of its names, and launching."""
+    is_jit = any(_names(d, word) for d in node.decorators for word in ("jit", "lazy_jit", "eager_jit"))
+    return is_jit and launches(node)
 
 
 def _names(decorator: ast.Expr, word: str) -> bool:

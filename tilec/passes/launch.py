@@ -15,6 +15,7 @@ from tilec.ops.values import EXPR_TYPES, Member, describe
 from tilec.passes import dynamic
 from tilec.passes.awaits import with_awaited
 from tilec.passes.fold import fold_expr
+from tilec.passes.functions import is_launch
 from tilec.passes.outside import with_values
 from tilec.passes.rasterise import rasterised
 from tilec.passes.recover import poison
@@ -130,7 +131,7 @@ def _decided(body: Body, statements: tuple[ast.Stmt, ...]) -> Generator[ast.Stmt
     """The statements of a function up to its `return`, with those under each `if` that decides about a launch or a
     return; gives back whether there was one."""
     for statement in statements:
-        ends = (_launches(n) or isinstance(n, ast.Return) for n in ast.walk(statement))
+        ends = (is_launch(n) or isinstance(n, ast.Return) for n in ast.walk(statement))
         if isinstance(statement, ast.If) and any(ends):
             chosen = statement.then if body.decided(statement.condition) else statement.orelse
             if (yield from _decided(body, chosen)):
@@ -140,21 +141,6 @@ def _decided(body: Body, statements: tuple[ast.Stmt, ...]) -> Generator[ast.Stmt
             if isinstance(statement, ast.Return):
                 return True
     return False
-
-
-def _launches(node: ast.Node) -> bool:
-    """Whether this is a `with T.Kernel(…)`, going by its looks."""
-    match node:
-        case ast.With(context=ast.Call(function=ast.Attribute(name=name) | ast.Name(id=name))):
-            return name == "Kernel"
-        case _:
-            return False
-
-
-def launches(function: ast.Function) -> bool:
-    """Whether a launch stands in the function itself, not in one that it makes."""
-    within = (s for s in function.body if not isinstance(s, ast.Function))
-    return any(_launches(node) for statement in within for node in ast.walk(statement))
 
 
 def _launched(body: Body, launch: ast.With) -> _Launch:

@@ -12,12 +12,12 @@ from tilec.syntax import ast
 def poison(scope: Scope, node: ast.Stmt) -> None:
     """Of a statement that binds several names one by one, those that mean something already keep their meaning."""
     is_whole = isinstance(node, ast.Assign | ast.AnnotatedAssign | ast.Function)
-    for name, span in _bound(node):
+    for name, span in bound_names(node):
         if is_whole or not scope.is_visible(name):
             scope.poison(name, span)
 
 
-def _bound(node: ast.Stmt) -> Iterator[tuple[str, Span]]:
+def bound_names(node: ast.Stmt) -> Iterator[tuple[str, Span]]:
     """The names that a statement gives values."""
     match node:
         case ast.Assign(targets=targets):
@@ -46,7 +46,7 @@ def _bound(node: ast.Stmt) -> Iterator[tuple[str, Span]]:
 
 def _all(body: tuple[ast.Stmt, ...]) -> Iterator[tuple[str, Span]]:
     for statement in body:
-        yield from _bound(statement)
+        yield from bound_names(statement)
 
 
 def _names(target: ast.Expr) -> Iterator[tuple[str, Span]]:

@@ -93,7 +93,12 @@ class Scope:
         return self.read(name, span)
 
     def bind(self, name: str, value: Value, span: Span) -> None:
-        """Give a name a value from here on; it may have had another."""
+        """Give a name a value from here on; it may have had another. One that is wrong further out stays wrong: it may
+        have been a variable, which lives on."""
+        outer = None if name in self.names else self.find(name)
+        if outer is not None and isinstance(outer.value, Poisoned):
+            self.poison(name, outer.span)
+            return
         scope: Scope | None = self
         while scope is not None and name not in scope.names:
             if scope.is_loop and name in scope.read_from_outside:

@@ -156,7 +156,7 @@ class Lambda:
 
 
 UnaryOp = Literal["-", "+", "~", "not"]
-BinaryOp = Literal["+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>"]
+BinaryOp = Literal["+", "-", "*", "/", "//", "%", "@", "**", "&", "|", "^", "<<", ">>"]
 CompareOp = Literal["<", "<=", ">", ">=", "==", "!=", "in", "not in", "is", "is not"]
 
 

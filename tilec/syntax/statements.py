@@ -93,7 +93,7 @@ def _compound(tree: Branch, depth: int) -> ast.Stmt:
                 str(name),
                 tuple(_parameter(c) for c in params.children),
                 body,
-                tuple(expression(c.children[0]) for c in decorators),
+                tuple(expression(c.children[1]) for c in decorators),
                 optional(returns),
                 token_span(name),
                 start.to(body[-1].span),

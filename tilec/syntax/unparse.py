@@ -11,7 +11,7 @@ from tilec.syntax import ast
 _LAMBDA = 0
 _CONDITIONAL, _OR, _AND, _NOT, _COMPARE = 1, 2, 3, 4, 5
 _BINARY: dict[ast.BinaryOp, int] = {
-    "|": 6, "^": 7, "&": 8, "<<": 9, ">>": 9, "+": 10, "-": 10, "*": 11, "/": 11, "//": 11, "%": 11, "**": 13,
+    "|": 6, "^": 7, "&": 8, "<<": 9, ">>": 9, "+": 10, "-": 10, "*": 11, "/": 11, "//": 11, "%": 11, "@": 11, "**": 13,
 }  # fmt: skip
 _UNARY, _POWER, _PRIMARY, _ATOM = 12, 13, 14, 15
 
