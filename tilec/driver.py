@@ -221,12 +221,13 @@ def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> No
     from tilec.passes.annotate import given_schedule
     from tilec.passes.depend import problems
     from tilec.passes.layout import assign
+    from tilec.passes.narrow import widened
     from tilec.passes.select import select
 
     target = targets.load(options.target, options.calibration)
     if target.not_yet:
         return
-    laid = assign(select(kernel, target, options.pipeline_strategy, options.switches))
+    laid = assign(select(widened(kernel), target, options.pipeline_strategy, options.switches))
     for loop in problems(laid, target, unlimited_smem=options.switches.unlimited_smem):
         _check_ceilings(loop, target)
         given_schedule(loop)
@@ -274,6 +275,7 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
     from tilec import lints
     from tilec import target as targets
     from tilec.passes.layout import assign
+    from tilec.passes.narrow import widened
     from tilec.passes.select import select
     from tilec.sched.trace import dump
     from tilec.sched.trace import trace as write_trace
@@ -289,7 +291,7 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
             help=f"'tilec targets {target.name}' shows what the scheduler knows about it",
         )
         raise CompileError(*lints.judge(observer.warnings, options.lint), missing)
-    laid = assign(select(kernel, target, options.pipeline_strategy, options.switches))
+    laid = assign(select(widened(kernel), target, options.pipeline_strategy, options.switches))
     observer.saw("layout", laid, _laid_text)
     planned = _schedule(laid, target, options, observer)
     for found in (

@@ -67,6 +67,9 @@ class Var:
     dtype: DType = INT32
 
 
+ONCE = "%once"
+"""How names of variables begin that are there because their values are used several times."""
+
 UnaryOp = Literal["neg", "not"]
 BinaryOp = Literal[
     "add", "sub", "mul", "div", "floordiv", "floormod", "min", "max",
