@@ -250,13 +250,14 @@ def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> No
     from tilec.passes.annotate import given_schedule
     from tilec.passes.depend import problems
     from tilec.passes.layout import assign
+    from tilec.passes.narrow import widened
     from tilec.passes.select import select
 
     target = targets.load(options.target, options.calibration)
     if target.not_yet:
         return
     for kernel in kernels:
-        laid = assign(select(kernel, target, _strategy(kernel, options), options.switches))
+        laid = assign(select(widened(kernel), target, _strategy(kernel, options), options.switches))
         for loop in problems(laid, target, unlimited_smem=options.switches.unlimited_smem):
             _check_ceilings(loop, target)
             given_schedule(loop)
@@ -315,6 +316,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     from tilec import lints
     from tilec import target as targets
     from tilec.passes.layout import assign
+    from tilec.passes.narrow import widened
     from tilec.passes.select import select
     from tilec.sched.trace import dump
     from tilec.sched.trace import trace as write_trace
@@ -330,7 +332,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
             help=f"'tilec targets {target.name}' shows what the scheduler knows about it",
         )
         raise CompileError(*lints.judge(observer.warnings, options.lint), missing)
-    laid = assign(select(kernel, target, _strategy(kernel, options), options.switches))
+    laid = assign(select(widened(kernel), target, _strategy(kernel, options), options.switches))
     observer.saw("layout", laid, _laid_text)
     planned = _schedule(laid, target, options, observer)
     for found in (

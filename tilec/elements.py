@@ -1,6 +1,7 @@
 """Elements of tensors as numpy has them: as stored, and as values to compute with.
 
-bfloat16 and the 8-bit floats, which numpy lacks, are stored as their bits and are float32 in between.
+bfloat16 and smaller floats, which numpy lacks, are stored as their bits and are float32 in between. Of elements of four
+bits two neighbours of the last dimension share a byte, the first in its lowest bits.
 """
 
 from __future__ import annotations
@@ -12,28 +13,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilec.ir.expr import SMALL_FLOATS, SmallFloat
-from tilec.ir.types import BFLOAT16, DType
+from tilec.ir.types import BFLOAT16, FLOAT4_E2M1, FLOAT8_E8M0, NARROW, DType
 
 Array = NDArray[Any]
 
 
 def is_raw(dtype: DType) -> bool:
     """Whether numpy stores the elements as bits."""
-    return dtype == BFLOAT16 or dtype in SMALL_FLOATS
+    return dtype == BFLOAT16 or dtype in SMALL_FLOATS or dtype in NARROW
 
 
 def storage_type(dtype: DType) -> np.dtype[Any]:
     """The numpy type that a tensor's bytes travel as."""
-    return np.dtype(f"uint{dtype.bits}" if is_raw(dtype) else dtype.name)
+    return np.dtype(f"uint{max(dtype.bits, 8)}" if is_raw(dtype) else dtype.name)
+
+
+def storage_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
+    """The shape of the numpy array that holds a tensor of `shape`."""
+    return (*shape[:-1], -(-shape[-1] // dtype.per_byte)) if shape else shape
 
 
 def numpy_type(dtype: DType) -> np.dtype[Any]:
     """The numpy type that values of `dtype` have while they are computed with."""
+    if dtype in NARROW and not dtype.is_float:
+        return np.dtype(f"{dtype.kind}8")
     return np.dtype("float32" if is_raw(dtype) else dtype.name)
 
 
 def values_of(stored: Array, dtype: DType) -> Array:
     """Stored elements as numbers that numpy can compute with."""
+    if dtype.per_byte == 2:
+        pairs: Array = _NIBBLES[dtype.name][np.stack((stored & 15, stored >> 4), axis=-1)]
+        flat: Array = pairs.reshape(*stored.shape[:-1], 2 * stored.shape[-1])
+        return flat
+    if dtype == FLOAT8_E8M0:
+        powers: Array = np.ldexp(np.float32(1), np.minimum(stored, 254).astype(np.int32) - 127)
+        return np.where(stored == 255, np.float32(np.nan), powers)
     if dtype == BFLOAT16:
         return (stored.astype(np.uint32) << 16).view(np.float32)
     if dtype in SMALL_FLOATS:
@@ -43,8 +58,15 @@ def values_of(stored: Array, dtype: DType) -> Array:
 
 
 def stored(values: Array, dtype: DType) -> Array:
-    """Numbers as stored, rounded to nearest, ties to even; beyond its range, bfloat16 is infinite and an 8-bit float
-    its largest number."""
+    """Numbers as stored, rounded to nearest, ties to even; beyond its range, bfloat16 is infinite and a smaller float
+    its largest number. A scale, float8_e8m0fnu, is rounded up to a power of two."""
+    if dtype.per_byte == 2:
+        codes = _nibbles(np.asarray(values), dtype)
+        pairs = codes.reshape(*codes.shape[:-1], -1, 2)
+        joined: Array = pairs[..., 0] | pairs[..., 1] << 4
+        return joined
+    if dtype == FLOAT8_E8M0:
+        return _exponents(np.asarray(values, np.float32))
     if dtype == BFLOAT16:
         bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
         rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
@@ -54,8 +76,58 @@ def stored(values: Array, dtype: DType) -> Array:
     return values.astype(storage_type(dtype))
 
 
+_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+"""OCP microscaling formats 1.0, table 5: the numbers of float4_e2m1fn without a sign."""
+
+_NIBBLES: dict[str, Array] = {
+    "uint4": np.arange(16, dtype=np.uint8),
+    "int4": np.array([*range(8), *range(-8, 0)], np.int8),
+    "float4_e2m1fn": np.concatenate((_E2M1, -_E2M1)),
+}
+"""The value of each of the sixteen bit patterns."""
+
+
+def _nibbles(values: Array, dtype: DType) -> Array:
+    if not dtype.is_float:
+        return values.astype(np.int64).astype(np.uint8) & 15
+    size = np.minimum(np.abs(np.nan_to_num(values, nan=6.0)), 6.0)
+    # Halfway between two numbers the even one, whose last bit is 0: where that is the lower one, halfway is not beyond.
+    halfway = (_E2M1[1:] + _E2M1[:-1]) / 2
+    beyond = np.where(np.arange(7) % 2 == 0, size[..., None] > halfway, size[..., None] >= halfway)
+    negative = np.signbit(values) & ~np.isnan(values)
+    codes: Array = beyond.sum(axis=-1) | np.where(negative, 8, 0)
+    return codes.astype(np.uint8)
+
+
+def _exponents(values: Array) -> Array:
+    fraction, exponent = np.frexp(np.abs(np.nan_to_num(values, nan=1.0, posinf=3e38, neginf=3e38)))
+    power = np.where(fraction == 0, -127, exponent - (fraction == 0.5))
+    return np.where(np.isnan(values), 255, np.clip(power, -127, 127) + 127).astype(np.uint8)
+
+
+def bits_of(values: Array, dtype: DType) -> Array:
+    """The bits of each number, in an unsigned integer or the type itself."""
+    return _nibbles(np.asarray(values), dtype) if dtype.per_byte == 2 else stored(np.asarray(values), dtype)
+
+
+def of_bits(bits: Array, dtype: DType) -> Array:
+    """The numbers that have these bits."""
+    if dtype.per_byte == 2:
+        return _NIBBLES[dtype.name][bits.view(np.uint8)]
+    return values_of(np.ascontiguousarray(bits).view(storage_type(dtype)).reshape(bits.shape), dtype)
+
+
+def rounded(values: Array, dtype: DType) -> Array:
+    """The nearest numbers that a type of which numpy stores the bits holds."""
+    if dtype.per_byte == 2:
+        return _NIBBLES[dtype.name][_nibbles(np.asarray(values), dtype)]
+    return values_of(stored(values, dtype), dtype).reshape(np.shape(values))
+
+
 def largest(dtype: DType) -> float:
     """The largest finite number of a float type."""
+    if dtype in (FLOAT4_E2M1, FLOAT8_E8M0):
+        return 6.0 if dtype == FLOAT4_E2M1 else 2.0**127
     if dtype in SMALL_FLOATS:
         return SMALL_FLOATS[dtype].largest
     return float(values_of(np.array(0x7F7F), dtype) if dtype == BFLOAT16 else np.finfo(dtype.name).max)

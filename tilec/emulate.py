@@ -18,7 +18,7 @@ import numpy as np
 
 from tilec import interp
 from tilec.diag import Diagnostic, Label, fail
-from tilec.elements import is_raw, largest, storage_type, stored, values_of
+from tilec.elements import is_raw, largest, storage_shape, storage_type, stored, values_of
 from tilec.emu import Fault, Report, TensorMap, launch
 from tilec.ir.expr import as_size, integer_range
 from tilec.ir.tile import (
@@ -116,12 +116,12 @@ def _random(dtype: DType, shape: tuple[int, ...], generator: np.random.Generator
         drawn = generator.standard_normal(shape, dtype=np.float32)
         return stored(drawn, dtype)
     low, high = (0, 2) if dtype == BOOL else (-4, 5) if dtype.kind == "int" else (0, 9)
-    return generator.integers(low, high, shape).astype(storage_type(dtype))
+    return stored(generator.integers(low, high, shape), dtype)
 
 
 def poisoned(param: Buffer, sizes: Mapping[str, int] | None = None) -> Array:
     """An array whose elements no correct kernel would write: NaN, or the byte 0xAB repeated."""
-    array = np.empty(_shape(param, sizes or {}), storage_type(param.dtype))
+    array = np.empty(storage_shape(_shape(param, sizes or {}), param.dtype), storage_type(param.dtype))
     if is_raw(param.dtype):
         array.fill(0x7FFF if param.dtype.bits == 16 else 0x7F)
     elif param.dtype.is_float:
@@ -180,7 +180,7 @@ def _read_npz(data: bytes, path: str) -> dict[str, Array]:
 
 
 def _tensor(param: Buffer, shape: tuple[int, ...], array: Array, path: str) -> Array:
-    wanted = storage_type(param.dtype)
+    wanted, shape = storage_type(param.dtype), storage_shape(shape, param.dtype)
     if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
         array = array.view(wanted)
     if array.shape != shape or array.dtype != wanted:
@@ -319,6 +319,8 @@ def fault_diagnostic(fault: Fault, source: SourceFile) -> Diagnostic:
 
 # Rounding of a result, relative to it: two of the format's steps, and for float32 what fast functions may lose.
 _RELATIVE = {
+    "float4_e2m1fn": 2.0**-1,
+    "float8_e8m0fnu": 1.0,
     "float8_e4m3fn": 2.0**-2,
     "float8_e5m2": 2.0**-1,
     "float16": 2.0**-9,
@@ -369,7 +371,7 @@ def compare(
     seen, summed = roundings(kernel)
     compared = []
     for p in outputs:
-        mask = None if written is None else written[p.name]
+        mask = None if written is None else np.repeat(written[p.name], p.dtype.per_byte, axis=-1)
         known = seen.get(p, 0.0)
         compared.append(_compare(p, found.tensors[p.name], expected.tensors[p.name], reordered, known, summed, mask))
     return compared

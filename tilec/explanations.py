@@ -348,6 +348,15 @@ fragment-index
     its elements can be named; and a nest that sets a fragment in several statements cannot also use elements of it that
     other threads set. Put the results in another fragment, or use T.alloc_shared.
 
+packed-row
+    Two elements of four bits share a byte of a tensor or shared tile, and each row begins with a byte of its own. So
+    the last dimension has an even size, known when the kernel is compiled.
+
+packed-store
+    Two elements of four bits share a byte, which one thread has to write as a whole. A nest of T.Parallel that sets
+    such elements goes through the rows with one of its variables, over an even number of them, and sets every one:
+    `Q[i, j] = …`, without an `if` around it. T.if_then_else chooses between values; an int8 tile has room for each.
+
 layout-conflict
     T.annotate_layout gives a shared tile a layout in which something that uses the tile cannot reach it, as wgmma,
     which takes swizzled rows only. tilelang.layout.make_swizzled_layout gives one that everything can.

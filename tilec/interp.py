@@ -1,6 +1,6 @@
 """Runs tile IR on the CPU, block after block, with the operations' numpy references: the meaning of a kernel.
 
-Arrays are numpy's; bfloat16 and 8-bit floats, which numpy lacks, come and go as bits (see `elements`) and are float32
+Arrays are numpy's; bfloat16 and smaller floats, which numpy lacks, come and go as bits (see `elements`) and are float32
 in between, rounded at every step. Tiles start out as NaN (the largest value, for integers), so that a read before the
 first write shows.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilec.diag import fail
-from tilec.elements import is_raw, numpy_type, storage_type, stored, values_of
+from tilec.elements import bits_of, is_raw, numpy_type, of_bits, rounded, storage_shape, storage_type, stored, values_of
 from tilec.ir.expr import as_size, integer_range
 from tilec.ir.tile import (
     THREAD,
@@ -45,7 +45,7 @@ from tilec.ir.tile import (
     While,
     extent_expr,
 )
-from tilec.ir.types import BOOL, DType
+from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
 from tilec.ops import registry
 from tilec.ops.intrinsics import references
 from tilec.ops.warp_functions import REFERENCES
@@ -99,6 +99,7 @@ def _take_tensor(param: Buffer, shape: tuple[int, ...], tensors: Mapping[str, Ar
         fail("missing-input", f"there is no array for tensor {param.name}", param.span)
     array = tensors[param.name]
     wanted = storage_type(param.dtype)
+    shape = storage_shape(shape, param.dtype)
     if array.shape != shape or array.dtype != wanted:
         given = f"{array.dtype}{list(array.shape)}"
         fail("wrong-input", f"{param.name} must be {wanted}{list(shape)}, not {given}", param.span)
@@ -116,9 +117,11 @@ def _take_scalar(param: Var, scalars: Mapping[str, int | float]) -> Array:
 
 def convert(value: Array, dtype: DType) -> Array:
     """As a cast converts: floats to integers toward zero and within range, integers modulo their range."""
+    if is_raw(dtype) and dtype.is_float:
+        return rounded(value.astype(np.float32), dtype)
     if is_raw(dtype):
-        single = value.astype(np.float32)
-        return values_of(stored(single, dtype), dtype).reshape(np.shape(value))
+        low, high = integer_range(dtype)
+        return rounded(np.clip(np.trunc(np.nan_to_num(value)), low, high) if value.dtype.kind == "f" else value, dtype)
     wanted = numpy_type(dtype)
     if value.dtype == wanted:
         return value
@@ -135,6 +138,11 @@ def convert(value: Array, dtype: DType) -> Array:
 
 def _poison(dtype: DType) -> float | int:
     return float("nan") if dtype.is_float else 0 if dtype == BOOL else integer_range(dtype)[1]
+
+
+def _outside(dtype: DType) -> float:
+    """What is read outside a tensor: the element whose bits are 0."""
+    return 2.0**-127 if dtype == FLOAT8_E8M0 else 0
 
 
 # ---- the machine -----------------------------------------------------------------------------------------------------
@@ -297,7 +305,7 @@ class _Machine:
         source, inner, outer = self._overlap(region)
         if outer is None:
             return source[inner]
-        result: Array = np.zeros(region.extent, source.dtype)
+        result: Array = np.full(region.extent, _outside(region.buffer.dtype), source.dtype)
         result[outer] = source[inner]
         return result
 
@@ -337,8 +345,7 @@ class _Machine:
             case Binary(op=op, a=a, b=b, dtype=dtype):
                 return _rounded(_BINARY[op](self.expr(a), self.expr(b)), dtype)
             case Call(fn="reinterpret", args=(a,), dtype=dtype):
-                held = stored(np.asarray(self.expr(a)), a.dtype)
-                return values_of(np.ascontiguousarray(held).view(storage_type(dtype)).reshape(held.shape), dtype)
+                return of_bits(bits_of(np.asarray(self.expr(a)), a.dtype), dtype)
             case Call(fn=fn, args=args, dtype=dtype) if fn in REFERENCES:
                 alike = np.broadcast_arrays(self.variables[THREAD.name], *(self.expr(a) for a in args))
                 return _rounded(REFERENCES[fn](*alike[1:]), dtype)
@@ -353,7 +360,7 @@ class _Machine:
                 if self.storage[buffer.name].size == 0:
                     return np.zeros(np.broadcast_shapes(*(a.shape for a in arrays)), self.storage[buffer.name].dtype)
                 values = self.storage[buffer.name][tuple(arrays)]
-                return values if np.all(inside) else np.where(inside, values, values.dtype.type(0))
+                return values if np.all(inside) else np.where(inside, values, values.dtype.type(_outside(buffer.dtype)))
             case _:
                 assert_never(expr)
 

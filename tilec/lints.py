@@ -109,7 +109,7 @@ def _conflicted(laid: Laid) -> dict[Span, dict[str, float]]:
         s.span: nest.span for nest in walk(laid.kernel.body) if isinstance(nest, Parallel) for s in walk(nest.body)
     }
     found: dict[Span, dict[str, float]] = {}
-    for access in shared_accesses(laid.kernel, laid.fragments):
+    for access in shared_accesses(laid.kernel, laid.fragments, laid.nest_layout):
         ways = conflicts(laid.shared[access.tile], access.pattern)
         if ways >= 2:
             found.setdefault(nests.get(access.span, access.span), {})[access.tile] = ways

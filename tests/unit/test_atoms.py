@@ -10,10 +10,10 @@ import pytest
 from tilec import driver, emulate
 from tilec import target as targets
 from tilec.ir import warp
-from tilec.ir.layout import SharedLayout, plain, swizzled
+from tilec.ir.layout import SharedLayout, mma_accumulator, plain, row_major, swizzled
 from tilec.ir.tile import Kernel, TileOp, walk
 from tilec.options import CompileOptions, Switches
-from tilec.passes.atoms import Atom, Cost, Pattern, candidates, cheapest, conflicts, cost, is_legal
+from tilec.passes.atoms import Atom, Cost, Pattern, Sweep, candidates, cheapest, conflicts, cost, is_legal
 from tilec.passes.layout import Laid, assign
 from tilec.passes.select import select
 from tilec.source import SourceFile
@@ -94,9 +94,9 @@ def test_candidates_and_what_rules_them_out(body: Make) -> None:
     assert not is_legal(plain((8, 64), 2), ["wgmma"])
     assert is_legal(swizzled((8, 64), 2), ["wgmma", "tma"])
     assert not is_legal(plain((8, 512), 2), ["tma"])
-    # Narrower panels are more boxes; a swizzled address is one more register for threads, none for TMA.
+    # Narrower panels are more and shorter rows of boxes; a swizzle takes threads a register, TMA none.
     wide, narrow = (cost(SharedLayout((128, 64), 2, w // 2, w), ["tma", "wgmma"]) for w in (128, 64))
-    assert wide.smem_transactions + 1 == narrow.smem_transactions
+    assert (wide.smem_transactions, narrow.smem_transactions) == (128 + 1 + 128, 256 + 2 + 128)
     assert wide.live_registers == 0 and cost(swizzled((128, 64), 2), ["rows"]).live_registers == 1
 
 
@@ -174,3 +174,15 @@ def test_kernels_are_right_with_every_switch(name: str, switches: Switches) -> N
     emulate.run(made, found)
     emulate.reference(made.kernel, expected)
     assert [r.name for r in emulate.compare(made.kernel, made.manifest, found, expected) if not r.matches] == []
+
+
+def test_a_sweep_is_counted_thread_by_thread() -> None:
+    """Rows of float32 that lie as an accumulator does: half a warp has four of them, and each thread two elements."""
+    accumulator = Sweep(mma_accumulator((64, 64), 2, 2), (0, 1))
+    needed = 64 * 64 * 4 // 128
+    taken = {w: cost(SharedLayout((64, 64), 4, w // 4, w), [accumulator]).smem_transactions for w in (128, 32)}
+    assert taken == {128: 2 * needed, 32: needed}
+    rows = row_major((64, 64), 128, 4)
+    assert cost(plain((64, 64), 4), [Sweep(rows, (0, 1))]).smem_transactions == needed
+    turned = cost(plain((64, 64), 4), [Sweep(rows, (1, 0))]).smem_transactions
+    assert turned > 8 * needed, "a plain tile by its columns"

@@ -16,6 +16,7 @@ from tilec.diag import InternalError
 from tilec.ir.affine import add, affine, divisor
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import (
+    ONCE,
     Binary,
     Bind,
     Buffer,
@@ -85,7 +86,7 @@ def steps(nest: Parallel) -> list[_Step]:
 
     def fixed(var: Var, value: Expr, values: dict[Var, Expr]) -> None:
         value = substitute(value, values)
-        if any(isinstance(e, Load) and e.buffer in written for e in walk_expr(value)):
+        if var.name.startswith(ONCE) or any(isinstance(e, Load) and e.buffer in written for e in walk_expr(value)):
             found.append(_Definition(var, value))
         else:
             values[var] = value

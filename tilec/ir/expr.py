@@ -6,7 +6,18 @@ import math
 import struct
 
 from tilec.ir.tile import Binary, Cast, Const, Expr, Extent, Var
-from tilec.ir.types import BFLOAT16, BOOL, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT32, DType
+from tilec.ir.types import (
+    BFLOAT16,
+    BOOL,
+    FLOAT4_E2M1,
+    FLOAT8_E4M3,
+    FLOAT8_E5M2,
+    FLOAT8_E8M0,
+    FLOAT16,
+    FLOAT32,
+    INT32,
+    DType,
+)
 from tilec.records import dataclass
 from tilec.sizes import OPERATIONS, Size
 
@@ -38,10 +49,27 @@ def _round_small(value: float, form: SmallFloat) -> float:
     return math.copysign(min(round(abs(value) / step) * step, form.largest), value)
 
 
+E2M1 = SmallFloat(1, 0, 6.0, False)
+"""OCP microscaling formats 1.0, section 5.3.3: four bits, without NaN, which becomes the largest number."""
+
+
+def _power_of_two(value: float) -> float:
+    """As float8_e8m0fnu, which has powers of two from −127 to 127 and a NaN: the next one up from |value|."""
+    if math.isnan(value):
+        return value
+    fraction, exponent = math.frexp(min(abs(value), 2.0**127))
+    return 2.0 ** max(exponent - (fraction == 0.5), -127)
+
+
 def round_to(value: float, dtype: DType) -> float:
-    """The nearest value that `dtype` holds, ties to even; beyond its range, an infinity, or the largest 8-bit float."""
+    """The nearest value that `dtype` holds, ties to even; beyond its range, an infinity, or the largest 8-bit float.
+    float8_e8m0fnu, a type for scales, is rounded up."""
     if dtype in SMALL_FLOATS:
         return _round_small(value, SMALL_FLOATS[dtype])
+    if dtype == FLOAT4_E2M1:
+        return E2M1.largest if math.isnan(value) else _round_small(value, E2M1)
+    if dtype == FLOAT8_E8M0:
+        return _power_of_two(value) if value else 2.0**-127
     if math.isinf(value) or math.isnan(value):
         return value
     if dtype == BFLOAT16:

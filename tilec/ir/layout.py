@@ -42,9 +42,16 @@ class Fragment:
 
     def register_offset(self, register: int) -> tuple[int, ...]:
         """What the register's digits add to each coordinate."""
+        return self._offset(self.registers, register)
+
+    def thread_offset(self, thread: int) -> tuple[int, ...]:
+        """What the thread's digits add to each coordinate."""
+        return self._offset(self.threads, thread)
+
+    def _offset(self, axes: tuple[Axis, ...], number: int) -> tuple[int, ...]:
         offset = [0] * len(self.shape)
-        for axis in self.registers:
-            register, digit = divmod(register, axis.size)
+        for axis in axes:
+            number, digit = divmod(number, axis.size)
             if axis.dim >= 0:
                 offset[axis.dim] += digit * axis.stride
         return tuple(offset)

@@ -75,6 +75,8 @@ class Var:
 THREAD = Var("%tid")
 """The thread's index within its role, visible everywhere; what depends on it differs from thread to thread."""
 
+ONCE = "%once"
+"""How names of variables begin that are there because their values are used several times."""
 
 UnaryOp = Literal["neg", "not"]
 BinaryOp = Literal[

@@ -17,8 +17,13 @@ class DType:
 
     @property
     def bytes(self) -> int:
-        """Size in memory; a bool takes one byte."""
+        """Size in memory; a bool takes one byte, and so does a pair of elements of four bits."""
         return max(self.bits // 8, 1)
+
+    @property
+    def per_byte(self) -> int:
+        """Elements that share a byte of a tensor or a shared tile, the first in its lowest bits."""
+        return 2 if self.bits == 4 else 1
 
     @property
     def is_float(self) -> bool:
@@ -28,16 +33,20 @@ class DType:
         return self.name
 
 
+FLOAT4_E2M1 = DType("float4_e2m1fn", 4, "float")
+FLOAT8_E8M0 = DType("float8_e8m0fnu", 8, "float")
 FLOAT8_E4M3 = DType("float8_e4m3fn", 8, "float")
 FLOAT8_E5M2 = DType("float8_e5m2", 8, "float")
 FLOAT16 = DType("float16", 16, "float")
 BFLOAT16 = DType("bfloat16", 16, "float")
 FLOAT32 = DType("float32", 32, "float")
 FLOAT64 = DType("float64", 64, "float")
+INT4 = DType("int4", 4, "int")
 INT8 = DType("int8", 8, "int")
 INT16 = DType("int16", 16, "int")
 INT32 = DType("int32", 32, "int")
 INT64 = DType("int64", 64, "int")
+UINT4 = DType("uint4", 4, "uint")
 UINT8 = DType("uint8", 8, "uint")
 UINT16 = DType("uint16", 16, "uint")
 UINT32 = DType("uint32", 32, "uint")
@@ -47,10 +56,15 @@ BOOL = DType("bool", 1, "bool")
 BY_NAME: dict[str, DType] = {
     t.name: t
     for t in (
-        FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, BFLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32,
-        UINT64, BOOL,
+        FLOAT4_E2M1, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT8_E8M0, FLOAT16, BFLOAT16, FLOAT32, FLOAT64,
+        INT4, INT8, INT16, INT32, INT64, UINT4, UINT8, UINT16, UINT32, UINT64, BOOL,
     )
 } | {
     "float": FLOAT32, "half": FLOAT16, "double": FLOAT64, "float8_e4m3": FLOAT8_E4M3,
+    "float4_e2m1": FLOAT4_E2M1, "float8_e8m0": FLOAT8_E8M0, "tfloat32": FLOAT32, "tf32": FLOAT32,
     "int": INT32, "short": INT16, "long": INT64, "uint": UINT32,
 }  # fmt: skip
+"""tfloat32 is float32 in memory: tensor cores take from it what they use."""
+
+NARROW = (INT4, UINT4, FLOAT4_E2M1, FLOAT8_E8M0)
+"""Types that no instruction of these machines knows: they are stored, and computed with as wider ones."""

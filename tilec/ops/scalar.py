@@ -10,7 +10,7 @@ from tilec.diag import fail
 from tilec.ir.expr import SMALL_FLOATS, cast, constant, integer_range
 from tilec.ir.tile import Binary, Expr
 from tilec.ir.tile import Call as MathCall
-from tilec.ir.types import BOOL, FLOAT32, DType
+from tilec.ir.types import BOOL, FLOAT8_E8M0, FLOAT32, DType
 from tilec.ops import dynamic
 from tilec.ops.arithmetic import Operator, binary, invert, negate, select
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_expr
@@ -137,13 +137,15 @@ def _reinterpret(call: Call) -> Value:
 
 def _infinity(call: Call) -> Value:
     dtype = call.dtype("dtype")
-    if not dtype.is_float or dtype in SMALL_FLOATS:  # of those, conversions end at the largest number
+    if not dtype.is_float or dtype.bits <= 8:  # of those, conversions end at the largest number
         fail("wrong-dtype", f"{dtype} has no infinity", call["dtype"].span, help=f"use T.max_value({dtype.name!r})")
     return constant(math.inf, dtype)
 
 
 _LARGEST_FLOAT = {
     **{dtype.name: form.largest for dtype, form in SMALL_FLOATS.items()},
+    "float4_e2m1fn": 6.0,
+    "float8_e8m0fnu": 2.0**127,
     "float16": 65504.0,
     "bfloat16": (2 - 2**-7) * 2.0**127,
     "float32": (2 - 2**-23) * 2.0**127,
@@ -155,7 +157,8 @@ def _extreme(sign: int) -> Callable[[Call], Value]:
     def build(call: Call) -> Value:
         dtype = call.dtype("dtype")
         if dtype.is_float:
-            return constant(sign * _LARGEST_FLOAT[dtype.name], dtype)
+            smallest = 0.0 if dtype == FLOAT8_E8M0 else -_LARGEST_FLOAT[dtype.name]
+            return constant(_LARGEST_FLOAT[dtype.name] if sign > 0 else smallest, dtype)
         return constant(integer_range(dtype)[0 if sign < 0 else 1], dtype)
 
     return build

@@ -11,7 +11,7 @@ from tilec.diag import Diagnostic, Label, fail, warning
 from tilec.ir.expr import as_size, cast, constant
 from tilec.ir.tile import Buffer, Expr, Extent, Load, Region, integer
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, INT64, DType
-from tilec.ops.values import EXPR_TYPES, Access, Range, Value, WarpPolicy, describe, show_shape
+from tilec.ops.values import EXPR_TYPES, Access, Member, Range, Value, WarpPolicy, describe, show_shape
 from tilec.records import dataclass
 from tilec.source import Span
 
@@ -204,11 +204,16 @@ def as_dtype(argument: Argument) -> DType:
     value = argument.value
     if isinstance(value, DType):
         return value
+    if isinstance(value, Member):  # T.float16x2, and other names that T does not have
+        value = value.path.removeprefix("T.")
     if not isinstance(value, str):
         fail("wrong-argument", "a dtype is needed here", argument.span, f"this is {describe(value)}")
     if value not in BY_NAME:
         near = nearest(value, BY_NAME)
         help_text = f"did you mean {near!r}?" if near else f"supported are {', '.join(sorted(BY_NAME))}"
+        element, _, lanes = value.rpartition("x")
+        if element in BY_NAME and lanes.isdecimal():
+            help_text = f"tilec moves neighbours together by itself: use {element!r}"
         fail("unknown-dtype", f"{value!r} is not a supported dtype", argument.span, help=help_text)
     return BY_NAME[value]
 

@@ -8,6 +8,7 @@ conflicts, then to the one enumerated first. Tiles are independent: each alias g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Literal
@@ -19,7 +20,16 @@ from tilec.records import dataclass
 from tilec.source import Span
 from tilec.target import Weights
 
-Pattern = Literal["rows", "columns", "accumulator", "matrix", "tma", "wgmma"]
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Every element by the thread that has it in a layout, whose dimension `dims[d]` is the tile's dimension d."""
+
+    layout: Fragment
+    dims: tuple[int, ...]
+
+
+Pattern = Literal["rows", "columns", "accumulator", "matrix", "tma", "wgmma"] | Sweep
 """How a statement reaches a tile.
 
 rows         threads along the last dimension, 16 bytes each
@@ -34,6 +44,7 @@ BANKS, BANK_BYTES, CHUNK = 32, 4, 16
 TRANSACTION = BANKS * BANK_BYTES
 SWIZZLES = (128, 64, 32)
 MAX_BOX = 256  # elements along any dimension of a TMA box
+_RUNS = 8  # of registers, in which every pattern has come up
 _PERIOD = 8  # rows after which the banks of a pattern repeat, as every swizzle does; by columns, a warp has 32
 
 
@@ -138,10 +149,41 @@ def conflicts(layout: SharedLayout, pattern: Pattern) -> float:
 @lru_cache(maxsize=1024)
 def _transactions(layout: SharedLayout, pattern: Pattern) -> int:
     if pattern == "tma":
-        return -(-layout.bytes // TRANSACTION) + layout.panels  # each panel is a box, and an instruction, of its own
+        row = -(-layout.panel * layout.element_bytes // TRANSACTION)
+        # Each row of a box is reached by itself; each panel is a box, and an instruction, of its own.
+        return layout.rows * layout.panels * row + layout.panels
+    if isinstance(pattern, Sweep):
+        return _swept(layout, pattern)
     rows = min(layout.rows, BANKS if pattern == "columns" else _PERIOD)
     sampled = sum(_busiest_bank(phase) for phase in _phases(layout, pattern, rows))
     return -(-sampled * layout.rows // rows)
+
+
+def _swept(layout: SharedLayout, sweep: Sweep) -> int:
+    """What the first warp takes for its first runs of registers, for all of them and all warps."""
+    spread, size = sweep.layout, layout.element_bytes
+    vector = next((a for a in spread.registers if a.size > 1), None)
+    is_run = vector is not None and vector.stride == 1 and vector.dim == sweep.dims[-1]
+    run = math.gcd(vector.size, max(CHUNK // size, 1)) if vector is not None and is_run else 1
+    at_once = min(BANKS, TRANSACTION // max(run * size, BANK_BYTES))
+    lanes = [spread.thread_offset(lane) for lane in range(BANKS)]
+    runs = range(0, spread.register_count, run)
+    sampled = 0
+    for register in runs[:_RUNS]:
+        moved = spread.register_offset(register)
+        places = [tuple(lane[d] + moved[d] for d in sweep.dims) for lane in lanes]
+        inside = [p if all(c < extent for c, extent in zip(p, layout.shape, strict=True)) else None for p in places]
+        for first in range(0, BANKS, at_once):
+            reached = [_byte(layout, p) for p in inside[first : first + at_once] if p is not None]
+            sampled += _busiest_bank(_words(reached, run * size)) if reached else 0
+    return -(-sampled * len(runs) * spread.thread_count // (min(len(runs), _RUNS) * BANKS))
+
+
+def _byte(layout: SharedLayout, place: tuple[int, ...]) -> int:
+    row = 0
+    for index, extent in zip(place[:-1], layout.shape[:-1], strict=True):
+        row = row * extent + index
+    return offset(layout, row, place[-1] * layout.element_bytes)
 
 
 def _phases(layout: SharedLayout, pattern: Pattern, rows: int) -> Iterator[list[int]]:
@@ -203,8 +245,11 @@ ACCUMULATOR_LANES = mma_accumulator((16, 8), 1, 1).threads[:2]
 """How the lanes of a warp share a block of an accumulator, whatever the instruction."""
 
 
-def shared_accesses(kernel: Kernel, fragments: Mapping[str, Fragment]) -> Iterator[Access]:
-    """Every access of a shared tile, in program order; `fragments` says how registers lie that meet it."""
+def shared_accesses(
+    kernel: Kernel, fragments: Mapping[str, Fragment], nest_layout: Callable[[Parallel], Fragment]
+) -> Iterator[Access]:
+    """Every access of a shared tile, in program order; `fragments` and `nest_layout` say how registers lie that meet
+    it."""
     scattered = frozenset(name for name, fragment in fragments.items() if fragment.threads[:2] == ACCUMULATOR_LANES)
     for stmt in walk(kernel.body):
         if isinstance(stmt, TileOp):
@@ -213,29 +258,58 @@ def shared_accesses(kernel: Kernel, fragments: Mapping[str, Fragment]) -> Iterat
                 if region.buffer.scope == "shared":
                     is_operand = stmt.name == "gemm" and place < 2
                     operand: Pattern = "wgmma" if via == "wgmma" else "matrix"
-                    by_thread: Pattern = "accumulator" if _names(stmt) & scattered else "rows"
+                    by_thread = _moved(stmt, place, fragments, scattered)
                     pattern = operand if is_operand else _COPIES.get(str(via), by_thread)
                     yield Access(region.buffer.name, pattern, stmt.span)
         elif isinstance(stmt, Parallel):
-            yield from _nest_accesses(stmt, scattered)
+            yield from _nest_accesses(stmt, scattered, fragments, nest_layout)
 
 
-def _names(op: TileOp) -> set[str]:
-    return {region.buffer.name for region in op.regions}
+def _moved(op: TileOp, place: int, fragments: Mapping[str, Fragment], scattered: frozenset[str]) -> Pattern:
+    """How threads reach the tile at this place of a copy or its like: as the fragment lies that they copy."""
+    by_default: Pattern = "accumulator" if {region.buffer.name for region in op.regions} & scattered else "rows"
+    tile, *others = (op.regions[place], *(r for i, r in enumerate(op.regions) if i != place))
+    other = fragments.get(others[0].buffer.name) if len(others) == 1 else None
+    if other is None or not tile.is_whole or other.shape != tile.buffer.shape:
+        return by_default
+    return Sweep(other, tuple(range(len(other.shape))))
 
 
-def _nest_accesses(nest: Parallel, scattered: frozenset[str]) -> Iterator[Access]:
+def _nest_accesses(
+    nest: Parallel,
+    scattered: frozenset[str],
+    fragments: Mapping[str, Fragment],
+    nest_layout: Callable[[Parallel], Fragment],
+) -> Iterator[Access]:
     fastest = nest.vars[-1]
     loads = [e for s in walk(nest.body) for x in expressions(s) for e in walk_expr(x) if isinstance(e, Load)]
     stored = [s.buffer.name for s in walk(nest.body) if isinstance(s, Store)]
     along: Pattern = "accumulator" if scattered & {*stored, *(e.buffer.name for e in loads)} else "rows"
+    used = {*stored, *(e.buffer.name for e in loads)}
+    layout = nest_layout(nest) if used & fragments.keys() else None
+
+    def pattern(buffer: Buffer, indices: tuple[Expr, ...]) -> Pattern:
+        dims = _dims(nest, buffer, indices)
+        if layout is None or dims is None:
+            return _direction(indices, fastest, along)
+        return Sweep(layout, dims)
+
     for stmt in walk(nest.body):
         if isinstance(stmt, Store) and stmt.buffer.scope == "shared":
-            yield Access(stmt.buffer.name, _direction(stmt.indices, fastest, along), stmt.span)
+            yield Access(stmt.buffer.name, pattern(stmt.buffer, stmt.indices), stmt.span)
         for expr in expressions(stmt):
             for load in walk_expr(expr):
                 if isinstance(load, Load) and load.buffer.scope == "shared":
-                    yield Access(load.buffer.name, _direction(load.indices, fastest, along), stmt.span)
+                    yield Access(load.buffer.name, pattern(load.buffer, load.indices), stmt.span)
+
+
+def _dims(nest: Parallel, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[int, ...] | None:
+    """Which variable of the nest is each index of a tile that it goes through once; None where it is not like that."""
+    place = {var: i for i, var in enumerate(nest.vars)}
+    dims = tuple(place[i] for i in indices if isinstance(i, Var) and i in place)
+    if sorted(dims) != list(range(len(nest.vars))) or len(dims) != len(indices):
+        return None
+    return dims if tuple(nest.extents[d] for d in dims) == buffer.shape else None
 
 
 def _direction(indices: tuple[Expr, ...], fastest: Var, along: Pattern) -> Pattern:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tilec.diag import CompileError, Label, fail
 from tilec.ir.expr import SMALL_FLOATS, as_size, cast
 from tilec.ir.tile import THREAD, Buffer, Extent, Kernel, Var
-from tilec.ir.types import BOOL, INT32, DType
+from tilec.ir.types import BOOL, INT32, NARROW, DType
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_extents, bind
 from tilec.ops.values import EXPR_TYPES, Member, describe
 from tilec.passes import dynamic
@@ -242,7 +242,7 @@ def _scalar_type(body: Body, annotation: ast.Expr) -> DType:
             help="write T.Tensor((M, N), dtype) or T.float32",
         )
     dtype = as_dtype(argument)
-    if dtype == BOOL or dtype in SMALL_FLOATS:
+    if dtype == BOOL or dtype in SMALL_FLOATS or dtype in NARROW:
         help_text = "pass T.int32" if dtype == BOOL else "pass T.float32"
         fail("wrong-dtype", f"a scalar parameter cannot be a {dtype}", annotation.span, help=help_text)
     return dtype

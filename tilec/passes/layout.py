@@ -101,7 +101,8 @@ def assign(selected: Selected) -> Laid:
 def _shared_layouts(selected: Selected, fragments: dict[str, Fragment]) -> dict[str, SharedLayout]:
     """Each alias group, that is each tile with its versions, by the cheapest layout for all that reaches it."""
     accesses: dict[str, list[Access]] = {b.name: [] for b in selected.kernel.buffers if b.scope == "shared"}
-    for access in shared_accesses(selected.kernel, fragments):
+    sweeps = Laid(selected.kernel, selected.form, fragments, {}).nest_layout
+    for access in shared_accesses(selected.kernel, fragments, sweeps):
         accesses[access.tile].append(access)
     weights, always = selected.weights, selected.always_swizzle
     tiles = [b for b in selected.kernel.buffers if b.scope == "shared"]
