@@ -100,15 +100,8 @@ def _stmt(stmt: Stmt) -> tuple[Stmt, ...]:
             assert_never(stmt)
 
 
-def _one(stmt: Stmt) -> Stmt:
-    """A statement that a schedule by hand has an entry for: it stays one."""
-    new = _stmt(stmt)
-    return new[0] if len(new) == 1 else stmt
-
-
 def _for(loop: For) -> tuple[Stmt, ...]:
-    start, stop = fold_expr(loop.start), fold_expr(loop.stop)
-    body = _body(loop.body) if loop.stage is None else _each(loop.body, _one)
+    start, stop, body = fold_expr(loop.start), fold_expr(loop.stop), _body(loop.body)
     if isinstance(start, Const) and isinstance(stop, Const) and not range(int(start.value), int(stop.value), loop.step):
         return ()
     if start is loop.start and stop is loop.stop and body is loop.body:
