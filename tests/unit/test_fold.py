@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tilec.interp import convert, run
 from tilec.ir.expr import constant, round_to, wrap
 from tilec.ir.text import print_kernel, show_expr
-from tilec.ir.tile import Binary, BinaryOp, Buffer, Expr, For, Kernel, Parallel, Store, Unary, Var, integer
+from tilec.ir.tile import Binary, BinaryOp, Buffer, Expr, Kernel, Parallel, Store, Unary, Var, integer
 from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, FLOAT16, FLOAT32, INT8, INT32, UINT8, DType
 from tilec.passes.fold import fold, fold_expr
 
@@ -154,15 +154,6 @@ def test_casts_of_constants_and_of_arrays_agree(dtype: DType) -> None:
     for value in (0.0, 1.5, -1.5, 300.25, -7e9, 1e20, math.inf, -math.inf, math.nan):
         array = convert(np.asarray(value), dtype)
         assert np.array_equal(array, np.asarray(constant(value, dtype).value, array.dtype), equal_nan=True), value
-
-
-def test_a_statement_of_a_schedule_by_hand_stays_one(body: Callable[..., Kernel]) -> None:
-    """Its entries in the lists are counted already."""
-    loop = "for k in T.Pipelined(8, stage=[0, 1], order=[0, 1]):\n    {}\n    T.copy(s, A[k * 8, 0])"
-    for stmt in ("for i in T.serial(2, 2):\n        T.clear(s)", "if bx * 0 > 1:\n        T.clear(s)"):
-        text = 's = T.alloc_shared((8, 8), "float16")\nT.clear(s)\n' + loop.format(stmt)
-        (_, found) = fold(body(text, 'A: T.Tensor((64, 8), "float16")')).body
-        assert isinstance(found, For) and len(found.body) == 2
 
 
 MANUAL = """

@@ -1,5 +1,7 @@
 """Tile IR to tile IR with constants computed and integer arithmetic simplified. What does not change is kept as it is.
 
+Statements that never run are left out, but not from a loop whose schedule is given by hand: its entries count them.
+
 Signed arithmetic is taken not to overflow where that simplifies an index, as `(x * 4) // 4`.
 """
 
@@ -42,14 +44,14 @@ Node = TypeVar("Node")
 
 def fold(kernel: Kernel) -> Kernel:
     """The kernel with everything computed that can be."""
-    body = _body(kernel.body)
+    body = _body(kernel.body, prune=True)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
-def _body(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+def _body(body: tuple[Stmt, ...], prune: bool) -> tuple[Stmt, ...]:
     result: list[Stmt] = []
     for stmt in body:
-        result.extend(_stmt(stmt))
+        result.extend(_stmt(stmt, prune))
     return body if _same(tuple(result), body) else tuple(result)
 
 
@@ -62,7 +64,7 @@ def _each(items: tuple[Node, ...], function: Callable[[Node], Node]) -> tuple[No
     return items if _same(result, items) else result
 
 
-def _stmt(stmt: Stmt) -> tuple[Stmt, ...]:
+def _stmt(stmt: Stmt, prune: bool) -> tuple[Stmt, ...]:
     match stmt:
         case TileOp(regions=regions, attrs=attrs):
             new_regions, new_attrs = _each(regions, _region), _each(attrs, _attr)
@@ -78,21 +80,21 @@ def _stmt(stmt: Stmt) -> tuple[Stmt, ...]:
             new_value = fold_expr(value)
             return (stmt if new_value is value else replace(stmt, value=new_value),)
         case Parallel(body=body):
-            new_body = _body(body)
+            new_body = _body(body, prune)
             return (stmt if new_body is body else replace(stmt, body=new_body),)
         case For():
-            return _for(stmt)
+            return _for(stmt, prune)
         case If(condition=condition, then=then, orelse=orelse):
             new_condition = fold_expr(condition)
-            if isinstance(new_condition, Const):
-                return _body(then if new_condition.value else orelse)
-            parts = (new_condition, _body(then), _body(orelse))
+            if prune and isinstance(new_condition, Const):
+                return _body(then if new_condition.value else orelse, prune)
+            parts = (new_condition, _body(then, prune), _body(orelse, prune))
             return (stmt if _same(parts, (condition, then, orelse)) else If(*parts, span=stmt.span),)
         case While(condition=condition, body=body):
             new_condition = fold_expr(condition)
-            if isinstance(new_condition, Const) and not new_condition.value:
+            if prune and isinstance(new_condition, Const) and not new_condition.value:
                 return ()
-            loop_parts = (new_condition, _body(body))
+            loop_parts = (new_condition, _body(body, prune))
             return (stmt if _same(loop_parts, (condition, body)) else While(*loop_parts, span=stmt.span),)
         case Break():
             return (stmt,)
@@ -100,16 +102,10 @@ def _stmt(stmt: Stmt) -> tuple[Stmt, ...]:
             assert_never(stmt)
 
 
-def _one(stmt: Stmt) -> Stmt:
-    """A statement that a schedule by hand has an entry for: it stays one."""
-    new = _stmt(stmt)
-    return new[0] if len(new) == 1 else stmt
-
-
-def _for(loop: For) -> tuple[Stmt, ...]:
-    start, stop = fold_expr(loop.start), fold_expr(loop.stop)
-    body = _body(loop.body) if loop.stage is None else _each(loop.body, _one)
-    if isinstance(start, Const) and isinstance(stop, Const) and not range(int(start.value), int(stop.value), loop.step):
+def _for(loop: For, prune: bool) -> tuple[Stmt, ...]:
+    start, stop, body = fold_expr(loop.start), fold_expr(loop.stop), _body(loop.body, prune and loop.stage is None)
+    never = isinstance(start, Const) and isinstance(stop, Const) and int(start.value) >= int(stop.value)
+    if never and prune:
         return ()
     if start is loop.start and stop is loop.stop and body is loop.body:
         return (loop,)
@@ -349,7 +345,7 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 
 def _call(fn: str, args: tuple[Expr, ...], dtype: DType) -> Const | None:
     values = [a.value for a in args if isinstance(a, Const)]
-    if len(values) < len(args) or fn not in _FUNCTIONS:
+    if len(values) < len(args) or fn == "reinterpret":
         return None
     try:
         return constant(float(_FUNCTIONS[fn](*values)), dtype)
