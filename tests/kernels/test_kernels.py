@@ -167,9 +167,8 @@ def test_nested_pipelines(target: str, strategy: Strategy, outer: int, inner: in
     """Blocks with each trip count of both loops from 0 to one more than there are versions."""
     made = agrees(HERE / "nested_gemm.tl", target, strategy, counts=max(outer, inner) + 2, outer=outer, inner=inner)
     depths = {ring.name: ring.depth for ring in made.program.rings}
-    if strategy != "none":
-        assert depths.pop("A_s+B_s") == inner
-        assert max(depths.values()) == min(outer, 2)
+    # Of the outer loop's tiles, the one that is loaded or the one that is stored needs a second version.
+    assert strategy == "none" or (depths.pop("A_s+B_s"), max(depths.values())) == (inner, min(outer, 2))
 
 
 @forms
