@@ -184,8 +184,8 @@ STATEMENTS: dict[str, str] = {
     "Evaluate": "a call of an operation or of a macro. A string is a comment.",
     "Pass": "`pass` does nothing.",
     "With": "`with T.Kernel(…) as …:`, once in a kernel.",
-    "Function": "`def`: a kernel under `@T.prim_func`, statements to repeat in kernels under `@T.macro`, else a function "
-    "of values known at compile time, which may hold a kernel and return it.",
+    "Function": "`def`: a kernel under `@T.prim_func`, statements to repeat in kernels under `@T.macro`, else a "
+    "function of values known at compile time, which may hold a kernel and return it.",
     "Import": "`import`, `from … import`: at the top of the file, of `tilelang.language`, `tilelang` and `math`.",
     "Return": "`return e` in functions and macros; in a kernel it is refused: its results are the tensors it writes.",
     "Raise": "`raise E(message)` in functions of values known at compile time.",
@@ -195,7 +195,7 @@ STATEMENTS: dict[str, str] = {
 EXPRESSIONS: dict[str, str] = {
     "Number": "integers and floats",
     "String": "strings, as names of dtypes and the like",
-    "JoinedString": "`f\"block_{M}\"`, of values known at compile time",
+    "JoinedString": '`f"block_{M}"`, of values known at compile time',
     "Constant": "`True`, `False`, `None`",
     "Name": "names",
     "Tuple": "tuples",
