@@ -30,6 +30,8 @@ RAW = {
 }
 """The annotations of a loop that say how it is pipelined, and the names they go by here."""
 
+MOST_STAGES = 64
+
 UNROLLING = ("pragma_unroll_explicit", "pragma_unroll_factor")  # read with the loop's head
 
 
@@ -112,6 +114,7 @@ def manual_schedule(asked: Asked, body: tuple[Stmt, ...], warn: Warn) -> ManualS
     stage, order = entries.of("stage"), entries.of("order")
     for key, values in (("stage", stage), ("order", order)):
         entries.refuse_negative(key, values)
+    entries.refuse_deep(stage)
     entries.refuse_duplicates(order)
     # Gaps, where replayed binds were counted, close.
     ranks = {o: rank for rank, o in enumerate(sorted(order))}
@@ -260,6 +263,18 @@ class _Entries:
                 self.asked.arguments[key].span,
                 f"this holds {low}",
                 secondary=(Label(self.statements[values.index(low)].span, f"the statement with {low}"),),
+            )
+
+    def refuse_deep(self, stage: tuple[int, ...]) -> None:
+        """Each stage is a step of the prologue, written out."""
+        high = max(stage)
+        if high >= MOST_STAGES:
+            fail(
+                "manual-schedule",
+                f"{self.asked.name('stage')} holds {high}",
+                self.asked.arguments["stage"].span,
+                f"a pipeline has at most {MOST_STAGES} stages",
+                secondary=(Label(self.statements[stage.index(high)].span, f"stage {high}"),),
             )
 
     def refuse_duplicates(self, order: tuple[int, ...]) -> None:
