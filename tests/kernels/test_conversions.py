@@ -37,7 +37,10 @@ def test_what_is_moved_is_reported(entry: str, target: str) -> None:
     built = made(entry, target)
     titles = [w.title.split()[0] for w in built.warnings if w.code == "layout-conversion"]
     assert "".join(sorted(titles)) == MOVED[entry, target]
-    assert {w.code for w in built.warnings} <= {"layout-conversion"}
+    # Where two tiles are turned in one nest, no layout of theirs serves both ways to reach them.
+    assert {w.code for w in built.warnings} - {"layout-conversion"} <= (
+        {"bank-conflict"} if entry == "moved" else set()
+    )
 
 
 @pytest.mark.parametrize("strategy", ["auto", "none"])
