@@ -127,6 +127,9 @@ class _Sweep:
         self.stored = [a.store for a in self.body if isinstance(a, _Assignment)]
         replica = op.layout.replica()
         self.once = () if replica is None else (Binary("eq", replica, integer(0), BOOL),)
+        # Of the threads with a copy of an element one stores it: the others must not read what it overwrites meanwhile.
+        in_memory = all(not s.buffer.in_registers and s.previous is None for s in self.stored)
+        self.overwritten = {s.buffer.name for s in self.stored} if in_memory else set()
         self.places = {b.name: _places(state.layouts[b.name]) for b in self.fragments()}
         self.run_length = self.vector()
         self.shared_conditions = self.of_all_steps()
@@ -255,7 +258,8 @@ class _Sweep:
         values: list[Operand] = []
         for lane in lanes or range(0, self.run_length, width * together):
             indices = tuple(self.resolved(i, run, lane) for i in load.indices)
-            guard = self.guard(load.buffer, indices, run.inside, reads=True)
+            once = self.once if load.buffer.name in self.overwritten else ()
+            guard = self.guard(load.buffer, indices, (*run.inside, *once), reads=True)
             guard = self.with_conditions(guard, self.shared_conditions, run, lane)
             address = self.address(load.buffer, indices)
             read_only = load.buffer.name not in self.state.written

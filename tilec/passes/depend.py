@@ -49,6 +49,7 @@ from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Slot, 
 from tilec.sched.schedule import Schedule
 from tilec.target import Target, Timing
 
+MOST_VERSIONS = 16  # of a tile, where a loop does not say how many; each of them is an iteration of prologue
 BARRIER_BYTES = 16  # one full and one empty mbarrier per version
 TILE_ALIGNMENT = 1024  # the 128-byte swizzle repeats after this many bytes
 
@@ -189,7 +190,7 @@ class _Builder:
                     r.consumers,
                     _version_bytes(self.laid, r),
                     0,
-                    self.loop.num_stages,
+                    self.loop.num_stages or (MOST_VERSIONS if self.loop.stage is None else None),
                 )
                 for r in rings
             ),
@@ -224,7 +225,7 @@ class _Builder:
         """Shared memory that is not this loop's rings: other tiles, scratch, barriers. Of the tiles of other loops as
         many versions as is decided, or given by hand, else one."""
         versions = {b.name: 0 for r in rings for b in r.buffers}
-        barriers = (self.loop.num_stages or 16) * max(len(rings), 1)
+        barriers = (self.loop.num_stages or MOST_VERSIONS) * max(len(rings), 1)
         for loop in loops_to_schedule(self.laid):
             if id(loop) in self.decided:
                 known = self.decided[id(loop)]
@@ -234,7 +235,7 @@ class _Builder:
             elif loop is not self.loop and self.loop in pipelined_loops(loop.body):
                 around = ring_plans(self.laid.kernel, loop)
                 versions |= {b.name: versions_asked(loop) or 1 for r in around for b in r.buffers}
-                barriers += (versions_asked(loop) or loop.num_stages or 16) * len(around)
+                barriers += (versions_asked(loop) or loop.num_stages or MOST_VERSIONS) * len(around)
         tiles = sum(_aligned(layout.bytes) * versions.get(name, 1) for name, layout in self.laid.shared.items())
         return tiles + _aligned(barriers * BARRIER_BYTES)
 

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 
 from tilec.sched.problem import Problem
 
+MOST_CYCLES = 1 << 20  # a millisecond on a GPU; the verifier looks at each of them
+
 
 def faults(problem: Problem) -> Iterator[str]:
     """Every broken promise in one sentence."""
@@ -34,6 +36,9 @@ def faults(problem: Problem) -> Iterator[str]:
                 yield f"op {op.name} uses slot {use.slot}, there are {len(slots)}"
             if use.cycles < 0 or use.offset < 0:
                 yield f"op {op.name} holds slot {use.slot} for {use.cycles} cycles from {use.offset} on"
+        longest = max((op.issue, op.latency, *(use.offset + use.cycles for use in op.uses)))
+        if longest > MOST_CYCLES:
+            yield f"op {op.name} takes {longest:,} cycles; at most {MOST_CYCLES:,} can be scheduled"
     for index, edge in enumerate(problem.edges):
         if edge.src not in ops or edge.dst not in ops:
             yield f"edge {index} goes from op {edge.src} to op {edge.dst}, there are {len(ops)} ops"
