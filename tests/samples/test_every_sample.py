@@ -46,6 +46,16 @@ def made(path: str, target: str, constants: dict[str, Any]) -> Build:
     return build(source, CompileOptions(target=target, defines=tuple(constants.items())), Observer())
 
 
+def arguments_of(known: Sample, built: Build) -> emulate.Arguments:
+    arguments = emulate.random_arguments(built.kernel, built.manifest, 1, known.sizes)
+    dtypes = {p.name: p.dtype for p in built.kernel.params if isinstance(p, Buffer)}
+    generator = np.random.default_rng(2)
+    for name, make in known.inputs.items():
+        given = make(generator, arguments.tensors[name].shape)
+        arguments.tensors[name] = stored(given.astype(numpy_type(dtypes[name])), dtypes[name])
+    return arguments
+
+
 def numbers(array: NDArray[Any], dtype: DType) -> NDArray[Any]:
     values = values_of(array, dtype)
     return values.astype(np.float64) if dtype.is_float else values.astype(np.int64)
@@ -66,12 +76,8 @@ def test_every_sample_is_described() -> None:
 def test_equals_numpy(known: Sample, constants: dict[str, Any], target: str) -> None:
     made_of = made(known.path, target, constants)
     assert [w.title for w in made_of.warnings] == []
-    arguments = emulate.random_arguments(made_of.kernel, made_of.manifest, 1, known.sizes)
+    arguments = arguments_of(known, made_of)
     buffers = {p.name: p for p in made_of.kernel.params if isinstance(p, Buffer)}
-    generator = np.random.default_rng(2)
-    for name, make in known.inputs.items():
-        given = make(generator, arguments.tensors[name].shape)
-        arguments.tensors[name] = stored(given.astype(numpy_type(buffers[name].dtype)), buffers[name].dtype)
     before = {name: numbers(array, buffers[name].dtype) for name, array in arguments.tensors.items()}
     names = {**before, **arguments.scalars, **constants}
     expected = known.reference(**{name: names[name] for name in inspect.signature(known.reference).parameters})
