@@ -139,11 +139,20 @@ def reshaped(a: Arrays) -> Arrays:
     }
 
 
+def logic(a: Arrays) -> Arrays:
+    m, f, x = a["M"].astype(bool), a["F"] != 0, a["A"] != 0
+    both = m[6:, :3].any() & f[:, 1].all(1)
+    b = [m.any(1), m.all(1), f[:, :, 0].any(1), np.where(both, 5, 7)]
+    d = np.where(m[:, 1:3].all(1)[:, None], np.arange(64), -1)
+    return {"B": np.stack(b, 1), "C": np.stack([x[:, 1:].all(1), x.any(1)], 1), "D": d}
+
+
 EXACT = {"R"}
 """What has to be equal to the last bit."""
 
 KERNELS: dict[str, Callable[[Arrays], Arrays]] = {
-    f.__name__: f for f in (elements, gemv, unpack, variables, warps, workspace, together, intrinsics, reshaped, dots)
+    f.__name__: f
+    for f in (elements, gemv, unpack, variables, warps, workspace, together, intrinsics, reshaped, dots, logic)
 }
 
 

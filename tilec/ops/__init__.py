@@ -1,6 +1,6 @@
 """Every `T.*` operation. Importing this package registers all of them, with all their facets."""
 
-from tilec.ops import atomic, copy, device_assert, fill, gemm, intrinsics, reduce, scan, sync, transpose
+from tilec.ops import atomic, copy, device_assert, fill, gemm, intrinsics, logical, reduce, scan, sync, transpose
 from tilec.ops.copy import lower as copy_lower
 from tilec.ops.gemm import lower as gemm_lower
 
@@ -13,6 +13,7 @@ __all__ = [
     "gemm",
     "gemm_lower",
     "intrinsics",
+    "logical",
     "reduce",
     "scan",
     "sync",
