@@ -16,11 +16,13 @@ from tilec.ops.scalar import FUNCTIONS, ScalarFunction
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.ops.values import Value
 
+Op = Literal["and", "or"]
+
 MOST_ELEMENTS = 1024
 """Each is an instruction of its own."""
 
 
-def _over_elements(op: Literal["and", "or"]) -> Callable[[Call], Value]:
+def _over_elements(op: Op) -> Callable[[Call], Value]:
     def build(call: Call) -> Value:
         region = call.region("buffer")
         if region.buffer.scope == "fragment":
@@ -45,7 +47,7 @@ def _truths(region: Region) -> Iterator[Expr]:
         yield load if load.dtype == BOOL else Binary("ne", load, constant(0, load.dtype), BOOL)
 
 
-def _folded(op: Literal["and", "or"], terms: list[Expr]) -> Expr:
+def _folded(op: Op, terms: list[Expr]) -> Expr:
     """As a balanced tree, which a walk does not go deep into."""
     if len(terms) == 1:
         return terms[0]
@@ -53,10 +55,11 @@ def _folded(op: Literal["and", "or"], terms: list[Expr]) -> Expr:
     return Binary(op, _folded(op, terms[:half]), _folded(op, terms[half:]), BOOL)
 
 
+_ROWS: tuple[tuple[str, Op, str], ...] = (
+    ("any_of", "or", "whether some element of `buffer`, a tensor, shared tile or array or a box of one, is not 0"),
+    ("all_of", "and", "whether none of them is 0; outside a tensor they are"),
+)
 FUNCTIONS |= {
     f"T.{name}": ScalarFunction(Signature(f"T.{name}", (Parameter("buffer"),)), doc, _over_elements(op))
-    for name, op, doc in (
-        ("any_of", "or", "whether some element of `buffer`, a tensor, shared tile or array or a box of one, is not 0"),
-        ("all_of", "and", "whether none of them is 0; outside a tensor they are"),
-    )
-}  # fmt: skip
+    for name, op, doc in _ROWS
+}
