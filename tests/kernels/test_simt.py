@@ -147,13 +147,32 @@ def logic(a: Arrays) -> Arrays:
     return {"B": np.stack(b, 1), "C": np.stack([x[:, 1:].all(1), x.any(1)], 1), "D": d}
 
 
+def bits(a: Arrays) -> Arrays:
+    def counted(values: Any) -> list[list[int]]:
+        size = values.dtype.itemsize * 8
+        words = [int(v) & (1 << size) - 1 for v in values]
+        lowest = [(w & -w).bit_length() for w in words]
+        return [[w.bit_count() for w in words], [size - w.bit_length() for w in words], lowest]
+
+    shifts = np.arange(64)
+    wide = a["X"].astype(np.int64) << shifts
+    narrow = [wide.astype(t) for t in (np.int8, np.uint16, np.int32, np.uint32)]
+    unsigned = wide.astype(np.uint64)
+    return {
+        "C": np.array([counted(v) for v in (*narrow, wide, unsigned)]),
+        "R": unsigned >> shifts.astype(np.uint64),
+    }
+
+
 EXACT = {"R"}
 """What has to be equal to the last bit."""
 
 KERNELS: dict[str, Callable[[Arrays], Arrays]] = {
     f.__name__: f
-    for f in (elements, gemv, unpack, variables, warps, workspace, together, intrinsics, reshaped, dots, logic)
-}
+    for f in (
+        elements, gemv, unpack, variables, warps, workspace, together, intrinsics, reshaped, dots, logic, bits,
+    )
+}  # fmt: skip
 
 
 def test_every_kernel_is_here() -> None:
