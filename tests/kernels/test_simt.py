@@ -164,6 +164,14 @@ def bits(a: Arrays) -> Arrays:
     }
 
 
+def breaks(a: Arrays) -> Arrays:
+    left = next(k for k in range(3, 8) if a["Ids"][k])
+    b = a["B"].copy()
+    b[:left] = 2 * a["A"][:left]
+    b[left] = a["A"][left]
+    return {"B": b, "S": np.array([left, 10 * 5 + 4, 4])}
+
+
 EXACT = {"R"}
 """What has to be equal to the last bit."""
 
@@ -171,6 +179,7 @@ KERNELS: dict[str, Callable[[Arrays], Arrays]] = {
     f.__name__: f
     for f in (
         elements, gemv, unpack, variables, warps, workspace, together, intrinsics, reshaped, dots, logic, bits,
+        breaks,
     )
 }  # fmt: skip
 
