@@ -201,6 +201,13 @@ DOT = Name(
     (dp4a.dp4a,),
 )
 
+BREAK = Name(
+    ("T.loop_break",),
+    loops.LOOP_BREAK,
+    """A statement: `break`, which leaves the innermost loop.""",
+    (Loops.leave,),
+)
+
 _LOOP = (Loops._sequential, loops.header)
 LOOPS = (
     Name(
@@ -453,7 +460,7 @@ def page() -> str:
     )
     parts.append("".join(_warp_functions()))
     parts.extend(_entry(DOT))
-    section("Loops", "More, with examples, in [loops.md](loops.md).", LOOPS)
+    section("Loops", "More, with examples, in [loops.md](loops.md).", (*LOOPS, BREAK))
     section(
         "Operations on tiles",
         "Statements of their own; atomics of single elements stand inside T.Parallel.",

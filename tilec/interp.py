@@ -46,7 +46,7 @@ from tilec.ir.tile import (
     extent_expr,
 )
 from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
-from tilec.ops import registry
+from tilec.ops import bits, registry
 from tilec.ops.intrinsics import references
 from tilec.ops.warp_functions import REFERENCES
 from tilec.sizes import SizeError, found
@@ -167,6 +167,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "nearbyint": np.rint, "round": lambda x: np.copysign(np.floor(np.abs(x).astype(np.float64) + 0.5), x),
     "exp10": lambda x: np.power(10.0, x.astype(np.float64)), "log10": np.log10,
     "erf": np.vectorize(math.erf, otypes=[np.float64]), **references(),
+    **bits.REFERENCES,
 }  # fmt: skip
 
 

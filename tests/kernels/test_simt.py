@@ -139,12 +139,49 @@ def reshaped(a: Arrays) -> Arrays:
     }
 
 
+def logic(a: Arrays) -> Arrays:
+    m, f, x = a["M"].astype(bool), a["F"] != 0, a["A"] != 0
+    both = m[6:, :3].any() & f[:, 1].all(1)
+    b = [m.any(1), m.all(1), f[:, :, 0].any(1), np.where(both, 5, 7)]
+    d = np.where(m[:, 1:3].all(1)[:, None], np.arange(64), -1)
+    return {"B": np.stack(b, 1), "C": np.stack([x[:, 1:].all(1), x.any(1)], 1), "D": d}
+
+
+def bits(a: Arrays) -> Arrays:
+    def counted(values: Any) -> list[list[int]]:
+        size = values.dtype.itemsize * 8
+        words = [int(v) & (1 << size) - 1 for v in values]
+        lowest = [(w & -w).bit_length() for w in words]
+        return [[w.bit_count() for w in words], [size - w.bit_length() for w in words], lowest]
+
+    shifts = np.arange(64)
+    wide = a["X"].astype(np.int64) << shifts
+    narrow = [wide.astype(t) for t in (np.int8, np.uint16, np.int32, np.uint32)]
+    unsigned = wide.astype(np.uint64)
+    return {
+        "C": np.array([counted(v) for v in (*narrow, wide, unsigned)]),
+        "R": unsigned >> shifts.astype(np.uint64),
+    }
+
+
+def breaks(a: Arrays) -> Arrays:
+    left = next(k for k in range(3, 8) if a["Ids"][k])
+    b = a["B"].copy()
+    b[:left] = 2 * a["A"][:left]
+    b[left] = a["A"][left]
+    return {"B": b, "S": np.array([left, 10 * 5 + 4, 4])}
+
+
 EXACT = {"R"}
 """What has to be equal to the last bit."""
 
 KERNELS: dict[str, Callable[[Arrays], Arrays]] = {
-    f.__name__: f for f in (elements, gemv, unpack, variables, warps, workspace, together, intrinsics, reshaped, dots)
-}
+    f.__name__: f
+    for f in (
+        elements, gemv, unpack, variables, warps, workspace, together, intrinsics, reshaped, dots, logic, bits,
+        breaks,
+    )
+}  # fmt: skip
 
 
 def test_every_kernel_is_here() -> None:

@@ -13,6 +13,7 @@ from tilec.diag import InternalError
 from tilec.ir.affine import Interval, add, affine, interval
 from tilec.ir.expr import SMALL_FLOATS, cast, integer_range, wrap
 from tilec.ir.tile import (
+    BIT_COUNTS,
     BLOCK_WIDE,
     COMPARISONS,
     WARP_WIDE,
@@ -197,6 +198,8 @@ class Scalars:
         logical = {"bitand": "and.b", "bitor": "or.b", "xor": "xor.b", "shl": "shl.b", "shr": f"shr.{signed}"}
         if op not in logical:
             raise InternalError(f"no integer instruction for {op}")
+        if op in ("shl", "shr") and bits == "64" and isinstance(y, Reg):
+            y = emit("b32", "cvt.u32.u64", y)  # by how much is always of 32 bits
         return emit(wide, logical[op] + bits, self.in_register(x, dtype), y)
 
     def in_register(self, value: Operand, dtype: DType) -> Reg:
@@ -306,6 +309,9 @@ class Scalars:
         values = [self.value(a, read) for a in args]
         if fn == "reinterpret":
             return self.in_register(self.reinterpret(values[0], args[0].dtype, dtype), dtype)
+        if fn in BIT_COUNTS:
+            opcode = f"{'popc' if fn == 'popcount' else 'clz'}.b{args[0].dtype.bits}"
+            return self.builder.into("b32", opcode, self.in_register(values[0], args[0].dtype))
         if dtype.is_float and dtype.bits < 32:
             return self.narrow(self.function(fn, [self.widen(v, dtype) for v in values]), dtype)
         if dtype.is_float and dtype.bits == 64:

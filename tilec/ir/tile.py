@@ -94,6 +94,8 @@ WARP_WIDE = frozenset(
 """Calls whose value in a thread is made of the arguments in all threads of its warp."""
 BLOCK_WIDE = frozenset({"block_count", "block_and", "block_or"})
 """Those made of the arguments in all threads of the block: all have one value."""
+BIT_COUNTS = frozenset({"popcount", "clz"})
+"""Calls of one uint32 or uint64 that give an int32: the bits that are 1, and those that are 0 before the first 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class Binary:
 class Call:
     """A mathematical function of floats: exp exp2 exp10 log log2 log10 sqrt rsqrt tanh sigmoid erf abs sin cos tan
     floor ceil trunc round nearbyint pow; or `reinterpret`, the bits of any type as another one of the same size; or
-    what threads compute together, one of `WARP_WIDE` or `BLOCK_WIDE`."""
+    one of `BIT_COUNTS`; or what threads compute together, one of `WARP_WIDE` or `BLOCK_WIDE`."""
 
     fn: str
     args: tuple[Expr, ...]

@@ -24,6 +24,7 @@ from typing import assert_never
 
 from tilec.ir.text import show_expr, show_tile_op
 from tilec.ir.tile import (
+    BIT_COUNTS,
     BLOCK_WIDE,
     COMPARISONS,
     THREAD,
@@ -51,7 +52,7 @@ from tilec.ir.tile import (
     While,
     children,
 )
-from tilec.ir.types import BOOL, INT32
+from tilec.ir.types import BOOL, INT32, UINT32, UINT64
 
 
 def verify_tile(kernel: Kernel) -> Iterator[str]:
@@ -215,6 +216,9 @@ class _Checker:
                 if expr.fn == "reinterpret":
                     if args[0].dtype.bits != dtype.bits:
                         yield f"{show_expr(expr)} is {dtype} of {args[0].dtype}"
+                elif expr.fn in BIT_COUNTS:
+                    if dtype != INT32 or [a.dtype in (UINT32, UINT64) for a in args] != [True]:
+                        yield f"{show_expr(expr)} is {dtype} of {', '.join(str(a.dtype) for a in args)}"
                 elif expr.fn in WARP_WIDE or expr.fn in BLOCK_WIDE:
                     return
                 elif not dtype.is_float or any(a.dtype != dtype for a in args):

@@ -1,11 +1,12 @@
 """Every `T.*` operation. Importing this package registers all of them, with all their facets."""
 
-from tilec.ops import atomic, copy, device_assert, fill, gemm, intrinsics, reduce, scan, sync, transpose
+from tilec.ops import atomic, bits, copy, device_assert, fill, gemm, intrinsics, logical, reduce, scan, sync, transpose
 from tilec.ops.copy import lower as copy_lower
 from tilec.ops.gemm import lower as gemm_lower
 
 __all__ = [
     "atomic",
+    "bits",
     "copy",
     "copy_lower",
     "device_assert",
@@ -13,6 +14,7 @@ __all__ = [
     "gemm",
     "gemm_lower",
     "intrinsics",
+    "logical",
     "reduce",
     "scan",
     "sync",

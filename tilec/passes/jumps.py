@@ -5,9 +5,27 @@ Afterwards a `continue` is the end of a branch, and a `break` stands where a tri
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from tilec.syntax import ast
 
 Body = tuple[ast.Stmt, ...]
+
+
+def spelled(body: Body, is_break: Callable[[ast.Call], bool]) -> Body:
+    """The same with calls that mean `break` written so; loops inside keep theirs."""
+    return tuple(_spelled(s, is_break) for s in body)
+
+
+def _spelled(stmt: ast.Stmt, is_break: Callable[[ast.Call], bool]) -> ast.Stmt:
+    match stmt:
+        case ast.Evaluate(value=ast.Call() as call) if is_break(call):
+            return ast.Break(stmt.span)
+        case ast.If():
+            return replace(stmt, then=spelled(stmt.then, is_break), orelse=spelled(stmt.orelse, is_break))
+        case _:
+            return stmt
 
 
 def structured(body: Body) -> Body:

@@ -32,8 +32,8 @@ from tilec.ops.signature import Argument, bind
 from tilec.ops.threads import BINDING
 from tilec.ops.values import EXPR_TYPES, describe, show_shape
 from tilec.passes.functions import bind_target
-from tilec.passes.jumps import has_break, structured
-from tilec.passes.loops import NESTS, PERSISTENT, SEQUENTIAL, header, nest_header, persistent, unroll_factor
+from tilec.passes.jumps import has_break, spelled, structured
+from tilec.passes.loops import LOOP_BREAK, NESTS, PERSISTENT, SEQUENTIAL, header, nest_header, persistent, unroll_factor
 from tilec.passes.manual import asked, manual_schedule
 from tilec.passes.nests import as_copy
 from tilec.passes.scope import Scope
@@ -131,7 +131,7 @@ class Loops(PerThread):
             )
         with self.region("the loop", is_loop=True) as out:
             condition = arithmetic.condition(self.operand(node.condition))
-            if isinstance(condition, bool) and not has_break(node.body):
+            if isinstance(condition, bool) and not has_break(spelled(node.body, self.is_break)):
                 fail(
                     "endless-loop",
                     "the condition of this loop never changes",
@@ -142,7 +142,7 @@ class Loops(PerThread):
             if isinstance(condition, EXPR_TYPES):
                 self.alike(condition, node.condition.span, "the condition of a while")
             with self.guarded(), self.loop("while"):
-                self.block(structured(node.body))
+                self.block(self.trip(node.body))
         test = constant(condition, BOOL) if isinstance(condition, bool) else condition
         assert isinstance(test, EXPR_TYPES), "a condition is a bool or an expression"
         self.out.append(While(test, tuple(out), node.span))
@@ -155,6 +155,18 @@ class Loops(PerThread):
             yield
         finally:
             self.loops.pop()
+
+    def trip(self, body: tuple[ast.Stmt, ...]) -> tuple[ast.Stmt, ...]:
+        """The body of a loop, of which no statement jumps."""
+        return structured(spelled(body, self.is_break))
+
+    def is_break(self, call: ast.Call) -> bool:
+        """Whether this is T.loop_break(), by whatever name it came in."""
+        match call.function:
+            case ast.Attribute(name=name) | ast.Name(id=name) if name == "loop_break":
+                return self.callee(call) == LOOP_BREAK.name and not call.args and not call.keywords
+            case _:
+                return False
 
     def leave(self, node: ast.Break | ast.Continue) -> None:
         word = "break" if isinstance(node, ast.Break) else "continue"
@@ -187,7 +199,7 @@ class Loops(PerThread):
                 self.ranges[var.name] = bounds.values
             with self.loop(path), self.own_trips(own, bounds, var) as value:
                 self.scope.bind(name.id, value, name.span)
-                self.block(structured(node.body))
+                self.block(self.trip(node.body))
         if self.mistakes.met > wrong:
             return  # what the loop is to do with its statements cannot be judged
         body = tuple(out)
@@ -229,7 +241,7 @@ class Loops(PerThread):
                     self.ranges[var.name] = (0, size - 1)
             coordinates = tuple(s.var for s in self.out if isinstance(s, Bind))
             with self.region("the loop", is_loop=False) as inner, self.loop(PERSISTENT.name):
-                self.block(structured(node.body))
+                self.block(self.trip(node.body))
             exists = walk.exists(wave, coordinates[-1])
             self.out += inner if exists is None else [If(exists, tuple(inner), (), node.span)]
         self.out.append(For("serial", wave, integer(0), walk.waves, 1, tuple(out), span=node.span))
@@ -285,7 +297,7 @@ class Loops(PerThread):
             self.is_parallel = True
             try:
                 with self.loop("T.Parallel"):
-                    self.block(structured(nest.body))
+                    self.block(self.trip(nest.body))
             finally:
                 self.is_parallel = False
         if not out:

@@ -68,6 +68,7 @@ NESTS: dict[str, Signature] = {
 }
 """Loops whose iterations may all run at once."""
 
+LOOP_BREAK = Signature("T.loop_break", ())
 PERSISTENT = Signature(
     "T.Persistent", (Parameter("domain"), Parameter("wave_size"), Parameter("index"), Parameter("group_size", 8))
 )

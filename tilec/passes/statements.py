@@ -38,6 +38,7 @@ from tilec.passes.evaluate import ALLOCATIONS, Evaluator
 from tilec.passes.functions import check_assert, kind, refuse_raise, unpack
 from tilec.passes.hints import HINTS, Hints
 from tilec.passes.loop_statements import Loops
+from tilec.passes.loops import LOOP_BREAK
 from tilec.passes.recover import poison
 from tilec.passes.references import references
 from tilec.passes.usage import expressions
@@ -171,6 +172,10 @@ class Body(Loops):
         if path in HINTS:
             hint = HINTS[path]
             hint.keep(self.hints, bind(hint.signature, *self.arguments(node), node.span), self.warn)
+            return
+        if path == LOOP_BREAK.name:
+            bind(LOOP_BREAK, *self.arguments(node), node.span)
+            self.leave(ast.Break(node.span))
             return
         if path == DP4A.name:
             self._dot(bind(DP4A, *self.arguments(node), node.span))

@@ -1,0 +1,83 @@
+"""T.popcount, T.clz and T.__ffs: counts of the bits of an integer, in tile IR calls of `tile.BIT_COUNTS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilec.diag import fail
+from tilec.ir.expr import cast, constant
+from tilec.ir.tile import Binary, Expr, Select
+from tilec.ir.tile import Call as BitCount
+from tilec.ir.types import BOOL, INT32, UINT8, UINT16, UINT32, UINT64, DType
+from tilec.ops.scalar import FUNCTIONS, ScalarFunction
+from tilec.ops.signature import Call, Parameter, Signature, as_expr
+from tilec.ops.values import Value
+
+_UNSIGNED: dict[int, DType] = {8: UINT8, 16: UINT16, 32: UINT32, 64: UINT64}
+
+
+def _operand(call: Call) -> Expr:
+    operand = as_expr(call["x"])
+    if operand.dtype.kind not in ("int", "uint") or operand.dtype.bits not in _UNSIGNED:
+        fail(
+            "wrong-dtype",
+            f"{call.name} counts the bits of an integer",
+            call["x"].span,
+            f"this is {operand.dtype}",
+            help="T.reinterpret gives the bits of a float as an integer" if operand.dtype.is_float else None,
+        )
+    return operand
+
+
+def _word(operand: Expr) -> Expr:
+    """The operand's bits, with zeros before them up to 32."""
+    unsigned = cast(operand, _UNSIGNED[operand.dtype.bits])
+    return unsigned if unsigned.dtype.bits == 64 else cast(unsigned, UINT32)
+
+
+def _popcount(call: Call) -> Value:
+    operand = _operand(call)
+    return cast(BitCount("popcount", (_word(operand),), INT32), operand.dtype)
+
+
+def _clz(call: Call) -> Value:
+    operand = _operand(call)
+    zeros = BitCount("clz", (_word(operand),), INT32)
+    added = max(32 - operand.dtype.bits, 0)
+    return Binary("sub", zeros, constant(added, INT32), INT32) if added else zeros
+
+
+def _ffs(call: Call) -> Value:
+    """Where x is not 0, `x ^ (x - 1)` has the lowest bit of x and all below."""
+    word = _word(_operand(call))
+    below = Binary("sub", word, constant(1, word.dtype), word.dtype)
+    place = BitCount("popcount", (Binary("xor", word, below, word.dtype),), INT32)
+    return Select(Binary("eq", word, constant(0, word.dtype), BOOL), constant(0, INT32), place, INT32)
+
+
+FUNCTIONS |= {
+    f"T.{name}": ScalarFunction(Signature(f"T.{name}", (Parameter("x"),)), doc, build)
+    for name, doc, build in (
+        ("popcount", "how many bits of the integer x are 1, in its dtype", _popcount),
+        ("clz", "how many bits of the integer x are 0 before the first 1, of as many as its dtype has; int32", _clz),
+        ("__ffs", "the place of the lowest 1 of the integer x, counted from 1, and 0 of 0; int32", _ffs),
+    )
+}
+
+
+def _ones(x: Any) -> Any:
+    import numpy as np
+
+    return np.bitwise_count(x)
+
+
+def _leading_zeros(x: Any) -> Any:
+    for shift in (1, 2, 4, 8, 16, 32):
+        if shift < x.dtype.itemsize * 8:
+            x = x | x >> x.dtype.type(shift)
+    return _ones(~x)
+
+
+REFERENCES: dict[str, Callable[[Any], Any]] = {"popcount": _ones, "clz": _leading_zeros}
+"""By the name that the call has in tile IR: of an array of uint32 or uint64."""

@@ -1,0 +1,65 @@
+"""T.any_of and T.all_of: whether some element of a box holds, or all of them do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from math import prod
+from typing import Literal
+
+from tilec.diag import Label, fail
+from tilec.ir.affine import add
+from tilec.ir.expr import constant
+from tilec.ir.tile import Binary, Expr, Load, Region, integer
+from tilec.ir.types import BOOL
+from tilec.ops.scalar import FUNCTIONS, ScalarFunction
+from tilec.ops.signature import Call, Parameter, Signature
+from tilec.ops.values import Value
+
+Op = Literal["and", "or"]
+
+MOST_ELEMENTS = 1024
+"""Each is an instruction of its own."""
+
+
+def _over_elements(op: Op) -> Callable[[Call], Value]:
+    def build(call: Call) -> Value:
+        region = call.region("buffer")
+        if region.buffer.scope == "fragment":
+            fail(
+                "wrong-scope",
+                f"{call.name} reads every element in each thread",
+                call["buffer"].span,
+                f"{region.buffer.name} is spread over the threads",
+                secondary=(Label(region.buffer.span, "allocated here"),),
+                help="T.copy it to a shared tile first",
+            )
+        if prod(region.extent) > MOST_ELEMENTS:
+            call.refuse("buffer", f"of {MOST_ELEMENTS} elements at most")
+        return _folded(op, list(_truths(region)))
+
+    return build
+
+
+def _truths(region: Region) -> Iterator[Expr]:
+    for at in product(*map(range, region.extent)):
+        load = Load(region.buffer, tuple(add(s, integer(i)) for s, i in zip(region.start, at, strict=True)))
+        yield load if load.dtype == BOOL else Binary("ne", load, constant(0, load.dtype), BOOL)
+
+
+def _folded(op: Op, terms: list[Expr]) -> Expr:
+    """As a balanced tree, which a walk does not go deep into."""
+    if len(terms) == 1:
+        return terms[0]
+    half = len(terms) // 2
+    return Binary(op, _folded(op, terms[:half]), _folded(op, terms[half:]), BOOL)
+
+
+_ROWS: tuple[tuple[str, Op, str], ...] = (
+    ("any_of", "or", "whether some element of `buffer`, a tensor, shared tile or array or a box of one, is not 0"),
+    ("all_of", "and", "whether none of them is 0; outside a tensor they are"),
+)
+FUNCTIONS |= {
+    f"T.{name}": ScalarFunction(Signature(f"T.{name}", (Parameter("buffer"),)), doc, _over_elements(op))
+    for name, op, doc in _ROWS
+}
