@@ -208,3 +208,10 @@ def test_the_legacy_warning_shows_all_lists_as_they_are_written() -> None:
     (found,) = warned(f"annotations={{{raw}}}", "            row = k * 128\n" + COPY.format(at="row", other="row"))
     shorter = {"stage": [0, 1], "order": [1, 0], "async_producers": [1, 0], "async_producer_groups": [0, -1]}
     assert found.help == "write " + ", ".join(f'"software_pipeline_{name}": {e}' for name, e in shorter.items())
+
+
+@pytest.mark.parametrize("head", ["T.Pipelined(n, stage=[], order=[])", "T.Pipelined(n, stage=[0], order=[0])"])
+def test_a_loop_of_binds_only_has_nothing_to_overlap(body: Make, head: str) -> None:
+    made = body(f"for k in {head}:\n    base = k * 64", PARAMS)
+    (loop,) = (s for s in made.body if isinstance(s, For))
+    assert (loop.num_stages, loop.stage) == (0, None)
