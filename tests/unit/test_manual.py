@@ -96,12 +96,14 @@ def test_a_copy_that_must_be_synchronous_needs_no_role_of_its_own(body: Make) ->
         ("", ["s+t"]),
         (", group=[[0, 1]]", ["s+t"]),
         (", group=[[0], [1]]", ["s", "t"]),
+        (", group=[[0, 1], [2]]", ["s+t"]),
         (", group=[[1]]", ["s", "t"]),
     ],
 )
 def test_a_group_fills_a_ring(body: Make, lists: str, rings: list[str], target: str) -> None:
     found = problem(body(TWO.format(lists=f"stage=[0, 0, 1], order=[0, 1, 2]{lists}"), PARAMS), target)
     assert [r.name for r in found.problem.rings] == rings
+    assert given_schedule(found) is not None
 
 
 def test_raw_groups_are_groups(body: Make) -> None:
