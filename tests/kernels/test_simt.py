@@ -209,6 +209,23 @@ GUIDE = {
             value: T.float32 = A_shared[tx]
             B[ko * BK + tx] = value
 """,
+    "branches": """
+        for ko in T.Pipelined(num_tiles, stage=[0, 1, 1], order=[2, 0, 1], sync=[[], [], [0, 1]]):
+            T.copy(A[ko * BK], A_shared)
+            if tx < 40:
+                here: T.int32 = ko * BK + tx
+                B[here] = A[here]
+                B[here] = B[here] + 1.0
+            elif A[ko * BK + tx] > 0.0:
+                B[ko * BK + tx] = 1.0
+            else:
+                B[ko * BK + tx] = -1.0
+            if A_shared[tx] > 0.0:
+                B[ko * BK + tx] = A_shared[tx]
+            else:
+                kept: T.float32 = A_shared[tx]
+                B[ko * BK + tx] = kept
+""",
     "dependencies": """
         for ko in T.Pipelined(num_tiles, stage=[0, 1], order=[0, 1]):
             base: T.int32 = ko * BK
@@ -247,7 +264,8 @@ GUIDE = {
             B[base + tx] = A_shared[tx]
 """,
 }
-"""Blocks of TileLang's guide to pipeline annotations that name the thread, as they stand there."""
+"""Blocks of TileLang's guide to pipeline annotations that name the thread, as they stand there; and one whose branches
+are taken by some threads only, each with its one entry."""
 
 COMPLETED = """\
 import tilelang.language as T

@@ -96,12 +96,14 @@ def test_a_copy_that_must_be_synchronous_needs_no_role_of_its_own(body: Make) ->
         ("", ["s+t"]),
         (", group=[[0, 1]]", ["s+t"]),
         (", group=[[0], [1]]", ["s", "t"]),
+        (", group=[[0, 1], [2]]", ["s+t"]),
         (", group=[[1]]", ["s", "t"]),
     ],
 )
 def test_a_group_fills_a_ring(body: Make, lists: str, rings: list[str], target: str) -> None:
     found = problem(body(TWO.format(lists=f"stage=[0, 0, 1], order=[0, 1, 2]{lists}"), PARAMS), target)
     assert [r.name for r in found.problem.rings] == rings
+    assert given_schedule(found) is not None
 
 
 def test_raw_groups_are_groups(body: Make) -> None:
@@ -208,3 +210,10 @@ def test_the_legacy_warning_shows_all_lists_as_they_are_written() -> None:
     (found,) = warned(f"annotations={{{raw}}}", "            row = k * 128\n" + COPY.format(at="row", other="row"))
     shorter = {"stage": [0, 1], "order": [1, 0], "async_producers": [1, 0], "async_producer_groups": [0, -1]}
     assert found.help == "write " + ", ".join(f'"software_pipeline_{name}": {e}' for name, e in shorter.items())
+
+
+@pytest.mark.parametrize("head", ["T.Pipelined(n, stage=[], order=[])", "T.Pipelined(n, stage=[0], order=[0])"])
+def test_a_loop_of_binds_only_has_nothing_to_overlap(body: Make, head: str) -> None:
+    made = body(f"for k in {head}:\n    base = k * 64", PARAMS)
+    (loop,) = (s for s in made.body if isinstance(s, For))
+    assert (loop.num_stages, loop.stage) == (0, None)

@@ -124,6 +124,8 @@ def _check_groups(loop: LoopProblem, stages: tuple[int, ...]) -> None:
     apart = "put them into different groups"
     for number in sorted({g for g in groups if g >= 0}):
         members = [i for i, g in enumerate(groups) if g == number]
+        if not any(b.scope == "shared" for i in members for b in writes(loop.statements[i])):
+            continue  # they fill no tile that could share a ring, as in group=[[0, 1], [2]] with a product last
         first = loop.statements[members[0]]
         for i in members:
             ring = next((r for r in loop.rings if i in r.producers), None)

@@ -208,7 +208,7 @@ class Loops(PerThread):
             factor = unroll_factor(call, bounds)
             loop = replace(loop, kind="serial" if factor == 1 else "unroll", factor=factor)
         if wanted.arguments or kind == "pipelined":
-            manual = manual_schedule(wanted, body, self.warn)
+            manual = manual_schedule(wanted, body, self.warn, self.wholes)
             pipelined = kind == "pipelined" or manual.num_stages is not None or manual.stage is not None
             loop = replace(
                 loop,

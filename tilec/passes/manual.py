@@ -17,6 +17,7 @@ from tilec.passes.annotations import annotated, unknown_annotation
 from tilec.passes.binds import replayable, scheduled_binds, users_of_binds, variables
 from tilec.passes.nests import as_copy
 from tilec.passes.usage import reads, writes
+from tilec.passes.wholes import Whole, gathered, spread
 from tilec.passes.wishes import data_flow
 from tilec.records import dataclass
 
@@ -84,8 +85,9 @@ def asked(call: Call, warn: Warn) -> Asked:
     return Asked(call.name, found, spelled)
 
 
-def manual_schedule(asked: Asked, body: tuple[Stmt, ...], warn: Warn) -> ManualSchedule:
-    """`num_stages`, `stage`, `order` and their like, checked against the statements of the body."""
+def manual_schedule(asked: Asked, body: tuple[Stmt, ...], warn: Warn, wholes: list[Whole]) -> ManualSchedule:
+    """`num_stages`, `stage`, `order` and their like, checked against the statements of the body; those of each of
+    `wholes` count as one."""
     num_stages = _num_stages(asked)
     given = [key for key in ("order", "stage") if key in asked.arguments]
     if len(given) == 1:
@@ -110,8 +112,11 @@ def manual_schedule(asked: Asked, body: tuple[Stmt, ...], warn: Warn) -> ManualS
             secondary=(label,),
             help="leave num_stages out",
         )
+    body, parts = gathered(body, wholes)
     entries = _Entries(asked, body)
     stage, order = entries.of("stage"), entries.of("order")
+    if not stage:
+        return ManualSchedule(body, num_stages=0)  # nothing to overlap
     for key, values in (("stage", stage), ("order", order)):
         entries.refuse_negative(key, values)
     entries.refuse_deep(stage)
@@ -124,7 +129,11 @@ def manual_schedule(asked: Asked, body: tuple[Stmt, ...], warn: Warn) -> ManualS
         _warn_of_override(asked, num_stages, max(stage) + 1, warn)
     wishes = entries.wishes(stage, warn)
     entries.warn_of_binds(warn)
-    return ManualSchedule(entries.with_copies(wishes), num_stages, stage, order, wishes)
+    written = tuple(parts.get(id(s), (s,)) for s in entries.with_copies(wishes))
+    scheduled = tuple(several for several, again in zip(written, entries.replayed, strict=True) if not again)
+    return ManualSchedule(
+        tuple(s for several in written for s in several), num_stages, *spread(stage, order, wishes, scheduled)
+    )
 
 
 def _num_stages(asked: Asked) -> int | None:

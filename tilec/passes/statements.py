@@ -548,11 +548,13 @@ class Body(Loops):
             return
         assert isinstance(condition, EXPR_TYPES), "a condition is a bool or an expression"
         if not self.is_parallel and self.is_varying(condition):
+            begin = len(self.out)
             holds = self.frozen(condition, node.condition.span)
             for mask, body in ((holds, node.then), (Unary("not", holds, BOOL), node.orelse)):
                 with self.region("the branch", is_loop=False) as out, self.masked(mask):
                     self.block(body)
                 self.out += out
+            self.wholes.append((node.span, tuple(self.out[begin:])))
             return
         with self.guarded():
             with self.region("the branch", is_loop=False) as then:

@@ -51,6 +51,7 @@ from tilec.passes.fold import fold_expr
 from tilec.passes.loops import Header
 from tilec.passes.scope import UniqueNames
 from tilec.passes.usage import expressions
+from tilec.passes.wholes import Whole
 from tilec.source import Span
 
 T = TypeVar("T")
@@ -66,7 +67,8 @@ class PerThread(Evaluator):
     """`thread_extents` are the threads of a block along x, y and z, `blocks` the block's indices and the grid.
     `varying` are the binds on whose value threads do not agree, `masks` the conditions that hold here in those threads
     that run this. `differing` are the places of variables (T.alloc_var) which
-    threads set differently. `views` are the buffers that stand for others (T.reshape), by name."""
+    threads set differently. `views` are the buffers that stand for others (T.reshape), by name. `wholes` are the
+    `if`s on which threads do not agree."""
 
     unique: UniqueNames = field(default_factory=UniqueNames)
     buffers: list[Buffer] = field(default_factory=list)
@@ -78,6 +80,7 @@ class PerThread(Evaluator):
     masks: list[Expr] = field(default_factory=list)
     differing: set[Span] = field(default_factory=set)
     views: dict[str, Buffer] = field(default_factory=dict)
+    wholes: list[Whole] = field(default_factory=list)
 
     @property
     def threads(self) -> int:
