@@ -32,7 +32,7 @@ from tilec.ir.tile import (
     Var,
     walk_expr,
 )
-from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, FLOAT16, FLOAT32, FLOAT64, DType
+from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, FLOAT16, FLOAT32, FLOAT64, NARROW, DType
 from tilec.manifest import in_module
 from tilec.ops.intrinsics import references
 from tilec.passes.buffers import place
@@ -47,7 +47,7 @@ from tilec.ptx.text import print_module
 
 N = 32
 LANE = Var("i")
-TYPES = tuple(dict.fromkeys(BY_NAME.values()))
+TYPES = tuple(t for t in dict.fromkeys(BY_NAME.values()) if t not in NARROW)  # which test_narrow tries
 INPUTS = {
     dtype: (Buffer(f"{dtype}_a", (N,), dtype, "global"), Buffer(f"{dtype}_b", (N,), dtype, "global")) for dtype in TYPES
 }
