@@ -106,9 +106,10 @@ class State:
 
     def wait(self, queue: Queue, pending: int) -> None:
         last = self.issued[queue] - pending
-        for record in self.all():
-            if record.queue == queue and 0 < record.group <= last:
-                record.group, record.epoch = 0, self.epoch
+        for kept in self.records.values():
+            for record in kept:
+                if 0 < record.group <= last and record.queue == queue:
+                    record.group, record.epoch = 0, self.epoch
 
     def fence(self) -> None:
         for record in self.all():

@@ -343,7 +343,8 @@ class _Role:
             return
         state = self.state
         touched = [(t, self.key(node, t)) for t in node.touches]
-        while conflicts := [(r, t) for t, key in touched for r in self.conflicting(node, t, key)]:
+        records = state.records
+        while conflicts := [(r, t) for t, key in touched if key in records for r in self.conflicting(node, t, key)]:
             self.demand(node, conflicts, following)
             self.apply(node.place)
         group = state.begin(node.queue)
@@ -351,7 +352,8 @@ class _Role:
             kept = state.records.setdefault(key, [])
             if touch.write and node.queue is None:
                 kept.clear()  # whoever conflicts with what came before conflicts with this one first
-            kept[:] = [r for r in kept if r.place != node.place or r.touch != touch]
+            if any(r.place == node.place for r in kept):
+                kept[:] = [r for r in kept if r.place != node.place or r.touch != touch]
             kept.append(Record(node.place, touch, node.queue, group, state.epoch, False))
 
     def key(self, node: _Node, touch: Touch) -> Key:
