@@ -275,8 +275,8 @@ def test_what_is_awaited_has_completed() -> None:
     meeting = warp.Await(("A",), meet=True)
     assert "Await on A has no barrier after Elementwise" in violations(one_role(write(A), meeting))
     assert violations(one_role(write(A), BAR, meeting)) == ""
-    assert "A is awaited without saying which version" in violations(one_role(here, depth=2))
-    assert "A is awaited before its version is" in violations(
+    assert "Await touches A without saying which version" in violations(one_role(here, depth=2))
+    assert "Await touches A before it has waited for the version" in violations(
         two_roles(PRODUCER, (replace(here, cursors=(USE,)), *CONSUMER))
     )
 

@@ -461,16 +461,9 @@ class _Run:
         combined = _combined(op)
         # All conflicts before any record: an operation may read and write one tile, and does not wait for itself.
         for name, write in accesses:
-            ring = self.ring_of.get(name)
-            slot = 0
-            if ring is not None and (ring.depth > 1 or ring.has_barriers):
-                cursor = next((c for c in op.cursors if c.ring == ring.name), None)
-                if cursor is None:
-                    return f"line {op.span.line}: {_name(op)} touches {name} without saying which version"
-                position = state.positions.get(cursor.name, 0)
-                if ring.has_barriers and position >= state.waited.get(ring.name, 0):
-                    return f"line {op.span.line}: {_name(op)} touches {name} before it has waited for the version"
-                slot = position % ring.depth
+            slot = self.version(state, op, name)
+            if isinstance(slot, str):
+                return slot
             kept_of[name] = state.accesses.setdefault((name, slot), [])
             for earlier in kept_of[name]:
                 if earlier.atomic and name in combined:
@@ -486,20 +479,26 @@ class _Run:
             kept.append(_Access(_name(op), write, name in async_reads, queue, group, state.interval, name in combined))
         return ""
 
+    def version(self, state: _RoleState, op: warp.Operation, name: str) -> int | str:
+        """Which version of a tile an operation touches, or what is wrong with that."""
+        ring = self.ring_of.get(name)
+        if ring is None or (ring.depth == 1 and not ring.has_barriers):
+            return 0
+        cursor = next((c for c in op.cursors if c.ring == ring.name), None)
+        if cursor is None:
+            return f"line {op.span.line}: {_name(op)} touches {name} without saying which version"
+        position = state.positions.get(cursor.name, 0)
+        if ring.has_barriers and position >= state.waited.get(ring.name, 0):
+            return f"line {op.span.line}: {_name(op)} touches {name} before it has waited for the version"
+        return position % ring.depth
+
     def await_(self, state: _RoleState, op: warp.Await) -> str:
         """As if it read the tiles, or overwrote them; without `meet`, what the thread itself has under way counts
         alone."""
         for name in op.tiles:
-            ring = self.ring_of.get(name)
-            slot = 0
-            if ring is not None and (ring.depth > 1 or ring.has_barriers):
-                cursor = next((c for c in op.cursors if c.ring == ring.name), None)
-                if cursor is None:
-                    return f"line {op.span.line}: {name} is awaited without saying which version"
-                position = state.positions.get(cursor.name, 0)
-                if ring.has_barriers and position >= state.waited.get(ring.name, 0):
-                    return f"line {op.span.line}: {name} is awaited before its version is"
-                slot = position % ring.depth
+            slot = self.version(state, op, name)
+            if isinstance(slot, str):
+                return slot
             for earlier in state.accesses.get((name, slot), ()):
                 if op.meet and (message := self.conflict(state, op, name, earlier, op.readers, None, False)):
                     return message
