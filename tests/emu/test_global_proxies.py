@@ -47,6 +47,8 @@ READ = "@%p1 cp.async.bulk.wait_group.read 0;\n"
 BAR = "bar.sync 0;\n"
 FENCE = "fence.proxy.async.global;\n"
 WRITE = "st.global.u32 [%rd2], %r1;\n"
+OVERWRITTEN = "add.u32 %r9, %r6, %r5;\n st.shared.u32 [%r9], %r1;\n"  # where LOAD will write
+SHARED_FENCE = "fence.proxy.async.shared::cta;\n"
 LOOK = "xor.b32 %r7, %r1, 33;\n mad.wide.u32 %rd3, %r7, 4, %rd1;\n ld.global.u32 %r8, [%rd3];\n"
 
 
@@ -78,6 +80,8 @@ def forms(body: str) -> list[str]:
         LOAD + WAIT + WRITE,
         LOOK + BAR + STORE + READ,
         WRITE + FENCE + BAR + REDUCE + DONE + BAR + LOOK,
+        OVERWRITTEN + SHARED_FENCE + BAR + LOAD + WAIT,
+        OVERWRITTEN + BAR + "@%p1 fence.proxy.async;\n" + LOAD + WAIT,
     ],
 )
 def test_right(body: str, adversary: int | None) -> None:
@@ -93,6 +97,8 @@ def test_right(body: str, adversary: int | None) -> None:
         (WRITE + "@%p1 " + FENCE + BAR + LOAD + WAIT, "missing-proxy-fence"),
         (FENCE + WRITE + BAR + LOAD + WAIT, "missing-proxy-fence"),
         (WRITE + BAR + REDUCE + DONE, "missing-proxy-fence"),
+        (OVERWRITTEN + BAR + LOAD + WAIT, "missing-proxy-fence"),
+        (OVERWRITTEN + "@%p1 " + SHARED_FENCE + BAR + LOAD + WAIT, "missing-proxy-fence"),
         (WRITE + FENCE + LOAD + WAIT, "data-race"),
         (WRITE + FENCE + STORE + READ, "data-race"),
         (STORE + READ + BAR + LOOK, "data-race"),

@@ -266,9 +266,14 @@ class Memory:
     def claim_rows(self, rows: Array, by: int) -> None:
         """An asynchronous copy of thread `by` will write these 16-byte rows; they must not belong to another one."""
         states = self.shadow_rows[rows]
-        if (states & (IN_FLIGHT | BARRIER | GUARD)).any():
-            wrong = np.argwhere(states & (IN_FLIGHT | BARRIER | GUARD))[0]
-            raise self._unwritable_at(self.base + int(rows[tuple(wrong[:-1])]) * 16 + int(wrong[-1]))
+        if (states & (IN_FLIGHT | BARRIER | GUARD | UNFENCED)).any():
+            unwritable = states & (IN_FLIGHT | BARRIER | GUARD)
+            wrong = np.argwhere(unwritable if unwritable.any() else states & UNFENCED)[0]
+            address = self.base + int(rows[tuple(wrong[:-1])]) * 16 + int(wrong[-1])
+            if unwritable.any():
+                raise self._unwritable_at(address)
+            message = f"a bulk copy overwrites shared address {address:#x}, written by st.shared or stmatrix"
+            raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async in between")
         if self.pending_readers:
             self._require_unread(rows)
         if self.watch is not None:
