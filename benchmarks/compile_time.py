@@ -106,8 +106,11 @@ def caches(folder: Path) -> dict[str, str]:
     return {**os.environ, **own, "XDG_CACHE_HOME": str(folder), "PYTHONDONTWRITEBYTECODE": ""}
 
 
-def run(command: tuple[str, ...], environment: dict[str, str], out: Path) -> tuple[float, float, float]:
-    """Wall seconds, CPU seconds and peak MiB of one process. Fails unless it leaves what it was asked for."""
+def run(
+    command: tuple[str, ...], environment: dict[str, str], out: Path, *, keep: bool = False
+) -> tuple[float, float, float]:
+    """Wall seconds, CPU seconds and peak MiB of one process. Fails unless it leaves what it was asked for, which is
+    removed again unless it is to `keep`."""
     argv = [str(out) if word == "OUT" else word for word in command]
     began = time.perf_counter()
     process = subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=out.parent)
@@ -118,7 +121,8 @@ def run(command: tuple[str, ...], environment: dict[str, str], out: Path) -> tup
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0 or ("OUT" in command and not out.exists()):
         sys.exit(f"{' '.join(argv)} failed:\n{said.decode(errors='replace')}")
-    out.unlink(missing_ok=True)
+    if not keep:
+        out.unlink(missing_ok=True)
     return wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 

@@ -1,4 +1,4 @@
-"""The same GEMM, compiled by cuTile and its assembler tileiras for sm_90 without a GPU."""
+"""The same GEMM, compiled by cuTile and its assembler tileiras for sm_90 without a GPU: `OUT [BN]`."""
 
 import sys
 
@@ -24,6 +24,6 @@ def array():
     )  # fmt: skip
 
 
-arguments = [array(), array(), array(), 128, 128, 64]
+arguments = [array(), array(), array(), 128, int(sys.argv[2]) if len(sys.argv) > 2 else 128, 64]
 signature = KernelSignature(arguments, CallingConvention.cutile_python_v1(), symbol="gemm")
 export_kernel(gemm, [signature], sys.argv[1], gpu_code="sm_90", output_format="cubin")

@@ -1,0 +1,112 @@
+"""What a disassembly shows of a kernel without running it: its main loop, and what is in it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_LABEL = re.compile(r"^(\.L_x_\d+):")
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.:]*)([^;]*);")
+_TARGET = re.compile(r"`\((\.L_x_\d+)\)")
+_RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
+_BARRIERS = ("SYNCS", "BAR", "WARPSYNC", "UCGABAR", "MEMBAR", "FENCE", "ERRBAR", "WARPGROUP.ARRIVE", "WARPGROUP.DEPBAR")
+_LOCAL = ("LDL", "STL")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """`guard`: its predicate, or nothing; `target`: the label it branches to, as a position in the kernel."""
+
+    guard: str
+    opcode: str
+    operands: str
+    target: int | None = None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel's instructions in the order of its text, without the padding behind its end."""
+
+    instructions: tuple[Instruction, ...]
+    registers: int
+    stack_bytes: int
+
+    def main_loop(self) -> tuple[Instruction, ...]:
+        """The shortest loop with tensor-core instructions in it; all of the kernel where no loop has any."""
+        loops = [
+            self.instructions[one.target : at + 1]
+            for at, one in enumerate(self.instructions)
+            # A loop goes back under a condition; what goes back always is a wait's slow path, put out of the way.
+            if one.target is not None and one.target <= at and one.guard
+        ]
+        return min((loop for loop in loops if products(loop)), key=len, default=self.instructions)
+
+
+def products(code: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+    """The warpgroup's tensor-core instructions."""
+    return tuple(one for one in code if one.opcode.startswith(("HGMMA", "QGMMA", "IGMMA")))
+
+
+def shapes(code: tuple[Instruction, ...]) -> tuple[str, ...]:
+    """`64x128x16` of each kind of product, smallest first."""
+    return tuple(sorted({one.opcode.split(".")[1] for one in products(code)}))
+
+
+def accumulators(code: tuple[Instruction, ...]) -> int:
+    """How many accumulators the products of a warpgroup add to: as many times 64 rows (or columns) it computes."""
+    return len({one.operands.split(",")[0].strip() for one in products(code)})
+
+
+def barriers(code: tuple[Instruction, ...]) -> int:
+    """Instructions that wait for other warps or the tensor cores, or tell them something."""
+    return sum(one.opcode.startswith(_BARRIERS) for one in code)
+
+
+def local_accesses(code: tuple[Instruction, ...]) -> int:
+    """Loads and stores of local memory, to which spilled registers go."""
+    return sum(one.opcode.split(".")[0] in _LOCAL for one in code)
+
+
+def tool(name: str) -> Path | None:
+    """`nvdisasm` or `cuobjdump`: on the path, or from the package nvidia-cuda-NAME."""
+    found = shutil.which(name)
+    if found is not None:
+        return Path(found)
+    places = (Path(folder) / "nvidia" / "cu13" / "bin" / name for folder in sys.path)
+    return next((place for place in places if place.exists()), None)
+
+
+def read(cubin: Path) -> Kernel:
+    """The first kernel of a cubin. Raises `FileNotFoundError` where a disassembler is missing."""
+    nvdisasm, cuobjdump = tool("nvdisasm"), tool("cuobjdump")
+    if nvdisasm is None or cuobjdump is None:
+        raise FileNotFoundError("pip install nvidia-cuda-nvdisasm nvidia-cuda-cuobjdump")
+    usage = _RESOURCES.search(_said(cuobjdump, "-res-usage", cubin))
+    if usage is None:
+        raise ValueError(f"{cubin}: cuobjdump names no resources")
+    instructions = tuple(_parsed(_said(nvdisasm, "-c", cubin)))
+    return Kernel(instructions, int(usage[1]), int(usage[2]))
+
+
+def _said(program: Path, option: str, cubin: Path) -> str:
+    return subprocess.run([str(program), option, str(cubin)], capture_output=True, text=True, check=True).stdout
+
+
+def _parsed(text: str) -> Iterator[Instruction]:
+    labels: dict[str, int] = {}
+    found: list[tuple[str, str, str]] = []
+    for line in text.splitlines():
+        if label := _LABEL.match(line):
+            labels[label[1]] = len(found)
+        elif instruction := _INSTRUCTION.search(line):
+            found.append((instruction[1] or "", instruction[2], instruction[3]))
+    while found and found[-1][1] == "NOP":
+        found.pop()
+    for guard, opcode, operands in found:
+        target = _TARGET.search(operands) if opcode.split(".")[0] == "BRA" else None
+        yield Instruction(guard, opcode, operands.strip(), labels[target[1]] if target else None)

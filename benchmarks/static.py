@@ -1,0 +1,104 @@
+"""One GEMM as machine code, tilec's beside its peers', without a GPU: registers, spills, and what the main loop holds.
+
+    python benchmarks/static.py [--peers PYTHON ...] [--json FILE]
+
+The tile is 128×BN×64 in fp16 with four stages, for two warpgroups that compute. Needs the packages nvidia-cuda-nvdisasm
+and nvidia-cuda-cuobjdump. Fails where tilec spills.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import sass
+from compile_time import ROOT, caches, peers, run, tilec
+
+WIDTHS = (128, 256)
+K_STEP = 64
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one compiler makes of one tile. `loop`: instructions of the main loop for each product of a warpgroup;
+    `barriers`: of those, what waits or signals, for each step of 64 along k; `code`: all instructions of the kernel."""
+
+    compiler: str
+    version: str
+    width: int
+    registers: int
+    stack_bytes: int
+    spills: int
+    shapes: str
+    loop: float
+    barriers: float
+    code: int
+    seconds: float
+
+
+def measure(pythons: list[str]) -> list[Row]:
+    rows = []
+    compilers = [tilec(sys.executable, "sm_90a"), *peers(pythons)]
+    with tempfile.TemporaryDirectory() as scratch:
+        for width in WIDTHS:
+            for compiler in compilers:
+                out = Path(scratch) / "out.cubin"
+                if compiler.name == "tilec":
+                    sizes = ("-D", f"block_N={width}")
+                else:
+                    sizes = (str(width), "cubin")
+                fresh = caches(Path(scratch) / f"{compiler.name}-{width}")
+                environment = {**fresh, **dict(compiler.environment)}
+                seconds, _, _ = run((*compiler.command, *sizes), environment, out, keep=True)
+                rows.append(described(compiler.name, compiler.version, width, sass.read(out), seconds))
+                out.unlink()
+    return rows
+
+
+def described(name: str, version: str, width: int, kernel: sass.Kernel, seconds: float) -> Row:
+    loop = kernel.main_loop()
+    products = len(sass.products(loop))
+    steps = products / (K_STEP // 16 * sass.accumulators(loop)) if products else 1
+    return Row(
+        name,
+        version,
+        width,
+        kernel.registers,
+        kernel.stack_bytes,
+        sass.local_accesses(kernel.instructions),
+        ", ".join(sass.shapes(kernel.instructions)),
+        round(len(loop) / max(products, 1), 2),
+        round(sass.barriers(loop) / steps, 2),
+        len(kernel.instructions),
+        round(seconds, 2),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument(
+        "--peers", nargs="+", default=[sys.executable], metavar="PYTHON", help="interpreters with peers"
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the rows here")
+    asked = parser.parse_args()
+
+    rows = measure(asked.peers)
+    print(f"{'tile':12} {'compiler':18} {'version':9} {'regs':>5} {'stack':>6} {'spills':>6}  {'products':12}", end="")
+    print(f" {'loop/product':>12} {'barriers/step':>13} {'code':>6} {'seconds':>8}")
+    for r in rows:
+        print(f"128×{r.width}×{K_STEP:<5} {r.compiler:18} {r.version:9} {r.registers:5} {r.stack_bytes:6}", end="")
+        print(f" {r.spills:6}  {r.shapes:12} {r.loop:12.2f} {r.barriers:13.2f} {r.code:6} {r.seconds:8.2f}")
+    if asked.json:
+        record = {"cpus": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "rows": [asdict(r) for r in rows]}
+        Path(asked.json).write_text(json.dumps(record, indent=1) + "\n")
+    if any(r.spills for r in rows if r.compiler == "tilec"):
+        sys.exit("tilec spills registers")
+
+
+if __name__ == "__main__":
+    main()
