@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import sass
-from compile_time import ROOT, caches, peers, run, tilec
+from compile_time import caches, peers, run, tilec
 
 WIDTHS = (128, 256)
 K_STEP = 64
