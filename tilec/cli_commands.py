@@ -84,6 +84,12 @@ def kernel_options(command: Command) -> Command:
             help="Whether a warp may compute in an iteration before it is done with the last one.  [yes]",
         ),
         click.option(
+            "--persistent/--no-persistent",
+            default=True,
+            help="Whether a block may run several blocks of a grid with more than there are multiprocessors, one after "
+            "the other.  [yes, where loads have a warp of their own]",
+        ),
+        click.option(
             "--rrt-size-threshold",
             type=click.IntRange(0),
             metavar="CYCLES",
@@ -129,6 +135,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         rrt_size_threshold=given["rrt_size_threshold"],
         ping_pong=given["ping_pong"],
         overlap=given["overlap"],
+        persistent=given["persistent"],
         schedule=None if trace is None else files.read_text(trace),
         cache_dir=options.cache_folder(),
         solve_afresh=given["no_cache"],

@@ -315,9 +315,6 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
 
     from tilec import lints
     from tilec import target as targets
-    from tilec.passes.layout import assign
-    from tilec.passes.narrow import widened
-    from tilec.passes.select import select
     from tilec.sched.trace import dump
     from tilec.sched.trace import trace as write_trace
 
@@ -332,9 +329,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
             help=f"'tilec targets {target.name}' shows what the scheduler knows about it",
         )
         raise CompileError(*lints.judge(observer.warnings, options.lint), missing)
-    laid = assign(select(widened(kernel), target, _strategy(kernel, options), options.switches))
-    observer.saw("layout", laid, _laid_text)
-    planned = _schedule(laid, target, options, observer)
+    laid, planned = _scheduled(kernel, target, options, observer)
     for found in (
         *_unused(kernel, laid),
         *(w for p in planned if (w := _not_proven(p)) is not None),
@@ -350,6 +345,27 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     )
     observer.saw("schedule", planned, lambda _: trace, _schedule_violations)
     return Plan(kernel, laid, target, planned, trace)
+
+
+def _scheduled(
+    kernel: Kernel, target: Target, options: CompileOptions, observer: Observer
+) -> tuple[Laid, tuple[Planned, ...]]:
+    """The kernel with its layouts, and a schedule for each loop: with a persistent grid, if the blocks of a larger one
+    would run one after the other."""
+    from tilec.passes.layout import assign
+    from tilec.passes.narrow import widened
+    from tilec.passes.persistent import persistent
+    from tilec.passes.select import select
+
+    strategy = _strategy(kernel, options)
+    laid = assign(select(widened(kernel), target, strategy, options.switches))
+    longer = persistent(kernel, target.limit("sms")) if options.persistent and laid.form == "warp_specialised" else None
+    if longer is not None:
+        alike = assign(select(widened(longer), target, strategy, options.switches))
+        if alike.form == laid.form:
+            laid = alike
+    observer.saw("layout", laid, _laid_text)
+    return laid, _schedule(laid, target, options, observer)
 
 
 def _schedule(laid: Laid, target: Target, options: CompileOptions, observer: Observer) -> tuple[Planned, ...]:

@@ -312,13 +312,14 @@ class _Reader:
         numbers = {name: self.literal(given.pop(name), int, line) for name in ("num_stages", "factor") if name in given}
         lists = {name: self.integers(given.pop(name), line) for name in ("stage", "order") if name in given}
         wishes = self.wishes(given.pop("wishes"), line) if "wishes" in given else None
+        apart = tuple(map(str, self.literal(given.pop("apart"), list, line))) if "apart" in given else None
         self.nothing_else(given, kind, line)
         var = Var(names, start.dtype)
         self.vars[var.name] = var
         body = self.body(line.depth + 1)
         return For(
             _KINDS[kind], var, start, stop, step, body, numbers.get("num_stages"), lists.get("stage"),
-            lists.get("order"), line.span, wishes, numbers.get("factor"),
+            lists.get("order"), line.span, wishes, numbers.get("factor"), apart,
         )  # fmt: skip
 
     def wishes(self, node: ast.expr, line: _Line) -> Wishes:

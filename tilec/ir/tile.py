@@ -286,7 +286,9 @@ class Wishes:
 class For:
     """`for var in range(start, stop, step)`, the step positive. `num_stages` is None where the source does not give
     one; `stage` and `order` are the manual lists of T.Pipelined, one entry per scheduled statement. `factor` is how
-    many trips of an unrolled loop become one (None: all of them, where that is not too many)."""
+    many trips of an unrolled loop become one (None: all of them, where that is not too many). `apart` names variables
+    that are bound in the body and have, taken together, other values in each trip, so that what they index is another
+    place each time; with none in it, nobody asks for an order among the trips."""
 
     kind: LoopKind
     var: Var
@@ -300,6 +302,7 @@ class For:
     span: Span = field(default=NOWHERE, compare=False)
     wishes: Wishes | None = None
     factor: int | None = None
+    apart: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilec.diag import fail
 from tilec.ir.tile import THREAD, Bind, Buffer, Expr, For, Kernel, Parallel, Stmt, Store, Var, walk, walk_expr
-from tilec.ops.values import Value
+from tilec.ops.values import EXPR_TYPES, Value
 from tilec.passes.scope import Scope
 from tilec.passes.usage import expressions
 
@@ -20,8 +20,8 @@ def names(scope: Scope) -> Iterator[str]:
 
 
 def _variables(value: Value) -> Iterator[Var]:
-    if isinstance(value, Var):
-        yield value
+    if isinstance(value, EXPR_TYPES):
+        yield from (part for part in walk_expr(value) if isinstance(part, Var))
     elif isinstance(value, tuple):
         for item in value:
             yield from _variables(item)

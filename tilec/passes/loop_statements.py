@@ -244,7 +244,8 @@ class Loops(PerThread):
                 self.block(self.trip(node.body))
             exists = walk.exists(wave, coordinates[-1])
             self.out += inner if exists is None else [If(exists, tuple(inner), (), node.span)]
-        self.out.append(For("serial", wave, integer(0), walk.waves, 1, tuple(out), span=node.span))
+        apart = tuple(var.name for var in coordinates)
+        self.out.append(For("serial", wave, integer(0), walk.waves, 1, tuple(out), span=node.span, apart=apart))
 
     def _parallel(self, node: ast.For, iterable: ast.Call, path: str) -> None:
         if self.is_parallel:

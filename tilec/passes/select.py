@@ -57,7 +57,7 @@ Strategy = Literal["auto", "none", "unspecialize", "warp-specialize"]
 TMA_ALIGNMENT = 16  # bytes: global address, row strides, inner box (cuTensorMapEncodeTiled)
 MAX_BOX = 256  # elements along any dimension of a TMA box
 WARPGROUP = 128  # threads
-_WHILE = Var("while")  # stands for the trips of a while, which have no number
+_WHILE = "while"  # stands for the trips of a while, which have no number
 TMA_REDUCTIONS = {
     "add": (FLOAT16, BFLOAT16, FLOAT32, INT32, UINT32, UINT64),
     "min": (INT32, UINT32, INT64, UINT64),
@@ -178,14 +178,14 @@ def ordered_tensors(kernel: Kernel) -> frozenset[str]:
     places: dict[str, int] = {}
     written: set[str] = set()
 
-    def visit(body: tuple[Stmt, ...], loops: tuple[Var, ...]) -> None:
+    def visit(body: tuple[Stmt, ...], loops: tuple[str, ...]) -> None:
         for stmt in body:
             if isinstance(stmt, For | If | While):
-                more = (stmt.var,) if isinstance(stmt, For) else (_WHILE,) if isinstance(stmt, While) else ()
                 for nested in bodies(stmt):
-                    visit(nested, (*loops, *more))
+                    visit(nested, (*loops, *_told_apart(stmt)))
                 continue
-            moving = {e for region in getattr(stmt, "regions", ()) for s in region.start for e in walk_expr(s)}
+            starts = (s for region in getattr(stmt, "regions", ()) for s in region.start)
+            moving = {e.name for s in starts for e in walk_expr(s) if isinstance(e, Var)}
             again = not isinstance(stmt, TileOp) or any(v not in moving for v in loops)
             touched: tuple[Buffer, ...] = (*reads(stmt), *writes(stmt))
             if isinstance(stmt, TileOp) and stmt.name == "atomic":
@@ -203,6 +203,19 @@ def ordered_tensors(kernel: Kernel) -> frozenset[str]:
         for p in (*kernel.params, *kernel.workspaces)
         if isinstance(p, Buffer) and p.name in written and places[p.name] > 1
     )
+
+
+def _told_apart(stmt: For | If | While) -> tuple[str, ...]:
+    """The variables that an index must have so that trips of the loop touch different places."""
+    match stmt:
+        case For(apart=tuple(names)):
+            return names
+        case For(var=var):
+            return (var.name,)
+        case While():
+            return (_WHILE,)
+        case If():
+            return ()
 
 
 def _scalar_reads(body: tuple[Stmt, ...]) -> frozenset[str]:

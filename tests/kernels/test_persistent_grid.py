@@ -1,0 +1,88 @@
+"""A grid with more blocks than multiprocessors, run by as many as there are: right, and only where it may be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from harness import agrees, built
+
+from tilec import emulate
+from tilec.driver import Build, Observer, build
+from tilec.emulate import RunOptions
+from tilec.ir import warp
+from tilec.options import CompileOptions
+from tilec.source import SourceFile
+
+KERNEL = Path(__file__).parent / "persistent_grid.tl"
+SMS = 132  # of sm_90a
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_equals_the_reference(rank: int) -> None:
+    """147 blocks: the last wave has 15 of them."""
+    assert agrees(KERNEL, "sm_90a", rank=rank).manifest.grid == (SMS, 1, 1)
+
+
+@pytest.mark.parametrize("trips", [1, 2, 3, 4, 5])
+def test_trips(trips: int) -> None:
+    assert agrees(KERNEL, "sm_90a", trips=trips).manifest.grid == (SMS, 1, 1)
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3, 4])
+def test_trips_at_run_time(trips: int) -> None:
+    _, made = built(KERNEL, "sm_90a", at_run_time=True)
+    assert made.manifest.grid == (SMS, 1, 1)
+    check(made, seed=1, sizes={"k": trips})
+
+
+def check(made: Build, seed: int, sizes: dict[str, int] | None = None) -> None:
+    found = emulate.random_arguments(made.kernel, made.manifest, seed, sizes)
+    expected = found.copy()
+    emulate.run(made, found, options=RunOptions(adversary=seed))
+    emulate.reference(made.kernel, expected)
+    assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(("m", "n"), [(704, 768), (450, 440)])
+def test_in_any_order(m: int, n: int, seed: int) -> None:
+    """Exactly so many blocks as two waves have, 11 × 12 × 2, and tiles that hang over."""
+    _, made = built(KERNEL, "sm_90a", batch=2 if m == 704 else 3, M=m, N=n, trips=3)
+    check(made, seed)
+
+
+def test_in_panels() -> None:
+    assert agrees(KERNEL, "sm_90a", panel=3).manifest.grid == (SMS, 1, 1)
+
+
+def test_stores_go_by_tma_and_wait_when_the_tile_is_needed_again() -> None:
+    """Blocks of a grid have no order, so the tensor that each of them writes a part of needs none."""
+    _, made = built(KERNEL, "sm_90a")
+    consumer, producer = made.program.roles
+    stores = [op for op in warp.walk(consumer.body) if isinstance(op, warp.TmaStore)]
+    waits = [op for op in warp.walk(consumer.body) if isinstance(op, warp.BulkWait)]
+    assert stores and waits
+    assert not any(isinstance(op, warp.BarSync) for op in warp.walk(producer.body))
+
+
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({}, {"persistent": False}),
+        ({}, {"pipeline_strategy": "unspecialize"}),
+        ({"batch": 2}, {}),  # 98 blocks
+        ({}, {"target": "sm_80"}),
+    ],
+)
+def test_the_grid_stays(changes: dict[str, int], options: dict[str, object]) -> None:
+    source = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
+    asked = CompileOptions(**{"target": "sm_90a", "defines": tuple(changes.items()), **options})  # type: ignore[arg-type]
+    assert build(source, asked, Observer()).manifest.grid == (7, 7 * changes.get("batch", 3), 1)
+
+
+def test_barriers_of_the_kernel_s_own_are_not_reused() -> None:
+    text = KERNEL.read_text(encoding="utf-8").replace(
+        "        T.clear(C_l)\n", "        T.sync_threads()\n        T.clear(C_l)\n"
+    )
+    assert build(SourceFile("k.tl", text), CompileOptions(target="sm_90a"), Observer()).manifest.grid == (7, 21, 1)
