@@ -30,26 +30,36 @@ _MOST_TURNS_PER_PAIR = 3
 
 
 def families(problem: Problem) -> tuple[str, ...]:
-    """The constraints besides the dependences, as groups that can be left out of a model one by one."""
+    """The constraints besides the dependences, as groups that can be left out of a model one by one. What cannot be in
+    the way is not among them: a pool that no ring takes anything of, a slot that is used only once."""
     names = ["stages"] if problem.max_stages is not None else []
     names += ["rings"] if problem.rings else []
-    names += [f"pool {pool.name}" for pool in problem.pools]
-    names += [f"values in {problem.pools[pool].name}" for pool in limited(problem)]
-    used = {use.slot for op in problem.ops for use in op.uses if use.cycles}
-    used |= {problem.roles[role].slot for op in problem.ops for role in op.roles}
-    return tuple(names + [f"slot {slot.name}" for index, slot in enumerate(problem.slots) if index in used])
+    taken = {ring.pool for ring in problem.rings if ring.bytes}
+    names += [f"pool {pool.name}" for index, pool in enumerate(problem.pools) if index in taken]
+    return (*names, *separable(problem))
+
+
+def separable(problem: Problem) -> tuple[str, ...]:
+    """The families whose constraints stand alone, so that a model can assume them: nothing else is drawn from them, as
+    the reach of starts is from stages, rings and the pools of rings."""
+    used = [use.slot for op in problem.ops for use in op.uses if use.cycles]
+    used += [problem.roles[role].slot for op in problem.ops for role in op.roles]
+    slots = (f"slot {slot.name}" for index, slot in enumerate(problem.slots) if used.count(index) > 1)
+    return (*(f"values in {problem.pools[pool].name}" for pool in limited(problem)), *slots)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`refuted` is a proof that there is no schedule. `proven`: nothing smaller than the objective's value exists.
-    `effort` is deterministic time, CP-SAT's count of its own work. `role` is the role of each op that names any."""
+    `effort` is deterministic time, CP-SAT's count of its own work. `role` is the role of each op that names any. `core`
+    are families that were assumed and are, with all that was not, enough for the refutation."""
 
     outcome: Outcome
     proven: bool
     start: tuple[int, ...]
     effort: float
     role: tuple[int | None, ...] = ()
+    core: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +75,8 @@ class Model(Program):
 
     `stages` asks for a schedule of at most so many stages; a tight limit makes the search much faster, but only a
     model without one refutes the II. `without` leaves out families of constraints, named as in `families`: what
-    still has no schedule without a family was not refuted by it. `anchored` is for asking whether there is a schedule
+    still has no schedule without a family was not refuted by it. `assumed` are `separable` families of which a
+    refutation is to say whether it rests on them. `anchored` is for asking whether there is a schedule
     at all: its starts count from wherever the busiest op puts the interval, see `_anchor`. It is not heeded where a
     pool limits what is carried from one interval to the next: that depends on where intervals begin, with the first op
     of an iteration. `seconds_left` is asked before each solve and bounds it; answers depend on the clock only where it
@@ -80,8 +91,10 @@ class Model(Program):
         without: frozenset[str] = frozenset(),
         anchored: bool = False,
         seconds_left: Callable[[], float] = no_deadline,
+        assumed: Iterable[str] = (),
     ) -> None:
         super().__init__(seconds_left)
+        self._literal = {family: self._assumption() for family in assumed}
         self._carries = any(problem.pools[pool].carried is not None for pool in limited(problem))
         anchored = anchored and not self._carries
         self.problem, self.ii, self._is_anchored = problem, ii, anchored
@@ -93,7 +106,7 @@ class Model(Program):
         self.stages = self._enough_stages(without)
         self.is_complete = stages is None or stages >= self.stages
         span = (self.stages if self.is_complete or stages is None else stages) * ii - 1
-        self.high = span + ii if anchored else span
+        self.high = 2 * span + 1 if anchored else span
         self.start = [self._variable(low, max(low, self.high)) for low in self.low]
         self._phases: dict[tuple[int, int], int] = {}
         self._lives: dict[Value, tuple[int, int]] = {}
@@ -121,9 +134,10 @@ class Model(Program):
         for index in limited(problem):
             pool = problem.pools[index]
             if f"values in {pool.name}" not in without:
-                self._hold(index, pool.capacity - pool.reserved, beside=self._versions(index))
+                when = self._when(f"values in {pool.name}")
+                self._hold(index, pool.capacity - pool.reserved, beside=self._versions(index), when=when)
                 if pool.carried is not None:
-                    self._carry(index, pool.carried)
+                    self._carry(index, pool.carried, when=when)
         if self._carries:
             self.begin_at_once()
 
@@ -170,7 +184,8 @@ class Model(Program):
             for index, op in enumerate(self.problem.ops if run.values else ())
         )
         start = tuple(run.values[variable] for variable in self.start) if run.values else ()
-        return Answer(run.outcome, run.is_proven, start, run.effort, role)
+        core = tuple(family for family, literal in self._literal.items() if literal in run.core)
+        return Answer(run.outcome, run.is_proven, start, run.effort, role, core)
 
     # --- what can be minimised ---
 
@@ -247,6 +262,10 @@ class Model(Program):
 
     # --- constraints ---
 
+    def _when(self, family: str) -> tuple[int, ...]:
+        """What the constraints of a family hang on: its literal, where it is assumed."""
+        return (self._literal[family],) if family in self._literal else ()
+
     def _enough_stages(self, without: frozenset[str]) -> int:
         """A number of stages that no schedule needs to exceed.
 
@@ -283,14 +302,29 @@ class Model(Program):
         return stages
 
     def _anchor(self, span: int) -> None:
-        """Turns every schedule so that its busiest op issues in the first cycle of the interval. Nothing but stages
-        tells a schedule from the same one turned, and those are counted from its first issue."""
-        first = self._first = self._variable(0, self.ii - 1)
-        for start in self.start:
-            self._linear(((start, 1), (first, -1)), 0, span)
+        """Turns every schedule so that its busiest op issues in the first cycle of an interval, and counts starts from
+        there. Nothing but stages tells a schedule from the same one turned, and those are counted from its first
+        issue. With one op in its place the dependences say where all others can be, which is what proofs live on."""
         busy = [sum(use.cycles for use in op.uses) for op in self.problem.ops]
-        if busy:
-            self._proto.variables[self._phase(busy.index(max(busy)))].domain[1] = 0
+        origin = busy.index(max(busy, default=0)) if busy else 0
+        place = span + 1  # so that others can be before it
+        first = self._first = self._variable(1, place)
+        for op, start in enumerate(self.start):
+            self._linear(((start, 1), (first, -1)), self.low[op], span)
+            least, most = self._reach(origin, op, span)
+            domain = self._proto.variables[start].domain
+            domain[0], domain[1] = place + least, place + max(least, most)
+            if least > most:
+                self._refuse()
+
+    def _reach(self, op: int, other: int, span: int) -> tuple[int, int]:
+        """How far after an op another starts, at least and at most, where all starts are within `span` cycles."""
+        if op == other:
+            return 0, 0
+        if self._distances is None:
+            return -span, span
+        ahead, behind = self._distances[op][other], self._distances[other][op]
+        return max(-span, -span if ahead is None else ahead), min(span, span if behind is None else -behind)
 
     def _share_stage(self, group: Sequence[int]) -> None:
         """Stages are counted from where an iteration begins: cycle 0, or wherever an anchored model puts it."""
@@ -317,29 +351,31 @@ class Model(Program):
         if self._distances is None:
             return frozenset()
         slots = held_once(problem, ii, without)
-        choices: list[tuple[int, int, int, int, range]] = []
-        for u, v, ahead, behind in separations(problem, slots):
-            low, high = self._distances[u][v], self._distances[v][u]
-            low, high = max(-span, -span if low is None else low), min(span, span if high is None else -high)
-            turns = range(-(-(low + behind) // ii) - 1, (high - ahead) // ii + 1)
-            choices.append((u, v, ahead, behind, turns))
+        when = {slot: self._when(f"slot {problem.slots[slot].name}") for slot in slots}
+        choices: list[tuple[int, int, dict[int | None, tuple[int, int]], range]] = []
+        for u, v, of in separations(problem, slots, [slot for slot, literals in when.items() if literals]):
+            low, high = self._reach(u, v, span)
+            ahead, behind = min(ahead for ahead, _ in of.values()), min(behind for _, behind in of.values())
+            choices.append((u, v, of, range(-(-(low + behind) // ii) - 1, (high - ahead) // ii + 1)))
         if sum(len(turns) for *_, turns in choices) > _MOST_TURNS_PER_PAIR * len(choices):
             return frozenset()
-        for u, v, ahead, behind, turns in choices:
-            apart = ((self.start[v], 1), (self.start[u], -1))
-            if ahead + behind > ii or not turns:
-                self._refuse()
-            elif len(turns) == 1:
-                self._linear(apart, turns[0] * ii + ahead, (turns[0] + 1) * ii - behind)
-            else:
-                literals = [self._variable(0, 1) for _ in turns]
-                for turn, literal in zip(turns, literals, strict=True):
-                    self._linear(apart, turn * ii + ahead, (turn + 1) * ii - behind, when=(literal,))
+        for u, v, of, turns in choices:
+            literals = [self._variable(0, 1) for _ in turns] if len(turns) > 1 else []
+            for slot, (ahead, behind) in of.items():
+                hangs_on = () if slot is None else when[slot]
+                if ahead + behind > ii or not turns:
+                    self._refuse(hangs_on)
+                    continue
+                apart = ((self.start[v], 1), (self.start[u], -1))
+                for at, turn in enumerate(turns):
+                    chosen = literals[at : at + 1]
+                    self._linear(apart, turn * ii + ahead, (turn + 1) * ii - behind, (*chosen, *hangs_on))
+            if literals:
                 self._exactly_one(literals)
         return slots
 
     def _reserve(self, slot: int) -> None:
-        width = self.problem.slots[slot].width
+        width, when = self.problem.slots[slot].width, self._when(f"slot {self.problem.slots[slot].name}")
         intervals: list[tuple[int, int, int | None]] = []
         for index, op in enumerate(self.problem.ops):
             for role in op.roles:
@@ -350,7 +386,7 @@ class Model(Program):
                 if busy <= self.ii:
                     intervals.append((self._phase(index, -op.wait), busy, taken))
                 else:
-                    self._linear((), 1, 1, when=() if taken is None else (taken,))
+                    self._refuse(when if taken is None else (*when, taken))
             for use in op.uses:
                 if use.slot != slot or use.cycles == 0:
                     continue
@@ -360,26 +396,17 @@ class Model(Program):
                 if rest:
                     intervals.append((self._phase(index, use.offset), rest, None))
         if width < 0 or (width == 0 and intervals):
-            self._refuse()
-            return
-        if width == 1 and len(intervals) > 1:
-            self._proto.constraints.add().no_overlap.intervals.extend(self._members(intervals))
+            self._refuse(when)
+        elif width == 1 and len(intervals) > 1:
+            self._no_overlap(self._members(intervals), when)
         elif len(intervals) > width:
-            self._cumulative(intervals, width)
+            self._cumulative(self._members(intervals), width, when)
 
     def _members(self, intervals: list[tuple[int, int, int | None]]) -> list[int]:
         """Each interval twice: as it is, and moved by −II for the part that runs past the end of the table."""
         return [
             self._interval(phase, size, shift, taken) for phase, size, taken in intervals for shift in (0, -self.ii)
         ]
-
-    def _cumulative(self, intervals: list[tuple[int, int, int | None]], width: int) -> None:
-        members = self._members(intervals)
-        cumulative = self._proto.constraints.add().cumulative
-        cumulative.capacity.offset = width
-        cumulative.intervals.extend(members)
-        for _ in members:
-            cumulative.demands.add().offset = 1
 
     def _add_rings(self, without: frozenset[str]) -> None:
         longest = self.high + max((op.latency for op in self.problem.ops), default=0)
@@ -410,7 +437,14 @@ class Model(Program):
         rings = zip(self.depth, self.problem.rings, strict=False)
         return tuple((depth, ring.bytes) for depth, ring in rings if ring.pool == pool and ring.bytes)
 
-    def _hold(self, pool: int, most: int, worst: int | None = None, beside: Iterable[tuple[int, int]] = ()) -> None:
+    def _hold(
+        self,
+        pool: int,
+        most: int,
+        worst: int | None = None,
+        beside: Iterable[tuple[int, int]] = (),
+        when: Sequence[int] = (),
+    ) -> None:
         """At the start of each op that begins a value, no more is held than `most` and the variable `worst`, with what
         is held `beside`. Of a value that lives from b to e, ⌊(t − b) / II⌋ − ⌊(t − e) / II⌋ copies are held at t."""
         values = [(value, *self._life(value)) for value in self.problem.values if value.pool == pool]
@@ -422,9 +456,9 @@ class Model(Program):
                 self._linear(((since, self.ii), (at, -1), (begin, 1)), 1 - self.ii, None)
                 self._linear(((until, self.ii), (at, -1), (end, 1)), None, 0)
                 terms += [(since, value.amount), (until, -value.amount)]
-            self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
+            self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most, when)
 
-    def _carry(self, pool: int, most: int, worst: int | None = None) -> None:
+    def _carry(self, pool: int, most: int, worst: int | None = None, when: Sequence[int] = ()) -> None:
         """Across the end of an interval, no more is held than `most` and the variable `worst`."""
         terms: list[tuple[int, int]] = []
         for value in self.problem.values:
@@ -436,7 +470,7 @@ class Model(Program):
                 crossings = self._variable(0, max(self.high, max(self.low, default=0)) // self.ii + 2)
                 self._linear(((crossings, 1), (last, -1), (first, 1)), 0, None)
                 terms.append((crossings, value.amount))
-        self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
+        self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most, when)
 
     def _life(self, value: Value) -> tuple[int, int]:
         """Variables no later than the value's beginning and no earlier than its end."""
