@@ -13,12 +13,11 @@ from dataclasses import replace
 
 from tilec.sched.cp import no_deadline
 from tilec.sched.least import least
-from tilec.sched.model import Answer, Model, families, separable
+from tilec.sched.model import Model, families, separable
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Attempt
 
 # Deterministic time, of which one unit is one to five seconds here.
-_EFFORT_AT_ONCE = 0.002
 _EFFORT_PER_FAMILY = 0.02
 _EFFORT_PER_PROOF = 0.1
 _EFFORT_PER_RANGE = 0.2
@@ -75,11 +74,7 @@ class _Reasons:
         """The separable families that a refutation rests on; None if there is none, or it is not found soon."""
         if self.seconds_left() <= 0:
             return None
-        # Where there is room a plain model finds it at once.
-        plain = Model(self.problem, ii, None, without, seconds_left=self.seconds_left)
-        if plain.feasible(_EFFORT_AT_ONCE * self.effort).outcome == "found":
-            return None
         assumed = [family for family in separable(self.problem) if family not in without]
-        model = Model(self.problem, ii, None, without, True, self.seconds_left, assumed)
+        model = Model(self.problem, ii, None, without, self.seconds_left, assumed)
         answer = model.feasible(effort * self.effort)
         return frozenset(answer.core) if answer.outcome == "refuted" else None

@@ -76,11 +76,13 @@ class Model(Program):
     `stages` asks for a schedule of at most so many stages; a tight limit makes the search much faster, but only a
     model without one refutes the II. `without` leaves out families of constraints, named as in `families`: what
     still has no schedule without a family was not refuted by it. `assumed` are `separable` families of which a
-    refutation is to say whether it rests on them. `anchored` is for asking whether there is a schedule
-    at all: its starts count from wherever the busiest op puts the interval, see `_anchor`. It is not heeded where a
-    pool limits what is carried from one interval to the next: that depends on where intervals begin, with the first op
-    of an iteration. `seconds_left` is asked before each solve and bounds it; answers depend on the clock only where it
-    is finite.
+    refutation is to say whether it rests on them. `seconds_left` is asked before each solve and bounds it; answers
+    depend on the clock only where it is finite.
+
+    Nothing but its stages tells a schedule from the same one turned. So the busiest op has a place, where it issues in
+    the first cycle of an interval, and the others are where the dependences put them around it: proofs live on that.
+    An iteration begins at some cycle, a variable, that its stages and answers count from. `from_begin` lets it begin at
+    0 and the others be behind it: that is better where the order within the interval is looked at.
     """
 
     def __init__(
@@ -89,15 +91,13 @@ class Model(Program):
         ii: int,
         stages: int | None = None,
         without: frozenset[str] = frozenset(),
-        anchored: bool = False,
         seconds_left: Callable[[], float] = no_deadline,
         assumed: Iterable[str] = (),
+        from_begin: bool = False,
     ) -> None:
         super().__init__(seconds_left)
         self._literal = {family: self._assumption() for family in assumed}
-        self._carries = any(problem.pools[pool].carried is not None for pool in limited(problem))
-        anchored = anchored and not self._carries
-        self.problem, self.ii, self._is_anchored = problem, ii, anchored
+        self.problem, self.ii = problem, ii
         unlimited: list[int | None] = [None] * len(problem.rings)
         self._most = unlimited if "rings" in without else depth_limits(problem, ii, without)
         within = arcs(problem, self._most)
@@ -105,17 +105,11 @@ class Model(Program):
         self._distances = distances(problem, ii, within) if len(problem.ops) <= _MOST_OPS_FOR_TURNS else None
         self.stages = self._enough_stages(without)
         self.is_complete = stages is None or stages >= self.stages
-        span = (self.stages if self.is_complete or stages is None else stages) * ii - 1
-        self.high = 2 * span + 1 if anchored else span
-        self.start = [self._variable(low, max(low, self.high)) for low in self.low]
-        self._phases: dict[tuple[int, int], int] = {}
+        self._span = (self.stages if self.is_complete or stages is None else stages) * ii - 1
+        self._phases: dict[tuple[int, int, bool], int] = {}
         self._lives: dict[Value, tuple[int, int]] = {}
         self._takes: dict[tuple[int, int], int] = {}
-        self._first: int | None = None
-        if max(self.low, default=0) > span:
-            self._refuse()
-        if anchored:
-            self._anchor(span)
+        self._place(from_begin)
         for group in problem.same_stage:
             self._share_stage(group)
         self._assign_roles(without)
@@ -124,7 +118,7 @@ class Model(Program):
             if edge.hand_over:
                 self._hand_over(edge)
         self.lag = self._keep_step()
-        separated = self._separate(span, without)
+        separated = self._separate(without)
         for index, slot in enumerate(problem.slots):
             if f"slot {slot.name}" not in without and index not in separated:
                 self._reserve(index)
@@ -138,7 +132,7 @@ class Model(Program):
                 self._hold(index, pool.capacity - pool.reserved, beside=self._versions(index), when=when)
                 if pool.carried is not None:
                     self._carry(index, pool.carried, when=when)
-        if self._carries:
+        if any(problem.pools[pool].carried is not None for pool in limited(problem)):
             self.begin_at_once()
 
     # --- solving ---
@@ -150,8 +144,9 @@ class Model(Program):
         """`hint` are starts known to satisfy the model. `by_core` raises the lower bound from conflicts among the
         terms: fast to prove sums of many booleans, but it finds nothing better on the way."""
         self._minimise(objective.terms)
-        self._proto.solution_hint.vars.extend(self.start)
-        self._proto.solution_hint.values.extend(list(hint))
+        begin = 0 if self._busiest_at is None or not hint else self._busiest_at - hint[self._busiest]
+        self._proto.solution_hint.vars.extend([*self.start, self._begin])
+        self._proto.solution_hint.values.extend([*(begin + start for start in hint), begin])
         answer = self._answer(effort, by_core)
         self._proto.clear_objective()
         self._proto.clear_solution_hint()
@@ -162,28 +157,27 @@ class Model(Program):
         self._linear(objective.terms, None, value)
 
     def begin_at_once(self) -> None:
-        """Some op issues in cycle 0: that is where an iteration begins; in stage 0, where ops that share a stage say
-        where stages end."""
+        """Some op issues where an iteration begins; in stage 0, where ops that share a stage say where stages end."""
         here = self._proto.constraints.add().bool_or
         latest = self.ii - 1 if self.problem.same_stage else 0
-        for low, start in zip(self.low, self.start, strict=True):
+        for op, low in enumerate(self.low):
             if low <= latest:
                 is_first = self._variable(0, 1)
-                self._linear(((start, 1),), None, latest, when=(is_first,))
+                self._linear(self._since(op), None, latest, when=(is_first,))
                 here.literals.append(is_first)
 
     def fix(self, op: int, start: int) -> None:
-        domain = self._proto.variables[self.start[op]].domain
-        domain[0] = domain[1] = start
+        self._linear(self._since(op), start, start)
 
     def _answer(self, effort: float, by_core: bool = False) -> Answer:
         # Measured on loops of 3 to 120 ops: the linear relaxation costs more than it saves once a schedule is known.
-        run = self._run(effort, linearization=1 if self._is_anchored else 0, by_core=by_core)
+        has_objective = len(self._proto.objective.vars) > 0
+        run = self._run(effort, linearization=0 if has_objective else 1, by_core=by_core)
         role = tuple(
             next((r for r in op.roles if self._runs(index, r) or run.values[self._takes[index, r]]), None)
             for index, op in enumerate(self.problem.ops if run.values else ())
         )
-        start = tuple(run.values[variable] for variable in self.start) if run.values else ()
+        start = tuple(run.values[at] - run.values[self._begin] for at in self.start) if run.values else ()
         core = tuple(family for family, literal in self._literal.items() if literal in run.core)
         return Answer(run.outcome, run.is_proven, start, run.effort, role, core)
 
@@ -191,7 +185,7 @@ class Model(Program):
 
     def within(self, reach: Sequence[tuple[int, int]]) -> int:
         """A variable that no distance between these pairs of ops exceeds; `limit` says how large it may be."""
-        longest = self._variable(0, max(self.high, max(self.low, default=0)))
+        longest = self._variable(0, self._span)
         for first, last in reach:
             self._linear(((longest, 1), (self.start[first], 1), (self.start[last], -1)), 0, None)
         return longest
@@ -214,7 +208,7 @@ class Model(Program):
 
     def _worst(self, limit: Callable[[int, int, int], None]) -> Sum:
         amounts = sum(value.amount for value in self.problem.values)
-        worst = self._variable(0, amounts * (max(self.high, max(self.low, default=0)) // self.ii + 2))
+        worst = self._variable(0, amounts * (self._span // self.ii + 2))
         for pool in spared(self.problem):
             limit(pool, 0, worst)
         return Sum(((worst, 1),))
@@ -252,13 +246,13 @@ class Model(Program):
         terms: list[tuple[int, int]] = []
         for first, second in pairs:
             swapped = self._variable(0, 1)
-            before, after = self._phase(first), self._phase(second)
+            before, after = self._phase(first, since=True), self._phase(second, since=True)
             self._linear(((before, 1), (after, -1)), None, 0, when=(-swapped - 1,))
             terms.append((swapped, 1))
         return Sum(tuple(terms))
 
     def start_of(self, op: int) -> Sum:
-        return Sum(((self.start[op], 1),))
+        return Sum(self._since(op))
 
     # --- constraints ---
 
@@ -301,37 +295,40 @@ class Model(Program):
             return min(stages, self.problem.max_stages)
         return stages
 
-    def _anchor(self, span: int) -> None:
-        """Turns every schedule so that its busiest op issues in the first cycle of an interval, and counts starts from
-        there. Nothing but stages tells a schedule from the same one turned, and those are counted from its first
-        issue. With one op in its place the dependences say where all others can be, which is what proofs live on."""
+    def _place(self, from_begin: bool) -> None:
+        """The beginning of the iteration, and starts within reach of the busiest op's or behind the beginning."""
         busy = [sum(use.cycles for use in op.uses) for op in self.problem.ops]
-        origin = busy.index(max(busy, default=0)) if busy else 0
-        place = span + 1  # so that others can be before it
-        first = self._first = self._variable(1, place)
-        for op, start in enumerate(self.start):
-            self._linear(((start, 1), (first, -1)), self.low[op], span)
-            least, most = self._reach(origin, op, span)
-            domain = self._proto.variables[start].domain
-            domain[0], domain[1] = place + least, place + max(least, most)
+        self._busiest = busy.index(max(busy)) if busy else 0
+        # A whole number of intervals, with room for an iteration on both sides.
+        self._busiest_at = None if from_begin else self._span + 1
+        self.start: list[int] = []
+        self._begin = self._variable(0, 0) if from_begin else self._variable(1, self._span + 1)
+        for op, low in enumerate(self.low):
+            least, most = (low, self._span) if self._busiest_at is None else self._reach(self._busiest, op)
+            at = self._busiest_at or 0
+            self.start.append(self._variable(at + least, at + max(least, most)))
+            self._linear(self._since(op), low, self._span)
             if least > most:
                 self._refuse()
 
-    def _reach(self, op: int, other: int, span: int) -> tuple[int, int]:
-        """How far after an op another starts, at least and at most, where all starts are within `span` cycles."""
+    def _reach(self, op: int, other: int) -> tuple[int, int]:
+        """How far after an op another starts, at least and at most."""
         if op == other:
             return 0, 0
         if self._distances is None:
-            return -span, span
+            return -self._span, self._span
         ahead, behind = self._distances[op][other], self._distances[other][op]
-        return max(-span, -span if ahead is None else ahead), min(span, span if behind is None else -behind)
+        least = -self._span if ahead is None else max(-self._span, ahead)
+        return least, self._span if behind is None else min(self._span, -behind)
+
+    def _since(self, op: int) -> tuple[tuple[int, int], ...]:
+        """When an op issues in its iteration."""
+        return ((self.start[op], 1), (self._begin, -1))
 
     def _share_stage(self, group: Sequence[int]) -> None:
-        """Stages are counted from where an iteration begins: cycle 0, or wherever an anchored model puts it."""
-        stage = self._variable(0, self.high // self.ii)
-        begins = () if self._first is None else ((self._first, -1),)
+        stage = self._variable(0, self._span // self.ii)
         for op in group:
-            self._linear(((self.start[op], 1), *begins, (stage, -self.ii)), 0, self.ii - 1)
+            self._linear((*self._since(op), (stage, -self.ii)), 0, self.ii - 1)
 
     def _keep_step(self) -> list[int]:
         """How far each group of warps is behind the first: a variable each, the first for the second group."""
@@ -344,9 +341,9 @@ class Model(Program):
                 self._linear(((self.start[op], 1), (self.start[first], -1), (behind, -1)), 0, 0)
         return lag
 
-    def _separate(self, span: int, without: frozenset[str]) -> frozenset[int]:
+    def _separate(self, without: frozenset[str]) -> frozenset[int]:
         """Keeps ops apart that share slots of one unit, by turns; the slots for which that is enough: none where the
-        turns are too many. Starts are at most `span` apart."""
+        turns are too many."""
         problem, ii = self.problem, self.ii
         if self._distances is None:
             return frozenset()
@@ -354,7 +351,7 @@ class Model(Program):
         when = {slot: self._when(f"slot {problem.slots[slot].name}") for slot in slots}
         choices: list[tuple[int, int, dict[int | None, tuple[int, int]], range]] = []
         for u, v, of in separations(problem, slots, [slot for slot, literals in when.items() if literals]):
-            low, high = self._reach(u, v, span)
+            low, high = self._reach(u, v)
             ahead, behind = min(ahead for ahead, _ in of.values()), min(behind for _, behind in of.values())
             choices.append((u, v, of, range(-(-(low + behind) // ii) - 1, (high - ahead) // ii + 1)))
         if sum(len(turns) for *_, turns in choices) > _MOST_TURNS_PER_PAIR * len(choices):
@@ -409,7 +406,7 @@ class Model(Program):
         ]
 
     def _add_rings(self, without: frozenset[str]) -> None:
-        longest = self.high + max((op.latency for op in self.problem.ops), default=0)
+        longest = self._span + max((op.latency for op in self.problem.ops), default=0)
         enough = max(1, -(-longest // self.ii))
         for ring, most in zip(self.problem.rings, self._most, strict=True):
             depth = self._variable(1, enough if most is None else min(enough, most))
@@ -464,10 +461,11 @@ class Model(Program):
         for value in self.problem.values:
             if value.pool == pool:
                 begin, end = self._life(value)
-                first, last = self._turns(((begin, 1),)), self._turns(((end, 1),))
-                self._linear(((first, self.ii), (begin, -1)), None, 0)
-                self._linear(((last, self.ii), (end, -1)), -self.ii, None)
-                crossings = self._variable(0, max(self.high, max(self.low, default=0)) // self.ii + 2)
+                since, until = ((begin, 1), (self._begin, -1)), ((end, 1), (self._begin, -1))
+                first, last = self._turns(since), self._turns(until)
+                self._linear(((first, self.ii), (begin, -1), (self._begin, 1)), None, 0)
+                self._linear(((last, self.ii), (end, -1), (self._begin, 1)), -self.ii, None)
+                crossings = self._variable(0, self._span // self.ii + 2)
                 self._linear(((crossings, 1), (last, -1), (first, 1)), 0, None)
                 terms.append((crossings, value.amount))
         self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most, when)
@@ -475,7 +473,7 @@ class Model(Program):
     def _life(self, value: Value) -> tuple[int, int]:
         """Variables no later than the value's beginning and no earlier than its end."""
         if value not in self._lives:
-            top = max(self.high, max(self.low, default=0)) + max(op.latency for op in self.problem.ops)
+            top = 2 * self._span + 1 + max(op.latency for op in self.problem.ops)
             begin = self.start[value.producers[0]] if len(value.producers) == 1 else self._variable(0, top)
             end = self._variable(0, top)
             for op in value.producers[:1] if len(value.producers) == 1 else value.producers:
@@ -570,12 +568,13 @@ class Model(Program):
             return
         self._linear(((self.start[second], 1), (self.start[first], -1)), apart, None)
 
-    def _phase(self, op: int, offset: int = 0) -> int:
-        """The variable (start[op] + offset) mod II."""
-        offset %= self.ii
-        if (op, offset) not in self._phases:
-            stage = self._variable(0, (max(self.low[op], self.high) + offset) // self.ii)
+    def _phase(self, op: int, offset: int = 0, since: bool = False) -> int:
+        """The variable (start[op] + offset) mod II, of the start as it is or `since` the beginning of the iteration."""
+        offset, since = offset % self.ii, since and self._busiest_at is not None
+        if (op, offset, since) not in self._phases:
+            stage = self._variable(0, (2 * self._span + 1 + offset) // self.ii)
             phase = self._variable(0, self.ii - 1)
-            self._linear(((stage, self.ii), (phase, 1), (self.start[op], -1)), offset, offset)
-            self._phases[op, offset] = phase
-        return self._phases[op, offset]
+            start = self._since(op) if since else ((self.start[op], 1),)
+            self._linear(((stage, self.ii), (phase, 1), *((v, -c) for v, c in start)), offset, offset)
+            self._phases[op, offset, since] = phase
+        return self._phases[op, offset, since]

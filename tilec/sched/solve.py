@@ -39,7 +39,6 @@ __all__ = ["Scheduler", "Solution", "evaluate", "given", "justify", "make", "sol
 Scheduler = Literal["exact", "heuristic"]
 
 # Deterministic time, of which one unit is one to five seconds here.
-_EFFORT_AT_ONCE = 0.002
 _EFFORT_PER_II = 0.5
 _EFFORT_IN_HURRY = 0.05
 _EFFORT_PER_SWEEP = 4.0
@@ -257,14 +256,8 @@ class _Sweep:
         return answer
 
     def ask(self, ii: int, stages: int | None, budget: float) -> tuple[Answer, bool]:
-        # Where there is room a plain model finds it at once; where there is none, only an anchored one soon knows.
-        share = self.share()
-        model = Model(self.problem, ii, stages, seconds_left=share)
-        answer = model.feasible(_EFFORT_AT_ONCE * self.effort)
-        if answer.outcome == "unknown" and share() > 0:
-            self.spent += answer.effort
-            model = Model(self.problem, ii, stages, anchored=True, seconds_left=share)
-            answer = model.feasible(budget)
+        model = Model(self.problem, ii, stages, seconds_left=self.share())
+        answer = model.feasible(budget)
         self.spent += answer.effort
         return answer, model.is_complete
 
