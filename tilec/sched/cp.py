@@ -18,13 +18,15 @@ Outcome = Literal["found", "refuted", "unknown"]
 @dataclass(frozen=True, slots=True)
 class Run:
     """`values` of the variables, where some were found; `is_proven`: nothing better exists. `bound` is what the
-    objective cannot be below. `effort` is deterministic time, CP-SAT's count of its own work."""
+    objective cannot be below. `effort` is deterministic time, CP-SAT's count of its own work. `core` are literals
+    assumed to be true that are together enough for a refutation."""
 
     outcome: Outcome
     is_proven: bool
     values: tuple[int, ...]
     bound: int
     effort: float
+    core: tuple[int, ...] = ()
 
 
 def no_deadline() -> float:
@@ -84,8 +86,28 @@ class Program:
     def _exactly_one(self, literals: Iterable[int]) -> None:
         self._proto.constraints.add().exactly_one.literals.extend(literals)
 
-    def _refuse(self) -> None:
-        self._linear((), 1, 1)
+    def _no_overlap(self, intervals: Iterable[int], when: Sequence[int] = ()) -> None:
+        constraint = self._proto.constraints.add()
+        constraint.enforcement_literal.extend(when)
+        constraint.no_overlap.intervals.extend(intervals)
+
+    def _cumulative(self, intervals: Sequence[int], width: int, when: Sequence[int] = ()) -> None:
+        """At most `width` of the intervals overlap at any time."""
+        constraint = self._proto.constraints.add()
+        constraint.enforcement_literal.extend(when)
+        constraint.cumulative.capacity.offset = width
+        constraint.cumulative.intervals.extend(intervals)
+        for _ in intervals:
+            constraint.cumulative.demands.add().offset = 1
+
+    def _refuse(self, when: Sequence[int] = ()) -> None:
+        self._linear((), 1, 1, when)
+
+    def _assumption(self) -> int:
+        """A literal that is assumed to be true: a refutation says whether it rests on that."""
+        literal = self._variable(0, 1)
+        self._proto.assumptions.append(literal)
+        return literal
 
     def _minimise(self, terms: Iterable[tuple[int, int]]) -> None:
         for variable, coefficient in terms:
@@ -114,7 +136,7 @@ class Program:
         statuses = self._cp.CpSolverStatus
         spent = float(response.deterministic_time)
         if response.status == statuses.INFEASIBLE:
-            return Run("refuted", True, (), 0, spent)
+            return Run("refuted", True, (), 0, spent, tuple(response.sufficient_assumptions_for_infeasibility))
         bound = ceil(response.best_objective_bound - 0.001)
         if response.status == statuses.UNKNOWN:
             return Run("unknown", False, (), bound, spent)

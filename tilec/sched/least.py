@@ -56,7 +56,8 @@ def least(
     if any(len(row) < len(problem.ops) for row in apart):
         return Least(low, 0.0)
     choices: list[Choice] = []
-    for u, v, ahead, behind in separations(problem, held_once(problem, low, without)):
+    for u, v, of in separations(problem, held_once(problem, low, without)):
+        ahead, behind = of[None]
         first, last = apart[u][v], -apart[v][u]
         possible = range((first - high) // high - 1, last // low + 2)
         ends = [(min(t * low, t * high) + ahead, max((t + 1) * low, (t + 1) * high) - behind) for t in possible]

@@ -5,6 +5,7 @@ those before as constraints. `objective` says what the levels are.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import gcd
 
 from tilec.sched.bounds import depth_limits, ring_lifetimes
@@ -24,13 +25,12 @@ from tilec.sched.objective import (
     spared,
     values_fit,
 )
-from tilec.sched.paths import Arc, arcs, begin, earliest, reach
-from tilec.sched.problem import Problem
+from tilec.sched.paths import Arc, arcs, begin, earliest, has_positive_cycle, reach
+from tilec.sched.problem import Edge, Problem
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Objective
 
 # Deterministic time, of which one unit is one to five seconds here.
-_EFFORT_AT_ONCE = 0.002
 _EFFORT_PER_LEVEL = 0.1
 _EFFORT_FOR_STARTS = 0.03
 # Beyond this size a schedule is taken as it is found: the pairs alone would be tens of thousands.
@@ -70,25 +70,40 @@ class Levels:
         self.problem, self.ii, self.effort, self.seconds_left = problem, ii, effort, seconds_left
         self.start = tuple(start)
         self.proofs: list[bool] = []
+        self.apart = reaching(problem)
+        self.settled = problem
+        self.most_bytes: int | None = None
 
     def run(self) -> tuple[int, ...]:
         if len(self.problem.ops) > _MOST_OPS or self.seconds_left() <= 0:
             return self.start
         self.improve(justify(self.problem, self.ii, self.start))
-        stages = max(self.start, default=0) // self.ii + 1
-        self.model = Model(self.problem, self.ii, stages, seconds_left=self.seconds_left)
-        self.anchored = Model(self.problem, self.ii, stages, anchored=True, seconds_left=self.seconds_left)
-        self.model.begin_at_once()
+        # These are the same for a schedule that is turned; the others look at where an iteration begins.
         self.settle_slot_pressure()
         self.settle_ring_bytes()
-        self.settle_pressure(Model.pressure_in, pressure_in)
-        self.settle_pressure(Model.pressure_across, pressure_across)
-        self.settle_order()
-        self.settle_starts()
+        model = self.model(from_begin=True)
+        self.settle_pressure(model, Model.pressure_in, pressure_in)
+        self.settle_pressure(model, Model.pressure_across, pressure_across)
+        self.settle_order(model)
+        self.settle_starts(model)
         return self.start
 
+    def model(self, from_begin: bool = False, pressure: int | None = None) -> Model:
+        """Of schedules that are no worse on the levels that are settled, with as many stages as the one known, and no
+        more pipe-slot pressure than given."""
+        stages = max(self.start, default=0) // self.ii + 1
+        problem = self.settled if pressure is None else _within(self.settled, self.apart, pressure)
+        model = Model(problem, self.ii, stages, seconds_left=self.seconds_left, from_begin=from_begin)
+        if from_begin:
+            model.begin_at_once()
+        if self.most_bytes is not None:
+            model.settle(model.ring_bytes(self.ring_unit()), self.most_bytes // self.ring_unit())
+        return model
+
     def improve(self, start: Sequence[int]) -> None:
-        """Takes a schedule if no level says that it is worse; the first that differs decides."""
+        """Takes a schedule, counted from its first issue, if no level says that it is worse; the first that differs
+        decides."""
+        start = begin(self.problem, self.ii, start)
         if self.costs(start) < self.costs(self.start):
             self.start = tuple(start)
 
@@ -98,98 +113,88 @@ class Levels:
 
     def settle_slot_pressure(self) -> None:
         problem, ii = self.problem, self.ii
-        apart = reaching(problem)
         within = arcs(problem, depth_limits(problem, ii))
-        after = {first: reach(problem, ii, within, first) for first in dict.fromkeys(first for first, _ in apart)}
-        low = max([0, *(after[first][last] or 0 for first, last in apart)])
-        known = slot_pressure(apart, self.start)
-        furthest, turned = self.model.within(apart), self.anchored.within(apart)
+        after = {first: reach(problem, ii, within, first) for first in dict.fromkeys(first for first, _ in self.apart)}
+        low = max([0, *(after[first][last] or 0 for first, last in self.apart)])
 
         def is_feasible(most: int) -> bool | None:
-            for model, variable, effort in (
-                (self.model, furthest, _EFFORT_AT_ONCE),
-                (self.anchored, turned, _EFFORT_PER_LEVEL / 8),
-            ):
-                model.limit(variable, most)
-                answer = model.feasible(effort * self.effort)
-                if answer.outcome == "found":
-                    self.improve(justify(problem, ii, begin(problem, ii, answer.start)))
-                    return True
-                if answer.outcome == "refuted":
-                    return False
-            return None
+            if has_positive_cycle(problem, ii, arcs(_within(problem, self.apart, most), depth_limits(problem, ii))):
+                return False
+            answer = self.model(pressure=most).feasible(_EFFORT_PER_LEVEL / 8 * self.effort)
+            if answer.outcome == "found":
+                self.improve(justify(problem, ii, begin(problem, ii, answer.start)))
+            return {"found": True, "refuted": False, "unknown": None}[answer.outcome]
 
-        low, known = threshold(is_feasible, low, known)
+        low, known = threshold(is_feasible, low, slot_pressure(self.apart, self.start))
         is_proven = low >= known
         if not is_proven:
             # Too hard to decide at one threshold; with all of them to choose from something better may turn up.
-            self.model.limit(furthest, known)
-            answer = self.model.minimise(Sum(((furthest, 1),)), _EFFORT_PER_LEVEL / 2 * self.effort, self.start)
+            model = self.model(pressure=known)
+            furthest = Sum(((model.within(self.apart), 1),))
+            answer = model.minimise(furthest, _EFFORT_PER_LEVEL / 2 * self.effort, self.start)
             if answer.outcome == "found":
                 self.improve(answer.start)
             is_proven = answer.proven
-        for model, variable in ((self.model, furthest), (self.anchored, turned)):
-            model.limit(variable, slot_pressure(apart, self.start))
+        self.settled = _within(problem, self.apart, slot_pressure(self.apart, self.start))
         self.proofs.append(is_proven)
 
     def settle_ring_bytes(self) -> None:
-        """A level that stays the same when a schedule is turned: if a plain model does not prove it at once, an
-        anchored one may."""
         problem, ii = self.problem, self.ii
-        unit = gcd(*(ring.bytes for ring in problem.rings)) or 1
         lives = ring_lifetimes(problem, ii)
         least = sum(max(1, -(-life // ii)) * ring.bytes for life, ring in zip(lives, problem.rings, strict=True))
-        objectives = [(model, model.ring_bytes(unit)) for model in (self.model, self.anchored)]
         is_proven = ring_bytes(problem, ii, self.start) <= least
-        for (model, minimised), effort in zip(objectives, (_EFFORT_AT_ONCE, _EFFORT_PER_LEVEL), strict=True):
-            if is_proven:
-                break
-            answer = model.minimise(minimised, effort * self.effort, self.start)
+        if not is_proven:
+            model = self.model()
+            bytes_of = model.ring_bytes(self.ring_unit())
+            answer = model.minimise(bytes_of, _EFFORT_PER_LEVEL * self.effort, self.start)
             if answer.outcome == "found":
-                self.improve(begin(problem, ii, answer.start))
+                self.improve(answer.start)
             is_proven = answer.proven
-        for model, minimised in objectives:
-            model.settle(minimised, ring_bytes(problem, ii, self.start) // unit)
+        self.most_bytes = ring_bytes(problem, ii, self.start)
         self.proofs.append(is_proven)
 
+    def ring_unit(self) -> int:
+        """Bytes that every ring takes some whole number of."""
+        return gcd(*(ring.bytes for ring in self.problem.rings)) or 1
+
     def settle_pressure(
-        self, objective: Callable[[Model], Sum], value: Callable[[Problem, int, Sequence[int]], int]
+        self, model: Model, objective: Callable[[Model], Sum], value: Callable[[Problem, int, Sequence[int]], int]
     ) -> None:
         """Of values. Nobody else holds any where there are none."""
         if not spared(self.problem):
             self.proofs.append(True)
             return
-        expression = objective(self.model)
-        answer = self.model.minimise(expression, _EFFORT_PER_LEVEL * self.effort, self.start)
+        expression = objective(model)
+        answer = model.minimise(expression, _EFFORT_PER_LEVEL * self.effort, self.start)
         if answer.outcome == "found":
             self.improve(answer.start)
-        self.model.settle(expression, value(self.problem, self.ii, self.start))
+        model.settle(expression, value(self.problem, self.ii, self.start))
         self.proofs.append(answer.proven)
 
-    def settle_order(self) -> None:
+    def settle_order(self, model: Model) -> None:
         """By cores first, which prove soon or not at all; else the ordinary way, which finds something on the way."""
         of = pairs(self.problem)
-        expression = self.model.inversions(of)
+        expression = model.inversions(of)
         is_proven = inversions(of, self.ii, self.start) == 0
         for by_core, share in ((True, 0.8), (False, 0.3)):
             if is_proven:
                 break
-            answer = self.model.minimise(expression, _EFFORT_PER_LEVEL * share * self.effort, self.start, by_core)
+            answer = model.minimise(expression, _EFFORT_PER_LEVEL * share * self.effort, self.start, by_core)
             if answer.outcome == "found":
                 self.improve(answer.start)
             is_proven = answer.proven
-        self.model.settle(expression, inversions(of, self.ii, self.start))
+        model.settle(expression, inversions(of, self.ii, self.start))
         self.proofs.append(is_proven)
 
-    def settle_starts(self) -> None:
+    def settle_starts(self, model: Model) -> None:
         """Each op as early as the levels and the ops before it allow, so that equally good schedules never trade
         places. Once that is too hard to prove: each op as early as the order found allows."""
         left = _EFFORT_FOR_STARTS * self.effort
-        within, low = arcs(self.problem), list(self.model.low)
+        within, low = arcs(self.settled), list(model.low)
         is_proven = True
         for op in range(len(self.start)):
             if self.start[op] > low[op]:
-                answer = self.model.minimise(self.model.start_of(op), left, self.start)
+                answer = model.minimise(model.start_of(op), left, self.start)
                 left -= answer.effort
                 if answer.outcome == "found":
                     self.improve(answer.start)
@@ -197,7 +202,7 @@ class Levels:
                     self.improve(justify(self.problem, self.ii, self.start))
                     is_proven = False
                     break
-            self.model.fix(op, self.start[op])
+            model.fix(op, self.start[op])
             low[op] = self.start[op]
             low = earliest(self.problem, self.ii, within, low)
         self.proofs.append(is_proven)
@@ -206,6 +211,11 @@ class Levels:
         levels = evaluate(self.problem, schedule)
         proofs = [stages_proven, *(self.proofs or [False] * (len(levels) - 1))]
         return tuple(Objective(level.name, level.value, proof) for level, proof in zip(levels, proofs, strict=True))
+
+
+def _within(problem: Problem, apart: Sequence[tuple[int, int]], most: int) -> Problem:
+    """The problem of schedules without more pipe-slot pressure: as dependences, which say where all ops can be."""
+    return replace(problem, edges=(*problem.edges, *(Edge(last, first, -most) for first, last in apart)))
 
 
 def justify(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:

@@ -30,26 +30,36 @@ _MOST_TURNS_PER_PAIR = 3
 
 
 def families(problem: Problem) -> tuple[str, ...]:
-    """The constraints besides the dependences, as groups that can be left out of a model one by one."""
+    """The constraints besides the dependences, as groups that can be left out of a model one by one. What cannot be in
+    the way is not among them: a pool that no ring takes anything of, a slot that is used only once."""
     names = ["stages"] if problem.max_stages is not None else []
     names += ["rings"] if problem.rings else []
-    names += [f"pool {pool.name}" for pool in problem.pools]
-    names += [f"values in {problem.pools[pool].name}" for pool in limited(problem)]
-    used = {use.slot for op in problem.ops for use in op.uses if use.cycles}
-    used |= {problem.roles[role].slot for op in problem.ops for role in op.roles}
-    return tuple(names + [f"slot {slot.name}" for index, slot in enumerate(problem.slots) if index in used])
+    taken = {ring.pool for ring in problem.rings if ring.bytes}
+    names += [f"pool {pool.name}" for index, pool in enumerate(problem.pools) if index in taken]
+    return (*names, *separable(problem))
+
+
+def separable(problem: Problem) -> tuple[str, ...]:
+    """The families whose constraints stand alone, so that a model can assume them: nothing else is drawn from them, as
+    the reach of starts is from stages, rings and the pools of rings."""
+    used = [use.slot for op in problem.ops for use in op.uses if use.cycles]
+    used += [problem.roles[role].slot for op in problem.ops for role in op.roles]
+    slots = (f"slot {slot.name}" for index, slot in enumerate(problem.slots) if used.count(index) > 1)
+    return (*(f"values in {problem.pools[pool].name}" for pool in limited(problem)), *slots)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`refuted` is a proof that there is no schedule. `proven`: nothing smaller than the objective's value exists.
-    `effort` is deterministic time, CP-SAT's count of its own work. `role` is the role of each op that names any."""
+    `effort` is deterministic time, CP-SAT's count of its own work. `role` is the role of each op that names any. `core`
+    are families that were assumed and are, with all that was not, enough for the refutation."""
 
     outcome: Outcome
     proven: bool
     start: tuple[int, ...]
     effort: float
     role: tuple[int | None, ...] = ()
+    core: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +75,14 @@ class Model(Program):
 
     `stages` asks for a schedule of at most so many stages; a tight limit makes the search much faster, but only a
     model without one refutes the II. `without` leaves out families of constraints, named as in `families`: what
-    still has no schedule without a family was not refuted by it. `anchored` is for asking whether there is a schedule
-    at all: its starts count from wherever the busiest op puts the interval, see `_anchor`. It is not heeded where a
-    pool limits what is carried from one interval to the next: that depends on where intervals begin, with the first op
-    of an iteration. `seconds_left` is asked before each solve and bounds it; answers depend on the clock only where it
-    is finite.
+    still has no schedule without a family was not refuted by it. `assumed` are `separable` families of which a
+    refutation is to say whether it rests on them. `seconds_left` is asked before each solve and bounds it; answers
+    depend on the clock only where it is finite.
+
+    Nothing but its stages tells a schedule from the same one turned. So the busiest op has a place, where it issues in
+    the first cycle of an interval, and the others are where the dependences put them around it: proofs live on that.
+    An iteration begins at some cycle, a variable, that its stages and answers count from. `from_begin` lets it begin at
+    0 and the others be behind it: that is better where the order within the interval is looked at.
     """
 
     def __init__(
@@ -78,13 +91,13 @@ class Model(Program):
         ii: int,
         stages: int | None = None,
         without: frozenset[str] = frozenset(),
-        anchored: bool = False,
         seconds_left: Callable[[], float] = no_deadline,
+        assumed: Iterable[str] = (),
+        from_begin: bool = False,
     ) -> None:
         super().__init__(seconds_left)
-        self._carries = any(problem.pools[pool].carried is not None for pool in limited(problem))
-        anchored = anchored and not self._carries
-        self.problem, self.ii, self._is_anchored = problem, ii, anchored
+        self._literal = {family: self._assumption() for family in assumed}
+        self.problem, self.ii = problem, ii
         unlimited: list[int | None] = [None] * len(problem.rings)
         self._most = unlimited if "rings" in without else depth_limits(problem, ii, without)
         within = arcs(problem, self._most)
@@ -92,17 +105,11 @@ class Model(Program):
         self._distances = distances(problem, ii, within) if len(problem.ops) <= _MOST_OPS_FOR_TURNS else None
         self.stages = self._enough_stages(without)
         self.is_complete = stages is None or stages >= self.stages
-        span = (self.stages if self.is_complete or stages is None else stages) * ii - 1
-        self.high = span + ii if anchored else span
-        self.start = [self._variable(low, max(low, self.high)) for low in self.low]
-        self._phases: dict[tuple[int, int], int] = {}
+        self._span = (self.stages if self.is_complete or stages is None else stages) * ii - 1
+        self._phases: dict[tuple[int, int, bool], int] = {}
         self._lives: dict[Value, tuple[int, int]] = {}
         self._takes: dict[tuple[int, int], int] = {}
-        self._first: int | None = None
-        if max(self.low, default=0) > span:
-            self._refuse()
-        if anchored:
-            self._anchor(span)
+        self._place(from_begin)
         for group in problem.same_stage:
             self._share_stage(group)
         self._assign_roles(without)
@@ -111,7 +118,7 @@ class Model(Program):
             if edge.hand_over:
                 self._hand_over(edge)
         self.lag = self._keep_step()
-        separated = self._separate(span, without)
+        separated = self._separate(without)
         for index, slot in enumerate(problem.slots):
             if f"slot {slot.name}" not in without and index not in separated:
                 self._reserve(index)
@@ -121,10 +128,11 @@ class Model(Program):
         for index in limited(problem):
             pool = problem.pools[index]
             if f"values in {pool.name}" not in without:
-                self._hold(index, pool.capacity - pool.reserved, beside=self._versions(index))
+                when = self._when(f"values in {pool.name}")
+                self._hold(index, pool.capacity - pool.reserved, beside=self._versions(index), when=when)
                 if pool.carried is not None:
-                    self._carry(index, pool.carried)
-        if self._carries:
+                    self._carry(index, pool.carried, when=when)
+        if any(problem.pools[pool].carried is not None for pool in limited(problem)):
             self.begin_at_once()
 
     # --- solving ---
@@ -136,8 +144,9 @@ class Model(Program):
         """`hint` are starts known to satisfy the model. `by_core` raises the lower bound from conflicts among the
         terms: fast to prove sums of many booleans, but it finds nothing better on the way."""
         self._minimise(objective.terms)
-        self._proto.solution_hint.vars.extend(self.start)
-        self._proto.solution_hint.values.extend(list(hint))
+        begin = 0 if self._busiest_at is None or not hint else self._busiest_at - hint[self._busiest]
+        self._proto.solution_hint.vars.extend([*self.start, self._begin])
+        self._proto.solution_hint.values.extend([*(begin + start for start in hint), begin])
         answer = self._answer(effort, by_core)
         self._proto.clear_objective()
         self._proto.clear_solution_hint()
@@ -148,35 +157,35 @@ class Model(Program):
         self._linear(objective.terms, None, value)
 
     def begin_at_once(self) -> None:
-        """Some op issues in cycle 0: that is where an iteration begins; in stage 0, where ops that share a stage say
-        where stages end."""
+        """Some op issues where an iteration begins; in stage 0, where ops that share a stage say where stages end."""
         here = self._proto.constraints.add().bool_or
         latest = self.ii - 1 if self.problem.same_stage else 0
-        for low, start in zip(self.low, self.start, strict=True):
+        for op, low in enumerate(self.low):
             if low <= latest:
                 is_first = self._variable(0, 1)
-                self._linear(((start, 1),), None, latest, when=(is_first,))
+                self._linear(self._since(op), None, latest, when=(is_first,))
                 here.literals.append(is_first)
 
     def fix(self, op: int, start: int) -> None:
-        domain = self._proto.variables[self.start[op]].domain
-        domain[0] = domain[1] = start
+        self._linear(self._since(op), start, start)
 
     def _answer(self, effort: float, by_core: bool = False) -> Answer:
         # Measured on loops of 3 to 120 ops: the linear relaxation costs more than it saves once a schedule is known.
-        run = self._run(effort, linearization=1 if self._is_anchored else 0, by_core=by_core)
+        has_objective = len(self._proto.objective.vars) > 0
+        run = self._run(effort, linearization=0 if has_objective else 1, by_core=by_core)
         role = tuple(
             next((r for r in op.roles if self._runs(index, r) or run.values[self._takes[index, r]]), None)
             for index, op in enumerate(self.problem.ops if run.values else ())
         )
-        start = tuple(run.values[variable] for variable in self.start) if run.values else ()
-        return Answer(run.outcome, run.is_proven, start, run.effort, role)
+        start = tuple(run.values[at] - run.values[self._begin] for at in self.start) if run.values else ()
+        core = tuple(family for family, literal in self._literal.items() if literal in run.core)
+        return Answer(run.outcome, run.is_proven, start, run.effort, role, core)
 
     # --- what can be minimised ---
 
     def within(self, reach: Sequence[tuple[int, int]]) -> int:
         """A variable that no distance between these pairs of ops exceeds; `limit` says how large it may be."""
-        longest = self._variable(0, max(self.high, max(self.low, default=0)))
+        longest = self._variable(0, self._span)
         for first, last in reach:
             self._linear(((longest, 1), (self.start[first], 1), (self.start[last], -1)), 0, None)
         return longest
@@ -199,7 +208,7 @@ class Model(Program):
 
     def _worst(self, limit: Callable[[int, int, int], None]) -> Sum:
         amounts = sum(value.amount for value in self.problem.values)
-        worst = self._variable(0, amounts * (max(self.high, max(self.low, default=0)) // self.ii + 2))
+        worst = self._variable(0, amounts * (self._span // self.ii + 2))
         for pool in spared(self.problem):
             limit(pool, 0, worst)
         return Sum(((worst, 1),))
@@ -237,15 +246,19 @@ class Model(Program):
         terms: list[tuple[int, int]] = []
         for first, second in pairs:
             swapped = self._variable(0, 1)
-            before, after = self._phase(first), self._phase(second)
+            before, after = self._phase(first, since=True), self._phase(second, since=True)
             self._linear(((before, 1), (after, -1)), None, 0, when=(-swapped - 1,))
             terms.append((swapped, 1))
         return Sum(tuple(terms))
 
     def start_of(self, op: int) -> Sum:
-        return Sum(((self.start[op], 1),))
+        return Sum(self._since(op))
 
     # --- constraints ---
+
+    def _when(self, family: str) -> tuple[int, ...]:
+        """What the constraints of a family hang on: its literal, where it is assumed."""
+        return (self._literal[family],) if family in self._literal else ()
 
     def _enough_stages(self, without: frozenset[str]) -> int:
         """A number of stages that no schedule needs to exceed.
@@ -282,22 +295,40 @@ class Model(Program):
             return min(stages, self.problem.max_stages)
         return stages
 
-    def _anchor(self, span: int) -> None:
-        """Turns every schedule so that its busiest op issues in the first cycle of the interval. Nothing but stages
-        tells a schedule from the same one turned, and those are counted from its first issue."""
-        first = self._first = self._variable(0, self.ii - 1)
-        for start in self.start:
-            self._linear(((start, 1), (first, -1)), 0, span)
+    def _place(self, from_begin: bool) -> None:
+        """The beginning of the iteration, and starts within reach of the busiest op's or behind the beginning."""
         busy = [sum(use.cycles for use in op.uses) for op in self.problem.ops]
-        if busy:
-            self._proto.variables[self._phase(busy.index(max(busy)))].domain[1] = 0
+        self._busiest = busy.index(max(busy)) if busy else 0
+        # A whole number of intervals, with room for an iteration on both sides.
+        self._busiest_at = None if from_begin else self._span + 1
+        self.start: list[int] = []
+        self._begin = self._variable(0, 0) if from_begin else self._variable(1, self._span + 1)
+        for op, low in enumerate(self.low):
+            least, most = (low, self._span) if self._busiest_at is None else self._reach(self._busiest, op)
+            at = self._busiest_at or 0
+            self.start.append(self._variable(at + least, at + max(least, most)))
+            self._linear(self._since(op), low, self._span)
+            if least > most:
+                self._refuse()
+
+    def _reach(self, op: int, other: int) -> tuple[int, int]:
+        """How far after an op another starts, at least and at most."""
+        if op == other:
+            return 0, 0
+        if self._distances is None:
+            return -self._span, self._span
+        ahead, behind = self._distances[op][other], self._distances[other][op]
+        least = -self._span if ahead is None else max(-self._span, ahead)
+        return least, self._span if behind is None else min(self._span, -behind)
+
+    def _since(self, op: int) -> tuple[tuple[int, int], ...]:
+        """When an op issues in its iteration."""
+        return ((self.start[op], 1), (self._begin, -1))
 
     def _share_stage(self, group: Sequence[int]) -> None:
-        """Stages are counted from where an iteration begins: cycle 0, or wherever an anchored model puts it."""
-        stage = self._variable(0, self.high // self.ii)
-        begins = () if self._first is None else ((self._first, -1),)
+        stage = self._variable(0, self._span // self.ii)
         for op in group:
-            self._linear(((self.start[op], 1), *begins, (stage, -self.ii)), 0, self.ii - 1)
+            self._linear((*self._since(op), (stage, -self.ii)), 0, self.ii - 1)
 
     def _keep_step(self) -> list[int]:
         """How far each group of warps is behind the first: a variable each, the first for the second group."""
@@ -310,36 +341,38 @@ class Model(Program):
                 self._linear(((self.start[op], 1), (self.start[first], -1), (behind, -1)), 0, 0)
         return lag
 
-    def _separate(self, span: int, without: frozenset[str]) -> frozenset[int]:
+    def _separate(self, without: frozenset[str]) -> frozenset[int]:
         """Keeps ops apart that share slots of one unit, by turns; the slots for which that is enough: none where the
-        turns are too many. Starts are at most `span` apart."""
+        turns are too many."""
         problem, ii = self.problem, self.ii
         if self._distances is None:
             return frozenset()
         slots = held_once(problem, ii, without)
-        choices: list[tuple[int, int, int, int, range]] = []
-        for u, v, ahead, behind in separations(problem, slots):
-            low, high = self._distances[u][v], self._distances[v][u]
-            low, high = max(-span, -span if low is None else low), min(span, span if high is None else -high)
-            turns = range(-(-(low + behind) // ii) - 1, (high - ahead) // ii + 1)
-            choices.append((u, v, ahead, behind, turns))
+        when = {slot: self._when(f"slot {problem.slots[slot].name}") for slot in slots}
+        choices: list[tuple[int, int, dict[int | None, tuple[int, int]], range]] = []
+        for u, v, of in separations(problem, slots, [slot for slot, literals in when.items() if literals]):
+            low, high = self._reach(u, v)
+            ahead, behind = min(ahead for ahead, _ in of.values()), min(behind for _, behind in of.values())
+            choices.append((u, v, of, range(-(-(low + behind) // ii) - 1, (high - ahead) // ii + 1)))
         if sum(len(turns) for *_, turns in choices) > _MOST_TURNS_PER_PAIR * len(choices):
             return frozenset()
-        for u, v, ahead, behind, turns in choices:
-            apart = ((self.start[v], 1), (self.start[u], -1))
-            if ahead + behind > ii or not turns:
-                self._refuse()
-            elif len(turns) == 1:
-                self._linear(apart, turns[0] * ii + ahead, (turns[0] + 1) * ii - behind)
-            else:
-                literals = [self._variable(0, 1) for _ in turns]
-                for turn, literal in zip(turns, literals, strict=True):
-                    self._linear(apart, turn * ii + ahead, (turn + 1) * ii - behind, when=(literal,))
+        for u, v, of, turns in choices:
+            literals = [self._variable(0, 1) for _ in turns] if len(turns) > 1 else []
+            for slot, (ahead, behind) in of.items():
+                hangs_on = () if slot is None else when[slot]
+                if ahead + behind > ii or not turns:
+                    self._refuse(hangs_on)
+                    continue
+                apart = ((self.start[v], 1), (self.start[u], -1))
+                for at, turn in enumerate(turns):
+                    chosen = literals[at : at + 1]
+                    self._linear(apart, turn * ii + ahead, (turn + 1) * ii - behind, (*chosen, *hangs_on))
+            if literals:
                 self._exactly_one(literals)
         return slots
 
     def _reserve(self, slot: int) -> None:
-        width = self.problem.slots[slot].width
+        width, when = self.problem.slots[slot].width, self._when(f"slot {self.problem.slots[slot].name}")
         intervals: list[tuple[int, int, int | None]] = []
         for index, op in enumerate(self.problem.ops):
             for role in op.roles:
@@ -350,7 +383,7 @@ class Model(Program):
                 if busy <= self.ii:
                     intervals.append((self._phase(index, -op.wait), busy, taken))
                 else:
-                    self._linear((), 1, 1, when=() if taken is None else (taken,))
+                    self._refuse(when if taken is None else (*when, taken))
             for use in op.uses:
                 if use.slot != slot or use.cycles == 0:
                     continue
@@ -360,12 +393,11 @@ class Model(Program):
                 if rest:
                     intervals.append((self._phase(index, use.offset), rest, None))
         if width < 0 or (width == 0 and intervals):
-            self._refuse()
-            return
-        if width == 1 and len(intervals) > 1:
-            self._proto.constraints.add().no_overlap.intervals.extend(self._members(intervals))
+            self._refuse(when)
+        elif width == 1 and len(intervals) > 1:
+            self._no_overlap(self._members(intervals), when)
         elif len(intervals) > width:
-            self._cumulative(intervals, width)
+            self._cumulative(self._members(intervals), width, when)
 
     def _members(self, intervals: list[tuple[int, int, int | None]]) -> list[int]:
         """Each interval twice: as it is, and moved by −II for the part that runs past the end of the table."""
@@ -373,16 +405,8 @@ class Model(Program):
             self._interval(phase, size, shift, taken) for phase, size, taken in intervals for shift in (0, -self.ii)
         ]
 
-    def _cumulative(self, intervals: list[tuple[int, int, int | None]], width: int) -> None:
-        members = self._members(intervals)
-        cumulative = self._proto.constraints.add().cumulative
-        cumulative.capacity.offset = width
-        cumulative.intervals.extend(members)
-        for _ in members:
-            cumulative.demands.add().offset = 1
-
     def _add_rings(self, without: frozenset[str]) -> None:
-        longest = self.high + max((op.latency for op in self.problem.ops), default=0)
+        longest = self._span + max((op.latency for op in self.problem.ops), default=0)
         enough = max(1, -(-longest // self.ii))
         for ring, most in zip(self.problem.rings, self._most, strict=True):
             depth = self._variable(1, enough if most is None else min(enough, most))
@@ -410,7 +434,14 @@ class Model(Program):
         rings = zip(self.depth, self.problem.rings, strict=False)
         return tuple((depth, ring.bytes) for depth, ring in rings if ring.pool == pool and ring.bytes)
 
-    def _hold(self, pool: int, most: int, worst: int | None = None, beside: Iterable[tuple[int, int]] = ()) -> None:
+    def _hold(
+        self,
+        pool: int,
+        most: int,
+        worst: int | None = None,
+        beside: Iterable[tuple[int, int]] = (),
+        when: Sequence[int] = (),
+    ) -> None:
         """At the start of each op that begins a value, no more is held than `most` and the variable `worst`, with what
         is held `beside`. Of a value that lives from b to e, ⌊(t − b) / II⌋ − ⌊(t − e) / II⌋ copies are held at t."""
         values = [(value, *self._life(value)) for value in self.problem.values if value.pool == pool]
@@ -422,26 +453,27 @@ class Model(Program):
                 self._linear(((since, self.ii), (at, -1), (begin, 1)), 1 - self.ii, None)
                 self._linear(((until, self.ii), (at, -1), (end, 1)), None, 0)
                 terms += [(since, value.amount), (until, -value.amount)]
-            self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
+            self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most, when)
 
-    def _carry(self, pool: int, most: int, worst: int | None = None) -> None:
+    def _carry(self, pool: int, most: int, worst: int | None = None, when: Sequence[int] = ()) -> None:
         """Across the end of an interval, no more is held than `most` and the variable `worst`."""
         terms: list[tuple[int, int]] = []
         for value in self.problem.values:
             if value.pool == pool:
                 begin, end = self._life(value)
-                first, last = self._turns(((begin, 1),)), self._turns(((end, 1),))
-                self._linear(((first, self.ii), (begin, -1)), None, 0)
-                self._linear(((last, self.ii), (end, -1)), -self.ii, None)
-                crossings = self._variable(0, max(self.high, max(self.low, default=0)) // self.ii + 2)
+                since, until = ((begin, 1), (self._begin, -1)), ((end, 1), (self._begin, -1))
+                first, last = self._turns(since), self._turns(until)
+                self._linear(((first, self.ii), (begin, -1), (self._begin, 1)), None, 0)
+                self._linear(((last, self.ii), (end, -1), (self._begin, 1)), -self.ii, None)
+                crossings = self._variable(0, self._span // self.ii + 2)
                 self._linear(((crossings, 1), (last, -1), (first, 1)), 0, None)
                 terms.append((crossings, value.amount))
-        self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
+        self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most, when)
 
     def _life(self, value: Value) -> tuple[int, int]:
         """Variables no later than the value's beginning and no earlier than its end."""
         if value not in self._lives:
-            top = max(self.high, max(self.low, default=0)) + max(op.latency for op in self.problem.ops)
+            top = 2 * self._span + 1 + max(op.latency for op in self.problem.ops)
             begin = self.start[value.producers[0]] if len(value.producers) == 1 else self._variable(0, top)
             end = self._variable(0, top)
             for op in value.producers[:1] if len(value.producers) == 1 else value.producers:
@@ -536,12 +568,13 @@ class Model(Program):
             return
         self._linear(((self.start[second], 1), (self.start[first], -1)), apart, None)
 
-    def _phase(self, op: int, offset: int = 0) -> int:
-        """The variable (start[op] + offset) mod II."""
-        offset %= self.ii
-        if (op, offset) not in self._phases:
-            stage = self._variable(0, (max(self.low[op], self.high) + offset) // self.ii)
+    def _phase(self, op: int, offset: int = 0, since: bool = False) -> int:
+        """The variable (start[op] + offset) mod II, of the start as it is or `since` the beginning of the iteration."""
+        offset, since = offset % self.ii, since and self._busiest_at is not None
+        if (op, offset, since) not in self._phases:
+            stage = self._variable(0, (2 * self._span + 1 + offset) // self.ii)
             phase = self._variable(0, self.ii - 1)
-            self._linear(((stage, self.ii), (phase, 1), (self.start[op], -1)), offset, offset)
-            self._phases[op, offset] = phase
-        return self._phases[op, offset]
+            start = self._since(op) if since else ((self.start[op], 1),)
+            self._linear(((stage, self.ii), (phase, 1), *((v, -c) for v, c in start)), offset, offset)
+            self._phases[op, offset, since] = phase
+        return self._phases[op, offset, since]

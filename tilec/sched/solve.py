@@ -19,11 +19,12 @@ from typing import Literal
 from tilec.records import dataclass
 from tilec.sched.bounds import Bounds, Unschedulable, bounds, depth_limits, serial_ii
 from tilec.sched.cp import no_deadline
+from tilec.sched.explain import explain
 from tilec.sched.heuristic import heuristic, place, serial, trials
 from tilec.sched.lags import evenly, most_even, observed
 from tilec.sched.least import least
 from tilec.sched.levels import Levels, justify
-from tilec.sched.model import Answer, Model, families
+from tilec.sched.model import Answer, Model
 from tilec.sched.objective import evaluate, given, limited, make
 from tilec.sched.paths import arcs, begin, earliest
 from tilec.sched.problem import Problem
@@ -38,13 +39,11 @@ __all__ = ["Scheduler", "Solution", "evaluate", "given", "justify", "make", "sol
 Scheduler = Literal["exact", "heuristic"]
 
 # Deterministic time, of which one unit is one to five seconds here.
-_EFFORT_AT_ONCE = 0.002
 _EFFORT_PER_II = 0.5
 _EFFORT_IN_HURRY = 0.05
 _EFFORT_PER_SWEEP = 4.0
 _EFFORT_PER_LEVEL = 0.1
 _EFFORT_PER_LEAP = 0.2
-_EFFORT_PER_REASON = 0.02
 _EFFORT_FOR_LAST_RESORT = 4.0
 
 # A few intervals by windows, whose words say more, before many are refuted at once.
@@ -171,7 +170,7 @@ class _Sweep:
             answer = self.attempt(ii, _EFFORT_IN_HURRY if is_hurried else _EFFORT_PER_II, known)
             spent = round((self.spent - before) * 1_000_000)
             if answer.outcome == "found":
-                self.explain_last()
+                explain(self.problem, self.attempts, self.effort, self.share())
                 self.attempts.append(
                     Attempt(ii, "found", "solver" if known is None else "heuristic", "a schedule exists", spent)
                 )
@@ -257,14 +256,8 @@ class _Sweep:
         return answer
 
     def ask(self, ii: int, stages: int | None, budget: float) -> tuple[Answer, bool]:
-        # Where there is room a plain model finds it at once; where there is none, only an anchored one soon knows.
-        share = self.share()
-        model = Model(self.problem, ii, stages, seconds_left=share)
-        answer = model.feasible(_EFFORT_AT_ONCE * self.effort)
-        if answer.outcome == "unknown" and share() > 0:
-            self.spent += answer.effort
-            model = Model(self.problem, ii, stages, anchored=True, seconds_left=share)
-            answer = model.feasible(budget)
+        model = Model(self.problem, ii, stages, seconds_left=self.share())
+        answer = model.feasible(budget)
         self.spent += answer.effort
         return answer, model.is_complete
 
@@ -286,33 +279,3 @@ class _Sweep:
             plain = resolve(self.problem, role)
             start = begin(self.problem, ii, most_even(plain, ii, stages, start, effort, self.seconds_left))
         return Found(ii, start, role)
-
-    def explain_last(self) -> None:
-        """Names what refuted the largest II below the answer: an irreducible set of constraint families that, with
-        the dependences, leaves no room; and says so of the smaller ones next to it for which it is enough."""
-        last = self.attempts[-1] if self.attempts else None
-        if last is None or last.how != "solver" or last.outcome != "refuted" or self.seconds_left() <= 0:
-            return
-        dropped: frozenset[str] = frozenset()
-        for family in families(self.problem):
-            if self.is_refuted(last.ii, dropped | {family}):
-                dropped |= {family}
-        left = ("dependences", *(family for family in families(self.problem) if family not in dropped))
-        why = f"the {' and '.join(left)} leave no room"
-        first = len(self.attempts)
-        while first and (self.attempts[first - 1].how, self.attempts[first - 1].outcome) == ("solver", "refuted"):
-            first -= 1
-        # Of all of them at once, or else of one after the other.
-        at_once = (
-            least(self.problem, self.attempts[first].ii, last.ii, _EFFORT_PER_LEAP * self.effort, dropped).ii > last.ii
-        )
-        for at in range(len(self.attempts) - 1, first - 1, -1):
-            attempt = self.attempts[at]
-            if not at_once and attempt != last and not self.is_refuted(attempt.ii, dropped):
-                break
-            self.attempts[at] = replace(attempt, why=why, families=left)
-
-    def is_refuted(self, ii: int, without: frozenset[str]) -> bool:
-        """Whether the constraints that are left are soon seen to be too many."""
-        model = Model(self.problem, ii, None, without, anchored=True, seconds_left=self.share())
-        return model.feasible(_EFFORT_PER_REASON * self.effort).outcome == "refuted"
