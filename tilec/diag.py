@@ -85,6 +85,10 @@ class Mistakes:
             where = diagnostic.primary.span if diagnostic.primary else None
             self.found.setdefault((diagnostic.code, where), diagnostic)
 
+    def join(self, others: Mistakes) -> None:
+        if others.met:
+            self.add(CompileError(*others.found.values()))
+
     def end(self) -> None:
         """Nothing is made of a file with mistakes: here they are, in the order of the text."""
         if not self.met:
@@ -94,6 +98,17 @@ class Mistakes:
             last = listed[self.MOST - 1]
             listed[self.MOST - 1 :] = [replace(last, notes=(*last.notes, f"{more} mistakes more are not shown"))]
         raise CompileError(*listed)
+
+
+class _AtOnce(Mistakes):
+    """The first one ends everything."""
+
+    def add(self, error: CompileError) -> None:
+        raise error
+
+
+AT_ONCE: Mistakes = _AtOnce()
+"""For who wants the result or nothing: no mistake is gone on behind."""
 
 
 def _place(diagnostic: Diagnostic) -> tuple[str, int, int]:
