@@ -51,14 +51,15 @@ class CompileError(Exception):
         self.diagnostics = diagnostics
 
     def called_from(self, span: Span) -> CompileError:
-        """The same, with the place of the call where that is in another file."""
-        call = Label(span, "called here")
-        return CompileError(
-            *(
-                replace(d, secondary=(*d.secondary, call)) if d.primary and d.primary.span.file != span.file else d
-                for d in self.diagnostics
-            )
-        )
+        """The same, with the place of the call: the innermost, and the others by which it came from another file."""
+        return CompileError(*(_called(d, Label(span, "called here")) for d in self.diagnostics))
+
+
+def _called(diagnostic: Diagnostic, call: Label) -> Diagnostic:
+    primary, calls = diagnostic.primary, [label.span.file for label in diagnostic.secondary if label.text == call.text]
+    if primary is None or (calls and call.span.file in (primary.span.file, *calls)):
+        return diagnostic
+    return replace(diagnostic, secondary=(*diagnostic.secondary, call))
 
 
 class Mistakes:
