@@ -99,8 +99,8 @@ STRUCTURE = (
     Name(
         ("T.macro",),
         "@T.macro",
-        """Above a function: its statements become the kernel's wherever it is called, with their own names for what
-        they bind. It may return a value.""",
+        """Above a function: its statements become the kernel's wherever it is called, inside T.Parallel too where
+        they are elementwise, with their own names for what they bind. It may return a value.""",
         (statements.Body.called,),
     ),
     Name(
@@ -298,7 +298,7 @@ EXPRESSIONS: dict[str, str] = {
     "Compare": "`< <= > >= == !=`, also chained; `in`, `not in`, `is`, `is not` at compile time",
     "Boolean": "`and`, `or`",
     "Conditional": "`a if condition else b`; the side that is not taken may read outside a tile",
-    "Lambda": "`lambda i, j: …`",
+    "Lambda": "`lambda i, j, by=2: …`",
 }
 
 

@@ -51,14 +51,15 @@ class CompileError(Exception):
         self.diagnostics = diagnostics
 
     def called_from(self, span: Span) -> CompileError:
-        """The same, with the place of the call where that is in another file."""
-        call = Label(span, "called here")
-        return CompileError(
-            *(
-                replace(d, secondary=(*d.secondary, call)) if d.primary and d.primary.span.file != span.file else d
-                for d in self.diagnostics
-            )
-        )
+        """The same, with the place of the call: the innermost, and the others by which it came from another file."""
+        return CompileError(*(_called(d, Label(span, "called here")) for d in self.diagnostics))
+
+
+def _called(diagnostic: Diagnostic, call: Label) -> Diagnostic:
+    primary, calls = diagnostic.primary, [label.span.file for label in diagnostic.secondary if label.text == call.text]
+    if primary is None or (calls and call.span.file in (primary.span.file, *calls)):
+        return diagnostic
+    return replace(diagnostic, secondary=(*diagnostic.secondary, call))
 
 
 class Mistakes:
@@ -85,6 +86,10 @@ class Mistakes:
             where = diagnostic.primary.span if diagnostic.primary else None
             self.found.setdefault((diagnostic.code, where), diagnostic)
 
+    def join(self, others: Mistakes) -> None:
+        if others.met:
+            self.add(CompileError(*others.found.values()))
+
     def end(self) -> None:
         """Nothing is made of a file with mistakes: here they are, in the order of the text."""
         if not self.met:
@@ -94,6 +99,17 @@ class Mistakes:
             last = listed[self.MOST - 1]
             listed[self.MOST - 1 :] = [replace(last, notes=(*last.notes, f"{more} mistakes more are not shown"))]
         raise CompileError(*listed)
+
+
+class _AtOnce(Mistakes):
+    """The first one ends everything."""
+
+    def add(self, error: CompileError) -> None:
+        raise error
+
+
+AT_ONCE: Mistakes = _AtOnce()
+"""For who wants the result or nothing: no mistake is gone on behind."""
 
 
 def _place(diagnostic: Diagnostic) -> tuple[str, int, int]:

@@ -6,13 +6,14 @@ Later stages are imported where they are called: a command that stops early does
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilec import remarks
-from tilec.diag import CompileError, Diagnostic, Label, fail, warning
+from tilec.diag import CompileError, Diagnostic, Label, Mistakes, fail, warning
 from tilec.observer import SUFFIX as SUFFIX
 from tilec.observer import Observer as Observer
 from tilec.observer import Stopped as Stopped
@@ -80,8 +81,9 @@ class Library:
 
 def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Build:
     """The whole way for one kernel: `plan` decides, the rest carries it out."""
-    planned = plan(source, options, observer)
-    program, module = _code(planned, source, options, observer)
+    with _all_mistakes(source, options):
+        planned = plan(source, options, observer)
+        program, module = _code(planned, source, options, observer)
     made = _assembled(module, source, planned.kernel, options, observer)
     (manifest,) = made.manifests
     return Build(
@@ -99,9 +101,10 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
 
 def build_all(source: SourceFile, options: CompileOptions, observer: Observer) -> Library:
     """The whole way for every kernel of the file, or for the one that `options` names: one cubin has them all."""
-    kernels = check_all(source, options, observer)
-    observers = _apart(observer, kernels)
-    plans = [plan_kernel(kernel, options, seen) for kernel, seen in zip(kernels, observers, strict=True)]
+    with _all_mistakes(source, options):
+        kernels = check_all(source, options, observer)
+        observers = _apart(observer, kernels)
+        plans = [plan_kernel(kernel, options, seen) for kernel, seen in zip(kernels, observers, strict=True)]
     modules = [_code(p, source, options, seen)[1] for p, seen in zip(plans, observers, strict=True)]
     return _assembled(_joined(modules), source, kernels[0], options, observer)
 
@@ -199,14 +202,25 @@ def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Ke
 
 def check_all(source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Kernel, ...]:
     """The front end, of every kernel of the file or of the one that `options` names."""
-    if source.path.endswith(".tile") or options.entry is not None:
+    mistakes = Mistakes()
+    kernels = _read(source, options, observer, mistakes)
+    mistakes.end()
+    return kernels
+
+
+def _read(source: SourceFile, options: CompileOptions, observer: Observer, mistakes: Mistakes) -> tuple[Kernel, ...]:
+    """The same; where something is wrong, what that leaves of the kernels."""
+    if source.path.endswith(".tile"):
         return (check(source, options, observer),)
 
     from tilec.passes.elaborate import elaborate_all
+    from tilec.passes.fold import fold
 
     module, imported = _parsed(source, options, observer)
     warn, sms = partial(observer.warn, options=options), partial(_multiprocessors, options)
-    kernels = elaborate_all(module, source, dict(options.defines), warn, imported, sms)
+    kernels = elaborate_all(module, source, dict(options.defines), options.entry, warn, imported, sms, mistakes)
+    if mistakes.met:
+        return tuple(fold(kernel) for kernel in kernels)
     observers = _apart(observer, kernels)
     return tuple(_folded(kernel, options, seen) for kernel, seen in zip(kernels, observers, strict=True))
 
@@ -242,25 +256,34 @@ def _folded(kernel: Kernel, options: CompileOptions, observer: Observer) -> Kern
 def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> None:
     """All that can be wrong with a kernel before anything is solved: the front end, layouts, and what its pipelines ask
     for, of every kernel. Levels and targets without code end with the front end."""
-    kernels = check_all(source, options, observer)
-    if options.opt_level in LAST_STAGE:
-        return
+    mistakes = Mistakes()
+    kernels = _read(source, options, observer, mistakes)
+    if options.opt_level not in LAST_STAGE:
+        from tilec import target as targets
+        from tilec.legality import examine
 
-    from tilec import target as targets
-    from tilec.passes.annotate import given_schedule
-    from tilec.passes.depend import problems
-    from tilec.passes.layout import assign
-    from tilec.passes.narrow import widened
-    from tilec.passes.select import select
+        target = targets.load(options.target, options.calibration)
+        for kernel in kernels if not target.not_yet else ():
+            examine(kernel, target, _strategy(kernel, options), options.switches, mistakes)
+    mistakes.end()
 
-    target = targets.load(options.target, options.calibration)
-    if target.not_yet:
-        return
-    for kernel in kernels:
-        laid = assign(select(widened(kernel), target, _strategy(kernel, options), options.switches))
-        for loop in problems(laid, target, unlimited_smem=options.switches.unlimited_smem):
-            _check_ceilings(loop, target)
-            given_schedule(loop)
+
+@contextmanager
+def _all_mistakes(source: SourceFile, options: CompileOptions) -> Iterator[None]:
+    """The way to code ends at the first mistake: then all are looked for."""
+    try:
+        yield
+    except CompileError as first:
+        try:
+            legal(source, options, Observer())
+        except CompileError as found:
+            if set(_places(first)) <= set(_places(found)):
+                raise found from None
+        raise
+
+
+def _places(error: CompileError) -> list[tuple[str, Label | None]]:
+    return [(d.code, d.primary) for d in error.diagnostics]
 
 
 def _strategy(kernel: Kernel, options: CompileOptions) -> Strategy:
@@ -372,6 +395,7 @@ def _schedule(laid: Laid, target: Target, options: CompileOptions, observer: Obs
     """A schedule for each loop, in program order: read from a trace, given by its stage= and order= lists, or solved. A
     loop's problem is known when those in it are scheduled, so that inner ones go first.
     """
+    from tilec.legality import check_ceilings
     from tilec.passes.depend import Scheduled, loops_to_schedule, problems
 
     place = {id(loop): k for k, loop in enumerate(loops_to_schedule(laid))}
@@ -391,8 +415,8 @@ def _schedule(laid: Laid, target: Target, options: CompileOptions, observer: Obs
         if len(planned) + len(ready) == len(place):
             loops = sorted((*(p.loop for p in planned), *ready), key=lambda loop: place[id(loop.loop)])
             observer.saw("problem", tuple(loops), _problem_text, _problem_violations)
-        for loop in ready:
-            _check_ceilings(loop, target)
+        for loop in ready if target.ceilings else ():
+            check_ceilings(loop, target)
         for loop in ready:
             planned.append(_decide(loop, options) if read is None else _carried_out(loop, read[place[id(loop.loop)]]))
         if len(planned) == len(place):
@@ -428,26 +452,6 @@ def _solve(loop: LoopProblem, options: CompileOptions) -> Solution:
             loop.loop.span,
             secondary=involved,
             notes=binding(loop.problem, refusal),
-        )
-
-
-def _check_ceilings(loop: LoopProblem, target: Target) -> None:
-    """Before anything is solved: a chain of dependences that takes longer than the calibration lets it."""
-    if not target.ceilings:
-        return
-    from tilec.refusals import footprint, over_ceiling
-
-    refusal = over_ceiling(loop.problem, target.ceilings)
-    if refusal is not None:
-        ops = loop.problem.ops
-        notes = (f"line {ops[op].line}: {ops[op].name} holds {footprint(loop.problem, ops[op])}" for op in refusal.ops)
-        involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)
-        fail(
-            "unschedulable",
-            f"no schedule exists: {refusal.text}",
-            loop.loop.span,
-            secondary=involved,
-            notes=tuple(notes),
         )
 
 

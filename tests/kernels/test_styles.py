@@ -52,8 +52,9 @@ def test_macros_set_what_they_are_given(target: str) -> None:
     _, made = built(HERE / "set_by_macros.tl", target)
     found = emulate.random_arguments(made.kernel, made.manifest, 0)
     found.tensors["Ids"][:] = [0, 0, 4, 6]
-    before = np.array(found.tensors["A"])
+    before, elements = np.array(found.tensors["A"]), np.array(found.tensors["B"])
     emulate.run(made, found)
+    np.testing.assert_array_equal(found.tensors["B"], elements * 2 + (np.arange(64) < 8).astype(np.float32))
     expected = before.copy()
     expected[0], expected[3] = 12, 12.5
     expected[5] += np.float32(0.5)

@@ -41,6 +41,7 @@ FLOORS = [
     "remarks",
     "refusals",
     "lints",
+    "legality",
     "observer",
     "driver",
     "emulate",

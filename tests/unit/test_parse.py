@@ -236,6 +236,7 @@ def compound(inner: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.Expr]:
     )
     index = inner | st.builds(ast.Slice, optional, optional, optional)
     operators = ["+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>"]
+    parameters = st.builds(ast.Parameter, st.sampled_from(["a", "b"]), st.none(), optional)
     compares = st.lists(st.tuples(st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), inner), min_size=1, max_size=3)
     return st.one_of(
         st.builds(ast.Tuple, items),
@@ -249,6 +250,7 @@ def compound(inner: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.Expr]:
         st.builds(chain, inner, compares),
         st.builds(ast.Boolean, st.sampled_from(["and", "or"]), inner, inner),
         st.builds(ast.Conditional, inner, inner, inner),
+        st.builds(ast.Lambda, st.lists(parameters, max_size=3).map(tuple), inner),
     )
 
 

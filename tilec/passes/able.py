@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.diag import fail
+from tilec.diag import AT_ONCE, Mistakes, fail
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.tile import Binary, Call, Cast, Stmt, TileOp, Unary, children, walk, walk_expr
 from tilec.ir.types import FLOAT64, DType
@@ -14,23 +14,28 @@ FLOAT64_FUNCTIONS = frozenset(
 )  # the others have no instruction
 
 
-def check_arithmetic(body: tuple[Stmt, ...], target: Target) -> None:
-    """Refuse conversions and functions for which the target has no instructions."""
+def check_arithmetic(body: tuple[Stmt, ...], target: Target, mistakes: Mistakes = AT_ONCE) -> None:
+    """Refuse conversions and functions for which the target has no instructions, one in each statement."""
     for stmt in walk(body):
-        if isinstance(stmt, TileOp) and stmt.name in ("copy", "atomic", "reduce"):
-            _check_conversion({r.buffer.dtype for r in stmt.regions}, stmt, target)
-        for expr in expressions(stmt):
-            for e in walk_expr(expr):
-                if isinstance(e, Cast | Binary | Unary | Call):
-                    _check_conversion({e.dtype, *(c.dtype for c in children(e))}, stmt, target)
-                if isinstance(e, Call) and e.dtype == FLOAT64 and e.fn not in FLOAT64_FUNCTIONS:
-                    fail(
-                        "unsupported-type",
-                        f"T.{e.fn} of float64 is not supported",
-                        stmt.span,
-                        "in this statement",
-                        help="compute it in float32, as T.cast(x, 'float32')",
-                    )
+        with mistakes.caught():
+            _check(stmt, target)
+
+
+def _check(stmt: Stmt, target: Target) -> None:
+    if isinstance(stmt, TileOp) and stmt.name in ("copy", "atomic", "reduce"):
+        _check_conversion({r.buffer.dtype for r in stmt.regions}, stmt, target)
+    for expr in expressions(stmt):
+        for e in walk_expr(expr):
+            if isinstance(e, Cast | Binary | Unary | Call):
+                _check_conversion({e.dtype, *(c.dtype for c in children(e))}, stmt, target)
+            if isinstance(e, Call) and e.dtype == FLOAT64 and e.fn not in FLOAT64_FUNCTIONS:
+                fail(
+                    "unsupported-type",
+                    f"T.{e.fn} of float64 is not supported",
+                    stmt.span,
+                    "in this statement",
+                    help="compute it in float32, as T.cast(x, 'float32')",
+                )
 
 
 def _check_conversion(dtypes: set[DType], stmt: Stmt, target: Target) -> None:

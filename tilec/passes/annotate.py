@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NoReturn
 
-from tilec.diag import Label, fail
+from tilec.diag import AT_ONCE, Label, Mistakes, fail
 from tilec.ir.tile import Stmt, TileOp
 from tilec.ops.sync import is_explicit
 from tilec.passes.depend import LoopProblem, versions_asked
@@ -14,7 +15,7 @@ from tilec.sched.problem import Edge
 from tilec.sched.schedule import Schedule
 
 
-def given_schedule(loop: LoopProblem) -> Schedule | None:
+def given_schedule(loop: LoopProblem, mistakes: Mistakes = AT_ONCE) -> Schedule | None:
     """The person's schedule; None where the loop leaves it to the solver.
 
     Within an interval the statements issue in the given order, each as soon as its predecessors in that order and the
@@ -25,9 +26,10 @@ def given_schedule(loop: LoopProblem) -> Schedule | None:
     if stages is None or order is None:
         return None
     problem = loop.problem
-    _check_groups(loop, stages)
+    blamed = set(_check_groups(loop, stages, mistakes))
     versions = tuple(_versions(loop, plan, stages) for plan in loop.rings)
-    _check_memory(loop, versions)
+    with mistakes.caught():
+        _check_memory(loop, versions)
     sequence = sorted(range(len(stages)), key=lambda i: order[i])
     place = {op: k for k, op in enumerate(sequence)}
     reuses = [
@@ -36,9 +38,14 @@ def given_schedule(loop: LoopProblem) -> Schedule | None:
         for producer in ring.producers
         for consumer in ring.consumers
     ]
-    for edge in (*problem.edges, *reuses):
-        _check(loop, edge, stages, place)
     edges = (*problem.edges, *reuses)
+    for edge in edges:
+        # A statement in the wrong place breaks several dependences: of what is known to be wrong, nothing more is said.
+        if _is_kept(edge, stages, place) or blamed & {edge.src, edge.dst}:
+            continue
+        blamed |= {edge.src, edge.dst}
+        with mistakes.caught():
+            _refuse(loop, edge, stages, place)
     phase = [0] * len(stages)
     free = 0  # the cycle from which the next statement may issue
     for op in sequence:
@@ -66,10 +73,12 @@ def _asked(loop: LoopProblem, text: str) -> Label:
     return Label(wishes.span if wishes is not None else loop.loop.span, text)
 
 
-def _check(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[int, int]) -> None:
+def _is_kept(edge: Edge, stages: tuple[int, ...], place: dict[int, int]) -> bool:
     crossed = stages[edge.dst] + edge.distance - stages[edge.src]
-    if crossed > 0 or (crossed == 0 and (place[edge.src] < place[edge.dst] or edge.src == edge.dst)):
-        return
+    return crossed > 0 or (crossed == 0 and (place[edge.src] < place[edge.dst] or edge.src == edge.dst))
+
+
+def _refuse(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[int, int]) -> NoReturn:
     source, destination = loop.statements[edge.src], loop.statements[edge.dst]
     kind, name = edge.why.split(maxsplit=1)
     if kind == "order":
@@ -118,27 +127,36 @@ def _out_of_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place:
     )
 
 
-def _check_groups(loop: LoopProblem, stages: tuple[int, ...]) -> None:
-    """The statements of a group fill one ring: each of them a tile as a whole, in one stage, before any is read."""
+def _check_groups(loop: LoopProblem, stages: tuple[int, ...], mistakes: Mistakes) -> Iterator[int]:
+    """The statements of a group fill one ring: each of them a tile as a whole, in one stage, before any is read. Those
+    of the groups for which this is not so."""
     groups = (loop.loop.wishes and loop.loop.wishes.groups) or ()
-    apart = "put them into different groups"
     for number in sorted({g for g in groups if g >= 0}):
         members = [i for i, g in enumerate(groups) if g == number]
         if not any(b.scope == "shared" for i in members for b in writes(loop.statements[i])):
             continue  # they fill no tile that could share a ring, as in group=[[0, 1], [2]] with a product last
-        first = loop.statements[members[0]]
-        for i in members:
-            ring = next((r for r in loop.rings if i in r.producers), None)
-            if ring is None:
-                _refuse_group(loop, i, "fills no tile that can have versions of its own", "leave it out of the group")
-            if loop.roles[i] != loop.roles[members[0]]:
-                _refuse_group(loop, i, "is run by other warps", apart, Label(first.span, "the first of the group"))
-            if stages[i] != stages[members[0]]:
-                beside = Label(first.span, f"the first of the group stands in stage {stages[members[0]]}")
-                _refuse_group(loop, i, f"stands in stage {stages[i]}", "give them one stage", beside)
-            if ring.consumers[0] < i:
-                reader = Label(loop.statements[ring.consumers[0]].span, "reads it")
-                _refuse_group(loop, i, "fills its tile after that of another one of the group is read", apart, reader)
+        known = mistakes.met
+        with mistakes.caught():
+            _check_group(loop, stages, members)
+        if mistakes.met > known:
+            yield from members
+
+
+def _check_group(loop: LoopProblem, stages: tuple[int, ...], members: list[int]) -> None:
+    apart = "put them into different groups"
+    first = loop.statements[members[0]]
+    for i in members:
+        ring = next((r for r in loop.rings if i in r.producers), None)
+        if ring is None:
+            _refuse_group(loop, i, "fills no tile that can have versions of its own", "leave it out of the group")
+        if loop.roles[i] != loop.roles[members[0]]:
+            _refuse_group(loop, i, "is run by other warps", apart, Label(first.span, "the first of the group"))
+        if stages[i] != stages[members[0]]:
+            beside = Label(first.span, f"the first of the group stands in stage {stages[members[0]]}")
+            _refuse_group(loop, i, f"stands in stage {stages[i]}", "give them one stage", beside)
+        if ring.consumers[0] < i:
+            reader = Label(loop.statements[ring.consumers[0]].span, "reads it")
+            _refuse_group(loop, i, "fills its tile after that of another one of the group is read", apart, reader)
 
 
 def _refuse_group(loop: LoopProblem, member: int, why: str, way_out: str, *others: Label) -> NoReturn:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import zip_longest
 
-from tilec.diag import Label, Warn, fail, unheard, warning
+from tilec.diag import AT_ONCE, Label, Mistakes, Warn, fail, unheard, warning
 from tilec.ir.tile import Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk, walk_expr
 from tilec.ops.sync import everything, is_explicit
 from tilec.passes.ordering import is_asynchronous_copy
@@ -26,13 +26,14 @@ Groups = list[dict[Buffer, Span]]
 """Of each group of copies that may be under way, the newest last, the tiles that it fills, each with where."""
 
 
-def with_awaited(kernel: Kernel, warn: Warn = unheard) -> Kernel:
+def with_awaited(kernel: Kernel, warn: Warn = unheard, mistakes: Mistakes = AT_ONCE) -> Kernel:
     """The kernel, each explicit wait and barrier with the tiles that it waits for as its regions."""
     explicit = [s for s in walk(kernel.body) if isinstance(s, TileOp) and is_explicit(s)]
     if not explicit and not any(is_asynchronous_copy(s) for s in walk(kernel.body)):
         return kernel
     for op in explicit:
-        _check_count(kernel, op)
+        with mistakes.caught():
+            _check_count(kernel, op)
     counts = [pending for op in explicit if isinstance(pending := dict(op.attrs).get("pending"), int)]
     walker = _Walker(warn, max(counts, default=0) + 1)
     return replace(kernel, body=walker.body(kernel.body, []))

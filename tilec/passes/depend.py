@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from tilec.diag import InternalError, Label, fail
+from tilec.diag import AT_ONCE, InternalError, Label, Mistakes, fail
 from tilec.ir.tile import (
     Binary,
     Bind,
@@ -100,6 +100,7 @@ def problems(
     ping_pong: bool = True,
     overlap: bool = True,
     most: int | None = None,
+    mistakes: Mistakes = AT_ONCE,
 ) -> tuple[LoopProblem, ...]:
     """The problems that can be solved now, in program order: those of the loops that are not decided yet, if all loops
     in them are. An outer loop gets the shared memory that those in it have left. `ping_pong` lets warpgroups run apart
@@ -107,7 +108,7 @@ def problems(
     Without `overlap` a role computes one iteration after the other; loads still run ahead."""
     known = {id(s.loop.loop): s for s in decided}
     return tuple(
-        _problem(laid, target, loop, known, unlimited_smem, ping_pong, overlap, most)
+        _problem(laid, target, loop, known, unlimited_smem, ping_pong, overlap, most, mistakes)
         for loop in loops_to_schedule(laid)
         if id(loop) not in known and all(id(inner) in known for inner in pipelined_loops(loop.body))
     )
@@ -122,13 +123,14 @@ def _problem(
     ping_pong: bool,
     overlap: bool,
     most: int | None,
+    mistakes: Mistakes,
 ) -> LoopProblem:
-    together = _Builder(laid, target, loop, decided, unlimited_smem, overlap).build()
+    together = _Builder(laid, target, loop, decided, unlimited_smem, overlap, mistakes=mistakes).build()
     is_inner = any(inner is loop for outer in loops_to_schedule(laid) for inner in pipelined_loops(outer.body))
     groups = consumer_groups(laid, loop, target) if ping_pong and not is_inner else 1
     if groups == 1:
         return together
-    apart = _Builder(laid, target, loop, decided, unlimited_smem, overlap, groups).build()
+    apart = _Builder(laid, target, loop, decided, unlimited_smem, overlap, groups, mistakes).build()
     try:
         least, possible = bounds(together.problem).mii, bounds(apart.problem).mii
     except Unschedulable:
@@ -154,8 +156,9 @@ class _Builder:
         unlimited_smem: bool,
         overlap: bool,
         groups: int = 1,
+        mistakes: Mistakes = AT_ONCE,
     ) -> None:
-        self.overlap = overlap
+        self.overlap, self.mistakes = overlap, mistakes
         self.laid, self.target, self.loop, self.decided, self.groups = laid, target, loop, decided, groups
         self.smem_bytes = UNLIMITED if unlimited_smem else target.limit("smem_bytes_per_cta")
         self.statements = scheduled(loop)
@@ -172,7 +175,8 @@ class _Builder:
         pool = Pool("smem", self.smem_bytes, self.reserved(rings))
         needed = pool.reserved + sum(_version_bytes(self.laid, r) for r in rings)
         if needed > pool.capacity:
-            self.overflow(needed, pool.capacity, rings)
+            with self.mistakes.caught():
+                self.overflow(needed, pool.capacity)
         name = f"{self.laid.kernel.name}.{self.loop.var.name}"
         outside = touched_outside(self.laid.kernel, self.loop)
         fed = [plan for plan in rings if all(self.roles[p] == "producer" for p in plan.producers)]
@@ -208,7 +212,7 @@ class _Builder:
             repeat(problem, self.groups),
         )
 
-    def overflow(self, needed: int, capacity: int, rings: tuple[RingPlan, ...]) -> None:
+    def overflow(self, needed: int, capacity: int) -> None:
         tiles = sorted((b for b in self.laid.kernel.buffers if b.scope == "shared"), key=lambda b: -b.bytes)
         fail(
             "shared-memory-overflow",

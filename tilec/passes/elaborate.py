@@ -14,7 +14,7 @@ from tilec.passes import configs
 from tilec.passes.constants import Constants, Define, Defines
 from tilec.passes.eager import Eager
 from tilec.passes.functions import is_eager, kind, named, run_function
-from tilec.passes.launch import header, kernel
+from tilec.passes.launch import Incomplete, header, kernel
 from tilec.passes.scope import Scope
 from tilec.passes.statements import Body
 from tilec.passes.threads import settled
@@ -59,13 +59,17 @@ def elaborate_all(
     module: ast.Module,
     source: SourceFile,
     defines: Mapping[str, Define] | None = None,
+    entry: str | None = None,
     warn: Warn = unheard,
     files: Mapping[str, ast.Module] = _NO_FILES,
     multiprocessors: Callable[[], int] = lambda: 1,
+    mistakes: Mistakes | None = None,
 ) -> tuple[Kernel, ...]:
-    """Every kernel of the file."""
-    functions = _kernels(module) or [_choose(module, source, None)]
-    return _elaborated(module, functions, defines, warn, files, multiprocessors)
+    """Every kernel of the file, or that called `entry`. Given `mistakes`, what is wrong is added there, and a kernel is
+    what that leaves of it."""
+    functions = _kernels(module) if entry is None else ()
+    functions = functions or [_choose(module, source, entry)]
+    return _elaborated(module, functions, defines, warn, files, multiprocessors, mistakes)
 
 
 # ---- which kernel ----------------------------------------------------------------------------------------------------
@@ -131,9 +135,10 @@ def _elaborated(
     warn: Warn,
     files: Mapping[str, ast.Module],
     multiprocessors: Callable[[], int],
+    known: Mistakes | None = None,
 ) -> tuple[Kernel, ...]:
     """The kernels of these functions, or what is wrong with any of them and with the file around them."""
-    mistakes = Mistakes()
+    mistakes = known or Mistakes()
     arguments = {p.name for f in functions if _style(f) != "bare" for p in named(f)}
     defines = Defines(given or {}, parameters=arguments)
     constants = Constants(defines, files, mistakes=mistakes)
@@ -142,10 +147,16 @@ def _elaborated(
     made: list[Kernel] = []
     for function in functions:
         with mistakes.caught():
-            built = _made(function, constants, warn)
+            try:
+                built = _made(function, constants, warn)
+            except Incomplete as error:
+                mistakes.add(error)
+                built = error.kernel
             made.append(replace(built, name=function.name) if built.name in _others(module, function) else built)
-    mistakes.end()
-    defines.check_all_used()
+    if known is None:
+        mistakes.end()
+    if not mistakes.met:
+        defines.check_all_used()
     return tuple(made)
 
 
@@ -165,6 +176,7 @@ def _bare(function: ast.Function, scope: Scope, constants: Constants, warn: Warn
         body = Body(Scope(scope, "the function"), warn=warn, differing=differing, **_anew(constants))
         params = header(body, function)
         built = kernel(function, body, lambda: params)
+        constants.evaluator.mistakes.join(body.asides)
         return configs.following(built, (*_asks(function, constants, warn), *body.hints.asks))
 
     return settled(attempt, warn)
@@ -182,6 +194,7 @@ def _eager(function: ast.Function, constants: Constants, warn: Warn) -> Kernel:
         body = Eager(scope, warn=warn, differing=differing, defines=defines, **_anew(constants))
         body.header(function)
         built = kernel(function, body, body.params)
+        constants.evaluator.mistakes.join(body.asides)
         body.check_returned(function)
         built = replace(built, outputs=body.returned or ())
         return configs.following(built, (*_asks(function, constants, warn), *body.hints.asks))

@@ -359,8 +359,9 @@ class Evaluator:
         node = function.node
         if not isinstance(node, ast.Lambda):
             return self.called(function, [Argument(v, call[key].span) for v in variables], {}, call[key].span)
-        if len(node.params) != len(variables):
-            count = f"{len(node.params)} parameter{'s' * (len(node.params) != 1)}"
+        needed = [p for p in node.params if p.default is None]
+        if len(needed) != len(variables):
+            count = f"{len(needed)} parameter{'s' * (len(needed) != 1)}"
             fail(
                 "loop-layout",
                 f"the lambda has {count}, the shape {len(variables)} dimension{'s' * (len(variables) != 1)}",

@@ -65,9 +65,7 @@ def bound(
     """The scope of a call: the parameters with their arguments, or their defaults."""
     node, name = function.node, function.name
     scope = Scope(function.scope, name, is_function=True)
-    parameters = tuple(ast.Parameter(p, span=node.span) for p in node.params) if isinstance(node, ast.Lambda) else (
-        node.params
-    )  # fmt: skip
+    parameters = node.params
     rest, left, only_keywords = list(positional), dict(keywords), False
     for p in parameters:
         if p.kind == "**":

@@ -10,6 +10,7 @@ from tilec.diag import CompileError, Label, fail
 from tilec.ir.expr import SMALL_FLOATS, as_size, cast
 from tilec.ir.tile import THREAD, Buffer, Extent, Kernel, Var
 from tilec.ir.types import BOOL, INT32, NARROW, DType
+from tilec.ops.refused import refused
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_extents, bind
 from tilec.ops.values import EXPR_TYPES, Member, describe
 from tilec.passes import dynamic
@@ -46,6 +47,14 @@ _MAX_GRID_X = 2**31 - 1
 Param = Buffer | Var
 
 
+class Incomplete(CompileError):
+    """All that is wrong with the statements of a kernel; `kernel` is what they leave of it."""
+
+    def __init__(self, kernel: Kernel, mistakes: CompileError) -> None:
+        super().__init__(*mistakes.diagnostics)
+        self.kernel = kernel
+
+
 def kernel(function: ast.Function, body: Body, params: Callable[[], tuple[Param, ...]]) -> Kernel:
     """The kernel, or all that is wrong with it. `params` are asked for once its statements have run."""
     launch = None
@@ -54,9 +63,30 @@ def kernel(function: ast.Function, body: Body, params: Callable[[], tuple[Param,
     body.unique.taken.update(dynamic.names(body.scope))
     if launch is not None:
         shape = _launched(body, launch)
-        body.block(launch.body)
-    body.mistakes.end()
+    if launch is None or body.mistakes.met:
+        if launch is not None:
+            body.block(launch.body)
+        body.mistakes.join(body.asides)
+        body.mistakes.end()
     assert launch is not None
+    body.block(launch.body)
+    made = _made(function, body, shape, params)
+    if body.mistakes.met:
+        body.mistakes.join(body.asides)
+        try:
+            body.mistakes.end()
+        except CompileError as error:
+            raise Incomplete(_without_layouts(made), error) from None
+    return made
+
+
+def _without_layouts(kernel: Kernel) -> Kernel:
+    """A kernel of which statements are missing: they would have had a say in how its fragments lie."""
+    fragments = tuple(b for b in kernel.buffers if b.scope == "fragment")
+    return replace(kernel, body=(refused((), fragments, kernel.span), *kernel.body))
+
+
+def _made(function: ast.Function, body: Body, shape: _Launch, params: Callable[[], tuple[Param, ...]]) -> Kernel:
     statements = without_views(tuple(body.out), body.views, body.unique)
     statements = with_values(statements, body.hints.outside, body.unique.take)
     block_vars = shape.block_vars
@@ -74,7 +104,7 @@ def kernel(function: ast.Function, body: Body, params: Callable[[], tuple[Param,
         function.name_span,
         tuple(body.hints.layouts.values()),
     )
-    return dynamic.with_sizes(with_awaited(made, body.warn))
+    return dynamic.with_sizes(with_awaited(made, body.warn, body.asides))
 
 
 # ---- the launch ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilec.diag import Label, fail
+from tilec.diag import AT_ONCE, CompileError, Label, Mistakes, fail
 from tilec.ir.layout import (
     Axis,
     Fragment,
@@ -40,11 +40,12 @@ from tilec.ir.tile import (
     walk,
     walk_expr,
 )
+from tilec.ops.refused import is_refused, refused
 from tilec.passes.atoms import Access, candidates, is_legal, shared_accesses, shared_layout
-from tilec.passes.convert import Conflict, Conversion, resolve
+from tilec.passes.convert import Conflict, Conversion, resolve, rewritten
 from tilec.passes.loop_layout import digits
 from tilec.passes.select import Form, Selected, mma_warps, wgmma_groups
-from tilec.passes.usage import expressions
+from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
 from tilec.source import Span
 
@@ -84,21 +85,53 @@ class Laid:
         return row_major(nest.extents, self.kernel.threads, vector)
 
 
-def assign(selected: Selected) -> Laid:
-    kernel = selected.kernel
+def assign(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
+    kernel = _without_wrong_layouts(selected.kernel, mistakes)
     conversions: list[Conversion] = []
     while True:
         try:
             fragments = _Fragments(kernel).solve()
             break
         except Conflict as conflict:
-            kernel, made = resolve(kernel, conflict)
-            conversions.append(made)
+            try:
+                kernel, made = resolve(kernel, conflict)
+                conversions.append(made)
+            except CompileError as error:
+                kernel = _without_conflict(kernel, conflict.stmt, error, mistakes)
     selected = replace(selected, kernel=kernel)
-    return Laid(kernel, selected.form, fragments, _shared_layouts(selected, fragments), tuple(conversions))
+    shared = _shared_layouts(selected, fragments, mistakes)
+    return Laid(kernel, selected.form, fragments, shared, tuple(conversions))
 
 
-def _shared_layouts(selected: Selected, fragments: dict[str, Fragment]) -> dict[str, SharedLayout]:
+def _without_wrong_layouts(kernel: Kernel, mistakes: Mistakes) -> Kernel:
+    """The kernel without those layouts that a person gives and that cannot be."""
+    pinned = []
+    for given in kernel.layouts:
+        with mistakes.caught():
+            if isinstance(given.layout, LoopLayout):
+                digits(given.layout, kernel.threads)
+            pinned.append(given)
+    for nest in walk(kernel.body):
+        if isinstance(nest, Parallel) and nest.layout is not None:
+            try:
+                digits(nest.layout, kernel.threads)
+            except CompileError as error:
+                mistakes.add(error)
+                kernel = replace(kernel, body=rewritten(kernel.body, nest, (replace(nest, layout=None),)))
+    return kernel if len(pinned) == len(kernel.layouts) else replace(kernel, layouts=tuple(pinned))
+
+
+def _without_conflict(kernel: Kernel, stmt: Stmt, error: CompileError, mistakes: Mistakes) -> Kernel:
+    """The kernel without a statement that cannot have its operands. Where something wrong was to give these their
+    layouts, nothing is known of them."""
+    lost = {r.buffer for s in walk(kernel.body) if isinstance(s, TileOp) and is_refused(s) for r in s.regions}
+    if not any(b.scope == "fragment" and b in lost for b in (*reads(stmt), *writes(stmt))):
+        mistakes.add(error)
+    instead = refused(reads(stmt), writes(stmt), stmt.span)
+    return replace(kernel, body=rewritten(kernel.body, stmt, (instead,)))
+
+
+def _shared_layouts(selected: Selected, fragments: dict[str, Fragment], mistakes: Mistakes) -> dict[str, SharedLayout]:
     """Each alias group, that is each tile with its versions, by the cheapest layout for all that reaches it."""
     accesses: dict[str, list[Access]] = {b.name: [] for b in selected.kernel.buffers if b.scope == "shared"}
     sweeps = Laid(selected.kernel, selected.form, fragments, {}).nest_layout
@@ -108,26 +141,27 @@ def _shared_layouts(selected: Selected, fragments: dict[str, Fragment]) -> dict[
     tiles = [b for b in selected.kernel.buffers if b.scope == "shared"]
     pinned = {p.buffer: p for p in selected.kernel.layouts}
     return {
-        b.name: _asked_for(pinned[b], accesses[b.name])
+        b.name: _asked_for(pinned[b], accesses[b.name], mistakes)
         if b in pinned
         else shared_layout(b, accesses[b.name], weights, always_swizzle=always)
         for b in tiles
     }
 
 
-def _asked_for(pinned: Pinned, accesses: list[Access]) -> SharedLayout:
+def _asked_for(pinned: Pinned, accesses: list[Access], mistakes: Mistakes) -> SharedLayout:
     """The layout that a person gives a shared tile, if all that reaches it can."""
     layout = next(c for c in candidates(pinned.buffer) if c.swizzle == pinned.layout)
-    refused = next((a for a in accesses if not is_legal(layout, [a.pattern])), None)
-    if refused is not None:
-        fail(
-            "layout-conflict",
-            f"{pinned.buffer.name} cannot have the layout that it is given",
-            pinned.span,
-            "given here",
-            secondary=(Label(refused.span, "this cannot reach such a tile"),),
-            help="use tilelang.layout.make_swizzled_layout, or leave the layout to tilec",
-        )
+    unable = next((a for a in accesses if not is_legal(layout, [a.pattern])), None)
+    if unable is not None:
+        with mistakes.caught():
+            fail(
+                "layout-conflict",
+                f"{pinned.buffer.name} cannot have the layout that it is given",
+                pinned.span,
+                "given here",
+                secondary=(Label(unable.span, "this cannot reach such a tile"),),
+                help="use tilelang.layout.make_swizzled_layout, or leave the layout to tilec",
+            )
     return layout
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from tilec.diag import Label, fail, warning
+from tilec.diag import Label, Mistakes, fail, warning
 from tilec.ir.expr import constant
 from tilec.ir.tile import (
     Binary,
@@ -48,9 +48,11 @@ _AT_ONCE = 256  # two for each thread of most blocks
 
 @dataclass(slots=True)
 class Loops(PerThread):
-    """`loops` are the loops around a statement, the innermost last."""
+    """`loops` are the loops around a statement, the innermost last; `asides` is what is wrong with how they are to be
+    scheduled, without which the kernel is whole."""
 
     loops: list[str] = field(default_factory=list)
+    asides: Mistakes = field(default_factory=Mistakes)
 
     def block(self, statements: tuple[ast.Stmt, ...]) -> None:
         raise NotImplementedError
@@ -200,15 +202,17 @@ class Loops(PerThread):
             with self.loop(path), self.own_trips(own, bounds, var) as value:
                 self.scope.bind(name.id, value, name.span)
                 self.block(self.trip(node.body))
-        if self.mistakes.met > wrong:
-            return  # what the loop is to do with its statements cannot be judged
         body = tuple(out)
         loop = self.over_registers(For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span))
+        if self.mistakes.met > wrong:
+            # What the loop is to do with its statements cannot be judged.
+            self.out.append(replace(loop, kind="serial"))
+            return
         if path in _UNROLLED:
             factor = unroll_factor(call, bounds)
             loop = replace(loop, kind="serial" if factor == 1 else "unroll", factor=factor)
         if wanted.arguments or kind == "pipelined":
-            manual = manual_schedule(wanted, body, self.warn, self.wholes)
+            manual = manual_schedule(wanted, body, self.warn, self.wholes, self.asides)
             pipelined = kind == "pipelined" or manual.num_stages is not None or manual.stage is not None
             loop = replace(
                 loop,

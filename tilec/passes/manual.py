@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from tilec.diag import Label, Warn, fail, warning
+from tilec.diag import AT_ONCE, CompileError, Label, Mistakes, Warn, fail, warning
 from tilec.ir.tile import Bind, Parallel, Stmt, TileOp, Wishes
 from tilec.ops.signature import Argument, Call
 from tilec.ops.values import describe
@@ -85,10 +85,25 @@ def asked(call: Call, warn: Warn) -> Asked:
     return Asked(call.name, found, spelled)
 
 
-def manual_schedule(asked: Asked, body: tuple[Stmt, ...], warn: Warn, wholes: list[Whole]) -> ManualSchedule:
+def manual_schedule(
+    asked: Asked, body: tuple[Stmt, ...], warn: Warn, wholes: list[Whole], mistakes: Mistakes = AT_ONCE
+) -> ManualSchedule:
     """`num_stages`, `stage`, `order` and their like, checked against the statements of the body; those of each of
-    `wholes` count as one."""
-    num_stages = _num_stages(asked)
+    `wholes` count as one. Lists with mistakes are as if they were not given."""
+    known = mistakes.met
+    with mistakes.caught():
+        manual = _checked(asked, body, warn, wholes, mistakes)
+        if mistakes.met == known:
+            return manual
+    return ManualSchedule(body)
+
+
+def _checked(
+    asked: Asked, body: tuple[Stmt, ...], warn: Warn, wholes: list[Whole], mistakes: Mistakes
+) -> ManualSchedule:
+    num_stages = None
+    with mistakes.caught():
+        num_stages = _num_stages(asked)
     given = [key for key in ("order", "stage") if key in asked.arguments]
     if len(given) == 1:
         _only_one(asked, given[0])
@@ -113,21 +128,23 @@ def manual_schedule(asked: Asked, body: tuple[Stmt, ...], warn: Warn, wholes: li
             help="leave num_stages out",
         )
     body, parts = gathered(body, wholes)
-    entries = _Entries(asked, body)
-    stage, order = entries.of("stage"), entries.of("order")
-    if not stage:
+    entries = _Entries(asked, body, mistakes)
+    known = mistakes.met
+    stage: tuple[int, ...] = ()
+    order: tuple[int, ...] = ()
+    with mistakes.caught():
+        stage = entries.stages()
+    with mistakes.caught():
+        order = entries.places()
+    if not stage and mistakes.met == known:
         return ManualSchedule(body, num_stages=0)  # nothing to overlap
-    for key, values in (("stage", stage), ("order", order)):
-        entries.refuse_negative(key, values)
-    entries.refuse_deep(stage)
-    entries.refuse_duplicates(order)
-    # Gaps, where replayed binds were counted, close.
-    ranks = {o: rank for rank, o in enumerate(sorted(order))}
-    order = entries.lists["order"] = tuple(ranks[o] for o in order)
-    entries.check_binds(stage, order)
-    if num_stages is not None:
-        _warn_of_override(asked, num_stages, max(stage) + 1, warn)
+    if mistakes.met == known:
+        entries.check_binds(stage, order)
+        if num_stages is not None:
+            _warn_of_override(asked, num_stages, max(stage) + 1, warn)
     wishes = entries.wishes(stage, warn)
+    if mistakes.met > known:
+        raise CompileError
     entries.warn_of_binds(warn)
     written = tuple(parts.get(id(s), (s,)) for s in entries.with_copies(wishes))
     scheduled = tuple(several for several, again in zip(written, entries.replayed, strict=True) if not again)
@@ -186,14 +203,30 @@ def _warn_of_override(asked: Asked, num_stages: int, implied: int, warn: Warn) -
 class _Entries:
     """The lists of one loop against its statements."""
 
-    def __init__(self, asked: Asked, body: tuple[Stmt, ...]) -> None:
-        self.asked, self.body = asked, body
+    def __init__(self, asked: Asked, body: tuple[Stmt, ...], mistakes: Mistakes) -> None:
+        self.asked, self.body, self.mistakes = asked, body, mistakes
         self.replayed = replayable(body)
         self.statements = tuple(s for s, again in zip(body, self.replayed, strict=True) if not again)
         self.lists: dict[str, tuple[int, ...]] = {}  # as they are without entries for replayed binds
         self.longest = 0
+        self.is_misfit = False  # whether some list has been of a wrong length: that of the others says nothing then
 
     # ---- the lists ----
+
+    def stages(self) -> tuple[int, ...]:
+        stage = self.of("stage")
+        self.refuse_negative("stage", stage)
+        self.refuse_deep(stage)
+        return stage
+
+    def places(self) -> tuple[int, ...]:
+        """The order, as if the statements were numbered by it: gaps, where replayed binds were counted, close."""
+        order = self.of("order")
+        self.refuse_negative("order", order)
+        self.refuse_duplicates(order)
+        ranks = {o: rank for rank, o in enumerate(sorted(order))}
+        self.lists["order"] = tuple(ranks[o] for o in order)
+        return self.lists["order"]
 
     def integers(self, key: str) -> tuple[int, ...]:
         argument = self.asked.arguments[key]
@@ -231,6 +264,7 @@ class _Entries:
         return self.longest > len(self.statements)
 
     def refuse_mixed(self, key: str, found: int) -> NoReturn:
+        self.judge_length()
         first = next(iter(self.lists))
         fail(
             "manual-schedule",
@@ -241,7 +275,14 @@ class _Entries:
             help=f"write {len(self.statements)} in both: such binds need none",
         )
 
+    def judge_length(self) -> None:
+        """A statement that one list forgets, the others mostly do too: that is one mistake."""
+        if self.is_misfit:
+            raise CompileError
+        self.is_misfit = True
+
     def wrong_length(self, key: str, found: int) -> NoReturn:
+        self.judge_length()
         wanted = len(self.statements)
         lines = ", ".join(str(s.span.line) for s in self.statements)
         notes = []
@@ -264,7 +305,7 @@ class _Entries:
         )
 
     def refuse_negative(self, key: str, values: tuple[int, ...]) -> None:
-        low = min(values)
+        low = min(values, default=0)
         if low < 0:
             fail(
                 "manual-schedule",
@@ -276,7 +317,7 @@ class _Entries:
 
     def refuse_deep(self, stage: tuple[int, ...]) -> None:
         """Each stage is a step of the prologue, written out."""
-        high = max(stage)
+        high = max(stage, default=0)
         if high >= MOST_STAGES:
             fail(
                 "manual-schedule",
@@ -305,9 +346,11 @@ class _Entries:
         for mine, users in users_of_binds(self.body):
             bind = self.statements[mine]
             assert isinstance(bind, Bind)
-            for user in users:
-                if stage[user] != stage[mine] or order[user] < order[mine]:
-                    theirs = stage[user], order[user]
+            early = (u for u in users if stage[u] != stage[mine] or order[u] < order[mine])
+            user = next(early, None)
+            if user is not None:
+                theirs = stage[user], order[user]
+                with self.mistakes.caught():
                     self.refuse_bind(bind, self.statements[user], (stage[mine], order[mine]), theirs)
 
     def refuse_bind(self, bind: Bind, user: Stmt, mine: tuple[int, int], theirs: tuple[int, int]) -> NoReturn:
@@ -356,10 +399,16 @@ class _Entries:
     # ---- what else may be asked for ----
 
     def wishes(self, stage: tuple[int, ...], warn: Warn) -> Wishes:
+        """`stage` is empty where it is wrong."""
         arguments = self.asked.arguments
-        producers = self.asynchronous(stage, warn)
-        groups = self.groups(producers)
-        sync = self.sync(warn) if "sync" in arguments else None
+        producers = groups = None
+        sync = None
+        with self.mistakes.caught():
+            producers = self.asynchronous(stage, warn)
+        with self.mistakes.caught():
+            groups = self.groups(producers)
+        with self.mistakes.caught():
+            sync = self.sync(warn) if "sync" in arguments else None
         return Wishes(producers, groups, sync, arguments["stage"].span)
 
     def sync(self, warn: Warn) -> tuple[tuple[int, ...], ...]:
@@ -368,35 +417,27 @@ class _Entries:
         waits = self.indices("sync")
         if len(waits) != len(self.statements):
             self.wrong_length("sync", len(waits))
-        for waiting, awaited in enumerate(waits):
-            for number in awaited:
-                stmt = self.statements[number]
-                if number >= waiting:
-                    fail(
-                        "manual-schedule",
-                        f"statement {waiting} cannot wait for statement {number}",
-                        argument.span,
-                        "waits are for statements further up, in the same iteration",
-                        secondary=(
-                            Label(self.statements[waiting].span, f"statement {waiting}"),
-                            *((Label(stmt.span, f"statement {number}"),) if number > waiting else ()),
-                        ),
-                        help="say which comes first with `order`",
-                    )
-                if not writes(stmt):
-                    fail(
-                        "manual-schedule",
-                        f"statement {waiting} cannot wait for statement {number}",
-                        argument.span,
-                        f"statement {number} writes no tile and no tensor",
-                        secondary=(
-                            Label(self.statements[waiting].span, f"statement {waiting}"),
-                            Label(stmt.span, f"statement {number}"),
-                        ),
-                        help=f"leave {number} out",
-                    )
+        wrong = [(i, j) for i, awaited in enumerate(waits) for j in awaited if j >= i or not writes(self.statements[j])]
+        if wrong:
+            (waiting, number), *others = wrong
+            is_later = number >= waiting
+            places = dict.fromkeys((waiting, number))
+            fail(
+                "manual-schedule",
+                f"statement {waiting} cannot wait for statement {number}",
+                argument.span,
+                self.why_no_wait(waiting, number),
+                secondary=tuple(Label(self.statements[place].span, f"statement {place}") for place in places),
+                notes=tuple(f"nor can statement {i} for statement {j}: {self.why_no_wait(i, j)}" for i, j in others),
+                help="say which comes first with `order`" if is_later else f"leave {number} out",
+            )
         self.warn_of_waits(waits, warn)
         return waits
+
+    def why_no_wait(self, waiting: int, number: int) -> str:
+        if number >= waiting:
+            return "waits are for statements further up, in the same iteration"
+        return f"statement {number} writes no tile and no tensor"
 
     def warn_of_waits(self, waits: tuple[tuple[int, ...], ...], warn: Warn) -> None:
         """Those that the data flow needs and `sync` leaves out."""
@@ -426,7 +467,7 @@ class _Entries:
         """Which statements must be asynchronous, where anything is said about it."""
         arguments = self.asked.arguments
         found = None
-        if "async_stages" in arguments:
+        if "async_stages" in arguments and stage:
             stages = self.integers("async_stages")
             absent = [s for s in stages if s not in stage]
             if absent:
@@ -462,14 +503,15 @@ class _Entries:
                     name = self.asked.name("async_producers")
                     fail("manual-schedule", f"{name} holds 0 and 1", arguments["async_producers"].span, f"not {flag}")
                 if flag and not _loads_a_tile(stmt):
-                    fail(
-                        "async-impossible",
-                        "this statement cannot be asynchronous",
-                        stmt.span,
-                        "no copy from a tensor to a shared tile",
-                        secondary=(Label(arguments["async_producers"].span, "asked for here"),),
-                        help="give it the entry 0",
-                    )
+                    with self.mistakes.caught():
+                        fail(
+                            "async-impossible",
+                            "this statement cannot be asynchronous",
+                            stmt.span,
+                            "no copy from a tensor to a shared tile",
+                            secondary=(Label(arguments["async_producers"].span, "asked for here"),),
+                            help="give it the entry 0",
+                        )
         return found
 
     def with_copies(self, wishes: Wishes) -> tuple[Stmt, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from tilec.diag import InternalError, Label, fail
+from tilec.diag import AT_ONCE, CompileError, InternalError, Label, Mistakes, fail
 from tilec.ir.affine import affine
 from tilec.ir.expr import integer_range
 from tilec.ir.tile import (
@@ -50,23 +50,27 @@ from tilec.ir.tile import (
 from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E8M0, FLOAT32, INT4, INT32, NARROW, UINT8, DType
 from tilec.ops.fill import fill_value
 from tilec.ops.lowering import element
+from tilec.ops.refused import refused
 from tilec.passes.expand import substitute_stmt
 from tilec.passes.fold import fold_expr
-from tilec.passes.usage import expressions
+from tilec.passes.usage import expressions, reads, writes
 from tilec.source import Span
 
 
-def widened(kernel: Kernel) -> Kernel:
+def widened(kernel: Kernel, mistakes: Mistakes = AT_ONCE) -> Kernel:
     """The kernel without such types; itself where it has none."""
     buffers = [p for p in (*kernel.params, *kernel.buffers) if isinstance(p, Buffer)]
     named = {e.dtype for s in walk(kernel.body) for x in expressions(s) for e in walk_expr(x)}
     if not any(dtype in NARROW for dtype in (*named, *(b.dtype for b in buffers))):
         return kernel
+    for buffer in buffers:
+        with mistakes.caught():
+            _check_rows(buffer)
     return replace(
         kernel,
         params=tuple(_stored(p) if isinstance(p, Buffer) else p for p in kernel.params),
         buffers=tuple(_stored(b) for b in kernel.buffers),
-        body=_body(kernel.body),
+        body=_body(kernel.body, mistakes),
         layouts=tuple(Pinned(_stored(p.buffer), p.layout, p.span) for p in kernel.layouts),
     )
 
@@ -83,7 +87,12 @@ def _stored(buffer: Buffer) -> Buffer:
     if not _is_packed(buffer):
         return replace(buffer, dtype=UINT8)
     last = buffer.extents[-1]
-    if not isinstance(last, int) or last % 2:
+    return replace(buffer, extents=(*buffer.extents[:-1], last // 2 if isinstance(last, int) else last), dtype=UINT8)
+
+
+def _check_rows(buffer: Buffer) -> None:
+    last = buffer.extents[-1]
+    if _is_packed(buffer) and (not isinstance(last, int) or last % 2):
         fail(
             "packed-row",
             f"the rows of {buffer.name} do not end with a byte",
@@ -93,7 +102,6 @@ def _stored(buffer: Buffer) -> Buffer:
             else f"two {buffer.dtype} share one, and how many a row has is known only at launch",
             help="give the last dimension an even size" if isinstance(last, int) else "give it a size that is a number",
         )
-    return replace(buffer, extents=(*buffer.extents[:-1], last // 2), dtype=UINT8)
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
@@ -245,11 +253,20 @@ def _half(index: Expr) -> Expr:
 # ---- statements ------------------------------------------------------------------------------------------------------
 
 
-def _body(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    return tuple(_stmt(s) for s in body)
+def _body(body: tuple[Stmt, ...], mistakes: Mistakes) -> tuple[Stmt, ...]:
+    return tuple(_in_place(s, mistakes) for s in body)
 
 
-def _stmt(stmt: Stmt) -> Stmt:
+def _in_place(stmt: Stmt, mistakes: Mistakes) -> Stmt:
+    try:
+        return _stmt(stmt, mistakes)
+    except CompileError as error:
+        mistakes.add(error)
+        read, written = (tuple(_stored(b) for b in touched(stmt)) for touched in (reads, writes))
+        return refused(read, written, stmt.span)
+
+
+def _stmt(stmt: Stmt, mistakes: Mistakes) -> Stmt:
     values = _Values()
     match stmt:
         case TileOp():
@@ -259,11 +276,12 @@ def _stmt(stmt: Stmt) -> Stmt:
         case Bind(var=var, value=value):
             return replace(stmt, var=_variable(var), value=values.expr(value))
         case For(start=start, stop=stop, body=body):
-            return replace(stmt, start=values.expr(start), stop=values.expr(stop), body=_body(body))
+            return replace(stmt, start=values.expr(start), stop=values.expr(stop), body=_body(body, mistakes))
         case If(condition=condition, then=then, orelse=orelse):
-            return replace(stmt, condition=values.expr(condition), then=_body(then), orelse=_body(orelse))
+            branches = _body(then, mistakes), _body(orelse, mistakes)
+            return replace(stmt, condition=values.expr(condition), then=branches[0], orelse=branches[1])
         case While(condition=condition, body=body):
-            return replace(stmt, condition=values.expr(condition), body=_body(body))
+            return replace(stmt, condition=values.expr(condition), body=_body(body, mistakes))
         case Break():
             return stmt
         case Store():

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from tilec.diag import Label, fail
+from tilec.diag import AT_ONCE, CompileError, Label, Mistakes, fail
 from tilec.ir.affine import affine, divisor
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.tile import (
@@ -42,6 +42,7 @@ from tilec.ir.tile import (
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64
 from tilec.ops.fill import masked
 from tilec.ops.reduce import kept_extents
+from tilec.ops.refused import refused
 from tilec.ops.scan import expansion
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.able import check_arithmetic
@@ -91,10 +92,18 @@ def is_per_thread(expr: Expr) -> bool:
     )
 
 
-def select(kernel: Kernel, target: Target, strategy: Strategy, switches: Switches = NO_SWITCHES) -> Selected:
-    check_arithmetic(kernel.body, target)
-    form = _form(kernel, target, strategy)
-    selector = _Selector(kernel, target, form, switches)
+def select(
+    kernel: Kernel,
+    target: Target,
+    strategy: Strategy,
+    switches: Switches = NO_SWITCHES,
+    mistakes: Mistakes = AT_ONCE,
+) -> Selected:
+    check_arithmetic(kernel.body, target, mistakes)
+    form: Form = "unspecialised"
+    with mistakes.caught():
+        form = _form(kernel, target, strategy)
+    selector = _Selector(kernel, target, form, switches, mistakes)
     body = selector.body(kernel.body)
     kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
     return Selected(kernel, form, target.weights, switches.always_swizzle)
@@ -290,8 +299,8 @@ def _becoming_a(kernel: Kernel) -> frozenset[str]:
 
 
 class _Selector:
-    def __init__(self, kernel: Kernel, target: Target, form: Form, switches: Switches) -> None:
-        self.kernel, self.target, self.form, self.switches = kernel, target, form, switches
+    def __init__(self, kernel: Kernel, target: Target, form: Form, switches: Switches, mistakes: Mistakes) -> None:
+        self.kernel, self.target, self.form, self.switches, self.mistakes = kernel, target, form, switches, mistakes
         self.staging: list[Buffer] = []
         self.values: dict[Var, Expr] = {}  # of the integer binds that have been met
         self.fed: set[int] = set()  # the copies that are left to a producer role
@@ -305,6 +314,13 @@ class _Selector:
         return tuple(new for stmt in stmts for new in self.stmt(stmt))
 
     def stmt(self, stmt: Stmt) -> tuple[Stmt, ...]:
+        try:
+            return self.selected(stmt)
+        except CompileError as error:
+            self.mistakes.add(error)
+            return (refused(reads(stmt), writes(stmt), stmt.span),)
+
+    def selected(self, stmt: Stmt) -> tuple[Stmt, ...]:
         match stmt:
             case For():
                 return (self.loop(stmt),)
@@ -342,8 +358,16 @@ class _Selector:
         parts = [self.stmt(s) for s in loop.body]
         if loop.stage is not None and is_pipelined(loop):
             waits = zip(asynchronous(loop), awaited(self.kernel, loop), strict=True)
-            parts = [(*wait, *honoured(part, wish)) for part, (wish, wait) in zip(parts, waits, strict=True)]
+            parts = [(*wait, *self.honoured(part, wish)) for part, (wish, wait) in zip(parts, waits, strict=True)]
         return expanded(loop, parts)
+
+    def honoured(self, part: tuple[Stmt, ...], wish: Label | bool | None) -> tuple[Stmt, ...]:
+        """A wish that cannot be granted is a mistake, and goes no further."""
+        try:
+            return honoured(part, wish)
+        except CompileError as error:
+            self.mistakes.add(error)
+            return part
 
     def for_a_producer(self, loop: For) -> Iterator[TileOp]:
         """The copies of a pipelined loop by which a producer role can feed it."""
@@ -392,13 +416,14 @@ class _Selector:
         if reason is None and (staged := self.staged_store(op)):
             return staged
         if op.attr("use_tma"):
-            fail(
-                "unsupported-operand",
-                f"this T.atomic_{op.attr('kind')} cannot go by TMA",
-                op.span,
-                reason or f"{source.buffer.name} is a fragment that no T.gemm adds to",
-                help="leave out use_tma, or put the values in a shared tile",
-            )
+            with self.mistakes.caught():
+                fail(
+                    "unsupported-operand",
+                    f"this T.atomic_{op.attr('kind')} cannot go by TMA",
+                    op.span,
+                    reason or f"{source.buffer.name} is a fragment that no T.gemm adds to",
+                    help="leave out use_tma, or put the values in a shared tile",
+                )
         return (with_attr(op, "via", "registers"),)
 
     def why_no_tma_reduction(self, op: TileOp) -> str | None:

@@ -89,15 +89,19 @@ def _element(region: Region, variables: tuple[Var, ...]) -> tuple[Expr, ...]:
 
 @dataclass(slots=True)
 class Body(Loops):
-    """Elaborates the statements under T.Kernel into `out`."""
+    """Elaborates the statements under T.Kernel into `out`. `calls` are those of the macros that are being run, the
+    innermost last."""
 
     hints: Hints = field(default_factory=Hints)
+    calls: list[Span] = field(default_factory=list)
 
     def block(self, statements: tuple[ast.Stmt, ...]) -> None:
         for statement in statements:
             try:
                 self.statement(statement)
             except CompileError as error:
+                for call in reversed(self.calls):
+                    error = error.called_from(call)
                 self.mistakes.add(error)
                 poison(self.scope, statement)
 
@@ -347,19 +351,17 @@ class Body(Loops):
         """A macro's statements become the kernel's, where it is called."""
         if function.kind != "macro" or isinstance(function.node, ast.Lambda):
             return Evaluator.called(self, function, positional, keywords, span)
-        if self.is_parallel:
-            fail(
-                "tile-op-in-parallel",
-                f"the macro {function.name} cannot stand inside T.Parallel",
-                span,
-                help="move it out of the loop, or make it a plain function that returns a value",
-            )
         positional, keywords = references(self, function.node, positional, keywords)
         body = function.node.body
         returned = body[-1] if body and isinstance(body[-1], ast.Return) else None
         with self.inside(function, positional, keywords, span):
+            self.calls.append(span)
             self.block(body if returned is None else body[:-1])
-            return None if returned is None or returned.value is None else self.operand(returned.value).value
+            self.calls.pop()
+            try:
+                return None if returned is None or returned.value is None else self.operand(returned.value).value
+            except CompileError as error:
+                raise error.called_from(span) from None
 
     def _allocate(self, name: str, path: str, node: ast.Call) -> Buffer:
         if self.is_parallel:

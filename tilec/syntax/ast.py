@@ -150,7 +150,9 @@ class Comprehension:
 
 @dataclass(frozen=True, slots=True)
 class Lambda:
-    params: tuple[str, ...]
+    """Of its parameters only names and defaults."""
+
+    params: tuple[Parameter, ...]
     body: Expr
     span: Span = field(default=NOWHERE, compare=False)
 

@@ -254,8 +254,14 @@ def _conditional(tree: Branch, depth: int) -> ast.Expr:
 
 def _lambda(tree: Branch, depth: int) -> ast.Expr:
     *params, _, body = tree.children
-    names = tuple(token_text(p) for p in params if p is not None)
-    return ast.Lambda(names, expression(body, depth), tree_span(tree))
+    named = tuple(_lambda_parameter(p, depth) for p in params if p is not None and not isinstance(p, lark.Token))
+    return ast.Lambda(named, expression(body, depth), tree_span(tree))
+
+
+def _lambda_parameter(tree: Branch, depth: int) -> ast.Parameter:
+    name, default = tree.children
+    value = None if default is None else expression(default, depth)
+    return ast.Parameter(token_text(name), default=value, span=tree_span(tree))
 
 
 def _dict(tree: Branch, depth: int) -> ast.Expr:

@@ -235,7 +235,8 @@ def _operator(
             parts = (_at_least(then, _OR), _at_least(condition, _OR), _at_least(orelse, _CONDITIONAL))
             return f"{parts[0]} if {parts[1]} else {parts[2]}", _CONDITIONAL
         case ast.Lambda(params=params, body=body):
-            head = f"lambda {', '.join(params)}" if params else "lambda"
+            named = (p.name if p.default is None else f"{p.name}={_at_least(p.default, _LAMBDA)}" for p in params)
+            head = f"lambda {', '.join(named)}" if params else "lambda"
             return f"{head}: {_at_least(body, _LAMBDA)}", _LAMBDA
         case _:
             assert_never(node)
