@@ -25,7 +25,19 @@ from tilec.ops.threads import PLACES
 from tilec.ops.values import Policy
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
-from tilec.passes import configs, eager, elaborate, evaluate, launch, loops, manual, references, statements, views
+from tilec.passes import (
+    configs,
+    eager,
+    elaborate,
+    evaluate,
+    launch,
+    loops,
+    manual,
+    printing,
+    references,
+    statements,
+    views,
+)
 from tilec.passes.hints import HINTS
 from tilec.passes.loop_statements import Loops
 from tilec.passes.threads import PerThread
@@ -131,6 +143,11 @@ STRUCTURE = (
         (launch._grid, launch._grid_extent, launch._threads, launch._block_vars),
     ),
     Name(
+        (evaluate.DIALECT,),
+        evaluate.DIALECT,
+        'The string "cuda": what the language is spoken for.',
+    ),
+    Name(
         ("T.GemmWarpPolicy",),
         " | ".join(f"T.GemmWarpPolicy.{name}" for name in Policy),
         "How the warps of a block share the tile of a T.gemm: in both directions, or whole rows or columns for each.",
@@ -206,6 +223,15 @@ BREAK = Name(
     loops.LOOP_BREAK,
     """A statement: `break`, which leaves the innermost loop.""",
     (Loops.leave,),
+)
+
+PRINT = Name(
+    ("T.print",),
+    printing.PRINT,
+    """A statement: prints `msg` with a number or an element, in every thread that runs it; inside T.Parallel where the
+    element is. Of a whole tile or tensor every element, by one thread of the block, the first of a warp; of an array of
+    each thread by all. `tilec emulate` shows the lines, a GPU prints them when the host waits for it.""",
+    (printing.print_,),
 )
 
 _LOOP = (Loops._sequential, loops.header)
@@ -460,6 +486,7 @@ def page() -> str:
     )
     parts.append("".join(_warp_functions()))
     parts.extend(_entry(DOT))
+    parts.extend(_entry(PRINT))
     section("Loops", "More, with examples, in [loops.md](loops.md).", (*LOOPS, BREAK))
     section(
         "Operations on tiles",

@@ -35,6 +35,7 @@ from tilec.ir.tile import (
     Kernel,
     Load,
     Parallel,
+    Print,
     Region,
     Select,
     Stmt,
@@ -204,6 +205,8 @@ class _Machine:
                     registry.get(name).reference(stmt, self)
                 case Store():
                     self._store(stmt)
+                case Print():
+                    pass  # numbers are what the reference is for
                 case Bind(var=var, value=value):
                     self.variables[var.name] = self.expr(value)
                 case Parallel():

@@ -10,6 +10,7 @@ from tilec.codegen.atomic import emit_atomic, widest
 from tilec.codegen.builder import register_class
 from tilec.codegen.local import read_local, write_local
 from tilec.codegen.memory import load_vector, pack, pack_f32, words_of
+from tilec.codegen.printing import emit_print, printing
 from tilec.codegen.scalar import SHORT, ReadElement
 from tilec.codegen.state import State
 from tilec.diag import InternalError
@@ -26,6 +27,7 @@ from tilec.ir.tile import (
     If,
     Load,
     Parallel,
+    Print,
     Stmt,
     Store,
     Unary,
@@ -69,7 +71,20 @@ class _Definition:
         return (self.value,)
 
 
-_Step = _Assignment | _Definition
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """What is printed where these conditions hold."""
+
+    conditions: tuple[Expr, ...]
+    text: str
+    values: tuple[Expr, ...]
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (*self.values, *self.conditions)
+
+
+_Step = _Assignment | _Definition | _Output
 
 
 def emit_elementwise(op: Elementwise, state: State) -> None:
@@ -98,6 +113,8 @@ def steps(nest: Parallel) -> list[_Step]:
                     fixed(var, value, values)
                 case Store():
                     found.append(_Assignment(conditions, _substituted(stmt, values)))
+                case Print(text=text, values=printed):
+                    found.append(_Output(conditions, text, tuple(substitute(v, values) for v in printed)))
                 case If(condition=condition, then=then, orelse=orelse):
                     holds = Var(f"%condition{len(found)}", BOOL)
                     fixed(holds, condition, values)
@@ -144,9 +161,9 @@ class _Sweep:
 
     def of_all_steps(self) -> tuple[Expr, ...]:
         """The conditions without which a thread has nothing to do in this nest: then it reads nothing either."""
-        if not self.op.nest.is_per_thread or not all(isinstance(a, _Assignment) for a in self.body):
+        if not self.op.nest.is_per_thread or any(isinstance(a, _Definition) for a in self.body):
             return ()
-        first, *others = (a.conditions for a in self.body if isinstance(a, _Assignment))
+        first, *others = (a.conditions for a in self.body if not isinstance(a, _Definition))
         return tuple(c for c in first if not self.vary((c,)) and all(c in other for other in others))
 
     def loads(self, a: _Step) -> Iterator[Load]:
@@ -185,10 +202,13 @@ class _Sweep:
                     if not independent:
                         run.loaded.clear()
                         self.prefetch(a, run)
-                    if isinstance(a, _Assignment):
-                        self.assign(a, run)
-                    else:
-                        self.define(a, run)
+                    match a:
+                        case _Assignment():
+                            self.assign(a, run)
+                        case _Definition():
+                            self.define(a, run)
+                        case _Output():
+                            self.output(a, run)
 
     def begin(self, register: int) -> _Run:
         values = [
@@ -313,6 +333,15 @@ class _Sweep:
             var = Var(f"%kept{self.state.builder.labels}.{self.fresh}", a.var.dtype)
             self.scalars.define(var, value, (-math.inf, math.inf))
             run.values[lane][a.var] = var
+
+    def output(self, a: _Output, run: _Run) -> None:
+        """Print in each lane, by one of the threads that have it."""
+        for lane in range(self.run_length):
+            guard = self.with_conditions(self.scalars.all_of((*run.inside, *self.once)), a.conditions, run, lane)
+            with printing(self.state, guard), self.scalars.scope():
+                values = [substitute_vars(v, run.values[lane]) for v in a.values]
+                held = [self.scalars.register(v, self.reader(run, lane)) for v in values]
+                emit_print(a.text, [(register, v.dtype) for register, v in zip(held, values, strict=True)], self.state)
 
     def assign(self, a: _Assignment, run: _Run) -> None:
         store = a.store

@@ -229,6 +229,20 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Print:
+    """Inside `Parallel`: write `text`, a format of C's printf, with values of 32 bits at least in place of its
+    conversions. What one thread prints keeps its order."""
+
+    text: str
+    values: tuple[Expr, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+PRINTED = Buffer("%printed", (1,), INT32, "local")
+"""What stands for the output where statements are ordered: whoever prints writes it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Bind:
     """`var = value`, visible to the statements after it in the same body."""
 
@@ -251,7 +265,8 @@ class LoopLayout:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """A perfect elementwise nest over all threads; the body holds `Store`, `Bind` and `If` only. `width` is how many
+    """A perfect elementwise nest over all threads; the body holds `Store`, `Print`, `Bind` and `If`
+    only. `width` is how many
     neighbours of the last dimension one thread should handle together (None: as pays); `layout` gives every iteration
     its thread. Where `THREAD` is the first variable, each thread runs the iterations that have its index."""
 
@@ -337,7 +352,7 @@ class Pinned:
     span: Span = field(default=NOWHERE, compare=False)
 
 
-Stmt = TileOp | Store | Bind | Parallel | For | If | While | Break
+Stmt = TileOp | Store | Print | Bind | Parallel | For | If | While | Break
 
 
 Ask = Literal["fast-math", "unspecialised", "without-tma"]
@@ -429,7 +444,7 @@ def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
             return (body,)
         case If(then=then, orelse=orelse):
             return (then, orelse)
-        case TileOp() | Store() | Bind() | Break():
+        case TileOp() | Store() | Print() | Bind() | Break():
             return ()
 
 

@@ -42,6 +42,7 @@ from tilec.ir.tile import (
     Kernel,
     Load,
     Parallel,
+    Print,
     Region,
     Select,
     Stmt,
@@ -139,6 +140,13 @@ class _Checker:
                     if stmt.atomic is None or stmt.previous.dtype != buffer.dtype:
                         yield f"{stmt.previous.name} cannot be what {buffer.name} held"
                     yield from self._declare(stmt.previous)
+            case Print(values=values):
+                if not in_parallel:
+                    yield "a print stands outside Parallel"
+                for value in values:
+                    yield from self.expr(value)
+                    if value.dtype.bits < 32:
+                        yield f"{show_expr(value)}, which is printed, is {value.dtype}"
             case Bind(var=var, value=value):
                 yield from self.expr(value)
                 if var.dtype != value.dtype:

@@ -29,6 +29,7 @@ from tilec.ir.tile import (
     Kernel,
     Load,
     Parallel,
+    Print,
     Region,
     Select,
     Stmt,
@@ -77,6 +78,9 @@ def _stmt(stmt: Stmt, prune: bool) -> tuple[Stmt, ...]:
             if new_indices is indices and new_value is value:
                 return (stmt,)
             return (replace(stmt, indices=new_indices, value=new_value),)
+        case Print(values=values):
+            new_values = _each(values, fold_expr)
+            return (stmt if new_values is values else replace(stmt, values=new_values),)
         case Bind(value=value):
             new_value = fold_expr(value)
             return (stmt if new_value is value else replace(stmt, value=new_value),)

@@ -39,6 +39,7 @@ from tilec.passes.functions import check_assert, kind, refuse_raise, unpack
 from tilec.passes.hints import HINTS, Hints
 from tilec.passes.loop_statements import Loops
 from tilec.passes.loops import LOOP_BREAK
+from tilec.passes.printing import PRINT, print_
 from tilec.passes.recover import poison
 from tilec.passes.references import references
 from tilec.passes.usage import expressions
@@ -176,6 +177,9 @@ class Body(Loops):
         if path == LOOP_BREAK.name:
             bind(LOOP_BREAK, *self.arguments(node), node.span)
             self.leave(ast.Break(node.span))
+            return
+        if path == PRINT.name:
+            print_(self, bind(PRINT, *self.arguments(node), node.span))
             return
         if path == DP4A.name:
             self._dot(bind(DP4A, *self.arguments(node), node.span))

@@ -29,6 +29,7 @@ from tilec.ir.tile import (
     If,
     Load,
     Parallel,
+    Print,
     Stmt,
     Store,
     TileOp,
@@ -188,7 +189,9 @@ class PerThread(Evaluator):
     def nest(self, made: Parallel, path: str) -> None:
         """A nest of T.Parallel, which the threads share out, or of T.vectorized, which may be each thread's own."""
         stores = [s for s in walk(made.body) if isinstance(s, Store)]
-        mine = [s for s in walk(made.body) if any(self.is_varying(e) for e in expressions(s))]
+        # Whoever has an element may say who it is.
+        said = (s for s in walk(made.body) if not isinstance(s, Print))
+        mine = [s for s in said if any(self.is_varying(e) for e in expressions(s))]
         is_own = bool(mine) or any(s.buffer.scope == "local" for s in stores) or bool(self.masks)
         if not is_own:
             self.out.append(made)
