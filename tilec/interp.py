@@ -163,6 +163,7 @@ _ATOMIC: dict[str, Callable[..., Any]] = {
 
 _CALLS: dict[str, Callable[..., Any]] = {
     "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt, "tanh": np.tanh,
+    "sinh": np.sinh, "cosh": np.cosh, "atan": np.arctan, "fmod": np.fmod,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "abs": np.abs, "sin": np.sin,
     "cos": np.cos, "tan": np.tan, "floor": np.floor, "ceil": np.ceil, "pow": np.power, "trunc": np.trunc,
     "nearbyint": np.rint, "round": lambda x: np.copysign(np.floor(np.abs(x).astype(np.float64) + 0.5), x),

@@ -11,7 +11,7 @@ from dataclasses import field, replace
 from typing import Literal
 
 from tilec.diag import InternalError
-from tilec.ir.types import BOOL, INT32, DType
+from tilec.ir.types import BOOL, INT32, UINT32, UINT64, DType
 from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
@@ -96,6 +96,12 @@ BLOCK_WIDE = frozenset({"block_count", "block_and", "block_or"})
 """Those made of the arguments in all threads of the block: all have one value."""
 BIT_COUNTS = frozenset({"popcount", "clz"})
 """Calls of one uint32 or uint64 that give an int32: the bits that are 1, and those that are 0 before the first 1."""
+INTEGER_CALLS: dict[str, tuple[tuple[DType, ...], DType]] = {
+    "fns": ((UINT32, UINT32, INT32), UINT32),
+    "philox": ((UINT64, UINT64, UINT64), UINT32),
+}
+"""Calls of integers, with the types of their arguments and of their value: the place of the n-th 1 among the bits of a
+word from some place on; and of a key and a sequence the number that Philox 4x32-10 has at a position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +124,10 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A mathematical function of floats: exp exp2 exp10 log log2 log10 sqrt rsqrt tanh sigmoid erf abs sin cos tan
-    floor ceil trunc round nearbyint pow; or `reinterpret`, the bits of any type as another one of the same size; or
-    one of `BIT_COUNTS`; or what threads compute together, one of `WARP_WIDE` or `BLOCK_WIDE`."""
+    """A mathematical function of floats: exp exp2 exp10 log log2 log10 sqrt rsqrt sinh cosh tanh sigmoid erf abs sin
+    cos tan atan floor ceil trunc round nearbyint pow fmod; or `reinterpret`, the bits of any type as another one of the
+    same size; or one of `BIT_COUNTS` or `INTEGER_CALLS`; or what threads compute together, one of `WARP_WIDE` or
+    `BLOCK_WIDE`."""
 
     fn: str
     args: tuple[Expr, ...]

@@ -27,6 +27,7 @@ from tilec.ir.tile import (
     BIT_COUNTS,
     BLOCK_WIDE,
     COMPARISONS,
+    INTEGER_CALLS,
     THREAD,
     WARP_WIDE,
     Binary,
@@ -226,6 +227,9 @@ class _Checker:
                         yield f"{show_expr(expr)} is {dtype} of {args[0].dtype}"
                 elif expr.fn in BIT_COUNTS:
                     if dtype != INT32 or [a.dtype in (UINT32, UINT64) for a in args] != [True]:
+                        yield f"{show_expr(expr)} is {dtype} of {', '.join(str(a.dtype) for a in args)}"
+                elif expr.fn in INTEGER_CALLS:
+                    if (tuple(a.dtype for a in args), dtype) != INTEGER_CALLS[expr.fn]:
                         yield f"{show_expr(expr)} is {dtype} of {', '.join(str(a.dtype) for a in args)}"
                 elif expr.fn in WARP_WIDE or expr.fn in BLOCK_WIDE:
                     return
