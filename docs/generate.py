@@ -35,6 +35,7 @@ from tilec.passes import (
     manual,
     printing,
     references,
+    rng,
     statements,
     views,
 )
@@ -232,6 +233,30 @@ PRINT = Name(
     element is. Of a whole tile or tensor every element, by one thread of the block, the first of a warp; of an array of
     each thread by all. `tilec emulate` shows the lines, a GPU prints them when the host waits for it.""",
     (printing.print_,),
+)
+
+RANDOM = (
+    Name(
+        ("T.rng_init",),
+        rng.INIT,
+        """A statement: every thread gets a generator of random numbers, cuRAND's Philox 4x32-10, which with a seed, a
+        sequence (by default the number of the thread in the grid) and an offset gives the same numbers as curand().""",
+        (rng.initialise,),
+    ),
+    Name(
+        ("T.rng_rand",),
+        rng.RAND,
+        """The thread's next number, a uint32. Inside T.Parallel each thread draws for the elements that it has, one
+        after the other; as a statement of its own it leaves one out.""",
+        (rng.draw,),
+    ),
+    Name(
+        ("T.rng_rand_float",),
+        rng.RAND_FLOAT,
+        """A random float32, or float64 with `bit=64`: `uniform` above 0 and up to 1, or `normal`, of float32 only: as
+        cuRAND makes them, normal ones to a few units in the last place.""",
+        (rng.draw,),
+    ),
 )
 
 _LOOP = (Loops._sequential, loops.header)
@@ -493,6 +518,7 @@ def page() -> str:
         "Statements of their own; atomics of single elements stand inside T.Parallel.",
         operations(),
     )
+    section("Random numbers", "", RANDOM)
     section(
         "Functions of scalars",
         "They give a value and change nothing. How they are rounded is in [numerics.md](numerics.md).",

@@ -47,7 +47,7 @@ from tilec.ir.tile import (
     extent_expr,
 )
 from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
-from tilec.ops import bits, registry
+from tilec.ops import bits, philox, registry
 from tilec.ops.intrinsics import references
 from tilec.ops.warp_functions import REFERENCES
 from tilec.sizes import SizeError, found
@@ -170,6 +170,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "exp10": lambda x: np.power(10.0, x.astype(np.float64)), "log10": np.log10,
     "erf": np.vectorize(math.erf, otypes=[np.float64]), **references(),
     **bits.REFERENCES,
+    "philox": philox.reference,
 }  # fmt: skip
 
 
@@ -191,6 +192,7 @@ class _Machine:
     variables: dict[str, Any] = field(default_factory=dict)
     mask: Any = True
     extents: tuple[int, ...] = ()
+    is_shared_out: bool = False
     span: Span = NOWHERE
 
     def shape(self, extents: tuple[Extent, ...]) -> tuple[int, ...]:
@@ -236,8 +238,9 @@ class _Machine:
             shape = [1] * len(nest.extents)
             shape[axis] = extent
             self.variables[var.name] = np.arange(extent, dtype=np.int32).reshape(shape)
-        self.extents = nest.extents
+        self.extents, self.is_shared_out = nest.extents, not nest.is_per_thread
         self.body(nest.body)
+        self.is_shared_out = False
         self.variables = outer
 
     def _if(self, stmt: If) -> None:
@@ -290,6 +293,13 @@ class _Machine:
         inside: Any = True
         shape = self.storage[buffer.name].shape
         if buffer.scope == "local":
+            if self.is_shared_out:
+                fail(
+                    "no-reference",
+                    f"{buffer.name} is used inside T.Parallel, where the reference has no threads",
+                    self.span,
+                    help="compare with numbers of your own, as --outputs has them: pass --no-compare",
+                )
             arrays.append(self.variables[THREAD.name])
             shape = shape[1:]
         for index, size in zip(indices, shape, strict=True):

@@ -13,7 +13,7 @@ from tilec.codegen.memory import load_vector, pack, pack_f32, words_of
 from tilec.codegen.printing import emit_print, printing
 from tilec.codegen.scalar import SHORT, ReadElement
 from tilec.codegen.state import State
-from tilec.diag import InternalError
+from tilec.diag import InternalError, fail
 from tilec.ir.affine import add, affine, divisor
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import (
@@ -144,6 +144,14 @@ class _Sweep:
         self.stored = [a.store for a in self.body if isinstance(a, _Assignment)]
         replica = op.layout.replica()
         self.once = () if replica is None else (Binary("eq", replica, integer(0), BOOL),)
+        if replica is not None and {"local", "fragment"} <= {s.buffer.scope for s in self.stored}:
+            fail(
+                "thread-dependent",
+                "threads that have copies of an element set them differently",
+                op.nest.span,
+                "each draws a number of its own",
+                help="let the loop set a shared tile, of which there is one",
+            )
         # Of the threads with a copy of an element one stores it: the others must not read what it overwrites meanwhile.
         in_memory = all(not s.buffer.in_registers and s.previous is None for s in self.stored)
         self.overwritten = {s.buffer.name for s in self.stored} if in_memory else set()
@@ -174,6 +182,8 @@ class _Sweep:
 
     def vector(self) -> int:
         """The run of consecutive elements of the last dimension that a thread holds."""
+        if not self.op.nest.is_per_thread and any(s.buffer.scope == "local" for s in self.stored):
+            return 1  # what one element leaves there the next one finds
         first = next((a for a in self.layout.registers if a.size > 1), None)
         last = len(self.layout.shape) - 1
         if first is None or first.dim != last or first.stride != 1:
@@ -401,7 +411,8 @@ class _Sweep:
     def assign_register(self, a: _Assignment, run: _Run, lane: int) -> None:
         name = a.store.buffer.name
         if a.store.buffer.scope == "local":
-            value, guard = self.value(a.store.value, run, lane), self.with_conditions(None, a.conditions, run, lane)
+            value = self.value(a.store.value, run, lane)
+            guard = self.with_conditions(self.scalars.all_of(run.inside), a.conditions, run, lane)
             indices = tuple(self.resolved(i, run, lane) for i in a.store.indices)
             write_local(a.store.buffer, indices, value, guard, self.state)
             return

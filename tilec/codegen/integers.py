@@ -6,12 +6,8 @@ from collections.abc import Sequence
 
 from tilec.codegen.builder import Builder
 from tilec.diag import InternalError
+from tilec.ops.philox import FACTORS, ROUNDS, STEPS
 from tilec.ptx.module import Imm, Reg, Vector
-
-_ROUNDS = 10
-_FACTORS = (0xD2511F53, 0xCD9E8D57)
-_STEPS = (0x9E3779B9, 0xBB67AE85)
-"""Salmon, Moraes, Dror, Shaw: Parallel random numbers, as easy as 1, 2, 3 (2011): Philox 4x32."""
 
 
 def emit_integer_call(fn: str, arguments: Sequence[Reg], builder: Builder) -> Reg:
@@ -27,8 +23,7 @@ def emit_integer_call(fn: str, arguments: Sequence[Reg], builder: Builder) -> Re
 
 
 def _philox(key: Reg, sequence: Reg, position: Reg, builder: Builder) -> Reg:
-    """Every counter gives four numbers: which one is said by the position's last two bits, the rest of it is the lower
-    half of the counter, and the sequence the upper one, as in cuRAND."""
+    """As `ops.philox` has it in numpy."""
 
     def halves(wide: Reg) -> tuple[Reg, Reg]:
         low, high = builder.many("b32", 2)
@@ -38,14 +33,14 @@ def _philox(key: Reg, sequence: Reg, position: Reg, builder: Builder) -> Reg:
     low_key, high_key = halves(key)
     x, y = halves(builder.into("b64", "shr.u64", position, Imm(2)))
     z, w = halves(sequence)
-    for number in range(_ROUNDS):
+    for number in range(ROUNDS):
         first, second = (
             halves(builder.into("b64", "mul.wide.u32", part, Imm(factor)))
-            for part, factor in zip((x, z), _FACTORS, strict=True)
+            for part, factor in zip((x, z), FACTORS, strict=True)
         )
         keys = [
             builder.into("b32", "add.u32", part, Imm(number * step & 0xFFFFFFFF)) if number else part
-            for part, step in zip((low_key, high_key), _STEPS, strict=True)
+            for part, step in zip((low_key, high_key), STEPS, strict=True)
         ]
         x, y, z, w = (
             builder.into("b32", "xor.b32", builder.into("b32", "xor.b32", second[1], y), keys[0]),
