@@ -25,7 +25,20 @@ from tilec.ops.threads import PLACES
 from tilec.ops.values import Policy
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
-from tilec.passes import configs, eager, elaborate, evaluate, launch, loops, manual, references, statements, views
+from tilec.passes import (
+    configs,
+    eager,
+    elaborate,
+    evaluate,
+    launch,
+    loops,
+    manual,
+    printing,
+    references,
+    rng,
+    statements,
+    views,
+)
 from tilec.passes.hints import HINTS
 from tilec.passes.loop_statements import Loops
 from tilec.passes.threads import PerThread
@@ -131,6 +144,11 @@ STRUCTURE = (
         (launch._grid, launch._grid_extent, launch._threads, launch._block_vars),
     ),
     Name(
+        (evaluate.DIALECT,),
+        evaluate.DIALECT,
+        'The string "cuda": what the language is spoken for.',
+    ),
+    Name(
         ("T.GemmWarpPolicy",),
         " | ".join(f"T.GemmWarpPolicy.{name}" for name in Policy),
         "How the warps of a block share the tile of a T.gemm: in both directions, or whole rows or columns for each.",
@@ -206,6 +224,39 @@ BREAK = Name(
     loops.LOOP_BREAK,
     """A statement: `break`, which leaves the innermost loop.""",
     (Loops.leave,),
+)
+
+PRINT = Name(
+    ("T.print",),
+    printing.PRINT,
+    """A statement: prints `msg` with a number or an element, in every thread that runs it; inside T.Parallel where the
+    element is. Of a whole tile or tensor every element, by one thread of the block, the first of a warp; of an array of
+    each thread by all. `tilec emulate` shows the lines, a GPU prints them when the host waits for it.""",
+    (printing.print_,),
+)
+
+RANDOM = (
+    Name(
+        ("T.rng_init",),
+        rng.INIT,
+        """A statement: every thread gets a generator of random numbers, cuRAND's Philox 4x32-10, which with a seed, a
+        sequence (by default the number of the thread in the grid) and an offset gives the same numbers as curand().""",
+        (rng.initialise,),
+    ),
+    Name(
+        ("T.rng_rand",),
+        rng.RAND,
+        """The thread's next number, a uint32. Inside T.Parallel each thread draws for the elements that it has, one
+        after the other; as a statement of its own it leaves one out.""",
+        (rng.draw,),
+    ),
+    Name(
+        ("T.rng_rand_float",),
+        rng.RAND_FLOAT,
+        """A random float32, or float64 with `bit=64`: `uniform` above 0 and up to 1, or `normal`, of float32 only: as
+        cuRAND makes them, normal ones to a few units in the last place.""",
+        (rng.draw,),
+    ),
 )
 
 _LOOP = (Loops._sequential, loops.header)
@@ -460,12 +511,14 @@ def page() -> str:
     )
     parts.append("".join(_warp_functions()))
     parts.extend(_entry(DOT))
+    parts.extend(_entry(PRINT))
     section("Loops", "More, with examples, in [loops.md](loops.md).", (*LOOPS, BREAK))
     section(
         "Operations on tiles",
         "Statements of their own; atomics of single elements stand inside T.Parallel.",
         operations(),
     )
+    section("Random numbers", "", RANDOM)
     section(
         "Functions of scalars",
         "They give a value and change nothing. How they are rounded is in [numerics.md](numerics.md).",

@@ -149,6 +149,7 @@ def _emulate_kernel(
         blocks = math.prod(emulate.blocks(build.manifest, arguments))
         with _watched(build.manifest.entry, blocks) as note:
             report = emulate.run(build, arguments, note, options)
+        print(report.printed, end="")
         made.write(report, lambda: emulate.write_arguments(arguments))
         if report.faults:
             raise CompileError(*(emulate.fault_diagnostic(fault, source) for fault in report.faults))
@@ -189,6 +190,7 @@ def _emulate_ptx(
     with reported(source):
         with _watched(entry or file, math.prod(geometry.grid)) as note:
             report = emulate_ptx.run(source, entry, geometry, arguments, note, options)
+        print(report.printed, end="")
         made.write(report, lambda: emulate_ptx.saved(arguments))
         if report.faults:
             raise CompileError(*(emulate_ptx.fault_diagnostic(fault, source) for fault in report.faults))

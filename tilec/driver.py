@@ -163,7 +163,8 @@ def _joined(modules: list[Module]) -> Module:
     first = modules[0]
     variables = dict.fromkeys(v for module in modules for v in module.variables)
     entries = tuple(entry for module in modules for entry in module.entries)
-    return replace(first, variables=tuple(variables), entries=entries)
+    functions = dict.fromkeys(f for module in modules for f in module.functions)
+    return replace(first, variables=tuple(variables), entries=entries, functions=tuple(functions))
 
 
 def _assembled(

@@ -32,6 +32,7 @@ from tilec.ir.tile import (
     Kernel,
     Load,
     Parallel,
+    Print,
     Stmt,
     Store,
     TileOp,
@@ -406,7 +407,7 @@ class _Flow:
                     self.body(orelse)
                 case TileOp() | Parallel() | Store() | Bind():
                     self._leaf(stmt)
-                case Break():
+                case Break() | Print():
                     pass
                 case _:
                     assert_never(stmt)

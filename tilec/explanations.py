@@ -126,6 +126,11 @@ emulation-fault
     not arrived, left its memory, reused what was still in use, or could not go on. The PTX is tilec's work:
     unless the kernel itself indexes out of range, please report it.
 
+no-reference
+    A kernel does something of which only the threads decide, such as drawing a random number inside
+    T.Parallel for whatever element a thread has: the numpy reference, which has no threads there, cannot say
+    what comes out. Run with --no-compare, and compare what --outputs writes.
+
 emulation-mismatch
     The PTX, run in the emulator, does not compute what the tile-level reference computes. The comparison
     allows for rounding and for sums in another order, nothing more. Please report it.
@@ -360,6 +365,10 @@ packed-store
 layout-conflict
     T.annotate_layout gives a shared tile a layout in which something that uses the tile cannot reach it, as wgmma,
     which takes swizzled rows only. tilelang.layout.make_swizzled_layout gives one that everything can.
+
+generator-not-set
+    T.rng_rand and T.rng_rand_float draw from the generator that T.rng_init gives to each thread, and none
+    stands before them. Write T.rng_init(seed) once, before loops and conditions, and draw after it.
 
 thread-dependent
     Threads may store different things, and an `if` may hold for some of them only: T.get_thread_binding()

@@ -35,6 +35,7 @@ from tilec.ir.tile import (
     Kernel,
     Load,
     Parallel,
+    Print,
     Region,
     Select,
     Stmt,
@@ -46,7 +47,7 @@ from tilec.ir.tile import (
     extent_expr,
 )
 from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
-from tilec.ops import bits, registry
+from tilec.ops import bits, philox, registry
 from tilec.ops.intrinsics import references
 from tilec.ops.warp_functions import REFERENCES
 from tilec.sizes import SizeError, found
@@ -162,12 +163,14 @@ _ATOMIC: dict[str, Callable[..., Any]] = {
 
 _CALLS: dict[str, Callable[..., Any]] = {
     "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt, "tanh": np.tanh,
+    "sinh": np.sinh, "cosh": np.cosh, "atan": np.arctan, "fmod": np.fmod,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "abs": np.abs, "sin": np.sin,
     "cos": np.cos, "tan": np.tan, "floor": np.floor, "ceil": np.ceil, "pow": np.power, "trunc": np.trunc,
     "nearbyint": np.rint, "round": lambda x: np.copysign(np.floor(np.abs(x).astype(np.float64) + 0.5), x),
     "exp10": lambda x: np.power(10.0, x.astype(np.float64)), "log10": np.log10,
     "erf": np.vectorize(math.erf, otypes=[np.float64]), **references(),
     **bits.REFERENCES,
+    "philox": philox.reference,
 }  # fmt: skip
 
 
@@ -189,6 +192,7 @@ class _Machine:
     variables: dict[str, Any] = field(default_factory=dict)
     mask: Any = True
     extents: tuple[int, ...] = ()
+    is_shared_out: bool = False
     span: Span = NOWHERE
 
     def shape(self, extents: tuple[Extent, ...]) -> tuple[int, ...]:
@@ -204,6 +208,8 @@ class _Machine:
                     registry.get(name).reference(stmt, self)
                 case Store():
                     self._store(stmt)
+                case Print():
+                    pass  # numbers are what the reference is for
                 case Bind(var=var, value=value):
                     self.variables[var.name] = self.expr(value)
                 case Parallel():
@@ -232,8 +238,9 @@ class _Machine:
             shape = [1] * len(nest.extents)
             shape[axis] = extent
             self.variables[var.name] = np.arange(extent, dtype=np.int32).reshape(shape)
-        self.extents = nest.extents
+        self.extents, self.is_shared_out = nest.extents, not nest.is_per_thread
         self.body(nest.body)
+        self.is_shared_out = False
         self.variables = outer
 
     def _if(self, stmt: If) -> None:
@@ -286,6 +293,13 @@ class _Machine:
         inside: Any = True
         shape = self.storage[buffer.name].shape
         if buffer.scope == "local":
+            if self.is_shared_out:
+                fail(
+                    "no-reference",
+                    f"{buffer.name} is used inside T.Parallel, where the reference has no threads",
+                    self.span,
+                    help="compare with numbers of your own, as --outputs has them: pass --no-compare",
+                )
             arrays.append(self.variables[THREAD.name])
             shape = shape[1:]
         for index, size in zip(indices, shape, strict=True):

@@ -184,19 +184,19 @@ done:
 
 
 def test_a_function_without_a_body_is_only_missed_where_it_is_called() -> None:
-    functions = ".extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);\n"
+    functions = ".extern .func (.param .b32 r) elsewhere(.param .b64 f, .param .b64 a);\n"
     call = """
     .param .b32 r; .param .b64 f; .param .b64 a;
     setp.eq.u32 %p1, %r1, THREAD;
     mov.u32 %r2, 1;
-    @%p1 call.uni (r), vprintf, (f, a);
+    @%p1 call.uni (r), elsewhere, (f, a);
     """
     assert run(functions, call.replace("THREAD", "99")) == [1] * 64
     with pytest.raises(Fault) as caught:
         run(functions, call.replace("THREAD", "3"))
     assert caught.value.kind == "unsupported"
-    assert "a call of 'vprintf', which has no body" in str(caught.value)
-    assert "call.uni (r), vprintf, (f, a)" in str(caught.value)
+    assert "a call of 'elsewhere', which has no body" in str(caught.value)
+    assert "call.uni (r), elsewhere, (f, a)" in str(caught.value)
 
 
 def test_an_unknown_instruction_is_named_before_anything_runs() -> None:
@@ -292,3 +292,66 @@ def test_vector_registers() -> None:
     """
     launch(kernel(body, registers=".reg .v4 .f32 v, %w<2>;"), "k", 1, 1, [x])
     assert x[4:].tolist() == [4.0, 1.0, 4.0, 3.0]
+
+
+def text(name: str, value: str) -> str:
+    return f".global .align 1 .b8 {name}[{len(value) + 1}] = {{{', '.join(map(str, value.encode()))}}};\n"
+
+
+PRINT = (
+    ".extern .func (.param .b32 result) vprintf(.param .b64 format, .param .b64 arguments);\n"
+    + text("said", "%5.2f|%-4d|%+x %c%% %lld %s %u|%#o %p %e %*d\n")
+    + text("word", "word")
+)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_printf_has_the_conversions_of_c(jobs: int) -> None:
+    source = f"""{HEADER}{PRINT}
+.visible .entry k()
+{{
+    .local .align 8 .b8 depot[88];
+    .reg .b32 %r<4>; .reg .b64 %rd<8>; .reg .pred %p;
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, %ctaid.x;
+    setp.ge.u32 %p, %r1, 2;
+    st.local.f64 [depot], 0d3FF8000000000000;
+    st.local.u32 [depot+8], %r1;
+    st.local.u32 [depot+12], 255;
+    st.local.u32 [depot+16], 122;
+    st.local.u64 [depot+24], -5;
+    mov.u64 %rd1, word; cvta.global.u64 %rd1, %rd1;
+    st.local.u64 [depot+32], %rd1;
+    st.local.u32 [depot+40], %r2;
+    st.local.u32 [depot+44], 8;
+    st.local.u64 [depot+48], 4096;
+    st.local.f64 [depot+56], 0d3FF8000000000000;
+    st.local.u32 [depot+64], 4;
+    st.local.u32 [depot+68], -7;
+    mov.u64 %rd2, said; cvta.global.u64 %rd2, %rd2;
+    mov.u64 %rd3, depot; cvta.local.u64 %rd3, %rd3;
+    @%p bra done;
+    call.uni (%r3), vprintf, (%rd2, %rd3);
+done:
+    ret;
+}}
+"""
+    report = launch(source, "k", 3, 32, [], jobs=jobs)
+    assert report.printed == "".join(
+        f" 1.50|{t:<4}|ff z% -5 word {block}|010 0x1000 1.500000e+00   -7\n" for block in range(3) for t in range(2)
+    )
+
+
+def test_a_string_without_an_end_is_a_fault() -> None:
+    source = f"""{HEADER}
+.extern .func (.param .b32 result) vprintf(.param .b64 format, .param .b64 arguments);
+.visible .entry k(.param .u64 text)
+{{
+    .reg .b32 %r; .reg .b64 %rd;
+    ld.param.u64 %rd, [text];
+    call.uni (%r), vprintf, (%rd, 0);
+    ret;
+}}
+"""
+    with pytest.raises(Fault, match="out-of-bounds"):
+        launch(source, "k", 1, 1, [np.full(64, ord("a"), np.uint8)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tilec.ir.expr import constant
 from tilec.ir.tile import (
     BIT_COUNTS,
     COMPARISONS,
+    INTEGER_CALLS,
     Binary,
     Buffer,
     Call,
@@ -199,7 +201,7 @@ POSITIVE = Call("abs", (Load(INPUTS[FLOAT32][0], (LANE,)),), FLOAT32)
 ABOVE = Binary("max", Load(INPUTS[FLOAT32][1], (LANE,)), Const(-9.0, FLOAT32), FLOAT32)
 SMALL = Binary("min", ABOVE, Const(9.0, FLOAT32), FLOAT32)
 BOUNDED = (
-    *("exp", "exp2", "exp10", "tanh", "sigmoid", "erf", "sin", "cos", "tan"),
+    *("exp", "exp2", "exp10", "sinh", "cosh", "tanh", "sigmoid", "erf", "sin", "cos", "tan", "atan"),
     *("abs", "floor", "ceil", "trunc", "round", "nearbyint"),
 )
 UNBOUNDED = ("log", "log2", "log10", "sqrt", "rsqrt")
@@ -224,8 +226,21 @@ def test_functions(fn: str, argument: Expr, target: str) -> None:
         agree(Call(fn, (Cast(argument, short),), short), target, tolerance=tolerance)
 
 
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_remainders_are_exact(target: str) -> None:
+    x, y = (Load(INPUTS[FLOAT32][n], (LANE,)) for n in (0, 1))
+    agree(Call("fmod", (x, y), FLOAT32), target)
+    for divisor in (0.3, -7.0, 2.0**-149, 3e38, math.inf, 0.0, math.nan):
+        agree(Call("fmod", (x, Const(divisor, FLOAT32)), FLOAT32), target)
+    for dividend in (math.inf, -0.0, 2.0**-130, 3.4e38):
+        agree(Call("fmod", (Const(dividend, FLOAT32), y), FLOAT32), target)
+    for short in (FLOAT16, BFLOAT16):
+        agree(Call("fmod", (Cast(x, short), Cast(y, short)), short), target)
+
+
 def test_every_function_is_tried() -> None:
-    assert {*BOUNDED, *UNBOUNDED, "pow"} == set(interp._CALLS) - set(references()) - BIT_COUNTS  # which test_simt tries
+    others = {*references(), *BIT_COUNTS, *INTEGER_CALLS}  # which test_simt and test_scalar_names try
+    assert {*BOUNDED, *UNBOUNDED, "pow", "fmod"} == set(interp._CALLS) - others
 
 
 def test_powers() -> None:

@@ -35,6 +35,8 @@ class Builder:
         self.items: list[Item] = []
         self.counts: dict[Class, int] = {}
         self.labels = 0
+        self.formats: dict[str, None] = {}  # of printf, in order
+        self.printed_bytes = 0
         self.files = ("", *imported)
         self.line = ("", 0)
 

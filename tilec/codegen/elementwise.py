@@ -10,9 +10,10 @@ from tilec.codegen.atomic import emit_atomic, widest
 from tilec.codegen.builder import register_class
 from tilec.codegen.local import read_local, write_local
 from tilec.codegen.memory import load_vector, pack, pack_f32, words_of
+from tilec.codegen.printing import emit_print, printing
 from tilec.codegen.scalar import SHORT, ReadElement
 from tilec.codegen.state import State
-from tilec.diag import InternalError
+from tilec.diag import InternalError, fail
 from tilec.ir.affine import add, affine, divisor
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import (
@@ -26,6 +27,7 @@ from tilec.ir.tile import (
     If,
     Load,
     Parallel,
+    Print,
     Stmt,
     Store,
     Unary,
@@ -69,7 +71,20 @@ class _Definition:
         return (self.value,)
 
 
-_Step = _Assignment | _Definition
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """What is printed where these conditions hold."""
+
+    conditions: tuple[Expr, ...]
+    text: str
+    values: tuple[Expr, ...]
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (*self.values, *self.conditions)
+
+
+_Step = _Assignment | _Definition | _Output
 
 
 def emit_elementwise(op: Elementwise, state: State) -> None:
@@ -98,6 +113,8 @@ def steps(nest: Parallel) -> list[_Step]:
                     fixed(var, value, values)
                 case Store():
                     found.append(_Assignment(conditions, _substituted(stmt, values)))
+                case Print(text=text, values=printed):
+                    found.append(_Output(conditions, text, tuple(substitute(v, values) for v in printed)))
                 case If(condition=condition, then=then, orelse=orelse):
                     holds = Var(f"%condition{len(found)}", BOOL)
                     fixed(holds, condition, values)
@@ -127,6 +144,14 @@ class _Sweep:
         self.stored = [a.store for a in self.body if isinstance(a, _Assignment)]
         replica = op.layout.replica()
         self.once = () if replica is None else (Binary("eq", replica, integer(0), BOOL),)
+        if replica is not None and {"local", "fragment"} <= {s.buffer.scope for s in self.stored}:
+            fail(
+                "thread-dependent",
+                "threads that have copies of an element set them differently",
+                op.nest.span,
+                "each draws a number of its own",
+                help="let the loop set a shared tile, of which there is one",
+            )
         # Of the threads with a copy of an element one stores it: the others must not read what it overwrites meanwhile.
         in_memory = all(not s.buffer.in_registers and s.previous is None for s in self.stored)
         self.overwritten = {s.buffer.name for s in self.stored} if in_memory else set()
@@ -144,9 +169,9 @@ class _Sweep:
 
     def of_all_steps(self) -> tuple[Expr, ...]:
         """The conditions without which a thread has nothing to do in this nest: then it reads nothing either."""
-        if not self.op.nest.is_per_thread or not all(isinstance(a, _Assignment) for a in self.body):
+        if not self.op.nest.is_per_thread or any(isinstance(a, _Definition) for a in self.body):
             return ()
-        first, *others = (a.conditions for a in self.body if isinstance(a, _Assignment))
+        first, *others = (a.conditions for a in self.body if not isinstance(a, _Definition))
         return tuple(c for c in first if not self.vary((c,)) and all(c in other for other in others))
 
     def loads(self, a: _Step) -> Iterator[Load]:
@@ -157,6 +182,8 @@ class _Sweep:
 
     def vector(self) -> int:
         """The run of consecutive elements of the last dimension that a thread holds."""
+        if not self.op.nest.is_per_thread and any(s.buffer.scope == "local" for s in self.stored):
+            return 1  # what one element leaves there the next one finds
         first = next((a for a in self.layout.registers if a.size > 1), None)
         last = len(self.layout.shape) - 1
         if first is None or first.dim != last or first.stride != 1:
@@ -185,10 +212,13 @@ class _Sweep:
                     if not independent:
                         run.loaded.clear()
                         self.prefetch(a, run)
-                    if isinstance(a, _Assignment):
-                        self.assign(a, run)
-                    else:
-                        self.define(a, run)
+                    match a:
+                        case _Assignment():
+                            self.assign(a, run)
+                        case _Definition():
+                            self.define(a, run)
+                        case _Output():
+                            self.output(a, run)
 
     def begin(self, register: int) -> _Run:
         values = [
@@ -314,6 +344,15 @@ class _Sweep:
             self.scalars.define(var, value, (-math.inf, math.inf))
             run.values[lane][a.var] = var
 
+    def output(self, a: _Output, run: _Run) -> None:
+        """Print in each lane, by one of the threads that have it."""
+        for lane in range(self.run_length):
+            guard = self.with_conditions(self.scalars.all_of((*run.inside, *self.once)), a.conditions, run, lane)
+            with printing(self.state, guard), self.scalars.scope():
+                values = [substitute_vars(v, run.values[lane]) for v in a.values]
+                held = [self.scalars.register(v, self.reader(run, lane)) for v in values]
+                emit_print(a.text, [(register, v.dtype) for register, v in zip(held, values, strict=True)], self.state)
+
     def assign(self, a: _Assignment, run: _Run) -> None:
         store = a.store
         if store.buffer.in_registers:
@@ -372,7 +411,8 @@ class _Sweep:
     def assign_register(self, a: _Assignment, run: _Run, lane: int) -> None:
         name = a.store.buffer.name
         if a.store.buffer.scope == "local":
-            value, guard = self.value(a.store.value, run, lane), self.with_conditions(None, a.conditions, run, lane)
+            value = self.value(a.store.value, run, lane)
+            guard = self.with_conditions(self.scalars.all_of(run.inside), a.conditions, run, lane)
             indices = tuple(self.resolved(i, run, lane) for i in a.store.indices)
             write_local(a.store.buffer, indices, value, guard, self.state)
             return

@@ -13,6 +13,7 @@ from tilec.codegen.local import clear_local, read_local
 from tilec.codegen.matrix import WARP, emit_store_matrix
 from tilec.codegen.memory import load_vector
 from tilec.codegen.mma import emit_mma
+from tilec.codegen.printing import VPRINTF, formats, local_variables
 from tilec.codegen.reduce import emit_reduce
 from tilec.codegen.scalar import Scalars
 from tilec.codegen.state import State
@@ -43,7 +44,8 @@ def emit(
 ) -> Module:
     """`file` is the kernel's file name for `.loc` lines, `imported` are the files that spans may name besides; `roles`
     says which tensors are read and which written, `outputs` which are returned."""
-    body = _Entry(program, target, imported, fast_math).build()
+    made = _Entry(program, target, imported, fast_math)
+    body = made.build()
     threads = program.threads
     directives = [f".reqntid {threads}, 1, 1", ".minnctapersm 1"]
     params = [_param(p) for p in program.params]
@@ -52,7 +54,9 @@ def emit(
     variables = [launch.variable(replace(manifest(program, target, roles), outputs=outputs))]
     if program.smem_bytes:
         variables.append(Variable("shared", SMEM, 1024, 0, "extern"))
-    return Module(target.ptx_version, target.ptx_target, tuple(variables), (entry,), (file, *imported))
+    variables += formats(made.builder)
+    functions = (VPRINTF,) if made.builder.formats else ()
+    return Module(target.ptx_version, target.ptx_target, tuple(variables), (entry,), (file, *imported), functions)
 
 
 def _param(param: object) -> Param:
@@ -134,7 +138,7 @@ class _Entry:
         self.initialise_barriers(thread)
         self.roles()
         self.builder.emit("ret")
-        return (*self.builder.declarations(), *self.builder.items)
+        return (*local_variables(self.builder), *self.builder.declarations(), *self.builder.items)
 
     def load_parameters(self) -> None:
         tensors = [p for p in self.program.params if isinstance(p, Buffer)]

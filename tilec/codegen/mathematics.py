@@ -7,7 +7,8 @@ and cosine those of Cephes' sinf and cosf.
 Largest errors found on 16384 random arguments, in units of the last place against float64, with the instructions
 ex2.approx and rsqrt.approx taken as exact (the PTX ISA allows them 2^-22.5 or so): exp, exp10, log 0.8; sin and cos
 1.5 up to |x| = 1e5; log2 1.6; tanh, sigmoid 1.9; log10 2.0; tan 2.7. pow loses as many digits as its logarithm has
-before the point: 1e-4 in tests. tests/unit/test_codegen_scalar.py holds them to 2 to 8.
+before the point: 1e-4 in tests. sinh and cosh 1.1, atan 0.8; the polynomials of sinh and atan are fits
+of our own (Lawson's iteration, relative error). fmod is exact. tests/unit/test_codegen_scalar.py holds them to 2 to 8.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from tilec.codegen.builder import Builder, f32
-from tilec.ptx.module import Imm, Operand, Reg
+from tilec.ptx.module import Imm, Operand, Reg, Symbol
 
 LN2_HIGH = 0.693147182464599609375  # ln 2 rounded to float32, and what is left
 LN2_LOW = -1.904654299957767e-9
@@ -91,21 +92,41 @@ class Functions:
         high = struct.unpack("<f", struct.pack("<f", math.log10(2)))[0]
         return self._scaled_exp(x, math.log2(10), high, math.log10(2) - high)
 
-    def _scaled_exp(self, x: Reg, per_unit: float, high: float, low: float) -> Reg:
+    def _scaled_exp(self, x: Reg, per_unit: float, high: float, low: float, bias: int = 127) -> Reg:
         """2 to the power x · per_unit: whole powers apart, so that little is left for the approximation. `high` + `low`
-        is 1 / per_unit."""
+        is 1 / per_unit. With a `bias` of 126 half of it, which may be a number where the whole is too large."""
         whole = self.op("cvt.rni.f32", self.mul(x, f32(per_unit)))
         # A scale that is a normal number; what exceeds it is left in the fraction.
         whole = self.op("min", self.op("max", whole, f32(-126.0)), f32(127.0))
         rest = self.fma(whole, f32(-low), self.fma(whole, f32(-high), x))
         number = self.word("cvt.rzi.s32.f32", whole)
-        scale = self.from_bits(self.word("shl.b32", self.word("add.s32", number, Imm(127)), Imm(23)))
+        scale = self.from_bits(self.word("shl.b32", self.word("add.s32", number, Imm(bias)), Imm(23)))
         return self.mul(self.op("ex2.approx", self.mul(rest, f32(per_unit))), scale)
 
     def sigmoid(self, x: Reg) -> Reg:
         power = self.exp(self.op("neg", x))
         one = self.add(power, f32(1.0))
         return self.op("rcp.approx" if self.fast or not self.may_call else "rcp.rn", one)
+
+    def _half_exp(self, x: Reg) -> tuple[Reg, Reg]:
+        """Halves of e to the power |x| and to the power -|x|."""
+        size = self.op("abs", x)
+        if self.fast:
+            half = self.mul(self.exp(size), f32(0.5))
+            return half, self.mul(self.op("rcp.approx", half), f32(0.25))
+        half = self._scaled_exp(size, math.log2(math.e), LN2_HIGH, LN2_LOW, bias=126)
+        return half, self.divide(f32(0.25), half)
+
+    def sinh(self, x: Reg) -> Reg:
+        half, other = self._half_exp(x)
+        far = self.with_sign(self.add(half, self.op("neg", other)), x)
+        square = self.mul(x, x)
+        series = self.horner(square, (2.8169515644549392e-6, 1.983615948e-4, 8.3333496004e-3, 0.16666667163))
+        near = self.fma(self.mul(series, square), x, x)
+        return self.select(self.compare("lt", self.op("abs", x), f32(1.0)), near, far)
+
+    def cosh(self, x: Reg) -> Reg:
+        return self.add(*self._half_exp(x))
 
     def tanh(self, x: Reg) -> Reg:
         if self.fast:
@@ -199,7 +220,57 @@ class Functions:
         wave = self.word("mov.b32", self.select(is_odd, cosine, sine))
         return self.from_bits(self.word("xor.b32", wave, sign))
 
+    def atan(self, x: Reg) -> Reg:
+        """A polynomial up to 1; beyond, what the reciprocal leaves of a right angle."""
+        size = self.op("abs", x)
+        is_steep = self.compare("gt", size, f32(1.0))
+        slope = self.select(is_steep, self.divide(f32(1.0), size), size)
+        square = self.mul(slope, slope)
+        series = self.horner(
+            square,
+            (-1.793589093722e-3, 1.0914460755885e-2, -3.1177578493953e-2, 5.7957325130701e-2, -8.4034346044064e-2,
+             0.10952180624008, -0.14264240860939, 0.19998548924923, -0.33333298563957),
+        )  # fmt: skip
+        angle = self.fma(self.mul(series, square), slope, slope)
+        # π/2 in two parts: rounded it would lack a third of a unit in the last place.
+        rest = self.add(f32(math.pi / 2), self.op("neg", self.add(angle, f32(4.371139000186e-8))))
+        return self.with_sign(self.select(is_steep, rest, angle), x)
+
     # ---- the rest ----
+
+    def fmod(self, x: Reg, y: Reg) -> Reg:
+        """Exact, in integers: the digits of x come down eight at a time, as in a division on paper."""
+        bits, divisor = (self.word("and.b32", self.word("mov.b32", v), Imm(0x7FFFFFFF)) for v in (x, y))
+        (rest, high), (unit, low) = self._parts(bits), self._parts(divisor)
+        left = self.word("sub.s32", high, low)
+        unit = self.word("max.u32", unit, Imm(1))  # of 0 nothing comes anyway
+        self.builder.emit("rem.u32", rest, rest, unit)
+        again, done = self.builder.label("digits"), self.builder.label("divided")
+        self.builder.place(again)
+        finished = self.builder.into("pred", "setp.le.s32", left, Imm(0))
+        self.builder.emit("bra", Symbol(done), guard=finished)
+        count = self.word("min.s32", left, Imm(8))
+        self.builder.emit("shl.b32", rest, rest, count)
+        self.builder.emit("rem.u32", rest, rest, unit)
+        self.builder.emit("sub.s32", left, left, count)
+        self.builder.emit("bra", Symbol(again))
+        self.builder.place(done)
+        # In two steps, of which only the last one may leave the normal numbers.
+        scaled = self.mul(self.builder.into("f32", "cvt.rn.f32.u32", rest), f32(2.0**-23))
+        result = self.with_sign(self.mul(scaled, self.from_bits(self.word("shl.b32", low, Imm(23)))), x)
+        result = self.select(self.builder.into("pred", "setp.lt.u32", bits, divisor), x, result)
+        is_number = self.compare("num", x, y)
+        exists = self.builder.into("pred", "setp.lt.and.u32", bits, Imm(0x7F800000), is_number)
+        exists = self.builder.into("pred", "setp.ne.and.u32", divisor, Imm(0), exists)
+        return self.select(exists, result, f32(math.nan))
+
+    def _parts(self, bits: Reg) -> tuple[Reg, Reg]:
+        """The significand of a number without its sign, as an integer, and the exponent as it is stored."""
+        exponent = self.word("shr.u32", bits, Imm(23))
+        significand = self.word("and.b32", bits, Imm(0x7FFFFF))
+        is_normal = self.builder.into("pred", "setp.ne.u32", exponent, Imm(0))
+        whole = self.word("or.b32", significand, Imm(0x800000))
+        return self.word("selp.b32", whole, significand, is_normal), self.word("max.u32", exponent, Imm(1))
 
     def erf(self, x: Reg) -> Reg:
         size, square = self.op("abs", x), self.mul(x, x)

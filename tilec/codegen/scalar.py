@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from tilec.codegen.builder import Builder, f32, half_bits, immediate, register_class, small_bits
+from tilec.codegen.integers import emit_integer_call
 from tilec.codegen.intrinsics import emit_intrinsic, is_intrinsic
 from tilec.codegen.mathematics import Functions
 from tilec.codegen.warp_functions import emit_warp_function
@@ -16,6 +17,7 @@ from tilec.ir.tile import (
     BIT_COUNTS,
     BLOCK_WIDE,
     COMPARISONS,
+    INTEGER_CALLS,
     WARP_WIDE,
     Binary,
     Call,
@@ -309,6 +311,9 @@ class Scalars:
         values = [self.value(a, read) for a in args]
         if fn == "reinterpret":
             return self.in_register(self.reinterpret(values[0], args[0].dtype, dtype), dtype)
+        if fn in INTEGER_CALLS:
+            operands = [self.in_register(v, a.dtype) for v, a in zip(values, args, strict=True)]
+            return emit_integer_call(fn, operands, self.builder)
         if fn in BIT_COUNTS:
             opcode = f"{'popc' if fn == 'popcount' else 'clz'}.b{args[0].dtype.bits}"
             return self.builder.into("b32", opcode, self.in_register(values[0], args[0].dtype))

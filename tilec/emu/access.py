@@ -167,7 +167,8 @@ _WINDOW_STORES: dict[int, tuple[int, Store]] = {
 }
 
 
-def _load_generic(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
+def load_anywhere(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
+    """What lies at generic addresses."""
     result = np.zeros((len(addresses), 2) if width == 16 else len(addresses), WORD[min(width, 8)])
     members = cta.thread_ids[threads]
     windows = addresses >> WINDOW_SHIFT
@@ -188,7 +189,7 @@ def _store_generic(cta: Cta, threads: Threads, addresses: Array, width: int, val
 
 
 _LOADS: dict[str, Load] = {
-    "": _load_generic,
+    "": load_anywhere,
     "global": _load_global,
     "const": _load_global,
     "shared": _load_shared,

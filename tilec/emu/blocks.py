@@ -67,6 +67,7 @@ class Outcome:
     done: int = 0
     counts: list[int] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    printed: list[tuple[int, str]] = field(default_factory=list)
 
 
 def run(
@@ -83,7 +84,8 @@ def run(
 
 def so_far(state: LaunchState) -> Outcome:
     """What has happened before a fault, in this process."""
-    return Outcome(state.blocks_done, state.counts, state.timeline.events if state.timeline is not None else [])
+    events = state.timeline.events if state.timeline is not None else []
+    return Outcome(state.blocks_done, state.counts, events, state.printed)
 
 
 def _silent(done: int, total: int) -> None:
@@ -150,7 +152,10 @@ def _run_spread(
         raise min(faults, key=lambda found: found[0])[1]
     counts = [sum(column) for column in zip(*(outcome.counts for outcome in outcomes), strict=True)]
     return Outcome(
-        sum(outcome.done for outcome in outcomes), counts, [event for outcome in outcomes for event in outcome.events]
+        sum(outcome.done for outcome in outcomes),
+        counts,
+        [event for outcome in outcomes for event in outcome.events],
+        [line for outcome in outcomes for line in outcome.printed],
     )
 
 

@@ -6,10 +6,12 @@ return copies results back, so that function bodies are ordinary steps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilec.emu import printf
 from tilec.emu.decode import Form, semantics
 from tilec.emu.fault import Fault
 from tilec.emu.functions import Formal, Layout
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _DEEPEST = 512
 _STACK_BYTES = 1 << 20
+_ADDRESS = Formal(8, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,8 @@ def _call(form: Form) -> None:
     passed = operands.pop(0) if operands and isinstance(operands[0], Arguments) else None
     callee = form.program.functions.get(target.name) if isinstance(target, Symbol) else None
     if isinstance(target, Symbol) and callee is None:
-        _call_outside(form, target.name)
+        lists = [list(part.items) if isinstance(part, Arguments) else [] for part in (passed, returned)]
+        _call_outside(form, target.name, *lists)
         return
     site = Site(
         form.function,
@@ -130,8 +134,13 @@ def _call(form: Form) -> None:
     form.step.control = control
 
 
-def _call_outside(form: Form, name: str) -> None:
-    """A function without a body is only missed by whoever gets there."""
+def _call_outside(form: Form, name: str, passed: Sequence[Operand], returned: Sequence[Operand]) -> None:
+    """A function without a body is only missed by whoever gets there; one of the driver's is done here."""
+    if name == "vprintf":
+        given = [_carrier(form, item, _ADDRESS) for item in passed]
+        answers = [_carrier(form, item, None) for item in returned]
+        form.step.run = lambda cta, threads: _print(cta, cta.thread_ids[threads], given, answers)
+        return
 
     def run(cta: Cta, threads: Threads) -> None:
         if name == "__assertfail":
@@ -139,6 +148,18 @@ def _call_outside(form: Form, name: str) -> None:
         raise Fault("unsupported", f"a call of '{name}', which has no body")
 
     form.step.run = run
+
+
+def _print(cta: Cta, members: Array, given: list[Carrier], answers: list[Carrier]) -> None:
+    if len(given) != 2:
+        raise Fault("unsupported", f"{len(given)} arguments in a call of 'vprintf', which has 2")
+
+    formats, arguments = (
+        _bytes(cta, members, carrier, _ADDRESS).copy().view(np.int64).reshape(-1) for carrier in given
+    )
+    printf.write(cta, members, formats, arguments)
+    for carrier in answers:
+        _take(cta, members, carrier, np.zeros((len(members), 4), np.uint8))
 
 
 def _check_counts(site: Site, callee: Layout) -> None:

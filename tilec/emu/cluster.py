@@ -49,6 +49,8 @@ class LaunchState:
     blocks_done: int = 0
     clock: int = 0
     late_stores: list[Callable[[], None]] = field(default_factory=list)
+    printed: list[tuple[int, str]] = field(default_factory=list)
+    """What threads print, and the number of their cluster."""
 
     @property
     def thread_count(self) -> int:

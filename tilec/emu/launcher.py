@@ -75,7 +75,8 @@ class Report:
     """What ran: warp instructions by stem, in the order of their first place in the kernel, and how many blocks.
 
     `faults` is empty unless `launch` was asked to report what it found. If asked for: what happened at the barriers;
-    for a sample of the blocks, which elements of each argument they wrote.
+    for a sample of the blocks, which elements of each argument they wrote. `printed` is what threads print, cluster
+    after cluster.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -83,6 +84,7 @@ class Report:
     timeline: tuple[Event, ...] = ()
     written: tuple[Array | None, ...] = ()
     faults: tuple[Fault, ...] = ()
+    printed: str = ""
 
     @property
     def instructions(self) -> int:
@@ -170,7 +172,8 @@ def launch(
     for step, count in zip(program.steps, outcome.counts, strict=True):
         counts[step.stem] = counts.get(step.stem, 0) + count
     written = tuple(allocator.written(value, memory) for value in args) if sample is not None else ()
-    return Report(counts, outcome.done, tuple(outcome.events), written, faults)
+    printed = "".join(text for _, text in sorted(outcome.printed, key=lambda line: line[0]))
+    return Report(counts, outcome.done, tuple(outcome.events), written, faults, printed)
 
 
 @lru_cache(maxsize=8)

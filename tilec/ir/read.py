@@ -39,6 +39,7 @@ from tilec.ir.tile import (
     Order,
     Parallel,
     Pinned,
+    Print,
     Region,
     Scope,
     Select,
@@ -247,6 +248,10 @@ class _Reader:
             var = Var(match[1], self.dtype(match[2], line))
             self.vars[var.name] = var
             return Bind(var, value, line.span)
+        if line.text.startswith("print "):
+            text, *values = self.arguments(line.text.removeprefix("print "), line).positional
+            said = self.literal(text, str, line).replace(_LETTER, "%")
+            return Print(said, tuple(self.node(v, line) for v in values), line.span)
         if match := _OPERATION.fullmatch(line.text):
             rest = match[2] or ""
             if rest.startswith("= "):

@@ -11,7 +11,7 @@ from dataclasses import field, replace
 from typing import Literal
 
 from tilec.diag import InternalError
-from tilec.ir.types import BOOL, INT32, DType
+from tilec.ir.types import BOOL, INT32, UINT32, UINT64, DType
 from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
@@ -96,6 +96,12 @@ BLOCK_WIDE = frozenset({"block_count", "block_and", "block_or"})
 """Those made of the arguments in all threads of the block: all have one value."""
 BIT_COUNTS = frozenset({"popcount", "clz"})
 """Calls of one uint32 or uint64 that give an int32: the bits that are 1, and those that are 0 before the first 1."""
+INTEGER_CALLS: dict[str, tuple[tuple[DType, ...], DType]] = {
+    "fns": ((UINT32, UINT32, INT32), UINT32),
+    "philox": ((UINT64, UINT64, UINT64), UINT32),
+}
+"""Calls of integers, with the types of their arguments and of their value: the place of the n-th 1 among the bits of a
+word from some place on; and of a key and a sequence the number that Philox 4x32-10 has at a position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +124,10 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A mathematical function of floats: exp exp2 exp10 log log2 log10 sqrt rsqrt tanh sigmoid erf abs sin cos tan
-    floor ceil trunc round nearbyint pow; or `reinterpret`, the bits of any type as another one of the same size; or
-    one of `BIT_COUNTS`; or what threads compute together, one of `WARP_WIDE` or `BLOCK_WIDE`."""
+    """A mathematical function of floats: exp exp2 exp10 log log2 log10 sqrt rsqrt sinh cosh tanh sigmoid erf abs sin
+    cos tan atan floor ceil trunc round nearbyint pow fmod; or `reinterpret`, the bits of any type as another one of the
+    same size; or one of `BIT_COUNTS` or `INTEGER_CALLS`; or what threads compute together, one of `WARP_WIDE` or
+    `BLOCK_WIDE`."""
 
     fn: str
     args: tuple[Expr, ...]
@@ -229,6 +236,20 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Print:
+    """Inside `Parallel`: write `text`, a format of C's printf, with values of 32 bits at least in place of its
+    conversions. What one thread prints keeps its order."""
+
+    text: str
+    values: tuple[Expr, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+PRINTED = Buffer("%printed", (1,), INT32, "local")
+"""What stands for the output where statements are ordered: whoever prints writes it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Bind:
     """`var = value`, visible to the statements after it in the same body."""
 
@@ -251,7 +272,8 @@ class LoopLayout:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """A perfect elementwise nest over all threads; the body holds `Store`, `Bind` and `If` only. `width` is how many
+    """A perfect elementwise nest over all threads; the body holds `Store`, `Print`, `Bind` and `If`
+    only. `width` is how many
     neighbours of the last dimension one thread should handle together (None: as pays); `layout` gives every iteration
     its thread. Where `THREAD` is the first variable, each thread runs the iterations that have its index."""
 
@@ -340,7 +362,7 @@ class Pinned:
     span: Span = field(default=NOWHERE, compare=False)
 
 
-Stmt = TileOp | Store | Bind | Parallel | For | If | While | Break
+Stmt = TileOp | Store | Print | Bind | Parallel | For | If | While | Break
 
 
 Ask = Literal["fast-math", "unspecialised", "without-tma"]
@@ -432,7 +454,7 @@ def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
             return (body,)
         case If(then=then, orelse=orelse):
             return (then, orelse)
-        case TileOp() | Store() | Bind() | Break():
+        case TileOp() | Store() | Print() | Bind() | Break():
             return ()
 
 

@@ -27,6 +27,7 @@ from tilec.ir.tile import (
     BIT_COUNTS,
     BLOCK_WIDE,
     COMPARISONS,
+    INTEGER_CALLS,
     THREAD,
     WARP_WIDE,
     Binary,
@@ -42,6 +43,7 @@ from tilec.ir.tile import (
     Kernel,
     Load,
     Parallel,
+    Print,
     Region,
     Select,
     Stmt,
@@ -139,6 +141,13 @@ class _Checker:
                     if stmt.atomic is None or stmt.previous.dtype != buffer.dtype:
                         yield f"{stmt.previous.name} cannot be what {buffer.name} held"
                     yield from self._declare(stmt.previous)
+            case Print(values=values):
+                if not in_parallel:
+                    yield "a print stands outside Parallel"
+                for value in values:
+                    yield from self.expr(value)
+                    if value.dtype.bits < 32:
+                        yield f"{show_expr(value)}, which is printed, is {value.dtype}"
             case Bind(var=var, value=value):
                 yield from self.expr(value)
                 if var.dtype != value.dtype:
@@ -218,6 +227,9 @@ class _Checker:
                         yield f"{show_expr(expr)} is {dtype} of {args[0].dtype}"
                 elif expr.fn in BIT_COUNTS:
                     if dtype != INT32 or [a.dtype in (UINT32, UINT64) for a in args] != [True]:
+                        yield f"{show_expr(expr)} is {dtype} of {', '.join(str(a.dtype) for a in args)}"
+                elif expr.fn in INTEGER_CALLS:
+                    if (tuple(a.dtype for a in args), dtype) != INTEGER_CALLS[expr.fn]:
                         yield f"{show_expr(expr)} is {dtype} of {', '.join(str(a.dtype) for a in args)}"
                 elif expr.fn in WARP_WIDE or expr.fn in BLOCK_WIDE:
                     return

@@ -56,6 +56,21 @@ def _ffs(call: Call) -> Value:
     return Select(Binary("eq", word, constant(0, word.dtype), BOOL), constant(0, INT32), place, INT32)
 
 
+def _fns(call: Call) -> Value:
+    mask, base, offset = (as_expr(call[name]) for name in ("mask", "base", "offset"))
+    for name, operand in (("mask", mask), ("base", base), ("offset", offset)):
+        if operand.dtype.kind not in ("int", "uint") or operand.dtype.bits > 32:
+            fail("wrong-dtype", f"{call.name} works on 32 bits", call[name].span, f"this is {operand.dtype}")
+    return BitCount("fns", (cast(mask, UINT32), cast(base, UINT32), cast(offset, INT32)), UINT32)
+
+
+FUNCTIONS["T.__fns"] = ScalarFunction(
+    Signature("T.__fns", (Parameter("mask"), Parameter("base"), Parameter("offset"))),
+    "the place of the offset-th 1 among the bits of mask, from place base on upwards, downwards for a negative offset; "
+    "0xFFFFFFFF where there is none, uint32",
+    _fns,
+)
+
 FUNCTIONS |= {
     f"T.{name}": ScalarFunction(Signature(f"T.{name}", (Parameter("x"),)), doc, build)
     for name, doc, build in (
@@ -79,5 +94,21 @@ def _leading_zeros(x: Any) -> Any:
     return _ones(~x)
 
 
-REFERENCES: dict[str, Callable[[Any], Any]] = {"popcount": _ones, "clz": _leading_zeros}
-"""By the name that the call has in tile IR: of an array of uint32 or uint64."""
+def _nth_one(mask: Any, base: Any, offset: Any) -> Any:
+    import numpy as np
+
+    mask, base, offset = (x[..., None] for x in np.broadcast_arrays(mask, base, offset))
+    place = np.arange(32)
+    ones = (mask >> place.astype(np.uint32) & 1).astype(bool) & (base < 32)
+    up, down = ones & (place >= base), ones & (place <= base)
+    counted = np.cumsum(up, -1), np.cumsum(down[..., ::-1], -1)[..., ::-1]
+    found = np.where(
+        offset > 0,
+        up & (counted[0] == offset),
+        np.where(offset < 0, down & (counted[1] == -offset.astype(np.int64)), up & (place == base)),
+    )
+    return np.where(found.any(-1), found.argmax(-1), 0xFFFFFFFF).astype(np.uint32)
+
+
+REFERENCES: dict[str, Callable[..., Any]] = {"popcount": _ones, "clz": _leading_zeros, "fns": _nth_one}
+"""By the name that the call has in tile IR: of arrays of unsigned integers."""

@@ -79,6 +79,43 @@ def _ceildiv(call: Call) -> Value:
     return binary("//", Argument(raised, call.span), b, call.span)
 
 
+def _align_up(call: Call) -> Value:
+    """The smallest multiple of b that is not below a."""
+    return binary("*", Argument(_ceildiv(call), call.span), call["b"], call.span)
+
+
+def _coordinates(call: Call) -> Value:
+    """The place along each dimension of `shape` of the element that is number `index`, row by row."""
+    index, shape = call["index"], call["shape"].value
+    if not isinstance(shape, tuple) or not shape:
+        call.refuse("shape", "a tuple of extents")
+    assert isinstance(shape, tuple)
+    found: list[Value] = []
+    for extent in reversed(shape):
+        by = Argument(extent, call["shape"].span)
+        found.insert(0, binary("%", index, by, call.span))
+        index = Argument(binary("//", index, by, call.span), call.span)
+    return tuple(found)
+
+
+def _linear(call: Call) -> Value:
+    """The number of an element: of `i, j, k, extent of j, extent of k` that is (i * J + j) * K + k."""
+    count = (len(call.variadic) + 1) // 2
+    places, extents = call.variadic[:count], call.variadic[count:]
+    if len(extents) != count - 1:
+        fail(
+            "wrong-argument",
+            "T.linear_index takes indices, and then the extents of all dimensions but the first",
+            call.span,
+            f"{len(call.variadic)} arguments, an odd number is needed",
+        )
+    total = places[0]
+    for place, extent in zip(places[1:], extents, strict=True):
+        scaled = Argument(binary("*", total, extent, call.span), call.span)
+        total = Argument(binary("+", scaled, place, call.span), call.span)
+    return total.value
+
+
 def _clamp(call: Call) -> Value:
     low = Argument(binary("max", call["x"], call["low"], call.span), call.span)
     return binary("min", low, call["high"], call.span)
@@ -194,6 +231,10 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         _row("T.floor", "x", "the largest integer not above x, as a float", _math("floor")),
         _row("T.ceil", "x", "the smallest integer not below x, as a float", _math("ceil")),
         _row("T.tan", "x", "tangent", _math("tan")),
+        _row("T.sinh", "x", "hyperbolic sine", _math("sinh")),
+        _row("T.cosh", "x", "hyperbolic cosine", _math("cosh")),
+        _row("T.atan", "x", "arc tangent, between -pi / 2 and pi / 2", _math("atan")),
+        _row("T.fmod", "x y", "what x / y, rounded towards 0, leaves; exact, with the sign of x", _math("fmod")),
         _row("T.exp10", "x", "10 to the power x", _math("exp10")),
         _row("T.log10", "x", "logarithm to base 10", _math("log10")),
         _row("T.erf", "x", "error function", _math("erf")),
@@ -218,6 +259,14 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         _row("T.bitwise_not", "a", "~a", lambda call: invert(call["a"])),
         _row("T.reinterpret", "value dtype", "the bits of value as dtype, of the same size", _reinterpret),
         _row("T.ceildiv", "a b", "a / b, rounding up", _ceildiv),
+        _row("T.align_up", "a b", "the smallest multiple of b that is not below a", _align_up),
+        _row("T.index_to_coordinates", "index shape", "the indices of element number `index` of a shape", _coordinates),
+        ScalarFunction(
+            Signature("T.linear_index", (), variadic=True),
+            "the number of an element: of `(i, j, k, J, K)` that is (i * J + j) * K + k",
+            _linear,
+        ),
+        _row("T.dtype", "name", "a dtype by its name", lambda call: call.dtype("name")),
         _row("T.shift_left", "a b", "a << b", _operator("<<")),
         _row("T.shift_right", "a b", "a >> b", _operator(">>")),
         _row("T.cast", "value dtype", "value converted to dtype", lambda c: convert(c["value"], c.dtype("dtype"))),

@@ -20,6 +20,7 @@ from tilec.ir.tile import (
     Kernel,
     Load,
     Parallel,
+    Print,
     Region,
     Stmt,
     Store,
@@ -187,6 +188,8 @@ def _renamed(nest: Parallel, rename: Rename) -> Parallel:
             case Store(buffer=buffer, indices=indices, value=value):
                 inside = tuple(expression(i) for i in indices)
                 return replace(stmt, buffer=rename(buffer, indices, True), indices=inside, value=expression(value))
+            case Print(values=values):
+                return replace(stmt, values=tuple(map(expression, values)))
             case Bind(value=value):
                 return replace(stmt, value=expression(value))
             case If(condition=condition, then=then, orelse=orelse):

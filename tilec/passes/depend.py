@@ -20,6 +20,7 @@ from tilec.ir.tile import (
     If,
     Load,
     Parallel,
+    Print,
     Select,
     Stmt,
     Store,
@@ -378,7 +379,7 @@ def describe(stmt: Stmt) -> str:
             return f"{name} {', '.join(r.buffer.name for r in regions)}".rstrip()
         case Parallel():
             written = dict.fromkeys(s.buffer.name for s in walk(stmt.body) if isinstance(s, Store))
-            return f"parallel {', '.join(written)}"
+            return f"parallel {', '.join(written)}" if written else "print"
         case For(var=var):
             return f"for {var.name}"
         case If():
@@ -389,6 +390,8 @@ def describe(stmt: Stmt) -> str:
             return "break"
         case Store(buffer=buffer):
             return f"store {buffer.name}"
+        case Print():
+            return "print"
         case Bind(var=var):
             return f"bind {var.name}"
 
@@ -437,6 +440,10 @@ TRANSCENDENTAL = frozenset(
         "sqrt",
         "rsqrt",
         "tanh",
+        "sinh",
+        "cosh",
+        "atan",
+        "fmod",
         "sigmoid",
         "sin",
         "cos",

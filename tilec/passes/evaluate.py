@@ -66,9 +66,13 @@ _SWIZZLED = Signature(
     "make_swizzled_layout", (Parameter("buffer"), Parameter("k_major", True), Parameter("allow_pad", True))
 )
 EAGER = ("T.const", "T.empty")
+DIALECT = "T.__tilelang_dialect__"
+"""What the language is spoken for: always CUDA."""
 OTHERS = (
     "T.Fragment", "T.Layout", "T.Kernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro", "T.Ref", "T.Var",
-    "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", "T.loop_break", *EAGER,
+    "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", "T.loop_break", "T.print", "T.rng_init", "T.rng_rand",
+    "T.rng_rand_float",
+    DIALECT, *EAGER,
 )  # fmt: skip
 
 
@@ -268,6 +272,8 @@ class Evaluator:
             return float(python.MATH_CONSTANTS[path])
         if owner == "T" and node.name in BY_NAME:
             return BY_NAME[node.name]
+        if path == DIALECT:
+            return "cuda"
         if owner == "T.GemmWarpPolicy":
             if node.name not in Policy:
                 fail(
@@ -446,7 +452,7 @@ class Evaluator:
             fail("not-a-value", f"{path} needs a name", span, help=f"write `name = {path}(shape, dtype)`")
         if path in LOOPS:
             fail("not-a-value", f"{path} belongs in a for statement", span, help=f"write `for i in {path}(…):`")
-        if path in HINTS:
+        if path in HINTS or path in ("T.print", "T.rng_init"):
             fail("not-a-value", f"{path} gives no value", span, help="write it as a statement of its own")
         if path in EAGER:
             fail(

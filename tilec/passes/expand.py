@@ -30,6 +30,7 @@ from tilec.ir.tile import (
     If,
     Load,
     Parallel,
+    Print,
     Stmt,
     Store,
     TileOp,
@@ -502,6 +503,8 @@ def substitute_stmt(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
         case Store():
             indices = tuple(substitute(i, values) for i in stmt.indices)
             return replace(stmt, indices=indices, value=substitute(stmt.value, values))
+        case Print():
+            return replace(stmt, values=tuple(substitute(v, values) for v in stmt.values))
         case Bind():
             var = values.get(stmt.var, stmt.var)
             assert isinstance(var, Var), "a bind keeps a name of its own"

@@ -16,6 +16,7 @@ from tilec.ir.expr import cast, constant
 from tilec.ir.tile import (
     BIT_COUNTS,
     COMPARISONS,
+    INTEGER_CALLS,
     Attr,
     Binary,
     Bind,
@@ -29,6 +30,7 @@ from tilec.ir.tile import (
     Kernel,
     Load,
     Parallel,
+    Print,
     Region,
     Select,
     Stmt,
@@ -77,6 +79,9 @@ def _stmt(stmt: Stmt, prune: bool) -> tuple[Stmt, ...]:
             if new_indices is indices and new_value is value:
                 return (stmt,)
             return (replace(stmt, indices=new_indices, value=new_value),)
+        case Print(values=values):
+            new_values = _each(values, fold_expr)
+            return (stmt if new_values is values else replace(stmt, values=new_values),)
         case Bind(value=value):
             new_value = fold_expr(value)
             return (stmt if new_value is value else replace(stmt, value=new_value),)
@@ -327,6 +332,10 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
     "sqrt": math.sqrt,
     "rsqrt": lambda x: 1 / math.sqrt(x),
     "tanh": math.tanh,
+    "sinh": math.sinh,
+    "cosh": math.cosh,
+    "atan": math.atan,
+    "fmod": math.fmod,
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
     "abs": abs,
     "sin": math.sin,
@@ -346,7 +355,7 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 
 def _call(fn: str, args: tuple[Expr, ...], dtype: DType) -> Const | None:
     values = [a.value for a in args if isinstance(a, Const)]
-    if len(values) < len(args) or fn == "reinterpret" or fn in BIT_COUNTS:
+    if len(values) < len(args) or fn == "reinterpret" or fn in BIT_COUNTS or fn in INTEGER_CALLS:
         return None
     try:
         return constant(float(_FUNCTIONS[fn](*values)), dtype)

@@ -33,6 +33,7 @@ from tilec.ir.tile import (
     Load,
     Parallel,
     Pinned,
+    Print,
     Region,
     Select,
     Stmt,
@@ -284,8 +285,8 @@ def _stmt(stmt: Stmt, mistakes: Mistakes) -> Stmt:
             return replace(stmt, condition=values.expr(condition), body=_body(body, mistakes))
         case Break():
             return stmt
-        case Store():
-            raise InternalError("a store outside T.Parallel")
+        case Store() | Print():
+            raise InternalError(f"a {type(stmt).__name__} outside T.Parallel")
 
 
 def _variable(var: Var) -> Var:
@@ -326,6 +327,8 @@ def _inside(body: tuple[Stmt, ...], values: _Values) -> Iterator[Stmt]:
         match stmt:
             case Store():
                 new: Stmt = _store(stmt, values)
+            case Print():
+                new = replace(stmt, values=tuple(map(values.expr, stmt.values)))
             case Bind(var=var, value=value):
                 new = replace(stmt, var=_variable(var), value=values.expr(value))
             case If(condition=condition, then=then, orelse=orelse):

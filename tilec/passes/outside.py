@@ -18,6 +18,7 @@ from tilec.ir.tile import (
     If,
     Load,
     Parallel,
+    Print,
     Region,
     Select,
     Stmt,
@@ -54,6 +55,8 @@ class _Rewriter:
                 return stmt
             case Store(indices=indices, value=value):
                 return replace(stmt, indices=tuple(map(self.expr, indices)), value=self.expr(value))
+            case Print(values=values):
+                return replace(stmt, values=tuple(map(self.expr, values)))
             case Bind(value=value):
                 return replace(stmt, value=self.expr(value))
             case Parallel(body=inner):

@@ -39,8 +39,10 @@ from tilec.passes.functions import check_assert, kind, refuse_raise, unpack
 from tilec.passes.hints import HINTS, Hints
 from tilec.passes.loop_statements import Loops
 from tilec.passes.loops import LOOP_BREAK
+from tilec.passes.printing import PRINT, print_
 from tilec.passes.recover import poison
 from tilec.passes.references import references
+from tilec.passes.rng import DRAWS, INIT, draw, initialise
 from tilec.passes.usage import expressions
 from tilec.passes.views import view
 from tilec.source import Span
@@ -180,6 +182,15 @@ class Body(Loops):
         if path == LOOP_BREAK.name:
             bind(LOOP_BREAK, *self.arguments(node), node.span)
             self.leave(ast.Break(node.span))
+            return
+        if path == PRINT.name:
+            print_(self, bind(PRINT, *self.arguments(node), node.span))
+            return
+        if path == INIT.name:
+            initialise(self, bind(INIT, *self.operands(node), node.span))
+            return
+        if path in DRAWS:  # one number less to come
+            self.value(node)
             return
         if path == DP4A.name:
             self._dot(bind(DP4A, *self.arguments(node), node.span))
@@ -327,6 +338,8 @@ class Body(Loops):
         spelling = registry.spelling(path.removeprefix("T.")) if path.startswith("T.") else None
         if path in WARP_FUNCTIONS:
             return self.with_others(bind(WARP_FUNCTIONS[path].signature, *self.operands(node), node.span))
+        if path in DRAWS:
+            return draw(self, bind(DRAWS[path], *self.operands(node), node.span))
         if path in VIEWS:
             made, source = view(bind(VIEWS[path].signature, *self.arguments(node), node.span), self.unique)
             self.views[made.name] = self.views.get(source.name, source)

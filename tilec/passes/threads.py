@@ -29,6 +29,7 @@ from tilec.ir.tile import (
     If,
     Load,
     Parallel,
+    Print,
     Stmt,
     Store,
     TileOp,
@@ -49,6 +50,7 @@ from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.evaluate import Evaluator
 from tilec.passes.fold import fold_expr
 from tilec.passes.loops import Header
+from tilec.passes.rng import Generator
 from tilec.passes.scope import UniqueNames
 from tilec.passes.usage import expressions
 from tilec.passes.wholes import Whole
@@ -68,7 +70,7 @@ class PerThread(Evaluator):
     `varying` are the binds on whose value threads do not agree, `masks` the conditions that hold here in those threads
     that run this. `differing` are the places of variables (T.alloc_var) which
     threads set differently. `views` are the buffers that stand for others (T.reshape), by name. `wholes` are the
-    `if`s on which threads do not agree."""
+    `if`s on which threads do not agree. `generator` is what T.rng_init made."""
 
     unique: UniqueNames = field(default_factory=UniqueNames)
     buffers: list[Buffer] = field(default_factory=list)
@@ -81,6 +83,7 @@ class PerThread(Evaluator):
     differing: set[Span] = field(default_factory=set)
     views: dict[str, Buffer] = field(default_factory=dict)
     wholes: list[Whole] = field(default_factory=list)
+    generator: Generator | None = None
 
     @property
     def threads(self) -> int:
@@ -187,8 +190,10 @@ class PerThread(Evaluator):
 
     def nest(self, made: Parallel, path: str) -> None:
         """A nest of T.Parallel, which the threads share out, or of T.vectorized, which may be each thread's own."""
-        stores = [s for s in walk(made.body) if isinstance(s, Store)]
-        mine = [s for s in walk(made.body) if any(self.is_varying(e) for e in expressions(s))]
+        stores = [s for s in walk(made.body) if isinstance(s, Store) and not self.is_of_generator(s)]
+        # Whoever has an element may say who it is.
+        said = (s for s in walk(made.body) if not isinstance(s, Print) and not self.is_of_generator(s))
+        mine = [s for s in said if any(self.is_varying(e) for e in expressions(s))]
         is_own = bool(mine) or any(s.buffer.scope == "local" for s in stores) or bool(self.masks)
         if not is_own:
             self.out.append(made)
@@ -207,7 +212,7 @@ class PerThread(Evaluator):
             e.buffer for s in walk(made.body) for x in expressions(s) for e in walk_expr(x) if isinstance(e, Load)
         }
         fastest = made.vars[-1]
-        apart = all(
+        apart = not any(map(self.is_of_generator, walk(made.body))) and all(
             s.buffer not in loaded and (s.buffer.scope != "local" or _names(s.indices, fastest)) and s.atomic is None
             for s in stores
         )
@@ -221,6 +226,15 @@ class PerThread(Evaluator):
         for var, extent in reversed(tuple(zip(made.vars, made.extents, strict=True))):
             body = (For("unroll", var, integer(0), integer(extent), 1, body, span=made.span),)
         self.out += body
+
+    def is_of_generator(self, stmt: Stmt) -> bool:
+        """Whether it draws a random number, as whoever has an element may do for it, or moves on to the next one."""
+        state = () if self.generator is None else (self.generator.words, self.generator.spare)
+        if isinstance(stmt, Store):
+            return stmt.buffer in state
+        parts = (e for x in expressions(stmt) for e in walk_expr(x))
+        read = {e.buffer for e in parts if isinstance(e, Load) and e.buffer.scope == "local"}
+        return isinstance(stmt, Bind) and bool(read) and read <= set(state)
 
     def own(self, bounds: Header, span: Span) -> Header:
         """The bounds as they are before the loop, where they differ from thread to thread."""

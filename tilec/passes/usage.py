@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Literal, assert_never
 
 from tilec.ir.tile import (
+    PRINTED,
     Bind,
     Break,
     Buffer,
@@ -15,6 +16,7 @@ from tilec.ir.tile import (
     Kernel,
     Load,
     Parallel,
+    Print,
     Region,
     Stmt,
     Store,
@@ -62,6 +64,8 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
         case Store(indices=indices, value=value):
             yield from indices
             yield value
+        case Print(values=values):
+            yield from values
         case Bind(value=value):
             yield value
         case For(start=start, stop=stop):
@@ -98,6 +102,8 @@ def _writes(stmt: Stmt) -> Iterator[Buffer]:
         yield from _buffers(registry.get(stmt.name).effects(stmt).writes)
     elif isinstance(stmt, Store):
         yield stmt.buffer
+    elif isinstance(stmt, Print):
+        yield PRINTED
     for body in bodies(stmt):
         for nested in body:
             yield from _writes(nested)

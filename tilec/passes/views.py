@@ -26,6 +26,7 @@ from tilec.ir.tile import (
     If,
     Load,
     Parallel,
+    Print,
     Region,
     Select,
     Stmt,
@@ -128,6 +129,8 @@ class _Views:
                 made = replace(stmt, buffer=source, indices=moved(buffer, source, indices), value=_bits(value, source))
                 exists = inside(buffer, source, indices)
                 return made if exists is None else If(exists, (made,), (), stmt.span)
+            case Print(values=values):
+                return replace(stmt, values=tuple(map(self.expr, values)))
             case Bind(value=value):
                 return replace(stmt, value=self.expr(value))
             case Parallel(body=body):

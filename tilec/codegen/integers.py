@@ -1,0 +1,56 @@
+"""Calls of integers that are more than an operator, and that no thread needs another one for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilec.codegen.builder import Builder
+from tilec.diag import InternalError
+from tilec.ops.philox import FACTORS, ROUNDS, STEPS
+from tilec.ptx.module import Imm, Reg, Vector
+
+
+def emit_integer_call(fn: str, arguments: Sequence[Reg], builder: Builder) -> Reg:
+    """A call of `tile.INTEGER_CALLS`."""
+    match fn:
+        case "fns":
+            return builder.into("b32", "fns.b32", *arguments)
+        case "philox":
+            key, sequence, position = arguments
+            return _philox(key, sequence, position, builder)
+        case _:
+            raise InternalError(f"no code for {fn}")
+
+
+def _philox(key: Reg, sequence: Reg, position: Reg, builder: Builder) -> Reg:
+    """As `ops.philox` has it in numpy."""
+
+    def halves(wide: Reg) -> tuple[Reg, Reg]:
+        low, high = builder.many("b32", 2)
+        builder.emit("mov.b64", Vector((low, high)), wide)
+        return low, high
+
+    low_key, high_key = halves(key)
+    x, y = halves(builder.into("b64", "shr.u64", position, Imm(2)))
+    z, w = halves(sequence)
+    for number in range(ROUNDS):
+        first, second = (
+            halves(builder.into("b64", "mul.wide.u32", part, Imm(factor)))
+            for part, factor in zip((x, z), FACTORS, strict=True)
+        )
+        keys = [
+            builder.into("b32", "add.u32", part, Imm(number * step & 0xFFFFFFFF)) if number else part
+            for part, step in zip((low_key, high_key), STEPS, strict=True)
+        ]
+        x, y, z, w = (
+            builder.into("b32", "xor.b32", builder.into("b32", "xor.b32", second[1], y), keys[0]),
+            second[0],
+            builder.into("b32", "xor.b32", builder.into("b32", "xor.b32", first[1], w), keys[1]),
+            first[0],
+        )
+    which = builder.into("b32", "cvt.u32.u64", position)
+    odd = builder.into("pred", "setp.ne.b32", builder.into("b32", "and.b32", which, Imm(1)), Imm(0))
+    upper = builder.into("pred", "setp.ne.b32", builder.into("b32", "and.b32", which, Imm(2)), Imm(0))
+    pairs = (builder.into("b32", "selp.b32", b, a, odd) for a, b in ((x, y), (z, w)))
+    lower_one, upper_one = pairs
+    return builder.into("b32", "selp.b32", upper_one, lower_one, upper)

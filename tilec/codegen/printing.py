@@ -1,0 +1,66 @@
+"""printf: a format and its values, which the driver writes out when the host next waits for the device."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tilec.codegen.builder import Builder
+from tilec.codegen.state import State
+from tilec.ir.types import DType
+from tilec.ptx.module import Address, Arguments, Function, Item, Param, Reg, Symbol, Variable
+
+VPRINTF = Function(
+    "vprintf", (Param("b32", "result"),), (Param("b64", "format"), Param("b64", "arguments")), (), None, "extern"
+)
+_ARGUMENTS = "printf_arguments"
+
+
+@contextmanager
+def printing(state: State, guard: Reg | None) -> Iterator[None]:
+    """What is emitted inside runs only in the threads for which the guard holds (None: in all)."""
+    if guard is None:
+        yield
+        return
+    past = state.builder.label("printed")
+    skip = state.builder.into("pred", "not.pred", guard)
+    state.builder.emit("bra", Symbol(past), guard=skip)
+    yield
+    state.builder.place(past)
+
+
+def emit_print(text: str, values: Sequence[tuple[Reg, DType]], state: State) -> None:
+    """Print the values, of 32 bits at least; a float becomes a double, as an argument of C's does."""
+    builder = state.builder
+    at = 0
+    for value, dtype in values:
+        if dtype.is_float and dtype.bits == 32:
+            value = builder.into("f64", "cvt.f64.f32", value)
+        size = 8 if dtype.is_float or dtype.bits == 64 else 4
+        at = -(-at // size) * size
+        kind = "f64" if dtype.is_float else f"b{8 * size}"
+        builder.emit(f"st.local.{kind}", Address(Symbol(_ARGUMENTS), at), value)
+        at += size
+    builder.printed_bytes = max(builder.printed_bytes, at, 8)
+    builder.formats[text] = None
+    form = builder.into("b64", "mov.u64", Symbol(_name(text)))
+    given = builder.into("b64", "mov.u64", Symbol(_ARGUMENTS))
+    generic = (builder.into("b64", "cvta.global.u64", form), builder.into("b64", "cvta.local.u64", given))
+    builder.emit("call.uni", Arguments((builder.new("b32"),)), Symbol(VPRINTF.name), Arguments(generic))
+
+
+def formats(builder: Builder) -> tuple[Variable, ...]:
+    """The formats that the code refers to, as strings of C."""
+    texts = ((_name(text), text.encode() + b"\0") for text in builder.formats)
+    return tuple(Variable("global", name, 1, len(data), data=data) for name, data in texts)
+
+
+def _name(text: str) -> str:
+    """One that the formats of other kernels of the module do not have, unless they are the same."""
+    return f"printf_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def local_variables(builder: Builder) -> tuple[Item, ...]:
+    """Where a thread puts the values that it prints."""
+    return (Variable("local", _ARGUMENTS, 8, builder.printed_bytes),) if builder.formats else ()
