@@ -66,6 +66,19 @@ def _(X: Array, weight: Array, kernel: int, stride: int, padding: int) -> Output
     return {"Y": rows @ weight}
 
 
+@sample(
+    "models/conv2d_im2col", batch=2, H=7, W=6, C=32, F=40, block_M=64, block_N=32, block_K=32, threads=128,
+    also=({"stride": 2, "padding": 0, "dilation": 2}, {"C": 12}),
+    padding=1, stride=1, kernel=3, dilation=1,
+)  # fmt: skip
+def _(X: Array, weight: Array, kernel: int, stride: int, padding: int, dilation: int) -> Outputs:
+    padded = np.pad(X, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    reach = dilation * (kernel - 1) + 1
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (reach, reach), (1, 2))[:, ::stride, ::stride]
+    rows = np.moveaxis(seen[..., ::dilation, ::dilation], 3, 5).reshape(-1, weight.shape[0])
+    return {"Y": rows @ weight}
+
+
 # ---- states that go from chunk to chunk, each computed here a position at a time -------------------------------------
 
 BRAIN = {"noise": 1e-2}

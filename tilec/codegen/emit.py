@@ -22,7 +22,7 @@ from tilec.diag import InternalError
 from tilec.ir import warp
 from tilec.ir.expr import as_size
 from tilec.ir.tile import THREAD, Buffer, Extent, Load, Store, walk, walk_expr
-from tilec.ir.warp import Operation, Program, Role
+from tilec.ir.warp import Operation, Program, Role, TensorMap
 from tilec.ptx.module import Address, Entry, Guard, Imm, Item, Module, Operand, Pair, Param, Reg, Symbol, Variable
 from tilec.sizes import Size
 from tilec.target import Target
@@ -74,7 +74,7 @@ def manifest(program: Program, target: Target, roles: Mapping[str, launch.Tensor
         launch.PointerParam(p.name) if isinstance(p, Buffer) else launch.ScalarParam(p.name, p.dtype.name)
         for p in program.params
     ]
-    params += [launch.TensorMapParam(m.tensor.name, m.tensor.dtype.name, m.box, m.swizzle) for m in program.maps]  # type: ignore[arg-type]
+    params += map(_map_param, program.maps)
     x, y, z = program.grid
     return launch.Manifest(
         program.name,
@@ -87,6 +87,12 @@ def manifest(program: Program, target: Target, roles: Mapping[str, launch.Tensor
         scalars,
         tuple(params),
     )
+
+
+def _map_param(made: TensorMap) -> launch.TensorMapParam:
+    corners = made.corners
+    places = None if corners is None else launch.Im2col(corners.lower, corners.upper, corners.stride)
+    return launch.TensorMapParam(made.tensor.name, made.tensor.dtype.name, made.box, made.swizzle, places)  # type: ignore[arg-type]
 
 
 def _size(extent: Extent) -> Size:

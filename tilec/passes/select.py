@@ -1,7 +1,7 @@
 """Choose the hardware mechanism of each copy and gemm, and the form of the kernel: one role or several.
 
 Afterwards every copy and gemm has an attribute `via`:
-copy: "tma" | "cp_async" | "registers" | "tma_store" | "stmatrix"; gemm: "wgmma" | "mma".
+copy: "tma" | "cp_async" | "registers" | "tma_store" | "stmatrix"; im2col: the first three; gemm: "wgmma" | "mma".
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from tilec.ir.tile import (
     with_attr,
 )
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64
+from tilec.ops import im2col
 from tilec.ops.fill import masked
 from tilec.ops.reduce import kept_extents
 from tilec.ops.scan import expansion
@@ -220,6 +221,8 @@ def _why_not_tma(op: TileOp) -> str | None:
     source, destination = op.regions
     if _without_tma(op):
         return "by disable_tma"
+    if op.name == "im2col":
+        return im2col.why_no_map(op)
     if not destination.is_whole:
         return "it fills a part of a tile"
     return why_no_tensor_map(source, destination.buffer)
@@ -305,6 +308,10 @@ class _Selector:
                 return (stmt,)
             case TileOp(name="copy"):
                 return self.copy(stmt, is_fed=id(stmt) in self.fed)
+            case TileOp(name="im2col"):
+                by_threads = self.target.has("cp.async") and im2col.cp_async_width(stmt)
+                via = "tma" if id(stmt) in self.fed else "cp_async" if by_threads else "registers"
+                return (with_attr(stmt, "via", via),)
             case TileOp(name="gemm"):
                 if stmt.attr("policy") == "square" and stmt.regions[2].buffer.name in self.becoming_a:
                     stmt = with_attr(stmt, "policy", "full_row")
