@@ -180,7 +180,8 @@ class StoreMatrix(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Mma(Operation):
-    """C += op(A)·op(B) by mma.sync, B and mostly A by ldmatrix from shared memory; A may be a fragment."""
+    """C += op(A)·op(B) by mma.sync, B and mostly A by ldmatrix from shared memory; A may be a fragment. With `metadata`
+    A is half of a sparse matrix, and that, in shared memory, says where its elements belong."""
 
     a: Buffer
     b: Buffer
@@ -188,12 +189,13 @@ class Mma(Operation):
     transpose_a: bool
     transpose_b: bool
     clear: bool
+    metadata: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Wgmma(Operation):
     """C += op(A)·op(B) as one wgmma group, B and mostly A in shared memory, A may be a fragment: complete only after a
-    wait."""
+    wait. `metadata` as in `Mma`."""
 
     a: Buffer
     b: Buffer
@@ -201,6 +203,7 @@ class Wgmma(Operation):
     transpose_a: bool
     transpose_b: bool
     clear: bool
+    metadata: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True)

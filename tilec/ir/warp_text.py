@@ -133,7 +133,8 @@ def _operation(op: Operation) -> str:
         case warp.Mma() | warp.Wgmma():
             a = op.a.name + (".T" if op.transpose_a else "")
             b = op.b.name + (".T" if op.transpose_b else "")
-            return f"{type(op).__name__.lower()} {op.c.name} {'=' if op.clear else '+='} {a} @ {b}"
+            sparse = f" ({op.metadata.name})" if op.metadata else ""
+            return f"{type(op).__name__.lower()} {op.c.name} {'=' if op.clear else '+='} {a}{sparse} @ {b}"
         case warp.Reduce(source=source, destination=destination, kind=kind, dim=dim):
             return f"reduce_{kind} {destination.name} = {source.name} along {dim}"
         case warp.BarSync(id=number, threads=threads):

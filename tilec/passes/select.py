@@ -489,7 +489,7 @@ class _Selector:
         )
 
     def gemm(self, op: TileOp) -> str:
-        a, _, c = (r.buffer for r in op.regions)
+        a, _, c, *_ = (r.buffer for r in op.regions)
         for region in op.regions:
             if not region.is_whole:
                 fail(
@@ -550,7 +550,7 @@ def cp_async_width(op: TileOp, target: Target) -> int | None:
 
 def wgmma_groups(op: TileOp, threads: int) -> tuple[int, int] | None:
     """How the warpgroups share the accumulator, (along M, along N), or None where wgmma cannot do this gemm."""
-    a, b, c = (r.buffer for r in op.regions)
+    a, b, c, *_ = (r.buffer for r in op.regions)
     m, n = c.shape
     k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
     if a.dtype.bytes == 8 or threads % WARPGROUP or m % 64 or k * a.dtype.bytes % 32:
@@ -577,7 +577,7 @@ def mma_warps(op: TileOp, threads: int) -> tuple[int, int] | None:
     """How the warps share the accumulator, (along M, along N): as square as the policy allows, blocks of 16 × 16 at
     least.
     """
-    a, _, c = (r.buffer for r in op.regions)
+    a, _, c, *_ = (r.buffer for r in op.regions)
     m, n = c.shape
     k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
     if threads % 32 or m % 16 or n % 8 or k * a.dtype.bytes % 32:
