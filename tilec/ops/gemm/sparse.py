@@ -28,7 +28,7 @@ def metadata_columns(kept: int, dtype: DType, metadata: DType) -> int:
     return (4 if dtype == FLOAT32 else 2) * kept // metadata.bits
 
 
-def expanded(kept: NDArray[np.floating], metadata: NDArray[np.integer], dtype: DType) -> NDArray[np.floating]:
+def expanded(kept: NDArray[np.floating], metadata: NDArray[np.generic], dtype: DType) -> NDArray[np.floating]:
     """The rows of A with their zeros; `metadata` as the integers of its type."""
     import numpy as np
 
