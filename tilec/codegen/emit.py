@@ -108,6 +108,7 @@ class _Entry:
         self.builder = Builder(imported)
         self.scalars = Scalars(self.builder)
         self.scalars.fast_math = fast_math
+        self.scalars.converts_fp8 = target.has("fp8")
         self.pointers: dict[str, Reg] = {}
         self.addresses = Addresses(self.builder, self.scalars, program, self.pointers)
         self.scalars.read_uniform = self.read_uniform

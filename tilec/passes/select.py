@@ -93,7 +93,7 @@ def is_per_thread(expr: Expr) -> bool:
 
 
 def select(kernel: Kernel, target: Target, strategy: Strategy, switches: Switches = NO_SWITCHES) -> Selected:
-    check_arithmetic(kernel.body, target)
+    check_arithmetic(kernel.body)
     form = _form(kernel, target, strategy)
     selector = _Selector(kernel, target, form, switches)
     body = selector.body(kernel.body)
