@@ -19,7 +19,7 @@ import numpy as np
 from tilec import interp
 from tilec.diag import Diagnostic, Label, fail
 from tilec.elements import is_raw, largest, storage_shape, storage_type, stored, values_of
-from tilec.emu import Fault, Report, TensorMap, launch
+from tilec.emu import Columns, Fault, Report, TensorMap, launch
 from tilec.ir.expr import as_size, integer_range
 from tilec.ir.tile import (
     Bind,
@@ -43,7 +43,7 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, DType
-from tilec.manifest import Manifest, PointerParam, ScalarParam, TensorMapParam
+from tilec.manifest import Im2col, Manifest, PointerParam, ScalarParam, TensorMapParam
 from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
 from tilec.sizes import SizeError, UnknownSize, evaluate, shape_of
@@ -291,8 +291,16 @@ def launch_arguments(manifest: Manifest, arguments: Arguments) -> list[object]:
         match param:
             case PointerParam(tensor=name):
                 made.append(arguments.tensors[name])
-            case TensorMapParam(tensor=name, dtype=dtype, box=box, swizzle=swizzle):
+            case TensorMapParam(tensor=name, dtype=dtype, box=box, swizzle=swizzle, im2col=None):
                 made.append(TensorMap(_not_empty(arguments.tensors[name]), box, swizzle, dtype))
+            case TensorMapParam(
+                tensor=name, dtype=dtype, box=(pixels, channels), swizzle=swizzle, im2col=Im2col() as at
+            ):
+                columns = Columns((at.lower, at.lower), (at.upper, at.upper), channels, pixels)
+                steps = (1, at.stride, at.stride, 1)
+                made.append(
+                    TensorMap(arguments.tensors[name], (), swizzle, dtype, element_strides=steps, im2col=columns)
+                )
             case ScalarParam(name=name, dtype=dtype):
                 value = arguments.scalars[name]
                 # The emulator takes a bfloat16 as its bits.

@@ -58,14 +58,26 @@ class ScalarParam:
 
 
 @dataclass(frozen=True, slots=True)
+class Im2col:
+    """The filter places of an im2col map: `stride` pixels apart, from `lower` pixels before an image's first one up to
+    `upper` pixels after its last one, in both directions."""
+
+    lower: int
+    upper: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
 class TensorMapParam:
     """A 128-byte TMA descriptor to be encoded on the host. `box` is in elements, in the order of the tensor's axes;
-    `swizzle` is the bank swizzle's width in bytes. Out-of-range elements are filled with zero."""
+    `swizzle` is the bank swizzle's width in bytes. Out-of-range elements are filled with zero. With `im2col` the tensor
+    is (images, height, width, channels), and `box` is how many places and channels one copy takes."""
 
     tensor: str
     dtype: str
     box: tuple[int, ...]
     swizzle: Swizzle
+    im2col: Im2col | None = None
 
 
 Param = PointerParam | ScalarParam | TensorMapParam
@@ -153,8 +165,12 @@ def _param_record(param: Param) -> dict[str, object]:
             return {"kind": "pointer", "tensor": tensor}
         case ScalarParam(name, dtype):
             return {"kind": "scalar", "name": name, "dtype": dtype}
-        case TensorMapParam(tensor, dtype, box, swizzle):
-            return {"kind": "tensor-map", "tensor": tensor, "dtype": dtype, "box": box, "swizzle": swizzle}
+        case TensorMapParam(tensor, dtype, box, swizzle, places):
+            what: dict[str, object] = {"tensor": tensor, "dtype": dtype, "box": box, "swizzle": swizzle}
+            if places is None:
+                return {"kind": "tensor-map", **what}
+            corners = {"lower": places.lower, "upper": places.upper, "stride": places.stride}
+            return {"kind": "im2col-map", **what, **corners}
 
 
 def summary(manifest: Manifest) -> str:
@@ -174,7 +190,10 @@ def summary(manifest: Manifest) -> str:
                 text = f"scalar {name}: {dtype}"
             case TensorMapParam(name, dtype, box, swizzle):
                 tensor = manifest.tensor(name)
-                text = f"tensor map of {_tensor(tensor)}, {tensor.role}: box {_by(box)} of {dtype}, swizzle {swizzle}"
+                kind = "im2col map" if param.im2col else "tensor map"
+                text = f"{kind} of {_tensor(tensor)}, {tensor.role}: box {_by(box)} of {dtype}, swizzle {swizzle}"
+                if param.im2col:
+                    text += f", from {param.im2col.lower} to {param.im2col.upper} by {param.im2col.stride}"
         lines.append(f"    {index}: {text}")
     if manifest.outputs:
         lines.append(f"  {'returns':8} {', '.join(manifest.outputs)}")
@@ -222,9 +241,12 @@ def _param(record: dict[str, Any]) -> Param:
             return PointerParam(str(record["tensor"]))
         case "scalar":
             return ScalarParam(str(record["name"]), str(record["dtype"]))
-        case "tensor-map":
+        case "tensor-map" | "im2col-map":
             box = tuple(map(int, record["box"]))
-            return TensorMapParam(str(record["tensor"]), str(record["dtype"]), box, _swizzle(record["swizzle"]))
+            places = None
+            if record["kind"] == "im2col-map":
+                places = Im2col(*(int(record[key]) for key in ("lower", "upper", "stride")))
+            return TensorMapParam(str(record["tensor"]), str(record["dtype"]), box, _swizzle(record["swizzle"]), places)
         case kind:
             raise ValueError(f"unknown parameter kind {kind!r}")
 

@@ -190,21 +190,26 @@ def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mappi
     for extent in reversed(shape[1:]):
         strides.append(strides[-1] * extent)
     swizzle = "NONE" if param.swizzle == 0 else f"{param.swizzle}B"
-    return _call(
-        driver.cuTensorMapEncodeTiled(
-            driver.CUtensorMapDataType[f"CU_TENSOR_MAP_DATA_TYPE_{element}"],
-            rank,
-            address,
-            [driver.cuuint64_t(extent) for extent in reversed(shape)],
-            [driver.cuuint64_t(stride) for stride in strides[1:]],
-            [driver.cuuint32_t(extent) for extent in reversed(param.box)],
-            [driver.cuuint32_t(1)] * rank,
-            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            driver.CUtensorMapSwizzle[f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"],
-            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
+    tensor = (
+        driver.CUtensorMapDataType[f"CU_TENSOR_MAP_DATA_TYPE_{element}"],
+        rank,
+        address,
+        [driver.cuuint64_t(extent) for extent in reversed(shape)],
+        [driver.cuuint64_t(stride) for stride in strides[1:]],
     )
+    modes = (
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        driver.CUtensorMapSwizzle[f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"],
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+    if param.im2col is not None:
+        pixels, channels = param.box
+        lower, upper = ([corner] * (rank - 2) for corner in (param.im2col.lower, param.im2col.upper))
+        steps = [driver.cuuint32_t(step) for step in (1, *[param.im2col.stride] * (rank - 2), 1)]
+        return _call(driver.cuTensorMapEncodeIm2col(*tensor, lower, upper, channels, pixels, steps, *modes))
+    box = [driver.cuuint32_t(extent) for extent in reversed(param.box)]
+    return _call(driver.cuTensorMapEncodeTiled(*tensor, box, [driver.cuuint32_t(1)] * rank, *modes))
 
 
 def _bytes(tensor: TensorInfo, sizes: Mapping[str, int]) -> int:

@@ -269,13 +269,13 @@ def _scaled(X: Array, smallest: float, largest: float) -> tuple[Array, Array]:
     return narrow / scale[:, None], scale
 
 
-@sample("rows/cast_fp8_rows", M=6, N=128, feature="fp8", steps=1)
+@sample("rows/cast_fp8_rows", M=6, N=128, steps=1)
 def _(X: Array) -> Outputs:
     scaled, scale = _scaled(X, 1e-4, 448)
     return {"Y": scaled, "scale": scale}
 
 
-@sample("rows/cast_fp8_groups", M=6, N=128, group=64, block_M=4, feature="fp8", steps=1)
+@sample("rows/cast_fp8_groups", M=6, N=128, group=64, block_M=4, steps=1)
 def _(X: Array, group: int) -> Outputs:
     scaled, scale = _scaled(X.reshape(-1, group), 1e-4, 448)
     return {"Y": scaled.reshape(X.shape), "scale": scale.reshape(len(X), -1)}

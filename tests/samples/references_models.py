@@ -45,13 +45,25 @@ def _places(generator: Generator, shape: tuple[int, ...]) -> Array:
     return (generator.choice(pairs, (*shape, 4)) << np.arange(0, 16, 4)).sum(axis=-1)
 
 
+def _dense(kept: Array, places: Array) -> Array:
+    pairs = places[:, :, None] >> np.arange(0, 16, 2) & 3  # where each element that is kept stands in its four
+    columns = pairs.reshape(len(kept), -1) + np.arange(kept.shape[1]) // 2 * 4
+    dense = np.zeros((len(kept), 2 * kept.shape[1]))
+    np.put_along_axis(dense, columns, kept, axis=1)
+    return dense
+
+
 @sample("gemm/sparse_2_4", M=64, N=72, K=96, **SMALL, inputs={"places": _places})
 def _(A: Array, places: Array, B: Array) -> Outputs:
-    pairs = places[:, :, None] >> np.arange(0, 16, 2) & 3  # where each element that is kept stands in its four
-    columns = pairs.reshape(len(A), -1) + np.arange(A.shape[1]) // 2 * 4
-    dense = np.zeros((len(A), B.shape[0]))
-    np.put_along_axis(dense, columns, A, axis=1)
-    return {"C": dense @ B}
+    return {"C": _dense(A, places) @ B}
+
+
+@sample(
+    "gemm/sparse_tensor_cores", M=96, N=72, K=256, block_M=64, block_N=64, block_K=128, threads=128,
+    inputs={"E": _places},
+)  # fmt: skip
+def _(A: Array, E: Array, B: Array) -> Outputs:
+    return {"C": _dense(A, E) @ B}
 
 
 @sample(
@@ -63,6 +75,19 @@ def _(X: Array, weight: Array, kernel: int, stride: int, padding: int) -> Output
     padded = np.pad(X, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     seen = np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), (1, 2))[:, ::stride, ::stride]
     rows = np.moveaxis(seen, 3, 5).reshape(-1, weight.shape[0])
+    return {"Y": rows @ weight}
+
+
+@sample(
+    "models/conv2d_im2col", batch=2, H=7, W=6, C=32, F=40, block_M=64, block_N=32, block_K=32, threads=128,
+    also=({"stride": 2, "padding": 0, "dilation": 2}, {"C": 12}),
+    padding=1, stride=1, kernel=3, dilation=1,
+)  # fmt: skip
+def _(X: Array, weight: Array, kernel: int, stride: int, padding: int, dilation: int) -> Outputs:
+    padded = np.pad(X, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    reach = dilation * (kernel - 1) + 1
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (reach, reach), (1, 2))[:, ::stride, ::stride]
+    rows = np.moveaxis(seen[..., ::dilation, ::dilation], 3, 5).reshape(-1, weight.shape[0])
     return {"Y": rows @ weight}
 
 

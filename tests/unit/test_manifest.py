@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tilec import manifest
 from tilec.diag import CompileError
-from tilec.manifest import Manifest, PointerParam, ScalarInfo, ScalarParam, TensorInfo, TensorMapParam
+from tilec.manifest import Im2col, Manifest, PointerParam, ScalarInfo, ScalarParam, TensorInfo, TensorMapParam
 from tilec.ptx.assemble import assemble
 from tilec.ptx.module import Entry, Instruction, Module
 from tilec.ptx.text import print_module
@@ -26,6 +26,7 @@ GEMM = Manifest(
     scalars=(ScalarInfo("alpha", "float32"),),
     params=(
         TensorMapParam("A", "float16", (128, 64), 128),
+        TensorMapParam("A", "float16", (64, 32), 64, Im2col(-1, -2, 2)),
         PointerParam("C"),
         ScalarParam("alpha", "float32"),
     ),
@@ -56,8 +57,9 @@ def test_summary() -> None:
         "  smem     197632 bytes, dynamic",
         "  parameters",
         "    0: tensor map of A: 4096 x 4096 float16, in: box 128 x 64 of float16, swizzle 128",
-        "    1: pointer to C: 4096 x 4096 float32, out",
-        "    2: scalar alpha: float32",
+        "    1: im2col map of A: 4096 x 4096 float16, in: box 64 x 32 of float16, swizzle 64, from -1 to -2 by 2",
+        "    2: pointer to C: 4096 x 4096 float32, out",
+        "    3: scalar alpha: float32",
     ]
 
 

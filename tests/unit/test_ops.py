@@ -38,6 +38,7 @@ def test_the_operations() -> None:
             "fence",
             "fill",
             "gemm",
+            "im2col",
             "reduce",
             "scan",
             "transpose",

@@ -47,6 +47,7 @@ T.ptx_commit_group()
 T.ptx_wait_group(1)
 T.fence_proxy_async()
 T.sync_threads()
+T.im2col(X, s, row, 1, 3, 1, 2, pad=2)
 T.transpose(s, t)
 T.cummax(x, s, dim=-1, reverse=True)
 T.atomic_add(A[row, 0], x, memory_order="release")
@@ -60,7 +61,8 @@ for i, j in T.Parallel(8, 2):
 
 
 def test_everything_once(body: Callable[..., Kernel], golden: Callable[[str, str, str], None]) -> None:
-    built = body(EVERYTHING, 'A: T.Tensor((64, 8), "float16"), alpha: T.float32, n: T.int32')
+    images = 'X: T.Tensor((2, 5, 5, 8), "float16")'
+    built = body(EVERYTHING, f'A: T.Tensor((64, 8), "float16"), alpha: T.float32, n: T.int32, {images}')
     assert list(verify_tile(built)) == []
     golden("tile", "everything", print_kernel(built))
 

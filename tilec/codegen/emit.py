@@ -23,7 +23,7 @@ from tilec.diag import InternalError
 from tilec.ir import warp
 from tilec.ir.expr import as_size
 from tilec.ir.tile import THREAD, Buffer, Extent, Load, Store, walk, walk_expr
-from tilec.ir.warp import Operation, Program, Role
+from tilec.ir.warp import Operation, Program, Role, TensorMap
 from tilec.ptx.module import Address, Entry, Guard, Imm, Item, Module, Operand, Pair, Param, Reg, Symbol, Variable
 from tilec.sizes import Size
 from tilec.target import Target
@@ -78,7 +78,7 @@ def manifest(program: Program, target: Target, roles: Mapping[str, launch.Tensor
         launch.PointerParam(p.name) if isinstance(p, Buffer) else launch.ScalarParam(p.name, p.dtype.name)
         for p in program.params
     ]
-    params += [launch.TensorMapParam(m.tensor.name, m.tensor.dtype.name, m.box, m.swizzle) for m in program.maps]  # type: ignore[arg-type]
+    params += map(_map_param, program.maps)
     x, y, z = program.grid
     return launch.Manifest(
         program.name,
@@ -91,6 +91,12 @@ def manifest(program: Program, target: Target, roles: Mapping[str, launch.Tensor
         scalars,
         tuple(params),
     )
+
+
+def _map_param(made: TensorMap) -> launch.TensorMapParam:
+    corners = made.corners
+    places = None if corners is None else launch.Im2col(corners.lower, corners.upper, corners.stride)
+    return launch.TensorMapParam(made.tensor.name, made.tensor.dtype.name, made.box, made.swizzle, places)  # type: ignore[arg-type]
 
 
 def _size(extent: Extent) -> Size:
@@ -106,6 +112,7 @@ class _Entry:
         self.builder = Builder(imported)
         self.scalars = Scalars(self.builder)
         self.scalars.fast_math = fast_math
+        self.scalars.converts_fp8 = target.has("fp8")
         self.pointers: dict[str, Reg] = {}
         self.addresses = Addresses(self.builder, self.scalars, program, self.pointers)
         self.scalars.read_uniform = self.read_uniform

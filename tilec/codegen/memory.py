@@ -73,6 +73,8 @@ def pack_f32(scalars: Scalars, dtype: DType, *values: Operand) -> Reg:
     registers = [scalars.in_register(v, FLOAT32) for v in values]
     if dtype.bits == 16:
         return scalars.builder.into("b32", f"cvt.rn.{SHORT[dtype]}x2.f32", registers[1], registers[0])
+    if not scalars.converts_fp8:
+        return pack(scalars.builder, [scalars.narrow(r, dtype) for r in registers], dtype)
     opcode = f"cvt.rn.satfinite.{SHORT[dtype]}x2.f32"
     halves = [scalars.builder.into("b16", opcode, registers[i + 1], registers[i]) for i in (0, 2)]
     return scalars.builder.into("b32", "mov.b32", Vector(tuple(halves)))

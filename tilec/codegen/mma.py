@@ -19,6 +19,7 @@ from tilec.codegen.matrix import (
     warp_part,
 )
 from tilec.codegen.memory import load_vector, pack
+from tilec.codegen.sparse import metadata
 from tilec.codegen.state import State
 from tilec.ir.affine import add, scale
 from tilec.ir.tile import Buffer, Expr, integer
@@ -38,6 +39,7 @@ def emit_mma(op: Mma, state: State) -> None:
     row, column = warp_part(layout, 2)
     depth = op.a.shape[0] if op.transpose_a else op.a.shape[1]
     step = K_BYTES // op.a.dtype.bytes
+    dense = 1 if op.metadata is None else 2  # elements of B along k for one of A
     if op.clear:
         clear(op.c, state)
     halves = op.c.dtype == FLOAT16
@@ -53,16 +55,21 @@ def emit_mma(op: Mma, state: State) -> None:
                 a.append(a_registers[first : first + per_step] or load_a(op, state, add(row, integer(16 * i)), k))
             b: list[tuple[Reg, ...]] = []
             for j in range(0, columns, 2):
-                b += load_b(op, state, add(column, integer(8 * j)), k, min(2, columns - j))
+                n, blocks = add(column, integer(8 * j)), min(2, columns - j)
+                parts = [load_b(op, state, n, dense * k + half * step, blocks) for half in range(dense)]
+                b += [tuple(register for part in block for register in part) for block in zip(*parts, strict=True)]
             for i in range(rows):
+                where = metadata(op, state, add(row, integer(16 * i)), k // step)
                 for j in range(columns):
                     first = count * (i * columns + j)
-                    _multiply(op, state, a[i], b[j], accumulators[first : first + count], step)
+                    _multiply(op, state, a[i], b[j], accumulators[first : first + count], where)
     if halves:
         unpack_halves(op.c, accumulators, state)
 
 
-def _multiply(op: Mma, state: State, a: tuple[Reg, ...], b: tuple[Reg, ...], c: tuple[Reg, ...], step: int) -> None:
+def _multiply(
+    op: Mma, state: State, a: tuple[Reg, ...], b: tuple[Reg, ...], c: tuple[Reg, ...], where: tuple[Operand, ...]
+) -> None:
     kinds = f"{KIND[op.c.dtype]}.{operand_kind(op.a.dtype)}.{operand_kind(op.b.dtype)}.{KIND[op.c.dtype]}"
     if op.a.dtype == FLOAT64:
         for half in range(2):  # 8 rows each
@@ -70,7 +77,9 @@ def _multiply(op: Mma, state: State, a: tuple[Reg, ...], b: tuple[Reg, ...], c: 
             state.builder.emit(f"mma.sync.aligned.m8n8k4.row.col.{kinds}", rows, Vector((a[half],)), Vector(b), rows)
         return
     both = Vector(c)
-    state.builder.emit(f"mma.sync.aligned.m16n8k{step}.row.col.{kinds}", both, Vector(a), Vector(b), both)
+    step = K_BYTES // op.a.dtype.bytes
+    opcode = f"mma.sp.sync.aligned.m16n8k{2 * step}" if where else f"mma.sync.aligned.m16n8k{step}"
+    state.builder.emit(f"{opcode}.row.col.{kinds}", both, Vector(a), Vector(b), both, *where)
 
 
 # ---- operands in shared memory ---------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from tilec.codegen.builder import Builder, f32, half_bits, immediate, register_c
 from tilec.codegen.integers import emit_integer_call
 from tilec.codegen.intrinsics import emit_intrinsic, is_intrinsic
 from tilec.codegen.mathematics import Functions
+from tilec.codegen.small_floats import SHORT as SMALL
+from tilec.codegen.small_floats import narrowed, widened
 from tilec.codegen.warp_functions import emit_warp_function
 from tilec.diag import InternalError
 from tilec.ir.affine import Interval, add, affine, interval
@@ -31,10 +33,10 @@ from tilec.ir.tile import (
     Var,
     integer,
 )
-from tilec.ir.types import BFLOAT16, BOOL, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT32, DType
+from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT32, DType
 from tilec.ptx.module import Imm, Operand, Reg, Vector
 
-SHORT = {FLOAT8_E4M3: "e4m3", FLOAT8_E5M2: "e5m2", FLOAT16: "f16", BFLOAT16: "bf16"}
+SHORT = {**SMALL, FLOAT16: "f16", BFLOAT16: "bf16"}
 """The floats below 32 bits as PTX calls them."""
 
 ReadElement = Callable[[Load], Operand]
@@ -60,6 +62,7 @@ class Scalars:
         # beside wgmma the forms without one are taken, exact to two units in the last place.
         self.may_call = True
         self.fast_math = False  # the hardware's approximations, products and sums fused
+        self.converts_fp8 = True  # by instructions
         self.loads = 0
         self.scopes: list[dict[object, Operand]] = [{}]  # keyed by expression, or by whoever calls `once`
         self.ranges: dict[Var, Interval] = {}
@@ -255,11 +258,7 @@ class Scalars:
     def widen(self, value: Operand, dtype: DType) -> Reg:
         """A 16- or 8-bit float as float32; exact."""
         if dtype in SMALL_FLOATS:
-            byte = self.builder.into("b16", "cvt.u16.u32", self.in_register(value, dtype))
-            pair = self.builder.into("b32", f"cvt.rn.f16x2.{SHORT[dtype]}x2", byte)
-            halves = self.builder.many("b16", 2)
-            self.builder.emit("mov.b32", Vector(halves), pair)
-            return self.builder.into("f32", "cvt.f32.f16", halves[0])
+            return widened(self.builder, self.in_register(value, dtype), dtype, self.converts_fp8)
         assert isinstance(value, Reg)
         if dtype.name == "float16":
             return self.builder.into("f32", "cvt.f32.f16", value)
@@ -269,9 +268,7 @@ class Scalars:
     def narrow(self, value: Operand, dtype: DType) -> Reg:
         """A float32 rounded to a 16- or 8-bit float, to nearest even."""
         if dtype in SMALL_FLOATS:
-            x = self.in_register(value, FLOAT32)
-            pair = self.builder.into("b16", f"cvt.rn.satfinite.{SHORT[dtype]}x2.f32", f32(0.0), x)
-            return self.builder.into("b32", "cvt.u32.u16", pair)
+            return narrowed(self.builder, self.in_register(value, FLOAT32), dtype, self.converts_fp8)
         return self.builder.into("b16", f"cvt.rn.{SHORT[dtype]}.f32", self.in_register(value, FLOAT32))
 
     def float_binary(self, op: str, a: Expr, b: Expr, dtype: DType, read: ReadElement | None) -> Reg:

@@ -6,27 +6,29 @@ from tilec.codegen.address import SHARED_BASE
 from tilec.codegen.state import State
 from tilec.ir.affine import add
 from tilec.ir.layout import SharedLayout
-from tilec.ir.tile import Expr, Var, integer, substitute
-from tilec.ir.warp import CpAsync, TensorMap, TmaLoad, TmaStore
+from tilec.ir.tile import Const, Expr, Var, integer, is_true, substitute
+from tilec.ir.types import BOOL
+from tilec.ir.warp import CpAsync, Gather, TensorMap, TmaLoad, TmaStore
 from tilec.ops.lowering import element
-from tilec.ptx.module import Address, Imm, Operand, TensorAddress
+from tilec.ptx.module import Address, Imm, Operand, TensorAddress, Vector
 
 
 def emit_cp_async(op: CpAsync, state: State) -> None:
     """Each thread copies its runs of `width` bytes; a run outside the tensor reads nothing and is filled with zeros."""
     builder, scalars = state.builder, state.scalars
     builder.at(op.span)
-    layout, source = op.layout, op.source
+    layout, source = op.layout, _gather(op)
     coordinates = layout.thread_coordinates()
     run = op.width // source.buffer.dtype.bytes
-    variables = tuple(Var(f"%c{d}") for d in range(len(layout.shape)))
     with scalars.scope():
         for register in range(0, layout.register_count, run):
             offset = layout.register_offset(register)
             here = tuple(add(c, integer(o)) for c, o in zip(coordinates, offset, strict=True))
-            values = dict(zip(variables, here, strict=True))
-            indices = tuple(substitute(i, values) for i in element(source, variables, layout.shape))
+            values = dict(zip(source.variables, here, strict=True))
+            indices = tuple(substitute(i, values) for i in source.indices)
             inside = [c for i, e in zip(indices, source.buffer.extents, strict=True) for c in scalars.bounds(i, e)]
+            if not is_true(source.condition):
+                inside.append(substitute(source.condition, values))
             within = [c for d, e in enumerate(layout.shape) if layout.overhangs(d) for c in scalars.bounds(here[d], e)]
             guard = scalars.all_of(within)
             operands: list[Operand] = [
@@ -39,6 +41,14 @@ def emit_cp_async(op: CpAsync, state: State) -> None:
                 operands.append(builder.into("b32", "selp.b32", Imm(op.width), Imm(0), exists))
             cache = "cg" if op.width == 16 else "ca"
             builder.emit(f"cp.async.{cache}.shared.global", *operands, guard=guard)
+
+
+def _gather(op: CpAsync) -> Gather:
+    """The source as an index for each element."""
+    if isinstance(op.source, Gather):
+        return op.source
+    variables = tuple(Var(f"%c{d}") for d in range(len(op.layout.shape)))
+    return Gather(op.source.buffer, variables, element(op.source, variables, op.layout.shape), Const(True, BOOL))
 
 
 def with_unit_dims(index: tuple[Expr, ...], shape: tuple[int, ...]) -> tuple[Expr, ...]:
@@ -60,10 +70,13 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
     barrier = barrier_address(state, cursor.name, ring.name, empty=False)
     base, offset = state.addresses.tile_base(op.destination, op.cursors)
     layout = state.addresses.tiles[op.destination.name].layout
-    opcode = f"cp.async.bulk.tensor.{len(op.start)}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+    mode = ".im2col" if op.map.corners else ""
+    opcode = f"cp.async.bulk.tensor.{len(op.start)}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes"
+    tap = [state.builder.into("b16", "cvt.u16.u32", state.scalars.register(e)) for e in reversed(op.tap)]
     for panel in range(layout.panels):
         destination = Address(base, offset + panel * layout.panel_bytes)
-        state.builder.emit(opcode, destination, _box(state, op.map, op.start, panel, layout), barrier)
+        box = _box(state, op.map, op.start, panel, layout)
+        state.builder.emit(opcode, destination, box, barrier, *([Vector(tuple(tap))] if tap else []))
 
 
 def emit_tma_store(op: TmaStore, state: State) -> None:

@@ -7,8 +7,9 @@ format".
 from __future__ import annotations
 
 from tilec.codegen.matrix import K_BYTES, KIND, WARP, operand_kind, packed_a, packed_halves, unpack_halves, warp_part
+from tilec.codegen.sparse import metadata
 from tilec.codegen.state import State
-from tilec.ir.affine import scale
+from tilec.ir.affine import add, scale
 from tilec.ir.layout import SharedLayout
 from tilec.ir.tile import THREAD, Binary, Buffer, Expr, integer
 from tilec.ir.types import FLOAT16, INT32
@@ -34,19 +35,26 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
     accumulators = packed_halves(op.c, state) if halves else state.fragments[op.c.name]
     count = len(accumulators) // blocks
     kinds = f"{KIND[op.c.dtype]}.{operand_kind(op.a.dtype)}.{operand_kind(op.b.dtype)}"
-    opcode = f"wgmma.mma_async.sync.aligned.m64n{columns}k{step}.{kinds}"
+    dense = 1 if op.metadata is None else 2  # elements of B along k for one of A
+    opcode = f"wgmma.mma_async{'.sp' if op.metadata else ''}.sync.aligned.m64n{columns}k{dense * step}.{kinds}"
     modifiers = _modifiers(op, in_registers)
     a_registers = packed_a(op.a, state) if in_registers else ()
     assert state.true is not None
-    builder.emit("wgmma.fence.sync.aligned")
     with state.scalars.scope():
+        first_row = warp_part(layout, 2)[0]
+        where = {
+            (i, k): metadata(op, state, add(first_row, integer(i * block_rows)), k // step)
+            for k in range(0, depth, step)
+            for i in range(blocks)
+        }
+        builder.emit("wgmma.fence.sync.aligned")
         a_base = None if in_registers else _descriptor(state, op.a, op.cursors, not op.transpose_a, row)
         b_base = _descriptor(state, op.b, op.cursors, op.transpose_b, column)
         for k in range(0, depth, step):
             scale_d: Operand = state.true
             if op.clear and not k:
                 scale_d = builder.into("pred", "setp.ne.b32", Imm(0), Imm(0))
-            b = _advance(state, b_base, _offset(state, op.b, op.transpose_b, 0, k))
+            b = _advance(state, b_base, _offset(state, op.b, op.transpose_b, 0, dense * k))
             for i in range(blocks):
                 a: Operand
                 if a_base is None:
@@ -54,7 +62,8 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
                     a = Vector(a_registers[first : first + 4])
                 else:
                     a = _advance(state, a_base, _offset(state, op.a, not op.transpose_a, i * block_rows, k))
-                builder.emit(opcode, Vector(accumulators[i * count : (i + 1) * count]), a, b, scale_d, *modifiers)
+                both = Vector(accumulators[i * count : (i + 1) * count])
+                builder.emit(opcode, both, a, b, *where[i, k], scale_d, *modifiers)
     builder.emit("wgmma.commit_group.sync.aligned")
     if halves:
         builder.emit("wgmma.wait_group.sync.aligned", Imm(0))

@@ -158,7 +158,7 @@ class AsyncState:
 
     def require_registers(self, step: Step, group: Group) -> None:
         """An ordinary instruction must keep off the registers of a pending `wgmma`, and not overtake a `tcgen05.ld`."""
-        if step.stem == "wgmma.mma_async":
+        if step.stem in ("wgmma.mma_async", "wgmma.mma_async.sp"):
             return
         for number, owner in list(self.owned):
             taken = not step.registers.isdisjoint(owner.accumulators | owner.inputs)

@@ -69,13 +69,25 @@ class SharedTile:
 
 
 @dataclass(frozen=True, slots=True)
+class Corners:
+    """What an im2col descriptor is about: a filter is at all places, `stride` pixels apart, from `lower` pixels before
+    an image's first one up to `upper` pixels after its last one, in both directions."""
+
+    lower: int
+    upper: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A TMA descriptor parameter: boxes of `box` elements in the order of the tensor's axes, bank swizzle in bytes."""
+    """A TMA descriptor parameter: boxes of `box` elements in the order of the tensor's axes, bank swizzle in bytes.
+    With `corners` it is one for im2col, and a box so many places of so many channels."""
 
     name: str
     tensor: Buffer
     box: tuple[int, ...]
     swizzle: int
+    corners: Corners | None = None
 
 
 # ---- operations ------------------------------------------------------------------------------------------------------
@@ -116,10 +128,21 @@ class Elementwise(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class CpAsync(Operation):
-    """Global to shared by cp.async in chunks of `width` bytes (4, 8 or 16), zeros for what lies outside the tensor."""
+class Gather:
+    """For the element at `variables` of a tile, the one of a tensor at `indices`; zero unless `condition` holds."""
 
-    source: Region
+    buffer: Buffer
+    variables: tuple[Var, ...]
+    indices: tuple[Expr, ...]
+    condition: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class CpAsync(Operation):
+    """Global to shared by cp.async in chunks of `width` bytes (4, 8 or 16), zeros for what lies outside the tensor. Of
+    a gather, neighbours in a chunk are neighbours in the tensor."""
+
+    source: Region | Gather
     destination: Buffer
     layout: Fragment
     width: int
@@ -127,11 +150,13 @@ class CpAsync(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TmaLoad(Operation):
-    """Global to shared by TMA, signalling the full barrier of the ring. `start` is the region's first index."""
+    """Global to shared by TMA, signalling the full barrier of the ring. `start` is the region's first index; of an
+    im2col map it is the first place, as the pixel there, and `tap` where from there the filter looks."""
 
     map: TensorMap
     start: tuple[Expr, ...]
     destination: Buffer
+    tap: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +180,8 @@ class StoreMatrix(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Mma(Operation):
-    """C += op(A)·op(B) by mma.sync, B and mostly A by ldmatrix from shared memory; A may be a fragment."""
+    """C += op(A)·op(B) by mma.sync, B and mostly A by ldmatrix from shared memory; A may be a fragment. With `metadata`
+    A is half of a sparse matrix, and that, in shared memory, says where its elements belong."""
 
     a: Buffer
     b: Buffer
@@ -163,12 +189,13 @@ class Mma(Operation):
     transpose_a: bool
     transpose_b: bool
     clear: bool
+    metadata: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Wgmma(Operation):
     """C += op(A)·op(B) as one wgmma group, B and mostly A in shared memory, A may be a fragment: complete only after a
-    wait."""
+    wait. `metadata` as in `Mma`."""
 
     a: Buffer
     b: Buffer
@@ -176,6 +203,7 @@ class Wgmma(Operation):
     transpose_a: bool
     transpose_b: bool
     clear: bool
+    metadata: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,10 +435,12 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (start, stop)
         case Branch(condition=condition):
             exprs = (condition,)
-        case CpAsync(source=source):
-            exprs = source.start
-        case TmaLoad(start=starts) | TmaStore(start=starts):
+        case CpAsync(source=Region(start=starts)) | TmaStore(start=starts):
             exprs = starts
+        case CpAsync(source=Gather(indices=indices, condition=condition)):
+            exprs = (*indices, condition)
+        case TmaLoad(start=starts, tap=tap):
+            exprs = (*starts, *tap)
         case _:
             return ()
     return tuple(dict.fromkeys(e.buffer.name for x in exprs for e in walk_expr(x) if isinstance(e, Load)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilec.ir import warp
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.ir.text import show_declared, show_expr, show_extent, show_region, show_store
-from tilec.ir.tile import Store, walk, walk_expr
+from tilec.ir.tile import Region, Store, walk, walk_expr
 from tilec.ir.warp import Operation, Program
 
 
@@ -22,7 +22,10 @@ def _program(program: Program) -> Iterator[str]:
     yield f"  {grid} blocks of {program.threads} threads, {program.smem_bytes} bytes of shared memory"
     for tensor_map in program.maps:
         box = ", ".join(map(str, tensor_map.box))
-        yield f"  map {tensor_map.name}: {tensor_map.tensor.name}, boxes of [{box}], swizzle {tensor_map.swizzle}"
+        corners = tensor_map.corners
+        im2col = f", im2col {corners.lower}..{corners.upper} by {corners.stride}" if corners else ""
+        boxes = f"boxes of [{box}], swizzle {tensor_map.swizzle}{im2col}"
+        yield f"  map {tensor_map.name}: {tensor_map.tensor.name}, {boxes}"
     for tile in program.shared:
         versions = f", {tile.depth} versions {tile.stride} bytes apart" if tile.depth > 1 else ""
         yield f"  shared {show_declared(tile.buffer)} at {tile.offset}: {_shared_layout(tile.layout)}{versions}"
@@ -119,9 +122,10 @@ def _operation(op: Operation) -> str:
             stores = [show_store(s) for s in walk(nest.body) if isinstance(s, Store)]
             return f"elementwise ({extents}) {'; '.join(stores)}"
         case warp.CpAsync(source=source, destination=destination, width=width):
-            return f"cp_async.{width} {destination.name} = {show_region(source)}"
-        case warp.TmaLoad(map=tensor_map, start=start, destination=destination):
-            return f"tma_load {destination.name} = {tensor_map.name}[{', '.join(map(show_expr, start))}]"
+            return f"cp_async.{width} {destination.name} = {_source(source)}"
+        case warp.TmaLoad(map=tensor_map, start=start, destination=destination, tap=tap):
+            looks = f" + [{', '.join(map(show_expr, tap))}]" if tap else ""
+            return f"tma_load {destination.name} = {tensor_map.name}[{', '.join(map(show_expr, start))}]{looks}"
         case warp.TmaStore(map=tensor_map, start=start, source=source, atomic=atomic):
             return f"tma_{atomic or 'store'} {tensor_map.name}[{', '.join(map(show_expr, start))}] = {source.name}"
         case warp.StoreMatrix(source=source, destination=destination):
@@ -129,7 +133,8 @@ def _operation(op: Operation) -> str:
         case warp.Mma() | warp.Wgmma():
             a = op.a.name + (".T" if op.transpose_a else "")
             b = op.b.name + (".T" if op.transpose_b else "")
-            return f"{type(op).__name__.lower()} {op.c.name} {'=' if op.clear else '+='} {a} @ {b}"
+            sparse = f" ({op.metadata.name})" if op.metadata else ""
+            return f"{type(op).__name__.lower()} {op.c.name} {'=' if op.clear else '+='} {a}{sparse} @ {b}"
         case warp.Reduce(source=source, destination=destination, kind=kind, dim=dim):
             return f"reduce_{kind} {destination.name} = {source.name} along {dim}"
         case warp.BarSync(id=number, threads=threads):
@@ -162,3 +167,10 @@ def _operation(op: Operation) -> str:
             return f"advance {cursor.name}"
         case _:
             return type(op).__name__
+
+
+def _source(source: Region | warp.Gather) -> str:
+    if isinstance(source, Region):
+        return show_region(source)
+    element = f"{source.buffer.name}[{', '.join(map(show_expr, source.indices))}]"
+    return f"{element} if {show_expr(source.condition)}"

@@ -585,10 +585,10 @@ def _own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str
             return {s.name}, set(), "bulk", {s.name}
         case warp.StoreMatrix(source=s, destination=d):
             return {s.name}, {d.name}, None, set()
-        case warp.Mma(a=a, b=b, c=c):
-            return {a.name, b.name}, {c.name}, None, set()
-        case warp.Wgmma(a=a, b=b, c=c):
-            return {a.name, b.name}, {c.name}, "wgmma", {a.name, b.name}
+        case warp.Mma(a=a, b=b, c=c, metadata=e):
+            return {a.name, b.name, *([e.name] if e else [])}, {c.name}, None, set()
+        case warp.Wgmma(a=a, b=b, c=c, metadata=e):
+            return {a.name, b.name, *([e.name] if e else [])}, {c.name}, "wgmma", {a.name, b.name}
         case warp.Reduce(source=s, destination=d, scratch=scratch):
             return {s.name}, {d.name} | ({scratch.name} if scratch else set()), None, set()
         case _:

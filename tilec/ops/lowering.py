@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from tilec.ir.affine import add
 from tilec.ir.layout import Fragment, SharedLayout, row_major
 from tilec.ir.tile import Atomic, Buffer, Cast, Expr, Load, Order, Parallel, Region, Store, Var
-from tilec.ir.warp import Cursor, Elementwise, TensorMap
+from tilec.ir.warp import Corners, Cursor, Elementwise, TensorMap
 from tilec.records import dataclass
 from tilec.source import Span
 
@@ -16,14 +16,14 @@ VECTOR_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`cursors` are the positions of the rings that the operation's tiles belong to; `tensor_map(tensor, box, swizzle)`
-    registers a TMA descriptor; `scratch(bytes, span)` asks for shared memory of the operation's own."""
+    """`cursors` are the positions of the rings that the operation's tiles belong to; `tensor_map(tensor, box, swizzle,
+    corners)` registers a TMA descriptor; `scratch(bytes, span)` asks for shared memory of the operation's own."""
 
     threads: int
     fragments: Mapping[str, Fragment]
     shared: Mapping[str, SharedLayout]
     cursors: tuple[Cursor, ...]
-    tensor_map: Callable[[Buffer, tuple[int, ...], int], TensorMap]
+    tensor_map: Callable[[Buffer, tuple[int, ...], int, Corners | None], TensorMap]
     scratch: Callable[[int, Span], Buffer]
 
 
@@ -42,7 +42,7 @@ def demand(kind: str, **parameters: int) -> Demand:
 def tensor_map_of(outside: Region, tile: Buffer, context: Context) -> TensorMap:
     """The TMA descriptor between this region of a tensor and the tile."""
     layout = context.shared[tile.name]
-    return context.tensor_map(outside.buffer, (*outside.extent[:-1], layout.panel), layout.swizzle)
+    return context.tensor_map(outside.buffer, (*outside.extent[:-1], layout.panel), layout.swizzle, None)
 
 
 def sweep(

@@ -1,33 +1,27 @@
-"""What a target can compute: conversions of small floats, functions of float64."""
+"""What a target can compute: functions of float64."""
 
 from __future__ import annotations
 
 from tilec.diag import AT_ONCE, Mistakes, fail
-from tilec.ir.expr import SMALL_FLOATS
-from tilec.ir.tile import Binary, Call, Cast, Stmt, TileOp, Unary, children, walk, walk_expr
-from tilec.ir.types import FLOAT64, DType
+from tilec.ir.tile import Call, Stmt, walk, walk_expr
+from tilec.ir.types import FLOAT64
 from tilec.passes.usage import expressions
-from tilec.target import Target
 
 FLOAT64_FUNCTIONS = frozenset(
     {"abs", "sqrt", "floor", "ceil", "trunc", "nearbyint", "reinterpret"}
 )  # the others have no instruction
 
 
-def check_arithmetic(body: tuple[Stmt, ...], target: Target, mistakes: Mistakes = AT_ONCE) -> None:
-    """Refuse conversions and functions for which the target has no instructions, one in each statement."""
+def check_arithmetic(body: tuple[Stmt, ...], mistakes: Mistakes = AT_ONCE) -> None:
+    """Refuse functions for which there are no instructions, one in each statement."""
     for stmt in walk(body):
         with mistakes.caught():
-            _check(stmt, target)
+            _check(stmt)
 
 
-def _check(stmt: Stmt, target: Target) -> None:
-    if isinstance(stmt, TileOp) and stmt.name in ("copy", "atomic", "reduce"):
-        _check_conversion({r.buffer.dtype for r in stmt.regions}, stmt, target)
+def _check(stmt: Stmt) -> None:
     for expr in expressions(stmt):
         for e in walk_expr(expr):
-            if isinstance(e, Cast | Binary | Unary | Call):
-                _check_conversion({e.dtype, *(c.dtype for c in children(e))}, stmt, target)
             if isinstance(e, Call) and e.dtype == FLOAT64 and e.fn not in FLOAT64_FUNCTIONS:
                 fail(
                     "unsupported-type",
@@ -36,17 +30,3 @@ def _check(stmt: Stmt, target: Target) -> None:
                     "in this statement",
                     help="compute it in float32, as T.cast(x, 'float32')",
                 )
-
-
-def _check_conversion(dtypes: set[DType], stmt: Stmt, target: Target) -> None:
-    """8-bit floats are computed with as float32; only newer targets convert them."""
-    small = [d for d in SMALL_FLOATS if d in dtypes]
-    computes = len(dtypes) > 1 or not isinstance(stmt, TileOp) or stmt.name != "copy"
-    if small and computes and not target.has("fp8"):
-        fail(
-            "unsupported-type",
-            f"{target.name} cannot convert {small[0]}",
-            stmt.span,
-            "in this statement",
-            help="use float16, or a target that can, as sm_90a",
-        )

@@ -104,7 +104,7 @@ def following(kernel: Kernel, asks: Iterable[Ask]) -> Kernel:
 
 def _without_tma(stmt: Stmt) -> Stmt:
     match stmt:
-        case TileOp(name="copy"):
+        case TileOp(name="copy" | "im2col"):
             return with_attr(stmt, "tma", False)
         case For(body=body) | While(body=body) | Parallel(body=body):
             return replace(stmt, body=tuple(map(_without_tma, body)))

@@ -373,8 +373,8 @@ def _accumulator(stmt: Stmt) -> Buffer | None:
 def describe(stmt: Stmt) -> str:
     """A short name for messages and traces: `copy A → A_shared`."""
     match stmt:
-        case TileOp(name="copy", regions=(source, destination)):
-            return f"copy {source.buffer.name} → {destination.buffer.name}"
+        case TileOp(name="copy" | "im2col" as name, regions=(source, destination)):
+            return f"{name} {source.buffer.name} → {destination.buffer.name}"
         case TileOp(name=name, regions=regions):
             return f"{name} {', '.join(r.buffer.name for r in regions)}".rstrip()
         case Parallel():

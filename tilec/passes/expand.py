@@ -73,7 +73,7 @@ class _Expander:
         self.loops = {id(s.loop.loop): s for s in scheduled}
         self.trips = {id(n): static_trips(n) for s in scheduled for n in pipelined_loops(s.loop.loop.body)}
         self.specialised = laid.form == "warp_specialised"
-        self.maps: dict[tuple[str, tuple[int, ...], int], warp.TensorMap] = {}
+        self.maps: dict[tuple[str, tuple[int, ...], int, warp.Corners | None], warp.TensorMap] = {}
         self.scratch_tiles: dict[tuple[Span, int], Buffer] = {}
         self.ring_of: dict[str, warp.Ring] = {}
         self.rings: dict[str, warp.Ring] = {}
@@ -128,11 +128,13 @@ class _Expander:
         for buffer in self.scratch_tiles.values():
             yield warp.SharedTile(buffer, plain(buffer.shape, 1))
 
-    def tensor_map(self, tensor: Buffer, box: tuple[int, ...], swizzle: int) -> warp.TensorMap:
-        key = (tensor.name, box, swizzle)
+    def tensor_map(
+        self, tensor: Buffer, box: tuple[int, ...], swizzle: int, corners: warp.Corners | None
+    ) -> warp.TensorMap:
+        key = (tensor.name, box, swizzle, corners)
         if key not in self.maps:
             taken = sum(k[0] == tensor.name for k in self.maps)
-            self.maps[key] = warp.TensorMap(f"{tensor.name}_map{taken or ''}", tensor, box, swizzle)
+            self.maps[key] = warp.TensorMap(f"{tensor.name}_map{taken or ''}", tensor, box, swizzle, corners)
         return self.maps[key]
 
     def scratch(self, size: int, span: Span) -> Buffer:

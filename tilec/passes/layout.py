@@ -294,7 +294,7 @@ class _Fragments:
     def spread(self, stmt: Stmt) -> None:
         match stmt:
             case TileOp(name="gemm"):
-                a, _, c = (r.buffer for r in stmt.regions)
+                a, _, c, *_ = (r.buffer for r in stmt.regions)
                 accumulator = self.accumulator(stmt)
                 self.fix(c, accumulator, stmt)
                 if a.scope == "fragment":

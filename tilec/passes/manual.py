@@ -16,6 +16,7 @@ from tilec.ops.values import describe
 from tilec.passes.annotations import annotated, unknown_annotation
 from tilec.passes.binds import replayable, scheduled_binds, users_of_binds, variables
 from tilec.passes.nests import as_copy
+from tilec.passes.rings import is_load
 from tilec.passes.usage import reads, writes
 from tilec.passes.wholes import Whole, gathered, spread
 from tilec.passes.wishes import data_flow
@@ -584,6 +585,4 @@ def _loads_a_tile(stmt: Stmt) -> bool:
     """Whether the statement copies from a tensor to a shared tile: what hardware can do on its own."""
     if isinstance(stmt, Parallel):
         return as_copy(stmt) is not None
-    if not isinstance(stmt, TileOp) or stmt.name != "copy":
-        return False
-    return tuple(r.buffer.scope for r in stmt.regions) == ("global", "shared")
+    return isinstance(stmt, TileOp) and is_load(stmt)

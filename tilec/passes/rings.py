@@ -12,6 +12,9 @@ from tilec.passes.fills import filled
 from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
 
+LOADS = ("copy", "im2col")
+"""The operations that bring what a tensor holds to a tile as it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class RingPlan:
@@ -116,7 +119,7 @@ def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
 
 def is_load(op: TileOp) -> bool:
     """A copy from a tensor to a shared tile."""
-    return op.name == "copy" and op.regions[0].buffer.scope == "global" and op.regions[1].buffer.scope == "shared"
+    return op.name in LOADS and op.regions[0].buffer.scope == "global" and op.regions[1].buffer.scope == "shared"
 
 
 def _by_tma(stmt: Stmt) -> bool:

@@ -19,7 +19,7 @@ from tilec.ops.sync import is_explicit
 from tilec.passes.binds import scheduled
 from tilec.passes.compound import is_compound
 from tilec.passes.layout import Laid
-from tilec.passes.rings import accesses
+from tilec.passes.rings import accesses, is_load
 from tilec.sched.problem import Op, Problem, Ring, Slot, Use, Value
 from tilec.target import Target
 
@@ -30,12 +30,7 @@ ROLE_BARRIERS = 3  # named barriers that are spoken for: the whole block's, and 
 
 def is_producer(stmt: Stmt, laid: Laid) -> bool:
     """Whether a statement of a pipelined loop belongs to the producer role."""
-    return (
-        laid.form == "warp_specialised"
-        and isinstance(stmt, TileOp)
-        and stmt.name == "copy"
-        and stmt.attr("via") == "tma"
-    )
+    return laid.form == "warp_specialised" and isinstance(stmt, TileOp) and is_load(stmt) and stmt.attr("via") == "tma"
 
 
 def role_of(stmt: Stmt, laid: Laid) -> str:

@@ -1,7 +1,7 @@
 """Choose the hardware mechanism of each copy and gemm, and the form of the kernel: one role or several.
 
 Afterwards every copy and gemm has an attribute `via`:
-copy: "tma" | "cp_async" | "registers" | "tma_store" | "stmatrix"; gemm: "wgmma" | "mma".
+copy: "tma" | "cp_async" | "registers" | "tma_store" | "stmatrix"; im2col: the first three; gemm: "wgmma" | "mma".
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from tilec.ir.tile import (
     with_attr,
 )
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64
+from tilec.ops import im2col
 from tilec.ops.fill import masked
 from tilec.ops.reduce import kept_extents
 from tilec.ops.refused import refused
@@ -99,7 +100,7 @@ def select(
     switches: Switches = NO_SWITCHES,
     mistakes: Mistakes = AT_ONCE,
 ) -> Selected:
-    check_arithmetic(kernel.body, target, mistakes)
+    check_arithmetic(kernel.body, mistakes)
     form: Form = "unspecialised"
     with mistakes.caught():
         form = _form(kernel, target, strategy)
@@ -242,6 +243,8 @@ def _why_not_tma(op: TileOp) -> str | None:
     source, destination = op.regions
     if _without_tma(op):
         return "by disable_tma"
+    if op.name == "im2col":
+        return im2col.why_no_map(op)
     if not destination.is_whole:
         return "it fills a part of a tile"
     return why_no_tensor_map(source, destination.buffer)
@@ -334,6 +337,10 @@ class _Selector:
                 return (stmt,)
             case TileOp(name="copy"):
                 return self.copy(stmt, is_fed=id(stmt) in self.fed)
+            case TileOp(name="im2col"):
+                by_threads = self.target.has("cp.async") and im2col.cp_async_width(stmt)
+                via = "tma" if id(stmt) in self.fed else "cp_async" if by_threads else "registers"
+                return (with_attr(stmt, "via", via),)
             case TileOp(name="gemm"):
                 if stmt.attr("policy") == "square" and stmt.regions[2].buffer.name in self.becoming_a:
                     stmt = with_attr(stmt, "policy", "full_row")
@@ -520,7 +527,7 @@ class _Selector:
         )
 
     def gemm(self, op: TileOp) -> str:
-        a, _, c = (r.buffer for r in op.regions)
+        a, _, c, *_ = (r.buffer for r in op.regions)
         for region in op.regions:
             if not region.is_whole:
                 fail(
@@ -581,7 +588,7 @@ def cp_async_width(op: TileOp, target: Target) -> int | None:
 
 def wgmma_groups(op: TileOp, threads: int) -> tuple[int, int] | None:
     """How the warpgroups share the accumulator, (along M, along N), or None where wgmma cannot do this gemm."""
-    a, b, c = (r.buffer for r in op.regions)
+    a, b, c, *_ = (r.buffer for r in op.regions)
     m, n = c.shape
     k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
     if a.dtype.bytes == 8 or threads % WARPGROUP or m % 64 or k * a.dtype.bytes % 32:
@@ -608,7 +615,7 @@ def mma_warps(op: TileOp, threads: int) -> tuple[int, int] | None:
     """How the warps share the accumulator, (along M, along N): as square as the policy allows, blocks of 16 × 16 at
     least.
     """
-    a, _, c = (r.buffer for r in op.regions)
+    a, _, c, *_ = (r.buffer for r in op.regions)
     m, n = c.shape
     k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
     if threads % 32 or m % 16 or n % 8 or k * a.dtype.bytes % 32:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tilec.ir import warp
-from tilec.ir.tile import Load, Store, walk_expr
+from tilec.ir.tile import Buffer, Load, Store, walk_expr
 from tilec.ir.tile import walk as walk_tile
 from tilec.passes.inflight import QUEUES, Key, Queue, Record, RingUse, State, Touch
 from tilec.passes.usage import expressions
@@ -56,21 +56,28 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
             return (Touch(s.name, False, "async"),), "bulk"
         case warp.StoreMatrix(source=s, destination=d):
             return (Touch(s.name, False), Touch(d.name, True)), None
-        case warp.Mma(a=a, b=b, c=c):
-            return (Touch(a.name, False), Touch(b.name, False), Touch(c.name, True)), None
-        case warp.Wgmma(a=a, b=b, c=c):
+        case warp.Mma(a=a, b=b, c=c, metadata=e):
+            places = () if e is None else (Touch(e.name, False),)
+            return (Touch(a.name, False), Touch(b.name, False), Touch(c.name, True), *places), None
+        case warp.Wgmma(a=a, b=b, c=c, metadata=e):
             # From a fragment, registers of their own are filled anew each time: one group at a time may read them.
             packs = a.scope == "fragment"
             return (
                 Touch(a.name, packs, "registers" if packs else "async"),
                 Touch(b.name, False, "async"),
                 Touch(c.name, True),
+                *(() if e is None else (Touch(e.name, False), Touch(_in_registers(e), True, "registers"))),
             ), "wgmma"
         case warp.Reduce(source=s, destination=d, scratch=scratch):
             own = () if scratch is None else (Touch(scratch.name, True),)
             return (Touch(s.name, False), Touch(d.name, True), *own), None
         case _:
             return (), None
+
+
+def _in_registers(metadata: Buffer) -> str:
+    """The registers that the metadata of a sparse operand passes through, filled anew for each group of wgmma."""
+    return f"{metadata.name} in registers"
 
 
 def _commuting(atomic: str | None) -> str:
@@ -105,6 +112,7 @@ def _without(needs: Needs, part: Part) -> Needs:
 def synchronise(program: warp.Program) -> warp.Program:
     rings = {b: ring for ring in program.rings for b in ring.buffers}
     fragments = {b.name for b, _ in program.fragments}
+    fragments |= {_in_registers(tile.buffer) for tile in program.shared}
     roles = []
     for number, role in enumerate(program.roles):
         placed = _Role(role, rings, fragments).place()

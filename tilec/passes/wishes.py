@@ -12,7 +12,7 @@ from tilec.ir.tile import Buffer, For, Kernel, Stmt, TileOp, Wishes, with_attr
 from tilec.ops.registry import tile_op
 from tilec.ops.sync import everything
 from tilec.passes.binds import replayable, scheduled
-from tilec.passes.rings import touched_outside
+from tilec.passes.rings import LOADS, touched_outside
 from tilec.passes.usage import reads, writes
 
 Entry = TypeVar("Entry")
@@ -30,7 +30,7 @@ def asynchronous(loop: For) -> Iterator[Label | bool | None]:
 def honoured(part: tuple[Stmt, ...], wish: Label | bool | None) -> tuple[Stmt, ...]:
     """A copy made asynchronous, or not, as it is asked for."""
     copy = part[0]
-    if wish is None or not isinstance(copy, TileOp) or copy.name != "copy":
+    if wish is None or not isinstance(copy, TileOp) or copy.name not in LOADS:
         return part
     if wish is False:
         return (with_attr(copy, "via", "registers"),) if copy.attr("via") == "cp_async" else part

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.diag import Label, fail
 from tilec.ir.tile import Region, TileOp
 from tilec.ir.types import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8, DType
+from tilec.ops.gemm.sparse import METADATA, SPARSE, expanded, metadata_columns
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import WarpPolicy, show_shape
@@ -27,7 +29,10 @@ _ACCUMULATORS: dict[DType, tuple[DType, ...]] = {
 }
 """What C may be, for each element type of A and B."""
 
-_SCOPES = {"A": ("shared", "fragment"), "B": ("shared",), "C": ("fragment",)}
+_SCOPES = {
+    "A": ("shared", "fragment"), "A_sparse": ("shared", "fragment"), "E": ("shared",), "B": ("shared",),
+    "C": ("fragment",),
+}  # fmt: skip
 
 
 def matrix_shape(region: Region) -> tuple[int, int]:
@@ -37,21 +42,62 @@ def matrix_shape(region: Region) -> tuple[int, int]:
 
 
 def gemm_shape(op: TileOp) -> tuple[int, int, int]:
-    """M, N and K."""
-    a, _, c = op.regions
+    """M, N and K, of a sparse A that of the elements which are stored."""
+    a, _, c, *_ = op.regions
     m, n = matrix_shape(c)
     return m, n, matrix_shape(a)[0 if op.attr("transpose_A") else 1]
 
 
 def _check(call: Call) -> TileOp:
-    a, b, c = (_matrix(call, name) for name in "ABC")
+    return _product(call, "A")
+
+
+def _check_sparse(call: Call) -> TileOp:
+    op = _product(call, "A_sparse")
+    a, metadata = op.regions[0], _matrix(call, "E")
+    stored = metadata.buffer.dtype
+    if a.buffer.dtype.name not in SPARSE:
+        fail(
+            "wrong-dtype",
+            f"T.gemm_sp cannot multiply {a.buffer.dtype}",
+            call["A_sparse"].span,
+            f"this is {a.buffer.dtype}",
+            help=f"supported: {', '.join(SPARSE)}",
+        )
+    if stored not in METADATA:
+        fail(
+            "wrong-dtype",
+            f"T.gemm_sp: E cannot be {stored}",
+            call["E"].span,
+            f"this is {stored}",
+            secondary=(Label(metadata.buffer.span, "from here"),),
+            help=f"allocate it as {', '.join(d.name for d in METADATA[:-1])} or {METADATA[-1]}",
+        )
+    m, _, k = gemm_shape(op)
+    wanted = (m, metadata_columns(k, a.buffer.dtype, stored))
+    if matrix_shape(metadata) != wanted:
+        fail(
+            "shape-mismatch",
+            "T.gemm_sp: E does not fit A_sparse",
+            call["E"].span,
+            f"{metadata.buffer.name} is {show_shape(metadata.extent)}",
+            secondary=(Label(a.buffer.span, f"{k} elements of {a.buffer.dtype} a row are stored here"),),
+            help=f"allocate it as {show_shape(wanted)}: two bits of metadata for each of them"
+            + (", of float32 four" if a.buffer.dtype == FLOAT32 else ""),
+        )
+    return replace(op, regions=(*op.regions, metadata))
+
+
+def _product(call: Call, left: str) -> TileOp:
+    """The checks that dense and sparse products share; `left` is what A is called."""
+    a, b, c = (_matrix(call, name) for name in (left, "B", "C"))
     transpose_a, transpose_b = call.boolean("transpose_A"), call.boolean("transpose_B")
     _check_dtypes(call, a.buffer.dtype, b.buffer.dtype, c.buffer.dtype)
     if transpose_a and a.buffer.scope == "fragment":
         fail(
             "wrong-scope",
-            "T.gemm: a transposed A must be a shared tile",
-            call["transpose_A"].span if call.is_given("transpose_A") else call["A"].span,
+            f"{call.name}: a transposed A must be a shared tile",
+            call["transpose_A"].span if call.is_given("transpose_A") else call[left].span,
             f"{a.buffer.name} is a fragment",
             secondary=(Label(a.buffer.span, "from here"),),
             help="leave transpose_A out, or T.copy it to a shared tile",
@@ -59,15 +105,17 @@ def _check(call: Call) -> TileOp:
     a_m, a_k = matrix_shape(a)[:: -1 if transpose_a else 1]
     b_k, b_n = matrix_shape(b)[:: -1 if transpose_b else 1]
     c_m, c_n = matrix_shape(c)
+    if left == "A_sparse":
+        a_k *= 2  # half of it is stored
     if a_k != b_k:
         help_text = None
         if not call.is_given("transpose_B") and matrix_shape(b) == (c_n, a_k):
             help_text = f"pass transpose_B=True: {b.buffer.name} is stored as (N, K)"
         elif not call.is_given("transpose_A") and matrix_shape(a) == (b_k, c_m):
             help_text = f"pass transpose_A=True: {a.buffer.name} is stored as (K, M)"
-        _disagree(call, "K", ("A", a, a_k), ("B", b, b_k), help_text)
+        _disagree(call, "K", (left, a, a_k), ("B", b, b_k), help_text)
     if a_m != c_m:
-        _disagree(call, "M", ("A", a, a_m), ("C", c, c_m), None)
+        _disagree(call, "M", (left, a, a_m), ("C", c, c_m), None)
     if b_n != c_n:
         _disagree(call, "N", ("B", b, b_n), ("C", c, c_n), None)
     return tile_op(
@@ -89,7 +137,7 @@ def _matrix(call: Call, name: str) -> Region:
         where = {"global": "lies in global memory", "shared": "is a shared tile", "fragment": "is a fragment"}
         fail(
             "wrong-scope",
-            f"T.gemm: {name} must be {wanted}",
+            f"{call.name}: {name} must be {wanted}",
             call[name].span,
             f"{buffer.name} {where[buffer.scope]}",
             secondary=(Label(buffer.span, "from here"),),
@@ -98,7 +146,7 @@ def _matrix(call: Call, name: str) -> Region:
     if len(region.extent) < 2 or any(e != 1 for e in region.extent[:-2]):
         fail(
             "shape-mismatch",
-            f"T.gemm: {name} must be a matrix",
+            f"{call.name}: {name} must be a matrix",
             call[name].span,
             f"this has shape {show_shape(region.extent)}",
         )
@@ -107,15 +155,16 @@ def _matrix(call: Call, name: str) -> Region:
 
 def _check_dtypes(call: Call, a: DType, b: DType, c: DType) -> None:
     if a != b and not {a, b} <= {FLOAT8_E4M3, FLOAT8_E5M2}:
-        fail("dtype-mismatch", "T.gemm: A and B have different dtypes", call.span, f"A is {a}, B is {b}")
+        fail("dtype-mismatch", f"{call.name}: A and B have different dtypes", call.span, f"A is {a}, B is {b}")
     if a not in _ACCUMULATORS:
         known = ", ".join(d.name for d in _ACCUMULATORS)
-        fail("wrong-dtype", f"T.gemm cannot multiply {a}", call["A"].span, f"this is {a}", help=f"supported: {known}")
+        left = call["A_sparse" if "A_sparse" in call.arguments else "A"]
+        fail("wrong-dtype", f"{call.name} cannot multiply {a}", left.span, f"this is {a}", help=f"supported: {known}")
     if c not in _ACCUMULATORS[a]:
         wanted = " or ".join(d.name for d in _ACCUMULATORS[a])
         fail(
             "wrong-dtype",
-            f"T.gemm of {a} cannot accumulate in {c}",
+            f"{call.name} of {a} cannot accumulate in {c}",
             call["C"].span,
             f"this is {c}",
             help=f"allocate it as {wanted}",
@@ -130,7 +179,7 @@ def _disagree(
     )
     fail(
         "shape-mismatch",
-        f"operands of T.gemm disagree on {dimension}",
+        f"operands of {call.name} disagree on {dimension}",
         call.span,
         text,
         secondary=tuple(Label(r.buffer.span, f"{dimension} = {size} from here") for _, r, size in (one, other)),
@@ -139,14 +188,14 @@ def _disagree(
 
 
 def _effects(op: TileOp) -> Effects:
-    a, b, c = op.regions
-    return Effects((a, b) if op.attr("clear_accum") else (a, b, c), (c,))
+    a, b, c, *metadata = op.regions
+    return Effects((a, b, *metadata) if op.attr("clear_accum") else (a, b, c, *metadata), (c,))
 
 
 def _reference(op: TileOp, env: Environment) -> None:
     import numpy as np
 
-    a, b, c = op.regions
+    a, b, c, *metadata = op.regions
     # Products of 8-bit integers are exact in float64, which has a fast matrix product.
     small = a.buffer.dtype.is_float and a.buffer.dtype != FLOAT64
     wide = np.dtype(np.float32 if small else np.float64)
@@ -154,7 +203,10 @@ def _reference(op: TileOp, env: Environment) -> None:
     right: NDArray[np.floating] = env.read(b).reshape(matrix_shape(b)).astype(wide)
     if a.buffer.dtype == FLOAT32:
         left, right = _as_tf32(left), _as_tf32(right)
-    product = (left.T if op.attr("transpose_A") else left) @ (right.T if op.attr("transpose_B") else right)
+    left = left.T if op.attr("transpose_A") else left
+    if metadata:
+        left = expanded(left, env.read(metadata[0]).reshape(matrix_shape(metadata[0])), a.buffer.dtype)
+    product = left @ (right.T if op.attr("transpose_B") else right)
     if not op.attr("clear_accum"):
         product = product + env.read(c).reshape(matrix_shape(c)).astype(wide)
     env.write(c, product.reshape(c.extent))
@@ -198,6 +250,35 @@ GEMM = register(
                 floats, also mixed (C float32 or float16). `policy` says how warps share C.
                 """,
                 _check,
+            ),
+            Spelling(
+                Signature(
+                    "T.gemm_sp",
+                    (
+                        Parameter("A_sparse"),
+                        Parameter("E"),
+                        Parameter("B"),
+                        Parameter("C"),
+                        Parameter("transpose_A", False),
+                        Parameter("transpose_E", False, supported=False),
+                        Parameter("transpose_B", False),
+                        Parameter("policy", WarpPolicy("square")),
+                        Parameter("clear_accum", False),
+                        Parameter("k_pack", 1, hint="it is for the matrix cores of another vendor"),
+                        Parameter("wg_wait", 0, hint="tilec waits where the result is needed", keyword_only=True),
+                        ANNOTATIONS,
+                    ),
+                ),
+                """C += op(A) · op(B), where of each four neighbours along K in A two are stored and the others are 0.
+
+                As T.gemm, but `A_sparse` is (M, K / 2), and the shared tile `E` says where its elements stand: (M, K /
+                n) of an integer type of n bits, for float32 (M, 2 K / n). A row of it is a string of bits, the lowest
+                first, four for each four elements along K: the place of the first one that is stored in the lower two,
+                that of the second, which is further on, in the upper two. Of float32 one of two neighbours is stored,
+                and its four bits are 0100 for the first, 1110 for the second. A is float16, bfloat16, float32, int8,
+                uint8 or an 8-bit float.
+                """,
+                _check_sparse,
             ),
         ),
         _effects,

@@ -10,7 +10,7 @@ from tilec.ops.registry import facet
 
 @facet("gemm", "lower")
 def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
-    a, b, c = (r.buffer for r in op.regions)
+    a, b, c, *metadata = (r.buffer for r in op.regions)
     make = Wgmma if op.attr("via") == "wgmma" else Mma
     return (
         make(
@@ -20,6 +20,7 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
             bool(op.attr("transpose_A")),
             bool(op.attr("transpose_B")),
             bool(op.attr("clear_accum")),
+            *metadata,
             cursors=context.cursors,
             span=op.span,
         ),
@@ -28,7 +29,7 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
 
 @facet("gemm", "demand")
 def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
-    a, _, c = (r.buffer for r in op.regions)
+    a, _, c, *metadata = (r.buffer for r in op.regions)
     m, n = c.shape
     k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
     if op.attr("via") == "wgmma":
@@ -43,6 +44,7 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     layout = context.fragments[c.name]
     rows = 16 * layout.registers[3].size
     columns = 8 * layout.registers[2].size
+    columns *= 2 if metadata else 1  # of a dense B to a half of A
     loaded = warps * (columns if a.scope == "fragment" else rows + columns) * k * a.dtype.bytes
     return (
         demand("ldmatrix", bytes=loaded),

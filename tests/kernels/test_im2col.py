@@ -1,0 +1,110 @@
+"""T.im2col: the emulated code against numpy, by TMA in its im2col mode, by cp.async and by ordinary accesses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from harness import HERE, built
+
+from tilec import emulate
+from tilec.driver import Build
+
+KERNELS = HERE / "im2col.tl"
+TARGETS = ("sm_80", "sm_90a")
+DEFAULTS = {"N": 2, "H": 9, "W": 7, "C": 32, "kernel": 3, "stride": 1, "dilation": 1, "pad": 1}
+
+GEOMETRIES: dict[str, dict[str, Any]] = {
+    "padding": {},
+    "no padding": {"pad": 0},
+    "wide padding": {"pad": 4, "H": 5, "W": 6},
+    "stride": {"stride": 2},
+    "long stride": {"stride": 3, "pad": 0, "H": 11},
+    "dilation": {"dilation": 2, "pad": 2},
+    "dilation without padding": {"dilation": 3, "pad": 0, "stride": 2, "H": 12},
+    "one tap": {"kernel": 1, "pad": 0},
+    "one tap and padding": {"kernel": 1, "pad": 1, "stride": 2},
+    "even filter": {"kernel": 2, "pad": 1},
+    "one pixel": {"H": 1, "W": 1, "kernel": 3, "pad": 1},
+    "two taps a channel tile": {"C": 64},
+    "odd channels": {"C": 5},
+    "channels that straddle tiles": {"C": 24},
+    "rows that fill a panel": {"C": 128, "block_K": 128, "kernel": 2},
+}
+
+
+def unfolded(images: np.ndarray, kernel: int, stride: int, dilation: int, pad: int) -> np.ndarray:
+    padded = np.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    reach = dilation * (kernel - 1) + 1
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (reach, reach), (1, 2))
+    seen = windows[:, ::stride, ::stride, :, ::dilation, ::dilation]
+    return np.moveaxis(seen, 3, 5).reshape(-1, kernel * kernel * images.shape[3])
+
+
+def expected(images: np.ndarray, defines: dict[str, Any]) -> np.ndarray:
+    chosen = {**DEFAULTS, **defines}
+    return unfolded(images, *(chosen[name] for name in ("kernel", "stride", "dilation", "pad")))
+
+
+def ran(entry: str, target: str, defines: dict[str, Any]) -> tuple[Build, emulate.Arguments]:
+    _, made = built(KERNELS, target, entry=entry, **defines)
+    assert [w.title for w in made.warnings if w.code not in ("bank-conflict", "barriers-exhausted")] == []
+    arguments = emulate.random_arguments(made.kernel, made.manifest, 3)
+    emulate.run(made, arguments)
+    return made, arguments
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_the_matrix(name: str, target: str) -> None:
+    defines = GEOMETRIES[name]
+    _, arguments = ran("unfold", target, defines)
+    np.testing.assert_array_equal(arguments.tensors["Y"], expected(arguments.tensors["X"], defines))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_convolution(name: str, target: str) -> None:
+    """In a pipelined loop; numbers whose sums are exact."""
+    defines = {"dtype": "float16", **GEOMETRIES[name]}
+    _, made = built(KERNELS, target, entry="convolve", **defines)
+    arguments = emulate.random_arguments(made.kernel, made.manifest, 3)
+    generator = np.random.default_rng(4)
+    for tensor in ("X", "K"):
+        shape = arguments.tensors[tensor].shape
+        arguments.tensors[tensor] = generator.integers(-4, 5, shape).astype(np.float16)
+    emulate.run(made, arguments)
+    rows = expected(arguments.tensors["X"], defines).astype(np.float64)
+    np.testing.assert_array_equal(arguments.tensors["Y"], rows @ arguments.tensors["K"].astype(np.float64).T)
+    channels, columns = {**DEFAULTS, **defines}["C"], defines.get("block_K", 32)
+    by_tma = target == "sm_90a" and channels % columns == 0
+    assert (".im2col.mbarrier" in made.ptx) == by_tma
+    by_threads = not by_tma and channels * 2 % 4 == 0
+    assert ("cp.async.c" in made.ptx) >= by_threads
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16", "float32", "float8_e4m3fn"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_other_types(dtype: str, target: str) -> None:
+    _, arguments = ran("unfold", target, {"dtype": dtype})
+    np.testing.assert_array_equal(arguments.tensors["Y"], expected(arguments.tensors["X"], {}))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_reference_is_numpys(target: str) -> None:
+    """What `tilec emulate` compares with."""
+    _, made = built(KERNELS, target, entry="unfold", dilation=2, stride=2, pad=2)
+    arguments = emulate.random_arguments(made.kernel, made.manifest, 5)
+    emulate.reference(made.kernel, arguments)
+    defines = {"dilation": 2, "stride": 2, "pad": 2}
+    np.testing.assert_array_equal(arguments.tensors["Y"], expected(arguments.tensors["X"], defines))
+
+
+def test_the_map_in_the_manifest() -> None:
+    from tilec.manifest import Im2col, TensorMapParam, from_json, to_json
+
+    _, made = built(KERNELS, "sm_90a", entry="convolve", stride=2, dilation=2, pad=3)
+    (found,) = (p for p in made.manifest.params if isinstance(p, TensorMapParam) and p.im2col is not None)
+    assert found == TensorMapParam("X", "float16", (64, 32), 64, Im2col(-3, -1, 2))
+    assert from_json(to_json(made.manifest)) == made.manifest

@@ -1,0 +1,68 @@
+"""The metadata of a sparse A, from shared memory to the registers that mma.sp and wgmma.sp take.
+
+A row of A has four bits for each four elements along k, of float32 for each two, the first lowest. Which thread gives
+which of them is in the figures of the PTX ISA, "Sparse matrix storage": of 16-bit and 32-bit types two neighbours in a
+quad give half of the columns each, of two rows; of 8-bit ones each of the four gives half of the columns of one row.
+"""
+
+from __future__ import annotations
+
+from tilec.codegen.matrix import LANE, digit
+from tilec.codegen.state import State
+from tilec.ir.affine import add, scale
+from tilec.ir.tile import Binary, Buffer, Expr, integer
+from tilec.ir.types import INT32
+from tilec.ir.warp import Cursor, Mma, Wgmma
+from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
+
+ROW, QUAD = digit(LANE, 4, 8), digit(LANE, 1, 4)
+
+
+def metadata(op: Mma | Wgmma, state: State, row: Expr, step: int) -> tuple[Operand, ...]:
+    """The operands that tell where the elements of one instruction belong: metadata of 16 rows, and the selector of the
+    threads whose share it is. Nothing where A is dense."""
+    tile = op.metadata
+    if tile is None:
+        return ()
+    builder = state.builder
+    if op.a.dtype.bytes == 1:
+        mine = add(add(row, ROW), scale(digit(LANE, 1, 2), 8))
+        byte = add(integer(8 * step), scale(digit(LANE, 2, 2), 4))
+        return _legal(state, builder.into("b32", "ld.shared.b32", _address(state, tile, mine, byte, op.cursors))), Imm(
+            0
+        )
+    steps = (op.a.shape[0] if op.transpose_a else op.a.shape[1]) * op.a.dtype.bytes // 32
+    # The other two threads of a quad have the next instruction's at the same time.
+    paired = steps % 2 == 0
+    lane = QUAD if paired else digit(LANE, 1, 2)
+    byte = add(integer(4 * (step - step % 2 if paired else step)), scale(lane, 2))
+
+    def both() -> Reg:
+        rows = (add(row, ROW), add(add(row, ROW), integer(8)))
+        halves = [builder.into("b16", "ld.shared.b16", _address(state, tile, r, byte, op.cursors)) for r in rows]
+        return _legal(state, builder.into("b32", "mov.b32", Vector(tuple(halves))))
+
+    return state.scalars.once(("metadata", tile.name, row, byte), both), Imm(step % 2 if paired else 0)
+
+
+def _legal(state: State, fields: Reg) -> Reg:
+    """Outside of the tensor there are zeros, and 0000 puts two elements in one place, which is undefined: there 0100,
+    the first two places."""
+    into = state.builder.into
+    pairs = into("b32", "or.b32", fields, into("b32", "shr.u32", fields, Imm(2)))
+    ones = into("b32", "or.b32", pairs, into("b32", "shr.u32", pairs, Imm(1)))
+    empty = into("b32", "and.b32", into("b32", "not.b32", ones), Imm(0x11111111))
+    return into("b32", "or.b32", fields, into("b32", "shl.b32", empty, Imm(2)))
+
+
+def _address(state: State, tile: Buffer, row: Expr, byte: Expr, cursors: tuple[Cursor, ...]) -> Address:
+    """Where a byte of a row is, whatever the tile's elements."""
+    size = tile.dtype.bytes
+    if size == 1:
+        return state.addresses.shared_element(tile, (row, byte), cursors)
+    column, inside = (Binary(op, byte, integer(size), INT32) for op in ("floordiv", "floormod"))
+    address = state.addresses.shared_element(tile, (row, column), cursors)
+    if size == 2:
+        return address
+    base = state.builder.into("b32", "add.u32", address.base, state.scalars.register(inside))
+    return Address(base, address.offset)

@@ -1,0 +1,320 @@
+"""T.im2col: what the filter of a convolution sees at some places, as the rows of a tile."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tilec.diag import Label, fail
+from tilec.ir import warp
+from tilec.ir.affine import add, scale
+from tilec.ir.expr import cast, constant
+from tilec.ir.layout import row_major
+from tilec.ir.tile import (
+    Binary,
+    BinaryOp,
+    Expr,
+    Load,
+    Parallel,
+    Region,
+    Select,
+    Store,
+    TileOp,
+    Var,
+    integer,
+)
+from tilec.ir.types import BOOL, INT32
+from tilec.ops.lowering import VECTOR_BYTES, Context, Demand, demand
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
+from tilec.ops.values import show_shape
+from tilec.records import dataclass
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MAX_PIXELS, MAX_CHANNELS = 1024, 256  # of one copy (cuTensorMapEncodeIm2col)
+MAX_STRIDE = 8
+CORNERS = (-128, 127)  # for tensors of four dimensions
+TMA_ALIGNMENT = 16  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """A square filter of `kernel` taps a side, `dilation` pixels apart, over images with `pad` pixels of zeros around
+    them, `stride` pixels from place to place. Row r of the matrix is place r, along the width first, then down the
+    image, then on to the next one; column c is channel c % channels of tap c // channels, along the width first."""
+
+    height: int
+    width: int
+    channels: int
+    kernel: int
+    stride: int
+    dilation: int
+    pad: int
+
+    @property
+    def reach(self) -> int:
+        """From the first tap of the filter to the last, in pixels."""
+        return self.dilation * (self.kernel - 1)
+
+    @property
+    def columns(self) -> int:
+        return self.kernel * self.kernel * self.channels
+
+    def places(self, size: int) -> int:
+        """How many there are along a side of so many pixels."""
+        return (size + 2 * self.pad - self.reach - 1) // self.stride + 1
+
+
+def geometry(op: TileOp) -> Geometry:
+    _, height, width, channels = op.regions[0].extent
+    kernel, stride, dilation, pad = (int(str(op.attr(name))) for name in ("kernel", "stride", "dilation", "pad"))
+    return Geometry(height, width, channels, kernel, stride, dilation, pad)
+
+
+def _check(call: Call) -> TileOp:
+    img, col = call.region("img"), call.region("col")
+    if img.buffer.scope != "global" or len(img.extent) != 4 or not img.is_whole:
+        _refuse(call, "img", img, "a whole tensor of images, (images, height, width, channels)")
+    if col.buffer.scope != "shared" or len(col.extent) != 2 or not col.is_whole:
+        _refuse(call, "col", col, "a whole shared tile, (places, columns)")
+    if img.buffer.dtype != col.buffer.dtype or img.buffer.dtype.bits < 8:
+        fail(
+            "dtype-mismatch",
+            f"{call.name} copies elements as they are, of 8 bits or more",
+            call.span,
+            f"from {img.buffer.dtype} to {col.buffer.dtype}",
+            secondary=(Label(col.buffer.span, "from here"),),
+            help=f"allocate {col.buffer.name} as {img.buffer.dtype}",
+        )
+    numbers = {name: call.integer(name) for name in ("kernel", "stride", "dilation", "pad")}
+    for name, number in numbers.items():
+        if number < (name != "pad"):
+            call.refuse(name, "0 or more" if name == "pad" else "1 or more")
+    op = tile_op(
+        "im2col",
+        (img, col),
+        call.span,
+        row=scale(_step(call, "nhw_step"), col.extent[0]),
+        column=scale(_step(call, "c_step"), col.extent[1]),
+        **numbers,
+    )
+    seen = geometry(op)
+    if min(seen.places(seen.height), seen.places(seen.width)) < 1:
+        fail(
+            "shape-mismatch",
+            f"{call.name}: the filter is larger than the images",
+            call.span,
+            f"it spans {seen.reach + 1} pixels, an image {seen.height} × {seen.width} and {seen.pad} on each side",
+            secondary=(Label(img.buffer.span, f"shape {show_shape(img.extent)}"),),
+            help="pad more, or use a smaller kernel or dilation",
+        )
+    return op
+
+
+def _refuse(call: Call, name: str, region: Region, wanted: str) -> None:
+    fail(
+        "wrong-scope",
+        f"{call.name}: `{name}` must be {wanted}",
+        call[name].span,
+        f"{region.buffer.name} is in {region.buffer.scope} memory, this has shape {show_shape(region.extent)}",
+        secondary=(Label(region.buffer.span, "from here"),),
+    )
+
+
+def _step(call: Call, name: str) -> Expr:
+    """Which tile of rows or of columns, counted from 0."""
+    step = as_expr(call[name])
+    if step.dtype.kind not in ("int", "uint"):
+        call.refuse(name, "an integer")
+    return cast(step, INT32)
+
+
+def _effects(op: TileOp) -> Effects:
+    img, col = op.regions
+    return Effects((img,), (col,))
+
+
+def _reference(op: TileOp, env: Environment) -> None:
+    import numpy as np
+
+    img, col = op.regions
+    seen, images = geometry(op), env.read(img)
+    first_row, first_column = (env.scalar(_expr(op, name)) for name in ("row", "column"))
+    row = int(first_row) + np.arange(col.extent[0])[:, None]
+    column = int(first_column) + np.arange(col.extent[1])[None, :]
+    across, down = seen.places(seen.width), seen.places(seen.height)
+    tap = column // seen.channels
+
+    def pixel(place: NDArray[np.int64], tap: NDArray[np.int64]) -> NDArray[np.int64]:
+        return place * seen.stride + tap * seen.dilation - seen.pad
+
+    image = row // (across * down)
+    y = pixel(row // across % down, tap // seen.kernel)
+    x = pixel(row % across, tap % seen.kernel)
+    inside = (y >= 0) & (y < seen.height) & (x >= 0) & (x < seen.width)
+    inside &= (image >= 0) & (image < img.extent[0]) & (column >= 0) & (column < seen.columns)
+    image, y, x, channel = (np.where(inside, index, 0) for index in (image, y, x, column % seen.channels))
+    env.write(col, np.where(inside, images[image, y, x, channel], 0).astype(images.dtype))
+
+
+_PARAMETERS = tuple(
+    Parameter(name) for name in ("img", "col", "nhw_step", "c_step", "kernel", "stride", "dilation", "pad")
+)
+
+IM2COL = register(
+    Operation(
+        "im2col",
+        (
+            Spelling(
+                Signature("T.im2col", _PARAMETERS),
+                """Fill the shared tile `col` with what a square filter sees in images, a row for each place of it.
+
+                `img` is (images, height, width, channels). Rows are counted along the width of the result, then down,
+                then from image to image; a column is a tap of the filter and a channel, counted along the channels,
+                then the width of the filter, then its height. `col` is tile `nhw_step` of the rows and tile `c_step` of
+                the columns of that matrix. The filter has `kernel` × `kernel` taps, `dilation` pixels apart, and moves
+                by `stride`; `pad` pixels of 0 lie around each image. What lies outside the matrix is 0. Where TMA feeds
+                a pipeline and the tile's columns divide the channels, it is one copy in TMA's im2col mode.
+                """,
+                _check,
+            ),
+            Spelling(
+                Signature(
+                    "T.c2d_im2col",
+                    (
+                        *_PARAMETERS,
+                        Parameter("eviction_policy", None, hint="tilec chooses by what is copied"),
+                        ANNOTATIONS,
+                    ),
+                ),
+                """T.im2col by its old name.""",
+                _check,
+            ),
+        ),
+        _effects,
+        _reference,
+    )
+)
+
+
+# ---- by TMA, by cp.async, by ordinary accesses -----------------------------------------------------------------------
+
+
+def why_no_map(op: TileOp) -> str | None:
+    """Why TMA cannot fill the tile in its im2col mode, or None: one copy takes pixels of one tap of the filter."""
+    image, tile = (r.buffer for r in op.regions)
+    seen, size = geometry(op), image.dtype.bytes
+    rows, columns = tile.shape
+    if seen.channels % columns:
+        return f"its {columns} columns do not divide {seen.channels} channels"
+    if seen.channels * size % TMA_ALIGNMENT or columns * size % TMA_ALIGNMENT:
+        return f"a pixel has {seen.channels * size} bytes and a row {columns * size}, not multiples of {TMA_ALIGNMENT}"
+    if rows > MAX_PIXELS or (columns > MAX_CHANNELS and columns * size % 32):
+        return f"a copy has at most {MAX_PIXELS} rows of {MAX_CHANNELS} channels"
+    if seen.stride > MAX_STRIDE:
+        return f"a stride is at most {MAX_STRIDE}"
+    if not CORNERS[0] <= min(-seen.pad, seen.pad - seen.reach) <= max(-seen.pad, seen.pad - seen.reach) <= CORNERS[1]:
+        return "the filter reaches too far out of the image"
+    return None
+
+
+def cp_async_width(op: TileOp) -> int | None:
+    """The bytes of one cp.async, whose elements are channels of one pixel; None where there are fewer than 4."""
+    image, tile = (r.buffer for r in op.regions)
+    run = math.gcd(image.shape[-1], tile.shape[-1]) * image.dtype.bytes
+    return next((width for width in (16, 8, 4) if run % width == 0), None)
+
+
+@facet("im2col", "lower")
+def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+    tile = op.regions[1].buffer
+    match op.attr("via"):
+        case "tma":
+            return (_tma_load(op, context),)
+        case "cp_async":
+            width = cp_async_width(op)
+            assert width is not None
+            layout = row_major(tile.shape, context.threads, width // tile.dtype.bytes)
+            copy = warp.CpAsync(_gathered(op), tile, layout, width, cursors=context.cursors, span=op.span)
+            return copy, warp.CpAsyncCommit(span=op.span)
+        case _:
+            gathered = _gathered(op)
+            value = Select(
+                gathered.condition, Load(gathered.buffer, gathered.indices), constant(0, tile.dtype), tile.dtype
+            )
+            nest = Parallel(gathered.variables, tile.shape, (Store(tile, gathered.variables, value, op.span),), op.span)
+            layout = row_major(tile.shape, context.threads, VECTOR_BYTES // tile.dtype.bytes)
+            return (warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span),)
+
+
+def _tma_load(op: TileOp, context: Context) -> warp.TmaLoad:
+    """The first place as the pixel that its first tap sees; which tap it is about, as an offset to all pixels."""
+    image, tile = (r.buffer for r in op.regions)
+    seen, layout = geometry(op), context.shared[tile.name]
+    row, column = _expr(op, "row"), _expr(op, "column")
+    corners = warp.Corners(-seen.pad, seen.pad - seen.reach, seen.stride)
+    tensor_map = context.tensor_map(image, (tile.shape[0], layout.panel), layout.swizzle, corners)
+    across, down = seen.places(seen.width), seen.places(seen.height)
+    first = (
+        _int("floordiv", row, across * down),
+        _pixel(_int("floormod", _int("floordiv", row, across), down), seen.stride, -seen.pad),
+        _pixel(_int("floormod", row, across), seen.stride, -seen.pad),
+        # Behind the last tap there are only zeros, as behind the last channel.
+        Select(_below(column, seen.columns), _int("floormod", column, seen.channels), integer(seen.channels), INT32),
+    )
+    tap = _int("floordiv", column, seen.channels)
+    taps = tuple(scale(_int(side, tap, seen.kernel), seen.dilation) for side in ("floordiv", "floormod"))
+    return warp.TmaLoad(tensor_map, first, tile, taps, cursors=context.cursors, span=op.span)
+
+
+def _gathered(op: TileOp) -> warp.Gather:
+    """Where each element comes from; what lies outside of an image is outside of the tensor."""
+    seen = geometry(op)
+    i, j = Var("%e0"), Var("%e1")
+    row, column = add(_expr(op, "row"), i), add(_expr(op, "column"), j)
+    across, down = seen.places(seen.width), seen.places(seen.height)
+    tap = _int("floordiv", column, seen.channels)
+    y = _pixel(_int("floormod", _int("floordiv", row, across), down), seen.stride, -seen.pad)
+    x = _pixel(_int("floormod", row, across), seen.stride, -seen.pad)
+    indices = (
+        _int("floordiv", row, across * down),
+        add(y, scale(_int("floordiv", tap, seen.kernel), seen.dilation)),
+        add(x, scale(_int("floormod", tap, seen.kernel), seen.dilation)),
+        _int("floormod", column, seen.channels),
+    )
+    return warp.Gather(op.regions[0].buffer, (i, j), indices, _below(column, seen.columns))
+
+
+def _pixel(place: Expr, stride: int, first: int) -> Expr:
+    return add(scale(place, stride), integer(first))
+
+
+def _int(op: BinaryOp, a: Expr, b: int) -> Expr:
+    if b == 1:
+        return a if op == "floordiv" else integer(0)
+    return Binary(op, a, integer(b), INT32)
+
+
+def _below(a: Expr, b: int) -> Expr:
+    return Binary("lt", a, integer(b), BOOL)
+
+
+def _expr(op: TileOp, name: str) -> Expr:
+    value = op.attr(name)
+    assert value is not None and not isinstance(value, int | float | str)
+    return value
+
+
+@facet("im2col", "demand")
+def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+    size = op.regions[1].buffer.bytes
+    match op.attr("via"):
+        case "tma":
+            return (demand("tma.load", bytes=size),)
+        case "cp_async":
+            return (demand("cp.async", bytes=size, threads=context.threads),)
+        case _:
+            return tuple(demand(f"{way}", bytes=size, threads=context.threads) for way in ("ld.global", "st.shared"))
