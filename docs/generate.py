@@ -19,13 +19,25 @@ from typing import Any
 import tilec.ops
 from tilec.explanations import EXPLANATIONS
 from tilec.ir.types import BY_NAME, DType
-from tilec.ops import dp4a, python, registry, scalar, signature
+from tilec.ops import dp4a, python, reducer, registry, scalar, signature
 from tilec.ops.signature import Required, Signature
 from tilec.ops.threads import PLACES
 from tilec.ops.values import Policy
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
-from tilec.passes import configs, eager, elaborate, evaluate, launch, loops, manual, references, statements, views
+from tilec.passes import (
+    configs,
+    eager,
+    elaborate,
+    evaluate,
+    launch,
+    loops,
+    manual,
+    reducers,
+    references,
+    statements,
+    views,
+)
 from tilec.passes.hints import HINTS
 from tilec.passes.loop_statements import Loops
 from tilec.passes.threads import PerThread
@@ -178,6 +190,14 @@ ALLOCATION = (
         allocates it. It holds nothing at first.""",
         (statements.Body._allocate,),
     ),
+    Name(
+        ("T.alloc_reducer",),
+        reducer.ALLOCATE,
+        """A result that the threads build together: each adds to parts of its own, and T.finalize_reducer combines them
+        once at the end. `op` is sum, max, min, bitand, bitor or bitxor; with `replication="all"` each thread has a part
+        of every element, else of those that its part of the nests adds to. Begun by T.reducer_init or T.fill.""",
+        (reducer.kind_of, reducers._Parts.not_an_addition, reducers._Parts.read),
+    ),
     *(Name((name,), v.signature, v.doc[0].upper() + v.doc[1:] + ".", (views.view,)) for name, v in VIEWS.items()),
     Name(
         ("T.alloc_local",),
@@ -191,6 +211,15 @@ ALLOCATION = (
 THREADS = tuple(
     Name((name,), place.signature, place.doc[0].upper() + place.doc[1:] + ".", (PerThread.place,))
     for name, place in PLACES.items()
+)
+
+UPDATE = Name(
+    ("T.reducer_update",),
+    reducer.UPDATE,
+    """A statement inside T.Parallel: `target`, an element of what T.alloc_reducer made, is combined with `value`, once
+    for each element of the loop. `acc[i] += value` says the same of a sum, `acc[i] = T.max(acc[i], value)` of a
+    maximum.""",
+    (reducer.update, statements.Body._contribute, reducers._Parts.under_way),
 )
 
 DOT = Name(
@@ -459,6 +488,7 @@ def page() -> str:
         THREADS,
     )
     parts.append("".join(_warp_functions()))
+    parts.extend(_entry(UPDATE))
     parts.extend(_entry(DOT))
     section("Loops", "More, with examples, in [loops.md](loops.md).", (*LOOPS, BREAK))
     section(

@@ -348,6 +348,15 @@ fragment-index
     its elements can be named; and a nest that sets a fragment in several statements cannot also use elements of it that
     other threads set. Put the results in another fragment, or use T.alloc_shared.
 
+reducer-update
+    What T.alloc_reducer made can only be added to, by its own operator, until T.finalize_reducer: each thread has a
+    part of it, so that neither its value nor a copy into it means anything. Write T.reducer_update(acc[i], value),
+    or acc[i] += value for a sum and acc[i] = T.max(acc[i], value) for a maximum.
+
+reducer-order
+    A reduction begins with T.reducer_init (or T.fill), goes on with additions, and ends with T.finalize_reducer, in
+    this order in the text; then its result can be read, and another one may begin.
+
 packed-row
     Two elements of four bits share a byte of a tensor or shared tile, and each row begins with a byte of its own. So
     the last dimension has an even size, known when the kernel is compiled.

@@ -102,6 +102,7 @@ kernel all_of_it(A, B, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 thre
   shared s: float16[8, 8]
   fragment f: float32[8, 8]
   local own: int32[2]
+  reducer parts: int32[8]
   layout s: swizzle(32)
   layout f: fragment([8, 8], lambda %0, %1: (%0 * 8 + %1, 0))
   returns B, A
@@ -148,6 +149,10 @@ kernel all_of_it(A, B, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 thre
     B[once] = int32(bool(once) == True)
   for each in parallel(4):
     B[each] = each
+  reducer_init parts[:], everywhere=False, kind='bitand', value=None
+  for part in parallel(8):
+    atomic_bitand parts[part], 7
+    atomic_xor parts[part], part
   for %tid, k_4 in parallel(128, 2):
     own[k_4] = %tid + B[0]
 """

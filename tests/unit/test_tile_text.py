@@ -49,6 +49,11 @@ T.fence_proxy_async()
 T.sync_threads()
 T.transpose(s, t)
 T.cummax(x, s, dim=-1, reverse=True)
+r = T.alloc_reducer((8,), "float32", op="max")
+T.reducer_init(r, alpha)
+for i, j in T.Parallel(8, 8):
+    T.reducer_update(r[i], x[i, j])
+T.finalize_reducer(r)
 T.atomic_add(A[row, 0], x, memory_order="release")
 T.device_assert(n > 0, "too few")
 for i, j in T.Parallel(8, 2):

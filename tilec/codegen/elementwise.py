@@ -10,6 +10,7 @@ from tilec.codegen.atomic import emit_atomic, widest
 from tilec.codegen.builder import register_class
 from tilec.codegen.local import read_local, write_local
 from tilec.codegen.memory import load_vector, pack, pack_f32, words_of
+from tilec.codegen.reducer import add_anywhere, add_to_part
 from tilec.codegen.scalar import SHORT, ReadElement
 from tilec.codegen.state import State
 from tilec.diag import InternalError
@@ -316,6 +317,10 @@ class _Sweep:
 
     def assign(self, a: _Assignment, run: _Run) -> None:
         store = a.store
+        if store.buffer.scope == "reducer" and store.atomic is not None:
+            for lane in range(self.run_length):
+                self.contribute(a, run, lane)
+            return
         if store.buffer.in_registers:
             for lane in range(self.run_length):
                 self.assign_register(a, run, lane)
@@ -336,6 +341,19 @@ class _Sweep:
             self.builder.emit(
                 f"st.{store.buffer.scope}{vector}.{spelled.replace('s8', 'u8')}", address, value, guard=guard
             )
+
+    def contribute(self, a: _Assignment, run: _Run, lane: int) -> None:
+        """Add to the thread's part of an element: of those that would add the same one does."""
+        store = a.store
+        value = self.scalars.in_register(self.value(store.value, run, lane), store.buffer.dtype)
+        guard = self.with_conditions(self.scalars.all_of([*run.inside, *self.once]), a.conditions, run, lane)
+        layout = self.state.layouts[store.buffer.name]
+        if all(axis.dim < 0 for axis in layout.threads):
+            indices = tuple(self.resolved(i, run, lane) for i in store.indices)
+            add_anywhere(store, indices, value, guard, self.state)
+            return
+        place = self.fragment_register(store.buffer, store.indices, run, lane)
+        add_to_part(store, self.state.fragments[store.buffer.name][place], value, guard, self.state)
 
     def combine(self, a: _Assignment, run: _Run) -> None:
         """The elements of the run atomically, as many at once as the hardware can."""

@@ -56,7 +56,7 @@ from tilec.records import dataclass
 from tilec.source import Span
 
 _HEADER = re.compile(r"kernel (\w+)\((.*)\), blocks (.*), (\d+) threads")
-_DECLARATION = re.compile(r"(global|shared|fragment|local|scalar) ([\w.]+): (\w+)(?:\[(.+)\])?")
+_DECLARATION = re.compile(rf"({'|'.join((*get_args(Scope), 'scalar'))}) ([\w.]+): (\w+)(?:\[(.+)\])?")
 _PINNED = re.compile(r"layout ([\w.]+): (.*)")
 _LOOP = re.compile(r"for (.*) in (serial|pipelined|unroll|parallel)\((.*)\):")
 _ATOMIC = re.compile(rf"(?:([\w.]+): (\w+) = )?atomic_({'|'.join(get_args(Atomic))}) ([\w.]+\[.*)")

@@ -15,13 +15,14 @@ from tilec.ir.types import BOOL, INT32, DType
 from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
-Scope = Literal["global", "shared", "fragment", "local"]
+Scope = Literal["global", "shared", "fragment", "local", "reducer"]
+IN_REGISTERS: tuple[Scope, ...] = ("fragment", "local", "reducer")
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """Row-major storage. `global` buffers are the kernel's tensors; the others are tiles the kernel allocates. Of a
-    `local` one every thread has its own, in registers.
+    `local` one every thread has its own, in registers; of a `reducer` threads have parts of each element, also there.
 
     An extent of a tensor may be an expression of the kernel's integer parameters, known at launch.
     """
@@ -45,7 +46,7 @@ class Buffer:
 
     @property
     def in_registers(self) -> bool:
-        return self.scope in ("fragment", "local")
+        return self.scope in IN_REGISTERS
 
     @property
     def bytes(self) -> int:
@@ -207,7 +208,7 @@ class TileOp:
         raise KeyError(f"T.{self.name} has no attribute {key}")
 
 
-Atomic = Literal["add", "min", "max", "bitor", "store", "load"]
+Atomic = Literal["add", "min", "max", "bitand", "bitor", "xor", "store", "load"]
 Order = Literal["relaxed", "acquire", "release", "acq_rel", "seq_cst"]
 
 
@@ -217,6 +218,7 @@ class Store:
 
     With `atomic` the element becomes the combination of what it held and the value, in one step that no thread of the
     grid sees half done; `previous` is what it held, visible to the statements after it. A `load` leaves it as it was.
+    To a `reducer` a thread adds in its own part.
     """
 
     buffer: Buffer

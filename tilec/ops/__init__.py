@@ -1,6 +1,20 @@
 """Every `T.*` operation. Importing this package registers all of them, with all their facets."""
 
-from tilec.ops import atomic, bits, copy, device_assert, fill, gemm, intrinsics, logical, reduce, scan, sync, transpose
+from tilec.ops import (
+    atomic,
+    bits,
+    copy,
+    device_assert,
+    fill,
+    gemm,
+    intrinsics,
+    logical,
+    reduce,
+    reducer,
+    scan,
+    sync,
+    transpose,
+)
 from tilec.ops.copy import lower as copy_lower
 from tilec.ops.gemm import lower as gemm_lower
 
@@ -16,6 +30,7 @@ __all__ = [
     "intrinsics",
     "logical",
     "reduce",
+    "reducer",
     "scan",
     "sync",
     "transpose",

@@ -19,6 +19,7 @@ from tilec.passes.functions import is_launch
 from tilec.passes.outside import with_values
 from tilec.passes.rasterise import rasterised
 from tilec.passes.recover import poison
+from tilec.passes.reducers import with_parts
 from tilec.passes.statements import Body
 from tilec.passes.views import without_views
 from tilec.records import dataclass
@@ -58,6 +59,7 @@ def kernel(function: ast.Function, body: Body, params: Callable[[], tuple[Param,
     body.mistakes.end()
     assert launch is not None
     statements = without_views(tuple(body.out), body.views, body.unique)
+    statements, buffers = with_parts(statements, body.reducers, body.buffers)
     statements = with_values(statements, body.hints.outside, body.unique.take)
     block_vars = shape.block_vars
     if body.hints.panels is not None:
@@ -69,7 +71,7 @@ def kernel(function: ast.Function, body: Body, params: Callable[[], tuple[Param,
         shape.grid,
         block_vars,
         body.threads,
-        tuple(body.buffers),
+        buffers,
         statements,
         function.name_span,
         tuple(body.hints.layouts.values()),

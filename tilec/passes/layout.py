@@ -8,7 +8,7 @@ what nothing fixes gets the coalesced layout. A statement that needs another one
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tilec.diag import Label, fail
@@ -43,6 +43,7 @@ from tilec.ir.tile import (
 from tilec.passes.atoms import Access, candidates, is_legal, shared_accesses, shared_layout
 from tilec.passes.convert import Conflict, Conversion, resolve
 from tilec.passes.loop_layout import digits
+from tilec.passes.reducer_layout import additions, everywhere, parts_layout, with_parts_of_its_own
 from tilec.passes.select import Form, Selected, mma_warps, wgmma_groups
 from tilec.passes.usage import expressions
 from tilec.records import dataclass
@@ -65,23 +66,28 @@ class Laid:
         """The layout that a parallel nest sweeps: the one it asks for; that of a fragment it indexes with all its
         variables; with fragments of fewer dimensions, one in which each thread has what it needs of them, and those
         that have the same share the rest, unless the nest sets such a fragment; else coalesced."""
-        if nest.is_per_thread:
-            return per_thread(self.kernel.threads, nest.extents[1:])
-        if nest.layout is not None:
-            return digits(nest.layout, self.kernel.threads)
-        deciding = list(deciding_uses(nest))
-        for use in deciding:
-            if use.dims is not None and len(use.dims) == len(nest.vars):
-                return _sweeping(use, self.fragments[use.buffer.name])
-        uses = [(use.dims, self.fragments[use.buffer.name]) for use in deciding if use.dims is not None]
-        vector = nest.width or _widest_vector(nest)
-        swept = [_extended(layout, dims, nest.extents) for dims, layout in uses]
-        if not any(isinstance(s, Store) and s.buffer.scope == "fragment" for s in walk(nest.body)):
-            swept = [s for use in uses if (s := _shared_out(*use, nest.extents, vector)) is not None] + swept
-        for whole in swept:
-            if all(_holds(whole, dims, layout) for dims, layout in uses):
-                return whole
-        return row_major(nest.extents, self.kernel.threads, vector)
+        return nest_layout(nest, self.kernel.threads, self.fragments)
+
+
+def nest_layout(nest: Parallel, threads: int, fragments: Mapping[str, Fragment]) -> Fragment:
+    """The layout that a parallel nest sweeps, with its fragments in these: see `Laid.nest_layout`."""
+    if nest.is_per_thread:
+        return per_thread(threads, nest.extents[1:])
+    if nest.layout is not None:
+        return digits(nest.layout, threads)
+    deciding = list(deciding_uses(nest))
+    for use in deciding:
+        if use.dims is not None and len(use.dims) == len(nest.vars):
+            return _sweeping(use, fragments[use.buffer.name])
+    uses = [(use.dims, fragments[use.buffer.name]) for use in deciding if use.dims is not None]
+    vector = nest.width or _widest_vector(nest)
+    swept = [_extended(layout, dims, nest.extents) for dims, layout in uses]
+    if not any(isinstance(s, Store) and s.buffer.scope == "fragment" for s in walk(nest.body)):
+        swept = [s for use in uses if (s := _shared_out(*use, nest.extents, vector)) is not None] + swept
+    for whole in swept:
+        if all(_holds(whole, dims, layout) for dims, layout in uses):
+            return whole
+    return row_major(nest.extents, threads, vector)
 
 
 def assign(selected: Selected) -> Laid:
@@ -92,6 +98,10 @@ def assign(selected: Selected) -> Laid:
             fragments = _Fragments(kernel).solve()
             break
         except Conflict as conflict:
+            if conflict.buffer.scope == "reducer":
+                assert isinstance(conflict.stmt, Parallel)
+                kernel = with_parts_of_its_own(kernel, conflict.stmt, conflict.buffer)
+                continue
             kernel, made = resolve(kernel, conflict)
             conversions.append(made)
     selected = replace(selected, kernel=kernel)
@@ -195,6 +205,7 @@ class _Fragments:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.known: dict[str, tuple[Fragment, Span]] = {}
+        self.everywhere = everywhere(kernel)
 
     def solve(self) -> dict[str, Fragment]:
         fragments = [b for b in self.kernel.buffers if b.scope == "fragment"]
@@ -202,6 +213,7 @@ class _Fragments:
         for buffer in self.kernel.buffers:
             if buffer.scope == "local":
                 self.known[buffer.name] = (local(self.kernel.threads, buffer.shape), buffer.span)
+        self.known |= {name: (layout, self.kernel.span) for name, layout in self.everywhere.items()}
         for pinned in self.kernel.layouts:
             if isinstance(pinned.layout, LoopLayout):
                 self.known[pinned.buffer.name] = (digits(pinned.layout, self.kernel.threads), pinned.span)
@@ -269,12 +281,27 @@ class _Fragments:
                 source = self.get(stmt.regions[0].buffer)
                 if source is not None:
                     self.fix(stmt.regions[1].buffer, self.reduced(stmt, source), stmt)
+            case TileOp(name="finalize_reducer"):
+                parts = self.get(stmt.regions[0].buffer)
+                if parts is not None:
+                    self.fix(stmt.regions[1].buffer, parts, stmt)
             case TileOp(name="copy" | "atomic"):
                 self.copy(stmt)
             case Parallel():
                 self.nest(stmt)
+                self.add(stmt)
             case _:
                 pass
+
+    def add(self, nest: Parallel) -> None:
+        """The reducers that a nest adds to, once it is known how the nest runs."""
+        stores = list(additions(nest))
+        if not stores or any(use.buffer.name not in self.known for use in fragment_uses(nest)):
+            return
+        whole = nest_layout(nest, self.kernel.threads, {name: layout for name, (layout, _) in self.known.items()})
+        for store in stores:
+            if store.buffer.name not in self.everywhere:
+                self.fix(store.buffer, parts_layout(nest, store, whole), nest)
 
     def accumulator(self, op: TileOp) -> Fragment:
         m, n = op.regions[2].buffer.shape
