@@ -366,6 +366,11 @@ packed-store
     such elements goes through the rows with one of its variables, over an even number of them, and sets every one:
     `Q[i, j] = …`, without an `if` around it. T.if_then_else chooses between values; an int8 tile has room for each.
 
+layout-map
+    The map of a T.Layout gives each element of a shared tile a place of its own, counted in elements from 0 on. Gaps
+    are allowed, as the padding of `lambda i, j: i * 72 + j`; two elements in one place are not. It may use + - * // %,
+    shifts, bit operations, T.min, T.max and conditional expressions of the indices.
+
 layout-conflict
     T.annotate_layout gives a shared tile a layout in which something that uses the tile cannot reach it, as wgmma,
     which takes swizzled rows only. tilelang.layout.make_swizzled_layout gives one that everything can.

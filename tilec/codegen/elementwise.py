@@ -250,7 +250,7 @@ class _Sweep:
         if self.scalars.bounds(substitute(indices[-1], run.values[-1]), buffer.extents[-1]):
             aligned = math.gcd(aligned, row)
         if buffer.scope == "shared":
-            aligned = math.gcd(aligned, self.state.addresses.tiles[buffer.name].layout.panel)
+            aligned = math.gcd(aligned, self.state.addresses.tiles[buffer.name].layout.run)
         most = math.gcd(count, MAX_VECTOR_BYTES // buffer.dtype.bytes)
         return math.gcd(aligned, most) if aligned else most
 

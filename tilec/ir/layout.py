@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from tilec.ir.tile import THREAD, Binary, Expr, integer
+from tilec.ir.placement import run as run_of
+from tilec.ir.tile import THREAD, Binary, Expr, Placement, integer
 from tilec.ir.types import INT32
 from tilec.records import dataclass
 
@@ -245,12 +246,21 @@ class SharedLayout:
     follows the one before, and 16-byte chunks are permuted by the bank swizzle of `swizzle` bytes (0: none).
 
     The swizzle is the one TMA, wgmma and our own accesses share: address bits 6:4, 5:4 or 4 ^= bits 9:7, 8:7 or 7.
+
+    Or the elements lie as `placement` says, a person's own: then there is one panel, and only accesses element by
+    element, or of what lies next to each other, reach them.
     """
 
     shape: tuple[int, ...]
     element_bytes: int
     panel: int
     swizzle: int = 0
+    placement: Placement | None = None
+
+    @property
+    def run(self) -> int:
+        """How many elements of a row surely lie together, in chunks of 16 bytes."""
+        return self.panel if self.placement is None else run_of(self.placement)
 
     @property
     def rows(self) -> int:
@@ -266,7 +276,7 @@ class SharedLayout:
 
     @property
     def bytes(self) -> int:
-        return self.panels * self.panel_bytes
+        return self.panels * self.panel_bytes if self.placement is None else self.placement.size * self.element_bytes
 
     @property
     def swizzle_mask(self) -> int:
@@ -276,6 +286,10 @@ class SharedLayout:
     def repeat_bytes(self) -> int:
         """The swizzle pattern repeats after this many bytes; tiles start on a multiple of it."""
         return max(self.swizzle * 8, 16)
+
+
+def placed(given: Placement, element_bytes: int) -> SharedLayout:
+    return SharedLayout(given.shape, element_bytes, given.shape[-1], placement=given)
 
 
 def plain(shape: tuple[int, ...], element_bytes: int) -> SharedLayout:

@@ -241,14 +241,25 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class LoopLayout:
-    """Which thread runs each iteration of a nest, and as its how-manieth: expressions of `vars`, one per dimension of
-    `shape`."""
+    """Which thread runs each iteration of a nest, and as its how-manieth (None: in their order): expressions of `vars`,
+    one per dimension of `shape`."""
 
     shape: tuple[int, ...]
     vars: tuple[Var, ...]
     thread: Expr
-    index: Expr
+    index: Expr | None
     span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Which of `size` places of a shared tile, each of an element, is that of each element: an expression of `vars`,
+    the indices. No two elements share a place."""
+
+    shape: tuple[int, ...]
+    vars: tuple[Var, ...]
+    place: Expr
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,11 +342,11 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """The layout that a person gives a tile: the threads and registers of a fragment, or the width in bytes of a shared
-    tile's swizzle (0: its rows one after another)."""
+    """The layout that a person gives a tile: the threads and registers of a fragment; of a shared tile the width in
+    bytes of its swizzle (0: its rows one after another), or a placement that is no such swizzle."""
 
     buffer: Buffer
-    layout: LoopLayout | int
+    layout: LoopLayout | Placement | int
     span: Span = field(default=NOWHERE, compare=False)
 
 

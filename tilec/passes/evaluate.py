@@ -334,7 +334,7 @@ class Evaluator:
         variables = tuple(Var(f"%{d}") for d in range(len(shape)))
         given = [key for key in ("forward_fn", "forward_thread_fn", "forward_index_fn") if call.is_given(key)]
         values = tuple(self._applied(call, key, variables) for key in given)
-        pair = values[0] if given == ["forward_fn"] else values
+        pair = values[0] if given == ["forward_fn"] else (*values, None) if given == ["forward_thread_fn"] else values
         if not isinstance(pair, tuple) or len(pair) != 2:
             fail(
                 "loop-layout",
@@ -342,7 +342,8 @@ class Evaluator:
                 call.span,
                 help="write forward_fn=lambda i, j: (thread, index), or forward_thread_fn= and forward_index_fn=",
             )
-        thread, index = (fold_expr(cast(as_expr(Argument(v, call.span)), INT32)) for v in pair)
+        thread, index = (None if v is None else fold_expr(cast(as_expr(Argument(v, call.span)), INT32)) for v in pair)
+        assert thread is not None
         return LoopLayout(shape, variables, thread, index, call.span)
 
     def _index_map(self, call: Call) -> IndexMap:

@@ -20,6 +20,7 @@ from tilec.ir.layout import (
     mma_accumulator,
     operand_a,
     per_thread,
+    placed,
     row_major,
     wgmma_accumulator,
 )
@@ -33,6 +34,7 @@ from tilec.ir.tile import (
     LoopLayout,
     Parallel,
     Pinned,
+    Placement,
     Stmt,
     Store,
     TileOp,
@@ -40,7 +42,7 @@ from tilec.ir.tile import (
     walk,
     walk_expr,
 )
-from tilec.passes.atoms import Access, candidates, is_legal, shared_accesses, shared_layout
+from tilec.passes.atoms import MAX_BOX, Access, candidates, is_legal, shared_accesses, shared_layout
 from tilec.passes.convert import Conflict, Conversion, resolve
 from tilec.passes.loop_layout import digits
 from tilec.passes.reducer_layout import additions, everywhere, parts_layout, with_parts_of_its_own
@@ -127,7 +129,10 @@ def _shared_layouts(selected: Selected, fragments: dict[str, Fragment]) -> dict[
 
 def _asked_for(pinned: Pinned, accesses: list[Access]) -> SharedLayout:
     """The layout that a person gives a shared tile, if all that reaches it can."""
-    layout = next(c for c in candidates(pinned.buffer) if c.swizzle == pinned.layout)
+    if isinstance(pinned.layout, Placement):
+        layout = placed(pinned.layout, pinned.buffer.dtype.bytes)
+    else:
+        layout = next(c for c in candidates(pinned.buffer) if c.swizzle == pinned.layout)
     refused = next((a for a in accesses if not is_legal(layout, [a.pattern])), None)
     if refused is not None:
         fail(
@@ -135,10 +140,18 @@ def _asked_for(pinned: Pinned, accesses: list[Access]) -> SharedLayout:
             f"{pinned.buffer.name} cannot have the layout that it is given",
             pinned.span,
             "given here",
-            secondary=(Label(refused.span, "this cannot reach such a tile"),),
+            secondary=(Label(refused.span, _WANTED[str(refused.pattern)]),),
             help="use tilelang.layout.make_swizzled_layout, or leave the layout to tilec",
         )
     return layout
+
+
+_WANTED = {
+    "wgmma": "wgmma needs rows of 32, 64 or 128 bytes in the swizzle of that width",
+    "tma": f"TMA needs rows, with or without a swizzle of 32, 64 or 128 bytes, of at most {MAX_BOX} elements",
+    "matrix": "ldmatrix and stmatrix need 16 bytes of a row together",
+}
+"""By what reaches a tile, what it needs of its layout."""
 
 
 @dataclass(frozen=True, slots=True)
