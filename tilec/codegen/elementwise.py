@@ -22,7 +22,6 @@ from tilec.ir.tile import (
     Bind,
     Buffer,
     Cast,
-    Const,
     Expr,
     If,
     Load,
@@ -40,6 +39,7 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BOOL, FLOAT32
 from tilec.ir.warp import Elementwise
+from tilec.passes.fold import compute_expr
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Vector
 
 MAX_VECTOR_BYTES = 16
@@ -476,14 +476,8 @@ def substitute_vars(expr: Expr, values: dict[Var, Expr]) -> Expr:
 
 
 def _place(index: Expr, offsets: dict[Var, int]) -> int:
-    """What the register adds to an index of a fragment: a loop variable, a part of one, or 0."""
-    match index:
-        case Var():
-            return offsets[index]
-        case Binary(op="floordiv", a=Var() as var, b=Const(value=by)):
-            return offsets[var] // int(by)
-        case _:
-            return 0
+    """What the register adds to an index of a fragment: a loop variable, a part of one or of their sum, or 0."""
+    return offsets[index] if isinstance(index, Var) else int(compute_expr(index, offsets) or 0)
 
 
 def _places(layout: Fragment) -> dict[tuple[int, ...], int]:

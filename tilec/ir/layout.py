@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from tilec.ir.placement import run as run_of
 from tilec.ir.tile import THREAD, Binary, Expr, Placement, integer
@@ -131,9 +132,42 @@ class Fragment:
         shape = (*self.shape[:dim], self.shape[dim] * by, *self.shape[dim + 1 :])
         return Fragment(shape, moved(self.threads), (Axis(by, dim, 1), *moved(self.registers)))
 
+    def reshaped(self, shape: tuple[int, ...]) -> Fragment | None:
+        """The layout of the same registers under the indices of another shape, row by row; None where a digit is cut
+        across, or some registers hold nothing."""
+        strides, others = _row_major_strides(self.shape), _row_major_strides(shape)
+        if any(self.overhangs(dim) for dim in range(len(self.shape))):
+            return None
+
+        def split(axis: Axis) -> Iterator[Axis | None]:
+            size, step = axis.size, axis.stride * strides[axis.dim]
+            while size > 1:
+                dim = next(d for d, stride in enumerate(others) if stride <= step and shape[d] > 1)
+                room, rest = divmod(shape[dim] * others[dim], step)
+                fits = step % others[dim] == 0 and rest == 0 and (size % room == 0 or size < room)
+                if not fits:
+                    yield None
+                    return
+                yield Axis(min(size, room), dim, step // others[dim])
+                step, size = step * room, -(-size // room)
+
+        sides = [
+            [part for a in axes for part in ((a,) if a.dim < 0 else split(a))]
+            for axes in (self.threads, self.registers)
+        ]
+        threads, registers = (tuple(a for a in side if a is not None) for side in sides)
+        found = Fragment(shape, threads, registers)
+        # Digits that fill each dimension exactly never carry from one to the next.
+        exact = all(found.extent(dim) == extent for dim, extent in enumerate(shape))
+        return found if exact and not any(None in side for side in sides) else None
+
     def canonical(self) -> Fragment:
         """Equal functions compare equal: digits of size 1 dropped, neighbours that continue one another merged."""
         return Fragment(self.shape, _merge(self.threads), _merge(tuple(a for a in self.registers if a.dim >= 0)))
+
+
+def _row_major_strides(shape: tuple[int, ...]) -> list[int]:
+    return [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
 
 
 def per_thread(threads: int, extents: tuple[int, ...]) -> Fragment:

@@ -48,6 +48,7 @@ from tilec.passes.loop_layout import digits
 from tilec.passes.reducer_layout import additions, everywhere, parts_layout, with_parts_of_its_own
 from tilec.passes.select import Form, Selected, mma_warps, wgmma_groups
 from tilec.passes.usage import expressions
+from tilec.passes.views import moved
 from tilec.records import dataclass
 from tilec.source import Span
 
@@ -80,8 +81,10 @@ def nest_layout(nest: Parallel, threads: int, fragments: Mapping[str, Fragment])
     deciding = list(deciding_uses(nest))
     for use in deciding:
         if use.dims is not None and len(use.dims) == len(nest.vars):
-            return _sweeping(use, fragments[use.buffer.name])
-    uses = [(use.dims, fragments[use.buffer.name]) for use in deciding if use.dims is not None]
+            whole = _sweeping(use, fragments[use.buffer.name], nest.extents)
+            if whole is not None:
+                return whole
+    uses = [(u.dims, fragments[u.buffer.name]) for u in deciding if u.dims is not None and not u.is_reshaped]
     vector = nest.width or _widest_vector(nest)
     swept = [_extended(layout, dims, nest.extents) for dims, layout in uses]
     if not any(isinstance(s, Store) and s.buffer.scope == "fragment" for s in walk(nest.body)):
@@ -157,13 +160,15 @@ _WANTED = {
 @dataclass(frozen=True, slots=True)
 class Use:
     """A use of a fragment in a nest: which loop variable indexes each of its dimensions, and how many of its values
-    share an element there (`x[i, j // 2]`: two). `dims` None: its elements are not those of the loop."""
+    share an element there (`x[i, j // 2]`: two). `dims` None: its elements are not those of the loop. `is_reshaped`:
+    they are, in the same order, but in another shape."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
     dims: tuple[int, ...] | None
     by: tuple[int, ...]
     stored: bool
+    is_reshaped: bool = False
 
 
 def fragment_uses(nest: Parallel) -> Iterator[Use]:
@@ -184,6 +189,9 @@ def fragment_uses(nest: Parallel) -> Iterator[Use]:
                 case _:
                     fits &= size == 1 and index == Const(0, index.dtype)
         fits &= len({dim for dim, _ in found}) == len(found)
+        if not fits and _in_order(nest, buffer, indices):
+            every = tuple(range(len(nest.vars)))
+            return Use(buffer, indices, every, (1,) * len(every), stored, is_reshaped=True)
         return Use(buffer, indices, tuple(d for d, _ in found) if fits else None, tuple(by for _, by in found), stored)
 
     for stmt in walk(nest.body):
@@ -193,6 +201,13 @@ def fragment_uses(nest: Parallel) -> Iterator[Use]:
             for e in walk_expr(expr):
                 if isinstance(e, Load) and e.buffer.scope == "fragment":
                     yield use(e.buffer, e.indices)
+
+
+def _in_order(nest: Parallel, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
+    """Whether the nest goes through the elements in their order, though it has another shape."""
+    if nest.is_per_thread or math.prod(nest.extents) != math.prod(buffer.shape):
+        return False
+    return indices == moved(replace(buffer, extents=nest.extents), buffer, nest.vars)
 
 
 def _widest_vector(nest: Parallel) -> int:
@@ -359,11 +374,12 @@ class _Fragments:
             self.sweep(nest, uses, digits(nest.layout, self.kernel.threads))
             return
         whole = [u for u in deciding_uses(nest) if len(u.by) == len(nest.vars) and u.buffer.name in self.known]
-        layouts = [_sweeping(u, self.known[u.buffer.name][0]) for u in whole]
+        swept = (_sweeping(u, self.known[u.buffer.name][0], nest.extents) for u in whole)
+        layouts = [layout for layout in swept if layout is not None]
         if layouts:
             self.sweep(nest, uses, min(layouts, key=lambda layout: self.moved(uses, layout)))
-        elif any(use.dims is None for use in uses):
-            self.sweep(nest, [use for use in uses if use.dims is None], None)
+        elif whole or any(use.dims is None for use in uses):
+            self.sweep(nest, [use for use in uses if use.dims is None or use in whole], None)
 
     def moved(self, uses: list[Use], whole: Fragment) -> int:
         """The bytes of the fragments that lie in another way than a nest with this layout needs them."""
@@ -392,7 +408,8 @@ class _Fragments:
         thread has which of the others."""
         uses = list(fragment_uses(nest))
         deciding = [use for use in deciding_uses(nest) if use.buffer.name in self.known]
-        known = [(use.dims, self.known[use.buffer.name][0]) for use in deciding if use.dims is not None]
+        reached = [use for use in deciding if use.dims is not None and not use.is_reshaped]
+        known = [(use.dims, self.known[use.buffer.name][0]) for use in reached if use.dims is not None]
         if not known or any(use.dims is not None and len(use.dims) == len(nest.vars) for use in uses):
             return
         swept = [_extended(layout, dims, nest.extents) for dims, layout in known]
@@ -402,16 +419,20 @@ class _Fragments:
 def _needed(use: Use, whole: Fragment) -> Fragment | None:
     """How the fragment must lie where a nest has the layout `whole`; None where no layout would do."""
     assert use.dims is not None
+    if use.is_reshaped:
+        return whole.reshaped(use.buffer.shape)
     layout: Fragment | None = whole.project(use.dims)
     for dim, by in enumerate(use.by):
         layout = None if layout is None else layout.grouped(dim, by)
     return None if layout is None else _with_unit_dims(layout, use.buffer.shape)
 
 
-def _sweeping(use: Use, layout: Fragment) -> Fragment:
-    """The layout of a nest that indexes a fragment of this one with all its variables."""
+def _sweeping(use: Use, layout: Fragment, extents: tuple[int, ...]) -> Fragment | None:
+    """The layout of a nest of these extents that indexes a fragment of this one with all its variables."""
     dims = use.dims
     assert dims is not None
+    if use.is_reshaped:
+        return layout.reshaped(extents)
     layout = _without_unit_dims(layout, len(dims))
     for dim, by in enumerate(use.by):
         layout = layout.widened(dim, by)
