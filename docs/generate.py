@@ -19,7 +19,7 @@ from typing import Any
 import tilec.ops
 from tilec.explanations import EXPLANATIONS
 from tilec.ir.types import BY_NAME, DType
-from tilec.ops import dp4a, python, registry, scalar, signature
+from tilec.ops import dp4a, python, reducer, registry, scalar, signature
 from tilec.ops.signature import Required, Signature
 from tilec.ops.threads import PLACES
 from tilec.ops.values import Policy
@@ -34,6 +34,7 @@ from tilec.passes import (
     loops,
     manual,
     printing,
+    reducers,
     references,
     rng,
     statements,
@@ -157,14 +158,18 @@ STRUCTURE = (
     Name(
         ("T.Layout",),
         evaluate.LAYOUT,
-        "Where each element of a shared tile lies, for T.annotate_layout: `forward_fn` gives its place.",
+        """Where each element of a shared tile lies, for T.annotate_layout: `forward_fn` gives its place, one number or
+        several, of which the last moves fastest. Places may be left out, as by padding. Where the map is no swizzle of
+        32, 64 or 128 bytes, copies go without TMA, T.gemm needs 16 bytes of a row together, and wgmma cannot read
+        it.""",
         (evaluate.Evaluator._index_map,),
     ),
     Name(
         ("T.Fragment",),
         evaluate.FRAGMENT,
         """Which thread has each element of a shape, and as its how-manieth: `forward_fn` gives both, the other two one
-        each. For `loop_layout=`.""",
+        each; without the latter, elements are counted in their order. For `loop_layout=` and T.annotate_layout, in
+        regular steps along the dimensions.""",
         (evaluate.Evaluator._layout, evaluate.Evaluator._applied),
     ),
 )
@@ -196,6 +201,14 @@ ALLOCATION = (
         allocates it. It holds nothing at first.""",
         (statements.Body._allocate,),
     ),
+    Name(
+        ("T.alloc_reducer",),
+        reducer.ALLOCATE,
+        """A result that the threads build together: each adds to parts of its own, and T.finalize_reducer combines them
+        once at the end. `op` is sum, max, min, bitand, bitor or bitxor; with `replication="all"` each thread has a part
+        of every element, else of those that its part of the nests adds to. Begun by T.reducer_init or T.fill.""",
+        (reducer.kind_of, reducers._Parts.not_an_addition, reducers._Parts.read),
+    ),
     *(Name((name,), v.signature, v.doc[0].upper() + v.doc[1:] + ".", (views.view,)) for name, v in VIEWS.items()),
     Name(
         ("T.alloc_local",),
@@ -209,6 +222,15 @@ ALLOCATION = (
 THREADS = tuple(
     Name((name,), place.signature, place.doc[0].upper() + place.doc[1:] + ".", (PerThread.place,))
     for name, place in PLACES.items()
+)
+
+UPDATE = Name(
+    ("T.reducer_update",),
+    reducer.UPDATE,
+    """A statement inside T.Parallel: `target`, an element of what T.alloc_reducer made, is combined with `value`, once
+    for each element of the loop. `acc[i] += value` says the same of a sum, `acc[i] = T.max(acc[i], value)` of a
+    maximum.""",
+    (reducer.update, statements.Body._contribute, reducers._Parts.under_way),
 )
 
 DOT = Name(
@@ -510,6 +532,7 @@ def page() -> str:
         THREADS,
     )
     parts.append("".join(_warp_functions()))
+    parts.extend(_entry(UPDATE))
     parts.extend(_entry(DOT))
     parts.extend(_entry(PRINT))
     section("Loops", "More, with examples, in [loops.md](loops.md).", (*LOOPS, BREAK))

@@ -535,11 +535,12 @@ def _problem_text(loops: tuple[LoopProblem, ...]) -> str:
 def _laid_text(laid: Laid) -> str:
     """The kernel, and under it where the elements of each of its tiles live."""
     from tilec.ir.text import print_kernel
-    from tilec.ir.warp_text import show_fragment
+    from tilec.ir.warp_text import show_fragment, show_shared
 
     lines = [print_kernel(laid.kernel)]
     for name, fragment in laid.fragments.items():
         lines.append(f"fragment {name}: {show_fragment(fragment)}")
     for name, shared in laid.shared.items():
-        lines.append(f"shared {name}: {shared.panels} panels of {shared.panel}, swizzle {shared.swizzle}")
+        where = f"{shared.panels} panels of {shared.panel}, swizzle {shared.swizzle}"
+        lines.append(f"shared {name}: {where if shared.placement is None else show_shared(shared)}")
     return "\n".join(lines) + "\n"

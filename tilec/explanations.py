@@ -353,6 +353,15 @@ fragment-index
     its elements can be named; and a nest that sets a fragment in several statements cannot also use elements of it that
     other threads set. Put the results in another fragment, or use T.alloc_shared.
 
+reducer-update
+    What T.alloc_reducer made can only be added to, by its own operator, until T.finalize_reducer: each thread has a
+    part of it, so that neither its value nor a copy into it means anything. Write T.reducer_update(acc[i], value),
+    or acc[i] += value for a sum and acc[i] = T.max(acc[i], value) for a maximum.
+
+reducer-order
+    A reduction begins with T.reducer_init (or T.fill), goes on with additions, and ends with T.finalize_reducer, in
+    this order in the text; then its result can be read, and another one may begin.
+
 packed-row
     Two elements of four bits share a byte of a tensor or shared tile, and each row begins with a byte of its own. So
     the last dimension has an even size, known when the kernel is compiled.
@@ -361,6 +370,11 @@ packed-store
     Two elements of four bits share a byte, which one thread has to write as a whole. A nest of T.Parallel that sets
     such elements goes through the rows with one of its variables, over an even number of them, and sets every one:
     `Q[i, j] = …`, without an `if` around it. T.if_then_else chooses between values; an int8 tile has room for each.
+
+layout-map
+    The map of a T.Layout gives each element of a shared tile a place of its own, counted in elements from 0 on. Gaps
+    are allowed, as the padding of `lambda i, j: i * 72 + j`; two elements in one place are not. It may use + - * // %,
+    shifts, bit operations, T.min, T.max and conditional expressions of the indices.
 
 layout-conflict
     T.annotate_layout gives a shared tile a layout in which something that uses the tile cannot reach it, as wgmma,

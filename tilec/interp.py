@@ -157,8 +157,8 @@ _BINARY: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 _ATOMIC: dict[str, Callable[..., Any]] = {
-    "add": np.add, "min": np.fmin, "max": np.fmax, "bitor": np.bitwise_or, "store": lambda old, new: new,
-    "load": lambda old, new: old,
+    "add": np.add, "min": np.fmin, "max": np.fmax, "bitand": np.bitwise_and, "bitor": np.bitwise_or,
+    "xor": np.bitwise_xor, "store": lambda old, new: new, "load": lambda old, new: old,
 }  # fmt: skip
 
 _CALLS: dict[str, Callable[..., Any]] = {

@@ -100,9 +100,14 @@ kernel all_of_it(A, B, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 thre
   scalar n: int32
   scalar x: float32
   shared s: float16[8, 8]
+  shared t: float16[8, 8]
+  shared u: int32[4]
   fragment f: float32[8, 8]
   local own: int32[2]
+  reducer parts: int32[8]
   layout s: swizzle(32)
+  layout t: placement([8, 8], 71, lambda %0, %1: %0 * 9 + %1)
+  layout u: placement([4], 7, lambda %0: %0 * 2)
   layout f: fragment([8, 8], lambda %0, %1: (%0 * 8 + %1, 0))
   returns B, A
   asks fast-math, unspecialised, without-tma
@@ -146,8 +151,14 @@ kernel all_of_it(A, B, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 thre
     atomic_add B[0], relaxed
   for once in parallel(4, layout=fragment([4], lambda %0: (%0, %0 % 2))):
     B[once] = int32(bool(once) == True)
+  for first in parallel(4, layout=fragment([4], lambda %0: (%0 // 2, None))):
+    B[first] = first
   for each in parallel(4):
     B[each] = each
+  reducer_init parts[:], everywhere=False, kind='bitand', value=None
+  for part in parallel(8):
+    atomic_bitand parts[part], 7
+    atomic_xor parts[part], part
   for %tid, k_4 in parallel(128, 2):
     own[k_4] = %tid + B[0]
 """

@@ -9,7 +9,7 @@ from tilec.codegen.scalar import Scalars
 from tilec.diag import InternalError
 from tilec.ir.affine import add, affine, scale
 from tilec.ir.layout import SharedLayout
-from tilec.ir.tile import Binary, Buffer, Expr, Extent, Load, Var, integer, walk_expr
+from tilec.ir.tile import Binary, Buffer, Expr, Extent, Load, Var, integer, substitute, walk_expr
 from tilec.ir.types import INT32
 from tilec.ir.warp import Cursor, Program, Ring, SharedTile
 from tilec.ptx.module import Address, Imm, Reg
@@ -154,10 +154,7 @@ class Addresses:
 
         The swizzle permutes within `repeat_bytes`, so multiples of that may stay constant; the rest passes through it.
         """
-        row: Expr = integer(0)
-        for index, extent in zip(indices[:-1], layout.shape[:-1], strict=True):
-            row = add(scale(row, extent), index)
-        linear = add(scale(row, layout.panel * layout.element_bytes), self.column_offset(layout, indices[-1]))
+        linear = self.linear_offset(layout, indices)
         form = affine(linear)
         constant = form.constant
         if self.scalars.interval(form.symbolic())[0] < 0:
@@ -172,6 +169,16 @@ class Addresses:
             value = constant - outside
             return None, outside + (value ^ (value >> 3 & layout.swizzle_mask << 4))
         return self.scalars.register(swizzle(inner, layout)), outside
+
+    def linear_offset(self, layout: SharedLayout, indices: tuple[Expr, ...]) -> Expr:
+        """The byte offset before the swizzle."""
+        if layout.placement is not None:
+            place = substitute(layout.placement.place, dict(zip(layout.placement.vars, indices, strict=True)))
+            return scale(place, layout.element_bytes)
+        row: Expr = integer(0)
+        for index, extent in zip(indices[:-1], layout.shape[:-1], strict=True):
+            row = add(scale(row, extent), index)
+        return add(scale(row, layout.panel * layout.element_bytes), self.column_offset(layout, indices[-1]))
 
     def column_offset(self, layout: SharedLayout, column: Expr) -> Expr:
         """Panel and place inside it, in bytes."""

@@ -11,6 +11,7 @@ from tilec.codegen.builder import register_class
 from tilec.codegen.local import read_local, write_local
 from tilec.codegen.memory import load_vector, pack, pack_f32, words_of
 from tilec.codegen.printing import emit_print, printing
+from tilec.codegen.reducer import add_anywhere, add_to_part
 from tilec.codegen.scalar import SHORT, ReadElement
 from tilec.codegen.state import State
 from tilec.diag import InternalError, fail
@@ -22,7 +23,6 @@ from tilec.ir.tile import (
     Bind,
     Buffer,
     Cast,
-    Const,
     Expr,
     If,
     Load,
@@ -41,6 +41,7 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BOOL, FLOAT32
 from tilec.ir.warp import Elementwise
+from tilec.passes.fold import compute_expr
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Vector
 
 MAX_VECTOR_BYTES = 16
@@ -279,7 +280,7 @@ class _Sweep:
         if self.scalars.bounds(substitute(indices[-1], run.values[-1]), buffer.extents[-1]):
             aligned = math.gcd(aligned, row)
         if buffer.scope == "shared":
-            aligned = math.gcd(aligned, self.state.addresses.tiles[buffer.name].layout.panel)
+            aligned = math.gcd(aligned, self.state.addresses.tiles[buffer.name].layout.run)
         most = math.gcd(count, MAX_VECTOR_BYTES // buffer.dtype.bytes)
         return math.gcd(aligned, most) if aligned else most
 
@@ -355,6 +356,10 @@ class _Sweep:
 
     def assign(self, a: _Assignment, run: _Run) -> None:
         store = a.store
+        if store.buffer.scope == "reducer" and store.atomic is not None:
+            for lane in range(self.run_length):
+                self.contribute(a, run, lane)
+            return
         if store.buffer.in_registers:
             for lane in range(self.run_length):
                 self.assign_register(a, run, lane)
@@ -375,6 +380,19 @@ class _Sweep:
             self.builder.emit(
                 f"st.{store.buffer.scope}{vector}.{spelled.replace('s8', 'u8')}", address, value, guard=guard
             )
+
+    def contribute(self, a: _Assignment, run: _Run, lane: int) -> None:
+        """Add to the thread's part of an element: of those that would add the same one does."""
+        store = a.store
+        value = self.scalars.in_register(self.value(store.value, run, lane), store.buffer.dtype)
+        guard = self.with_conditions(self.scalars.all_of([*run.inside, *self.once]), a.conditions, run, lane)
+        layout = self.state.layouts[store.buffer.name]
+        if all(axis.dim < 0 for axis in layout.threads):
+            indices = tuple(self.resolved(i, run, lane) for i in store.indices)
+            add_anywhere(store, indices, value, guard, self.state)
+            return
+        place = self.fragment_register(store.buffer, store.indices, run, lane)
+        add_to_part(store, self.state.fragments[store.buffer.name][place], value, guard, self.state)
 
     def combine(self, a: _Assignment, run: _Run) -> None:
         """The elements of the run atomically, as many at once as the hardware can."""
@@ -498,14 +516,8 @@ def substitute_vars(expr: Expr, values: dict[Var, Expr]) -> Expr:
 
 
 def _place(index: Expr, offsets: dict[Var, int]) -> int:
-    """What the register adds to an index of a fragment: a loop variable, a part of one, or 0."""
-    match index:
-        case Var():
-            return offsets[index]
-        case Binary(op="floordiv", a=Var() as var, b=Const(value=by)):
-            return offsets[var] // int(by)
-        case _:
-            return 0
+    """What the register adds to an index of a fragment: a loop variable, a part of one or of their sum, or 0."""
+    return offsets[index] if isinstance(index, Var) else int(compute_expr(index, offsets) or 0)
 
 
 def _places(layout: Fragment) -> dict[tuple[int, ...], int]:

@@ -5,16 +5,15 @@ memory.
 from __future__ import annotations
 
 import itertools
-import math
 
 from tilec.codegen.builder import immediate, register_class
 from tilec.codegen.state import State
 from tilec.ir.affine import add, interval, scale
-from tilec.ir.expr import constant, integer_range
 from tilec.ir.layout import Fragment
-from tilec.ir.tile import THREAD, Binary, Const, Expr, integer
+from tilec.ir.tile import THREAD, Binary, Expr, integer
 from tilec.ir.types import BOOL, FLOAT32, INT32, INT64, UINT32, UINT64, DType
 from tilec.ir.warp import Reduce
+from tilec.ops.reducer import ACROSS_COPIES, identity
 from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
 
 FULL_WARP = Imm(-1)
@@ -40,7 +39,9 @@ def _kept_registers(source: Fragment, destination: Fragment, dim: int) -> dict[i
     kept: dict[int, list[int]] = {}
     for r in range(source.register_count):
         offset = list(source.register_offset(r))
-        if len(destination.shape) == len(source.shape):
+        if dim == ACROSS_COPIES:
+            pass
+        elif len(destination.shape) == len(source.shape):
             offset[dim] = 0
         elif len(source.shape) == 1:
             offset = [0]
@@ -56,13 +57,6 @@ def _working(dtype: DType) -> DType:
         return dtype if dtype.bits == 64 else FLOAT32
     wide = {("int", False): INT32, ("int", True): INT64, ("uint", False): UINT32, ("uint", True): UINT64}
     return wide[dtype.kind, dtype.bits == 64]
-
-
-def _identity(kind: str, dtype: DType) -> Const:
-    if kind in ("max", "min"):
-        low, high = (-math.inf, math.inf) if dtype.is_float else integer_range(dtype)
-        return constant(low if kind == "max" else high, dtype)
-    return constant(-1 if kind == "bitand" else 0, dtype)
 
 
 def _combine(op: Reduce, state: State, a: Operand, b: Operand) -> Reg:
@@ -95,13 +89,13 @@ def _element(op: Reduce, state: State, layout: Fragment, register: int) -> Reg:
         value = state.scalars.widen(value, op.source.dtype)
     if "abs" in op.kind and dtype.kind != "uint":
         value = state.builder.into(cls, f"abs.{'f' if dtype.is_float else 's'}{dtype.bits}", value)
-    if layout.overhangs(op.dim):
+    if op.dim != ACROSS_COPIES and layout.overhangs(op.dim):
         coordinate = add(layout.thread_coordinates()[op.dim], integer(layout.register_offset(register)[op.dim]))
         extent = layout.shape[op.dim]
         if interval(coordinate, state.scalars.ranges)[1] >= extent:
             inside = state.scalars.register(Binary("lt", coordinate, integer(extent), BOOL))
-            identity = immediate(_identity(op.kind, dtype))
-            value = state.builder.into(cls, f"selp.{cls}", value, identity, inside)
+            nothing = immediate(identity(op.kind, dtype))
+            value = state.builder.into(cls, f"selp.{cls}", value, nothing, inside)
     assert isinstance(value, Reg)
     return value
 

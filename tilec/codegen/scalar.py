@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from tilec.codegen.builder import Builder, f32, half_bits, immediate, register_class, small_bits
+from tilec.codegen.builder import Builder, half_bits, immediate, register_class, small_bits
 from tilec.codegen.integers import emit_integer_call
 from tilec.codegen.intrinsics import emit_intrinsic, is_intrinsic
 from tilec.codegen.mathematics import Functions

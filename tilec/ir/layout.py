@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
-from tilec.ir.tile import THREAD, Binary, Expr, integer
+from tilec.ir.placement import run as run_of
+from tilec.ir.tile import THREAD, Binary, Expr, Placement, integer
 from tilec.ir.types import INT32
 from tilec.records import dataclass
 
@@ -130,9 +132,42 @@ class Fragment:
         shape = (*self.shape[:dim], self.shape[dim] * by, *self.shape[dim + 1 :])
         return Fragment(shape, moved(self.threads), (Axis(by, dim, 1), *moved(self.registers)))
 
+    def reshaped(self, shape: tuple[int, ...]) -> Fragment | None:
+        """The layout of the same registers under the indices of another shape, row by row; None where a digit is cut
+        across, or some registers hold nothing."""
+        strides, others = _row_major_strides(self.shape), _row_major_strides(shape)
+        if any(self.overhangs(dim) for dim in range(len(self.shape))):
+            return None
+
+        def split(axis: Axis) -> Iterator[Axis | None]:
+            size, step = axis.size, axis.stride * strides[axis.dim]
+            while size > 1:
+                dim = next(d for d, stride in enumerate(others) if stride <= step and shape[d] > 1)
+                room, rest = divmod(shape[dim] * others[dim], step)
+                fits = step % others[dim] == 0 and rest == 0 and (size % room == 0 or size < room)
+                if not fits:
+                    yield None
+                    return
+                yield Axis(min(size, room), dim, step // others[dim])
+                step, size = step * room, -(-size // room)
+
+        sides = [
+            [part for a in axes for part in ((a,) if a.dim < 0 else split(a))]
+            for axes in (self.threads, self.registers)
+        ]
+        threads, registers = (tuple(a for a in side if a is not None) for side in sides)
+        found = Fragment(shape, threads, registers)
+        # Digits that fill each dimension exactly never carry from one to the next.
+        exact = all(found.extent(dim) == extent for dim, extent in enumerate(shape))
+        return found if exact and not any(None in side for side in sides) else None
+
     def canonical(self) -> Fragment:
         """Equal functions compare equal: digits of size 1 dropped, neighbours that continue one another merged."""
         return Fragment(self.shape, _merge(self.threads), _merge(tuple(a for a in self.registers if a.dim >= 0)))
+
+
+def _row_major_strides(shape: tuple[int, ...]) -> list[int]:
+    return [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
 
 
 def per_thread(threads: int, extents: tuple[int, ...]) -> Fragment:
@@ -245,12 +280,21 @@ class SharedLayout:
     follows the one before, and 16-byte chunks are permuted by the bank swizzle of `swizzle` bytes (0: none).
 
     The swizzle is the one TMA, wgmma and our own accesses share: address bits 6:4, 5:4 or 4 ^= bits 9:7, 8:7 or 7.
+
+    Or the elements lie as `placement` says, a person's own: then there is one panel, and only accesses element by
+    element, or of what lies next to each other, reach them.
     """
 
     shape: tuple[int, ...]
     element_bytes: int
     panel: int
     swizzle: int = 0
+    placement: Placement | None = None
+
+    @property
+    def run(self) -> int:
+        """How many elements of a row surely lie together, in chunks of 16 bytes."""
+        return self.panel if self.placement is None else run_of(self.placement)
 
     @property
     def rows(self) -> int:
@@ -266,7 +310,7 @@ class SharedLayout:
 
     @property
     def bytes(self) -> int:
-        return self.panels * self.panel_bytes
+        return self.panels * self.panel_bytes if self.placement is None else self.placement.size * self.element_bytes
 
     @property
     def swizzle_mask(self) -> int:
@@ -276,6 +320,10 @@ class SharedLayout:
     def repeat_bytes(self) -> int:
         """The swizzle pattern repeats after this many bytes; tiles start on a multiple of it."""
         return max(self.swizzle * 8, 16)
+
+
+def placed(given: Placement, element_bytes: int) -> SharedLayout:
+    return SharedLayout(given.shape, element_bytes, given.shape[-1], placement=given)
 
 
 def plain(shape: tuple[int, ...], element_bytes: int) -> SharedLayout:

@@ -39,6 +39,7 @@ from tilec.ir.tile import (
     Order,
     Parallel,
     Pinned,
+    Placement,
     Print,
     Region,
     Scope,
@@ -57,7 +58,7 @@ from tilec.records import dataclass
 from tilec.source import Span
 
 _HEADER = re.compile(r"kernel (\w+)\((.*)\), blocks (.*), (\d+) threads")
-_DECLARATION = re.compile(r"(global|shared|fragment|local|scalar) ([\w.]+): (\w+)(?:\[(.+)\])?")
+_DECLARATION = re.compile(rf"({'|'.join((*get_args(Scope), 'scalar'))}) ([\w.]+): (\w+)(?:\[(.+)\])?")
 _PINNED = re.compile(r"layout ([\w.]+): (.*)")
 _LOOP = re.compile(r"for (.*) in (serial|pipelined|unroll|parallel)\((.*)\):")
 _ATOMIC = re.compile(rf"(?:([\w.]+): (\w+) = )?atomic_({'|'.join(get_args(Atomic))}) ([\w.]+\[.*)")
@@ -183,6 +184,13 @@ class _Reader:
             match node:
                 case ast.Call(func=ast.Name(id="swizzle"), args=[width]):
                     yield Pinned(buffer, self.literal(width, int, line), line.span)
+                case ast.Call(
+                    func=ast.Name(id="placement"),
+                    args=[shape, size, ast.Lambda(args=ast.arguments(args=names), body=place)],
+                ):
+                    variables, (read,) = self.of_indices(names, (place,), line)
+                    placement = Placement(self.integers(shape, line), variables, read, self.literal(size, int, line))
+                    yield Pinned(buffer, placement, line.span)
                 case _:
                     yield Pinned(buffer, self.layout(node, line), line.span)
             self.at += 1
@@ -300,13 +308,22 @@ class _Reader:
                 func=ast.Name(id="fragment"),
                 args=[shape, ast.Lambda(args=ast.arguments(args=names), body=ast.Tuple(elts=[thread, index]))],
             ):
-                variables = tuple(Var(_name(name.arg)) for name in names)
-                before = dict(self.vars)
-                self.vars |= {v.name: v for v in variables}
-                read = self.node(thread, line), self.node(index, line)
-                self.vars = before
-                return LoopLayout(self.integers(shape, line), variables, *read, line.span)
+                given = (thread,) if isinstance(index, ast.Constant) and index.value is None else (thread, index)
+                variables, read = self.of_indices(names, given, line)
+                of_index = read[1] if len(read) > 1 else None
+                return LoopLayout(self.integers(shape, line), variables, read[0], of_index, line.span)
         raise self.wrong("a layout is written fragment([EXTENT, …], lambda NAME, …: (THREAD, INDEX))", line)
+
+    def of_indices(
+        self, names: list[ast.arg], values: tuple[ast.expr, ...], line: _Line
+    ) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
+        """What a lambda of indices says."""
+        variables = tuple(Var(_name(name.arg)) for name in names)
+        before = dict(self.vars)
+        self.vars |= {v.name: v for v in variables}
+        read = tuple(self.node(value, line) for value in values)
+        self.vars = before
+        return variables, read
 
     def serial(self, names: str, kind: str, arguments: _Arguments, line: _Line) -> For:
         if not 2 <= len(arguments.positional) <= 3:

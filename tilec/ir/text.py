@@ -27,6 +27,7 @@ from tilec.ir.tile import (
     Load,
     LoopLayout,
     Parallel,
+    Placement,
     Print,
     Region,
     Select,
@@ -75,8 +76,7 @@ def _kernel(kernel: Kernel, note: Note | None) -> Iterator[str]:
     for buffer in kernel.buffers:
         yield f"  {_declaration(buffer)}"
     for pinned in kernel.layouts:
-        layout = f"swizzle({pinned.layout})" if isinstance(pinned.layout, int) else _layout(pinned.layout)
-        yield f"  layout {pinned.buffer.name}: {layout}"
+        yield f"  layout {pinned.buffer.name}: {_pinned(pinned.layout)}"
     if kernel.outputs:
         yield f"  returns {', '.join(kernel.outputs)}"
     if kernel.asks:
@@ -148,8 +148,17 @@ def _parallel(nest: Parallel) -> str:
     return f"for {_names(nest.vars)} in parallel({', '.join(parts)}):"
 
 
+def _pinned(layout: LoopLayout | Placement | int) -> str:
+    if isinstance(layout, int):
+        return f"swizzle({layout})"
+    if isinstance(layout, Placement):
+        place = f"lambda {_names(layout.vars)}: {show_expr(layout.place)}"
+        return f"placement({list(layout.shape)}, {layout.size}, {place})"
+    return _layout(layout)
+
+
 def _layout(layout: LoopLayout) -> str:
-    pair = f"({show_expr(layout.thread)}, {show_expr(layout.index)})"
+    pair = f"({show_expr(layout.thread)}, {show_expr(layout.index) if layout.index is not None else None})"
     return f"fragment({list(layout.shape)}, lambda {_names(layout.vars)}: {pair})"
 
 

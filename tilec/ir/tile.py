@@ -15,13 +15,14 @@ from tilec.ir.types import BOOL, INT32, UINT32, UINT64, DType
 from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
-Scope = Literal["global", "shared", "fragment", "local"]
+Scope = Literal["global", "shared", "fragment", "local", "reducer"]
+IN_REGISTERS: tuple[Scope, ...] = ("fragment", "local", "reducer")
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """Row-major storage. `global` buffers are the kernel's tensors; the others are tiles the kernel allocates. Of a
-    `local` one every thread has its own, in registers.
+    `local` one every thread has its own, in registers; of a `reducer` threads have parts of each element, also there.
 
     An extent of a tensor may be an expression of the kernel's integer parameters, known at launch.
     """
@@ -45,7 +46,7 @@ class Buffer:
 
     @property
     def in_registers(self) -> bool:
-        return self.scope in ("fragment", "local")
+        return self.scope in IN_REGISTERS
 
     @property
     def bytes(self) -> int:
@@ -214,7 +215,7 @@ class TileOp:
         raise KeyError(f"T.{self.name} has no attribute {key}")
 
 
-Atomic = Literal["add", "min", "max", "bitor", "store", "load"]
+Atomic = Literal["add", "min", "max", "bitand", "bitor", "xor", "store", "load"]
 Order = Literal["relaxed", "acquire", "release", "acq_rel", "seq_cst"]
 
 
@@ -224,6 +225,7 @@ class Store:
 
     With `atomic` the element becomes the combination of what it held and the value, in one step that no thread of the
     grid sees half done; `previous` is what it held, visible to the statements after it. A `load` leaves it as it was.
+    To a `reducer` a thread adds in its own part.
     """
 
     buffer: Buffer
@@ -260,14 +262,25 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class LoopLayout:
-    """Which thread runs each iteration of a nest, and as its how-manieth: expressions of `vars`, one per dimension of
-    `shape`."""
+    """Which thread runs each iteration of a nest, and as its how-manieth (None: in their order): expressions of `vars`,
+    one per dimension of `shape`."""
 
     shape: tuple[int, ...]
     vars: tuple[Var, ...]
     thread: Expr
-    index: Expr
+    index: Expr | None
     span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Which of `size` places of a shared tile, each of an element, is that of each element: an expression of `vars`,
+    the indices. No two elements share a place."""
+
+    shape: tuple[int, ...]
+    vars: tuple[Var, ...]
+    place: Expr
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,11 +367,11 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """The layout that a person gives a tile: the threads and registers of a fragment, or the width in bytes of a shared
-    tile's swizzle (0: its rows one after another)."""
+    """The layout that a person gives a tile: the threads and registers of a fragment; of a shared tile the width in
+    bytes of its swizzle (0: its rows one after another), or a placement that is no such swizzle."""
 
     buffer: Buffer
-    layout: LoopLayout | int
+    layout: LoopLayout | Placement | int
     span: Span = field(default=NOWHERE, compare=False)
 
 

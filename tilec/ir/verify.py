@@ -43,6 +43,7 @@ from tilec.ir.tile import (
     Kernel,
     Load,
     Parallel,
+    Placement,
     Print,
     Region,
     Select,
@@ -94,7 +95,7 @@ class _Checker:
         for var in kernel.block_vars:
             yield from self._declare(var)
         for pinned in kernel.layouts:
-            wanted = "shared" if isinstance(pinned.layout, int) else "fragment"
+            wanted = "shared" if isinstance(pinned.layout, int | Placement) else "fragment"
             if pinned.buffer not in kernel.buffers or pinned.buffer.scope != wanted:
                 yield f"the layout of {pinned.buffer.name} is not that of a tile of its kind"
         if len({pinned.buffer for pinned in kernel.layouts}) != len(kernel.layouts):

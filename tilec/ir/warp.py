@@ -208,7 +208,8 @@ class Wgmma(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Reduce(Operation):
-    """Reduce one dimension of a fragment, through `scratch` in shared memory where the row crosses warps."""
+    """Reduce one dimension of a fragment, or for `dim` −1 the parts that threads have of each element of a reducer,
+    through `scratch` in shared memory where the row crosses warps."""
 
     source: Buffer
     destination: Buffer

@@ -28,7 +28,7 @@ def _program(program: Program) -> Iterator[str]:
         yield f"  map {tensor_map.name}: {tensor_map.tensor.name}, {boxes}"
     for tile in program.shared:
         versions = f", {tile.depth} versions {tile.stride} bytes apart" if tile.depth > 1 else ""
-        yield f"  shared {show_declared(tile.buffer)} at {tile.offset}: {_shared_layout(tile.layout)}{versions}"
+        yield f"  shared {show_declared(tile.buffer)} at {tile.offset}: {show_shared(tile.layout)}{versions}"
     for buffer, layout in program.fragments:
         yield f"  fragment {show_declared(buffer)}: {show_fragment(layout)}"
     for ring in program.rings:
@@ -46,7 +46,9 @@ def _program(program: Program) -> Iterator[str]:
         yield from _body(role.body, "    ")
 
 
-def _shared_layout(layout: SharedLayout) -> str:
+def show_shared(layout: SharedLayout) -> str:
+    if layout.placement is not None:
+        return f"place {show_expr(layout.placement.place)} of {layout.placement.size}"
     panels = f"{layout.panels} panels of {layout.panel} columns" if layout.panels > 1 else "row-major"
     return f"{panels}, swizzle {layout.swizzle}" if layout.swizzle else panels
 

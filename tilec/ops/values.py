@@ -190,6 +190,7 @@ def describe(value: Value) -> str:
                 "shared": "shared tile",
                 "fragment": "fragment",
                 "local": "array of each thread",
+                "reducer": "reducer",
             }[scope]
             return f"{name}, {_a(dtype)} {kind} of shape {show_shape(shape)}"
         case Access(buffer=buffer):

@@ -17,11 +17,12 @@ VIEWS: dict[str, ViewName] = {
     for v in (
         ViewName(
             Signature("T.reshape", (Parameter("src"), Parameter("shape"))),
-            "the elements of a tensor, shared tile or array of each thread, row by row, in another shape",
+            "the elements of a tensor, tile or array of each thread, row by row, in another shape",
         ),
         ViewName(
             Signature("T.view", (Parameter("src"), Parameter("shape", None), Parameter("dtype", None))),
-            "the same, or their bits as another type of the same size, or both",
+            "the same, or the bits of each row as another type, or both; without `shape`, rows keep their bytes. "
+            "Elements cannot be set through a view of narrower ones",
         ),
     )
 }

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Literal
 
 from tilec.ir.layout import Fragment, SharedLayout, mma_accumulator, plain
+from tilec.ir.placement import places
 from tilec.ir.tile import Buffer, Expr, Kernel, Load, Parallel, Store, TileOp, Var, walk, walk_expr
 from tilec.passes.usage import expressions
 from tilec.records import dataclass
@@ -123,8 +124,11 @@ def candidates(buffer: Buffer) -> tuple[SharedLayout, ...]:
 
 
 def is_legal(layout: SharedLayout, patterns: Iterable[Pattern]) -> bool:
-    """wgmma's descriptors are made for swizzled rows only; the box of TMA is bounded."""
+    """wgmma's descriptors are made for swizzled rows only; the box of TMA is bounded; ldmatrix and stmatrix want 16
+    bytes of a row together."""
     wanted = set(patterns)
+    if layout.placement is not None:
+        return not wanted & {"wgmma", "tma"} and not ("matrix" in wanted and layout.run * layout.element_bytes < CHUNK)
     return not ("wgmma" in wanted and not layout.swizzle) and not ("tma" in wanted and layout.panel > MAX_BOX)
 
 
@@ -232,6 +236,9 @@ def _busiest_bank(offsets: list[int]) -> int:
 
 def offset(layout: SharedLayout, row: int, byte: int) -> int:
     """Where in the tile a byte of a row lies."""
+    if layout.placement is not None:
+        column, inside = divmod(byte, layout.element_bytes)
+        return places(layout.placement)[row * layout.shape[-1] + column] * layout.element_bytes + inside
     panel_row = layout.panel * layout.element_bytes
     panel, inside = divmod(byte, panel_row)
     offset = panel * layout.panel_bytes + row * panel_row + inside

@@ -75,7 +75,7 @@ def resolve(kernel: Kernel, conflict: Conflict) -> tuple[Kernel, Conversion]:
     match stmt:
         case Parallel():
             statements = _nest(stmt, conflict, staging)
-        case TileOp(name="gemm" | "reduce"):
+        case TileOp(name="gemm" | "reduce" | "finalize_reducer"):
             statements = _operation(stmt, buffer, staging, kernel)
         case TileOp():
             statements = _move(stmt, buffer, staging)

@@ -47,7 +47,7 @@ def flights(steps: Sequence[Stmt | None], versioned: frozenset[str]) -> Iterator
     for issued, step in enumerate(steps):
         if step is None or (accumulator := _accumulator(step)) is None:
             continue
-        registers = {b.name for b in (*reads(step), *writes(step)) if b.scope == "fragment"}
+        registers = {b.name for b in (*reads(step), *writes(step)) if b.scope in ("fragment", "reducer")}
         others = [s for s in steps if s is not None and _accumulator(s) != accumulator]
         if not any(registers & accesses(s).all for s in others):
             continue

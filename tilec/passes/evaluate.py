@@ -15,6 +15,8 @@ from tilec.ir.types import BOOL, BY_NAME, INT32, DType
 from tilec.ops import arithmetic, python, registry
 from tilec.ops.dp4a import DP4A
 from tilec.ops.names import refuse
+from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER
+from tilec.ops.reducer import UPDATE
 from tilec.ops.scalar import FUNCTIONS, convert
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, as_shape, bind, nearest
 from tilec.ops.threads import PLACES
@@ -46,7 +48,9 @@ from tilec.passes.scope import Scope
 from tilec.source import Span
 from tilec.syntax import ast
 
-ALLOCATIONS = ("T.alloc_shared", "T.alloc_fragment", "T.alloc_var", "T.alloc_local", "T.alloc_global")
+ALLOCATIONS = (
+    "T.alloc_shared", "T.alloc_fragment", "T.alloc_var", "T.alloc_local", "T.alloc_global", ALLOCATE_REDUCER.name,
+)  # fmt: skip
 LOOPS = (
     "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel", "T.vectorized", "T.Vectorized",
     "T.Persistent", "range",
@@ -91,6 +95,7 @@ def supported_names() -> list[str]:
         *WARP_FUNCTIONS,
         *VIEWS,
         DP4A.name,
+        UPDATE.name,
         *(f"T.{name}" for name in BY_NAME),
     ]
 
@@ -335,7 +340,7 @@ class Evaluator:
         variables = tuple(Var(f"%{d}") for d in range(len(shape)))
         given = [key for key in ("forward_fn", "forward_thread_fn", "forward_index_fn") if call.is_given(key)]
         values = tuple(self._applied(call, key, variables) for key in given)
-        pair = values[0] if given == ["forward_fn"] else values
+        pair = values[0] if given == ["forward_fn"] else (*values, None) if given == ["forward_thread_fn"] else values
         if not isinstance(pair, tuple) or len(pair) != 2:
             fail(
                 "loop-layout",
@@ -343,7 +348,8 @@ class Evaluator:
                 call.span,
                 help="write forward_fn=lambda i, j: (thread, index), or forward_thread_fn= and forward_index_fn=",
             )
-        thread, index = (fold_expr(cast(as_expr(Argument(v, call.span)), INT32)) for v in pair)
+        thread, index = (None if v is None else fold_expr(cast(as_expr(Argument(v, call.span)), INT32)) for v in pair)
+        assert thread is not None
         return LoopLayout(shape, variables, thread, index, call.span)
 
     def _index_map(self, call: Call) -> IndexMap:
@@ -570,7 +576,9 @@ class Evaluator:
     def element(self, access: Access, span: Span, what: Literal["read", "written"]) -> None:
         """Check that one element may be touched here."""
         buffer = access.buffer
-        if buffer.scope == "fragment" and not self.is_parallel and buffer.name not in self.mutable:
+        # Every thread has a copy of a single element.
+        is_copied = buffer.name in self.mutable or (what == "read" and buffer.extents == (1,))
+        if buffer.scope == "fragment" and not self.is_parallel and not is_copied:
             fail(
                 "fragment-index",
                 f"an element of {buffer.name} is {what} outside T.Parallel",

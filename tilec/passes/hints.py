@@ -5,21 +5,19 @@ What tilec can follow it keeps for the kernel; of the rest it says that it decid
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 from tilec.diag import Label, Warn, fail, warning
 from tilec.ir.expr import cast
-from tilec.ir.layout import SharedLayout
-from tilec.ir.tile import Ask, Buffer, Expr, LoopLayout, Pinned, Var
+from tilec.ir.tile import Ask, Buffer, Expr, LoopLayout, Pinned, Placement
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import Dictionary, Entry, IndexMap, Swizzle, describe, show_shape
-from tilec.passes.atoms import candidates, offset
+from tilec.passes.atoms import candidates
 from tilec.passes.configs import asked
-from tilec.passes.fold import compute_expr
+from tilec.passes.loop_layout import why_irregular
+from tilec.passes.placements import placement_of
 from tilec.source import Span
 
 
@@ -78,30 +76,24 @@ def _annotate_layout(hints: Hints, call: Call, warn: Warn) -> None:
             hints.layouts[buffer] = Pinned(buffer, layout, entry.span)
 
 
-def _layout(buffer: Buffer, entry: Entry, warn: Warn) -> LoopLayout | int | None:
-    """What the entry gives the tile, or None where it can have no influence."""
+def _layout(buffer: Buffer, entry: Entry, warn: Warn) -> LoopLayout | Placement | int | None:
+    """What the entry gives the tile, or None where tilec cannot follow it."""
     given = entry.value
     if buffer.scope == "fragment" and isinstance(given, LoopLayout):
         if given.shape != buffer.shape:
             _mismatch(buffer, given.shape, entry)
+        if (reason := why_irregular(given)) is not None:
+            title = f"{buffer.name} does not get this layout"
+            way_out = "leave the layout to tilec; no result depends on it"
+            warn(warning("hint-not-used", title, entry.span, reason, help=way_out))
+            return None
         return given
     if buffer.scope == "shared" and isinstance(given, Swizzle):
         return _width(buffer, given, entry)
     if buffer.scope == "shared" and isinstance(given, IndexMap):
         if given.shape != buffer.shape:
             _mismatch(buffer, given.shape, entry)
-        same = next((layout.swizzle for layout in candidates(buffer) if _is_order(layout, given)), None)
-        if same is None:
-            warn(
-                warning(
-                    "hint-not-used",
-                    f"{buffer.name} does not get this layout",
-                    entry.span,
-                    "tilec holds a shared tile by rows, with or without a swizzle of 32, 64 or 128 bytes",
-                    help="leave the layout to tilec, which looks for one without bank conflicts",
-                )
-            )
-        return same
+        return placement_of(buffer, given, entry.span)
     return _refuse(buffer, entry)
 
 
@@ -146,30 +138,6 @@ def _width(buffer: Buffer, given: Swizzle, entry: Entry) -> int:
             help="use tilelang.layout.make_swizzled_layout, which takes the widest that fits",
         )
     return given.width
-
-
-def _is_order(layout: SharedLayout, given: IndexMap) -> bool:
-    """Whether the map puts every element where the layout has it."""
-    size = layout.element_bytes
-    places: dict[tuple[int, ...], tuple[int, ...]] = {}
-    for element in itertools.product(*(range(e) for e in given.shape)):
-        values: dict[Var, int] = dict(zip(given.vars, element, strict=True))
-        found = tuple(compute_expr(index, values) for index in given.indices)
-        if None in found:
-            return False
-        places[element] = tuple(int(f) for f in found if f is not None)
-    rank = len(given.indices)
-    extents = [1 + max(place[d] for place in places.values()) for d in range(rank)]
-    for element, place in places.items():
-        row = 0
-        for index, extent in zip(element[:-1], given.shape[:-1], strict=True):
-            row = row * extent + index
-        linear = 0
-        for index, extent in zip(place, extents, strict=True):
-            linear = linear * extent + index
-        if linear * size != offset(layout, row, element[-1] * size):
-            return False
-    return math.prod(extents) == len(places)
 
 
 def _outside(hints: Hints, call: Call, warn: Warn) -> None:

@@ -20,6 +20,7 @@ from tilec.passes.functions import is_launch
 from tilec.passes.outside import with_values
 from tilec.passes.rasterise import rasterised
 from tilec.passes.recover import poison
+from tilec.passes.reducers import with_parts
 from tilec.passes.statements import Body
 from tilec.passes.views import without_views
 from tilec.records import dataclass
@@ -87,7 +88,8 @@ def _without_layouts(kernel: Kernel) -> Kernel:
 
 
 def _made(function: ast.Function, body: Body, shape: _Launch, params: Callable[[], tuple[Param, ...]]) -> Kernel:
-    statements = without_views(tuple(body.out), body.views, body.unique)
+    statements, copies = without_views(tuple(body.out), body.views, body.unique)
+    statements, buffers = with_parts(statements, body.reducers, [*body.buffers, *copies])
     statements = with_values(statements, body.hints.outside, body.unique.take)
     block_vars = shape.block_vars
     if body.hints.panels is not None:
@@ -99,7 +101,7 @@ def _made(function: ast.Function, body: Body, shape: _Launch, params: Callable[[
         shape.grid,
         block_vars,
         body.threads,
-        tuple(body.buffers),
+        buffers,
         statements,
         function.name_span,
         tuple(body.hints.layouts.values()),

@@ -8,7 +8,7 @@ what nothing fixes gets the coalesced layout. A statement that needs another one
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tilec.diag import AT_ONCE, CompileError, Label, Mistakes, fail
@@ -20,6 +20,7 @@ from tilec.ir.layout import (
     mma_accumulator,
     operand_a,
     per_thread,
+    placed,
     row_major,
     wgmma_accumulator,
 )
@@ -33,6 +34,7 @@ from tilec.ir.tile import (
     LoopLayout,
     Parallel,
     Pinned,
+    Placement,
     Stmt,
     Store,
     TileOp,
@@ -41,11 +43,13 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.ops.refused import is_refused, refused
-from tilec.passes.atoms import Access, candidates, is_legal, shared_accesses, shared_layout
+from tilec.passes.atoms import MAX_BOX, Access, candidates, is_legal, shared_accesses, shared_layout
 from tilec.passes.convert import Conflict, Conversion, resolve, rewritten
 from tilec.passes.loop_layout import digits
+from tilec.passes.reducer_layout import additions, everywhere, parts_layout, with_parts_of_its_own
 from tilec.passes.select import Form, Selected, mma_warps, wgmma_groups
 from tilec.passes.usage import expressions, reads, writes
+from tilec.passes.views import moved
 from tilec.records import dataclass
 from tilec.source import Span
 
@@ -66,23 +70,30 @@ class Laid:
         """The layout that a parallel nest sweeps: the one it asks for; that of a fragment it indexes with all its
         variables; with fragments of fewer dimensions, one in which each thread has what it needs of them, and those
         that have the same share the rest, unless the nest sets such a fragment; else coalesced."""
-        if nest.is_per_thread:
-            return per_thread(self.kernel.threads, nest.extents[1:])
-        if nest.layout is not None:
-            return digits(nest.layout, self.kernel.threads)
-        deciding = list(deciding_uses(nest))
-        for use in deciding:
-            if use.dims is not None and len(use.dims) == len(nest.vars):
-                return _sweeping(use, self.fragments[use.buffer.name])
-        uses = [(use.dims, self.fragments[use.buffer.name]) for use in deciding if use.dims is not None]
-        vector = nest.width or _widest_vector(nest)
-        swept = [_extended(layout, dims, nest.extents) for dims, layout in uses]
-        if not any(isinstance(s, Store) and s.buffer.scope == "fragment" for s in walk(nest.body)):
-            swept = [s for use in uses if (s := _shared_out(*use, nest.extents, vector)) is not None] + swept
-        for whole in swept:
-            if all(_holds(whole, dims, layout) for dims, layout in uses):
+        return nest_layout(nest, self.kernel.threads, self.fragments)
+
+
+def nest_layout(nest: Parallel, threads: int, fragments: Mapping[str, Fragment]) -> Fragment:
+    """The layout that a parallel nest sweeps, with its fragments in these: see `Laid.nest_layout`."""
+    if nest.is_per_thread:
+        return per_thread(threads, nest.extents[1:])
+    if nest.layout is not None:
+        return digits(nest.layout, threads)
+    deciding = list(deciding_uses(nest))
+    for use in deciding:
+        if use.dims is not None and len(use.dims) == len(nest.vars):
+            whole = _sweeping(use, fragments[use.buffer.name], nest.extents)
+            if whole is not None:
                 return whole
-        return row_major(nest.extents, self.kernel.threads, vector)
+    uses = [(u.dims, fragments[u.buffer.name]) for u in deciding if u.dims is not None and not u.is_reshaped]
+    vector = nest.width or _widest_vector(nest)
+    swept = [_extended(layout, dims, nest.extents) for dims, layout in uses]
+    if not any(isinstance(s, Store) and s.buffer.scope == "fragment" for s in walk(nest.body)):
+        swept = [s for use in uses if (s := _shared_out(*use, nest.extents, vector)) is not None] + swept
+    for whole in swept:
+        if all(_holds(whole, dims, layout) for dims, layout in uses):
+            return whole
+    return row_major(nest.extents, threads, vector)
 
 
 def assign(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
@@ -93,6 +104,10 @@ def assign(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
             fragments = _Fragments(kernel).solve()
             break
         except Conflict as conflict:
+            if conflict.buffer.scope == "reducer":
+                assert isinstance(conflict.stmt, Parallel)
+                kernel = with_parts_of_its_own(kernel, conflict.stmt, conflict.buffer)
+                continue
             try:
                 kernel, made = resolve(kernel, conflict)
                 conversions.append(made)
@@ -150,7 +165,10 @@ def _shared_layouts(selected: Selected, fragments: dict[str, Fragment], mistakes
 
 def _asked_for(pinned: Pinned, accesses: list[Access], mistakes: Mistakes) -> SharedLayout:
     """The layout that a person gives a shared tile, if all that reaches it can."""
-    layout = next(c for c in candidates(pinned.buffer) if c.swizzle == pinned.layout)
+    if isinstance(pinned.layout, Placement):
+        layout = placed(pinned.layout, pinned.buffer.dtype.bytes)
+    else:
+        layout = next(c for c in candidates(pinned.buffer) if c.swizzle == pinned.layout)
     unable = next((a for a in accesses if not is_legal(layout, [a.pattern])), None)
     if unable is not None:
         with mistakes.caught():
@@ -159,22 +177,32 @@ def _asked_for(pinned: Pinned, accesses: list[Access], mistakes: Mistakes) -> Sh
                 f"{pinned.buffer.name} cannot have the layout that it is given",
                 pinned.span,
                 "given here",
-                secondary=(Label(unable.span, "this cannot reach such a tile"),),
+                secondary=(Label(unable.span, _WANTED[str(unable.pattern)]),),
                 help="use tilelang.layout.make_swizzled_layout, or leave the layout to tilec",
             )
     return layout
 
 
+_WANTED = {
+    "wgmma": "wgmma needs rows of 32, 64 or 128 bytes in the swizzle of that width",
+    "tma": f"TMA needs rows, with or without a swizzle of 32, 64 or 128 bytes, of at most {MAX_BOX} elements",
+    "matrix": "ldmatrix and stmatrix need 16 bytes of a row together",
+}
+"""By what reaches a tile, what it needs of its layout."""
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
     """A use of a fragment in a nest: which loop variable indexes each of its dimensions, and how many of its values
-    share an element there (`x[i, j // 2]`: two). `dims` None: its elements are not those of the loop."""
+    share an element there (`x[i, j // 2]`: two). `dims` None: its elements are not those of the loop. `is_reshaped`:
+    they are, in the same order, but in another shape."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
     dims: tuple[int, ...] | None
     by: tuple[int, ...]
     stored: bool
+    is_reshaped: bool = False
 
 
 def fragment_uses(nest: Parallel) -> Iterator[Use]:
@@ -195,6 +223,9 @@ def fragment_uses(nest: Parallel) -> Iterator[Use]:
                 case _:
                     fits &= size == 1 and index == Const(0, index.dtype)
         fits &= len({dim for dim, _ in found}) == len(found)
+        if not fits and _in_order(nest, buffer, indices):
+            every = tuple(range(len(nest.vars)))
+            return Use(buffer, indices, every, (1,) * len(every), stored, is_reshaped=True)
         return Use(buffer, indices, tuple(d for d, _ in found) if fits else None, tuple(by for _, by in found), stored)
 
     for stmt in walk(nest.body):
@@ -204,6 +235,13 @@ def fragment_uses(nest: Parallel) -> Iterator[Use]:
             for e in walk_expr(expr):
                 if isinstance(e, Load) and e.buffer.scope == "fragment":
                     yield use(e.buffer, e.indices)
+
+
+def _in_order(nest: Parallel, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
+    """Whether the nest goes through the elements in their order, though it has another shape."""
+    if nest.is_per_thread or math.prod(nest.extents) != math.prod(buffer.shape):
+        return False
+    return indices == moved(replace(buffer, extents=nest.extents), buffer, nest.vars)
 
 
 def _widest_vector(nest: Parallel) -> int:
@@ -229,6 +267,7 @@ class _Fragments:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.known: dict[str, tuple[Fragment, Span]] = {}
+        self.everywhere = everywhere(kernel)
 
     def solve(self) -> dict[str, Fragment]:
         fragments = [b for b in self.kernel.buffers if b.scope == "fragment"]
@@ -236,6 +275,7 @@ class _Fragments:
         for buffer in self.kernel.buffers:
             if buffer.scope == "local":
                 self.known[buffer.name] = (local(self.kernel.threads, buffer.shape), buffer.span)
+        self.known |= {name: (layout, self.kernel.span) for name, layout in self.everywhere.items()}
         for pinned in self.kernel.layouts:
             if isinstance(pinned.layout, LoopLayout):
                 self.known[pinned.buffer.name] = (digits(pinned.layout, self.kernel.threads), pinned.span)
@@ -303,12 +343,27 @@ class _Fragments:
                 source = self.get(stmt.regions[0].buffer)
                 if source is not None:
                     self.fix(stmt.regions[1].buffer, self.reduced(stmt, source), stmt)
+            case TileOp(name="finalize_reducer"):
+                parts = self.get(stmt.regions[0].buffer)
+                if parts is not None:
+                    self.fix(stmt.regions[1].buffer, parts, stmt)
             case TileOp(name="copy" | "atomic"):
                 self.copy(stmt)
             case Parallel():
                 self.nest(stmt)
+                self.add(stmt)
             case _:
                 pass
+
+    def add(self, nest: Parallel) -> None:
+        """The reducers that a nest adds to, once it is known how the nest runs."""
+        stores = list(additions(nest))
+        if not stores or any(use.buffer.name not in self.known for use in fragment_uses(nest)):
+            return
+        whole = nest_layout(nest, self.kernel.threads, {name: layout for name, (layout, _) in self.known.items()})
+        for store in stores:
+            if store.buffer.name not in self.everywhere:
+                self.fix(store.buffer, parts_layout(nest, store, whole), nest)
 
     def accumulator(self, op: TileOp) -> Fragment:
         m, n = op.regions[2].buffer.shape
@@ -353,11 +408,12 @@ class _Fragments:
             self.sweep(nest, uses, digits(nest.layout, self.kernel.threads))
             return
         whole = [u for u in deciding_uses(nest) if len(u.by) == len(nest.vars) and u.buffer.name in self.known]
-        layouts = [_sweeping(u, self.known[u.buffer.name][0]) for u in whole]
+        swept = (_sweeping(u, self.known[u.buffer.name][0], nest.extents) for u in whole)
+        layouts = [layout for layout in swept if layout is not None]
         if layouts:
             self.sweep(nest, uses, min(layouts, key=lambda layout: self.moved(uses, layout)))
-        elif any(use.dims is None for use in uses):
-            self.sweep(nest, [use for use in uses if use.dims is None], None)
+        elif whole or any(use.dims is None for use in uses):
+            self.sweep(nest, [use for use in uses if use.dims is None or use in whole], None)
 
     def moved(self, uses: list[Use], whole: Fragment) -> int:
         """The bytes of the fragments that lie in another way than a nest with this layout needs them."""
@@ -386,7 +442,8 @@ class _Fragments:
         thread has which of the others."""
         uses = list(fragment_uses(nest))
         deciding = [use for use in deciding_uses(nest) if use.buffer.name in self.known]
-        known = [(use.dims, self.known[use.buffer.name][0]) for use in deciding if use.dims is not None]
+        reached = [use for use in deciding if use.dims is not None and not use.is_reshaped]
+        known = [(use.dims, self.known[use.buffer.name][0]) for use in reached if use.dims is not None]
         if not known or any(use.dims is not None and len(use.dims) == len(nest.vars) for use in uses):
             return
         swept = [_extended(layout, dims, nest.extents) for dims, layout in known]
@@ -396,16 +453,20 @@ class _Fragments:
 def _needed(use: Use, whole: Fragment) -> Fragment | None:
     """How the fragment must lie where a nest has the layout `whole`; None where no layout would do."""
     assert use.dims is not None
+    if use.is_reshaped:
+        return whole.reshaped(use.buffer.shape)
     layout: Fragment | None = whole.project(use.dims)
     for dim, by in enumerate(use.by):
         layout = None if layout is None else layout.grouped(dim, by)
     return None if layout is None else _with_unit_dims(layout, use.buffer.shape)
 
 
-def _sweeping(use: Use, layout: Fragment) -> Fragment:
-    """The layout of a nest that indexes a fragment of this one with all its variables."""
+def _sweeping(use: Use, layout: Fragment, extents: tuple[int, ...]) -> Fragment | None:
+    """The layout of a nest of these extents that indexes a fragment of this one with all its variables."""
     dims = use.dims
     assert dims is not None
+    if use.is_reshaped:
+        return layout.reshaped(extents)
     layout = _without_unit_dims(layout, len(dims))
     for dim, by in enumerate(use.by):
         layout = layout.widened(dim, by)

@@ -18,29 +18,65 @@ from tilec.passes.fold import compute_expr
 def digits(layout: LoopLayout, threads: int) -> Fragment:
     """The same layout as mixed-radix digits. Each iteration belongs to one thread, under a number of its own; threads
     that the layout does not mention repeat what others do."""
+    try:
+        return _digits(layout, threads)
+    except _Irregular as irregular:
+        _refuse(layout, irregular.reason)
+
+
+def why_irregular(layout: LoopLayout) -> str | None:
+    """Why a layout that is no mistake is none of digits, or None."""
+    try:
+        _digits(layout, None)
+    except _Irregular as irregular:
+        return irregular.reason
+    return None
+
+
+class _Irregular(Exception):
+    """The layout is one, but not of digits."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def _places(layout: LoopLayout) -> dict[tuple[int, int], tuple[int, ...]]:
+    """Each iteration, by its thread and its number there. Where no numbers are given, they are in the iterations'
+    order."""
     places: dict[tuple[int, int], tuple[int, ...]] = {}
+    counts: dict[int, int] = {}
     for element in itertools.product(*(range(e) for e in layout.shape)):
         values = dict(zip(layout.vars, element, strict=True))
-        place = _evaluate(layout.thread, values, layout), _evaluate(layout.index, values, layout)
-        if place in places:
-            _refuse(layout, f"iterations {places[place]} and {element} are both number {place[1]} of thread {place[0]}")
-        places[place] = element
+        thread = _evaluate(layout.thread, values, layout)
+        counts[thread] = counts.get(thread, -1) + 1
+        number = counts[thread] if layout.index is None else _evaluate(layout.index, values, layout)
+        if (thread, number) in places:
+            taken = places[thread, number]
+            _refuse(layout, f"iterations {taken} and {element} are both number {number} of thread {thread}")
+        places[thread, number] = element
+    return places
+
+
+def _digits(layout: LoopLayout, threads: int | None) -> Fragment:
+    places = _places(layout)
     used, numbers = (1 + max(p[side] for p in places) for side in (0, 1))
+    threads = threads or used
     if min(min(p) for p in places) < 0 or used > threads or threads % used:
         _refuse(layout, f"threads 0 to {used - 1} do not fit a block of {threads}")
     if len(places) != used * numbers or places[(0, 0)] != (0,) * len(layout.shape):
-        _refuse(layout, f"{used} threads with {numbers} iterations each are not {math.prod(layout.shape)}")
-    thread_axes = _axes([places[(t, 0)] for t in range(used)], layout)
-    registers = _axes([places[(0, r)] for r in range(numbers)], layout)
+        raise _Irregular(f"{used} threads with {numbers} iterations each are not {math.prod(layout.shape)}")
+    thread_axes = _axes([places[(t, 0)] for t in range(used)])
+    registers = _axes([places[(0, r)] for r in range(numbers)])
     made = Fragment(layout.shape, (*thread_axes, Axis(threads // used, -1, 0)), registers)
     alone = [_sum(thread_axes, t, len(layout.shape)) for t in range(used)]
     for (thread, number), element in places.items():
         if tuple(a + b for a, b in zip(alone[thread], made.register_offset(number), strict=True)) != element:
-            _refuse(layout, f"iteration {element} breaks the pattern of the others")
+            raise _Irregular(f"iteration {element} breaks the pattern of the others")
     return made
 
 
-def _axes(elements: list[tuple[int, ...]], layout: LoopLayout) -> tuple[Axis, ...]:
+def _axes(elements: list[tuple[int, ...]]) -> tuple[Axis, ...]:
     """The digits of a number, least significant first, from the element that each of its values means."""
     axes: list[Axis] = []
     base = 1
@@ -48,14 +84,14 @@ def _axes(elements: list[tuple[int, ...]], layout: LoopLayout) -> tuple[Axis, ..
         step = elements[base]
         moved = [d for d, s in enumerate(step) if s]
         if len(moved) != 1 or step[moved[0]] < 0:
-            _refuse(layout, f"a step from {elements[0]} to {step} goes along no dimension")
+            raise _Irregular(f"a step from {elements[0]} to {step} goes along no dimension")
         size = 2
         while size * base < len(elements) and elements[size * base] == tuple(size * s for s in step):
             size += 1
         while len(elements) % (size * base):
             size -= 1
         if size == 1:
-            _refuse(layout, "its steps are no digits")
+            raise _Irregular("its steps are no digits")
         axes.append(Axis(size, moved[0], step[moved[0]]))
         base *= size
     return tuple(axes)

@@ -62,7 +62,7 @@ def is_asynchronous_copy(stmt: Stmt) -> bool:
 def _shared(stmt: Stmt, written: frozenset[str]) -> frozenset[str]:
     """What the statement touches that other threads may touch too, and that the loop writes."""
     touched = () if is_explicit(stmt) else (*reads(stmt), *writes(stmt))
-    return frozenset(b.name for b in touched if b.scope != "fragment" and b.name in written)
+    return frozenset(b.name for b in touched if b.scope not in ("fragment", "reducer") and b.name in written)
 
 
 def _parted(

@@ -12,9 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from tilec.ir.tile import Bind, For, Stmt, TileOp, bodies, walk
+from tilec.ir.tile import IN_REGISTERS, Bind, For, Stmt, TileOp, bodies, walk
 from tilec.ops.lowering import Demand
 from tilec.ops.reduce import crossing_warps
+from tilec.ops.reducer import ACROSS_COPIES
 from tilec.ops.sync import is_explicit
 from tilec.passes.binds import scheduled
 from tilec.passes.compound import is_compound
@@ -71,11 +72,11 @@ def _keeps_to_itself(stmt: Stmt, laid: Laid) -> bool:
     """Whether each warpgroup can run its part without what another one computes in the loop: it writes nothing but its
     own registers, and no row is spread over several warps."""
     scopes = {b.name: b.scope for b in (*laid.kernel.params, *laid.kernel.buffers) if hasattr(b, "scope")}
-    if isinstance(stmt, Bind) or any(scopes.get(name) not in ("fragment", "local") for name in accesses(stmt).writes):
+    if isinstance(stmt, Bind) or any(scopes.get(name) not in IN_REGISTERS for name in accesses(stmt).writes):
         return False
     for inner in walk((stmt,)):
-        if isinstance(inner, TileOp) and inner.name == "reduce":
-            dim = inner.attr("dim")
+        if isinstance(inner, TileOp) and inner.name in ("reduce", "finalize_reducer"):
+            dim = inner.attr("dim") if inner.name == "reduce" else ACROSS_COPIES
             assert isinstance(dim, int)
             if crossing_warps(laid.fragments[inner.regions[0].buffer.name], dim) > 1:
                 return False

@@ -14,6 +14,7 @@ from typing import Literal
 from tilec.diag import AT_ONCE, CompileError, Label, Mistakes, fail
 from tilec.ir.affine import affine, divisor
 from tilec.ir.expr import SMALL_FLOATS
+from tilec.ir.placement import run
 from tilec.ir.tile import (
     BLOCK_WIDE,
     THREAD,
@@ -27,6 +28,7 @@ from tilec.ir.tile import (
     Kernel,
     Load,
     Parallel,
+    Placement,
     Region,
     Stmt,
     TileOp,
@@ -58,6 +60,7 @@ Strategy = Literal["auto", "none", "unspecialize", "warp-specialize"]
 
 TMA_ALIGNMENT = 16  # bytes: global address, row strides, inner box (cuTensorMapEncodeTiled)
 MAX_BOX = 256  # elements along any dimension of a TMA box
+CP_ASYNC_BYTES = 4  # the least that cp.async moves
 WARPGROUP = 128  # threads
 _WHILE = "while"  # stands for the trips of a while, which have no number
 TMA_REDUCTIONS = {
@@ -152,7 +155,7 @@ def _why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
     if kernel.threads % WARPGROUP or kernel.threads > 3 * WARPGROUP:
         return f"{kernel.threads} threads are not one to three warpgroups of {WARPGROUP}"
     fed = 0
-    ordered = ordered_tensors(kernel)
+    ordered, placed = ordered_tensors(kernel), placed_tiles(kernel)
     tiles = {b.name for b in kernel.buffers}
     if steering := _scalar_reads(kernel.body) & (ordered | tiles):
         return f"the kernel computes {min(steering)}, which decides what is copied"
@@ -170,7 +173,7 @@ def _why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
             for copy in inner:
                 if copy is not stmt:
                     return f"the copy in line {copy.span.line} is conditional or in a loop of its own"
-                reason = _why_not_tma(copy)
+                reason = _why_not_tma(copy, placed)
                 if copy.regions[0].buffer.name in ordered:
                     reason = f"the kernel also writes {copy.regions[0].buffer.name}"
                 if reason:
@@ -239,8 +242,15 @@ def _scalar_reads(body: tuple[Stmt, ...]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _why_not_tma(op: TileOp) -> str | None:
+def placed_tiles(kernel: Kernel) -> frozenset[Buffer]:
+    """The shared tiles to which a person gives a placement that is no hardware swizzle."""
+    return frozenset(p.buffer for p in kernel.layouts if isinstance(p.layout, Placement))
+
+
+def _why_not_tma(op: TileOp, placed: frozenset[Buffer]) -> str | None:
     source, destination = op.regions
+    if destination.buffer in placed:
+        return f"{destination.buffer.name} is given a layout that TMA does not know"
     if _without_tma(op):
         return "by disable_tma"
     if op.name == "im2col":
@@ -307,7 +317,7 @@ class _Selector:
         self.staging: list[Buffer] = []
         self.values: dict[Var, Expr] = {}  # of the integer binds that have been met
         self.fed: set[int] = set()  # the copies that are left to a producer role
-        self.ordered = ordered_tensors(kernel)
+        self.ordered, self.placed = ordered_tensors(kernel), placed_tiles(kernel)
         self.becoming_a = _becoming_a(kernel)
         self.accumulators = {
             s.regions[2].buffer.name for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm"
@@ -382,7 +392,11 @@ class _Selector:
             if not isinstance(stmt, TileOp) or not is_load(stmt) or wish is False or waits:
                 continue
             is_ordered = stmt.regions[0].buffer.name in self.ordered
-            if not is_ordered and _why_not_tma(stmt) is None and why_not_fed(self.kernel, loop, stmt) is None:
+            if (
+                not is_ordered
+                and _why_not_tma(stmt, self.placed) is None
+                and why_not_fed(self.kernel, loop, stmt) is None
+            ):
                 yield stmt
 
     def copy(self, op: TileOp, is_fed: bool) -> tuple[Stmt, ...]:
@@ -393,21 +407,33 @@ class _Selector:
         if scopes == ("global", "shared"):
             if is_fed:
                 return (with_attr(op, "via", "tma"),)
-            return (with_attr(op, "via", "cp_async" if cp_async_width(op, self.target) else "registers"),)
+            apart = destination.buffer in self.placed and self.together(destination.buffer) < CP_ASYNC_BYTES
+            width = None if apart else cp_async_width(op, self.target)
+            return (with_attr(op, "via", "cp_async" if width else "registers"),)
         tma_store = (
             self.target.has("tma")
             and not _without_tma(op)
             and destination.buffer.scope == "global"
             and destination.buffer.name not in self.ordered
+            and source.buffer not in self.placed
         )
         if tma_store and source.is_whole:
             if scopes[0] == "shared" and why_no_tensor_map(destination, source.buffer) is None:
                 return (self.tma_store(op),)
             if scopes[0] == "fragment" and (staged := self.staged_store(op)):
                 return staged
-        if scopes == ("fragment", "shared") and self.takes_stmatrix(source, destination):
+        if (
+            scopes == ("fragment", "shared")
+            and destination.buffer not in self.placed
+            and self.takes_stmatrix(source, destination)
+        ):
             return (with_attr(op, "via", "stmatrix"),)
         return (with_attr(op, "via", "registers"),)
+
+    def together(self, tile: Buffer) -> int:
+        """How many bytes of a row lie together in the placement that a person gives the tile."""
+        given = (p.layout for p in self.kernel.layouts if p.buffer == tile and isinstance(p.layout, Placement))
+        return next(run(placement) for placement in given) * tile.dtype.bytes
 
     def tma_store(self, op: TileOp) -> TileOp:
         """Its wait stands where something needs the tile again, unless the environment wants it right behind."""
@@ -446,6 +472,8 @@ class _Selector:
             return f"the kernel touches {destination.buffer.name} elsewhere too"
         if not source.is_whole:
             return f"a part of {source.buffer.name} is taken"
+        if source.buffer in self.placed:
+            return f"{source.buffer.name} is given a layout that TMA does not know"
         if source.buffer.scope == "shared":
             return why_no_tensor_map(destination, source.buffer)
         return None

@@ -29,6 +29,8 @@ from tilec.ir.types import BOOL, DType
 from tilec.ops import arithmetic, registry
 from tilec.ops.dp4a import DP4A, dp4a
 from tilec.ops.fill import fill_value
+from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER
+from tilec.ops.reducer import UPDATE, Reducer, contribution, kind_of, update
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_expr, as_shape, bind, ignored
 from tilec.ops.threads import PLACES
 from tilec.ops.values import EXPR_TYPES, Access, Function, Member, Reference, Value, describe
@@ -96,6 +98,7 @@ class Body(Loops):
 
     hints: Hints = field(default_factory=Hints)
     calls: list[Span] = field(default_factory=list)
+    reducers: dict[str, Reducer] = field(default_factory=dict)
 
     def block(self, statements: tuple[ast.Stmt, ...]) -> None:
         for statement in statements:
@@ -195,6 +198,9 @@ class Body(Loops):
         if path == DP4A.name:
             self._dot(bind(DP4A, *self.arguments(node), node.span))
             return
+        if path == UPDATE.name:
+            self._contribute(bind(UPDATE, *self.arguments(node), node.span))
+            return
         spelling = registry.spelling(path.removeprefix("T.")) if path and path.startswith("T.") else None
         if spelling is None:
             self.value(node)
@@ -246,6 +252,28 @@ class Body(Loops):
             self.each_thread((store,), call.span)
         else:
             self.out.append(Parallel((Var(self.unique.take("once")),), (1,), (store,), call.span))
+
+    def _contribute(self, call: Call) -> None:
+        """T.reducer_update, as an atomic store to the parts."""
+        access, value = update(call)
+        reducer = self.reducers.get(access.buffer.name)
+        if reducer is None:
+            call.refuse("target", "an element of what T.alloc_reducer made")
+            return
+        if not self.is_parallel:
+            fail(
+                "fragment-index",
+                f"{call.name} stands outside T.Parallel",
+                call.span,
+                "its threads share the additions out",
+                help="write `for i in T.Parallel(n):` around it",
+            )
+        self.element(access, call.span, "written")
+        store = contribution(reducer, access, value, call)
+        for part in walk_expr(store.value):
+            if isinstance(part, Load):
+                self.element(Access(part.buffer, part.indices), call.span, "read")
+        self.out.append(store)
 
     def _copy_element(self, arguments: tuple[list[Argument], dict[str, Argument]], span: Span) -> bool:
         """`T.copy(A[i], B[j])` with neither side a box is a store of one element."""
@@ -386,6 +414,8 @@ class Body(Loops):
             )
         if path == "T.alloc_var":
             return self._allocate_variable(name, node)
+        if path == ALLOCATE_REDUCER.name:
+            return self._allocate_reducer(name, node)
         scope, signature = _ALLOCATIONS[path]
         call = bind(signature, *self.arguments(node), node.span)
         if scope == "shared" and call["scope"].value not in ("shared", "shared.dyn"):
@@ -396,6 +426,16 @@ class Body(Loops):
         buffer = Buffer(self.unique.take(name), shape, as_dtype(call["dtype"]), scope, node.span)
         self.buffers.append(buffer)
         return buffer
+
+    def _allocate_reducer(self, name: str, node: ast.Call) -> Buffer:
+        call = bind(ALLOCATE_REDUCER, *self.arguments(node), node.span)
+        shape, dtype = as_shape(call["shape"], f"the shape of {name}"), as_dtype(call["dtype"])
+        kind, everywhere = kind_of(call, dtype)
+        result = Buffer(self.unique.take(name), shape, dtype, "fragment", node.span)
+        parts = replace(result, name=self.unique.take(f"{name}_parts"), scope="reducer")
+        self.buffers.append(result)
+        self.reducers[result.name] = Reducer(result, parts, kind, everywhere)
+        return result
 
     # ---- variables: what T.alloc_var makes ----------------------------------------------------------
 

@@ -59,7 +59,8 @@ def _chunk(source: Region, layout: SharedLayout) -> int:
     size = source.buffer.dtype.bytes
     edge = divisor(source.buffer.extents[-1]) * size
     first = affine(source.start[-1]).divisor * size
-    return next(w for w in (16, 8, 4) if all(v % w == 0 for v in (edge, first, layout.shape[-1] * size)))
+    together = min(layout.run, layout.shape[-1]) * size
+    return next(w for w in (16, 8, 4) if all(v % w == 0 for v in (edge, first, layout.shape[-1] * size, together)))
 
 
 @facet("copy", "demand")

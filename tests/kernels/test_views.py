@@ -1,0 +1,40 @@
+"""Views of tensors, shared tiles and fragments hold what numpy's reshape and view do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from harness import HERE, agrees
+
+from tilec import emulate
+from tilec.driver import Observer, build
+from tilec.options import CompileOptions
+from tilec.source import SourceFile
+
+KERNEL = HERE / "views.tl"
+
+
+@pytest.mark.parametrize("strategy", ["auto", "none"])
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("entry", ["fragments", "products", "pipelined", "bits"])
+def test_results(entry: str, target: str, strategy: str) -> None:
+    agrees(KERNEL, target, strategy, strict=False, entry=entry)
+
+
+def test_reshaped_registers_stay_where_they_are() -> None:
+    made = agrees(KERNEL, "sm_80", strict=False, entry="fragments")
+    assert [w.title for w in made.warnings if w.code == "layout-conversion"] == []
+
+
+def test_bits_are_those_of_numpy() -> None:
+    source = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
+    made = build(source, CompileOptions(target="sm_90a", entry="bits"), Observer())
+    given = emulate.random_arguments(made.kernel, made.manifest, 1)
+    found = given.copy()
+    emulate.run(made, found)
+    a, r = given.tensors["A"], given.tensors["R"]
+    np.testing.assert_array_equal(found.tensors["H"], a.view(np.uint16))
+    np.testing.assert_array_equal(found.tensors["W"], a.view(np.int64))
+    np.testing.assert_array_equal(found.tensors["P"], a.view(np.uint8)[:, 3::4])
+    np.testing.assert_array_equal(found.tensors["Q"], (r[:, :32] & 0x3FFF3FFF).view(np.float16))
+    np.testing.assert_array_equal(found.tensors["R"], a.view(np.uint16)[:, 1::2])

@@ -1,0 +1,55 @@
+"""Additions to the parts of a reducer that a thread has in its registers."""
+
+from __future__ import annotations
+
+from tilec.codegen.builder import register_class
+from tilec.codegen.state import State
+from tilec.ir.affine import add, scale
+from tilec.ir.tile import Binary, Expr, Store, Var, integer
+from tilec.ptx.module import Guard, Imm, Reg
+
+
+def add_to_part(store: Store, part: Reg, value: Reg, guard: Reg | None, state: State) -> None:
+    """Combine the value with what the register holds, if the guard holds."""
+    dtype = store.buffer.dtype
+    held, added = Var("%part", dtype), Var("%added", dtype)
+    with state.scalars.scope():
+        state.scalars.scopes[-1][held] = part
+        state.scalars.scopes[-1][added] = value
+        total = state.scalars.register(Binary(store.atomic, held, added, dtype))  # type: ignore[arg-type]
+    state.builder.emit(f"mov.{register_class(dtype)}", part, total, guard=None if guard is None else Guard(guard))
+
+
+def add_anywhere(store: Store, indices: tuple[Expr, ...], value: Reg, guard: Reg | None, state: State) -> None:
+    """The same where the thread has a part of every element, and finds out at run time which one is meant."""
+    buffer = store.buffer
+    layout, registers = state.layouts[buffer.name], state.fragments[buffer.name]
+    position = _row_major(indices, buffer.shape)
+    low, high = state.scalars.interval(position)
+    at = None if low == high else state.scalars.register(position)
+    for number, register in enumerate(registers):
+        here = guard
+        place = layout.register_offset(number)
+        mine = sum(p * stride for p, stride in zip(place, _strides(buffer.shape), strict=True))
+        if at is None:
+            if mine != low:
+                continue
+        else:
+            here = state.builder.into("pred", "setp.eq.s32", at, Imm(mine))
+            if guard is not None:
+                here = state.builder.into("pred", "and.pred", here, guard)
+        add_to_part(store, register, value, here, state)
+
+
+def _strides(shape: tuple[int, ...]) -> list[int]:
+    strides = [1]
+    for extent in reversed(shape[1:]):
+        strides.insert(0, strides[0] * extent)
+    return strides
+
+
+def _row_major(indices: tuple[Expr, ...], shape: tuple[int, ...]) -> Expr:
+    total: Expr = integer(0)
+    for index, extent in zip(indices, shape, strict=True):
+        total = add(scale(total, extent), index)
+    return total

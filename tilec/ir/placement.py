@@ -1,0 +1,75 @@
+"""Places that a person gives the elements of a shared tile, found by trying all of them."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+from tilec.ir.tile import Binary, Cast, Const, Expr, Placement, Select, Unary, Var
+
+MAX_RUN = 16
+
+
+@lru_cache(maxsize=64)
+def places(placement: Placement) -> tuple[int, ...]:
+    """The place of each element, in row-major order. Fails with `NotArithmetic` where an expression is something
+    else than integer arithmetic on the placement's variables."""
+    return tuple(evaluated(placement.place, placement.shape, placement.vars))
+
+
+@lru_cache(maxsize=64)
+def run(placement: Placement) -> int:
+    """How many neighbours of a row, from each multiple of that number on, lie next to each other and as aligned."""
+    found = places(placement)
+    length = math.gcd(placement.shape[-1], MAX_RUN)
+
+    def is_run(first: int) -> bool:
+        return found[first] % length == 0 and all(found[first + k] == found[first] + k for k in range(1, length))
+
+    while not all(is_run(first) for first in range(0, len(found), length)):
+        length //= 2
+    return length
+
+
+class NotArithmetic(Exception):
+    """An index is made of more than integers and variables."""
+
+
+def evaluated(expr: Expr, shape: tuple[int, ...], variables: tuple[Var, ...]) -> list[int]:
+    """The values of an expression of the indices of a shape, in row-major order."""
+    import numpy as np
+
+    values = {
+        var: np.arange(extent, dtype=np.int64).reshape(-1, *(1,) * (len(shape) - d - 1))
+        for d, (var, extent) in enumerate(zip(variables, shape, strict=True))
+    }
+    found: list[int] = np.broadcast_to(_compute(expr, values), shape).ravel().tolist()
+    return found
+
+
+def _compute(expr: Expr, values: dict[Var, Any]) -> Any:
+    import numpy as np
+
+    match expr:
+        case Const(value=value):
+            return np.int64(value)
+        case Var() if expr in values:
+            return values[expr]
+        case Unary(op=op, a=a):
+            return np.logical_not(_compute(a, values)) if op == "not" else -_compute(a, values)
+        case Cast(a=a, dtype=dtype) if dtype.kind in ("int", "uint"):
+            return _compute(a, values)
+        case Select(condition=condition, then=then, orelse=orelse):
+            return np.where(*(_compute(e, values) for e in (condition, then, orelse)))
+        case Binary(op=op, a=a, b=b):
+            combine = {
+                "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "floormod": np.mod,
+                "min": np.minimum, "max": np.maximum, "bitand": np.bitwise_and, "bitor": np.bitwise_or,
+                "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift, "and": np.logical_and,
+                "or": np.logical_or, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+                "eq": np.equal, "ne": np.not_equal,
+            }.get(op)  # fmt: skip
+            if combine is not None:
+                return combine(_compute(a, values), _compute(b, values))
+    raise NotArithmetic

@@ -1,0 +1,245 @@
+"""T.alloc_reducer and what is done with one: results that every thread builds a part of, put together at the end.
+
+The parts are a buffer of the scope `reducer`, which lies as the nests that add to it run: threads that other layouts
+give copies of an element have parts of it here. To make the parts, T.reducer_init; to add to them, atomic stores of the
+kind `ATOMICS` has; to put them together in a fragment, T.finalize_reducer.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+from tilec.diag import Label, fail
+from tilec.ir import warp
+from tilec.ir.expr import SMALL_FLOATS, constant, integer_range
+from tilec.ir.layout import Fragment
+from tilec.ir.tile import Atomic, Binary, Buffer, Const, Expr, Parallel, Region, Select, Store, TileOp, Var, integer
+from tilec.ir.types import BOOL, DType
+from tilec.ops.lowering import Context, Demand, demand
+from tilec.ops.reduce import BITS, crossing_warps
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
+from tilec.ops.values import EXPR_TYPES, Access, describe, show_shape
+from tilec.records import dataclass
+
+Kind = Literal["sum", "max", "min", "bitand", "bitor", "bitxor"]
+ATOMICS: dict[str, Atomic] = {
+    "sum": "add", "max": "max", "min": "min", "bitand": "bitand", "bitor": "bitor", "bitxor": "xor",
+}  # fmt: skip
+"""By kind, the atomic store that adds to a part; also what Python's operators and T.max and T.min are as `Binary`."""
+
+ALLOCATE = Signature(
+    "T.alloc_reducer",
+    (Parameter("shape"), Parameter("dtype"), Parameter("op", "sum"), Parameter("replication", None)),
+)
+UPDATE = Signature("T.reducer_update", (Parameter("target"), Parameter("value")))
+
+
+@dataclass(frozen=True, slots=True)
+class Reducer:
+    """What T.alloc_reducer makes: `result` is what the name means in the text, `parts` what the threads have of it;
+    `everywhere`: each thread has a part of every element."""
+
+    result: Buffer
+    parts: Buffer
+    kind: Kind
+    everywhere: bool
+
+
+def kind_of(call: Call, dtype: DType) -> tuple[Kind, bool]:
+    """The `op` and the `replication` of T.alloc_reducer."""
+    kind, replication = call["op"].value, call["replication"].value
+    if kind not in ATOMICS:
+        call.refuse("op", " or ".join(f'"{k}"' for k in ATOMICS))
+    if replication not in (None, "all", "none"):
+        call.refuse("replication", '"all" or "none"')
+    if dtype.kind == "bool" or dtype.bits < 8 or dtype in SMALL_FLOATS or (kind in BITS and dtype.is_float):
+        fail(
+            "unsupported-type",
+            f"T.alloc_reducer of {dtype} is not supported",
+            call["dtype"].span,
+            f"for {kind}",
+            help="use integers" if kind in BITS else "use integers, or floats of 16 bits or more",
+        )
+    return kind, replication == "all"  # type: ignore[return-value]
+
+
+def update(call: Call) -> tuple[Access, Expr]:
+    """The element that T.reducer_update adds to, and what it adds."""
+    access = call["target"].value
+    if not isinstance(access, Access) or access.has_extent:
+        call.refuse("target", "one element of a reducer, as in acc[i]")
+    assert isinstance(access, Access)
+    return access, as_expr(call["value"], access.buffer.dtype)
+
+
+def contribution(reducer: Reducer, access: Access, value: Expr, call: Call) -> Store:
+    indices = tuple(i for i in access.indices if isinstance(i, EXPR_TYPES))
+    return Store(reducer.parts, indices, value, call.span, ATOMICS[reducer.kind])
+
+
+def identity(kind: str, dtype: DType) -> Const:
+    """What changes nothing that it is combined with."""
+    if kind in ("max", "min"):
+        low, high = (-math.inf, math.inf) if dtype.is_float else integer_range(dtype)
+        return constant(low if kind == "max" else high, dtype)
+    return constant(-1 if kind == "bitand" else 0, dtype)
+
+
+# ---- T.reducer_init --------------------------------------------------------------------------------------------------
+
+
+def _whole(call: Call, name: str) -> Region:
+    region = call.region(name)
+    if not region.is_whole or region.buffer.scope != "fragment":
+        call.refuse(name, "what T.alloc_reducer made")
+    return region
+
+
+def _check_init(call: Call) -> TileOp:
+    region = _whole(call, "reducer")
+    given = call["init"].value is not None
+    seed = as_expr(call["init"], region.buffer.dtype) if given else None
+    return tile_op("reducer_init", (region,), call.span, everywhere=False, kind="sum", value=seed)
+
+
+def _seed(op: TileOp) -> Expr:
+    """What the result begins with, of the reducer's dtype."""
+    value = op.attr("value")
+    if value is None:
+        return identity(str(op.attr("kind")), op.regions[0].buffer.dtype)
+    assert not isinstance(value, int | float | str)
+    return value
+
+
+def _reference_init(op: TileOp, env: Environment) -> None:
+    import numpy as np
+
+    (parts,) = op.regions
+    env.write(parts, np.full(parts.extent, env.scalar(_seed(op))))
+
+
+INIT = register(
+    Operation(
+        "reducer_init",
+        (
+            Spelling(
+                Signature("T.reducer_init", (Parameter("reducer"), Parameter("init", None))),
+                """Begin a reduction into `reducer`, which is what T.alloc_reducer made.
+
+                Until T.finalize_reducer, T.reducer_update adds to it. `init` takes part once, as if it were added
+                too. T.fill does the same.""",
+                _check_init,
+            ),
+        ),
+        lambda op: Effects((), op.regions),
+        _reference_init,
+    )
+)
+
+
+@facet("reducer_init", "lower")
+def lower_init(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+    """One part of each element has the seed, the others what changes nothing."""
+    parts = op.regions[0].buffer
+    layout = context.fragments[parts.name]
+    variables = tuple(Var(f"%e{d}") for d in range(len(parts.shape)))
+    value, replica = _seed(op), layout.replica()
+    nothing = identity(str(op.attr("kind")), parts.dtype)
+    if replica is not None and value != nothing:
+        value = Select(Binary("eq", replica, integer(0), BOOL), value, nothing, parts.dtype)
+    nest = Parallel(variables, parts.shape, (Store(parts, variables, value, op.span),), op.span)
+    return (warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span),)
+
+
+@facet("reducer_init", "demand")
+def price_init(op: TileOp, context: Context) -> tuple[Demand, ...]:
+    return (demand("elementwise", ops=1, elements=_parts(op, context), threads=context.threads),)
+
+
+def _parts(op: TileOp, context: Context) -> int:
+    """How many parts there are, of all elements."""
+    layout: Fragment = context.fragments[op.regions[0].buffer.name]
+    return layout.register_count * context.threads
+
+
+# ---- T.finalize_reducer ----------------------------------------------------------------------------------------------
+
+
+def _check_finalize(call: Call) -> TileOp:
+    source = _whole(call, "reducer")
+    given: Argument = call["dst"]
+    if given.value is None:
+        return tile_op("finalize_reducer", (source,), call.span, kind="sum")
+    destination = call.region("dst")
+    if not destination.is_whole or destination.buffer.scope != "fragment":
+        fail(
+            "wrong-scope",
+            f"{call.name}: the result goes to a whole fragment",
+            given.span,
+            f"this is {describe(given.value)}",
+            secondary=(Label(destination.buffer.span, "from here"),),
+            help="allocate it with T.alloc_fragment, and T.copy it on from there",
+        )
+    if destination.buffer.shape != source.buffer.shape or destination.buffer.dtype != source.buffer.dtype:
+        fail(
+            "shape-mismatch",
+            f"{call.name}: `dst` is not like the reducer",
+            given.span,
+            f"{destination.buffer.dtype}{show_shape(destination.buffer.shape)} for "
+            f"{source.buffer.dtype}{show_shape(source.buffer.shape)}",
+            secondary=(Label(destination.buffer.span, "from here"), Label(source.buffer.span, "the reducer")),
+        )
+    return tile_op("finalize_reducer", (source, destination), call.span, kind="sum")
+
+
+def _reference_finalize(op: TileOp, env: Environment) -> None:
+    parts, destination = op.regions
+    value: Any = env.read(parts)
+    env.write(destination, value)
+
+
+FINALIZE = register(
+    Operation(
+        "finalize_reducer",
+        (
+            Spelling(
+                Signature(
+                    "T.finalize_reducer",
+                    (
+                        Parameter("reducer"),
+                        Parameter("dst", None),
+                        Parameter("batch", 1, hint="tilec combines as many elements at once as there are"),
+                    ),
+                ),
+                """End a reduction into `reducer`.
+
+                What all threads have added to it is combined, and put into the fragment `dst`. Without `dst` the
+                reducer itself can be read from here on.""",
+                _check_finalize,
+            ),
+        ),
+        lambda op: Effects(op.regions[:1], op.regions[1:]),
+        _reference_finalize,
+    )
+)
+
+ACROSS_COPIES = -1
+"""As the dimension of a `warp.Reduce`: the threads that have copies of an element, each of them a part of it."""
+
+
+@facet("finalize_reducer", "lower")
+def lower_finalize(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+    parts, destination = (r.buffer for r in op.regions)
+    layout = context.fragments[parts.name]
+    scratch = None
+    if crossing_warps(layout, ACROSS_COPIES) > 1:
+        scratch = context.scratch(max(parts.dtype.bytes, 4) * layout.register_count * context.threads, op.span)
+    kind: Any = op.attr("kind")
+    return (warp.Reduce(parts, destination, kind, ACROSS_COPIES, True, scratch, cursors=context.cursors, span=op.span),)
+
+
+@facet("finalize_reducer", "demand")
+def price_finalize(op: TileOp, context: Context) -> tuple[Demand, ...]:
+    return (demand("reduce", elements=_parts(op, context), threads=context.threads),)
