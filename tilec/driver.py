@@ -249,15 +249,14 @@ def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> No
     from tilec import target as targets
     from tilec.passes.annotate import given_schedule
     from tilec.passes.depend import problems
-    from tilec.passes.layout import assign
+    from tilec.passes.hand_layout import laid_out
     from tilec.passes.narrow import widened
-    from tilec.passes.select import select
 
     target = targets.load(options.target, options.calibration)
     if target.not_yet:
         return
     for kernel in kernels:
-        laid = assign(select(widened(kernel), target, _strategy(kernel, options), options.switches))
+        laid = laid_out(widened(kernel), target, _strategy(kernel, options), options.switches)
         for loop in problems(laid, target, unlimited_smem=options.switches.unlimited_smem):
             _check_ceilings(loop, target)
             given_schedule(loop)
@@ -315,9 +314,8 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
 
     from tilec import lints
     from tilec import target as targets
-    from tilec.passes.layout import assign
+    from tilec.passes.hand_layout import laid_out
     from tilec.passes.narrow import widened
-    from tilec.passes.select import select
     from tilec.sched.trace import dump
     from tilec.sched.trace import trace as write_trace
 
@@ -332,16 +330,20 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
             help=f"'tilec targets {target.name}' shows what the scheduler knows about it",
         )
         raise CompileError(*lints.judge(observer.warnings, options.lint), missing)
-    laid = assign(select(widened(kernel), target, _strategy(kernel, options), options.switches))
+    laid = laid_out(widened(kernel), target, _strategy(kernel, options), options.switches)
     observer.saw("layout", laid, _laid_text)
     planned = _schedule(laid, target, options, observer)
     for found in (
         *_unused(kernel, laid),
         *(w for p in planned if (w := _not_proven(p)) is not None),
         *lints.conversions(laid),
-        *lints.bank_conflicts(laid, ((p.loop, p.solution.schedule) for p in planned)),
+        *(
+            w
+            for one in laid.kernels
+            for w in lints.bank_conflicts(one, ((p.loop, p.solution.schedule) for p in planned))
+        ),
         *(lint for p in planned for lint in lints.addresses(p.loop, laid, target)),
-        *lints.copies(laid),
+        *(w for one in laid.kernels for w in lints.copies(one)),
     ):
         observer.warn(found, options)
     observer.warnings[:] = lints.judge(observer.warnings, options.lint)

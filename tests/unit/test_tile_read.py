@@ -102,6 +102,7 @@ kernel all_of_it(A, B, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 thre
   shared s: float16[8, 8]
   fragment f: float32[8, 8]
   local own: int32[2]
+  barrier full: uint64[2]
   layout s: swizzle(32)
   layout f: fragment([8, 8], lambda %0, %1: (%0 * 8 + %1, 0))
   returns B, A

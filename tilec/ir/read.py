@@ -17,6 +17,7 @@ from tilec.ir.text import SYMBOLS
 from tilec.ir.tile import (
     COMPARISONS,
     THREAD,
+    WARPGROUP,
     Ask,
     Atomic,
     Attr,
@@ -56,7 +57,7 @@ from tilec.records import dataclass
 from tilec.source import Span
 
 _HEADER = re.compile(r"kernel (\w+)\((.*)\), blocks (.*), (\d+) threads")
-_DECLARATION = re.compile(r"(global|shared|fragment|local|scalar) ([\w.]+): (\w+)(?:\[(.+)\])?")
+_DECLARATION = re.compile(r"(global|shared|fragment|local|barrier|scalar) ([\w.]+): (\w+)(?:\[(.+)\])?")
 _PINNED = re.compile(r"layout ([\w.]+): (.*)")
 _LOOP = re.compile(r"for (.*) in (serial|pipelined|unroll|parallel)\((.*)\):")
 _ATOMIC = re.compile(rf"(?:([\w.]+): (\w+) = )?atomic_({'|'.join(get_args(Atomic))}) ([\w.]+\[.*)")
@@ -152,7 +153,7 @@ class _Reader:
             self.wrong(f"the parameters {', '.join(names)} are not declared first, in this order", header)
         tiles = tuple(b for b in buffers if isinstance(b, Buffer))
         self.buffers = {b.name: b for b in declared if isinstance(b, Buffer)}
-        self.vars = {v.name: v for v in (*params, *block_vars, THREAD) if isinstance(v, Var)}
+        self.vars = {v.name: v for v in (*params, *block_vars, THREAD, WARPGROUP) if isinstance(v, Var)}
         layouts = tuple(self.pinned())
         outputs = self.listed("returns", tuple(p.name for p in params if isinstance(p, Buffer)))
         asks = self.listed("asks", get_args(Ask))

@@ -1,11 +1,27 @@
 """Every `T.*` operation. Importing this package registers all of them, with all their facets."""
 
-from tilec.ops import atomic, bits, copy, device_assert, fill, gemm, intrinsics, logical, reduce, scan, sync, transpose
+from tilec.ops import (
+    atomic,
+    barriers,
+    bits,
+    copy,
+    device_assert,
+    fill,
+    gemm,
+    intrinsics,
+    logical,
+    reduce,
+    scan,
+    sync,
+    transpose,
+    warpgroups,
+)
 from tilec.ops.copy import lower as copy_lower
 from tilec.ops.gemm import lower as gemm_lower
 
 __all__ = [
     "atomic",
+    "barriers",
     "bits",
     "copy",
     "copy_lower",
@@ -19,4 +35,5 @@ __all__ = [
     "scan",
     "sync",
     "transpose",
+    "warpgroups",
 ]

@@ -46,7 +46,9 @@ from tilec.passes.scope import Scope
 from tilec.source import Span
 from tilec.syntax import ast
 
-ALLOCATIONS = ("T.alloc_shared", "T.alloc_fragment", "T.alloc_var", "T.alloc_local", "T.alloc_global")
+ALLOCATIONS = (
+    "T.alloc_shared", "T.alloc_fragment", "T.alloc_var", "T.alloc_local", "T.alloc_global", "T.alloc_barrier",
+)  # fmt: skip
 LOOPS = (
     "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel", "T.vectorized", "T.Vectorized",
     "T.Persistent", "range",
@@ -68,7 +70,7 @@ _SWIZZLED = Signature(
 EAGER = ("T.const", "T.empty")
 OTHERS = (
     "T.Fragment", "T.Layout", "T.Kernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro", "T.Ref", "T.Var",
-    "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", "T.loop_break", *EAGER,
+    "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", "T.loop_break", "T.ws", *EAGER,
 )  # fmt: skip
 
 
@@ -139,6 +141,8 @@ class Evaluator:
         if not isinstance(access, Access) or access.has_extent:
             return argument
         self.element(access, argument.span, "read")
+        if access.buffer.scope == "barrier":
+            fail("not-a-scalar", "a barrier has no value", argument.span, help="write T.barrier_wait(barrier, parity)")
         return Argument(as_expr(argument), argument.span)
 
     def value(self, node: ast.Expr) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.diag import Label, fail
-from tilec.ir.tile import Region, TileOp
+from tilec.ir.tile import Region, TileOp, with_attr
 from tilec.ir.types import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8, DType
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
@@ -70,7 +70,7 @@ def _check(call: Call) -> TileOp:
         _disagree(call, "M", ("A", a, a_m), ("C", c, c_m), None)
     if b_n != c_n:
         _disagree(call, "N", ("B", b, b_n), ("C", c, c_n), None)
-    return tile_op(
+    op = tile_op(
         "gemm",
         (a, b, c),
         call.span,
@@ -79,6 +79,12 @@ def _check(call: Call) -> TileOp:
         transpose_A=transpose_a,
         transpose_B=transpose_b,
     )
+    waits_later = "wg_wait" in call.arguments and call["wg_wait"].value == -1
+    return with_attr(op, "wait", "later") if waits_later else op
+
+
+def _check_wgmma(call: Call) -> TileOp:
+    return with_attr(_check(call), "wait", "wgmma")
 
 
 def _matrix(call: Call, name: str) -> Region:
@@ -184,7 +190,7 @@ GEMM = register(
                         Parameter("policy", WarpPolicy("square")),
                         Parameter("clear_accum", False),
                         Parameter("k_pack", 1, hint="it is for the matrix cores of another vendor"),
-                        Parameter("wg_wait", 0, hint="tilec waits where the result is needed", keyword_only=True),
+                        Parameter("wg_wait", 0, keyword_only=True),
                         Parameter("mbar", None, supported=False),
                         ANNOTATIONS,
                     ),
@@ -198,6 +204,27 @@ GEMM = register(
                 floats, also mixed (C float32 or float16). `policy` says how warps share C.
                 """,
                 _check,
+            ),
+            Spelling(
+                Signature(
+                    "T.wgmma_gemm",
+                    (
+                        Parameter("A"),
+                        Parameter("B"),
+                        Parameter("C"),
+                        Parameter("transpose_A", False),
+                        Parameter("transpose_B", False),
+                        Parameter("policy", WarpPolicy("square")),
+                        Parameter("clear_accum", False),
+                        ANNOTATIONS,
+                    ),
+                ),
+                """Begin C += op(A) · op(B) as T.gemm does it by wgmma, and go on: T.wait_wgmma waits for it.
+
+                Where threads use C, tilec waits all the same; when A and B may be overwritten, the kernel says. T.gemm
+                with wg_wait=-1 is the same where the target has wgmma.
+                """,
+                _check_wgmma,
             ),
         ),
         _effects,

@@ -11,19 +11,11 @@ from tilec.ops.registry import facet
 @facet("gemm", "lower")
 def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
     a, b, c = (r.buffer for r in op.regions)
-    make = Wgmma if op.attr("via") == "wgmma" else Mma
-    return (
-        make(
-            a,
-            b,
-            c,
-            bool(op.attr("transpose_A")),
-            bool(op.attr("transpose_B")),
-            bool(op.attr("clear_accum")),
-            cursors=context.cursors,
-            span=op.span,
-        ),
-    )
+    how = (a, b, c, bool(op.attr("transpose_A")), bool(op.attr("transpose_B")), bool(op.attr("clear_accum")))
+    if op.attr("via") != "wgmma":
+        return (Mma(*how, cursors=context.cursors, span=op.span),)
+    later = dict(op.attrs).get("wait") is not None
+    return (Wgmma(*how, later, cursors=context.cursors, span=op.span),)
 
 
 @facet("gemm", "demand")
