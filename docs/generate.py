@@ -27,6 +27,7 @@ from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes import (
     configs,
+    divide,
     eager,
     elaborate,
     evaluate,
@@ -38,6 +39,7 @@ from tilec.passes import (
     references,
     rng,
     statements,
+    teams,
     views,
 )
 from tilec.passes.hints import HINTS
@@ -241,6 +243,17 @@ DOT = Name(
     (dp4a.dp4a,),
 )
 
+WARPGROUPS = Name(
+    ("T.ws",),
+    teams.SECTION,
+    """In a `with` statement: what stands there is done by the warpgroups of 128 threads that it names, `T.ws(0)` or
+    neighbours as `T.ws(0, 1)`. The others go on at once; barriers order them. Tiles are shared out among the threads
+    that come there, and a fragment belongs to them. In a kernel with barriers `if tx < 128:`, with
+    `tx = T.get_thread_binding()`, is the same. Loops run as they are written, T.Pipelined too. Before the first of
+    these blocks all threads of the block do everything together, and wait for each other.""",
+    (teams.section, divide._own, divide._check_fragments),
+)
+
 BREAK = Name(
     ("T.loop_break",),
     loops.LOOP_BREAK,
@@ -340,7 +353,7 @@ STATEMENTS: dict[str, str] = {
     "Assert": "`assert condition, message`: of values known at compile time.",
     "Evaluate": "a call of an operation or of a macro. A string is a comment.",
     "Pass": "`pass` does nothing.",
-    "With": "`with T.Kernel(…) as …:`, once in a kernel.",
+    "With": "`with T.Kernel(…) as …:`, once in a kernel; `with T.ws(…):` in it.",
     "Function": "`def`: a kernel under `@T.prim_func`, statements to repeat in kernels under `@T.macro`, else a "
     "function of values known at compile time, which may hold a kernel and return it.",
     "Import": "`import`, `from … import`: at the top of the file, of `tilelang.language`, `tilelang` and `math`; and "
@@ -533,6 +546,7 @@ def page() -> str:
     )
     parts.append("".join(_warp_functions()))
     parts.extend(_entry(UPDATE))
+    parts.extend(_entry(WARPGROUPS))
     parts.extend(_entry(DOT))
     parts.extend(_entry(PRINT))
     section("Loops", "More, with examples, in [loops.md](loops.md).", (*LOOPS, BREAK))

@@ -61,9 +61,9 @@ def kernel() -> Callable[..., Kernel]:
 def body(kernel: Callable[..., Kernel]) -> Callable[..., Kernel]:
     """`body(text, params)` is the tile IR of a kernel that has these lines under `T.Kernel(4, threads=128) as bx`."""
 
-    def build(text: str, params: str = "") -> Kernel:
+    def build(text: str, params: str = "", threads: int = 128) -> Kernel:
         lines = "".join(f"        {line}\n" for line in text.strip("\n").split("\n"))
         head = "import tilelang.language as T\n\n@T.prim_func\n"
-        return kernel(f"{head}def kernel({params}):\n    with T.Kernel(4, threads=128) as bx:\n{lines}")
+        return kernel(f"{head}def kernel({params}):\n    with T.Kernel(4, threads={threads}) as bx:\n{lines}")
 
     return build

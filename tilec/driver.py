@@ -358,9 +358,13 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
         *_unused(kernel, laid),
         *(w for p in planned if (w := _not_proven(p)) is not None),
         *lints.conversions(laid),
-        *lints.bank_conflicts(laid, ((p.loop, p.solution.schedule) for p in planned)),
+        *(
+            w
+            for one in laid.kernels
+            for w in lints.bank_conflicts(one, ((p.loop, p.solution.schedule) for p in planned))
+        ),
         *(lint for p in planned for lint in lints.addresses(p.loop, laid, target)),
-        *lints.copies(laid),
+        *(w for one in laid.kernels for w in lints.copies(one)),
     ):
         observer.warn(found, options)
     observer.warnings[:] = lints.judge(observer.warnings, options.lint)
@@ -376,16 +380,15 @@ def _scheduled(
 ) -> tuple[Laid, tuple[Planned, ...]]:
     """The kernel with its layouts, and a schedule for each loop: with a persistent grid, if the blocks of a larger one
     would run one after the other."""
-    from tilec.passes.layout import assign
+    from tilec.passes.hand_layout import laid_out
     from tilec.passes.narrow import widened
     from tilec.passes.persistent import persistent
-    from tilec.passes.select import select
 
     strategy = _strategy(kernel, options)
-    laid = assign(select(widened(kernel), target, strategy, options.switches))
+    laid = laid_out(widened(kernel), target, strategy, options.switches)
     longer = persistent(kernel, target.limit("sms")) if options.persistent and laid.form == "warp_specialised" else None
     if longer is not None:
-        alike = assign(select(widened(longer), target, strategy, options.switches))
+        alike = laid_out(widened(longer), target, strategy, options.switches)
         if alike.form == laid.form:
             laid = alike
     observer.saw("layout", laid, _laid_text)

@@ -203,6 +203,11 @@ legacy-name
     A name of TVM, which lies below TileLang. Kernels of tilec are written in TileLang's own spelling, which
     the message names.
 
+scheduled-here
+    A name by which other compilers of the language are told which warps issue which statement, and when.
+    tilec makes roles and their order itself, from the statements of T.Pipelined loops; work that is to be
+    divided by hand stands under `with T.ws(…):`, ordered by barriers.
+
 foreign-definition
     The kernel uses something that ordinary Python defines: a class, or a function with statements that the
     kernel language does not have. A file may hold such Python, but it is never executed.
@@ -475,6 +480,33 @@ level-without-code
 target-not-ready
     The target has its numbers in targets/, so that it can be looked at, but no code is generated for it yet. The
     note lists what is missing.
+
+# work divided by hand
+
+barrier-count
+    T.alloc_barrier was given a count of 0 or less. A phase of the barrier completes with as many arrivals
+    as its count says: write how many threads arrive, 1 where one thread does it for the others.
+
+team-apart
+    Warpgroups that `with T.ws(…):` names together share the tiles of its statements out among themselves.
+    For that they must be neighbours. Name each once.
+
+divided-fragment
+    A fragment is used in work of different warpgroups. It lies in the registers of the threads that work on
+    it, which no other thread can read; a tile made by T.alloc_shared can be handed over, with a barrier.
+
+divided-work
+    An operation on tiles stands where warpgroups come that run other statements alone. It would have to be
+    shared out among all of them, in the middle of what each does at its own pace. Let one of them do it, or
+    do it before the work is divided.
+
+too-many-registers
+    The roles of a block ask for more registers than a multiprocessor has. Who asks for more waits until
+    others have given up as many, which never happens then. A warpgroup without T.set_max_nreg keeps what it
+    had at first: the registers shared out evenly.
+
+deadlock
+    In `tilec emulate`, the reference found roles that wait for barriers at which nobody arrives any more.
 
 # resources and schedules
 

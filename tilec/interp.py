@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, assert_never
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from tilec.diag import fail
 from tilec.elements import bits_of, is_raw, numpy_type, of_bits, rounded, storage_shape, storage_type, stored, values_of
+from tilec.interp_roles import Roles
 from tilec.ir.expr import as_size, integer_range
 from tilec.ir.tile import (
     THREAD,
@@ -48,8 +50,11 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
 from tilec.ops import bits, philox, registry
+from tilec.ops.barriers import barrier_of, condition_of, counts_of, is_meeting
 from tilec.ops.intrinsics import references
+from tilec.ops.values import EXPR_TYPES
 from tilec.ops.warp_functions import REFERENCES
+from tilec.passes.divide import Part, parts
 from tilec.sizes import SizeError, found
 from tilec.source import NOWHERE, Span
 
@@ -70,6 +75,7 @@ def run(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int 
             machine.storage[param.name] = _take_tensor(param, machine.shape(param.extents), tensors)
     for buffer in kernel.workspaces:
         machine.storage[buffer.name] = np.full(buffer.shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
+    roles = parts(kernel)
     with np.errstate(all="ignore"):
         for block in np.ndindex(*reversed(machine.shape(kernel.grid))):
             for var, index in zip(kernel.block_vars, reversed(block), strict=True):
@@ -80,10 +86,36 @@ def run(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int 
                 copies = (kernel.threads,) if buffer.scope == "local" else ()
                 shape = (*copies, *buffer.shape)
                 machine.storage[buffer.name] = np.full(shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
-            machine.body(kernel.body)
+            _run_block(kernel, roles, machine)
     for param in kernel.params:
         if isinstance(param, Buffer) and is_raw(param.dtype):
             tensors[param.name][...] = stored(machine.storage[param.name], param.dtype)
+
+
+def _run_block(kernel: Kernel, roles: tuple[Part, ...], machine: _Machine) -> None:
+    """What the block does: as one, or as the roles among which the kernel shares its work out."""
+    if not roles:
+        machine.body(kernel.body)
+        return
+    made = (s for s in kernel.body if isinstance(s, TileOp) and s.name == "alloc_barrier")
+    meeting = Roles({barrier_of(s).name: counts_of(s) for s in made})
+    for together in (True, False):
+        meeting.run([partial(_run_role, p, machine, meeting) for p in roles if p.is_common == together])
+
+
+def _run_role(part: Part, block: _Machine, meeting: Roles) -> None:
+    """A role, whose registers are its own."""
+    threads = part.kernel.threads
+    variables = {**block.variables, THREAD.name: np.arange(threads, dtype=np.int32)}
+    mine = _Machine(dict(block.storage), variables, meeting=meeting, threads=threads)
+    for buffer in part.kernel.buffers:
+        if buffer.in_registers:
+            copies = (threads,) if buffer.scope == "local" else ()
+            mine.storage[buffer.name] = np.full(
+                (*copies, *buffer.shape), _poison(buffer.dtype), numpy_type(buffer.dtype)
+            )
+    with np.errstate(all="ignore"):
+        mine.body(part.kernel.body)
 
 
 def _sizes(kernel: Kernel, tensors: Mapping[str, Array]) -> dict[str, int | float]:
@@ -186,7 +218,8 @@ class _Left(Exception):
 @dataclass(slots=True)
 class _Machine:
     """The state of one block. Inside T.Parallel variables are arrays over `extents`, and `mask` says for which elements
-    code runs; what differs from thread to thread is an array over the threads."""
+    code runs; what differs from thread to thread is an array over the threads. A role of a kernel that shares its work
+    out has `threads`, and meets the others at the barriers of `meeting`."""
 
     storage: dict[str, Array] = field(default_factory=dict)
     variables: dict[str, Any] = field(default_factory=dict)
@@ -194,6 +227,8 @@ class _Machine:
     extents: tuple[int, ...] = ()
     is_shared_out: bool = False
     span: Span = NOWHERE
+    meeting: Roles | None = None
+    threads: int = 0
 
     def shape(self, extents: tuple[Extent, ...]) -> tuple[int, ...]:
         return tuple(max(int(self.expr(extent_expr(e))), 0) for e in extents)
@@ -204,6 +239,8 @@ class _Machine:
         for stmt in body:
             self.span = stmt.span
             match stmt:
+                case TileOp() if self.meeting is not None and is_meeting(stmt):
+                    self._meet(stmt, self.meeting)
                 case TileOp(name=name):
                     registry.get(name).reference(stmt, self)
                 case Store():
@@ -229,6 +266,27 @@ class _Machine:
                     self._if(stmt)
                 case _:
                     assert_never(stmt)
+
+    def _meet(self, op: TileOp, meeting: Roles) -> None:
+        """What lets roles wait for one another."""
+        if op.name in ("barrier", "named_arrive"):
+            number, threads = op.attr("id"), op.attr("threads")
+            assert isinstance(number, int) and isinstance(threads, int)
+            meeting.meet(number, threads, self.threads, op.name == "barrier", op.span)
+            return
+        barrier = barrier_of(op)
+        index = int(self.expr(barrier.index))
+        match op.name:
+            case "await_barrier":
+                parity = op.attr("parity")
+                assert isinstance(parity, EXPR_TYPES)
+                meeting.wait(barrier.name, index, int(self.expr(parity)), op.span)
+            case "expect_tx":
+                meeting.arrive(barrier.name, index, int(bool(op.attr("arrives"))))
+            case _:
+                condition = condition_of(op)
+                come = True if condition is None else self.expr(condition)
+                meeting.arrive(barrier.name, index, int(np.broadcast_to(come, (self.threads,)).sum()))
 
     def _parallel(self, nest: Parallel) -> None:
         outer = self.variables

@@ -12,9 +12,8 @@ from tilec.ops.refused import is_refused
 from tilec.options import Strategy, Switches
 from tilec.passes.annotate import given_schedule
 from tilec.passes.depend import LoopProblem, Scheduled, loops_to_schedule, problems
-from tilec.passes.layout import assign
+from tilec.passes.hand_layout import laid_out
 from tilec.passes.narrow import widened
-from tilec.passes.select import select
 from tilec.passes.usage import writes
 from tilec.refusals import footprint, over_ceiling
 from tilec.sched.bounds import Unschedulable, bounds
@@ -26,7 +25,7 @@ from tilec.target import Target
 
 def examine(kernel: Kernel, target: Target, strategy: Strategy, switches: Switches, mistakes: Mistakes) -> None:
     """Mechanisms, layouts, shared memory, and what its pipelined loops ask for, inner ones first."""
-    laid = assign(select(widened(kernel, mistakes), target, strategy, switches, mistakes), mistakes)
+    laid = laid_out(widened(kernel, mistakes), target, strategy, switches, mistakes)
     decided: list[Scheduled] = []
     loops = loops_to_schedule(laid)
     while ready := problems(laid, target, decided, unlimited_smem=switches.unlimited_smem, mistakes=mistakes):

@@ -35,6 +35,7 @@ FLOORS = [
     "passes",
     "codegen",
     "elements",
+    "interp_roles",
     "interp",
     "runtime",
     "tune",

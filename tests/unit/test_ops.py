@@ -30,22 +30,30 @@ CALL, FIRST, SECOND = Span(1, 1, 1, 9), Span(1, 3, 1, 4), Span(1, 5, 1, 6)
 def test_the_operations() -> None:
     assert [op.name for op in OPERATIONS] == [
         *(
+            "alloc_barrier",
+            "arrive",
             "atomic",
+            "await_barrier",
             "barrier",
             "commit",
             "copy",
+            "cp_async_arrive",
             "device_assert",
+            "expect_tx",
             "fence",
             "fill",
             "finalize_reducer",
             "gemm",
             "im2col",
+            "named_arrive",
             "reduce",
             "reducer_init",
             "scan",
+            "set_registers",
             "transpose",
         ),
         "wait",
+        "wait_wgmma",
     ]
 
 

@@ -105,6 +105,7 @@ kernel all_of_it(A, B, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 thre
   fragment f: float32[8, 8]
   local own: int32[2]
   reducer parts: int32[8]
+  barrier full: uint64[2]
   layout s: swizzle(32)
   layout t: placement([8, 8], 71, lambda %0, %1: %0 * 9 + %1)
   layout u: placement([4], 7, lambda %0: %0 * 2)

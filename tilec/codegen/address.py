@@ -127,11 +127,29 @@ class Addresses:
         cursor = next((c for c in cursors if c.ring == ring.name), None)
         if cursor is None:
             raise InternalError(f"{buffer.name} has {ring.depth} versions, and which one is meant is not said")
+        if cursor.index is not None:
+            return self.version(tile, cursor.index)
         position = self.positions[cursor.name]
         key = ("tile", buffer.name, cursor.name, position.version)
         return self.scalars.once(
             key, lambda: self.builder.into("b32", "mad.lo.u32", position.slot, Imm(tile.stride), base)
         ), tile.offset
+
+    def version(self, tile: SharedTile, index: Expr) -> tuple[Reg, int]:
+        """Where a version starts that the kernel names: a register and a constant to add."""
+        base, form = self.scalars.register(SHARED_BASE), affine(index)
+        offset = tile.offset + tile.stride * form.constant
+        if not form.terms:
+            return base, offset
+
+        def compute() -> Reg:
+            return self.builder.into(
+                "b32", "mad.lo.u32", self.scalars.register(form.symbolic()), Imm(tile.stride), base
+            )
+
+        if any(isinstance(e, Load) for e in walk_expr(index)):
+            return compute(), offset  # what was read may have changed
+        return self.scalars.once(("version", tile.stride, form), compute), offset
 
     def forget_positions(self) -> None:
         """Cursors may have moved: at the borders of loops and branches."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tilec import manifest as launch
 from tilec.codegen.address import SHARED_BASE, Addresses, Position
+from tilec.codegen.barriers import emit_barrier
 from tilec.codegen.builder import Builder, Class, register_class
 from tilec.codegen.elementwise import emit_elementwise
 from tilec.codegen.local import clear_local, read_local
@@ -118,6 +119,7 @@ class _Entry:
         self.scalars.read_uniform = self.read_uniform
         operations = (op for role in program.roles for op in warp.walk(role.body))
         self.scalars.may_call = not any(isinstance(op, warp.Wgmma) for op in operations)
+        self.register_count = 0  # of a thread, where code stands
         self.exits: list[str] = []  # where a break leads, the innermost loop last
         self.cursors: tuple[warp.Cursor, ...] = ()  # of the operation whose scalars are computed
         self.fragments: dict[str, tuple[Reg, ...]] = {}
@@ -126,7 +128,10 @@ class _Entry:
         for ring in program.rings:
             if ring.has_barriers:
                 self.barriers[ring.name] = offset
-                offset += 16 * ring.depth
+                offset += 2 * warp.MBARRIER_BYTES * ring.depth
+        for made in program.barriers:
+            self.barriers[made.name] = offset
+            offset += warp.MBARRIER_BYTES * len(made.counts)
         self.written = frozenset(_written(program))
 
     def build(self) -> tuple[Item, ...]:
@@ -184,7 +189,12 @@ class _Entry:
                 self.builder.emit(
                     "mbarrier.init.shared::cta.b64", Address(base, full + 8 * ring.depth), Imm(ring.arrivals)
                 )
-        self.builder.emit("fence.mbarrier_init.release.cluster")
+        for made in self.program.barriers:
+            for number, count in enumerate(made.counts):
+                place = Address(base, self.barriers[made.name] + warp.MBARRIER_BYTES * number)
+                self.builder.emit("mbarrier.init.shared::cta.b64", place, Imm(count))
+        if self.target.has("tma"):
+            self.builder.emit("fence.mbarrier_init.release.cluster")
         for tensor_map in self.program.maps:
             self.builder.emit("prefetch.tensormap", Address(self.pointers[tensor_map.name]))
         self.builder.place(done)
@@ -192,9 +202,13 @@ class _Entry:
 
     def roles(self) -> None:
         end = self.builder.label("end")
+        if self.program.common is not None:
+            with self.scalars.scope():
+                self.role(self.program.common, 0, end)
+            self.builder.emit("bar.sync", Imm(0))
         others = self.program.roles[1:]
         labels = {r.name: self.builder.label(r.name) for r in others}
-        for role in others:
+        for role in reversed(others):
             warp_index = self.scalars.register(WARP)
             mine = self.builder.into("pred", "setp.ge.u32", warp_index, Imm(role.first_warp))
             self.builder.emit("bra", Symbol(labels[role.name]), guard=mine)
@@ -202,7 +216,7 @@ class _Entry:
             if role.name in labels:
                 self.builder.place(labels[role.name])
             with self.scalars.scope():
-                self.role(role, 0 if not others else 1 + number, end)
+                self.role(role, self.program.named_barrier(number), end)
             if role is not self.program.roles[-1]:
                 self.builder.emit("bra", Symbol(end))
         if others or self.program.roles[0].single_thread:
@@ -210,18 +224,23 @@ class _Entry:
 
     def role(self, role: Role, barrier_id: int, end: str) -> None:
         builder = self.builder
+        self.register_count = self.target.limit("registers_per_sm") // self.program.threads // 8 * 8
         if role.registers is not None:
-            entry = self.target.limit("registers_per_sm") // self.program.threads // 8 * 8
-            direction = "inc" if role.registers > entry else "dec"
-            builder.emit(f"setmaxnreg.{direction}.sync.aligned.u32", Imm(role.registers))
+            self.registers(role.registers)
         if role.single_thread:
             first = builder.into("pred", "setp.ne.u32", self.scalars.register(WARP), Imm(role.first_warp))
             builder.emit("bra", Symbol(end), guard=first)
             elected = builder.new("pred")
             builder.emit("elect.sync", Pair(Reg("_"), elected), Imm(-1))
             builder.emit("bra", Symbol(end), guard=Guard(elected, True))
-        before = self.scalars.ranges[THREAD]
-        self.scalars.ranges[THREAD] = (32 * role.first_warp, 32 * role.first_warp + role.threads - 1)
+        before = self.scalars.ranges[THREAD], self.scalars.ranges[WARP]
+        if self.program.barriers and role.first_warp:  # the kernel's own roles count their threads from 0
+            thread, index = self.scalars.register(THREAD), self.scalars.register(WARP)
+            inside = builder.into("b32", "sub.u32", thread, Imm(32 * role.first_warp))
+            self.scalars.define(THREAD, inside, (0, role.threads - 1))
+            self.scalars.define(WARP, builder.into("b32", "sub.u32", index, Imm(role.first_warp)), (0, role.warps - 1))
+        else:
+            self.scalars.ranges[THREAD] = (32 * role.first_warp, 32 * role.first_warp + role.threads - 1)
         state = State(
             builder,
             self.scalars,
@@ -247,7 +266,7 @@ class _Entry:
         kinds = {type(op) for op in warp.walk(role.body)}
         thread = self.scalars.register(THREAD)
         if warp.TmaStore in kinds:
-            state.leader = builder.into("pred", "setp.eq.u32", thread, Imm(32 * role.first_warp))
+            state.leader = builder.into("pred", "setp.eq.u32", thread, Imm(int(self.scalars.ranges[THREAD][0])))
         if warp.RingRelease in kinds:
             lane = builder.into("b32", "and.b32", thread, Imm(31))
             state.lane_zero = builder.into("pred", "setp.eq.u32", lane, Imm(0))
@@ -261,7 +280,14 @@ class _Entry:
             self.take_turns(role, role.turns_at, state)
         else:
             self.body(role.body, state)
-        self.scalars.ranges[THREAD] = before
+        self.scalars.ranges[THREAD], self.scalars.ranges[WARP] = before
+
+    def registers(self, count: int) -> None:
+        """From what a thread has to so many: more are waited for, fewer given up at once."""
+        if count != self.register_count:
+            direction = "inc" if count > self.register_count else "dec"
+            self.builder.emit(f"setmaxnreg.{direction}.sync.aligned.u32", Imm(count))
+        self.register_count = count
 
     def take_turns(self, role: Role, barrier: int, state: State) -> None:
         """The first warpgroup's turn comes first: the last one passes it on before anything else. At the end it is the
@@ -357,6 +383,12 @@ class _Entry:
                 builder.emit("bar.arrive", state.turns[1], Imm(TURN_THREADS))
             case warp.Advance(cursor=cursor):
                 self.advance(cursor)
+            case warp.Arrive() | warp.CopiesArrive() | warp.ExpectBytes() | warp.BarrierWait():
+                emit_barrier(op, state)
+            case warp.NamedBarrier(id=number, threads=threads, waits=waits):
+                builder.emit("bar.sync" if waits else "bar.arrive", Imm(number), Imm(threads))
+            case warp.SetRegisters(count=count):
+                self.registers(count)
             case _:
                 raise InternalError(f"no code for {type(op).__name__}")
 

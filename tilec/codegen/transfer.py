@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilec.codegen.address import SHARED_BASE
+from tilec.codegen.barriers import is_thread, own_barrier
 from tilec.codegen.state import State
 from tilec.ir.affine import add
 from tilec.ir.layout import SharedLayout
@@ -63,11 +64,19 @@ def with_unit_dims(index: tuple[Expr, ...], shape: tuple[int, ...]) -> tuple[Exp
 
 
 def emit_tma_load(op: TmaLoad, state: State) -> None:
-    """One box per panel of the tile, all counted by the full barrier of the ring's version."""
+    """One box per panel of the tile, all counted by the full barrier of the ring's version, or by the kernel's own."""
     state.builder.at(op.span)
-    ring = state.addresses.ring_of[op.destination.name]
-    cursor = next(c for c in op.cursors if c.ring == ring.name)
-    barrier = barrier_address(state, cursor.name, ring.name, empty=False)
+    leader = None
+    if op.barrier is not None:
+        leader = is_thread(state, op.leader)
+        barrier = own_barrier(op.barrier, state)
+        announced = Imm(state.addresses.tiles[op.destination.name].layout.bytes)
+        if op.announces:
+            state.builder.emit("mbarrier.expect_tx.relaxed.cta.shared::cta.b64", barrier, announced, guard=leader)
+    else:
+        ring = state.addresses.ring_of[op.destination.name]
+        cursor = next(c for c in op.cursors if c.ring == ring.name)
+        barrier = barrier_address(state, cursor.name, ring.name, empty=False)
     base, offset = state.addresses.tile_base(op.destination, op.cursors)
     layout = state.addresses.tiles[op.destination.name].layout
     mode = ".im2col" if op.map.corners else ""
@@ -76,7 +85,7 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
     for panel in range(layout.panels):
         destination = Address(base, offset + panel * layout.panel_bytes)
         box = _box(state, op.map, op.start, panel, layout)
-        state.builder.emit(opcode, destination, box, barrier, *([Vector(tuple(tap))] if tap else []))
+        state.builder.emit(opcode, destination, box, barrier, *([Vector(tuple(tap))] if tap else []), guard=leader)
 
 
 def emit_tma_store(op: TmaStore, state: State) -> None:

@@ -17,6 +17,7 @@ from tilec.ir.text import SYMBOLS
 from tilec.ir.tile import (
     COMPARISONS,
     THREAD,
+    WARPGROUP,
     Ask,
     Atomic,
     Attr,
@@ -154,7 +155,7 @@ class _Reader:
             self.wrong(f"the parameters {', '.join(names)} are not declared first, in this order", header)
         tiles = tuple(b for b in buffers if isinstance(b, Buffer))
         self.buffers = {b.name: b for b in declared if isinstance(b, Buffer)}
-        self.vars = {v.name: v for v in (*params, *block_vars, THREAD) if isinstance(v, Var)}
+        self.vars = {v.name: v for v in (*params, *block_vars, THREAD, WARPGROUP) if isinstance(v, Var)}
         layouts = tuple(self.pinned())
         outputs = self.listed("returns", tuple(p.name for p in params if isinstance(p, Buffer)))
         asks = self.listed("asks", get_args(Ask))

@@ -15,7 +15,7 @@ from tilec.ir.types import BOOL, INT32, UINT32, UINT64, DType
 from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
-Scope = Literal["global", "shared", "fragment", "local", "reducer"]
+Scope = Literal["global", "shared", "fragment", "local", "reducer", "barrier"]
 IN_REGISTERS: tuple[Scope, ...] = ("fragment", "local", "reducer")
 
 
@@ -23,6 +23,7 @@ IN_REGISTERS: tuple[Scope, ...] = ("fragment", "local", "reducer")
 class Buffer:
     """Row-major storage. `global` buffers are the kernel's tensors; the others are tiles the kernel allocates. Of a
     `local` one every thread has its own, in registers; of a `reducer` threads have parts of each element, also there.
+    Of a `barrier` the elements are mbarriers, not values.
 
     An extent of a tensor may be an expression of the kernel's integer parameters, known at launch.
     """
@@ -74,7 +75,11 @@ class Var:
 
 
 THREAD = Var("%tid")
-"""The thread's index within its role, visible everywhere; what depends on it differs from thread to thread."""
+"""The thread's index in its block, or in its role where that has a kernel of its own; visible everywhere. What depends
+on it differs from thread to thread."""
+
+WARPGROUP = Var("%warpgroup")
+"""The warpgroup of the thread in its block, visible everywhere. Only the conditions of `ir.groups` name it."""
 
 ONCE = "%once"
 """How names of variables begin that are there because their values are used several times."""

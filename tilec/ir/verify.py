@@ -9,7 +9,8 @@ Checked here:
  5. an access has one index per dimension; a region has one start and one extent per dimension, none larger than a tile
  6. parameters are global; extents, grid and threads are positive, or int32 expressions of
     the parameters
- 7. T.Parallel holds stores, binds and ifs only; stores stand nowhere else; one of every thread has all of them
+ 7. T.Parallel holds stores, binds and ifs only; stores stand nowhere else; one of every thread has all of those that
+    run it
  8. manual `stage` and `order` come together and have the same length; `order` is a permutation
  9. a break ends a trip of a serial loop or a while
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
+from tilec.ir.groups import WARPGROUP_THREADS, groups_of
 from tilec.ir.text import show_expr, show_tile_op
 from tilec.ir.tile import (
     BIT_COUNTS,
@@ -30,6 +32,7 @@ from tilec.ir.tile import (
     INTEGER_CALLS,
     THREAD,
     WARP_WIDE,
+    WARPGROUP,
     Binary,
     Bind,
     Break,
@@ -77,7 +80,7 @@ class _Checker:
     def __init__(self, kernel: Kernel) -> None:
         self.names: set[str] = set()
         self.threads = kernel.threads
-        self.visible: set[Var] = {THREAD}
+        self.visible: set[Var] = {THREAD, WARPGROUP}
         self.buffers: set[Buffer] = set()
 
     def declarations(self, kernel: Kernel) -> Iterator[str]:
@@ -170,7 +173,10 @@ class _Checker:
                 yield from self.expr(condition)
                 if condition.dtype != BOOL:
                     yield f"the condition {show_expr(condition)} is {condition.dtype}"
+                threads, groups = self.threads, groups_of(stmt)
+                self.threads = threads if groups is None else WARPGROUP_THREADS * len(groups)
                 yield from self.body(then, in_parallel)
+                self.threads = threads
                 yield from self.body(orelse, in_parallel)
             case While(condition=condition, body=body):
                 yield from self.expr(condition)

@@ -19,6 +19,8 @@ from tilec.ir.tile import Buffer, Const, Expr, Extent, Load, Parallel, Region, V
 from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
+MBARRIER_BYTES = 8
+
 FIRST_TURN = 3
 """The first named barrier for turns: 0 is the whole block's, 1 and 2 those of two roles."""
 
@@ -44,10 +46,12 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A role's position in a ring. `name` is unique in the program."""
+    """A role's position in a ring. `name` is unique in the program. Where a kernel says itself which version it means,
+    `index` is that."""
 
     name: str
     ring: str
+    index: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,23 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle: int
     corners: Corners | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Barriers:
+    """mbarriers that the kernel itself arrives at and waits for: one for each count, which is that of its arrivals."""
+
+    name: str
+    counts: tuple[int, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """One of several `Barriers`."""
+
+    name: str
+    index: Expr
 
 
 # ---- operations ------------------------------------------------------------------------------------------------------
@@ -151,12 +172,18 @@ class CpAsync(Operation):
 @dataclass(frozen=True, slots=True)
 class TmaLoad(Operation):
     """Global to shared by TMA, signalling the full barrier of the ring. `start` is the region's first index; of an
-    im2col map it is the first place, as the pixel there, and `tap` where from there the filter looks."""
+    im2col map it is the first place, as the pixel there, and `tap` where from there the filter looks.
+
+    With a `barrier` of the kernel's own it signals that; the role's thread `leader` issues it, and first announces the
+    bytes, unless the kernel `announces` them itself."""
 
     map: TensorMap
     start: tuple[Expr, ...]
     destination: Buffer
     tap: tuple[Expr, ...] = ()
+    barrier: Barrier | None = None
+    leader: int = 0
+    announces: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +222,7 @@ class Mma(Operation):
 @dataclass(frozen=True, slots=True)
 class Wgmma(Operation):
     """C += op(A)·op(B) as one wgmma group, B and mostly A in shared memory, A may be a fragment: complete only after a
-    wait. `metadata` as in `Mma`."""
+    wait. `metadata` as in `Mma`. With `waits_later` the kernel says itself when its tiles may be handed on."""
 
     a: Buffer
     b: Buffer
@@ -204,6 +231,7 @@ class Wgmma(Operation):
     transpose_b: bool
     clear: bool
     metadata: Buffer | None = None
+    waits_later: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +339,60 @@ class Advance(Operation):
     cursor: Cursor
 
 
+# ---- what a kernel orders its roles by -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Arrive(Operation):
+    """Each thread of the role arrives, or those for which `condition` holds, after what it has done before."""
+
+    barrier: Barrier
+    condition: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesArrive(Operation):
+    """Each thread, or those for which `condition` holds, arrives when its cp.async so far have completed."""
+
+    barrier: Barrier
+    condition: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectBytes(Operation):
+    """The role's thread `leader` announces bytes to the barrier, and with `arrives` arrives."""
+
+    barrier: Barrier
+    bytes: int
+    leader: int
+    arrives: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierWait(Operation):
+    """All threads of the role wait until the barrier's phase of this parity has completed."""
+
+    barrier: Barrier
+    parity: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class NamedBarrier(Operation):
+    """All threads of the role arrive at named barrier `id`, at which so many `threads` do, of other roles too; and
+    with `waits` they wait for these."""
+
+    id: int
+    threads: int
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetRegisters(Operation):
+    """From here on each thread of the role has so many registers (setmaxnreg)."""
+
+    count: int
+
+
 # ---- structure -------------------------------------------------------------------------------------------------------
 
 
@@ -399,7 +481,8 @@ class Role:
 @dataclass(frozen=True, slots=True)
 class Program:
     """A kernel ready to be written as PTX. `smem_bytes` is dynamic shared memory, `barriers_at` the offset of the
-    rings' mbarriers in it: for each ring in turn `depth` full barriers, then `depth` empty ones."""
+    rings' mbarriers in it: for each ring in turn `depth` full barriers, then `depth` empty ones; behind them the
+    kernel's own `barriers`. `common` is what all warps of the block do before they take up their roles."""
 
     name: str
     params: tuple[Buffer | Var, ...]
@@ -413,10 +496,26 @@ class Program:
     smem_bytes: int = 0
     barriers_at: int = 0
     span: Span = field(default=NOWHERE, compare=False)
+    barriers: tuple[Barriers, ...] = ()
+    common: Role | None = None
 
     @property
     def threads(self) -> int:
         return sum(r.threads for r in self.roles)
+
+    @property
+    def barrier_bytes(self) -> int:
+        """What all mbarriers take."""
+        return MBARRIER_BYTES * (
+            sum(2 * r.depth for r in self.rings if r.has_barriers) + sum(len(b.counts) for b in self.barriers)
+        )
+
+    def named_barrier(self, role: int) -> int:
+        """The named barrier at which the threads of a role meet: none that the kernel itself names."""
+        if len(self.roles) == 1:
+            return 0
+        taken = {op.id for r in self.roles for op in walk(r.body) if isinstance(op, NamedBarrier)}
+        return [number for number in range(1, 16) if number not in taken][role]
 
 
 def static_trips(loop: Loop) -> int | None:
@@ -442,6 +541,10 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (*indices, condition)
         case TmaLoad(start=starts, tap=tap):
             exprs = (*starts, *tap)
+        case BarrierWait(barrier=barrier, parity=parity):
+            exprs = (barrier.index, parity)
+        case Arrive(barrier=barrier, condition=asked) | CopiesArrive(barrier=barrier, condition=asked):
+            exprs = (barrier.index,) if asked is None else (barrier.index, asked)
         case _:
             return ()
     return tuple(dict.fromkeys(e.buffer.name for x in exprs for e in walk_expr(x) if isinstance(e, Load)))

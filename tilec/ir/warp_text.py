@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilec.ir import warp
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.ir.text import show_declared, show_expr, show_extent, show_region, show_store
-from tilec.ir.tile import Region, Store, walk, walk_expr
+from tilec.ir.tile import Expr, Region, Store, walk, walk_expr
 from tilec.ir.warp import Operation, Program
 
 
@@ -34,6 +34,8 @@ def _program(program: Program) -> Iterator[str]:
     for ring in program.rings:
         barriers = f", {ring.bytes} bytes a version, {ring.arrivals} warps release it" if ring.has_barriers else ""
         yield f"  ring {ring.name}: depth {ring.depth}{barriers}"
+    for made in program.barriers:
+        yield f"  barriers {made.name}: {', '.join(map(str, made.counts))} arrivals"
     for role in program.roles:
         yield ""
         registers = f", {role.registers} registers" if role.registers else ""
@@ -113,6 +115,14 @@ def _iterations(moment: warp.Moment) -> Iterator[str]:
         yield show_expr(moment.iteration) if relative else f"{moment.var.name} = {show_expr(moment.iteration)}"
 
 
+def _barrier(barrier: warp.Barrier) -> str:
+    return f"{barrier.name}[{show_expr(barrier.index)}]"
+
+
+def _where(condition: Expr | None) -> str:
+    return "" if condition is None else f" where {show_expr(condition)}"
+
+
 def _operation(op: Operation) -> str:
     match op:
         case warp.Trap():
@@ -127,7 +137,10 @@ def _operation(op: Operation) -> str:
             return f"cp_async.{width} {destination.name} = {_source(source)}"
         case warp.TmaLoad(map=tensor_map, start=start, destination=destination, tap=tap):
             looks = f" + [{', '.join(map(show_expr, tap))}]" if tap else ""
-            return f"tma_load {destination.name} = {tensor_map.name}[{', '.join(map(show_expr, start))}]{looks}"
+            signals = f", signals {_barrier(op.barrier)}" if op.barrier is not None else ""
+            return (
+                f"tma_load {destination.name} = {tensor_map.name}[{', '.join(map(show_expr, start))}]{looks}{signals}"
+            )
         case warp.TmaStore(map=tensor_map, start=start, source=source, atomic=atomic):
             return f"tma_{atomic or 'store'} {tensor_map.name}[{', '.join(map(show_expr, start))}] = {source.name}"
         case warp.StoreMatrix(source=source, destination=destination):
@@ -167,6 +180,18 @@ def _operation(op: Operation) -> str:
             return "pass the turn on"
         case warp.Advance(cursor=cursor):
             return f"advance {cursor.name}"
+        case warp.Arrive(barrier=barrier, condition=condition):
+            return f"arrive at {_barrier(barrier)}{_where(condition)}"
+        case warp.CopiesArrive(barrier=barrier, condition=condition):
+            return f"cp_async arrive at {_barrier(barrier)}{_where(condition)}"
+        case warp.ExpectBytes(barrier=barrier, bytes=announced, arrives=arrives):
+            return f"expect {announced} bytes at {_barrier(barrier)}{', arrive' if arrives else ''}"
+        case warp.BarrierWait(barrier=barrier, parity=parity):
+            return f"wait for {_barrier(barrier)}, parity {show_expr(parity)}"
+        case warp.NamedBarrier(id=number, threads=threads, waits=waits):
+            return f"{'meet' if waits else 'arrive'} at named barrier {number}, {threads} threads"
+        case warp.SetRegisters(count=count):
+            return f"{count} registers"
         case _:
             return type(op).__name__
 

@@ -15,8 +15,9 @@ arithmetic.
 7. Two operations of one role that touch the same version of a shared tile, one of them writing and not both
    atomically, have a barrier between them, and a proxy fence where ordinary writes meet the asynchronous proxy.
 
-Not checked here: that a cursor points at the iteration that the schedule means (the emulator's comparison with
-numpy finds that), and global memory.
+Not checked here: the barriers that a kernel itself arrives at and waits for (`passes.protocol` runs them, the emulator
+finds what that cannot know); that a cursor points at the iteration that the schedule means (the emulator's comparison
+with numpy finds that), and global memory.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ MAX_STEPS = 20_000  # operations executed per role: enough for every shape of pi
 
 
 def program_violations(program: Program) -> Iterator[str]:
+    if program.common is not None:
+        yield from program_violations(replace(program, roles=(program.common,), common=None))
     yield from _partition(program)
     yield from _memory(program)
     for scenario in _scenarios(program):
@@ -55,8 +58,7 @@ def _partition(program: Program) -> Iterator[str]:
 
 def _memory(program: Program) -> Iterator[str]:
     taken = [(t.offset, t.offset + t.bytes, t.buffer.name) for t in program.shared]
-    size = sum(16 * r.depth for r in program.rings if r.has_barriers)
-    taken.append((program.barriers_at, program.barriers_at + size, "the barriers"))
+    taken.append((program.barriers_at, program.barriers_at + program.barrier_bytes, "the barriers"))
     taken.sort()
     for (_, end, name), (start, _, other) in pairwise(taken):
         if end > start:
@@ -348,7 +350,7 @@ class _Run:
                 state.missing[place] = set(self.rings[cursor.ring].buffers)
                 return ""
             case warp.TmaLoad(destination=destination):
-                return self.load(state, op, destination.name)
+                return "" if op.barrier is not None else self.load(state, op, destination.name)
             case warp.RingWait(cursor=cursor):
                 _, version, turn = self.position(state, cursor)
                 if version.fills <= turn:
@@ -389,6 +391,10 @@ class _Run:
                 return self.wait(state, "wgmma", pending)
             case warp.BulkWait(pending=pending):
                 return self.wait(state, "bulk", pending)
+            case warp.CopiesArrive():
+                for accesses in state.accesses.values():  # whoever waits for the barrier waits for them
+                    accesses[:] = [a for a in accesses if not (a.queue == "cp.async" and a.group and a.write)]
+                return ""
             case warp.CpAsyncCommit():
                 state.groups["cp.async"] = state.groups.get("cp.async", 0) + 1
                 return ""

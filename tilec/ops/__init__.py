@@ -2,6 +2,7 @@
 
 from tilec.ops import (
     atomic,
+    barriers,
     bits,
     copy,
     device_assert,
@@ -16,12 +17,14 @@ from tilec.ops import (
     scan,
     sync,
     transpose,
+    warpgroups,
 )
 from tilec.ops.copy import lower as copy_lower
 from tilec.ops.gemm import lower as gemm_lower
 
 __all__ = [
     "atomic",
+    "barriers",
     "bits",
     "copy",
     "copy_lower",
@@ -38,4 +41,5 @@ __all__ = [
     "scan",
     "sync",
     "transpose",
+    "warpgroups",
 ]

@@ -88,6 +88,15 @@ _FOREIGN = _rows(
     ),
 )
 
+_SCHEDULED = _rows(
+    "ws_op WSSchedule WSRole WSPipeline WSScope WSID WSSync WSSyncKind WSInstr WSOpRef: leave it out, or divide the "
+    "work by `with T.ws(…):` and T.alloc_barrier",
+    Diagnostic(
+        "scheduled-here",
+        "tilec schedules the statements and makes the roles itself",
+    ),
+)
+
 _RAW = _rows(
     """
     ptx_wgmma_ss ptx_wgmma_rs ptx_wgmma_sp_ss ptx_wgmma_sp_rs ptx_mma ptx_mma_sm70 ptx_mma_sp ptx_ldmatrix: write T.gemm
@@ -105,7 +114,7 @@ _RAW = _rows(
     ),
 )
 
-REFUSED: dict[str, Diagnostic] = {**_BLACKWELL, **_BLOCK_SCALED, **_LEGACY, **_FOREIGN, **_RAW}
+REFUSED: dict[str, Diagnostic] = {**_BLACKWELL, **_BLOCK_SCALED, **_LEGACY, **_FOREIGN, **_SCHEDULED, **_RAW}
 """By name, without the `T.`."""
 
 

@@ -56,7 +56,8 @@ def _check_barrier(call: Call) -> TileOp:
         call.refuse("barrier_id", "a number from 0 to 15")
     if call["arrive_count"].value is None:
         return tile_op("barrier", (), call.span)
-    return tile_op("barrier", (), call.span, threads=call.integer("arrive_count"))
+    number = {} if call["barrier_id"].value is None else {"id": call.integer("barrier_id")}
+    return tile_op("barrier", (), call.span, threads=call.integer("arrive_count"), **number)
 
 
 def _check_fence(call: Call) -> TileOp:
@@ -91,8 +92,9 @@ register(
                 """Let all threads of the block wait for each other.
 
                 What stands before it and touches shared memory is complete for all of them after it. Barriers that the
-                kernel needs are there without it. `arrive_count`, if given, is the number of threads of the block;
-                `barrier_id` is accepted, tilec numbers its barriers itself.
+                kernel needs are there without it. Under `with T.ws(…):` it is for the threads that come there.
+                `arrive_count`, if given, is their number, and `barrier_id` is accepted, tilec numbers its barriers
+                itself; or it is a larger one, and those of other roles come to the same `barrier_id`.
                 """,
                 _check_barrier,
             ),
@@ -168,6 +170,11 @@ def lower_wait(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
 
 @facet("barrier", "lower")
 def lower_barrier(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+    number = dict(op.attrs).get("id")
+    if isinstance(number, int):
+        threads = op.attr("threads")
+        assert isinstance(threads, int)
+        return *lower_wait(op, context), warp.NamedBarrier(number, threads, True, span=op.span)
     # The number of the barrier is the role's (`passes.sync`).
     return *lower_wait(op, context), warp.BarSync(0, context.threads, span=op.span)
 

@@ -51,6 +51,11 @@ PLACES: dict[str, Place] = {
             _WARP_SIZE,
             Parameter("warps_per_group", None),
         ),
+        _row(
+            "T.shuffle_elect",
+            "whether the thread is the first of each `thread_extent` threads, or with 0 of the block",
+            Parameter("thread_extent"),
+        ),
         Place(BINDING, "the thread's index along `thread`, such as threadIdx.x; also as a loop of one trip"),
     )
 }

@@ -184,6 +184,8 @@ def describe(value: Value) -> str:
             return "a layout"
         case tuple():
             return f"a tuple of {len(value)}"
+        case Buffer(name=name, scope="barrier", extents=(count,)):
+            return f"{name}, {count} barriers" if count != 1 else f"{name}, a barrier"
         case Buffer(name=name, extents=shape, dtype=dtype, scope=scope):
             kind = {
                 "global": "tensor",

@@ -41,6 +41,8 @@ def with_awaited(kernel: Kernel, warn: Warn = unheard, mistakes: Mistakes = AT_O
 
 def _check_count(kernel: Kernel, op: TileOp) -> None:
     threads = dict(op.attrs).get("threads")
+    if "id" in dict(op.attrs):
+        return  # threads of several roles (`passes.teams`)
     if threads not in (None, kernel.threads):
         fail(
             "part-of-a-block",
@@ -83,6 +85,8 @@ class _Walker:
                 older = groups[: len(groups) - len(newest)]
                 groups[:] = newest
                 return _waiting(stmt, list(dict.fromkeys(t for group in older for t in group if t not in left)))
+            case TileOp(name="cp_async_arrive"):
+                groups.clear()  # whoever touches the tiles waits for the barrier
             case TileOp(name="commit"):
                 self.begin(groups, {})
             case TileOp() if is_asynchronous_copy(stmt):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.diag import Label, fail
-from tilec.ir.warp import Program, SharedTile
+from tilec.ir.warp import MBARRIER_BYTES, Program, SharedTile
 from tilec.target import Target
 
 ALIGNMENT = 1024  # bytes: the 128-byte swizzle repeats after as many
-BARRIER_BYTES = 8
 
 
 def place(program: Program, target: Target, *, unlimited: bool = False) -> Program:
@@ -20,8 +19,8 @@ def place(program: Program, target: Target, *, unlimited: bool = False) -> Progr
         offset = -(-offset // ALIGNMENT) * ALIGNMENT
         placed.append(replace(tile, offset=offset))
         offset += tile.bytes
-    barriers_at = -(-offset // BARRIER_BYTES) * BARRIER_BYTES
-    total = barriers_at + sum(2 * r.depth * BARRIER_BYTES for r in program.rings if r.has_barriers)
+    barriers_at = -(-offset // MBARRIER_BYTES) * MBARRIER_BYTES
+    total = barriers_at + program.barrier_bytes
     limit = target.limit("smem_bytes_per_cta")
     if total > limit and not unlimited:
         largest = sorted(placed, key=lambda t: -t.bytes)

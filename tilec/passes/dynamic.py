@@ -6,7 +6,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilec.diag import fail
-from tilec.ir.tile import THREAD, Bind, Buffer, Expr, For, Kernel, Parallel, Stmt, Store, Var, walk, walk_expr
+from tilec.ir.tile import (
+    THREAD,
+    WARPGROUP,
+    Bind,
+    Buffer,
+    Expr,
+    For,
+    Kernel,
+    Parallel,
+    Stmt,
+    Store,
+    Var,
+    walk,
+    walk_expr,
+)
 from tilec.ops.values import EXPR_TYPES, Value
 from tilec.passes.scope import Scope
 from tilec.passes.usage import expressions
@@ -29,7 +43,7 @@ def _variables(value: Value) -> Iterator[Var]:
 
 def with_sizes(kernel: Kernel) -> Kernel:
     """The kernel with a parameter for every size that it uses and nobody has declared."""
-    declared = {p for p in (*kernel.params, *kernel.block_vars, THREAD) if isinstance(p, Var)}
+    declared = {p for p in (*kernel.params, *kernel.block_vars, THREAD, WARPGROUP) if isinstance(p, Var)}
     for stmt in walk(kernel.body):
         declared |= _declared(stmt)
     sizes = tuple(v for v in dict.fromkeys(_used(kernel)) if v not in declared)

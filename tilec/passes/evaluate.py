@@ -49,7 +49,8 @@ from tilec.source import Span
 from tilec.syntax import ast
 
 ALLOCATIONS = (
-    "T.alloc_shared", "T.alloc_fragment", "T.alloc_var", "T.alloc_local", "T.alloc_global", ALLOCATE_REDUCER.name,
+    "T.alloc_shared", "T.alloc_fragment", "T.alloc_var", "T.alloc_local", "T.alloc_global", "T.alloc_barrier",
+    ALLOCATE_REDUCER.name,
 )  # fmt: skip
 LOOPS = (
     "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel", "T.vectorized", "T.Vectorized",
@@ -75,7 +76,7 @@ DIALECT = "T.__tilelang_dialect__"
 OTHERS = (
     "T.Fragment", "T.Layout", "T.Kernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro", "T.Ref", "T.Var",
     "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", "T.loop_break", "T.print", "T.rng_init", "T.rng_rand",
-    "T.rng_rand_float",
+    "T.rng_rand_float", "T.ws",
     DIALECT, *EAGER,
 )  # fmt: skip
 
@@ -148,6 +149,8 @@ class Evaluator:
         if not isinstance(access, Access) or access.has_extent:
             return argument
         self.element(access, argument.span, "read")
+        if access.buffer.scope == "barrier":
+            fail("not-a-scalar", "a barrier has no value", argument.span, help="write T.barrier_wait(barrier, parity)")
         return Argument(as_expr(argument), argument.span)
 
     def value(self, node: ast.Expr) -> Value:

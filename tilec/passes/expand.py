@@ -20,6 +20,7 @@ from tilec.diag import InternalError
 from tilec.ir import warp
 from tilec.ir.affine import add, scale
 from tilec.ir.layout import plain
+from tilec.ir.text import show_expr
 from tilec.ir.tile import (
     Binary,
     Bind,
@@ -43,7 +44,9 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BOOL, INT8, INT32
 from tilec.ops import registry
+from tilec.ops.barriers import barrier_of, counts_of
 from tilec.ops.lowering import Context
+from tilec.ops.values import EXPR_TYPES
 from tilec.passes.binds import replayed, scheduled
 from tilec.passes.cuts import first_step, flights
 from tilec.passes.depend import Scheduled
@@ -64,7 +67,28 @@ Cursors = tuple[warp.Cursor, ...]
 
 
 def expand(laid: Laid, scheduled: Sequence[Scheduled], target: Target) -> warp.Program:
+    if laid.parts:
+        return _by_hand(laid, target)
     return _Expander(laid, scheduled, target).program()
+
+
+def _by_hand(laid: Laid, target: Target) -> warp.Program:
+    """The program of a kernel that shares its work out itself: each role runs what its own kernel says."""
+    whole = _Expander(laid, (), target)
+    for name, depth in laid.versions:
+        whole.ring_of[name] = whole.rings[name] = warp.Ring(name, depth, (name,))
+    roles = []
+    for part in laid.parts:
+        expander = _Expander(part.laid, (), target)
+        expander.share(whole)
+        threads = part.laid.kernel.threads
+        body = expander.body(part.laid.kernel.body, "all")
+        roles.append(warp.Role(part.name, part.first_warp, threads // 32, body))
+    common = [role for role, part in zip(roles, laid.parts, strict=True) if part.is_common]
+    made = whole.program_of(tuple(role for role in roles if role not in common))
+    barriers = (s for s in walk(laid.kernel.body) if isinstance(s, TileOp) and s.name == "alloc_barrier")
+    declared = tuple(warp.Barriers(barrier_of(s).name, counts_of(s), s.span) for s in barriers)
+    return replace(made, barriers=declared, common=common[0] if common else None)
 
 
 class _Expander:
@@ -106,6 +130,10 @@ class _Expander:
             roles: tuple[warp.Role, ...] = (consumer, producer)
         else:
             roles = (warp.Role("all", 0, warps, self.body(kernel.body, "all")),)
+        return self.program_of(roles)
+
+    def program_of(self, roles: tuple[warp.Role, ...]) -> warp.Program:
+        kernel = self.kernel
         grid = (*kernel.grid, 1, 1)[:3]
         return warp.Program(
             kernel.name,
@@ -119,6 +147,11 @@ class _Expander:
             tuple(self.rings.values()),
             span=kernel.span,
         )
+
+    def share(self, other: _Expander) -> None:
+        """Roles of one program have its maps, tiles and versions in common."""
+        self.maps, self.scratch_tiles = other.maps, other.scratch_tiles
+        self.ring_of, self.rings = other.ring_of, other.rings
 
     def shared_tiles(self) -> Iterator[warp.SharedTile]:
         for buffer in self.kernel.buffers:
@@ -231,10 +264,19 @@ class _Expander:
                     self.trips[id(new)] = self.trips[id(old)]
         return copied
 
+    def versions(self, op: TileOp) -> Iterator[warp.Cursor]:
+        """The versions of tiles that an operation names itself."""
+        for number, region in enumerate(op.regions):
+            index = dict(op.attrs).get(f"version{number}")
+            if isinstance(index, EXPR_TYPES):
+                name = region.buffer.name
+                yield warp.Cursor(f"{name}[{show_expr(index)}]", name, index)
+
     def lower(self, stmt: Stmt, cursors: Cursors) -> tuple[warp.Operation, ...]:
         """One statement as operations of the role that runs it."""
         match stmt:
             case TileOp():
+                cursors = (*cursors, *self.versions(stmt))
                 context = Context(
                     self.kernel.threads, self.laid.fragments, self.laid.shared, cursors, self.tensor_map, self.scratch
                 )

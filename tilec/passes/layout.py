@@ -58,13 +58,22 @@ VECTOR_BYTES = 16  # the widest access of one thread
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """A kernel whose tiles all have layouts, by buffer name; `conversions` are those that had to be put in for it."""
+    """A kernel whose tiles all have layouts, by buffer name; `conversions` are those that had to be put in for it.
+    Where the kernel itself shares its work out, `parts` are its roles (`passes.divide`), each laid out as a kernel of
+    its own, and `versions` says how many there are of a tile of which statements name one."""
 
     kernel: Kernel
     form: Form
     fragments: dict[str, Fragment]
     shared: dict[str, SharedLayout]
     conversions: tuple[Conversion, ...] = ()
+    parts: tuple[LaidPart, ...] = ()
+    versions: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def kernels(self) -> tuple[Laid, ...]:
+        """Those whose statements run: the roles', or this one alone."""
+        return tuple(part.laid for part in self.parts) or (self,)
 
     def nest_layout(self, nest: Parallel) -> Fragment:
         """The layout that a parallel nest sweeps: the one it asks for; that of a fragment it indexes with all its
@@ -96,13 +105,29 @@ def nest_layout(nest: Parallel, threads: int, fragments: Mapping[str, Fragment])
     return row_major(nest.extents, threads, vector)
 
 
+@dataclass(frozen=True, slots=True)
+class LaidPart:
+    """A role that the kernel itself makes: its first warp, and its work."""
+
+    name: str
+    first_warp: int
+    laid: Laid
+    is_common: bool = False
+
+
 def assign(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
+    laid = in_registers(selected, mistakes)
+    return replace(laid, shared=shared_layouts([laid], selected, mistakes))
+
+
+def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
+    """The kernel with the layouts of its fragments."""
     kernel = _without_wrong_layouts(selected.kernel, mistakes)
     conversions: list[Conversion] = []
     while True:
         try:
             fragments = _Fragments(kernel).solve()
-            break
+            return Laid(kernel, selected.form, fragments, {}, tuple(conversions))
         except Conflict as conflict:
             if conflict.buffer.scope == "reducer":
                 assert isinstance(conflict.stmt, Parallel)
@@ -113,9 +138,6 @@ def assign(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
                 conversions.append(made)
             except CompileError as error:
                 kernel = _without_conflict(kernel, conflict.stmt, error, mistakes)
-    selected = replace(selected, kernel=kernel)
-    shared = _shared_layouts(selected, fragments, mistakes)
-    return Laid(kernel, selected.form, fragments, shared, tuple(conversions))
 
 
 def _without_wrong_layouts(kernel: Kernel, mistakes: Mistakes) -> Kernel:
@@ -146,15 +168,16 @@ def _without_conflict(kernel: Kernel, stmt: Stmt, error: CompileError, mistakes:
     return replace(kernel, body=rewritten(kernel.body, stmt, (instead,)))
 
 
-def _shared_layouts(selected: Selected, fragments: dict[str, Fragment], mistakes: Mistakes) -> dict[str, SharedLayout]:
-    """Each alias group, that is each tile with its versions, by the cheapest layout for all that reaches it."""
-    accesses: dict[str, list[Access]] = {b.name: [] for b in selected.kernel.buffers if b.scope == "shared"}
-    sweeps = Laid(selected.kernel, selected.form, fragments, {}).nest_layout
-    for access in shared_accesses(selected.kernel, fragments, sweeps):
-        accesses[access.tile].append(access)
+def shared_layouts(kernels: list[Laid], selected: Selected, mistakes: Mistakes = AT_ONCE) -> dict[str, SharedLayout]:
+    """Each alias group, that is each tile with its versions, by the cheapest layout for all that reaches it, in any of
+    the kernels that have it."""
+    tiles = list(dict.fromkeys(b for laid in kernels for b in laid.kernel.buffers if b.scope == "shared"))
+    accesses: dict[str, list[Access]] = {b.name: [] for b in tiles}
+    for laid in kernels:
+        for access in shared_accesses(laid.kernel, laid.fragments, laid.nest_layout):
+            accesses[access.tile].append(access)
     weights, always = selected.weights, selected.always_swizzle
-    tiles = [b for b in selected.kernel.buffers if b.scope == "shared"]
-    pinned = {p.buffer: p for p in selected.kernel.layouts}
+    pinned = {p.buffer: p for laid in kernels for p in laid.kernel.layouts}
     return {
         b.name: _asked_for(pinned[b], accesses[b.name], mistakes)
         if b in pinned

@@ -22,6 +22,7 @@ from tilec.ir.tile import (
     If,
     Load,
     Parallel,
+    Print,
     Region,
     Stmt,
     Store,
@@ -70,7 +71,7 @@ class _Parts:
                 return self.operation(stmt)
             case Store():
                 return self.store(stmt)
-            case Bind() | Break():
+            case Bind() | Break() | Print():
                 self.finished(stmt)
                 return stmt
             case Parallel(body=body) | For(body=body) | While(body=body):

@@ -43,6 +43,7 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64
 from tilec.ops import im2col
+from tilec.ops.barriers import is_signalling
 from tilec.ops.fill import masked
 from tilec.ops.reduce import kept_extents
 from tilec.ops.refused import refused
@@ -365,6 +366,11 @@ class _Selector:
                 return expansion(stmt, self.scan_tile)
             case TileOp(name="fence") if not self.target.has("tma"):
                 return (with_attr(stmt, "via", "nothing"),)  # there is no asynchronous proxy
+            case TileOp(name="wait_wgmma"):
+                waits = self.form == "serial" and self.target.has("wgmma")
+                return (with_attr(stmt, "via", "wgmma" if waits else "nothing"),)
+            case TileOp(name="set_registers"):
+                return (self.registers(stmt),)
             case _:
                 return (stmt,)
 
@@ -404,6 +410,8 @@ class _Selector:
         op = replace(op, regions=tuple(self.resolved(r) for r in op.regions))
         source, destination = op.regions
         scopes = (source.buffer.scope, destination.buffer.scope)
+        if is_signalling(op):
+            return (self.signalling(op),)
         if scopes == ("global", "shared"):
             if is_fed:
                 return (with_attr(op, "via", "tma"),)
@@ -434,6 +442,29 @@ class _Selector:
         """How many bytes of a row lie together in the placement that a person gives the tile."""
         given = (p.layout for p in self.kernel.layouts if p.buffer == tile and isinstance(p.layout, Placement))
         return next(run(placement) for placement in given) * tile.dtype.bytes
+
+    def signalling(self, op: TileOp) -> TileOp:
+        """By TMA, or not at all: it announces bytes to a barrier."""
+        reason = f"{self.target.name} has no TMA" if not self.target.has("tma") else _why_not_tma(op, self.placed)
+        if reason is not None:
+            fail(
+                "unsupported-operand",
+                "this T.tma_copy cannot go by TMA",
+                op.span,
+                reason,
+                help="write T.copy, and T.barrier_arrive behind it",
+            )
+        return with_attr(op, "via", "tma")
+
+    def registers(self, op: TileOp) -> TileOp:
+        if not self.target.has("setmaxnreg"):
+            fail(
+                "unsupported-operand",
+                f"{self.target.name} cannot move registers from one warp to another",
+                op.span,
+                help="leave it out, or compile for a target that can, as sm_90a",
+            )
+        return op
 
     def tma_store(self, op: TileOp) -> TileOp:
         """Its wait stands where something needs the tile again, unless the environment wants it right behind."""
@@ -576,6 +607,16 @@ class _Selector:
             )
         if self.target.has("wgmma") and wgmma_groups(op, self.kernel.threads):
             return "wgmma"
+        if ("wait", "wgmma") in op.attrs:
+            fail(
+                "unsupported-operand",
+                "this T.wgmma_gemm cannot go by wgmma",
+                op.span,
+                f"{self.target.name} has none"
+                if not self.target.has("wgmma")
+                else f"{self.kernel.threads} threads, of which each {WARPGROUP} take whole blocks of 64 rows",
+                help="write T.gemm, which takes the instruction that there is",
+            )
         if a.dtype in SMALL_FLOATS and c.dtype == FLOAT16:
             fail(
                 "unsupported-type",

@@ -25,8 +25,9 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.ir.tile import Scope as MemoryScope
-from tilec.ir.types import BOOL, DType
+from tilec.ir.types import BOOL, UINT64, DType
 from tilec.ops import arithmetic, registry
+from tilec.ops.barriers import TAKING_BARRIERS, allocation, arrivals
 from tilec.ops.dp4a import DP4A, dp4a
 from tilec.ops.fill import fill_value
 from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER
@@ -36,6 +37,7 @@ from tilec.ops.threads import PLACES
 from tilec.ops.values import EXPR_TYPES, Access, Function, Member, Reference, Value, describe
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
+from tilec.passes import teams
 from tilec.passes.evaluate import ALLOCATIONS, Evaluator
 from tilec.passes.functions import check_assert, kind, refuse_raise, unpack
 from tilec.passes.hints import HINTS, Hints
@@ -137,6 +139,8 @@ class Body(Loops):
                 self.scope.bind(node.name, Function(node, self.scope, kind(node)), node.name_span)
             case ast.Raise():
                 refuse_raise(self, node)
+            case ast.With(context=ast.Call() as call) if self.callee(call) == teams.SECTION.name:
+                teams.section(self, node, call)
             case ast.With() | ast.Function() | ast.Import() | ast.Return() | ast.Foreign():
                 self._misplaced(node)
             case _:
@@ -231,13 +235,16 @@ class Body(Loops):
         if op.name == "device_assert":
             self.out.append(self.asserted(op))
             return
-        self.together(node.span, f"{path}")
+        op = teams.met(self, op)
+        own = teams.by_threads(self, op)
+        if own is None:
+            self.together(node.span, f"{path}")
         for expr in expressions(op):
             self.alike(expr, node.span, f"where {path} is done")
             for part in walk_expr(expr):
                 if isinstance(part, Load):
                     self.element(Access(part.buffer, part.indices), node.span, "read")
-        self.out.append(op)
+        self.out.append(own or op)
 
     def _dot(self, call: Call) -> None:
         """T.dp4a, as the store that it makes."""
@@ -337,9 +344,19 @@ class Body(Loops):
         return Load(held, (integer(0),))
 
     def _check_tile(self, name: str, arguments: tuple[list[Argument], dict[str, Argument]], span: Span) -> None:
-        """Of an array of which every thread has its own only some operations make sense."""
+        """Of an array of which every thread has its own only some operations make sense; of barriers, those of theirs
+        do, which look for themselves."""
         for argument in (*arguments[0], *arguments[1].values()):
             value = argument.value.buffer if isinstance(argument.value, Access) else argument.value
+            if isinstance(value, Buffer) and value.scope == "barrier" and name not in TAKING_BARRIERS:
+                fail(
+                    "wrong-scope",
+                    f"{name} of a barrier",
+                    argument.span,
+                    f"{value.name} holds no values",
+                    secondary=(Label(value.span, "from here"),),
+                    help="write T.barrier_arrive or T.barrier_wait",
+                )
             if isinstance(value, Buffer) and value.scope == "local" and name not in _OWN:
                 fail(
                     "thread-dependent",
@@ -416,6 +433,8 @@ class Body(Loops):
             return self._allocate_variable(name, node)
         if path == ALLOCATE_REDUCER.name:
             return self._allocate_reducer(name, node)
+        if path == "T.alloc_barrier":
+            return self._allocate_barriers(name, node)
         scope, signature = _ALLOCATIONS[path]
         call = bind(signature, *self.arguments(node), node.span)
         if scope == "shared" and call["scope"].value not in ("shared", "shared.dyn"):
@@ -436,6 +455,23 @@ class Body(Loops):
         self.buffers.append(result)
         self.reducers[result.name] = Reducer(result, parts, kind, everywhere)
         return result
+
+    def _allocate_barriers(self, name: str, node: ast.Call) -> Buffer:
+        spelling = registry.spelling("alloc_barrier")
+        assert spelling is not None
+        counts = arrivals(bind(spelling.signature, *self.arguments(node), node.span))
+        if self.loops or self.masks or self.team is not None:
+            fail(
+                "misplaced-statement",
+                "barriers are made once, before the block divides its work",
+                node.span,
+                help="move it to the beginning of the kernel",
+            )
+        barriers = Buffer(self.unique.take(name), (len(counts),), UINT64, "barrier", node.span)
+        self.buffers.append(barriers)
+        self.out.append(allocation(barriers, counts))
+        self.by_hand = True
+        return barriers
 
     # ---- variables: what T.alloc_var makes ----------------------------------------------------------
 
@@ -603,6 +639,8 @@ class Body(Loops):
             return
         assert isinstance(condition, EXPR_TYPES), "a condition is a bool or an expression"
         if not self.is_parallel and self.is_varying(condition):
+            if teams.divided(self, node, condition):
+                return
             begin = len(self.out)
             holds = self.frozen(condition, node.condition.span)
             for mask, body in ((holds, node.then), (Unary("not", holds, BOOL), node.orelse)):

@@ -50,8 +50,10 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
             return tuple(dict.fromkeys(found)), None
         case warp.CpAsync(source=s, destination=d):
             return (Touch(s.buffer.name, False), Touch(d.name, True)), "cp_async"
-        case warp.TmaLoad():
-            return (), None  # ordered by its ring's barriers alone
+        case warp.TmaLoad(destination=d, barrier=barrier):
+            if barrier is None:
+                return (), None  # ordered by its ring's barriers alone
+            return (Touch(d.name, True, "async", BY_TMA),), None
         case warp.TmaStore(source=s):
             return (Touch(s.name, False, "async"),), "bulk"
         case warp.StoreMatrix(source=s, destination=d):
@@ -78,6 +80,10 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
 def _in_registers(metadata: Buffer) -> str:
     """The registers that the metadata of a sparse operand passes through, filled anew for each group of wgmma."""
     return f"{metadata.name} in registers"
+
+
+BY_TMA = "tma"
+"""How copies that signal a barrier combine: their order among themselves is for the kernel to say."""
 
 
 def _commuting(atomic: str | None) -> str:
@@ -113,12 +119,55 @@ def synchronise(program: warp.Program) -> warp.Program:
     rings = {b: ring for ring in program.rings for b in ring.buffers}
     fragments = {b.name for b, _ in program.fragments}
     fragments |= {_in_registers(tile.buffer) for tile in program.shared}
+    by_async = frozenset(_by_async(program)) if program.barriers else frozenset()
+    every = (op for role in program.roles for op in warp.walk(role.body))
+    copied = frozenset(op.barrier.name for op in every if isinstance(op, warp.CopiesArrive))
     roles = []
     for number, role in enumerate(program.roles):
-        placed = _Role(role, rings, fragments).place()
-        barrier = warp.BarSync(0 if len(program.roles) == 1 else 1 + number, role.threads)
-        roles.append(replace(role, body=_insert(role.body, placed, barrier, _Counter())))
-    return replace(program, roles=tuple(roles))
+        if copied and by_async:
+            role = replace(role, body=_fenced(role.body, copied))
+        barrier = warp.BarSync(program.named_barrier(number), role.threads)
+        roles.append(_synchronised(role, rings, fragments, by_async, barrier))
+    common = program.common
+    if common is not None:
+        common = _synchronised(common, rings, fragments, by_async, warp.BarSync(0, common.threads))
+    return replace(program, roles=tuple(roles), common=common)
+
+
+def _synchronised(
+    role: warp.Role,
+    rings: dict[str, warp.Ring],
+    fragments: set[str],
+    by_async: frozenset[str],
+    barrier: warp.BarSync,
+) -> warp.Role:
+    placed = _Role(role, rings, fragments, by_async).place()
+    return replace(role, body=_insert(role.body, placed, barrier, _Counter()))
+
+
+def _fenced(body: tuple[warp.Operation, ...], copied: frozenset[str]) -> tuple[warp.Operation, ...]:
+    """Threads cannot fence copies by cp.async that arrive at a barrier by themselves: who waits for them does."""
+    made: list[warp.Operation] = []
+    for op in body:
+        match op:
+            case warp.Loop() | warp.Forever() | warp.Pipeline():
+                op = replace(op, body=_fenced(op.body, copied))
+            case warp.Branch():
+                op = replace(op, then=_fenced(op.then, copied), orelse=_fenced(op.orelse, copied))
+            case _:
+                pass
+        made.append(op)
+        if isinstance(op, warp.BarrierWait) and op.barrier.name in copied:
+            made.append(warp.ProxyFence(span=op.span))
+    return tuple(made)
+
+
+def _by_async(program: warp.Program) -> Iterator[str]:
+    """The tiles that TMA or the tensor cores reach by themselves."""
+    common = () if program.common is None else (program.common,)
+    for role in (*program.roles, *common):
+        for op in warp.walk(role.body):
+            yield from (t.buffer for t in _touches(op)[0] if t.proxy == "async")
 
 
 class _Counter:
@@ -161,7 +210,8 @@ class _Missing(Exception):
 _STEERING = (
     warp.Loop, warp.Forever, warp.Break, warp.Pipeline, warp.Branch, warp.Advance,
     warp.RingRelease, warp.RingWait, warp.RingAcquire, warp.CpAsyncCommit, warp.TurnWait,
-    warp.Await, warp.BarSync, warp.ProxyFence,
+    warp.Await, warp.BarSync, warp.ProxyFence, warp.WgmmaWait,
+    warp.Arrive, warp.CopiesArrive, warp.BarrierWait, warp.NamedBarrier,
 )  # fmt: skip
 """What is more, or less, than an access in its place."""
 
@@ -169,12 +219,20 @@ END = -1  # the place after the role's last operation
 
 
 class _Role:
-    def __init__(self, role: warp.Role, rings: dict[str, warp.Ring], fragments: set[str]) -> None:
+    def __init__(
+        self, role: warp.Role, rings: dict[str, warp.Ring], fragments: set[str], by_async: frozenset[str]
+    ) -> None:
         self.rings, self.fragments = rings, fragments
         self.nodes = _number(role.body, _Counter())
         self.mixed = frozenset(_mixed(self.nodes, fragments))
         self.here = range(0)  # the places of the run of operations being executed, up to where it is
         self.uses = tuple(_uses(role, rings))
+        every = [(node.place, node.op) for node in _flat(self.nodes)]
+        self.waited_later = {place for place, op in every if isinstance(op, warp.Wgmma) and op.waits_later}
+        self.signals = {
+            p: op.barrier.name for p, op in every if isinstance(op, warp.TmaLoad) and op.barrier is not None
+        }
+        self.by_async = by_async
         self.needs: dict[int, Needs] = {}
         self.changed = False
         self.is_final = False  # whether what is missing is an error
@@ -245,6 +303,20 @@ class _Role:
                     self.state.epoch += 1
                 case warp.ProxyFence():
                     self.state.fence()
+                case warp.WgmmaWait(pending=pending):
+                    self.apply(node.place)
+                    self.state.wait("wgmma", pending)
+                case warp.Arrive(condition=condition):
+                    self.hand_on(node, together=condition is not None)
+                case warp.NamedBarrier(waits=waits):
+                    self.hand_on(node, together=False)
+                    self.state.epoch += waits
+                case warp.CopiesArrive():
+                    self.execute(node, ())
+                    self.copies_handed_on()
+                case warp.BarrierWait(barrier=barrier):
+                    self.execute(node, ())
+                    self.arrived(barrier.name)
                 case warp.Pipeline():
                     self.pipeline(node, node.op)
                 case warp.Branch(part="guard", least=least):
@@ -367,8 +439,8 @@ class _Role:
     def key(self, node: _Node, touch: Touch) -> Key:
         """The buffer and its version: which one, by counting how far the cursor has moved."""
         ring = self.rings.get(touch.buffer)
-        if ring is None or ring.depth == 1:
-            return (touch.buffer, 0)
+        if ring is None or ring.depth == 1 or node.cursors[ring.name] not in self.state.positions:
+            return (touch.buffer, 0)  # where the kernel says which version it means, they are not told apart
         return (touch.buffer, self.state.positions[node.cursors[ring.name]] % ring.depth)
 
     def conflicting(self, node: _Node, touch: Touch, key: Key) -> Iterator[Record]:
@@ -453,6 +525,35 @@ class _Role:
             if record.group:
                 self.add_wait(self.needed(node.place), record)
                 self.apply(node.place)
+
+    def hand_on(self, node: _Node, together: bool) -> None:
+        """A thread that arrives says that what it has done so far is complete: what it has begun itself, all but the
+        products of which the kernel says that it waits for them. Where some threads arrive for others, these have come
+        so far too."""
+        self.execute(node, ())
+        for key, kept in self.state.records.items():
+            if key[0] in self.fragments:
+                continue
+            for record in kept:
+                if record.group and record.place not in self.waited_later:
+                    self.add_wait(self.needed(node.place), record)
+                    self.apply(node.place)
+                if key[0] in self.by_async and self.unfenced(record, Touch(key[0], True, "async")):
+                    self.needed(node.place).fence = True
+                    self.apply(node.place)
+                if together and record.epoch == self.state.epoch and record.touch.atomic != BY_TMA:
+                    self.needed(node.place).barrier = True
+                    self.apply(node.place)
+
+    def copies_handed_on(self) -> None:
+        """Whoever waits for them has waited for the barrier."""
+        for kept in self.state.records.values():
+            kept[:] = [r for r in kept if not (r.queue == "cp_async" and r.group and r.touch.write)]
+
+    def arrived(self, barrier: str) -> None:
+        """Behind the wait all threads see what TMA has copied that signals this barrier."""
+        for kept in self.state.records.values():
+            kept[:] = [r for r in kept if self.signals.get(r.place) != barrier]
 
     def release(self, node: _Node, cursor: warp.Cursor) -> None:
         """A version may be handed back, for the asynchronous proxy to fill, when nothing of this role still reads it.

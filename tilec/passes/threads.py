@@ -15,6 +15,7 @@ from typing import NoReturn, TypeVar
 
 from tilec.diag import CompileError, Diagnostic, Label, Warn, fail, unheard
 from tilec.ir.affine import add, interval
+from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import (
     BLOCK_WIDE,
     THREAD,
@@ -70,7 +71,9 @@ class PerThread(Evaluator):
     `varying` are the binds on whose value threads do not agree, `masks` the conditions that hold here in those threads
     that run this. `differing` are the places of variables (T.alloc_var) which
     threads set differently. `views` are the buffers that stand for others (T.reshape), by name. `wholes` are the
-    `if`s on which threads do not agree. `generator` is what T.rng_init made."""
+    `if`s on which threads do not agree. `generator` is what T.rng_init made. `team` are the warpgroups that run a
+    statement here, if not all of the block do (`passes.teams`); `by_hand` says that the kernel orders threads by
+    barriers of its own."""
 
     unique: UniqueNames = field(default_factory=UniqueNames)
     buffers: list[Buffer] = field(default_factory=list)
@@ -84,10 +87,13 @@ class PerThread(Evaluator):
     views: dict[str, Buffer] = field(default_factory=dict)
     wholes: list[Whole] = field(default_factory=list)
     generator: Generator | None = None
+    team: range | None = None
+    by_hand: bool = False
 
     @property
     def threads(self) -> int:
-        return math.prod(self.thread_extents)
+        """Of those that run a statement here."""
+        return math.prod(self.thread_extents) if self.team is None else WARPGROUP_THREADS * len(self.team)
 
     # ---- who differs -------------------------------------------------------------------------------------------------
 
@@ -311,6 +317,14 @@ class PerThread(Evaluator):
             )
         if function.is_block_wide:
             self.together(call.span, call.name)
+            if self.team is not None:
+                fail(
+                    "thread-dependent",
+                    f"{call.name} stands under T.ws",
+                    call.span,
+                    "all threads of the block do it together",
+                    help="move it out of the block, or use its like for a warp",
+                )
         running: Expr | None = None
         for mask in self.masks:
             running = mask if running is None else Binary("and", running, mask, BOOL)
@@ -349,6 +363,11 @@ class PerThread(Evaluator):
                     call.refuse("warps_per_group", "a number of warps")
                 assert warps is None or isinstance(warps, int)
                 return _quotient(THREAD, self.warp_size(call) * (warps or WARPGROUP_WARPS))
+            case "shuffle_elect":
+                extent = call.integer("thread_extent")
+                if extent < 0 or extent % WARP:
+                    call.refuse("thread_extent", "a number of threads in whole warps, or 0")
+                return Binary("eq", _digit(THREAD, extent) if extent else THREAD, integer(0), BOOL)
             case _:
                 return self.bound_index(call)
 
@@ -357,7 +376,7 @@ class PerThread(Evaluator):
         below, extent = math.prod(self.thread_extents[:dim]), self.thread_extents[dim]
         if extent == 1:
             return 0
-        is_last = below * extent == self.threads
+        is_last = below * extent == math.prod(self.thread_extents)
         whole = _quotient(THREAD, below) if below > 1 else THREAD
         return whole if is_last else _digit(whole, extent)
 

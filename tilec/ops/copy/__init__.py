@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilec.diag import Label, fail
 from tilec.ir.tile import Attr, Region, TileOp, with_attr
+from tilec.ops.barriers import as_barrier
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import Access, show_shape
@@ -40,12 +41,40 @@ def _check_async(call: Call) -> TileOp:
     return with_attr(op, "asynchronous", True)
 
 
+def _check_tma(call: Call) -> TileOp:
+    """A load that signals a barrier of the kernel's, or a store, which is a copy like any other."""
+    op = _check(call)
+    scopes = tuple(r.buffer.scope for r in op.regions)
+    if scopes not in (("global", "shared"), ("shared", "global")):
+        fail(
+            "wrong-scope",
+            "T.tma_copy is between a tensor and a shared tile",
+            call.span,
+            " to ".join(f"{r.buffer.name} in {r.buffer.scope} memory" for r in op.regions),
+            secondary=tuple(Label(r.buffer.span, "from here") for r in op.regions),
+            help="write T.copy",
+        )
+    if op.regions[1].buffer.scope == "global":
+        if call["barrier"].value is not None:
+            call.refuse("barrier", "left out: a store signals nobody")
+        return op
+    if call["barrier"].value is None:
+        fail(
+            "missing-argument",
+            "T.tma_copy needs `barrier` to load a tile",
+            call.span,
+            "nobody would know when it is complete",
+            help="pass barrier= what T.alloc_barrier made, or write T.copy",
+        )
+    return with_attr(op, "barrier", as_barrier(call["barrier"], call.name))
+
+
 def _asked(call: Call) -> dict[str, Attr]:
     """What is said about how to copy, as attributes."""
     asked: dict[str, Attr] = {}
     if "disable_tma" in call.arguments and call.boolean("disable_tma"):
         asked["tma"] = False
-    if call["coalesced_width"].value is not None:
+    if "coalesced_width" in call.arguments and call["coalesced_width"].value is not None:
         asked["width"] = call.integer("coalesced_width")
         if asked["width"] not in (1, 2, 4, 8, 16):
             call.refuse("coalesced_width", "1, 2, 4, 8 or 16")
@@ -128,6 +157,26 @@ COPY = register(
                 between, with a warning.
                 """,
                 _check_async,
+            ),
+            Spelling(
+                Signature(
+                    "T.tma_copy",
+                    (
+                        Parameter("src"),
+                        Parameter("dst"),
+                        Parameter("barrier", None, keyword_only=True),
+                        Parameter("cluster_mask", None, supported=False, keyword_only=True),
+                        Parameter("leader_scope_threads", None, keyword_only=True, hint=_OWN_CHOICE),
+                        Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
+                        ANNOTATIONS,
+                    ),
+                ),
+                """Begin a copy from a tensor to a shared tile by TMA, and announce its bytes to `barrier`.
+
+                One thread of those that come here does it. The phase of the barrier completes when the bytes and its
+                arrivals have come; T.barrier_wait waits for that. From a tile to a tensor it is T.copy.
+                """,
+                _check_tma,
             ),
         ),
         _effects,

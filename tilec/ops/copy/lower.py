@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tilec.diag import InternalError
 from tilec.ir.affine import affine, divisor
 from tilec.ir.layout import SharedLayout, row_major
 from tilec.ir.tile import Region, TileOp
 from tilec.ir.warp import BulkWait, CpAsync, CpAsyncCommit, Operation, StoreMatrix, TmaLoad, TmaStore
+from tilec.ops.barriers import barrier_of, is_signalling
 from tilec.ops.lowering import Context, Demand, demand, sweep, tensor_map_of
 from tilec.ops.registry import facet
 
@@ -19,7 +21,8 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
     match op.attr("via"):
         case "tma":
             tensor_map = tensor_map_of(source, destination.buffer, context)
-            return (TmaLoad(tensor_map, source.start, destination.buffer, cursors=context.cursors, span=op.span),)
+            load = TmaLoad(tensor_map, source.start, destination.buffer, cursors=context.cursors, span=op.span)
+            return (_signalling(load, op) if is_signalling(op) else load,)
         case "tma_store":
             tensor_map = tensor_map_of(destination, source.buffer, context)
             store = TmaStore(tensor_map, destination.start, source.buffer, cursors=context.cursors, span=op.span)
@@ -32,6 +35,12 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
             return (sweep(destination, source, context, op.span, width=_width(op)),)
         case other:
             raise InternalError(f"no lowering of T.copy by {other}")
+
+
+def _signalling(load: TmaLoad, op: TileOp) -> TmaLoad:
+    leader, announces = op.attr("leader"), op.attr("announces")
+    assert isinstance(leader, int)
+    return replace(load, barrier=barrier_of(op), leader=leader, announces=bool(announces))
 
 
 def _width(op: TileOp) -> int | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.diag import Label, fail
-from tilec.ir.tile import Region, TileOp
+from tilec.ir.tile import Region, TileOp, with_attr
 from tilec.ir.types import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8, DType
 from tilec.ops.gemm.sparse import METADATA, SPARSE, expanded, metadata_columns
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
@@ -118,7 +118,7 @@ def _product(call: Call, left: str) -> TileOp:
         _disagree(call, "M", (left, a, a_m), ("C", c, c_m), None)
     if b_n != c_n:
         _disagree(call, "N", ("B", b, b_n), ("C", c, c_n), None)
-    return tile_op(
+    op = tile_op(
         "gemm",
         (a, b, c),
         call.span,
@@ -127,6 +127,12 @@ def _product(call: Call, left: str) -> TileOp:
         transpose_A=transpose_a,
         transpose_B=transpose_b,
     )
+    waits_later = "wg_wait" in call.arguments and call["wg_wait"].value == -1
+    return with_attr(op, "wait", "later") if waits_later else op
+
+
+def _check_wgmma(call: Call) -> TileOp:
+    return with_attr(_check(call), "wait", "wgmma")
 
 
 def _matrix(call: Call, name: str) -> Region:
@@ -236,7 +242,7 @@ GEMM = register(
                         Parameter("policy", WarpPolicy("square")),
                         Parameter("clear_accum", False),
                         Parameter("k_pack", 1, hint="it is for the matrix cores of another vendor"),
-                        Parameter("wg_wait", 0, hint="tilec waits where the result is needed", keyword_only=True),
+                        Parameter("wg_wait", 0, keyword_only=True),
                         Parameter("mbar", None, supported=False),
                         ANNOTATIONS,
                     ),
@@ -279,6 +285,27 @@ GEMM = register(
                 uint8 or an 8-bit float.
                 """,
                 _check_sparse,
+            ),
+            Spelling(
+                Signature(
+                    "T.wgmma_gemm",
+                    (
+                        Parameter("A"),
+                        Parameter("B"),
+                        Parameter("C"),
+                        Parameter("transpose_A", False),
+                        Parameter("transpose_B", False),
+                        Parameter("policy", WarpPolicy("square")),
+                        Parameter("clear_accum", False),
+                        ANNOTATIONS,
+                    ),
+                ),
+                """Begin C += op(A) · op(B) as T.gemm does it by wgmma, and go on: T.wait_wgmma waits for it.
+
+                Where threads use C, tilec waits all the same; when A and B may be overwritten, the kernel says. T.gemm
+                with wg_wait=-1 is the same where the target has wgmma.
+                """,
+                _check_wgmma,
             ),
         ),
         _effects,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilec.ir.tile import TileOp
 from tilec.ir.warp import Mma, Operation, Wgmma
 from tilec.ops.lowering import Context, Demand, demand
@@ -11,20 +13,11 @@ from tilec.ops.registry import facet
 @facet("gemm", "lower")
 def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
     a, b, c, *metadata = (r.buffer for r in op.regions)
-    make = Wgmma if op.attr("via") == "wgmma" else Mma
-    return (
-        make(
-            a,
-            b,
-            c,
-            bool(op.attr("transpose_A")),
-            bool(op.attr("transpose_B")),
-            bool(op.attr("clear_accum")),
-            *metadata,
-            cursors=context.cursors,
-            span=op.span,
-        ),
-    )
+    turned = bool(op.attr("transpose_A")), bool(op.attr("transpose_B")), bool(op.attr("clear_accum"))
+    if op.attr("via") != "wgmma":
+        return (Mma(a, b, c, *turned, *metadata, cursors=context.cursors, span=op.span),)
+    product = Wgmma(a, b, c, *turned, *metadata, cursors=context.cursors, span=op.span)
+    return (replace(product, waits_later=dict(op.attrs).get("wait") is not None),)
 
 
 @facet("gemm", "demand")

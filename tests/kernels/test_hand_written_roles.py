@@ -1,0 +1,129 @@
+"""Work that a kernel itself shares out among its warpgroups: what each role becomes, and that it computes the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from harness import HERE, agrees, built
+
+from tilec import emulate, interp
+from tilec.diag import CompileError
+from tilec.ir import warp
+from tilec.ir.text import print_kernel
+from tilec.ir.tile import Kernel
+from tilec.ir.verify import verify_tile
+from tilec.ir.warp_text import show_program
+
+KERNELS = HERE / "roles.tl"
+BY_TMA = ("by_tma", "in_flight", "two_consumers", "alone")
+ANYWHERE = ("by_threads", "arriving", "in_common")
+Body = Callable[..., Kernel]
+Golden = Callable[[str, str, str], None]
+
+CASES = [("sm_90a", name) for name in (*BY_TMA, *ANYWHERE)] + [("sm_80", name) for name in ANYWHERE]
+
+
+@pytest.mark.parametrize(("target", "name"), CASES)
+def test_equals_the_reference(target: str, name: str) -> None:
+    """With no spill and nothing serialised."""
+    agrees(KERNELS, target, entry=name)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_each_thread_has_its_index_in_the_block(target: str) -> None:
+    agrees(KERNELS, target, entry="by_index")
+
+
+@pytest.mark.parametrize("trips", range(6))
+@pytest.mark.parametrize("name", ["by_tma", "by_threads", "in_flight", "arriving", "two_consumers", "alone"])
+def test_trip_counts_on_a_hostile_machine(name: str, trips: int) -> None:
+    """None, one, as many as there are versions and one less and more; phases wrap."""
+    _, made = built(KERNELS, "sm_90a", entry=name, trips=trips)
+    found = emulate.random_arguments(made.kernel, made.manifest, trips)
+    expected = found.copy()
+    emulate.reference(made.kernel, expected)
+    for adversary in range(3):
+        ran = found.copy()
+        emulate.run(made, ran, options=emulate.RunOptions(adversary=adversary))
+        for r in emulate.compare(made.kernel, made.manifest, ran, expected):
+            assert r.matches, f"{r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"
+
+
+# ---- what becomes of them --------------------------------------------------------------------------------------------
+
+STATEMENTS = """
+A_s = T.alloc_shared((2, 64, 64), "float16")
+C_l = T.alloc_fragment((64, 64), "float32")
+full = T.alloc_barrier([129, 128])
+with T.ws(1):
+    T.set_max_nreg(40, 0)
+    T.tma_copy(A[0, 0], A_s[0, :, :], barrier=full[0])
+    T.barrier_arrive(full[0])
+    if T.get_thread_binding() == 200:
+        T.barrier_arrive(full[0])
+    T.async_copy(A[0, 64], A_s[1, :, :])
+    T.cp_async_barrier_noinc(full[1])
+    T.mbarrier_expect_tx(full[1], 16)
+    T.named_barrier_arrive(3, 256)
+with T.ws(0):
+    T.barrier_wait(full[0], 0)
+    T.wgmma_gemm(A_s[0, :, :], A_s[0, :, :], C_l, clear_accum=True)
+    T.wait_wgmma(0)
+    T.sync_threads(3, 256)
+    T.sync_threads(2, 128)
+    T.copy(C_l, C)
+"""
+
+
+def test_the_statements_as_text(body: Body, golden: Golden) -> None:
+    kernel = body(STATEMENTS, 'A: T.Tensor((64, 128), "float16"), C: T.Tensor((64, 64), "float32")', threads=256)
+    assert list(verify_tile(kernel)) == []
+    golden("tile", "roles", print_kernel(kernel))
+
+
+@pytest.mark.parametrize("name", ["by_tma", "by_threads"])
+def test_what_each_role_runs(name: str, golden: Golden) -> None:
+    """An arrival stands behind the wait and the fence that what it hands on needs."""
+    _, made = built(KERNELS, "sm_90a", entry=name)
+    golden("warp", f"roles_{name}", show_program(made.program))
+
+
+def test_products_of_which_the_kernel_says_when_they_are_waited_for_stay_in_flight() -> None:
+    _, made = built(KERNELS, "sm_90a", entry="in_flight")
+    (consumer, _) = made.program.roles
+    (loop,) = (op for op in consumer.body if isinstance(op, warp.Loop))
+    waits = [op.pending for op in warp.walk(loop.body) if isinstance(op, warp.WgmmaWait)]
+    assert waits == [1]
+
+
+def test_roles_meet_at_barriers_that_the_kernel_does_not_name() -> None:
+    _, made = built(KERNELS, "sm_90a", entry="in_common")
+    own = {op.id for role in made.program.roles for op in warp.walk(role.body) if isinstance(op, warp.NamedBarrier)}
+    met = {op.id for role in made.program.roles for op in warp.walk(role.body) if isinstance(op, warp.BarSync)}
+    assert own == {5}
+    assert not own & met
+
+
+def test_registers_move_between_roles() -> None:
+    _, made = built(KERNELS, "sm_90a", entry="two_consumers")
+    assert made.ptx.count("setmaxnreg.inc.sync.aligned.u32 232") == 2
+    assert made.ptx.count("setmaxnreg.dec.sync.aligned.u32 40") == 1
+
+
+def test_the_reference_names_barriers_that_nobody_arrives_at(body: Body) -> None:
+    stuck = """
+    bar = T.alloc_barrier([128, 128])
+    with T.ws(0):
+        T.barrier_wait(bar[0], 0)
+        T.barrier_arrive(bar[1])
+    with T.ws(1):
+        T.barrier_wait(bar[1], 0)
+        T.barrier_arrive(bar[0])
+    """
+    kernel = body(stuck.replace("\n    ", "\n"), "", threads=256)
+    with pytest.raises(CompileError) as error:
+        interp.run(kernel, {})
+    (found,) = error.value.diagnostics
+    assert found.code == "deadlock"
+    assert len(found.secondary) == 1

@@ -1,0 +1,57 @@
+"""The mbarriers that a kernel itself arrives at and waits for."""
+
+from __future__ import annotations
+
+from tilec.codegen.address import SHARED_BASE
+from tilec.codegen.state import State
+from tilec.ir.affine import affine
+from tilec.ir.tile import THREAD
+from tilec.ir.warp import MBARRIER_BYTES, Arrive, Barrier, BarrierWait, CopiesArrive, ExpectBytes
+from tilec.ptx.module import Address, Guard, Imm, Reg, Symbol
+
+
+def own_barrier(barrier: Barrier, state: State) -> Address:
+    """Where the barrier lies in shared memory."""
+    base, first = state.scalars.register(SHARED_BASE), state.barriers[barrier.name]
+    form = affine(barrier.index)
+    constant = first + MBARRIER_BYTES * form.constant
+    if not form.terms:
+        return Address(base, constant)
+    moving = state.scalars.register(form.symbolic())
+    return Address(state.builder.into("b32", "mad.lo.u32", moving, Imm(MBARRIER_BYTES), base), constant)
+
+
+def is_thread(state: State, number: int) -> Reg:
+    """Whether the thread is the one of this number in its role."""
+    return state.builder.into("pred", "setp.eq.u32", state.scalars.register(THREAD), Imm(number))
+
+
+def emit_barrier(op: Arrive | CopiesArrive | ExpectBytes | BarrierWait, state: State) -> None:
+    builder = state.builder
+    builder.at(op.span)
+    address = own_barrier(op.barrier, state)
+    match op:
+        case Arrive(condition=condition):
+            guard = None if condition is None else state.scalars.register(condition)
+            builder.emit("mbarrier.arrive.shared::cta.b64", Reg("_"), address, guard=guard)
+        case CopiesArrive(condition=condition):
+            guard = None if condition is None else state.scalars.register(condition)
+            builder.emit("cp.async.mbarrier.arrive.noinc.shared::cta.b64", address, guard=guard)
+        case ExpectBytes(bytes=announced, leader=leader, arrives=True):
+            opcode = "mbarrier.arrive.expect_tx.shared::cta.b64"
+            builder.emit(opcode, Reg("_"), address, Imm(announced), guard=is_thread(state, leader))
+        case ExpectBytes(bytes=announced, leader=leader):
+            opcode = "mbarrier.expect_tx.relaxed.cta.shared::cta.b64"
+            builder.emit(opcode, address, Imm(announced), guard=is_thread(state, leader))
+        case BarrierWait(parity=parity):
+            _wait(address, state.scalars.register(parity), state)
+
+
+def _wait(address: Address, parity: Reg, state: State) -> None:
+    """Spin until the phase of this parity has completed; targets before sm_90 cannot sleep meanwhile."""
+    builder = state.builder
+    waits = "try_wait" if state.target.has("tma") else "test_wait"
+    again = builder.label("wait")
+    builder.place(again)
+    done = builder.into("pred", f"mbarrier.{waits}.parity.shared::cta.b64", address, parity)
+    builder.emit("bra", Symbol(again), guard=Guard(done, True))

@@ -1,0 +1,229 @@
+"""Mechanisms and layouts for a kernel, also for one that shares its work out by hand.
+
+Each role of such a kernel (`passes.divide`) is treated as a kernel of its own, except that all of them choose the
+layouts of shared tiles together. A tile that is allocated with a leading dimension of which every operation names one
+index, as in `A_shared[k % 2, :, :]`, is held as so many versions of the tile behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilec.diag import AT_ONCE, Label, Mistakes, fail
+from tilec.ir.expr import constant
+from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.tile import (
+    Buffer,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Region,
+    Stmt,
+    Store,
+    TileOp,
+    While,
+    bodies,
+    walk,
+    walk_expr,
+    with_attr,
+    with_children,
+)
+from tilec.ir.tile import children as operands
+from tilec.ir.types import INT32
+from tilec.ops.barriers import is_signalling
+from tilec.options import NO_SWITCHES, Switches
+from tilec.passes.divide import Part, parts
+from tilec.passes.layout import Laid, LaidPart, assign, in_registers, shared_layouts
+from tilec.passes.select import Strategy, select
+from tilec.passes.usage import expressions
+from tilec.source import Span
+from tilec.target import Target
+
+
+def laid_out(
+    kernel: Kernel,
+    target: Target,
+    strategy: Strategy,
+    switches: Switches = NO_SWITCHES,
+    mistakes: Mistakes = AT_ONCE,
+) -> Laid:
+    """The kernel with mechanisms and layouts."""
+    found = parts(kernel)
+    if not found:
+        return assign(select(kernel, target, strategy, switches, mistakes), mistakes)
+    versions = _versioned(kernel)
+    announced = _announced(kernel)
+    taken: set[str] = {b.name for b in kernel.buffers}
+    laid: list[Laid] = []
+    for part in found:
+        body = tuple(_of_version(s, versions, announced) for s in part.kernel.body)
+        buffers = tuple(versions.get(b, b) for b in part.kernel.buffers)
+        selected = select(replace(part.kernel, body=body, buffers=buffers), target, "none", switches, mistakes)
+        laid.append(_with_own_names(in_registers(selected, mistakes), {b.name for b in buffers}, taken, part))
+    shared = shared_layouts(laid, selected, mistakes)
+    laid = [replace(one, shared={n: s for n, s in shared.items() if n in _names(one.kernel)}) for one in laid]
+    made = tuple(
+        LaidPart(part.name, part.first_thread // 32, one, part.is_common) for part, one in zip(found, laid, strict=True)
+    )
+    with mistakes.caught():
+        _check_registers(kernel, made, target)
+    return Laid(
+        replace(kernel, buffers=tuple(dict.fromkeys(b for one in laid for b in one.kernel.buffers))),
+        "serial",
+        {name: layout for one in laid for name, layout in one.fragments.items()},
+        shared,
+        tuple(made for one in laid for made in one.conversions),
+        made,
+        tuple((b.name, b.shape[0]) for b in versions),
+    )
+
+
+def _names(kernel: Kernel) -> set[str]:
+    return {b.name for b in kernel.buffers}
+
+
+# ---- versions --------------------------------------------------------------------------------------------------------
+
+
+def _versioned(kernel: Kernel) -> dict[Buffer, Buffer]:
+    """The tiles of which operations name one version each, and what a version is."""
+    fit = {b: replace(b, extents=b.shape[1:]) for b in kernel.buffers if b.scope == "shared" and len(b.shape) > 2}
+    for stmt in walk(kernel.body):
+        loaded = {e.buffer for x in expressions(stmt) for e in walk_expr(x) if isinstance(e, Load)}
+        stored = {stmt.buffer} if isinstance(stmt, Store) else set()
+        regions = stmt.regions if isinstance(stmt, TileOp) else ()
+        for buffer in (*loaded, *stored):
+            fit.pop(buffer, None)
+        for region in regions:
+            named = [r for r in regions if r.buffer == region.buffer]
+            if region.buffer in fit and (len(named) > 1 or not _is_version(region)):
+                fit.pop(region.buffer)
+    return fit
+
+
+def _is_version(region: Region) -> bool:
+    rest = zip(region.start[1:], region.extent[1:], region.buffer.shape[1:], strict=True)
+    return region.extent[0] == 1 and all(start == constant(0, INT32) and e == size for start, e, size in rest)
+
+
+def _of_version(stmt: Stmt, versions: Mapping[Buffer, Buffer], announced: frozenset[str]) -> Stmt:
+    match stmt:
+        case TileOp():
+            op = stmt
+            for number, region in enumerate(stmt.regions):
+                if region.buffer in versions:
+                    op = with_attr(op, f"version{number}", region.start[0])
+            regions = tuple(
+                Region(versions[r.buffer], r.start[1:], r.extent[1:], r.span) if r.buffer in versions else r
+                for r in stmt.regions
+            )
+            if is_signalling(op):
+                barrier = op.attr("barrier")
+                assert isinstance(barrier, Load)
+                op = with_attr(op, "announces", barrier.buffer.name not in announced)
+            return replace(op, regions=regions)
+        case For() | While():
+            return replace(stmt, body=tuple(_of_version(s, versions, announced) for s in stmt.body))
+        case If():
+            then, orelse = (tuple(_of_version(s, versions, announced) for s in b) for b in (stmt.then, stmt.orelse))
+            return replace(stmt, then=then, orelse=orelse)
+        case _:
+            return stmt
+
+
+def _announced(kernel: Kernel) -> frozenset[str]:
+    """The barriers to which the kernel itself announces bytes."""
+    found = set()
+    for stmt in walk(kernel.body):
+        if isinstance(stmt, TileOp) and stmt.name == "expect_tx":
+            barrier = stmt.attr("barrier")
+            assert isinstance(barrier, Load)
+            found.add(barrier.buffer.name)
+    return frozenset(found)
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+
+def _with_own_names(laid: Laid, given: set[str], taken: set[str], part: Part) -> Laid:
+    """Tiles that the passes have put in are the role's own, even if another role's are called alike."""
+    own: dict[str, str] = {}
+    for buffer in laid.kernel.buffers:
+        if buffer.name not in given:
+            own[buffer.name] = f"{buffer.name}.{part.groups.start}" if buffer.name in taken else buffer.name
+            taken.add(own[buffer.name])
+    if all(old == new for old, new in own.items()):
+        return laid
+    body = tuple(_renamed(s, own) for s in laid.kernel.body)
+    buffers = tuple(replace(b, name=own.get(b.name, b.name)) for b in laid.kernel.buffers)
+    fragments = {own.get(name, name): layout for name, layout in laid.fragments.items()}
+    return replace(laid, kernel=replace(laid.kernel, body=body, buffers=buffers), fragments=fragments)
+
+
+def _renamed(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
+    """The statement on buffers of other names."""
+
+    def buffer(old: Buffer) -> Buffer:
+        return replace(old, name=names[old.name]) if old.name in names else old
+
+    def expr(old: Expr) -> Expr:
+        if isinstance(old, Load):
+            old = replace(old, buffer=buffer(old.buffer))
+        return with_children(old, tuple(expr(c) for c in operands(old)))
+
+    match stmt:
+        case TileOp():
+            return replace(stmt, regions=tuple(replace(r, buffer=buffer(r.buffer)) for r in stmt.regions))
+        case Store():
+            return replace(
+                stmt, buffer=buffer(stmt.buffer), indices=tuple(map(expr, stmt.indices)), value=expr(stmt.value)
+            )
+        case Parallel() | For() | While():
+            return replace(stmt, body=tuple(_renamed(s, names) for s in stmt.body))
+        case If():
+            then, orelse = (tuple(_renamed(s, names) for s in b) for b in bodies(stmt))
+            return replace(stmt, condition=expr(stmt.condition), then=then, orelse=orelse)
+        case _:
+            return stmt
+
+
+# ---- registers -------------------------------------------------------------------------------------------------------
+
+
+def _check_registers(kernel: Kernel, made: tuple[LaidPart, ...], target: Target) -> None:
+    """Who asks for more registers waits until others have given up as many: for ever, if all together are too many."""
+    at_first = target.limit("registers_per_sm") // kernel.threads // 8 * 8
+    asked: dict[str, tuple[int, Span]] = {}
+    total = 0
+    for part in made:
+        counts = [s for s in walk(part.laid.kernel.body) if isinstance(s, TileOp) and s.name == "set_registers"]
+        most = max(counts, key=lambda op: _count(op), default=None)
+        if not part.is_common:
+            total += part.laid.kernel.threads * (at_first if most is None else _count(most))
+        if most is not None:
+            asked[part.name] = _count(most), most.span
+    limit = target.limit("registers_per_sm")
+    if asked and total > limit:
+        name, (count, span) = max(asked.items(), key=lambda item: item[1][0])
+        others = tuple(Label(where, f"{n} for {other}") for other, (n, where) in asked.items() if other != name)
+        fail(
+            "too-many-registers",
+            f"the roles ask for {total:,} registers, {target.name} has {limit:,}",
+            span,
+            f"{count} for each thread of {name}",
+            secondary=others,
+            notes=(
+                f"without T.set_max_nreg a thread of this block has {at_first}; a warpgroup has {WARPGROUP_THREADS}",
+            ),
+            help="ask for fewer here, or let other roles give up more",
+        )
+
+
+def _count(op: TileOp) -> int:
+    count = op.attr("count")
+    assert isinstance(count, int)
+    return count
