@@ -84,6 +84,11 @@ def kernel_options(command: Command) -> Command:
             help="Whether a warp may compute in an iteration before it is done with the last one.  [yes]",
         ),
         click.option(
+            "--multicast/--no-multicast",
+            default=True,
+            help="Whether blocks of a cluster may load together what they have in common.  [yes]",
+        ),
+        click.option(
             "--rrt-size-threshold",
             type=click.IntRange(0),
             metavar="CYCLES",
@@ -129,6 +134,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         rrt_size_threshold=given["rrt_size_threshold"],
         ping_pong=given["ping_pong"],
         overlap=given["overlap"],
+        multicast=given["multicast"],
         schedule=None if trace is None else files.read_text(trace),
         cache_dir=options.cache_folder(),
         solve_afresh=given["no_cache"],

@@ -316,6 +316,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     from tilec import lints
     from tilec import target as targets
     from tilec.passes.layout import assign
+    from tilec.passes.multicast import with_multicast
     from tilec.passes.narrow import widened
     from tilec.passes.select import select
     from tilec.sched.trace import dump
@@ -333,6 +334,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
         )
         raise CompileError(*lints.judge(observer.warnings, options.lint), missing)
     laid = assign(select(widened(kernel), target, _strategy(kernel, options), options.switches))
+    laid = with_multicast(laid, enabled=options.multicast)
     observer.saw("layout", laid, _laid_text)
     planned = _schedule(laid, target, options, observer)
     for found in (

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, assert_never
 
 import numpy as np
@@ -44,8 +45,10 @@ from tilec.ir.tile import (
     Var,
     While,
     extent_expr,
+    walk,
 )
 from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
+from tilec.meetings import Meetings
 from tilec.ops import bits, registry
 from tilec.ops.intrinsics import references
 from tilec.ops.warp_functions import REFERENCES
@@ -69,20 +72,57 @@ def run(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int 
             machine.storage[param.name] = _take_tensor(param, machine.shape(param.extents), tensors)
     for buffer in kernel.workspaces:
         machine.storage[buffer.name] = np.full(buffer.shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
-    with np.errstate(all="ignore"):
-        for block in np.ndindex(*reversed(machine.shape(kernel.grid))):
-            for var, index in zip(kernel.block_vars, reversed(block), strict=True):
-                machine.variables[var.name] = np.int32(index)
-            for buffer in kernel.buffers:
-                if buffer.scope == "global":
-                    continue
-                copies = (kernel.threads,) if buffer.scope == "local" else ()
-                shape = (*copies, *buffer.shape)
-                machine.storage[buffer.name] = np.full(shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
-            machine.body(kernel.body)
+    blocks = [tuple(reversed(place)) for place in np.ndindex(*reversed(machine.shape(kernel.grid)))]
+    for group in _groups(kernel, blocks):
+        machines = [_of_block(machine, kernel, block) for block in group]
+        if len(group) == 1:
+            _run_block(machines[0], kernel)
+            continue
+        meetings = Meetings([_cluster_of(kernel, block) for block in group])
+        for number, one in enumerate(machines):
+            one.number, one.meetings = number, meetings
+            cluster = _cluster_of(kernel, group[number])
+            one.peers = [m for m, block in zip(machines, group, strict=True) if _cluster_of(kernel, block) == cluster]
+        meetings.run([partial(_run_block, one, kernel) for one in machines])
     for param in kernel.params:
         if isinstance(param, Buffer) and is_raw(param.dtype):
             tensors[param.name][...] = stored(machine.storage[param.name], param.dtype)
+
+
+Block = tuple[int, ...]
+
+
+def _groups(kernel: Kernel, blocks: list[Block]) -> list[list[Block]]:
+    """The blocks that may wait for each other, a cluster's in the order of their ranks."""
+    met = {str(s.attr("what")) for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "meet"}
+    if "sync_grid" in met:
+        return [blocks]
+    clusters: dict[Block, list[Block]] = {}
+    for block in blocks:
+        clusters.setdefault(_cluster_of(kernel, block) if met else block, []).append(block)
+    return list(clusters.values())
+
+
+def _cluster_of(kernel: Kernel, block: Block) -> Block:
+    return tuple(index // size for index, size in zip(block, kernel.cluster.extents, strict=False))
+
+
+def _of_block(machine: _Machine, kernel: Kernel, block: Block) -> _Machine:
+    """The machine with the block's own indices and tiles."""
+    own = replace(machine, storage=dict(machine.storage), variables=dict(machine.variables))
+    for var, index in zip(kernel.block_vars, block, strict=True):
+        own.variables[var.name] = np.int32(index)
+    for buffer in kernel.buffers:
+        if buffer.scope != "global":
+            copies = (kernel.threads,) if buffer.scope == "local" else ()
+            shape = (*copies, *buffer.shape)
+            own.storage[buffer.name] = np.full(shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
+    return own
+
+
+def _run_block(machine: _Machine, kernel: Kernel) -> None:
+    with np.errstate(all="ignore"):
+        machine.body(kernel.body)
 
 
 def _sizes(kernel: Kernel, tensors: Mapping[str, Array]) -> dict[str, int | float]:
@@ -182,7 +222,7 @@ class _Left(Exception):
 
 @dataclass(slots=True)
 class _Machine:
-    """The state of one block. Inside T.Parallel variables are arrays over `extents`, and `mask` says for which elements
+    """The state of one block, `number` of those that `meetings` runs, and of its cluster's, `peers`. Inside T.Parallel variables are arrays over `extents`, and `mask` says for which elements
     code runs; what differs from thread to thread is an array over the threads."""
 
     storage: dict[str, Array] = field(default_factory=dict)
@@ -190,6 +230,9 @@ class _Machine:
     mask: Any = True
     extents: tuple[int, ...] = ()
     span: Span = NOWHERE
+    number: int = 0
+    meetings: Meetings | None = None
+    peers: list[_Machine] = field(default_factory=list)
 
     def shape(self, extents: tuple[Extent, ...]) -> tuple[int, ...]:
         return tuple(max(int(self.expr(extent_expr(e))), 0) for e in extents)
@@ -300,6 +343,16 @@ class _Machine:
 
     def scalar(self, expr: Expr) -> Any:
         return self.expr(expr)
+
+    def meet(self, what: str) -> None:
+        """Alone, or with others that run meanwhile."""
+        if self.meetings is None or what.startswith("pdl"):
+            return
+        where = "grid" if what == "sync_grid" else "cluster"
+        if what != "cluster_wait":
+            self.meetings.arrive(self.number, where)
+        if what in ("sync_grid", "cluster_sync", "cluster_wait"):
+            self.meetings.wait(self.number, where)
 
     def read(self, region: Region) -> Array:
         """The region's elements; 0 for what lies outside a tensor."""

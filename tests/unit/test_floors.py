@@ -35,6 +35,7 @@ FLOORS = [
     "passes",
     "codegen",
     "elements",
+    "meetings",
     "interp",
     "runtime",
     "tune",

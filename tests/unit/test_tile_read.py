@@ -104,6 +104,7 @@ kernel all_of_it(A, B, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 thre
   local own: int32[2]
   layout s: swizzle(32)
   layout f: fragment([8, 8], lambda %0, %1: (%0 * 8 + %1, 0))
+  cluster 2, 1, 1
   returns B, A
   asks fast-math, unspecialised, without-tma
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tilec.codegen.address import SHARED_BASE
 from tilec.codegen.state import State
-from tilec.ir.affine import add
+from tilec.ir.affine import add, scale
 from tilec.ir.layout import SharedLayout
+from tilec.ir.sharing import number
 from tilec.ir.tile import Expr, Var, integer, substitute
 from tilec.ir.warp import CpAsync, TensorMap, TmaLoad, TmaStore
 from tilec.ops.lowering import element
@@ -53,7 +54,8 @@ def with_unit_dims(index: tuple[Expr, ...], shape: tuple[int, ...]) -> tuple[Exp
 
 
 def emit_tma_load(op: TmaLoad, state: State) -> None:
-    """One box per panel of the tile, all counted by the full barrier of the ring's version."""
+    """One box per panel of the tile, or of this block's slice of it for several, all counted by the full barrier of the
+    ring's version."""
     state.builder.at(op.span)
     ring = state.addresses.ring_of[op.destination.name]
     cursor = next(c for c in op.cursors if c.ring == ring.name)
@@ -61,9 +63,17 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
     base, offset = state.addresses.tile_base(op.destination, op.cursors)
     layout = state.addresses.tiles[op.destination.name].layout
     opcode = f"cp.async.bulk.tensor.{len(op.start)}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+    start, to_whom = op.start, []
+    if op.shared:
+        share, slices = state.shares[op.shared], number(state.program.cluster, op.shared)
+        which = state.scalars.register(share.slice)
+        base = state.builder.into("b32", "mad.lo.u32", which, Imm(layout.panel_bytes // slices), base)
+        first = add(start[op.sliced], scale(share.slice, op.map.box[op.sliced]))
+        start = (*start[: op.sliced], first, *start[op.sliced + 1 :])
+        opcode, to_whom = f"{opcode}.multicast::cluster", [share.mask]
     for panel in range(layout.panels):
         destination = Address(base, offset + panel * layout.panel_bytes)
-        state.builder.emit(opcode, destination, _box(state, op.map, op.start, panel, layout), barrier)
+        state.builder.emit(opcode, destination, _box(state, op.map, start, panel, layout), barrier, *to_whom)
 
 
 def emit_tma_store(op: TmaStore, state: State) -> None:

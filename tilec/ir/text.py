@@ -75,6 +75,8 @@ def _kernel(kernel: Kernel, note: Note | None) -> Iterator[str]:
     for pinned in kernel.layouts:
         layout = f"swizzle({pinned.layout})" if isinstance(pinned.layout, int) else _layout(pinned.layout)
         yield f"  layout {pinned.buffer.name}: {layout}"
+    if kernel.cluster.blocks > 1:
+        yield f"  cluster {', '.join(map(str, kernel.cluster.extents))}"
     if kernel.outputs:
         yield f"  returns {', '.join(kernel.outputs)}"
     if kernel.asks:

@@ -29,6 +29,9 @@ class Ring:
 
     With mbarriers (`bytes` > 0) a role of its own fills it: `full` completes when `bytes` have arrived, `empty` when
     `arrivals` warps have released the version. Without, the roles that share it order themselves by waits and barriers.
+
+    `shared` has the axes of the cluster along which blocks load some of the tiles together (`ir.sharing`): then a
+    version is released to all who fill it, and `arrivals` counts the warps of all whom this block fills it for.
     """
 
     name: str
@@ -36,6 +39,7 @@ class Ring:
     buffers: tuple[str, ...]
     bytes: int = 0
     arrivals: int = 0
+    shared: tuple[str, ...] = ()
 
     @property
     def has_barriers(self) -> bool:
@@ -127,11 +131,17 @@ class CpAsync(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TmaLoad(Operation):
-    """Global to shared by TMA, signalling the full barrier of the ring. `start` is the region's first index."""
+    """Global to shared by TMA, signalling the full barrier of the ring. `start` is the region's first index.
+
+    Where blocks of the cluster that differ along the axes `shared` load the same tile, each loads a slice of it, of the
+    map's box along dimension `sliced`, for all of them.
+    """
 
     map: TensorMap
     start: tuple[Expr, ...]
     destination: Buffer
+    shared: str = ""
+    sliced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +276,39 @@ class RingRelease(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class RingDrain(Operation):
+    """Producer: wait until every version is empty, so that nobody signals a block that has gone."""
+
+    cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterArrive(Operation):
+    """Each thread says to the blocks of its cluster that it has come here; `relaxed`: and nothing else."""
+
+    relaxed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterWait(Operation):
+    """Each thread waits until all threads of its cluster that have not ended have arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class GridSync(Operation):
+    """All threads of the role, in all blocks of the grid, wait for each other at `counter`, which begins as 0."""
+
+    counter: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class GridControl(Operation):
+    """Wait for the grid that was launched before this one, or let the one after it begin."""
+
+    what: Literal["wait", "launch_dependents"]
+
+
+@dataclass(frozen=True, slots=True)
 class TurnWait(Operation):
     """Each warpgroup of the role waits at its own named barrier for its turn at the tensor cores."""
 
@@ -384,10 +427,16 @@ class Program:
     smem_bytes: int = 0
     barriers_at: int = 0
     span: Span = field(default=NOWHERE, compare=False)
+    cluster: tuple[int, int, int] = (1, 1, 1)
 
     @property
     def threads(self) -> int:
         return sum(r.threads for r in self.roles)
+
+    def operations(self) -> Iterator[Operation]:
+        """Those of all roles."""
+        for role in self.roles:
+            yield from walk(role.body)
 
 
 def static_trips(loop: Loop) -> int | None:

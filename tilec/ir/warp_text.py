@@ -20,6 +20,8 @@ def _program(program: Program) -> Iterator[str]:
     grid = " x ".join(map(show_extent, program.grid))
     yield f"program {program.name}({names})"
     yield f"  {grid} blocks of {program.threads} threads, {program.smem_bytes} bytes of shared memory"
+    if program.cluster != (1, 1, 1):
+        yield f"  clusters of {' x '.join(map(str, program.cluster))}"
     for tensor_map in program.maps:
         box = ", ".join(map(str, tensor_map.box))
         yield f"  map {tensor_map.name}: {tensor_map.tensor.name}, boxes of [{box}], swizzle {tensor_map.swizzle}"
@@ -30,7 +32,8 @@ def _program(program: Program) -> Iterator[str]:
         yield f"  fragment {show_declared(buffer)}: {show_fragment(layout)}"
     for ring in program.rings:
         barriers = f", {ring.bytes} bytes a version, {ring.arrivals} warps release it" if ring.has_barriers else ""
-        yield f"  ring {ring.name}: depth {ring.depth}{barriers}"
+        shared = f", shared along {' and '.join(ring.shared)}" if ring.shared else ""
+        yield f"  ring {ring.name}: depth {ring.depth}{barriers}{shared}"
     for role in program.roles:
         yield ""
         registers = f", {role.registers} registers" if role.registers else ""
@@ -120,8 +123,9 @@ def _operation(op: Operation) -> str:
             return f"elementwise ({extents}) {'; '.join(stores)}"
         case warp.CpAsync(source=source, destination=destination, width=width):
             return f"cp_async.{width} {destination.name} = {show_region(source)}"
-        case warp.TmaLoad(map=tensor_map, start=start, destination=destination):
-            return f"tma_load {destination.name} = {tensor_map.name}[{', '.join(map(show_expr, start))}]"
+        case warp.TmaLoad(map=tensor_map, start=start, destination=destination, shared=shared):
+            to = f" with all along {shared}" if shared else ""
+            return f"tma_load {destination.name} = {tensor_map.name}[{', '.join(map(show_expr, start))}]{to}"
         case warp.TmaStore(map=tensor_map, start=start, source=source, atomic=atomic):
             return f"tma_{atomic or 'store'} {tensor_map.name}[{', '.join(map(show_expr, start))}] = {source.name}"
         case warp.StoreMatrix(source=source, destination=destination):
@@ -154,6 +158,16 @@ def _operation(op: Operation) -> str:
             return f"wait for {cursor.name}"
         case warp.RingRelease(cursor=cursor):
             return f"release {cursor.name}"
+        case warp.RingDrain(cursor=cursor):
+            return f"drain {cursor.ring}"
+        case warp.ClusterArrive(relaxed=relaxed):
+            return f"arrive at the cluster's barrier{', relaxed' if relaxed else ''}"
+        case warp.ClusterWait():
+            return "wait for the cluster"
+        case warp.GridSync(counter=counter):
+            return f"wait for the grid at {counter.name}"
+        case warp.GridControl(what=what):
+            return f"grid control: {what}"
         case warp.TurnWait():
             return "wait for the warpgroup's turn"
         case warp.TurnPass():

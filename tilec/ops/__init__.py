@@ -1,6 +1,6 @@
 """Every `T.*` operation. Importing this package registers all of them, with all their facets."""
 
-from tilec.ops import atomic, bits, copy, device_assert, fill, gemm, intrinsics, logical, reduce, scan, sync, transpose
+from tilec.ops import atomic, bits, copy, device_assert, fill, gemm, intrinsics, logical, meet, reduce, scan, sync, transpose
 from tilec.ops.copy import lower as copy_lower
 from tilec.ops.gemm import lower as gemm_lower
 
@@ -15,6 +15,7 @@ __all__ = [
     "gemm_lower",
     "intrinsics",
     "logical",
+    "meet",
     "reduce",
     "scan",
     "sync",

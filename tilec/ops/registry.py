@@ -34,6 +34,8 @@ class Environment(Protocol):
 
     def scalar(self, expr: Expr) -> int | float | bool: ...
 
+    def meet(self, what: str) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Effects:

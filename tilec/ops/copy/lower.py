@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tilec.diag import InternalError
 from tilec.ir.affine import affine, divisor
 from tilec.ir.layout import SharedLayout, row_major
+from tilec.ir.sharing import number, sliced_dimension
 from tilec.ir.tile import Region, TileOp
 from tilec.ir.warp import BulkWait, CpAsync, CpAsyncCommit, Operation, StoreMatrix, TmaLoad, TmaStore
 from tilec.ops.lowering import Context, Demand, demand, sweep, tensor_map_of
@@ -18,8 +20,7 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
     source, destination = op.regions
     match op.attr("via"):
         case "tma":
-            tensor_map = tensor_map_of(source, destination.buffer, context)
-            return (TmaLoad(tensor_map, source.start, destination.buffer, cursors=context.cursors, span=op.span),)
+            return (_tma_load(op, context),)
         case "tma_store":
             tensor_map = tensor_map_of(destination, source.buffer, context)
             store = TmaStore(tensor_map, destination.start, source.buffer, cursors=context.cursors, span=op.span)
@@ -32,6 +33,19 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
             return (sweep(destination, source, context, op.span, width=_width(op)),)
         case other:
             raise InternalError(f"no lowering of T.copy by {other}")
+
+
+def _tma_load(op: TileOp, context: Context) -> TmaLoad:
+    """Of the whole tile, or of a slice for each of the blocks that load it together."""
+    source, destination = op.regions
+    shared = str(dict(op.attrs).get("multicast", ""))
+    sliced = sliced_dimension(source.extent) or 0
+    box = list(source.extent)
+    if shared:
+        box[sliced] //= number(context.cluster, shared)
+    tensor_map = tensor_map_of(replace(source, extent=tuple(box)), destination.buffer, context)
+    start, tile, cursors = source.start, destination.buffer, context.cursors
+    return TmaLoad(tensor_map, start, tile, shared, sliced, cursors=cursors, span=op.span)
 
 
 def _width(op: TileOp) -> int | None:

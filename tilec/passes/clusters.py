@@ -1,0 +1,86 @@
+"""Clusters of blocks: what a launch says of them, and the number of a block in its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tilec.diag import Label, fail
+from tilec.ir.affine import add, scale
+from tilec.ir.tile import ALONE, RANK, Binary, Bind, Cluster, Expr, Extent, Kernel, Stmt, TileOp, Var, integer, walk, walk_expr
+from tilec.ir.types import INT32
+from tilec.ops.meet import MEETINGS
+from tilec.ops.signature import Call
+from tilec.passes.fold import fold_expr
+from tilec.passes.usage import expressions
+from tilec.source import Span
+from tilec.target import Target
+
+MOST_BLOCKS = 8
+"""That every GPU with clusters runs; 16 take a promise of the launch (CUDA programming guide, thread block clusters)."""
+
+
+def cluster_of(call: Call, grid: Sequence[Extent]) -> Cluster:
+    """What `cluster_dims=` of a launch says."""
+    argument = call["cluster_dims"]
+    dims = argument.value if isinstance(argument.value, tuple) else (argument.value,)
+    known = [dim for dim in dims if isinstance(dim, int) and not isinstance(dim, bool)]
+    if argument.value is None:
+        return ALONE
+    if len(known) < len(dims) or not 1 <= len(dims) <= 3 or min(known) < 1:
+        call.refuse("cluster_dims", "a positive integer, or up to three, known at compile time")
+    x, y, z = (*known, 1, 1)[:3]
+    cluster = Cluster((x, y, z), argument.span)
+    if cluster.blocks > MOST_BLOCKS:
+        fail("bad-cluster", f"a cluster has at most {MOST_BLOCKS} blocks", argument.span, f"this is {cluster.blocks}")
+    for axis, extent, size in zip("xyz", (*grid, 1, 1), cluster.extents, strict=False):
+        if isinstance(extent, int) and extent % size:
+            fail(
+                "bad-cluster",
+                f"the grid is not made of whole clusters along {axis}",
+                argument.span,
+                f"{size} blocks along {axis}, of which the grid has {extent}",
+                help="choose a divisor of the grid, or round the grid up to a multiple and skip the blocks too many",
+            )
+    return cluster
+
+
+def rank(block_vars: Sequence[Var], cluster: Cluster) -> Expr:
+    """The number of the block in its cluster, by the indices that the hardware gives it."""
+    total: Expr = integer(0)
+    for axis, var in enumerate(block_vars):
+        digit = Binary("floormod", var, integer(cluster.extents[axis]), INT32)
+        total = add(total, scale(fold_expr(digit), math.prod(cluster.extents[:axis])))
+    return fold_expr(total)
+
+
+def uses_rank(statements: tuple[Stmt, ...]) -> bool:
+    return any(part == RANK for stmt in walk(statements) for expr in expressions(stmt) for part in walk_expr(expr))
+
+
+def with_rank(statements: tuple[Stmt, ...], value: Expr, span: Span) -> tuple[Stmt, ...]:
+    """The statements with the block's number in front of them."""
+    return (Bind(RANK, value, span), *statements)
+
+
+def check_cluster(kernel: Kernel, target: Target) -> None:
+    """Clusters, and what is done in them, need a GPU that has them."""
+    if target.has("cluster"):
+        return
+    if kernel.cluster.blocks > 1:
+        fail(
+            "needs-sm-90",
+            f"{target.name} has no clusters of blocks",
+            kernel.cluster.span,
+            "asked for here",
+            help="compile for sm_90a, or leave cluster_dims out",
+        )
+    for stmt in walk(kernel.body):
+        if isinstance(stmt, TileOp) and stmt.name == "meet" and not MEETINGS[str(stmt.attr("what"))].everywhere:
+            fail(
+                "needs-sm-90",
+                f"{target.name} cannot do {MEETINGS[str(stmt.attr('what'))].spelled}",
+                stmt.span,
+                secondary=(Label(kernel.span, "in this kernel"),),
+                help="compile for sm_90a",
+            )
