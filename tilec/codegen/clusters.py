@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tilec.codegen.address import SHARED_BASE
 from tilec.codegen.builder import Builder
@@ -11,7 +12,18 @@ from tilec.ir import warp
 from tilec.ir.sharing import mates, number
 from tilec.ir.tile import THREAD, Var
 from tilec.ir.warp import ClusterArrive, Cursor, GridSync, Program, Ring, Role
+from tilec.manifest import Attribute
 from tilec.ptx.module import Address, Imm, Operand, Reg, Symbol
+
+
+def launch_attributes(operations: Sequence[warp.Operation]) -> tuple[Attribute, ...]:
+    """What the program's operations ask of its launch."""
+    asked: list[Attribute] = []
+    if any(isinstance(op, GridSync) for op in operations):
+        asked.append("cooperative")
+    if any(isinstance(op, warp.GridControl) and op.what == "wait" for op in operations):
+        asked.append("dependent")
+    return tuple(asked)
 
 
 def emit_start(program: Program, builder: Builder) -> None:
@@ -123,7 +135,7 @@ def emit_grid_sync(op: GridSync, state: State) -> None:
     other = builder.into("pred", "setp.ne.u32", state.scalars.register(THREAD), first_thread)
     builder.emit("bra", Symbol(passed), guard=other)
     mine = _arrival(state)
-    counter = Address(state.pointers[op.counter.name])
+    counter = Address(state.pointers[op.counter])
     builder.emit("fence.acq_rel.gpu")
     before = builder.into("b32", "atom.global.acq_rel.gpu.add.u32", counter, mine)
     builder.place(again)

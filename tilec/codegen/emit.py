@@ -67,8 +67,11 @@ def _param(param: object) -> Param:
 
 
 def manifest(program: Program, target: Target, roles: Mapping[str, launch.TensorRole]) -> launch.Manifest:
+    operations = tuple(program.operations())
+    counters = dict.fromkeys((op.counter for op in operations if isinstance(op, warp.GridSync)), "zeroed")
+    own: dict[str, launch.TensorRole] = {**roles, **counters}  # type: ignore[dict-item]
     tensors = tuple(
-        launch.TensorInfo(p.name, p.dtype.name, tuple(map(_size, p.extents)), roles.get(p.name, "workspace"))
+        launch.TensorInfo(p.name, p.dtype.name, tuple(map(_size, p.extents)), own.get(p.name, "workspace"))
         for p in program.params
         if isinstance(p, Buffer)
     )
@@ -89,6 +92,7 @@ def manifest(program: Program, target: Target, roles: Mapping[str, launch.Tensor
         tensors,
         scalars,
         tuple(params),
+        attributes=clusters.launch_attributes(operations),
     )
 
 

@@ -296,9 +296,10 @@ class ClusterWait(Operation):
 
 @dataclass(frozen=True, slots=True)
 class GridSync(Operation):
-    """All threads of the role, in all blocks of the grid, wait for each other at `counter`, which begins as 0."""
+    """All threads of the role, in all blocks of the grid, wait for each other at a tensor of one number, `counter`, which
+    begins as 0."""
 
-    counter: Buffer
+    counter: str
 
 
 @dataclass(frozen=True, slots=True)

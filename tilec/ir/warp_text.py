@@ -165,7 +165,7 @@ def _operation(op: Operation) -> str:
         case warp.ClusterWait():
             return "wait for the cluster"
         case warp.GridSync(counter=counter):
-            return f"wait for the grid at {counter.name}"
+            return f"wait for the grid at {counter}"
         case warp.GridControl(what=what):
             return f"grid control: {what}"
         case warp.TurnWait():

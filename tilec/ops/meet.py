@@ -116,7 +116,7 @@ def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
         case "cluster_sync":
             return *waits, warp.ClusterArrive(span=op.span), warp.ClusterWait(span=op.span)
         case "sync_grid":
-            return *waits, warp.GridSync(span=op.span)
+            return *waits, warp.GridSync(str(op.attr("counter")), span=op.span)
         case "pdl_sync":
             return (warp.GridControl("wait", span=op.span),)
         case _:

@@ -4,14 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tilec.diag import Label, fail
 from tilec.ir.affine import add, scale
-from tilec.ir.tile import ALONE, RANK, Binary, Bind, Cluster, Expr, Extent, Kernel, Stmt, TileOp, Var, integer, walk, walk_expr
-from tilec.ir.types import INT32
+from tilec.ir.tile import (
+    ALONE,
+    RANK,
+    Binary,
+    Bind,
+    Buffer,
+    Cluster,
+    Expr,
+    Extent,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    TileOp,
+    Var,
+    While,
+    integer,
+    walk,
+    walk_expr,
+    with_attr,
+)
+from tilec.ir.types import INT32, UINT32
 from tilec.ops.meet import MEETINGS
 from tilec.ops.signature import Call
 from tilec.passes.fold import fold_expr
+from tilec.passes.scope import UniqueNames
 from tilec.passes.usage import expressions
 from tilec.source import Span
 from tilec.target import Target
@@ -63,8 +85,47 @@ def with_rank(statements: tuple[Stmt, ...], value: Expr, span: Span) -> tuple[St
     return (Bind(RANK, value, span), *statements)
 
 
+def with_counter(statements: tuple[Stmt, ...], unique: UniqueNames, buffers: list[Buffer]) -> tuple[Stmt, ...]:
+    """The statements, each T.sync_grid with the tensor at which the blocks count each other."""
+    if not any(isinstance(s, TileOp) and _is_grid_sync(s) for s in walk(statements)):
+        return statements
+    counter = Buffer(unique.take("grid_barrier"), (1,), UINT32, "global")
+    buffers.append(counter)
+
+    def counted(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, TileOp):
+            return with_attr(stmt, "counter", counter.name) if _is_grid_sync(stmt) else stmt
+        if isinstance(stmt, If):
+            return replace(stmt, then=tuple(map(counted, stmt.then)), orelse=tuple(map(counted, stmt.orelse)))
+        if isinstance(stmt, For | While):
+            return replace(stmt, body=tuple(map(counted, stmt.body)))
+        return stmt
+
+    return tuple(map(counted, statements))
+
+
+def _is_grid_sync(op: TileOp) -> bool:
+    return op.name == "meet" and op.attr("what") == "sync_grid"
+
+
+def check_places(kernel: Kernel) -> None:
+    """T.pdl_sync comes before all that it guards, so not in a loop whose loads run ahead of it."""
+    for loop in walk(kernel.body):
+        for stmt in walk(loop.body) if isinstance(loop, For) and loop.kind == "pipelined" else ():
+            if isinstance(stmt, TileOp) and stmt.name == "meet" and stmt.attr("what") == "pdl_sync":
+                fail(
+                    "misplaced-statement",
+                    "T.pdl_sync cannot stand in a pipelined loop",
+                    stmt.span,
+                    "loads of later iterations run ahead of it",
+                    secondary=(Label(loop.span, "the loop"),),
+                    help="put it before the loop",
+                )
+
+
 def check_cluster(kernel: Kernel, target: Target) -> None:
     """Clusters, and what is done in them, need a GPU that has them."""
+    check_places(kernel)
     if target.has("cluster"):
         return
     if kernel.cluster.blocks > 1:

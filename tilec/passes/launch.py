@@ -14,7 +14,7 @@ from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, 
 from tilec.ops.values import EXPR_TYPES, Member, describe
 from tilec.passes import dynamic
 from tilec.passes.awaits import with_awaited
-from tilec.passes.clusters import cluster_of, rank, uses_rank, with_rank
+from tilec.passes.clusters import cluster_of, rank, uses_rank, with_counter, with_rank
 from tilec.passes.fold import fold_expr
 from tilec.passes.functions import is_launch
 from tilec.passes.outside import with_values
@@ -59,6 +59,7 @@ def kernel(function: ast.Function, body: Body, params: Callable[[], tuple[Param,
         body.block(launch.body)
     body.mistakes.end()
     assert launch is not None
+    body.out[:] = with_counter(tuple(body.out), body.unique, body.buffers)
     statements = without_views(tuple(body.out), body.views, body.unique)
     statements = with_values(statements, body.hints.outside, body.unique.take)
     block_vars = shape.block_vars
