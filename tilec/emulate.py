@@ -287,7 +287,9 @@ def _workspaces(manifest: Manifest) -> dict[str, Array]:
         for t in manifest.tensors
         if t.role == "zeroed"
     }
-    return zeroed | {t.name: poisoned(Buffer(t.name, shape_of(t.shape, {}), BY_NAME[t.dtype], "global"), {}) for t in tensors}
+    return zeroed | {
+        t.name: poisoned(Buffer(t.name, shape_of(t.shape, {}), BY_NAME[t.dtype], "global"), {}) for t in tensors
+    }
 
 
 def blocks(manifest: Manifest, arguments: Arguments) -> tuple[int, int, int]:

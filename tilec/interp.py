@@ -76,6 +76,7 @@ def run(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int 
     for group in _groups(kernel, blocks):
         machines = [_of_block(machine, kernel, block) for block in group]
         if len(group) == 1:
+            machines[0].peers = machines
             _run_block(machines[0], kernel)
             continue
         meetings = Meetings([_cluster_of(kernel, block) for block in group])
@@ -94,12 +95,12 @@ Block = tuple[int, ...]
 
 def _groups(kernel: Kernel, blocks: list[Block]) -> list[list[Block]]:
     """The blocks that may wait for each other, a cluster's in the order of their ranks."""
-    met = {str(s.attr("what")) for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "meet"}
-    if "sync_grid" in met:
+    reaching = [s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name in ("meet", "send")]
+    if any(s.name == "meet" and s.attr("what") == "sync_grid" for s in reaching):
         return [blocks]
     clusters: dict[Block, list[Block]] = {}
     for block in blocks:
-        clusters.setdefault(_cluster_of(kernel, block) if met else block, []).append(block)
+        clusters.setdefault(_cluster_of(kernel, block) if reaching else block, []).append(block)
     return list(clusters.values())
 
 
@@ -222,8 +223,9 @@ class _Left(Exception):
 
 @dataclass(slots=True)
 class _Machine:
-    """The state of one block, `number` of those that `meetings` runs, and of its cluster's, `peers`. Inside T.Parallel variables are arrays over `extents`, and `mask` says for which elements
-    code runs; what differs from thread to thread is an array over the threads."""
+    """The state of one block, `number` of those that `meetings` runs, and of its cluster's, `peers`. Inside T.Parallel
+    variables are arrays over `extents`, and `mask` says for which elements code runs; what differs from thread to
+    thread is an array over the threads."""
 
     storage: dict[str, Array] = field(default_factory=dict)
     variables: dict[str, Any] = field(default_factory=dict)
@@ -368,6 +370,13 @@ class _Machine:
         target, inner, outer = self._overlap(region)
         converted = convert(value, region.buffer.dtype)
         target[inner] = converted if outer is None else converted[outer]
+
+    def send(self, region: Region, value: Array, block: int) -> None:
+        """As `write`, but to the tile of another block of the cluster."""
+        if not 0 <= block < len(self.peers):
+            fail("out-of-range", f"there is no block {block} in the cluster", self.span)
+        _, inner, _ = self._overlap(region)
+        self.peers[block].storage[region.buffer.name][inner] = convert(value, region.buffer.dtype)
 
     def _overlap(self, region: Region) -> tuple[Array, tuple[slice, ...], tuple[slice, ...] | None]:
         """The buffer, the part of it that the region covers, and which part of the region that is (None: all)."""

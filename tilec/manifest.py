@@ -36,8 +36,8 @@ one launched before it ends, for which it waits itself (programmatic stream seri
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
     """A tensor parameter of the kernel, row-major and dense. Its extents may be made of the kernel's scalars. A
-    workspace is memory that the launcher allocates; it holds nothing before the launch, and nothing of use after it. One
-    that is `zeroed` holds zeros before it."""
+    workspace is memory that the launcher allocates; it holds nothing before the launch, and nothing of use after it.
+    One that is `zeroed` holds zeros before it."""
 
     name: str
     dtype: str

@@ -57,7 +57,7 @@ class Meetings:
         self.turns[number].acquire()
         try:
             run()
-        except BaseException as error:  # noqa: BLE001 - raised again where everybody waits
+        except BaseException as error:
             self.error = error
             self.finished.release()
             return

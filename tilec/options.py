@@ -57,11 +57,11 @@ class CompileOptions:
     """`schedule` is the text of a trace to use in place of the solver. `scheduler` says who solves. A warp-specialised
     loop whose II must be larger than `rrt_size_threshold` is divided among its roles but not scheduled (None: every
     loop is). `ping_pong` lets the consumers' warpgroups of a loop run apart and take turns at the tensor cores, where
-    that pays; `overlap` lets a role compute in one iteration before it is done with the last; `multicast` lets blocks of
-    a cluster load together what they have in common. `cache_dir` keeps parser
-    tables and solved schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone. `fast_math`
-    allows approximate functions and fused products and sums. `lint` says what becomes of lints; with "error" they end
-    the compilation. `silenced` are codes of warnings that nobody wants to see ("all": none of them)."""
+    that pays; `overlap` lets a role compute in one iteration before it is done with the last; `multicast` lets blocks
+    of a cluster load together what they have in common. `cache_dir` keeps parser tables and solved schedules (None:
+    nothing is kept); `solve_afresh` leaves the schedules in it alone. `fast_math` allows approximate functions and
+    fused products and sums. `lint` says what becomes of lints; with "error" they end the compilation. `silenced` are
+    codes of warnings that nobody wants to see ("all": none of them)."""
 
     target: str = "sm_90a"
     calibration: str = "silicon"

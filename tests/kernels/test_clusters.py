@@ -1,5 +1,5 @@
-"""Clusters: tiles that blocks load together are right for any trip count, on hostile machines too, and each barrier that
-makes them so is noticed when it is taken away."""
+"""Clusters: tiles that blocks load together are right for any trip count, on hostile machines too, and each barrier
+that makes them so is noticed when it is taken away."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from harness import HERE, SAMPLES
 from tilec import emulate
 from tilec.driver import Build, Observer, build
 from tilec.emu import Fault, launch
+from tilec.ir.warp import TmaLoad
 from tilec.ir.warp_text import show_program
 from tilec.options import CompileOptions, Value
 from tilec.source import SourceFile
@@ -91,3 +92,64 @@ def test_nobody_leaves_while_others_signal_it() -> None:
     with pytest.raises(Fault):
         for adversary in (None, *range(8)):
             is_right(built, mutant, adversary, steps=5)
+
+
+def test_the_sample_is_right_and_the_switch_takes_the_sharing_away() -> None:
+    for defines in ({"K": 64}, {"K": 320}, {"K": 320, "cluster_x": 2, "cluster_y": 1}):
+        built = made(GEMM, **{**SMALL, **defines})
+        assert built.warnings == ()
+        assert "multicast along" in built.trace
+        assert is_right(built, built.ptx, adversary=1)
+    alone = made(GEMM, multicast=False, **SMALL, K=320)
+    assert "multicast" not in alone.ptx and alone.manifest.cluster == (1, 2, 1)
+    assert is_right(alone, alone.ptx)
+
+
+SHARED = """
+import tilelang.language as T
+@T.prim_func
+def kernel(A: T.Tensor((8, 128, 512), "float16"), B: T.Tensor((512, 128), "float16"), n: T.int32,
+           C: T.Tensor((8, 128, 128), "float32")):
+    with T.Kernel(8, threads=128, cluster_dims=2) as bx:
+        a = T.alloc_shared((128, 64), "float16")
+        b = T.alloc_shared((64, 128), "float16")
+        c = T.alloc_fragment((128, 128), "float32")
+        T.clear(c)
+        {around}
+            for k in T.Pipelined({trips}, num_stages=2):
+                T.copy(A[{index}, 0, k * 64], a)
+                T.copy(B[k * 64, 0], b)
+                T.gemm(a, b, c)
+        T.copy(c, C[bx, 0, 0])
+"""
+
+
+@pytest.mark.parametrize(
+    ("around", "trips", "index", "shared"),
+    [
+        ("if n > 0:", "8", "bx", ["", "x"]),
+        ("if n > 0:", "8", "bx // 2", ["x", "x"]),
+        ("if n > 0:", "8", "bx // 4", ["x", "x"]),
+        ("if n > 0:", "8", "bx // 3", ["", "x"]),
+        ("if n > 0:", "8", "bx % 2", ["", "x"]),
+        ("if n > 0:", "8", "(bx + 4) // 2", ["x", "x"]),
+        ("if n > 0:", "8", "(bx + 3) // 2", ["", "x"]),
+        ("if n > 0:", "n", "bx", ["", "x"]),
+        ("if n > 0:", "bx + 1", "0", ["", ""]),
+        ("if n > 0:", "bx // 2 + 1", "0", ["x", "x"]),
+        ("if bx < 6:", "8", "0", ["x", "x"]),
+        ("if bx < 5:", "8", "0", ["", ""]),
+        ("if bx >= 2:", "8", "0", ["x", "x"]),
+        ("if 3 >= bx:", "8", "0", ["x", "x"]),
+        ("if bx > 2:", "8", "0", ["", ""]),
+        ("for w in T.serial(2):", "8", "w * 2 + bx // 2 * 0", ["x", "x"]),
+        ("for w in T.serial(2):", "8", "(w * 4 + bx) // 4", ["x", "x"]),
+        ("for w in T.serial(2):", "8", "(w * 3 + bx) // 4", ["", "x"]),
+    ],
+)
+def test_what_is_shared(around: str, trips: str, index: str, shared: list[str]) -> None:
+    """Of the two copies, in a cluster of two along x."""
+    text = SHARED.format(around=around, trips=trips, index=index)
+    built = build(SourceFile("shared.tl", text), CompileOptions(), Observer())
+    found = {op.destination.name: op.shared for op in built.program.operations() if isinstance(op, TmaLoad)}
+    assert [found["a"], found["b"]] == shared

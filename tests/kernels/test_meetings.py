@@ -78,3 +78,40 @@ def test_the_place_of_a_block_in_its_cluster() -> None:
     expected = emulate.random_arguments(made.kernel, made.manifest, 0)
     emulate.reference(made.kernel, expected)
     np.testing.assert_array_equal(expected.tensors["A"], wanted)
+
+
+def outputs(entry: str, adversary: int | None) -> dict[str, np.ndarray]:
+    """The tensors after a run, the inputs among them."""
+    _, made = built(PATH, "sm_90a", entry=entry)
+    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    emulate.run(made, found, options=emulate.RunOptions(adversary=adversary))
+    return dict(found.tensors)
+
+
+@pytest.mark.parametrize("adversary", [None, 1, 2])
+def test_tiles_go_to_other_blocks_of_the_cluster(adversary: int | None) -> None:
+    found = outputs("neighbours", adversary)
+    rows = np.roll(found["A"].reshape(4, 2, -1), 1, axis=0)
+    wanted = rows.copy()
+    wanted.reshape(8, -1)[::2] = 2 * rows[:, 0]
+    np.testing.assert_array_equal(found["B"], wanted.reshape(8, -1))
+
+
+@pytest.mark.parametrize("adversary", [None, 1])
+def test_several_blocks_get_what_the_first_asks_for(adversary: int | None) -> None:
+    found = outputs("masked", adversary)
+    np.testing.assert_array_equal(found["B"].reshape(4, 16, -1), found["A"].reshape(4, 16, -1)[[0, 1, 1, 3]])
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_a_cluster_meets_before_its_tiles_are_used(place: int) -> None:
+    _, made = built(PATH, "sm_90a", entry="neighbours")
+    lines = made.ptx.split("\n")
+    meetings = [n for n, line in enumerate(lines) if "barrier.cluster" in line]
+    assert len(meetings) == 6
+    pair = {meetings[place // 2 * 2], meetings[place // 2 * 2 + 1]}
+    mutant = "\n".join(line for n, line in enumerate(lines) if n not in pair)
+    adversaries = (None, 1, 2, 3) if place % 2 else (4, 5, 6, 7)
+    with pytest.raises(Fault):
+        for adversary in adversaries:
+            is_right(made, mutant, adversary)

@@ -10,7 +10,7 @@ from tilec.codegen.builder import Builder
 from tilec.codegen.state import Mate, Share, State
 from tilec.ir import warp
 from tilec.ir.sharing import mates, number
-from tilec.ir.tile import THREAD, Var
+from tilec.ir.tile import THREAD, Expr, Var
 from tilec.ir.warp import ClusterArrive, Cursor, GridSync, Program, Ring, Role
 from tilec.manifest import Attribute
 from tilec.ptx.module import Address, Imm, Operand, Reg, Symbol
@@ -106,6 +106,15 @@ def release_to_mates(ring: Ring, cursor: Cursor, state: State) -> None:
     )
     empty = Address(version, state.barriers[ring.name] + 8 * ring.depth)
     builder.emit("mbarrier.arrive.release.cluster.shared::cluster.b64", Reg("_"), empty, guard=mate.exists)
+
+
+def in_block(address: Address, block: Expr, state: State) -> Address:
+    """The same address of another block's shared memory."""
+    number, base = state.scalars.register(block), address.base
+    theirs = state.scalars.once(
+        ("in block", number, base), lambda: state.builder.into("b32", "mapa.shared::cluster.u32", base, number)
+    )
+    return Address(theirs, address.offset)
 
 
 def emit_cluster_arrive(op: ClusterArrive, state: State) -> None:

@@ -113,10 +113,12 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Elementwise(Operation):
-    """A parallel nest, each thread sweeping its registers of `layout`."""
+    """A parallel nest, each thread sweeping its registers of `layout`. With `block` its stores go to the tiles of that
+    block of the cluster."""
 
     nest: Parallel
     layout: Fragment
+    block: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +298,8 @@ class ClusterWait(Operation):
 
 @dataclass(frozen=True, slots=True)
 class GridSync(Operation):
-    """All threads of the role, in all blocks of the grid, wait for each other at a tensor of one number, `counter`, which
-    begins as 0."""
+    """All threads of the role, in all blocks of the grid, wait for each other at a tensor of one number, `counter`,
+    which begins as 0."""
 
     counter: str
 

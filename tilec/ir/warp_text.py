@@ -117,10 +117,11 @@ def _operation(op: Operation) -> str:
             return "trap"
         case warp.Let(var=var, value=value):
             return f"{var.name} = {show_expr(value)}"
-        case warp.Elementwise(nest=nest):
+        case warp.Elementwise(nest=nest, block=block):
             extents = ", ".join(map(str, nest.extents))
             stores = [show_store(s) for s in walk(nest.body) if isinstance(s, Store)]
-            return f"elementwise ({extents}) {'; '.join(stores)}"
+            to = "" if block is None else f" in block {show_expr(block)} of the cluster"
+            return f"elementwise ({extents}) {'; '.join(stores)}{to}"
         case warp.CpAsync(source=source, destination=destination, width=width):
             return f"cp_async.{width} {destination.name} = {show_region(source)}"
         case warp.TmaLoad(map=tensor_map, start=start, destination=destination, shared=shared):

@@ -1,6 +1,21 @@
 """Every `T.*` operation. Importing this package registers all of them, with all their facets."""
 
-from tilec.ops import atomic, bits, copy, device_assert, fill, gemm, intrinsics, logical, meet, reduce, scan, sync, transpose
+from tilec.ops import (
+    atomic,
+    bits,
+    copy,
+    device_assert,
+    fill,
+    gemm,
+    intrinsics,
+    logical,
+    meet,
+    reduce,
+    scan,
+    sync,
+    transpose,
+)
+from tilec.ops.copy import cluster as copy_cluster
 from tilec.ops.copy import lower as copy_lower
 from tilec.ops.gemm import lower as gemm_lower
 
@@ -8,6 +23,7 @@ __all__ = [
     "atomic",
     "bits",
     "copy",
+    "copy_cluster",
     "copy_lower",
     "device_assert",
     "fill",

@@ -16,6 +16,7 @@ from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet,
 from tilec.ops.signature import Call, Signature
 from tilec.records import dataclass
 
+
 @dataclass(frozen=True, slots=True)
 class Meeting:
     """`roles`: every role of a block does it, not only the one that computes. `everywhere`: no target lacks it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tilec.diag import Label, fail
@@ -20,16 +20,19 @@ from tilec.ir.tile import (
     For,
     If,
     Kernel,
+    Load,
+    Select,
     Stmt,
     TileOp,
     Var,
     While,
     integer,
+    substitute,
     walk,
     walk_expr,
     with_attr,
 )
-from tilec.ir.types import INT32, UINT32
+from tilec.ir.types import BOOL, INT32, UINT32
 from tilec.ops.meet import MEETINGS
 from tilec.ops.signature import Call
 from tilec.passes.fold import fold_expr
@@ -39,7 +42,7 @@ from tilec.source import Span
 from tilec.target import Target
 
 MOST_BLOCKS = 8
-"""That every GPU with clusters runs; 16 take a promise of the launch (CUDA programming guide, thread block clusters)."""
+"""That every GPU with clusters runs; 16 take a promise of the launch (CUDA programming guide, block clusters)."""
 
 
 def cluster_of(call: Call, grid: Sequence[Extent]) -> Cluster:
@@ -85,6 +88,61 @@ def with_rank(statements: tuple[Stmt, ...], value: Expr, span: Span) -> tuple[St
     return (Bind(RANK, value, span), *statements)
 
 
+def with_masks(statements: tuple[Stmt, ...], block_vars: Sequence[Var], cluster: Cluster) -> tuple[Stmt, ...]:
+    """The statements, each T.copy_cluster for several blocks as a copy in which they all say what the first of them
+    does."""
+    values: dict[Var, Expr] = {}
+
+    def said_alike(op: TileOp) -> TileOp:
+        mask = op.attr("cluster_mask")
+        assert isinstance(mask, int)
+        if mask >> cluster.blocks:
+            fail(
+                "bad-cluster",
+                f"cluster_mask={mask:#b} names a block that the cluster has not",
+                op.span,
+                secondary=(Label(cluster.span, f"{cluster.blocks} blocks from here"),) if cluster.span.line else (),
+                help=None if cluster.span.line else "give the kernel cluster_dims",
+            )
+        first = (mask & -mask).bit_length() - 1
+        theirs: dict[Var, Expr] = {RANK: integer(first)}
+        for axis, var in enumerate(block_vars):
+            size, digit = cluster.extents[axis], first // math.prod(cluster.extents[:axis])
+            own = Binary("floordiv", var, integer(size), INT32)
+            theirs[var] = add(scale(fold_expr(own), size), integer(digit % size))
+        is_in = Binary("floormod", Binary("shr", integer(mask), RANK, INT32), integer(2), INT32)
+        chosen = Binary("eq", is_in, integer(1), BOOL)
+        source, destination = op.regions
+        start = []
+        for index in source.start:
+            alike = fold_expr(substitute(substitute(index, values), theirs))
+            everyone = mask + 1 == 1 << cluster.blocks or alike == index
+            start.append(alike if everyone else Select(chosen, alike, index, INT32))
+        plain = tuple((key, value) for key, value in op.attrs if key != "cluster_mask")
+        return replace(op, regions=(replace(source, start=tuple(start)), destination), attrs=plain)
+
+    def said(stmt: Stmt) -> Stmt:
+        match stmt:
+            case Bind() if not any(isinstance(e, Load) for e in walk_expr(stmt.value)):
+                values[stmt.var] = substitute(stmt.value, values)
+            case TileOp() if any(key == "cluster_mask" for key, _ in stmt.attrs):
+                return said_alike(stmt)
+            case _:
+                pass
+        return _within(stmt, said)
+
+    return tuple(map(said, statements))
+
+
+def _within(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
+    """The statement, with those inside it changed."""
+    if isinstance(stmt, If):
+        return replace(stmt, then=tuple(map(change, stmt.then)), orelse=tuple(map(change, stmt.orelse)))
+    if isinstance(stmt, For | While):
+        return replace(stmt, body=tuple(map(change, stmt.body)))
+    return stmt
+
+
 def with_counter(statements: tuple[Stmt, ...], unique: UniqueNames, buffers: list[Buffer]) -> tuple[Stmt, ...]:
     """The statements, each T.sync_grid with the tensor at which the blocks count each other."""
     if not any(isinstance(s, TileOp) and _is_grid_sync(s) for s in walk(statements)):
@@ -93,13 +151,9 @@ def with_counter(statements: tuple[Stmt, ...], unique: UniqueNames, buffers: lis
     buffers.append(counter)
 
     def counted(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, TileOp):
-            return with_attr(stmt, "counter", counter.name) if _is_grid_sync(stmt) else stmt
-        if isinstance(stmt, If):
-            return replace(stmt, then=tuple(map(counted, stmt.then)), orelse=tuple(map(counted, stmt.orelse)))
-        if isinstance(stmt, For | While):
-            return replace(stmt, body=tuple(map(counted, stmt.body)))
-        return stmt
+        if isinstance(stmt, TileOp) and _is_grid_sync(stmt):
+            return with_attr(stmt, "counter", counter.name)
+        return _within(stmt, counted)
 
     return tuple(map(counted, statements))
 

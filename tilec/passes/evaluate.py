@@ -67,8 +67,8 @@ _SWIZZLED = Signature(
 )
 EAGER = ("T.const", "T.empty")
 OTHERS = (
-    "T.Fragment", "T.Layout", "T.Kernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro", "T.Ref", "T.Var",
-    "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", "T.loop_break", *EAGER,
+    "T.Fragment", "T.Layout", "T.Kernel", "T.ClusterKernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro", "T.Ref",
+    "T.Var", "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", "T.loop_break", *EAGER,
 )  # fmt: skip
 
 
@@ -454,8 +454,8 @@ class Evaluator:
                 span,
                 help="in other kernels, sizes are constants or T.dynamic, and outputs are parameters",
             )
-        if path == "T.Kernel":
-            fail("not-a-value", "T.Kernel belongs in a with statement", span, help="write `with T.Kernel(…) as bx:`")
+        if path in ("T.Kernel", "T.ClusterKernel"):
+            fail("not-a-value", f"{path} belongs in a with statement", span, help=f"write `with {path}(…) as bx:`")
         if not path.startswith("T."):
             fail("foreign-call", f"{path} is nothing that a kernel can call", node.function.span)
         self.refuse_name(path, node.function.span)

@@ -14,7 +14,7 @@ from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, 
 from tilec.ops.values import EXPR_TYPES, Member, describe
 from tilec.passes import dynamic
 from tilec.passes.awaits import with_awaited
-from tilec.passes.clusters import cluster_of, rank, uses_rank, with_counter, with_rank
+from tilec.passes.clusters import cluster_of, rank, uses_rank, with_counter, with_masks, with_rank
 from tilec.passes.fold import fold_expr
 from tilec.passes.functions import is_launch
 from tilec.passes.outside import with_values
@@ -28,9 +28,7 @@ from tilec.syntax import ast
 
 _THREADS = Parameter("threads", 128, keyword_only=True)
 _PRELUDE = Parameter("prelude", None, supported=False, keyword_only=True)
-KERNEL = Signature(
-    "T.Kernel", (_THREADS, Parameter("cluster_dims", None, keyword_only=True), _PRELUDE), variadic=True
-)
+KERNEL = Signature("T.Kernel", (_THREADS, Parameter("cluster_dims", None, keyword_only=True), _PRELUDE), variadic=True)
 CLUSTER_KERNEL = Signature(
     "T.ClusterKernel", (Parameter("cluster_dims", keyword_only=True), _THREADS, _PRELUDE), variadic=True
 )
@@ -59,6 +57,7 @@ def kernel(function: ast.Function, body: Body, params: Callable[[], tuple[Param,
         body.block(launch.body)
     body.mistakes.end()
     assert launch is not None
+    body.out[:] = with_masks(tuple(body.out), shape.block_vars, body.cluster)
     body.out[:] = with_counter(tuple(body.out), body.unique, body.buffers)
     statements = without_views(tuple(body.out), body.views, body.unique)
     statements = with_values(statements, body.hints.outside, body.unique.take)
