@@ -105,7 +105,9 @@ def release_to_mates(ring: Ring, cursor: Cursor, state: State) -> None:
         lambda: builder.into("b32", "mad.lo.u32", position.slot, Imm(8), mate.base),
     )
     empty = Address(version, state.barriers[ring.name] + 8 * ring.depth)
-    builder.emit("mbarrier.arrive.release.cluster.shared::cluster.b64", Reg("_"), empty, guard=mate.exists)
+    # Not .release.cluster, which costs a fence of the whole GPU in every step: what was read is read, and nothing that
+    # threads have written is handed over. CUTLASS's ClusterBarrier::arrive does the same.
+    builder.emit("mbarrier.arrive.shared::cluster.b64", Reg("_"), empty, guard=mate.exists)
 
 
 def in_block(address: Address, block: Expr, state: State) -> Address:

@@ -381,8 +381,7 @@ class _Entry:
         address = barrier_address(state, cursor.name, cursor.ring, empty=empty)
         again = builder.label("wait")
         builder.place(again)
-        scope = "acquire.cluster." if empty and self.ring(cursor).shared else ""
-        done = builder.into("pred", f"mbarrier.try_wait.parity.{scope}shared::cta.b64", address, parity)
+        done = builder.into("pred", "mbarrier.try_wait.parity.shared::cta.b64", address, parity)
         builder.emit("bra", Symbol(again), guard=Guard(done, True))
 
     def ring(self, cursor: warp.Cursor) -> warp.Ring:
