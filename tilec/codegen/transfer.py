@@ -63,15 +63,19 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
     base, offset = state.addresses.tile_base(op.destination, op.cursors)
     layout = state.addresses.tiles[op.destination.name].layout
     opcode = f"cp.async.bulk.tensor.{len(op.start)}d.shared::cluster.global.mbarrier::complete_tx::bytes"
-    start, to_whom = op.start, []
+    start, panels, to_whom = op.start, layout.panels, []
     if op.shared:
         share, slices = state.shares[op.shared], number(state.program.cluster, op.shared)
         which = state.scalars.register(share.slice)
-        base = state.builder.into("b32", "mad.lo.u32", which, Imm(layout.panel_bytes // slices), base)
-        first = add(start[op.sliced], scale(share.slice, op.map.box[op.sliced]))
+        length, size = op.map.box[op.sliced], layout.panel_bytes // slices
+        if op.sliced == len(start) - 1:  # a slice is some of the panels
+            panels //= slices
+            length, size = panels * layout.panel, panels * layout.panel_bytes
+        base = state.builder.into("b32", "mad.lo.u32", which, Imm(size), base)
+        first = add(start[op.sliced], scale(share.slice, length))
         start = (*start[: op.sliced], first, *start[op.sliced + 1 :])
         opcode, to_whom = f"{opcode}.multicast::cluster", [share.mask]
-    for panel in range(layout.panels):
+    for panel in range(panels):
         destination = Address(base, offset + panel * layout.panel_bytes)
         state.builder.emit(opcode, destination, _box(state, op.map, start, panel, layout), barrier, *to_whom)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from tilec.ir.layout import SharedLayout
+
 Extents = tuple[int, int, int]
 
 
@@ -24,6 +26,16 @@ def number(cluster: Extents, axes: str) -> int:
     return math.prod(size for axis, size in zip("xyz", cluster, strict=True) if axis in axes)
 
 
-def sliced_dimension(extents: tuple[int, ...]) -> int | None:
-    """The dimension along which a box of a tensor is cut into slices: its first, but not the contiguous one."""
-    return next((d for d, extent in enumerate(extents[:-1]) if extent > 1), None)
+SWIZZLE_BYTES = 1024  # after as many the widest bank swizzle repeats
+BOX_BYTES = 128  # a box begins at a multiple of it (PTX ISA, cp.async.bulk.tensor)
+
+
+def sliced_dimension(extents: tuple[int, ...], layout: SharedLayout, slices: int) -> int | None:
+    """The dimension along which a tile that holds a box of these extents is cut into so many slices of whole boxes, or
+    None: the contiguous one where that leaves whole panels, else the first, if a swizzle begins anew in each slice."""
+    unit = SWIZZLE_BYTES if layout.swizzle else BOX_BYTES
+    if layout.panels % slices == 0 and layout.panel_bytes % unit == 0:
+        return len(extents) - 1
+    rows = next((d for d, extent in enumerate(extents[:-1]) if extent > 1), None)
+    fits = rows is not None and extents[rows] % slices == 0 and layout.panel_bytes // slices % unit == 0
+    return rows if fits else None

@@ -34,10 +34,6 @@ from tilec.ir.tile import (
 )
 from tilec.passes.layout import Laid
 
-SWIZZLE_BYTES = 1024  # after as many the widest bank swizzle repeats
-BOX_BYTES = 128  # a box begins at a multiple of it (PTX ISA, cp.async.bulk.tensor)
-
-
 def with_multicast(laid: Laid, *, enabled: bool = True) -> Laid:
     """The kernel, each copy that blocks of a cluster share with the axes in its attribute `multicast`."""
     if not enabled or laid.form != "warp_specialised" or laid.kernel.cluster.blocks == 1:
@@ -144,19 +140,13 @@ class _Finder:
         return self.is_of_clusters(below, axis) or self.is_of_clusters(above, axis)
 
     def sliceable(self, copy: TileOp, axes: str) -> str:
-        """Of the axes those by whose blocks the tile can be cut: each slice is whole rows, where a swizzle begins
-        anew."""
-        for some in (axes, *axes) if len(axes) > 1 else axes:
-            if self.is_cut(copy, number(self.cluster, some)):
-                return some
-        return ""
-
-    def is_cut(self, copy: TileOp, slices: int) -> bool:
+        """Of the axes those by whose blocks the tile can be cut."""
         outside, tile = copy.regions
         layout = self.laid.shared[tile.buffer.name]
-        at = sliced_dimension(outside.extent)
-        unit = SWIZZLE_BYTES if layout.swizzle else BOX_BYTES
-        return at is not None and outside.extent[at] % slices == 0 and layout.panel_bytes // slices % unit == 0
+        for some in (axes, *axes) if len(axes) > 1 else axes:
+            if sliced_dimension(outside.extent, layout, number(self.cluster, some)) is not None:
+                return some
+        return ""
 
 
 def _axes(kernel: Kernel) -> dict[Var, str]:

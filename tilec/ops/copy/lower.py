@@ -39,10 +39,13 @@ def _tma_load(op: TileOp, context: Context) -> TmaLoad:
     """Of the whole tile, or of a slice for each of the blocks that load it together."""
     source, destination = op.regions
     shared = str(dict(op.attrs).get("multicast", ""))
-    sliced = sliced_dimension(source.extent) or 0
-    box = list(source.extent)
+    box, sliced = list(source.extent), 0
     if shared:
-        box[sliced] //= number(context.cluster, shared)
+        slices = number(context.cluster, shared)
+        along = sliced_dimension(source.extent, context.shared[destination.buffer.name], slices)
+        assert along is not None, "a tile is shared that cannot be cut"
+        sliced = along
+        box[sliced] //= slices
     tensor_map = tensor_map_of(replace(source, extent=tuple(box)), destination.buffer, context)
     start, tile, cursors = source.start, destination.buffer, context.cursors
     return TmaLoad(tensor_map, start, tile, shared, sliced, cursors=cursors, span=op.span)
