@@ -105,6 +105,17 @@ def test_the_sample_is_right_and_the_switch_takes_the_sharing_away() -> None:
     assert is_right(alone, alone.ptx)
 
 
+@pytest.mark.parametrize(("rows", "shared"), [(384, ["x"]), (130, ["x"])])
+def test_persistent_blocks_share_too(rows: int, shared: list[str]) -> None:
+    """Six tiles in two waves of four blocks: the second has one cluster too many."""
+    path = SAMPLES / "gemm" / "persistent.tl"
+    built = made(path, M=rows, N=256, K=192, blocks=4, cluster=2)
+    (ring,) = built.program.rings
+    assert list(ring.shared) == shared
+    for adversary in (None, 1, 2):
+        assert is_right(built, built.ptx, adversary)
+
+
 SHARED = """
 import tilelang.language as T
 @T.prim_func
