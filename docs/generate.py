@@ -26,6 +26,7 @@ from tilec.ops.values import Policy
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes import (
+    clusters,
     configs,
     divide,
     eager,
@@ -143,13 +144,23 @@ STRUCTURE = (
         ("T.Kernel",),
         launch.KERNEL,
         """In a `with` statement: the grid, one to three extents for x, y and z, and the number of threads of a block.
-        `as (bx, by):` names the block's place, `as bx:` where there is one extent.""",
+        `as (bx, by):` names the block's place, `as bx:` where there is one extent. `cluster_dims` is that of
+        T.ClusterKernel.""",
         (launch._grid, launch._grid_extent, launch._threads, launch._block_vars),
     ),
     Name(
         (evaluate.DIALECT,),
         evaluate.DIALECT,
         'The string "cuda": what the language is spoken for.',
+    ),
+    Name(
+        ("T.ClusterKernel",),
+        launch.CLUSTER_KERNEL,
+        """T.Kernel with clusters: `cluster_dims` are the blocks along x, y and z that run together, at most 8, and the
+        grid is made of whole clusters. They meet at T.cluster_sync and reach each other's tiles by T.copy_cluster. In a
+        warp-specialised pipelined loop, tiles that several of them load alike are loaded once, a slice by each, for all
+        of them (`--no-multicast` switches that off).""",
+        (clusters.cluster_of,),
     ),
     Name(
         ("T.GemmWarpPolicy",),

@@ -90,6 +90,11 @@ def kernel_options(command: Command) -> Command:
             "the other.  [yes, where loads have a warp of their own]",
         ),
         click.option(
+            "--multicast/--no-multicast",
+            default=True,
+            help="Whether blocks of a cluster may load together what they have in common.  [yes]",
+        ),
+        click.option(
             "--rrt-size-threshold",
             type=click.IntRange(0),
             metavar="CYCLES",
@@ -136,6 +141,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         ping_pong=given["ping_pong"],
         overlap=given["overlap"],
         persistent=given["persistent"],
+        multicast=given["multicast"],
         schedule=None if trace is None else files.read_text(trace),
         cache_dir=options.cache_folder(),
         solve_afresh=given["no_cache"],

@@ -381,6 +381,7 @@ def _scheduled(
     """The kernel with its layouts, and a schedule for each loop: with a persistent grid, if the blocks of a larger one
     would run one after the other."""
     from tilec.passes.hand_layout import laid_out
+    from tilec.passes.multicast import with_multicast
     from tilec.passes.narrow import widened
     from tilec.passes.persistent import persistent
 
@@ -391,6 +392,7 @@ def _scheduled(
         alike = laid_out(widened(longer), target, strategy, options.switches)
         if alike.form == laid.form:
             laid = alike
+    laid = with_multicast(laid, enabled=options.multicast)
     observer.saw("layout", laid, _laid_text)
     return laid, _schedule(laid, target, options, observer)
 

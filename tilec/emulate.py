@@ -100,7 +100,9 @@ def _sizes(
             known = ", ".join(manifest.made_of())
             fail("bad-inputs", f"{manifest.entry} has no size {name}", help=f"it has {known}" if known else None)
     try:
-        return manifest.sizes(arrays, given)
+        values = manifest.sizes(arrays, given)
+        manifest.blocks(values)
+        return values
     except UnknownSize as error:
         fail("missing-input", f"{where}{error}", help=f"give --size {error.name}=N")
     except SizeError as error:
@@ -256,7 +258,7 @@ def run(
     manifest = build.manifest
     shapes = {name: array.shape for name, array in arguments.tensors.items()}
     sizes = _sizes(manifest, shapes, {n: v for n, v in arguments.scalars.items() if n in manifest.made_of()})
-    arguments = Arguments({**arguments.tensors, **_workspaces(manifest)}, {**arguments.scalars, **sizes})
+    arguments = with_workspaces(manifest, Arguments(arguments.tensors, {**arguments.scalars, **sizes}))
     grid = manifest.blocks(sizes)
     if 0 in grid:
         return Report({}, 0, (), tuple(None for _ in manifest.params), ())
@@ -273,10 +275,22 @@ def run(
     )
 
 
+def with_workspaces(manifest: Manifest, arguments: Arguments) -> Arguments:
+    """The arguments and what a launcher adds to them."""
+    return Arguments({**arguments.tensors, **_workspaces(manifest)}, arguments.scalars)
+
+
 def _workspaces(manifest: Manifest) -> dict[str, Array]:
-    """What a launcher allocates, full of what nobody has written."""
+    """What a launcher allocates, full of what nobody has written, or of zeros."""
     tensors = (t for t in manifest.tensors if t.role == "workspace")
-    return {t.name: poisoned(Buffer(t.name, shape_of(t.shape, {}), BY_NAME[t.dtype], "global"), {}) for t in tensors}
+    zeroed = {
+        t.name: np.zeros(shape_of(t.shape, {}), storage_type(BY_NAME[t.dtype]))
+        for t in manifest.tensors
+        if t.role == "zeroed"
+    }
+    return zeroed | {
+        t.name: poisoned(Buffer(t.name, shape_of(t.shape, {}), BY_NAME[t.dtype], "global"), {}) for t in tensors
+    }
 
 
 def blocks(manifest: Manifest, arguments: Arguments) -> tuple[int, int, int]:

@@ -395,6 +395,15 @@ thread-dependent
     its threads do: operations on tiles, T.Parallel, where they take place, and `while`. These can depend on
     the block and on loops, not on the thread.
 
+bad-cluster
+    A cluster of blocks has one to eight blocks, and the grid is made of whole clusters along each of its
+    dimensions: else some blocks of the last one would be missing. Where the grid is known only at launch,
+    it is looked at there.
+
+needs-sm-90
+    Clusters of blocks, and launches that depend on the one before them, came with Hopper: sm_80 has
+    neither. T.sync_grid works everywhere.
+
 bad-threads
     A block has between 32 and 1024 threads, in whole warps.
 

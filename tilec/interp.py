@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, assert_never
 
@@ -47,8 +47,10 @@ from tilec.ir.tile import (
     Var,
     While,
     extent_expr,
+    walk,
 )
 from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
+from tilec.meetings import Meetings
 from tilec.ops import bits, philox, registry
 from tilec.ops.barriers import barrier_of, condition_of, counts_of, is_meeting
 from tilec.ops.intrinsics import references
@@ -76,26 +78,60 @@ def run(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int 
     for buffer in kernel.workspaces:
         machine.storage[buffer.name] = np.full(buffer.shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
     roles = parts(kernel)
-    with np.errstate(all="ignore"):
-        for block in np.ndindex(*reversed(machine.shape(kernel.grid))):
-            for var, index in zip(kernel.block_vars, reversed(block), strict=True):
-                machine.variables[var.name] = np.int32(index)
-            for buffer in kernel.buffers:
-                if buffer.scope == "global":
-                    continue
-                copies = (kernel.threads,) if buffer.scope == "local" else ()
-                shape = (*copies, *buffer.shape)
-                machine.storage[buffer.name] = np.full(shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
-            _run_block(kernel, roles, machine)
+    blocks = [tuple(reversed(place)) for place in np.ndindex(*reversed(machine.shape(kernel.grid)))]
+    for group in _groups(kernel, blocks):
+        machines = [_of_block(machine, kernel, block) for block in group]
+        if len(group) == 1:
+            machines[0].peers = machines
+            _run_block(kernel, roles, machines[0])
+            continue
+        meetings = Meetings([_cluster_of(kernel, block) for block in group])
+        for number, one in enumerate(machines):
+            one.number, one.meetings = number, meetings
+            cluster = _cluster_of(kernel, group[number])
+            one.peers = [m for m, block in zip(machines, group, strict=True) if _cluster_of(kernel, block) == cluster]
+        meetings.run([partial(_run_block, kernel, roles, one) for one in machines])
     for param in kernel.params:
         if isinstance(param, Buffer) and is_raw(param.dtype):
             tensors[param.name][...] = stored(machine.storage[param.name], param.dtype)
 
 
+Block = tuple[int, ...]
+
+
+def _groups(kernel: Kernel, blocks: list[Block]) -> list[list[Block]]:
+    """The blocks that may wait for each other, a cluster's in the order of their ranks."""
+    reaching = [s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name in ("meet", "send")]
+    if any(s.name == "meet" and s.attr("what") == "sync_grid" for s in reaching):
+        return [blocks]
+    clusters: dict[Block, list[Block]] = {}
+    for block in blocks:
+        clusters.setdefault(_cluster_of(kernel, block) if reaching else block, []).append(block)
+    return list(clusters.values())
+
+
+def _cluster_of(kernel: Kernel, block: Block) -> Block:
+    return tuple(index // size for index, size in zip(block, kernel.cluster.extents, strict=False))
+
+
+def _of_block(machine: _Machine, kernel: Kernel, block: Block) -> _Machine:
+    """The machine with the block's own indices and tiles."""
+    own = replace(machine, storage=dict(machine.storage), variables=dict(machine.variables))
+    for var, index in zip(kernel.block_vars, block, strict=True):
+        own.variables[var.name] = np.int32(index)
+    for buffer in kernel.buffers:
+        if buffer.scope != "global":
+            copies = (kernel.threads,) if buffer.scope == "local" else ()
+            shape = (*copies, *buffer.shape)
+            own.storage[buffer.name] = np.full(shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
+    return own
+
+
 def _run_block(kernel: Kernel, roles: tuple[Part, ...], machine: _Machine) -> None:
     """What the block does: as one, or as the roles among which the kernel shares its work out."""
     if not roles:
-        machine.body(kernel.body)
+        with np.errstate(all="ignore"):
+            machine.body(kernel.body)
         return
     made = (s for s in kernel.body if isinstance(s, TileOp) and s.name == "alloc_barrier")
     meeting = Roles({barrier_of(s).name: counts_of(s) for s in made})
@@ -107,7 +143,7 @@ def _run_role(part: Part, block: _Machine, meeting: Roles) -> None:
     """A role, whose registers are its own."""
     threads = part.kernel.threads
     variables = {**block.variables, THREAD.name: np.arange(threads, dtype=np.int32)}
-    mine = _Machine(dict(block.storage), variables, meeting=meeting, threads=threads)
+    mine = replace(block, storage=dict(block.storage), variables=variables, meeting=meeting, threads=threads)
     for buffer in part.kernel.buffers:
         if buffer.in_registers:
             copies = (threads,) if buffer.scope == "local" else ()
@@ -217,9 +253,10 @@ class _Left(Exception):
 
 @dataclass(slots=True)
 class _Machine:
-    """The state of one block. Inside T.Parallel variables are arrays over `extents`, and `mask` says for which elements
-    code runs; what differs from thread to thread is an array over the threads. A role of a kernel that shares its work
-    out has `threads`, and meets the others at the barriers of `meeting`."""
+    """The state of one block, `number` of those that `meetings` runs, and of its cluster's, `peers`. Inside T.Parallel
+    variables are arrays over `extents`, and `mask` says for which elements code runs; what differs from thread to
+    thread is an array over the threads. A role of a kernel that shares its work out has `threads`, and meets the others
+    at the barriers of `meeting`."""
 
     storage: dict[str, Array] = field(default_factory=dict)
     variables: dict[str, Any] = field(default_factory=dict)
@@ -229,6 +266,9 @@ class _Machine:
     span: Span = NOWHERE
     meeting: Roles | None = None
     threads: int = 0
+    number: int = 0
+    meetings: Meetings | None = None
+    peers: list[_Machine] = field(default_factory=list)
 
     def shape(self, extents: tuple[Extent, ...]) -> tuple[int, ...]:
         return tuple(max(int(self.expr(extent_expr(e))), 0) for e in extents)
@@ -373,6 +413,16 @@ class _Machine:
     def scalar(self, expr: Expr) -> Any:
         return self.expr(expr)
 
+    def meet(self, what: str) -> None:
+        """Alone, or with others that run meanwhile."""
+        if self.meetings is None or what.startswith("pdl"):
+            return
+        where = "grid" if what == "sync_grid" else "cluster"
+        if what != "cluster_wait":
+            self.meetings.arrive(self.number, where)
+        if what in ("sync_grid", "cluster_sync", "cluster_wait"):
+            self.meetings.wait(self.number, where)
+
     def read(self, region: Region) -> Array:
         """The region's elements; 0 for what lies outside a tensor."""
         source, inner, outer = self._overlap(region)
@@ -387,6 +437,13 @@ class _Machine:
         target, inner, outer = self._overlap(region)
         converted = convert(value, region.buffer.dtype)
         target[inner] = converted if outer is None else converted[outer]
+
+    def send(self, region: Region, value: Array, block: int) -> None:
+        """As `write`, but to the tile of another block of the cluster."""
+        if not 0 <= block < len(self.peers):
+            fail("out-of-range", f"there is no block {block} in the cluster", self.span)
+        _, inner, _ = self._overlap(region)
+        self.peers[block].storage[region.buffer.name][inner] = convert(value, region.buffer.dtype)
 
     def _overlap(self, region: Region) -> tuple[Array, tuple[slice, ...], tuple[slice, ...] | None]:
         """The buffer, the part of it that the region covers, and which part of the region that is (None: all)."""

@@ -16,21 +16,28 @@ from tilec.ptx.module import Module, Variable
 from tilec.records import dataclass
 from tilec.sizes import Shape, Size, SizeError
 
-SCHEMA = 2
-"""Raised whenever a reader of the previous version would misread a manifest."""
+SCHEMA = 3
+"""Raised whenever a reader of the previous version would misread a manifest. Each manifest has the lowest that says all
+of it."""
+PLAIN_SCHEMA = 2
+"""What a reader of that version still reads: nothing is asked of the launch."""
 STATIC_SCHEMA = 1
-"""What such a reader still reads: every extent is a number."""
+"""What the one before still reads: every extent is a number."""
 
 SYMBOL_PREFIX = "__tilec_manifest_"
 
-TensorRole = Literal["in", "out", "inout", "workspace"]
+TensorRole = Literal["in", "out", "inout", "workspace", "zeroed"]
 Swizzle = Literal[0, 32, 64, 128]
+Attribute = Literal["cooperative", "dependent"]
+"""Of a launch: all blocks of the grid run at the same time, for they wait for each other; the grid may begin while the
+one launched before it ends, for which it waits itself (programmatic stream serialization)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
     """A tensor parameter of the kernel, row-major and dense. Its extents may be made of the kernel's scalars. A
-    workspace is memory that the launcher allocates; it holds nothing before the launch, and nothing of use after it."""
+    workspace is memory that the launcher allocates; it holds nothing before the launch, and nothing of use after it.
+    One that is `zeroed` holds zeros before it."""
 
     name: str
     dtype: str
@@ -88,7 +95,7 @@ class Manifest:
     """`params` are the kernel's parameters in order; `tensors` and `scalars` are what the kernel's author declared.
     `grid`, `block` and `cluster` are x, y, z; a cluster of (1, 1, 1) is launched without the cluster attribute. A grid
     with an extent of 0 has nothing to launch. `outputs` are the tensors that the kernel's file says it returns, in that
-    order: a caller that hands results back allocates these."""
+    order: a caller that hands results back allocates these. `attributes` are what the launch must be."""
 
     entry: str
     target: str
@@ -100,6 +107,7 @@ class Manifest:
     scalars: tuple[ScalarInfo, ...]
     params: tuple[Param, ...]
     outputs: tuple[str, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
 
     def tensor(self, name: str) -> TensorInfo:
         for tensor in self.tensors:
@@ -132,8 +140,10 @@ class Manifest:
             yield from tensor.shape
 
     def blocks(self, scalars: Mapping[str, int]) -> tuple[int, int, int]:
-        """The grid of a launch with these sizes."""
+        """The grid of a launch with these sizes. Raises `SizeError` where it is not made of whole clusters."""
         x, y, z = (max(sizes.evaluate(size, scalars), 0) for size in self.grid)
+        if any(extent % size for extent, size in zip((x, y, z), self.cluster, strict=True)):
+            raise SizeError(f"a grid of {x} x {y} x {z} blocks is not made of clusters of {_by(self.cluster)}")
         return x, y, z
 
 
@@ -143,7 +153,7 @@ class Manifest:
 def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
     """One deterministic text per manifest: keys in this order, no spaces unless indented."""
     record: dict[str, object] = {
-        "schema": SCHEMA if any(not isinstance(e, int) for e in manifest.extents()) else STATIC_SCHEMA,
+        "schema": _schema(manifest),
         "entry": manifest.entry,
         "target": manifest.target,
         "grid": manifest.grid,
@@ -156,7 +166,15 @@ def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
     }
     if manifest.outputs:
         record["outputs"] = manifest.outputs
+    if manifest.attributes:
+        record["attributes"] = manifest.attributes
     return json.dumps(record, indent=indent, separators=(",", ":") if indent is None else None)
+
+
+def _schema(manifest: Manifest) -> int:
+    if manifest.attributes or any(tensor.role == "zeroed" for tensor in manifest.tensors):
+        return SCHEMA
+    return STATIC_SCHEMA if all(isinstance(e, int) for e in manifest.extents()) else PLAIN_SCHEMA
 
 
 def _param_record(param: Param) -> dict[str, object]:
@@ -195,6 +213,8 @@ def summary(manifest: Manifest) -> str:
                 if param.im2col:
                     text += f", from {param.im2col.lower} to {param.im2col.upper} by {param.im2col.stride}"
         lines.append(f"    {index}: {text}")
+    if manifest.attributes:
+        lines.append(f"  {'launch':8} {', '.join(manifest.attributes)}")
     if manifest.outputs:
         lines.append(f"  {'returns':8} {', '.join(manifest.outputs)}")
     return "\n".join(lines)
@@ -213,7 +233,7 @@ def from_json(text: str) -> Manifest:
     try:
         record = json.loads(text)
         schema = record["schema"]
-        if schema not in (SCHEMA, STATIC_SCHEMA):
+        if schema not in (SCHEMA, PLAIN_SCHEMA, STATIC_SCHEMA):
             fail("bad-manifest", f"the manifest has schema {schema}, this tilec reads schema {SCHEMA}")
         x, y, z = map(sizes.read, record["grid"])
         return Manifest(
@@ -230,6 +250,7 @@ def from_json(text: str) -> Manifest:
             scalars=tuple(ScalarInfo(str(s["name"]), str(s["dtype"])) for s in record["scalars"]),
             params=tuple(_param(p) for p in record["params"]),
             outputs=tuple(str(name) for name in record.get("outputs", ())),
+            attributes=tuple(map(_attribute, record.get("attributes", ()))),
         )
     except (ValueError, KeyError, TypeError) as error:
         fail("bad-manifest", f"the manifest cannot be read: {type(error).__name__} {error}")
@@ -260,6 +281,12 @@ def _role(text: str) -> TensorRole:
     if text not in get_args(TensorRole):
         raise ValueError(f"unknown tensor role {text!r}")
     return cast(TensorRole, text)
+
+
+def _attribute(text: str) -> Attribute:
+    if text not in get_args(Attribute):
+        raise ValueError(f"unknown launch attribute {text!r}")
+    return cast(Attribute, text)
 
 
 def _swizzle(value: int) -> Swizzle:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,7 +109,7 @@ class Kernel:
         """
         from cuda.bindings import driver
 
-        given_tensors = [tensor for tensor in self.manifest.tensors if tensor.role != "workspace"]
+        given_tensors = [tensor for tensor in self.manifest.tensors if tensor.role not in ("workspace", "zeroed")]
         arrays = {tensor.name: tensors[tensor.name] for tensor in given_tensors}
         for name, array in arrays.items():
             if not array.flags.c_contiguous:
@@ -129,8 +129,10 @@ class Kernel:
                 else:
                     _call(driver.cuMemsetD8(addresses[name], 0, EMPTY_BYTES))
             for tensor in self.manifest.tensors:
-                if tensor.role == "workspace":
+                if tensor.role in ("workspace", "zeroed"):
                     addresses[tensor.name] = _call(driver.cuMemAlloc(_bytes(tensor, sizes)))
+                if tensor.role == "zeroed":
+                    _call(driver.cuMemsetD8(addresses[tensor.name], 0, _bytes(tensor, sizes)))
             self.launch({name: int(address) for name, address in addresses.items()}, {**given, **sizes})
             _call(driver.cuCtxSynchronize())
             for tensor in given_tensors:
@@ -170,9 +172,8 @@ class Kernel:
         config.blockDimX, config.blockDimY, config.blockDimZ = manifest.block
         config.sharedMemBytes = manifest.dynamic_smem
         config.hStream = driver.CUstream(stream)
-        if manifest.cluster != (1, 1, 1):
-            config.attrs = [_cluster(manifest.cluster)]
-            config.numAttrs = 1
+        config.attrs = list(_attributes(manifest))
+        config.numAttrs = len(config.attrs)
         _call(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(packed), 0))
 
 
@@ -231,10 +232,24 @@ def _scalar(dtype: str, value: int | float) -> Any:
     return _SCALARS[dtype](value)
 
 
-def _cluster(extents: tuple[int, int, int]) -> Any:
+def _attributes(manifest: Manifest) -> Iterator[Any]:
+    """What the launch is besides its extents."""
     from cuda.bindings import driver
 
-    attribute = driver.CUlaunchAttribute()
-    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-    attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = extents
-    return attribute
+    known = driver.CUlaunchAttributeID
+    if manifest.cluster != (1, 1, 1):
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = known.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        dims = attribute.value.clusterDim
+        dims.x, dims.y, dims.z = manifest.cluster
+        yield attribute
+    if "cooperative" in manifest.attributes:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = known.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        attribute.value.cooperative = 1
+        yield attribute
+    if "dependent" in manifest.attributes:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = known.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        yield attribute

@@ -291,6 +291,25 @@ def test_cluster_barrier_and_remote_shared_memory() -> None:
     assert out.tolist() == [41, 40, 41, 40]
 
 
+def test_a_block_that_has_ended_cannot_be_reached() -> None:
+    body = """
+    mov.u32 %r1, %cluster_ctarank;
+    mov.u32 %r2, box;
+    st.shared.u32 [%r2], 1;
+    barrier.cluster.arrive.release.aligned;
+    barrier.cluster.wait.acquire.aligned;
+    setp.eq.u32 %p1, %r1, 1;
+    @%p1 bra finish;
+    mov.u32 %r4, 1;
+    mapa.shared::cluster.u32 %r5, %r2, %r4;
+    ld.shared::cluster.u32 %r6, [%r5];
+finish:
+    """
+    with pytest.raises(Fault, match="has ended") as caught:
+        launch(kernel(body, variables=".shared .align 4 .b8 box[4];"), "k", 2, 1, [None], cluster=2)
+    assert caught.value.kind == "ended-block"
+
+
 def test_paths_of_a_branch_join_at_its_end() -> None:
     body = """
     mov.u32 %r1, %tid.x;

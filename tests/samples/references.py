@@ -189,6 +189,16 @@ def _(A: Array, B: Array) -> Outputs:
     return {"C": A @ B}
 
 
+@sample(
+    "gemm/cluster",
+    **{"M": 256, "N": 256, "K": 128, "block_N": 128},
+    also=({"cluster_x": 2, "cluster_y": 1}, {"cluster_x": 2, "cluster_y": 2}),
+    feature="cluster",
+)
+def _(A: Array, B: Array) -> Outputs:
+    return {"C": A @ B}
+
+
 @sample("gemm/gemv", M=20, K=600, block_M=8, block_K=256)
 def _(A: Array, x: Array) -> Outputs:
     return {"y": A @ x}
@@ -260,6 +270,16 @@ def _(X: Array, weight: Array, bias: Array) -> Outputs:
 @sample("rows/rmsnorm", M=3, N=300, block_N=256)
 def _(X: Array, weight: Array) -> Outputs:
     return {"Y": X / np.sqrt((X * X).mean(1, keepdims=True) + 1e-6) * weight}
+
+
+@sample("rows/rmsnorm_dependent", M=5, N=256, feature="cluster")
+def _(X: Array, weight: Array) -> Outputs:
+    return {"Y": X / np.sqrt((X * X).mean(1, keepdims=True) + 1e-6) * weight}
+
+
+@sample("rows/batch_norm", M=64, N=128, noise=1e-5)
+def _(X: Array, G: Array, B: Array) -> Outputs:
+    return {"Y": (X - X.mean(0)) / np.sqrt(X.var(0) + 1e-5) * G + B}
 
 
 def _scaled(X: Array, smallest: float, largest: float) -> tuple[Array, Array]:

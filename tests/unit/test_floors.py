@@ -36,6 +36,7 @@ FLOORS = [
     "codegen",
     "elements",
     "interp_roles",
+    "meetings",
     "interp",
     "runtime",
     "tune",

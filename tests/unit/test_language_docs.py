@@ -9,6 +9,7 @@ from types import ModuleType
 
 from tilec.explanations import EXPLANATIONS
 from tilec.ir.types import BY_NAME
+from tilec.ops.meet import MEETINGS
 from tilec.ops.python import MATH_CONSTANTS, NAMES
 from tilec.passes.evaluate import supported_names
 
@@ -43,5 +44,6 @@ def test_errors_are_found_through_partials_closures_and_methods() -> None:
     assert {"shape-mismatch", "wrong-scope", "dtype-mismatch", "wrong-argument"} <= set(codes["T.gemm"])
     assert "out-of-range" in codes["T.reduce_sum"]  # behind a partial
     assert all(set(found) <= EXPLANATIONS.keys() for found in codes.values())
-    plain = {"T.fence_proxy_async", "T.ptx_commit_group"}  # which take nothing
+    meetings = {meeting.spelled for meeting in MEETINGS.values()}
+    plain = {"T.fence_proxy_async", "T.ptx_commit_group", *meetings}  # which take nothing
     assert {name for name, found in codes.items() if not found} == plain, "every operation can be called wrongly"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from tilec.codegen.atomic import emit_atomic, widest
 from tilec.codegen.builder import register_class
+from tilec.codegen.clusters import in_block
 from tilec.codegen.local import read_local, write_local
 from tilec.codegen.memory import load_vector, pack, pack_f32, words_of
 from tilec.codegen.printing import emit_print, printing
@@ -376,10 +377,10 @@ class _Sweep:
             vector = f".v{len(words)}" if len(words) > 1 else ""
             _, spelled, _, _ = words_of(store.buffer.dtype, width)
             value = words[0] if len(words) == 1 else Vector(tuple(words))
-            address = self.address(store.buffer, indices)
-            self.builder.emit(
-                f"st.{store.buffer.scope}{vector}.{spelled.replace('s8', 'u8')}", address, value, guard=guard
-            )
+            address, space = self.address(store.buffer, indices), str(store.buffer.scope)
+            if self.op.block is not None:
+                address, space = in_block(address, self.op.block, self.state), "shared::cluster"
+            self.builder.emit(f"st.{space}{vector}.{spelled.replace('s8', 'u8')}", address, value, guard=guard)
 
     def contribute(self, a: _Assignment, run: _Run, lane: int) -> None:
         """Add to the thread's part of an element: of those that would add the same one does."""

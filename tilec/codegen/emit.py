@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec import manifest as launch
+from tilec.codegen import clusters
 from tilec.codegen.address import SHARED_BASE, Addresses, Position
 from tilec.codegen.barriers import emit_barrier
 from tilec.codegen.builder import Builder, Class, register_class
@@ -49,6 +50,8 @@ def emit(
     body = made.build()
     threads = program.threads
     directives = [f".reqntid {threads}, 1, 1", ".minnctapersm 1"]
+    if program.cluster != (1, 1, 1):
+        directives.append(f".reqnctapercluster {', '.join(map(str, program.cluster))}")
     params = [_param(p) for p in program.params]
     params += [Param("b8", m.name, 64, 128) for m in program.maps]
     entry = Entry(program.name, tuple(params), tuple(directives), body)
@@ -69,8 +72,11 @@ def _param(param: object) -> Param:
 
 
 def manifest(program: Program, target: Target, roles: Mapping[str, launch.TensorRole]) -> launch.Manifest:
+    operations = tuple(program.operations())
+    counters = dict.fromkeys((op.counter for op in operations if isinstance(op, warp.GridSync)), "zeroed")
+    own: dict[str, launch.TensorRole] = {**roles, **counters}  # type: ignore[dict-item]
     tensors = tuple(
-        launch.TensorInfo(p.name, p.dtype.name, tuple(map(_size, p.extents)), roles.get(p.name, "workspace"))
+        launch.TensorInfo(p.name, p.dtype.name, tuple(map(_size, p.extents)), own.get(p.name, "workspace"))
         for p in program.params
         if isinstance(p, Buffer)
     )
@@ -86,11 +92,12 @@ def manifest(program: Program, target: Target, roles: Mapping[str, launch.Tensor
         target.name,
         (_size(x), _size(y), _size(z)),
         (program.threads, 1, 1),
-        (1, 1, 1),
+        program.cluster,
         program.smem_bytes,
         tensors,
         scalars,
         tuple(params),
+        attributes=clusters.launch_attributes(operations),
     )
 
 
@@ -198,7 +205,7 @@ class _Entry:
         for tensor_map in self.program.maps:
             self.builder.emit("prefetch.tensormap", Address(self.pointers[tensor_map.name]))
         self.builder.place(done)
-        self.builder.emit("bar.sync", Imm(0))
+        clusters.emit_start(self.program, self.builder)
 
     def roles(self) -> None:
         end = self.builder.label("end")
@@ -272,6 +279,7 @@ class _Entry:
             state.lane_zero = builder.into("pred", "setp.eq.u32", lane, Imm(0))
         if warp.Wgmma in kinds:
             state.true = builder.into("pred", "setp.eq.u32", Imm(1), Imm(1))
+        clusters.prepare(role, state)
         for cursor in dict.fromkeys(op.cursor for op in warp.walk(role.body) if isinstance(op, warp.Advance)):
             slot = builder.into("b32", "mov.u32", Imm(0))
             phase = builder.into("b32", "mov.u32", Imm(0))
@@ -368,15 +376,31 @@ class _Entry:
                 builder.emit("fence.proxy.async.shared::cta")
             case warp.RingAcquire(cursor=cursor):
                 self.wait(cursor, state, empty=True)
-                ring = next(r for r in self.program.rings if r.name == cursor.ring)
+                ring = self.ring(cursor)
                 full = barrier_address(state, cursor.name, cursor.ring, empty=False)
                 builder.emit("mbarrier.arrive.expect_tx.shared::cta.b64", Reg("_"), full, Imm(ring.bytes))
             case warp.RingWait(cursor=cursor):
                 self.wait(cursor, state, empty=False)
             case warp.RingRelease(cursor=cursor):
                 builder.emit("bar.warp.sync", Imm(-1))
+                ring = self.ring(cursor)
+                if ring.shared:
+                    clusters.release_to_mates(ring, cursor, state)
+                    return
                 empty = barrier_address(state, cursor.name, cursor.ring, empty=True)
                 builder.emit("mbarrier.arrive.shared::cta.b64", Reg("_"), empty, guard=state.lane_zero)
+            case warp.RingDrain(cursor=cursor):
+                for _ in range(self.ring(cursor).depth):
+                    self.wait(cursor, state, empty=True)
+                    self.advance(cursor)
+            case warp.ClusterArrive():
+                clusters.emit_cluster_arrive(op, state)
+            case warp.ClusterWait():
+                clusters.emit_cluster_wait(state)
+            case warp.GridSync():
+                clusters.emit_grid_sync(op, state)
+            case warp.GridControl(what=what):
+                builder.emit(f"griddepcontrol.{what}")
             case warp.TurnWait():
                 builder.emit("bar.sync", state.turns[0], Imm(TURN_THREADS))
             case warp.TurnPass():
@@ -403,11 +427,14 @@ class _Entry:
         done = builder.into("pred", "mbarrier.try_wait.parity.shared::cta.b64", address, parity)
         builder.emit("bra", Symbol(again), guard=Guard(done, True))
 
+    def ring(self, cursor: warp.Cursor) -> warp.Ring:
+        return next(r for r in self.program.rings if r.name == cursor.ring)
+
     def advance(self, cursor: warp.Cursor) -> None:
         """The next version; after the last one the first again, in the next phase."""
         builder = self.builder
         position = self.addresses.positions[cursor.name]
-        ring = next(r for r in self.program.rings if r.name == cursor.ring)
+        ring = self.ring(cursor)
         if ring.depth > 1:
             builder.emit("add.u32", position.slot, position.slot, Imm(1))
             wrapped = builder.into("pred", "setp.eq.u32", position.slot, Imm(ring.depth))

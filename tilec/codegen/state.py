@@ -8,16 +8,34 @@ from tilec.codegen.address import Addresses
 from tilec.codegen.builder import Builder
 from tilec.codegen.scalar import Scalars
 from tilec.ir.layout import Fragment
+from tilec.ir.tile import Var
 from tilec.ir.warp import Program, Role
 from tilec.ptx.module import Reg
 from tilec.target import Target
+
+
+@dataclass(frozen=True)
+class Share:
+    """This block's part in a load for several: which slice, and the mask of those that get it."""
+
+    slice: Var
+    mask: Reg
+
+
+@dataclass(frozen=True)
+class Mate:
+    """The block that a lane signals, if one `exists`: where its shared memory begins."""
+
+    exists: Reg
+    base: Reg
 
 
 @dataclass
 class State:
     """`fragments` are the registers of each fragment; `leader` is true in the role's first thread, `lane_zero` in the
     first lane of each warp; `barriers` gives the shared address of each ring's first full barrier; `turns` are the
-    numbers of the named barriers of the thread's warpgroup and of the next one."""
+    numbers of the named barriers of the thread's warpgroup and of the next one; `shares` and `mates` are the loads and
+    the rings that blocks of the cluster have in common, by the axes along which they do."""
 
     builder: Builder
     scalars: Scalars
@@ -36,3 +54,5 @@ class State:
     true: Reg | None = None
     barriers: dict[str, int] = field(default_factory=dict)
     turns: tuple[Reg, ...] = ()
+    shares: dict[str, Share] = field(default_factory=dict)
+    mates: dict[tuple[str, ...], Mate] = field(default_factory=dict)

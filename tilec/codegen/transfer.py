@@ -5,8 +5,9 @@ from __future__ import annotations
 from tilec.codegen.address import SHARED_BASE
 from tilec.codegen.barriers import is_thread, own_barrier
 from tilec.codegen.state import State
-from tilec.ir.affine import add
+from tilec.ir.affine import add, scale
 from tilec.ir.layout import SharedLayout
+from tilec.ir.sharing import number
 from tilec.ir.tile import Const, Expr, Var, integer, is_true, substitute
 from tilec.ir.types import BOOL
 from tilec.ir.warp import CpAsync, Gather, TensorMap, TmaLoad, TmaStore
@@ -64,7 +65,8 @@ def with_unit_dims(index: tuple[Expr, ...], shape: tuple[int, ...]) -> tuple[Exp
 
 
 def emit_tma_load(op: TmaLoad, state: State) -> None:
-    """One box per panel of the tile, all counted by the full barrier of the ring's version, or by the kernel's own."""
+    """One box per panel of the tile, or of this block's slice of it for several, all counted by the full barrier of the
+    ring's version, or by the kernel's own."""
     state.builder.at(op.span)
     leader = None
     if op.barrier is not None:
@@ -82,10 +84,24 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
     mode = ".im2col" if op.map.corners else ""
     opcode = f"cp.async.bulk.tensor.{len(op.start)}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes"
     tap = [state.builder.into("b16", "cvt.u16.u32", state.scalars.register(e)) for e in reversed(op.tap)]
-    for panel in range(layout.panels):
+    start, panels, to_whom = op.start, layout.panels, []
+    if op.shared:
+        share, slices = state.shares[op.shared], number(state.program.cluster, op.shared)
+        which = state.scalars.register(share.slice)
+        length, size = op.map.box[op.sliced], layout.panel_bytes // slices
+        if op.sliced == len(start) - 1:  # a slice is some of the panels
+            panels //= slices
+            length, size = panels * layout.panel, panels * layout.panel_bytes
+        base = state.builder.into("b32", "mad.lo.u32", which, Imm(size), base)
+        first = add(start[op.sliced], scale(share.slice, length))
+        start = (*start[: op.sliced], first, *start[op.sliced + 1 :])
+        opcode, to_whom = f"{opcode}.multicast::cluster", [share.mask]
+    for panel in range(panels):
         destination = Address(base, offset + panel * layout.panel_bytes)
-        box = _box(state, op.map, op.start, panel, layout)
-        state.builder.emit(opcode, destination, box, barrier, *([Vector(tuple(tap))] if tap else []), guard=leader)
+        box = _box(state, op.map, start, panel, layout)
+        state.builder.emit(
+            opcode, destination, box, barrier, *([Vector(tuple(tap))] if tap else []), *to_whom, guard=leader
+        )
 
 
 def emit_tma_store(op: TmaStore, state: State) -> None:

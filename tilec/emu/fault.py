@@ -21,7 +21,7 @@ class Fault(Exception):
     "early-reuse" (it may still read what is overwritten), "data-race", "missing-proxy-fence", "missing-wgmma-fence",
     "missing-init-fence", "missing-tensormap-fence", "bad-descriptor", "swizzle-mismatch", "divergent-warpgroup",
     "bad-barrier", "barrier-overflow", "barrier-overwrite", "phase-skipped", "setmaxnreg-ignored", "bad-setmaxnreg",
-    "exit-before-read", "exit-before-arrival", "bad-tmem-allocation", "tmem-leak", "foreign-lanes",
+    "exit-before-read", "exit-before-arrival", "ended-block", "bad-tmem-allocation", "tmem-leak", "foreign-lanes",
     "divergent-warp", "missing-tcgen05-wait", "missing-tcgen05-fence", "deadlock", "step-limit", "trap".
     """
 

@@ -168,7 +168,10 @@ class Cta:
             return self, address
         if rank > len(self.cluster.ctas):
             raise Fault("out-of-bounds", f"shared::cluster address {address:#x} names no block of the cluster")
-        return self.cluster.ctas[rank - 1], address & ((1 << SHARED_RANK_SHIFT) - 1)
+        owner = self.cluster.ctas[rank - 1]
+        if owner.is_done:
+            raise Fault("ended-block", f"block {owner.position} has ended, and its shared memory with it")
+        return owner, address & ((1 << SHARED_RANK_SHIFT) - 1)
 
     def rows(self, threads: Threads) -> Threads:
         """The rows of some threads in the clocks: their numbers in the cluster."""

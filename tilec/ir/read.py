@@ -15,6 +15,7 @@ from tilec.diag import fail
 from tilec.ir.expr import constant
 from tilec.ir.text import SYMBOLS
 from tilec.ir.tile import (
+    ALONE,
     COMPARISONS,
     THREAD,
     WARPGROUP,
@@ -28,6 +29,7 @@ from tilec.ir.tile import (
     Buffer,
     Call,
     Cast,
+    Cluster,
     Const,
     Expr,
     Extent,
@@ -60,6 +62,7 @@ from tilec.source import Span
 
 _HEADER = re.compile(r"kernel (\w+)\((.*)\), blocks (.*), (\d+) threads")
 _DECLARATION = re.compile(rf"({'|'.join((*get_args(Scope), 'scalar'))}) ([\w.]+): (\w+)(?:\[(.+)\])?")
+_CLUSTER = re.compile(r"cluster (\d+), (\d+), (\d+)")
 _PINNED = re.compile(r"layout ([\w.]+): (.*)")
 _LOOP = re.compile(r"for (.*) in (serial|pipelined|unroll|parallel)\((.*)\):")
 _ATOMIC = re.compile(rf"(?:([\w.]+): (\w+) = )?atomic_({'|'.join(get_args(Atomic))}) ([\w.]+\[.*)")
@@ -157,6 +160,7 @@ class _Reader:
         self.buffers = {b.name: b for b in declared if isinstance(b, Buffer)}
         self.vars = {v.name: v for v in (*params, *block_vars, THREAD, WARPGROUP) if isinstance(v, Var)}
         layouts = tuple(self.pinned())
+        cluster = self.cluster()
         outputs = self.listed("returns", tuple(p.name for p in params if isinstance(p, Buffer)))
         asks = self.listed("asks", get_args(Ask))
         body = self.body(1)
@@ -164,8 +168,18 @@ class _Reader:
             self.wrong("nothing may follow the kernel")
         threads = int(match[4])
         return Kernel(
-            match[1], tuple(params), grid, block_vars, threads, tiles, body, header.span, layouts, outputs, asks
+            *(match[1], tuple(params), grid, block_vars, threads, tiles, body, header.span, layouts, outputs, asks),
+            cluster,
         )
+
+    def cluster(self) -> Cluster:
+        """The blocks of a cluster along each dimension, if a line says."""
+        line = self.peek(1)
+        found = None if line is None else _CLUSTER.fullmatch(line.text)
+        if line is None or found is None:
+            return ALONE
+        self.at += 1
+        return Cluster((int(found[1]), int(found[2]), int(found[3])), line.span)
 
     def listed(self, word: str, known: tuple[T, ...]) -> tuple[T, ...]:
         """The names behind a word, if a line begins with it."""

@@ -383,6 +383,23 @@ class Pinned:
 Stmt = TileOp | Store | Print | Bind | Parallel | For | If | While | Break
 
 
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """How many blocks along x, y and z run together and reach each other's shared memory."""
+
+    extents: tuple[int, int, int]
+    span: Span = field(default=NOWHERE, compare=False)
+
+    @property
+    def blocks(self) -> int:
+        x, y, z = self.extents
+        return x * y * z
+
+
+ALONE = Cluster((1, 1, 1))
+RANK = Var("%rank")
+"""The block's number in its cluster, x counted fastest: of the block indices, where the kernel asks for it."""
+
 Ask = Literal["fast-math", "unspecialised", "without-tma"]
 """Approximate functions; no roles for warps; no copy by TMA."""
 
@@ -405,6 +422,7 @@ class Kernel:
     layouts: tuple[Pinned, ...] = ()
     outputs: tuple[str, ...] = ()
     asks: tuple[Ask, ...] = ()
+    cluster: Cluster = ALONE
 
     @property
     def workspaces(self) -> tuple[Buffer, ...]:

@@ -74,6 +74,9 @@ def _launch(kernel: Kernel) -> Iterator[str]:
         yield f"{len(kernel.grid)} grid extents for {len(kernel.block_vars)} block variables"
     if any(isinstance(e, int) and e < 1 for e in (*kernel.grid, kernel.threads)):
         yield f"grid {kernel.grid} of {kernel.threads} threads is empty"
+    for extent, size in zip((*kernel.grid, 1, 1), kernel.cluster.extents, strict=False):
+        if size < 1 or (isinstance(extent, int) and extent % size):
+            yield f"a grid of {kernel.grid} is not made of clusters of {kernel.cluster.extents}"
 
 
 class _Checker:

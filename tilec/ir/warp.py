@@ -31,6 +31,9 @@ class Ring:
 
     With mbarriers (`bytes` > 0) a role of its own fills it: `full` completes when `bytes` have arrived, `empty` when
     `arrivals` warps have released the version. Without, the roles that share it order themselves by waits and barriers.
+
+    `shared` has the axes of the cluster along which blocks load some of the tiles together (`ir.sharing`): then a
+    version is released to all who fill it, and `arrivals` counts the warps of all whom this block fills it for.
     """
 
     name: str
@@ -38,6 +41,7 @@ class Ring:
     buffers: tuple[str, ...]
     bytes: int = 0
     arrivals: int = 0
+    shared: tuple[str, ...] = ()
 
     @property
     def has_barriers(self) -> bool:
@@ -142,10 +146,12 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Elementwise(Operation):
-    """A parallel nest, each thread sweeping its registers of `layout`."""
+    """A parallel nest, each thread sweeping its registers of `layout`. With `block` its stores go to the tiles of that
+    block of the cluster."""
 
     nest: Parallel
     layout: Fragment
+    block: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +181,11 @@ class TmaLoad(Operation):
     im2col map it is the first place, as the pixel there, and `tap` where from there the filter looks.
 
     With a `barrier` of the kernel's own it signals that; the role's thread `leader` issues it, and first announces the
-    bytes, unless the kernel `announces` them itself."""
+    bytes, unless the kernel `announces` them itself.
+
+    Where blocks of the cluster that differ along the axes `shared` load the same tile, each loads a slice of it, of the
+    map's box along dimension `sliced`, for all of them.
+    """
 
     map: TensorMap
     start: tuple[Expr, ...]
@@ -184,6 +194,8 @@ class TmaLoad(Operation):
     barrier: Barrier | None = None
     leader: int = 0
     announces: bool = True
+    shared: str = ""
+    sliced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +332,40 @@ class RingRelease(Operation):
     """Consumer: each warp arrives on the version's empty barrier."""
 
     cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class RingDrain(Operation):
+    """Producer: wait until every version is empty, so that nobody signals a block that has gone."""
+
+    cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterArrive(Operation):
+    """Each thread says to the blocks of its cluster that it has come here; `relaxed`: and nothing else."""
+
+    relaxed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterWait(Operation):
+    """Each thread waits until all threads of its cluster that have not ended have arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class GridSync(Operation):
+    """All threads of the role, in all blocks of the grid, wait for each other at a tensor of one number, `counter`,
+    which begins as 0."""
+
+    counter: str
+
+
+@dataclass(frozen=True, slots=True)
+class GridControl(Operation):
+    """Wait for the grid that was launched before this one, or let the one after it begin."""
+
+    what: Literal["wait", "launch_dependents"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,6 +544,7 @@ class Program:
     span: Span = field(default=NOWHERE, compare=False)
     barriers: tuple[Barriers, ...] = ()
     common: Role | None = None
+    cluster: tuple[int, int, int] = (1, 1, 1)
 
     @property
     def threads(self) -> int:
@@ -516,6 +563,11 @@ class Program:
             return 0
         taken = {op.id for r in self.roles for op in walk(r.body) if isinstance(op, NamedBarrier)}
         return [number for number in range(1, 16) if number not in taken][role]
+
+    def operations(self) -> Iterator[Operation]:
+        """Those of all roles."""
+        for role in self.roles:
+            yield from walk(role.body)
 
 
 def static_trips(loop: Loop) -> int | None:

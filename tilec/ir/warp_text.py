@@ -20,6 +20,8 @@ def _program(program: Program) -> Iterator[str]:
     grid = " x ".join(map(show_extent, program.grid))
     yield f"program {program.name}({names})"
     yield f"  {grid} blocks of {program.threads} threads, {program.smem_bytes} bytes of shared memory"
+    if program.cluster != (1, 1, 1):
+        yield f"  clusters of {' x '.join(map(str, program.cluster))}"
     for tensor_map in program.maps:
         box = ", ".join(map(str, tensor_map.box))
         corners = tensor_map.corners
@@ -33,7 +35,8 @@ def _program(program: Program) -> Iterator[str]:
         yield f"  fragment {show_declared(buffer)}: {show_fragment(layout)}"
     for ring in program.rings:
         barriers = f", {ring.bytes} bytes a version, {ring.arrivals} warps release it" if ring.has_barriers else ""
-        yield f"  ring {ring.name}: depth {ring.depth}{barriers}"
+        shared = f", shared along {' and '.join(ring.shared)}" if ring.shared else ""
+        yield f"  ring {ring.name}: depth {ring.depth}{barriers}{shared}"
     for made in program.barriers:
         yield f"  barriers {made.name}: {', '.join(map(str, made.counts))} arrivals"
     for role in program.roles:
@@ -129,18 +132,19 @@ def _operation(op: Operation) -> str:
             return "trap"
         case warp.Let(var=var, value=value):
             return f"{var.name} = {show_expr(value)}"
-        case warp.Elementwise(nest=nest):
+        case warp.Elementwise(nest=nest, block=block):
             extents = ", ".join(map(str, nest.extents))
             stores = [show_store(s) for s in walk(nest.body) if isinstance(s, Store)]
-            return f"elementwise ({extents}) {'; '.join(stores)}"
+            to = "" if block is None else f" in block {show_expr(block)} of the cluster"
+            return f"elementwise ({extents}) {'; '.join(stores)}{to}"
         case warp.CpAsync(source=source, destination=destination, width=width):
             return f"cp_async.{width} {destination.name} = {_source(source)}"
         case warp.TmaLoad(map=tensor_map, start=start, destination=destination, tap=tap):
             looks = f" + [{', '.join(map(show_expr, tap))}]" if tap else ""
             signals = f", signals {_barrier(op.barrier)}" if op.barrier is not None else ""
-            return (
-                f"tma_load {destination.name} = {tensor_map.name}[{', '.join(map(show_expr, start))}]{looks}{signals}"
-            )
+            to = f" with all along {op.shared}" if op.shared else ""
+            box = f"{tensor_map.name}[{', '.join(map(show_expr, start))}]"
+            return f"tma_load {destination.name} = {box}{looks}{signals}{to}"
         case warp.TmaStore(map=tensor_map, start=start, source=source, atomic=atomic):
             return f"tma_{atomic or 'store'} {tensor_map.name}[{', '.join(map(show_expr, start))}] = {source.name}"
         case warp.StoreMatrix(source=source, destination=destination):
@@ -174,6 +178,16 @@ def _operation(op: Operation) -> str:
             return f"wait for {cursor.name}"
         case warp.RingRelease(cursor=cursor):
             return f"release {cursor.name}"
+        case warp.RingDrain(cursor=cursor):
+            return f"drain {cursor.ring}"
+        case warp.ClusterArrive(relaxed=relaxed):
+            return f"arrive at the cluster's barrier{', relaxed' if relaxed else ''}"
+        case warp.ClusterWait():
+            return "wait for the cluster"
+        case warp.GridSync(counter=counter):
+            return f"wait for the grid at {counter}"
+        case warp.GridControl(what=what):
+            return f"grid control: {what}"
         case warp.TurnWait():
             return "wait for the warpgroup's turn"
         case warp.TurnPass():

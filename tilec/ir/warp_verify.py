@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from tilec.ir import warp
+from tilec.ir.sharing import mates_by_any
 from tilec.ir.tile import Binary, Call, Cast, Const, Expr, Load, Select, Store, Unary, Var, walk_expr
 from tilec.ir.tile import walk as walk_tile
 from tilec.ir.warp import Operation, Program, Ring, Role
@@ -363,7 +364,11 @@ class _Run:
             case warp.Advance(cursor=cursor):
                 state.positions[cursor.name] = state.positions.get(cursor.name, 0) + 1
                 return ""
-            case warp.BarSync():
+            case warp.RingDrain(cursor=cursor):
+                ring = self.rings[cursor.ring]
+                left = (self.versions[(ring.name, v)] for v in range(ring.depth))
+                return "" if all(version.fills == version.frees for version in left) else None
+            case warp.BarSync() | warp.ClusterWait() | warp.GridSync():
                 if state.has_turn:
                     return f"line {op.span.line}: a warpgroup meets the others at a barrier while it has its turn"
                 state.interval += 1
@@ -434,7 +439,8 @@ class _Run:
             state.accesses.pop((buffer, slot), None)  # whoever has waited for the next filling comes after them
         if version.fills <= turn:
             return f"line {op.span.line}: {ring.name} is released before it was filled"
-        version.released += state.role.warps
+        # Blocks that share tiles do the same: as many release this version as it is released to.
+        version.released += state.role.warps * len(mates_by_any(self.program.cluster, ring.shared))
         if version.released > ring.arrivals:
             return (
                 f"line {op.span.line}: {version.released} warps release {ring.name}, its barrier counts {ring.arrivals}"

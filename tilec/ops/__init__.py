@@ -11,6 +11,7 @@ from tilec.ops import (
     im2col,
     intrinsics,
     logical,
+    meet,
     reduce,
     reducer,
     refused,
@@ -19,6 +20,7 @@ from tilec.ops import (
     transpose,
     warpgroups,
 )
+from tilec.ops.copy import cluster as copy_cluster
 from tilec.ops.copy import lower as copy_lower
 from tilec.ops.gemm import lower as gemm_lower
 
@@ -27,6 +29,7 @@ __all__ = [
     "barriers",
     "bits",
     "copy",
+    "copy_cluster",
     "copy_lower",
     "device_assert",
     "fill",
@@ -35,6 +38,7 @@ __all__ = [
     "im2col",
     "intrinsics",
     "logical",
+    "meet",
     "reduce",
     "reducer",
     "refused",

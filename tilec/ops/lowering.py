@@ -25,6 +25,7 @@ class Context:
     cursors: tuple[Cursor, ...]
     tensor_map: Callable[[Buffer, tuple[int, ...], int, Corners | None], TensorMap]
     scratch: Callable[[int, Span], Buffer]
+    cluster: tuple[int, int, int] = (1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)

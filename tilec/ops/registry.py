@@ -34,6 +34,10 @@ class Environment(Protocol):
 
     def scalar(self, expr: Expr) -> int | float | bool: ...
 
+    def send(self, region: Region, value: Array, block: int) -> None: ...
+
+    def meet(self, what: str) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Effects:

@@ -17,7 +17,7 @@ from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet,
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.source import Span
 
-BARRIERS = ("barrier", "fence")
+BARRIERS = ("barrier", "fence", "meet")
 """Operations that part what touches shared memory into before and after."""
 
 EXPLICIT = (*BARRIERS, "commit", "wait")
@@ -37,6 +37,8 @@ def spelled(op: TileOp) -> str:
     """How a kernel writes it."""
     if meets(op):
         return "sync="
+    if op.name == "meet":
+        return f"T.{op.attr('what')}"
     return {
         "barrier": "T.sync_threads",
         "fence": "T.fence_proxy_async",
@@ -194,5 +196,5 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     return ()
 
 
-for _name in EXPLICIT:
+for _name in ("barrier", "fence", "commit", "wait"):
     facet(_name, "demand")(price)

@@ -51,6 +51,8 @@ PLACES: dict[str, Place] = {
             _WARP_SIZE,
             Parameter("warps_per_group", None),
         ),
+        _row("T.block_rank_in_cluster", "the block's number in its cluster, x counted fastest; without clusters 0"),
+        _row("T.get_cluster_block_nums", "how many blocks a cluster has"),
         _row(
             "T.shuffle_elect",
             "whether the thread is the first of each `thread_extent` threads, or with 0 of the block",

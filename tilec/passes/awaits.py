@@ -65,7 +65,7 @@ class _Walker:
         above: dict[Buffer, None] = {}  # the shared tiles that statements of this list have touched since a barrier
         new: list[Stmt] = []
         for stmt in stmts:
-            if isinstance(stmt, TileOp) and stmt.name == "barrier":
+            if isinstance(stmt, TileOp) and stmt.name in ("barrier", "meet"):
                 under_way = {tile for group in groups for tile in group}
                 new.append(_waiting(stmt, [tile for tile in above if tile not in under_way]))
                 above.clear()

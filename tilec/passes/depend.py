@@ -37,6 +37,7 @@ from tilec.passes import pools
 from tilec.passes.binds import scheduled, users_of_binds
 from tilec.passes.compound import Cost, cost, is_compound
 from tilec.passes.layout import Laid
+from tilec.passes.multicast import shared_axes
 from tilec.passes.ordering import orders
 from tilec.passes.rings import RingPlan, accesses, is_load, touched_outside
 from tilec.passes.rings import rings as ring_plans
@@ -374,7 +375,8 @@ def describe(stmt: Stmt) -> str:
     """A short name for messages and traces: `copy A → A_shared`."""
     match stmt:
         case TileOp(name="copy" | "im2col" as name, regions=(source, destination)):
-            return f"{name} {source.buffer.name} → {destination.buffer.name}"
+            shared = f" multicast along {axes}" if (axes := shared_axes(stmt)) else ""
+            return f"{name} {source.buffer.name} → {destination.buffer.name}{shared}"
         case TileOp(name=name, regions=regions):
             return f"{name} {', '.join(r.buffer.name for r in regions)}".rstrip()
         case Parallel():

@@ -74,7 +74,8 @@ EAGER = ("T.const", "T.empty")
 DIALECT = "T.__tilelang_dialect__"
 """What the language is spoken for: always CUDA."""
 OTHERS = (
-    "T.Fragment", "T.Layout", "T.Kernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro", "T.Ref", "T.Var",
+    "T.Fragment", "T.Layout", "T.Kernel", "T.ClusterKernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro",
+    "T.Ref", "T.Var",
     "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", "T.loop_break", "T.print", "T.rng_init", "T.rng_rand",
     "T.rng_rand_float", "T.ws",
     DIALECT, *EAGER,
@@ -470,8 +471,8 @@ class Evaluator:
                 span,
                 help="in other kernels, sizes are constants or T.dynamic, and outputs are parameters",
             )
-        if path == "T.Kernel":
-            fail("not-a-value", "T.Kernel belongs in a with statement", span, help="write `with T.Kernel(…) as bx:`")
+        if path in ("T.Kernel", "T.ClusterKernel"):
+            fail("not-a-value", f"{path} belongs in a with statement", span, help=f"write `with {path}(…) as bx:`")
         if not path.startswith("T."):
             fail("foreign-call", f"{path} is nothing that a kernel can call", node.function.span)
         self.refuse_name(path, node.function.span)

@@ -20,6 +20,7 @@ from tilec.diag import InternalError
 from tilec.ir import warp
 from tilec.ir.affine import add, scale
 from tilec.ir.layout import plain
+from tilec.ir.sharing import mates_by_any
 from tilec.ir.text import show_expr
 from tilec.ir.tile import (
     Binary,
@@ -51,6 +52,7 @@ from tilec.passes.binds import replayed, scheduled
 from tilec.passes.cuts import first_step, flights
 from tilec.passes.depend import Scheduled
 from tilec.passes.layout import Laid
+from tilec.passes.multicast import shared_axes
 from tilec.passes.pools import register_split
 from tilec.passes.rings import accesses
 from tilec.passes.roles import EVERY, role_of
@@ -109,8 +111,10 @@ class _Expander:
         for plan, ring, depth in zip(s.loop.rings, s.loop.problem.rings, s.schedule.depth, strict=True):
             fed = all(s.loop.roles[p] == "producer" for p in plan.producers)  # by a role of its own
             size = sum(self.laid.shared[b.name].bytes for b in plan.buffers) if fed else 0
-            arrivals = self.kernel.threads // 32 if fed else 0
-            made = warp.Ring(ring.name, depth, tuple(b.name for b in plan.buffers), size, arrivals)
+            shared = tuple(dict.fromkeys(a for p in plan.producers if (a := shared_axes(s.loop.statements[p]))))
+            blocks = len(mates_by_any(self.kernel.cluster.extents, shared))
+            arrivals = self.kernel.threads // 32 * blocks if fed else 0
+            made = warp.Ring(ring.name, depth, tuple(b.name for b in plan.buffers), size, arrivals, shared)
             self.rings[ring.name] = made
             for b in plan.buffers:
                 self.ring_of[b.name] = made
@@ -126,7 +130,8 @@ class _Expander:
             taken = any(s.turns for s in self.loops.values())
             first_barrier = warp.FIRST_TURN if taken else None
             consumer = warp.Role("consumer", 0, warps, self.body(kernel.body, "consumer"), many, turns_at=first_barrier)
-            producer = warp.Role("producer", warps, WARPGROUP_WARPS, self.body(kernel.body, "producer"), few, True)
+            loads = _drained(self.body(kernel.body, "producer"), self.rings)
+            producer = warp.Role("producer", warps, WARPGROUP_WARPS, loads, few, True)
             roles: tuple[warp.Role, ...] = (consumer, producer)
         else:
             roles = (warp.Role("all", 0, warps, self.body(kernel.body, "all")),)
@@ -146,6 +151,7 @@ class _Expander:
             tuple((b, self.laid.fragments[b.name]) for b in kernel.buffers if b.in_registers),
             tuple(self.rings.values()),
             span=kernel.span,
+            cluster=kernel.cluster.extents,
         )
 
     def share(self, other: _Expander) -> None:
@@ -207,7 +213,7 @@ class _Expander:
             case Bind():
                 return (warp.Let(stmt.var, stmt.value, cursors=cursors, span=stmt.span),)
             case _:
-                return self.lower(stmt, cursors) if role_of(stmt, self.laid) == role else ()
+                return self.lower(stmt, cursors) if role_of(stmt, self.laid) in (role, EVERY) else ()
 
     def loop(
         self, loop: For, start: Expr, stop: Expr, step: int, body: tuple[warp.Operation, ...], cursors: Cursors
@@ -278,7 +284,8 @@ class _Expander:
             case TileOp():
                 cursors = (*cursors, *self.versions(stmt))
                 context = Context(
-                    self.kernel.threads, self.laid.fragments, self.laid.shared, cursors, self.tensor_map, self.scratch
+                    *(self.kernel.threads, self.laid.fragments, self.laid.shared, cursors),
+                    *(self.tensor_map, self.scratch, self.kernel.cluster.extents),
                 )
                 operations: tuple[warp.Operation, ...] = registry.get(stmt.name).lower(stmt, context)
                 return operations
@@ -481,6 +488,12 @@ class _Pipeline:
         for bind in self.binds:
             values[bind.var] = substitute(bind.value, values)
         return self.expander.copy(stmt, values)
+
+
+def _drained(body: tuple[warp.Operation, ...], rings: Mapping[str, warp.Ring]) -> tuple[warp.Operation, ...]:
+    """The producer's operations, and at their end a wait for the other blocks that still signal its barriers."""
+    acquired = {op.cursor.ring: op for op in warp.walk(body) if isinstance(op, warp.RingAcquire)}
+    return *body, *(warp.RingDrain(op.cursor, span=op.span) for n, op in acquired.items() if rings[n].shared)
 
 
 def _committed_together(

@@ -250,7 +250,7 @@ def is_launch(node: ast.Node) -> bool:
     """Whether this is a `with T.Kernel(…)`, going by its looks."""
     match node:
         case ast.With(context=ast.Call(function=ast.Attribute(name=name) | ast.Name(id=name))):
-            return name == "Kernel"
+            return name in ("Kernel", "ClusterKernel")
         case _:
             return False
 

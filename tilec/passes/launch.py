@@ -15,6 +15,7 @@ from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, 
 from tilec.ops.values import EXPR_TYPES, Member, describe
 from tilec.passes import dynamic
 from tilec.passes.awaits import with_awaited
+from tilec.passes.clusters import cluster_of, rank, uses_rank, with_counter, with_masks, with_rank
 from tilec.passes.fold import fold_expr
 from tilec.passes.functions import is_launch
 from tilec.passes.outside import with_values
@@ -27,14 +28,13 @@ from tilec.records import dataclass
 from tilec.source import Span
 from tilec.syntax import ast
 
-KERNEL = Signature(
-    "T.Kernel",
-    (
-        Parameter("threads", 128, keyword_only=True),
-        Parameter("prelude", None, supported=False, keyword_only=True),
-    ),
-    variadic=True,
+_THREADS = Parameter("threads", 128, keyword_only=True)
+_PRELUDE = Parameter("prelude", None, supported=False, keyword_only=True)
+KERNEL = Signature("T.Kernel", (_THREADS, Parameter("cluster_dims", None, keyword_only=True), _PRELUDE), variadic=True)
+CLUSTER_KERNEL = Signature(
+    "T.ClusterKernel", (Parameter("cluster_dims", keyword_only=True), _THREADS, _PRELUDE), variadic=True
 )
+LAUNCHES = {"T.Kernel": KERNEL, "T.ClusterKernel": CLUSTER_KERNEL}
 TENSOR = Signature("T.Tensor", (Parameter("shape"), Parameter("dtype", "float32")))
 _TENSOR_NAMES = ("T.Tensor", "T.Buffer")
 
@@ -88,13 +88,17 @@ def _without_layouts(kernel: Kernel) -> Kernel:
 
 
 def _made(function: ast.Function, body: Body, shape: _Launch, params: Callable[[], tuple[Param, ...]]) -> Kernel:
+    body.out[:] = with_masks(tuple(body.out), shape.block_vars, body.cluster)
+    body.out[:] = with_counter(tuple(body.out), body.unique, body.buffers)
     statements, copies = without_views(tuple(body.out), body.views, body.unique)
     statements, buffers = with_parts(statements, body.reducers, [*body.buffers, *copies])
     statements = with_values(statements, body.hints.outside, body.unique.take)
     block_vars = shape.block_vars
     if body.hints.panels is not None:
-        block_vars, renumbered = rasterised(block_vars, shape.grid, *body.hints.panels)
+        block_vars, renumbered = rasterised(block_vars, shape.grid, *body.hints.panels, body.cluster.extents)
         statements = (*renumbered, *statements)
+    if uses_rank(statements):
+        statements = with_rank(statements, rank(block_vars, body.cluster), function.name_span)
     made = Kernel(
         function.name,
         params(),
@@ -105,6 +109,7 @@ def _made(function: ast.Function, body: Body, shape: _Launch, params: Callable[[
         statements,
         function.name_span,
         tuple(body.hints.layouts.values()),
+        cluster=body.cluster,
     )
     return dynamic.with_sizes(with_awaited(made, body.warn, body.asides))
 
@@ -126,7 +131,7 @@ def _launch_statement(body: Body, function: ast.Function) -> ast.With:
     for statement in _decided(body, function.body):
         with body.mistakes.caught():
             if isinstance(statement, ast.With) and isinstance(statement.context, ast.Call):
-                if body.callee(statement.context) != "T.Kernel":
+                if body.callee(statement.context) not in LAUNCHES:
                     body.statement(statement)
                 if launch is not None:
                     first = Label(launch.context.span, "the first")
@@ -181,10 +186,13 @@ def _launched(body: Body, launch: ast.With) -> _Launch:
     body.thread_extents = (_WARP, 1, 1)
     block_vars: tuple[Var, ...] = ()
     try:
-        call = bind(KERNEL, *body.arguments(launch.context), launch.context.span)
+        signature = LAUNCHES[body.callee(launch.context) or "T.Kernel"]
+        call = bind(signature, *body.arguments(launch.context), launch.context.span)
         with body.mistakes.caught():
             body.thread_extents = _threads(call)
         grid = _grid(call)
+        with body.mistakes.caught():
+            body.cluster = cluster_of(call, grid)
         block_vars = _block_vars(body, launch, len(grid))
     except CompileError as error:
         body.mistakes.add(error)

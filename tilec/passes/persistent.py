@@ -19,10 +19,13 @@ from tilec.passes.fold import fold_expr
 
 def persistent(kernel: Kernel, multiprocessors: int) -> Kernel | None:
     """The kernel with a persistent grid. None where it has no more blocks than there are multiprocessors, or a number
-    known only at launch, and where it synchronises by hand: barriers may count on being new."""
+    known only at launch, where they form clusters, and where it synchronises by hand: barriers may count on being
+    new."""
     grid = [extent for extent in kernel.grid if isinstance(extent, int)]
     blocks = math.prod(grid)
-    if len(grid) < len(kernel.grid) or blocks <= multiprocessors or any(map(is_explicit, walk(kernel.body))):
+    if len(grid) < len(kernel.grid) or blocks <= multiprocessors or kernel.cluster.blocks > 1:
+        return None
+    if any(map(is_explicit, walk(kernel.body))):
         return None
     block, wave = Var("%block"), Var("%wave")
     number = add(_binary("mul", wave, integer(multiprocessors)), block)

@@ -11,18 +11,27 @@ from tilec.source import Span
 
 
 def rasterised(
-    block_vars: tuple[Var, ...], grid: tuple[Extent, ...], panel: int, by_rows: bool, span: Span
+    block_vars: tuple[Var, ...],
+    grid: tuple[Extent, ...],
+    panel: int,
+    by_rows: bool,
+    span: Span,
+    cluster: tuple[int, ...] = (1, 1),
 ) -> tuple[tuple[Var, ...], tuple[Bind, ...]]:
     """What the hardware numbers the blocks by, and the indices that the kernel's text calls `block_vars`.
 
     A panel is `panel` rows of blocks high (columns wide, if not `by_rows`), the last one what is left. Blocks walk it
-    column by column, every other panel backwards. Each block comes once: `%` in a panel numbers rows, `//` columns.
+    column by column, every other panel backwards. Each block comes once: `%` in a panel numbers rows, `//` columns. The
+    blocks of a cluster stay together: it is they that are put in another order.
     """
     if len(grid) < 2 or 1 in grid[:2]:
         return block_vars, ()
     x, y = (Var(f"%{v.name}") for v in block_vars[:2])
-    across, along = (extent_expr(e) for e in (grid[:2] if by_rows else (grid[1], grid[0])))
-    number = add(x, _binary("mul", y, extent_expr(grid[0])))
+    width, depth = (_binary("floordiv", extent_expr(e), integer(c)) for e, c in zip(grid, cluster, strict=False))
+    across, along = (width, depth) if by_rows else (depth, width)
+    panel = max(panel // cluster[1 if by_rows else 0], 1)
+    of_cluster = tuple(_binary("floordiv", v, integer(c)) for v, c in zip((x, y), cluster, strict=False))
+    number = add(of_cluster[0], _binary("mul", of_cluster[1], width))
     size = _binary("mul", across, integer(panel))
     inside, which = _binary("floormod", number, size), _binary("floordiv", number, size)
     first = scale(which, panel)
@@ -37,7 +46,9 @@ def rasterised(
         odd = Binary("eq", _binary("floormod", which, integer(2)), integer(1), BOOL)
         column = Select(odd, _binary("sub", last_column, column), column, INT32)
     new = (column, row) if by_rows else (row, column)
-    binds = tuple(Bind(var, value, span) for var, value in zip(block_vars[:2], new, strict=True))
+    places = zip(new, (x, y), cluster, strict=False)
+    indices = (add(scale(tile, c), _binary("floormod", v, integer(c))) if c > 1 else tile for tile, v, c in places)
+    binds = tuple(Bind(var, value, span) for var, value in zip(block_vars[:2], indices, strict=True))
     return (x, y, *block_vars[2:]), binds
 
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from tilec.ir.tile import IN_REGISTERS, Bind, For, Stmt, TileOp, bodies, walk
 from tilec.ops.lowering import Demand
+from tilec.ops.meet import is_for_every_role
 from tilec.ops.reduce import crossing_warps
 from tilec.ops.reducer import ACROSS_COPIES
 from tilec.ops.sync import is_explicit
@@ -38,6 +39,8 @@ def role_of(stmt: Stmt, laid: Laid) -> str:
     """The role of the warp program that runs a statement; one that holds work for both is for `EVERY` role."""
     if laid.form != "warp_specialised":
         return "all"
+    if is_for_every_role(stmt):
+        return EVERY
     if not is_compound(stmt):
         return "producer" if is_producer(stmt, laid) else "consumer"
     inside = {role_of(s, laid) for body in bodies(stmt) for s in body if not isinstance(s, Bind)}

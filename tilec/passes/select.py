@@ -45,11 +45,14 @@ from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT32, UIN
 from tilec.ops import im2col
 from tilec.ops.barriers import is_signalling
 from tilec.ops.fill import masked
+from tilec.ops.meet import is_for_every_role
 from tilec.ops.reduce import kept_extents
 from tilec.ops.refused import refused
 from tilec.ops.scan import expansion
+from tilec.ops.sync import spelled
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.able import check_arithmetic
+from tilec.passes.clusters import check_cluster
 from tilec.passes.rings import is_load, why_not_fed
 from tilec.passes.usage import expressions, reads, writes
 from tilec.passes.wishes import asynchronous, awaited, expanded, honoured
@@ -107,6 +110,8 @@ def select(
     check_arithmetic(kernel.body, mistakes)
     form: Form = "unspecialised"
     with mistakes.caught():
+        check_cluster(kernel, target)
+    with mistakes.caught():
         form = _form(kernel, target, strategy)
     selector = _Selector(kernel, target, form, switches, mistakes)
     body = selector.body(kernel.body)
@@ -163,6 +168,8 @@ def _why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
     if own := next((s for s in walk(kernel.body) if isinstance(s, Bind) and is_per_thread(s.value)), None):
         return f"in line {own.span.line}, each thread reads for itself"
     for loop in loops:
+        if met := next((s for s in walk(loop.body) if is_for_every_role(s)), None):
+            return f"in line {met.span.line}, {spelled(met)} stands in the loop"
         if pipelined_loops(loop.body):
             continue
         for stmt, wish, waits in zip(loop.body, asynchronous(loop), awaited(kernel, loop), strict=True):

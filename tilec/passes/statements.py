@@ -150,7 +150,7 @@ class Body(Loops):
         match node:
             case ast.With(context=ast.Call() as call):
                 path = self.callee(call)
-                if path is not None and path.startswith("T.") and path != "T.Kernel":
+                if path is not None and path.startswith("T.") and path not in ("T.Kernel", "T.ClusterKernel"):
                     self.refuse_name(path, call.function.span)
                 fail("misplaced-statement", "T.Kernel stands once, directly in the function", node.context.span)
             case ast.With():

@@ -210,7 +210,7 @@ class _Missing(Exception):
 _STEERING = (
     warp.Loop, warp.Forever, warp.Break, warp.Pipeline, warp.Branch, warp.Advance,
     warp.RingRelease, warp.RingWait, warp.RingAcquire, warp.CpAsyncCommit, warp.TurnWait,
-    warp.Await, warp.BarSync, warp.ProxyFence, warp.WgmmaWait,
+    warp.Await, warp.BarSync, warp.ProxyFence, warp.WgmmaWait, warp.ClusterWait, warp.GridSync,
     warp.Arrive, warp.CopiesArrive, warp.BarrierWait, warp.NamedBarrier,
 )  # fmt: skip
 """What is more, or less, than an access in its place."""
@@ -299,7 +299,7 @@ class _Role:
                     self.state.commit()
                 case warp.Await():
                     self.wait_here(node, node.op, nodes[i + 1 :])
-                case warp.BarSync():
+                case warp.BarSync() | warp.ClusterWait() | warp.GridSync():
                     self.state.epoch += 1
                 case warp.ProxyFence():
                     self.state.fence()

@@ -17,12 +17,15 @@ from tilec.diag import CompileError, Diagnostic, Label, Warn, fail, unheard
 from tilec.ir.affine import add, interval
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import (
+    ALONE,
     BLOCK_WIDE,
+    RANK,
     THREAD,
     WARP_WIDE,
     Binary,
     Bind,
     Buffer,
+    Cluster,
     Const,
     Expr,
     Extent,
@@ -67,7 +70,8 @@ MOST_WRITTEN_OUT = 64  # trips of a loop over the registers of an array
 
 @dataclass(slots=True)
 class PerThread(Evaluator):
-    """`thread_extents` are the threads of a block along x, y and z, `blocks` the block's indices and the grid.
+    """`thread_extents` are the threads of a block along x, y and z, `blocks` the block's indices and the grid, which
+    runs in clusters as `cluster` says.
     `varying` are the binds on whose value threads do not agree, `masks` the conditions that hold here in those threads
     that run this. `differing` are the places of variables (T.alloc_var) which
     threads set differently. `views` are the buffers that stand for others (T.reshape), by name. `wholes` are the
@@ -81,6 +85,7 @@ class PerThread(Evaluator):
     warn: Warn = unheard
     thread_extents: tuple[int, int, int] = (1, 1, 1)
     blocks: tuple[tuple[Var, Extent], ...] = ()
+    cluster: Cluster = ALONE
     varying: set[Var] = field(default_factory=set)
     masks: list[Expr] = field(default_factory=list)
     differing: set[Span] = field(default_factory=set)
@@ -353,6 +358,11 @@ class PerThread(Evaluator):
                 return self.blocks[self.dimension(call, len(self.blocks))][1]
             case "get_block_extents":
                 return tuple(extent for _, extent in self.blocks)
+            case "block_rank_in_cluster":
+                self.ranges[RANK.name] = (0, self.cluster.blocks - 1)
+                return RANK if self.cluster.blocks > 1 else 0
+            case "get_cluster_block_nums":
+                return self.cluster.blocks
             case "get_lane_idx":
                 return _digit(THREAD, self.warp_size(call))
             case "get_warp_idx" | "get_warp_idx_sync":

@@ -13,7 +13,7 @@ _OWN_CHOICE = "tilec chooses by what is copied"
 
 
 def _check(call: Call) -> TileOp:
-    src, dst = _regions(call)
+    src, dst = regions_of(call)
     if src.shape != dst.shape:
         fail(
             "shape-mismatch",
@@ -81,8 +81,8 @@ def _asked(call: Call) -> dict[str, Attr]:
     return asked
 
 
-def _regions(call: Call) -> tuple[Region, Region]:
-    """An index without extent takes the shape of the other side, so the other side is looked at first."""
+def regions_of(call: Call) -> tuple[Region, Region]:
+    """The two sides. An index without extent takes the shape of the other one, so that is looked at first."""
     if not _is_corner(call, "src"):
         src = call.region("src")
         return src, call.region("dst", src.extent)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from tilec.diag import InternalError
 from tilec.ir.affine import affine, divisor
 from tilec.ir.layout import SharedLayout, row_major
+from tilec.ir.sharing import number, sliced_dimension
 from tilec.ir.tile import Region, TileOp
 from tilec.ir.warp import BulkWait, CpAsync, CpAsyncCommit, Operation, StoreMatrix, TmaLoad, TmaStore
 from tilec.ops.barriers import barrier_of, is_signalling
@@ -20,8 +21,7 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
     source, destination = op.regions
     match op.attr("via"):
         case "tma":
-            tensor_map = tensor_map_of(source, destination.buffer, context)
-            load = TmaLoad(tensor_map, source.start, destination.buffer, cursors=context.cursors, span=op.span)
+            load = _tma_load(op, context)
             return (_signalling(load, op) if is_signalling(op) else load,)
         case "tma_store":
             tensor_map = tensor_map_of(destination, source.buffer, context)
@@ -35,6 +35,22 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
             return (sweep(destination, source, context, op.span, width=_width(op)),)
         case other:
             raise InternalError(f"no lowering of T.copy by {other}")
+
+
+def _tma_load(op: TileOp, context: Context) -> TmaLoad:
+    """Of the whole tile, or of a slice for each of the blocks that load it together."""
+    source, destination = op.regions
+    shared = str(dict(op.attrs).get("multicast", ""))
+    box, sliced = list(source.extent), 0
+    if shared:
+        slices = number(context.cluster, shared)
+        along = sliced_dimension(source.extent, context.shared[destination.buffer.name], slices)
+        assert along is not None, "a tile is shared that cannot be cut"
+        sliced = along
+        box[sliced] //= slices
+    tensor_map = tensor_map_of(replace(source, extent=tuple(box)), destination.buffer, context)
+    start, tile, cursors = source.start, destination.buffer, context.cursors
+    return TmaLoad(tensor_map, start, tile, shared=shared, sliced=sliced, cursors=cursors, span=op.span)
 
 
 def _signalling(load: TmaLoad, op: TileOp) -> TmaLoad:

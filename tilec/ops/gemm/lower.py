@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilec.ir.tile import TileOp
 from tilec.ir.warp import Mma, Operation, Wgmma
 from tilec.ops.lowering import Context, Demand, demand
@@ -16,8 +14,9 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
     turned = bool(op.attr("transpose_A")), bool(op.attr("transpose_B")), bool(op.attr("clear_accum"))
     if op.attr("via") != "wgmma":
         return (Mma(a, b, c, *turned, *metadata, cursors=context.cursors, span=op.span),)
-    product = Wgmma(a, b, c, *turned, *metadata, cursors=context.cursors, span=op.span)
-    return (replace(product, waits_later=dict(op.attrs).get("wait") is not None),)
+    later = dict(op.attrs).get("wait") is not None
+    sparse = metadata[0] if metadata else None
+    return (Wgmma(a, b, c, *turned, sparse, later, cursors=context.cursors, span=op.span),)
 
 
 @facet("gemm", "demand")

@@ -1,0 +1,117 @@
+"""Blocks that wait for each other, or for the grid before theirs: right on hostile machines, and wrong without."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from harness import HERE, built
+
+from tilec import emulate
+from tilec.driver import Build
+from tilec.emu import Fault, launch
+from tilec.manifest import extract, from_json, to_json
+
+PATH = HERE / "grid.tl"
+
+
+def is_right(made: Build, ptx: str, adversary: int | None) -> bool:
+    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    expected = found.copy()
+    given = emulate.with_workspaces(made.manifest, found)
+    launch(
+        ptx,
+        made.manifest.entry,
+        made.manifest.blocks({}),
+        made.manifest.block,
+        emulate.launch_arguments(made.manifest, given),
+        cluster=made.manifest.cluster,
+        dynamic_smem=made.manifest.dynamic_smem,
+        adversary=adversary,
+    )
+    emulate.reference(made.kernel, expected)
+    return all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("entry", ["totals", "rounds"])
+def test_the_whole_grid_meets(entry: str, target: str) -> None:
+    _, made = built(PATH, target, entry=entry)
+    (manifest,) = extract(made.cubin)
+    assert manifest.attributes == ("cooperative",)
+    assert [t.role for t in manifest.tensors if t.name == "grid_barrier"] == ["zeroed"]
+    assert all(is_right(made, made.ptx, adversary) for adversary in (None, 1, 2, 3))
+
+
+@pytest.mark.parametrize("pattern", [r"atom\.global\.acq_rel", r"ld\.acquire\.gpu", r"setp\.ge\.s32"])
+def test_each_part_of_the_meeting_is_needed(pattern: str) -> None:
+    _, made = built(PATH, "sm_90a", entry="rounds")
+    lines = made.ptx.split("\n")
+    for place in (n for n, line in enumerate(lines) if re.search(pattern, line)):
+        mutant = "\n".join([*lines[:place], "", *lines[place + 1 :]])
+        with pytest.raises(Fault):
+            assert not all(is_right(made, mutant, adversary) for adversary in (None, 1, 2))
+            raise Fault("deadlock", "wrong numbers are as good")
+
+
+def test_a_dependent_launch() -> None:
+    _, made = built(PATH, "sm_90a", entry="chained")
+    (manifest,) = extract(made.cubin)
+    assert manifest.attributes == ("dependent",)
+    assert from_json(to_json(manifest)) == manifest
+    assert json.loads(to_json(manifest))["schema"] == 3
+    wait, trigger = made.ptx.index("griddepcontrol.wait"), made.ptx.index("griddepcontrol.launch_dependents")
+    assert wait < made.ptx.index("ld.global") < trigger < made.ptx.index("st.global")
+    assert is_right(made, made.ptx, 1)
+
+
+def test_the_place_of_a_block_in_its_cluster() -> None:
+    _, made = built(PATH, "sm_90a", entry="ranks")
+    assert made.manifest.cluster == (2, 2, 1)
+    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    emulate.run(made, found)
+    x, y = np.meshgrid(np.arange(4), np.arange(2))
+    wanted = np.stack([x % 2 + 2 * (y % 2), np.full_like(x, 4), x, y], axis=-1).reshape(8, 4)
+    np.testing.assert_array_equal(found.tensors["A"], wanted)
+    expected = emulate.random_arguments(made.kernel, made.manifest, 0)
+    emulate.reference(made.kernel, expected)
+    np.testing.assert_array_equal(expected.tensors["A"], wanted)
+
+
+def outputs(entry: str, adversary: int | None) -> dict[str, np.ndarray]:
+    """The tensors after a run, the inputs among them."""
+    _, made = built(PATH, "sm_90a", entry=entry)
+    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    emulate.run(made, found, options=emulate.RunOptions(adversary=adversary))
+    return dict(found.tensors)
+
+
+@pytest.mark.parametrize("adversary", [None, 1, 2])
+def test_tiles_go_to_other_blocks_of_the_cluster(adversary: int | None) -> None:
+    found = outputs("neighbours", adversary)
+    rows = np.roll(found["A"].reshape(4, 2, -1), 1, axis=0)
+    wanted = rows.copy()
+    wanted.reshape(8, -1)[::2] = 2 * rows[:, 0]
+    np.testing.assert_array_equal(found["B"], wanted.reshape(8, -1))
+
+
+@pytest.mark.parametrize("adversary", [None, 1])
+def test_several_blocks_get_what_the_first_asks_for(adversary: int | None) -> None:
+    found = outputs("masked", adversary)
+    np.testing.assert_array_equal(found["B"].reshape(4, 16, -1), found["A"].reshape(4, 16, -1)[[0, 1, 1, 3]])
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_a_cluster_meets_before_its_tiles_are_used(place: int) -> None:
+    _, made = built(PATH, "sm_90a", entry="neighbours")
+    lines = made.ptx.split("\n")
+    meetings = [n for n, line in enumerate(lines) if "barrier.cluster" in line]
+    assert len(meetings) == 6
+    pair = {meetings[place // 2 * 2], meetings[place // 2 * 2 + 1]}
+    mutant = "\n".join(line for n, line in enumerate(lines) if n not in pair)
+    adversaries = (None, 1, 2, 3) if place % 2 else (4, 5, 6, 7)
+    with pytest.raises(Fault):
+        for adversary in adversaries:
+            is_right(made, mutant, adversary)

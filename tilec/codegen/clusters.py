@@ -1,0 +1,171 @@
+"""What a block does with the others of its cluster, or with other grids: shares of loads, releases, meetings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tilec.codegen.address import SHARED_BASE
+from tilec.codegen.builder import Builder
+from tilec.codegen.state import Mate, Share, State
+from tilec.ir import warp
+from tilec.ir.sharing import mates, number
+from tilec.ir.tile import THREAD, Expr, Var
+from tilec.ir.warp import ClusterArrive, Cursor, GridSync, Program, Ring, Role
+from tilec.manifest import Attribute
+from tilec.ptx.module import Address, Imm, Operand, Reg, Symbol
+
+
+def launch_attributes(operations: Sequence[warp.Operation]) -> tuple[Attribute, ...]:
+    """What the program's operations ask of its launch."""
+    asked: list[Attribute] = []
+    if any(isinstance(op, GridSync) for op in operations):
+        asked.append("cooperative")
+    if any(isinstance(op, warp.GridControl) and op.what == "wait" for op in operations):
+        asked.append("dependent")
+    return tuple(asked)
+
+
+def emit_start(program: Program, builder: Builder) -> None:
+    """All threads wait until the barriers are initialised: of the cluster, where others signal them."""
+    if not any(ring.shared for ring in program.rings):
+        builder.emit("bar.sync", Imm(0))
+        return
+    builder.emit("barrier.cluster.arrive.release.aligned")
+    builder.emit("barrier.cluster.wait.acquire.aligned")
+
+
+def prepare(role: Role, state: State) -> None:
+    """What the role needs to know of its cluster, computed once."""
+    operations = list(warp.walk(role.body))
+    for axes in dict.fromkeys(op.shared for op in operations if isinstance(op, warp.TmaLoad) and op.shared):
+        state.shares[axes] = _share(axes, state)
+    released = {op.cursor.ring for op in operations if isinstance(op, warp.RingRelease)}
+    for ring in state.program.rings:
+        if ring.name in released and ring.shared and ring.shared not in state.mates:
+            state.mates[ring.shared] = _mate(ring.shared, state)
+
+
+def _digit(axis: str, state: State) -> Reg:
+    """The block's place in its cluster along an axis."""
+    read = lambda: state.builder.into("b32", "mov.u32", Reg(f"%cluster_ctaid.{axis}"))  # noqa: E731
+    return state.scalars.once(("cluster place", axis), read)
+
+
+def _weighted(digits: list[tuple[Reg, int]], state: State) -> Operand:
+    """The number with these digits."""
+    total: Operand = Imm(0)
+    for digit, weight in digits:
+        total = state.builder.into("b32", "mad.lo.u32", digit, Imm(weight), total)
+    return total
+
+
+def _share(axes: str, state: State) -> Share:
+    cluster, builder = state.program.cluster, state.builder
+    mine = [(_digit(axis, state), number(cluster, axes[:place])) for place, axis in enumerate(axes)]
+    which = Var(f"%slice.{axes}")
+    state.scalars.define(which, _weighted(mine, state), (0, number(cluster, axes) - 1))
+    mask = builder.into("b32", "mov.u32", _mask(axes, state))
+    return Share(which, builder.into("b16", "cvt.u16.u32", mask))
+
+
+def _mask(axes: str, state: State) -> Operand:
+    """A bit for each block that differs from this one along the axes only."""
+    cluster = state.program.cluster
+    first = sum(1 << mate for mate in mates(cluster, axes))
+    others = [
+        (_digit(axis, state), math.prod(cluster[:place]))
+        for place, axis in enumerate("xyz")
+        if axis not in axes and cluster[place] > 1
+    ]
+    if not others:
+        return Imm(first)
+    return state.builder.into("b32", "shl.b32", Imm(first), _weighted(others, state))
+
+
+def _mate(shared: tuple[str, ...], state: State) -> Mate:
+    """Lane n of each warp signals block n, if that is a mate."""
+    builder, (all_of_them, *more) = state.builder, [_mask(axes, state) for axes in shared]
+    for mask in more:
+        all_of_them = builder.into("b32", "or.b32", all_of_them, mask)
+    lane = builder.into("b32", "and.b32", state.scalars.register(THREAD), Imm(31))
+    bit = builder.into("b32", "and.b32", builder.into("b32", "shr.u32", all_of_them, lane), Imm(1))
+    exists = builder.into("pred", "setp.eq.u32", bit, Imm(1))
+    base = builder.into("b32", "mov.u32", Imm(0))
+    builder.emit("mapa.shared::cluster.u32", base, state.scalars.register(SHARED_BASE), lane, guard=exists)
+    return Mate(exists, base)
+
+
+def release_to_mates(ring: Ring, cursor: Cursor, state: State) -> None:
+    """One lane for each block that fills this version."""
+    builder, mate = state.builder, state.mates[ring.shared]
+    position = state.addresses.positions[cursor.name]
+    version = state.scalars.once(
+        ("mate's barrier", cursor.name, position.version, ring.shared),
+        lambda: builder.into("b32", "mad.lo.u32", position.slot, Imm(8), mate.base),
+    )
+    empty = Address(version, state.barriers[ring.name] + 8 * ring.depth)
+    # Not .release.cluster, which costs a fence of the whole GPU in every step: what was read is read, and nothing that
+    # threads have written is handed over. CUTLASS's ClusterBarrier::arrive does the same.
+    builder.emit("mbarrier.arrive.shared::cluster.b64", Reg("_"), empty, guard=mate.exists)
+
+
+def in_block(address: Address, block: Expr, state: State) -> Address:
+    """The same address of another block's shared memory."""
+    number, base = state.scalars.register(block), address.base
+    theirs = state.scalars.once(
+        ("in block", number, base), lambda: state.builder.into("b32", "mapa.shared::cluster.u32", base, number)
+    )
+    return Address(theirs, address.offset)
+
+
+def emit_cluster_arrive(op: ClusterArrive, state: State) -> None:
+    # One thread of a warp may be all that is left of it.
+    aligned = "" if state.role.single_thread else ".aligned"
+    state.builder.emit(f"barrier.cluster.arrive.{'relaxed' if op.relaxed else 'release'}{aligned}")
+
+
+def emit_cluster_wait(state: State) -> None:
+    aligned = "" if state.role.single_thread else ".aligned"
+    state.builder.emit(f"barrier.cluster.wait.acquire{aligned}")
+
+
+HIGH_BIT = 1 << 31
+
+
+def emit_grid_sync(op: GridSync, state: State) -> None:
+    """The blocks' arrivals add up to the counter's highest bit and nothing else, so that each meeting turns it over and
+    leaves the rest for the next one. All of a block arrive and leave together."""
+    builder = state.builder
+    if any(isinstance(inner, warp.TmaStore) for inner in warp.walk(state.role.body)):
+        builder.emit("cp.async.bulk.wait_group", Imm(0), guard=state.leader)
+    barrier = (Imm(state.barrier_id), Imm(state.role.threads))
+    builder.emit("bar.sync", *barrier)
+    passed, again = builder.label("met"), builder.label("meet")
+    first_thread = Imm(32 * state.role.first_warp)
+    other = builder.into("pred", "setp.ne.u32", state.scalars.register(THREAD), first_thread)
+    builder.emit("bra", Symbol(passed), guard=other)
+    mine = _arrival(state)
+    counter = Address(state.pointers[op.counter])
+    builder.emit("fence.acq_rel.gpu")
+    before = builder.into("b32", "atom.global.acq_rel.gpu.add.u32", counter, mine)
+    builder.place(again)
+    now = builder.into("b32", "ld.acquire.gpu.global.u32", counter)
+    turned = builder.into("b32", "xor.b32", now, before)
+    waits = builder.into("pred", "setp.ge.s32", turned, Imm(0))
+    builder.emit("bra", Symbol(again), guard=waits)
+    builder.emit("fence.acq_rel.gpu")
+    builder.place(passed)
+    builder.emit("bar.sync", *barrier)
+
+
+def _arrival(state: State) -> Reg:
+    """One for each block, and for the first what is missing to the highest bit."""
+    builder = state.builder
+    index: Operand = Imm(0)
+    blocks: Operand = Imm(1)
+    for axis in "xyz":
+        index = builder.into("b32", "or.b32", builder.into("b32", "mov.u32", Reg(f"%ctaid.{axis}")), index)
+        blocks = builder.into("b32", "mul.lo.u32", builder.into("b32", "mov.u32", Reg(f"%nctaid.{axis}")), blocks)
+    rest = builder.into("b32", "sub.u32", Imm(HIGH_BIT + 1), blocks)
+    return builder.into("b32", "selp.b32", rest, Imm(1), builder.into("pred", "setp.eq.u32", index, Imm(0)))

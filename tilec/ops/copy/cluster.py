@@ -1,0 +1,121 @@
+"""T.copy_cluster: to the tile of another block of the cluster, or from a tensor for several of its blocks at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tilec.diag import Label, fail
+from tilec.ir.tile import TileOp, with_attr
+from tilec.ir.warp import Operation as WarpOperation
+from tilec.ops.copy import regions_of
+from tilec.ops.lowering import Context, Demand, demand, sweep
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
+
+_OWN_CHOICE = "tilec chooses by what is copied"
+
+
+def _check(call: Call) -> TileOp:
+    given = [name for name in ("dst_block", "cluster_mask") if call[name].value is not None]
+    if len(given) != 1:
+        fail(
+            "wrong-argument",
+            "T.copy_cluster takes `dst_block` or `cluster_mask`",
+            call.span,
+            "neither of them is given" if not given else "both are given",
+            help="dst_block=n stores to block n of the cluster, cluster_mask=0b11 loads for blocks 0 and 1",
+        )
+    src, dst = regions_of(call)
+    wanted = "shared" if given == ["dst_block"] else "global"
+    if (src.buffer.scope, dst.buffer.scope) != (wanted, "shared"):
+        fail(
+            "wrong-scope",
+            f"T.copy_cluster with {given[0]}= is from {'a shared tile' if wanted == 'shared' else 'a tensor'} to one",
+            call.span,
+            f"{src.buffer.name} in {src.buffer.scope} memory to {dst.buffer.name} in {dst.buffer.scope} memory",
+            secondary=tuple(Label(r.buffer.span, "from here") for r in (src, dst)),
+        )
+    if src.shape != dst.shape:
+        fail(
+            "shape-mismatch",
+            "the two sides of T.copy_cluster have different shapes",
+            call.span,
+            secondary=tuple(Label(r.span, f"{list(r.extent)}") for r in (src, dst)),
+        )
+    if given == ["cluster_mask"]:
+        mask = call.integer("cluster_mask")
+        if mask < 1:
+            call.refuse("cluster_mask", "a bit for each block that gets the tile")
+        return tile_op("copy", (src, dst), call.span, cluster_mask=mask)
+    block = as_expr(call["dst_block"])
+    if block.dtype.is_float:
+        call.refuse("dst_block", "the number of a block of the cluster")
+    return with_attr(tile_op("send", (src, dst), call.span), "block", block)
+
+
+def _effects(op: TileOp) -> Effects:
+    src, dst = op.regions
+    return Effects((src,), (dst,))
+
+
+def _reference(op: TileOp, env: Environment) -> None:
+    src, dst = op.regions
+    block = op.attr("block")
+    assert block is not None and not isinstance(block, int | float | str)
+    env.send(dst, env.read(src).reshape(dst.extent), int(env.scalar(block)))
+
+
+register(
+    Operation(
+        "send",
+        (
+            Spelling(
+                Signature(
+                    "T.copy_cluster",
+                    (
+                        Parameter("src"),
+                        Parameter("dst"),
+                        Parameter("dst_block", None, keyword_only=True),
+                        Parameter("cluster_mask", None, keyword_only=True),
+                        Parameter("remote_barrier", None, supported=False, keyword_only=True),
+                        Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
+                        Parameter("coalesced_width", None, keyword_only=True, hint=_OWN_CHOICE),
+                        ANNOTATIONS,
+                        Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
+                    ),
+                ),
+                """Copy between blocks of a cluster, or for several of them.
+
+                With dst_block=n the shared tile `src` goes to the tile `dst` of block n of the cluster, which has it
+                after the next T.cluster_sync; before that, T.cluster_sync says that the block no longer needs what was
+                there. With cluster_mask=m the tensor's box goes to `dst` in every block whose bit is set, as the first
+                of them says which; the others copy what they say themselves. Where all blocks along an axis are in it,
+                and a producer warp loads it, each loads a slice for all.
+                """,
+                _check,
+            ),
+        ),
+        _effects,
+        _reference,
+    )
+)
+
+
+@facet("send", "lower")
+def lower(op: TileOp, context: Context) -> tuple[WarpOperation, ...]:
+    src, dst = op.regions
+    block = op.attr("block")
+    assert block is not None and not isinstance(block, int | float | str)
+    return (replace(sweep(dst, src, context, op.span), block=block),)
+
+
+@facet("send", "demand")
+def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+    src, dst = op.regions
+    read, written = (r.buffer.dtype.bytes for r in (src, dst))
+    elements = math.prod(dst.extent)
+    return (
+        demand("ld.shared", bytes=elements * read, threads=context.threads),
+        demand("st.shared", bytes=elements * written, threads=context.threads),
+    )

@@ -1,0 +1,130 @@
+"""Statements by which blocks wait for each other, or a grid for the one launched before it.
+
+Like T.sync_threads they stand where they are written: nothing that touches memory which others may touch moves across
+them, and what stands before them is complete there. In the reference, blocks run one after the other up to each
+meeting (`interp`).
+"""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+from tilec.ir import warp
+from tilec.ir.tile import TileOp
+from tilec.ops.lowering import Context, Demand
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.signature import Call, Signature
+from tilec.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """`roles`: every role of a block does it, not only the one that computes. `everywhere`: no target lacks it."""
+
+    spelled: str
+    doc: str
+    roles: bool = True
+    everywhere: bool = False
+
+
+MEETINGS: dict[str, Meeting] = {
+    "cluster_sync": Meeting(
+        "T.cluster_sync",
+        """Let all threads of all blocks of the cluster wait for each other.
+
+        What stands before it is complete for all of them after it: T.cluster_arrive and T.cluster_wait in one.
+        """,
+    ),
+    "cluster_arrive": Meeting(
+        "T.cluster_arrive",
+        """Say to the blocks of the cluster that this one has come here, without waiting for them.
+
+        What stands before it is complete for whoever has passed the T.cluster_wait that belongs to it.
+        """,
+    ),
+    "cluster_arrive_relaxed": Meeting(
+        "T.cluster_arrive_relaxed",
+        """As T.cluster_arrive, but nothing that stands before it need be visible to the others.""",
+    ),
+    "cluster_wait": Meeting(
+        "T.cluster_wait", """Wait until all blocks of the cluster have come to their T.cluster_arrive."""
+    ),
+    "sync_grid": Meeting(
+        "T.sync_grid",
+        """Let all blocks of the grid wait for each other.
+
+        What they have written to tensors before it, all of them read after it. The grid is launched cooperatively: all
+        its blocks must fit on the GPU at the same time, else the launch is refused.
+        """,
+        roles=False,
+        everywhere=True,
+    ),
+    "pdl_sync": Meeting(
+        "T.pdl_sync",
+        """Wait for the kernel that the stream launched before this one, and for all that it has written.
+
+        The manifest then asks for programmatic dependent launch, so that what stands before it runs while that kernel
+        ends. Tensors may be read and written only after it.
+        """,
+    ),
+    "pdl_trigger": Meeting(
+        "T.pdl_trigger",
+        """Let the next kernel of the stream begin, if it was made to, once all blocks of this one have come here.
+
+        Its T.pdl_sync still waits for this kernel's end.
+        """,
+        roles=False,
+    ),
+}
+"""By what they do."""
+
+
+def is_for_every_role(stmt: object) -> TypeGuard[TileOp]:
+    """Whether each role of a block does it: threads that do not take part would let the others wait for ever, or go on
+    too early."""
+    return isinstance(stmt, TileOp) and stmt.name == "meet" and MEETINGS[str(stmt.attr("what"))].roles
+
+
+def _spelling(what: str, meeting: Meeting) -> Spelling:
+    def check(call: Call) -> TileOp:
+        return tile_op("meet", (), call.span, what=what)
+
+    return Spelling(Signature(meeting.spelled, ()), meeting.doc, check)
+
+
+def _effects(op: TileOp) -> Effects:
+    return Effects(op.regions, ())
+
+
+def _reference(op: TileOp, env: Environment) -> None:
+    """Who meets whom is the business of the machine that runs the blocks (`interp`)."""
+    env.meet(str(op.attr("what")))
+
+
+register(Operation("meet", tuple(_spelling(*item) for item in MEETINGS.items()), _effects, _reference))
+
+
+@facet("meet", "lower")
+def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+    what = str(op.attr("what"))
+    tiles = tuple(dict.fromkeys(region.buffer.name for region in op.regions))
+    waits = (warp.Await(tiles, True, cursors=context.cursors, span=op.span),) if tiles else ()
+    match what:
+        case "cluster_arrive" | "cluster_arrive_relaxed":
+            return *waits, warp.ClusterArrive(what == "cluster_arrive_relaxed", span=op.span)
+        case "cluster_wait":
+            return (warp.ClusterWait(span=op.span),)
+        case "cluster_sync":
+            return *waits, warp.ClusterArrive(span=op.span), warp.ClusterWait(span=op.span)
+        case "sync_grid":
+            return *waits, warp.GridSync(str(op.attr("counter")), span=op.span)
+        case "pdl_sync":
+            return (warp.GridControl("wait", span=op.span),)
+        case _:
+            return *waits, warp.GridControl("launch_dependents", span=op.span)
+
+
+@facet("meet", "demand")
+def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+    """An issue slot: how long others take is not known."""
+    return ()
