@@ -40,6 +40,15 @@ def _(Q: Array, K: Array, V: Array) -> Outputs:
     return {"O": _heads_first(_weighted(_scores(Q, K), V, _causal(Q.shape[2])))[0]}
 
 
+@sample(
+    "attention/warp_specialised", batch=1, heads=1, S=200, D=64, block_N=64, feature="wgmma",
+    also=({"S": 40}, {"S": 128}, {"S": 192}), **HALF,
+)  # fmt: skip
+def _(Q: Array, K: Array, V: Array) -> Outputs:
+    Q, K, V = _heads_first(Q, K, V)
+    return {"O": _heads_first(_weighted(_scores(Q, K), V))[0]}
+
+
 @sample("attention/gqa", batch=1, heads=8, kv_heads=2, S=64, D=32, block_M=64, block_N=32, threads=128, **BRAIN)
 def _(Q: Array, K: Array, V: Array) -> Outputs:
     Q, K, V = _heads_first(Q, K, V)

@@ -134,6 +134,14 @@ def _(X: Array, B: Array, dt: Array, decay: Array) -> Outputs:
 
 
 @sample(
+    "models/warp_specialised_gemm", M=200, N=264, K=328, feature="wgmma",
+    also=({"K": 8}, {"K": 128}, {"K": 192}, {"K": 256}), steps=2.0, noise=1e-3,
+)  # fmt: skip
+def _(A: Array, B: Array) -> Outputs:
+    return {"C": A @ B}
+
+
+@sample(
     "models/mamba_state_passing", batch=2, chunks=3, heads=2, size=300, block=256,
     inputs={"decay": lambda generator, shape: generator.uniform(-2, 0, shape)},
 )  # fmt: skip
