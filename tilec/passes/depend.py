@@ -309,6 +309,8 @@ class _Builder:
         n = len(ops)
         for i in range(n):
             for j in range(n):
+                if i == j and is_bulk_store(self.statements[i]):
+                    continue  # each writes a place of its own, or adds to it in any order (`select.ordered_tensors`)
                 # i in one iteration, j in the same one (if later in the text) or in the next, which has versions of
                 # its own.
                 distance = 0 if i < j else 1
@@ -354,6 +356,11 @@ def _runners(role: str) -> tuple[str, ...]:
 def is_asynchronous(stmt: Stmt) -> bool:
     """Whether the statement only starts something that a wait completes."""
     return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") in ("tma", "tma_store", "cp_async", "wgmma")
+
+
+def is_bulk_store(stmt: Stmt) -> bool:
+    """Whether one thread starts it, and the TMA does the rest."""
+    return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "tma_store"
 
 
 def _loads(stmt: Stmt) -> bool:
