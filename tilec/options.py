@@ -57,7 +57,8 @@ class CompileOptions:
     """`schedule` is the text of a trace to use in place of the solver. `scheduler` says who solves. A warp-specialised
     loop whose II must be larger than `rrt_size_threshold` is divided among its roles but not scheduled (None: every
     loop is). `ping_pong` lets the consumers' warpgroups of a loop run apart and take turns at the tensor cores, where
-    that pays; `overlap` lets a role compute in one iteration before it is done with the last. `cache_dir` keeps parser
+    that pays; `overlap` lets a role compute in one iteration before it is done with the last; `store_role` lets a role
+    of its own begin the copies to global memory, where that pays. `cache_dir` keeps parser
     tables and solved schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone. `fast_math`
     allows approximate functions and fused products and sums. `lint` says what becomes of lints; with "error" they end
     the compilation. `silenced` are codes of warnings that nobody wants to see ("all": none of them)."""
@@ -79,6 +80,7 @@ class CompileOptions:
     silenced: tuple[str, ...] = ()
     ping_pong: bool = True
     overlap: bool = True
+    store_role: bool = True
     warnings_are_errors: bool = False
 
 

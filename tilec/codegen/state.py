@@ -16,8 +16,8 @@ from tilec.target import Target
 @dataclass
 class State:
     """`fragments` are the registers of each fragment; `leader` is true in the role's first thread, `lane_zero` in the
-    first lane of each warp; `barriers` gives the shared address of each ring's first full barrier; `turns` are the
-    numbers of the named barriers of the thread's warpgroup and of the next one."""
+    first lane of each warp (None: the role is one thread); `barriers` gives the shared address of each ring's first
+    full barrier; `turns` are the numbers of the named barriers of the thread's warpgroup and of the next one."""
 
     builder: Builder
     scalars: Scalars

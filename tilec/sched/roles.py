@@ -10,16 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tilec.sched.bounds import Unschedulable, serial_ii
+from tilec.sched.bounds import Unschedulable, bounds, serial_ii
 from tilec.sched.cp import no_deadline
 from tilec.sched.model import MOST_STEPS, REGISTER_STEP, Model
 from tilec.sched.problem import Problem, Use
+from tilec.sched.solution import Solution
 
 Roles = tuple[int | None, ...]
 
 
 def has_roles(problem: Problem) -> bool:
     return any(op.roles for op in problem.ops)
+
+
+def by_rule(problem: Problem) -> Roles:
+    """The first candidate of each op: what an author of the problem would take without looking."""
+    return tuple(op.roles[0] if op.roles else None for op in problem.ops)
 
 
 def resolve(problem: Problem, role: Roles) -> Problem:
@@ -43,6 +49,23 @@ def resolve(problem: Problem, role: Roles) -> Problem:
         for edge in problem.edges
     )
     return replace(problem, ops=ops, edges=edges, roles=(), tied=(), register_file=None)
+
+
+def weigh(problem: Problem, solver: Callable[[Problem], Solution], only_by_rule: bool = False) -> Solution:
+    """The solution with the roles by rule, unless others allow a smaller interval: then the one with those."""
+    if not has_roles(problem):
+        return solver(problem)
+    rule = by_rule(problem)
+    plain = solver(resolve(problem, rule))
+    kept = replace(plain, schedule=replace(plain.schedule, role=rule))
+    if only_by_rule or all(len(op.roles) < 2 for op in problem.ops):
+        return kept
+    ii = plain.schedule.ii
+    if bounds(problem).mii < ii:
+        joint = solver(problem)
+        if joint.schedule.ii < ii:
+            return replace(joint, ii_by_rule=ii)
+    return replace(kept, ii_by_rule=ii)
 
 
 def _is_apart(role: Roles, src: int, dst: int) -> bool:
