@@ -417,7 +417,7 @@ def schedule(
     width = console().width
     for planned in plan.loops:
         line = planned.loop.loop.span.line
-        show_tables(schedule_tables(planned.loop.problem, planned.solution, width, line))
+        show_tables(schedule_tables(planned.loop.problem, planned.solution, width, line, planned.loop.kept))
 
 
 def _emulate() -> click.Command:

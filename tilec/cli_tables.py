@@ -38,10 +38,14 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def schedule_tables(
-    problem: Problem, solution: Solution, width: int, line: int | None = None
+    problem: Problem,
+    solution: Solution,
+    width: int,
+    line: int | None = None,
+    kept: Sequence[tuple[int, str]] = (),
 ) -> Iterator[RenderableType]:
     """Everything that one loop's schedule decides, and what bounds it, in lines of `width` columns. `line` is that of
-    the loop, where it is a kernel's."""
+    the loop, where it is a kernel's; `kept` are statements that had no choice of a role, and why."""
     schedule = solution.schedule
     named, problem = problem, resolve(problem, schedule.role)
     where = f", line {line}" if line is not None else ""
@@ -64,6 +68,7 @@ def schedule_tables(
     yield _ops(problem, schedule)
     yield from _apart(problem, schedule)
     yield from _weighed(named, solution)
+    yield from (Text(f"{op} {problem.ops[op].name} is run by {problem.ops[op].role}: {why}") for op, why in kept)
     yield from _compared(problem, solution)
     yield Text()
     if problem.rings:

@@ -182,10 +182,15 @@ def test_a_heuristic_chooses_too() -> None:
     assert compute(made, made.ptx, None)
 
 
-def test_a_tile_that_the_consumers_also_read_stays_with_them() -> None:
+def test_a_tile_that_the_consumers_also_read_stays_with_them(capsys: pytest.CaptureFixture[str]) -> None:
     made = compiled(defines=(("also_read", True),))
     assert roles(made) == ["consumer", "producer"]
     assert "ii_by_rule" not in loop_record(made)
+    assert main(["schedule", str(PATH), "-D", "also_read=True"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    lines = PATH.read_text(encoding="utf-8").split("\n")
+    (line,) = (number for number, text in enumerate(lines, 1) if "T.copy(y, values)" in text)
+    assert f"2 copy y → Y is run by consumer: line {line} also reads y" in shown
 
 
 def test_a_sample_that_it_does_not_help_is_as_before() -> None:

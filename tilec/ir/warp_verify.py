@@ -441,6 +441,8 @@ class _Run:
         position = state.positions.get(cursor.name, 0)
         if position >= state.acquired.get(ring.name, 0):
             return f"line {op.span.line}: {ring.name} is handed on before its version is acquired"
+        if position < state.left.get(ring.name, 0):
+            return f"line {op.span.line}: {ring.name} is handed on twice"
         if missing := state.missing.get((ring.name, position)):
             return f"line {op.span.line}: {ring.name} is handed on with nothing in {min(missing)}"
         if message := self.leave(state, op, ring, position, "handed on"):

@@ -43,6 +43,7 @@ from tilec.passes.rings import rings as ring_plans
 from tilec.passes.roles import (
     EVERY,
     STORE,
+    Stores,
     consumer_groups,
     is_bulk_store,
     is_product,
@@ -69,13 +70,15 @@ TILE_ALIGNMENT = 1024  # the 128-byte swizzle repeats after this many bytes
 class LoopProblem:
     """`statements` are the scheduled ones, in source order (see `passes.binds`), and those of the consumers again for
     each further warpgroup that runs its part on its own; `roles` run them by rule, which a schedule may say otherwise.
-    `rings` parallel the problem's."""
+    `rings` parallel the problem's. `kept` are those that only the rule's role can run, where another one usually could,
+    and why."""
 
     loop: For
     statements: tuple[Stmt, ...]
     roles: tuple[str, ...]
     rings: tuple[RingPlan, ...]
     problem: Problem
+    kept: tuple[tuple[int, str], ...] = ()
 
     @property
     def own(self) -> tuple[int, ...]:
@@ -188,8 +191,8 @@ class _Builder:
         self.roles = tuple(role_of(s, laid) for s in self.statements)
         self.plans = ring_plans(laid.kernel, loop)
         # Whose role is to be decided, those together that one role must run; and the roles, that by rule first.
-        self.together = stores(laid, loop, self.plans) if overlap else ()
-        self.open = frozenset(i for of in self.together for i in of)
+        self.stores = stores(laid, loop, self.plans) if overlap else Stores()
+        self.open = frozenset(i for of in self.stores.together for i in of)
         self.candidates = ("consumer", STORE) if self.open else ()
         role_names = tuple(dict.fromkeys([*(n for r in self.roles for n in _runners(r)), *self.candidates]))
         self.issue_slot = {role: len(target.slots) + i for i, role in enumerate(role_names)}
@@ -229,11 +232,11 @@ class _Builder:
                 Role(name, self.issue_slot[name], 1 if name == STORE else self.laid.kernel.threads // 32)
                 for name in self.candidates
             ),
-            tied=tuple(of for of in self.together if len(of) > 1),
+            tied=tuple(of for of in self.stores.together if len(of) > 1),
             same_stage=tuple(self.same_stage()),
         )
         if self.groups == 1:
-            return LoopProblem(self.loop, self.statements, self.roles, rings, problem)
+            return LoopProblem(self.loop, self.statements, self.roles, rings, problem, self.stores.kept)
         again = [s for s, role in zip(self.statements, self.roles, strict=True) if role == "consumer"]
         return LoopProblem(
             self.loop,

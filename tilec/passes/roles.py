@@ -80,26 +80,38 @@ def is_bulk_store(stmt: Stmt) -> bool:
     return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "tma_store"
 
 
-def stores(laid: Laid, loop: For, plans: Sequence[RingPlan]) -> tuple[tuple[int, ...], ...]:
-    """The statements of a pipelined loop that may have the role `STORE`, those of one ring together: one role makes all
-    of them. A loop in another pipelined one, or around one, and one with a schedule made by hand have roles by rule."""
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The copies to global memory of a loop: in `together` those that may have the role `STORE`, all of one ring or
+    none; in `kept` those that the consumers make, and why."""
+
+    together: tuple[tuple[int, ...], ...] = ()
+    kept: tuple[tuple[int, str], ...] = ()
+
+
+def stores(laid: Laid, loop: For, plans: Sequence[RingPlan]) -> Stores:
+    """A loop in another pipelined one, or around one, and one with a schedule made by hand have roles by rule."""
     statements = scheduled(loop)
     around = (pipelined_loops(other.body) for other in pipelined_loops(laid.kernel.body))
     if laid.form != "warp_specialised" or loop.stage is not None or any(loop is inner for of in around for inner in of):
-        return ()
+        return Stores()
     if any(is_compound(s) or any(is_explicit(inner) for inner in walk((s,))) for s in statements):
-        return ()
-    found = (tuple(i for i in ring.consumers if is_bulk_store(statements[i])) for ring in plans)
-    return tuple(
-        of for of, ring in zip(found, plans, strict=True) if of and why_no_store_role(statements, ring, laid) is None
-    )
+        return Stores()
+    together, kept = [], []
+    for ring in plans:
+        of = tuple(i for i in ring.consumers if is_bulk_store(statements[i]))
+        reason = _why_no_store_role(statements, ring, of[0], laid) if of else None
+        if of and reason is None:
+            together.append(of)
+        kept += [(i, reason) for i in of if reason is not None]
+    return Stores(tuple(together), tuple(kept))
 
 
-def why_no_store_role(statements: Sequence[Stmt], ring: RingPlan, laid: Laid) -> str | None:
-    """Why the copies of this ring's tiles to global memory have to be made by the consumers, or None."""
+def _why_no_store_role(statements: Sequence[Stmt], ring: RingPlan, first: int, laid: Laid) -> str | None:
+    """Why the copies of this ring's tiles to global memory, of which `first` is one, have to be the consumers', or
+    None."""
     tiles = {b.name for b in ring.buffers}
     names = ", ".join(sorted(tiles))
-    first = next(i for i in ring.consumers if is_bulk_store(statements[i]))
     is_loaded = any(is_producer(statements[i], laid) for i in ring.producers)
     for i in dict.fromkeys((*ring.producers, *ring.consumers)):
         stmt = statements[i]
