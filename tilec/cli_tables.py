@@ -115,7 +115,7 @@ def _weighed(problem: Problem, solution: Solution) -> Iterator[Text]:
         if len(spec.roles) > 1 and role is not None:
             others = ", ".join(problem.roles[r].name for r in spec.roles if r != role)
             because = (
-                f"II {schedule.ii:,}, where it is {by_rule:,} with the roles by rule"
+                f"II {schedule.ii:,}, at least {by_rule:,} with the roles by rule"
                 if schedule.ii < by_rule
                 else f"no smaller II with {others}"
             )

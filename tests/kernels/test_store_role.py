@@ -152,7 +152,7 @@ def test_it_makes_the_interval_smaller() -> None:
     # The consumers do nothing but compute.
     assert with_it.ii == 96 < without.ii
     assert (with_it.status, without.status) == ("optimal", "optimal")
-    assert loop_record(chosen)["ii_by_rule"] == without.ii
+    assert with_it.ii < loop_record(chosen)["ii_by_rule"] <= without.ii  # type: ignore[operator]
     assert loop_record(chosen)["roles"] == [None, 0, 1]
     assert loop_record(kept)["roles"] == [None, 0, 0]
 
@@ -230,8 +230,8 @@ def test_the_display_names_the_role_and_says_why(capsys: pytest.CaptureFixture[s
         assert main(["schedule", str(PATH), *options]) == 0
         return " ".join(capsys.readouterr().out.split())
 
-    by_rule = compiled(store_role=False).schedules[0].ii
-    because = f"2 copy y → Y is run by store, not consumer: II 96, where it is {by_rule} with the roles by rule"
+    # The consumers would compute for 96 cycles, meet for 34 and issue for 20.
+    because = "2 copy y → Y is run by store, not consumer: II 96, at least 150 with the roles by rule"
     assert because in shown()
     kept = "2 copy y → Y is run by consumer, not store: no smaller II with store"
     assert kept in shown("-D", "versions=2")

@@ -15,7 +15,7 @@ from loops import has_schedule
 
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Role, Slot, Use
 from tilec.sched.roles import by_rule, resolve, weigh
-from tilec.sched.solution import Solution
+from tilec.sched.solution import Attempt, Solution
 from tilec.sched.solve import solve
 from tilec.sched.trace import dump, read_schedule, trace
 from tilec.sched.verify import violations
@@ -115,6 +115,22 @@ def test_by_heuristics() -> None:
     assert solution.schedule.role == (None, 0, 1)
     assert solution.ii_by_rule is not None and solution.schedule.ii < solution.ii_by_rule
     assert not list(violations(problem, solution.schedule))
+
+
+def test_what_is_not_proven_of_all_roles_is_not_proven() -> None:
+    """The search among other roles gives up, with nothing better than the rule has."""
+
+    def hurried(problem: Problem) -> Solution:
+        solution = solve(problem)
+        if not problem.roles:
+            return solution
+        unsure = Attempt(12, "unknown", "solver", "neither found nor refuted with this effort")
+        schedule = replace(solution.schedule, ii=40, status="feasible")
+        return replace(solution, schedule=schedule, attempts=(unsure,))
+
+    solution = weigh(streaming(), hurried)
+    assert (solution.schedule.ii, solution.schedule.status, solution.schedule.role) == (14, "feasible", (None, 0, 0))
+    assert solution.warning is not None and "none below 12 is possible" in solution.warning
 
 
 def test_the_hand_over_takes_its_time() -> None:

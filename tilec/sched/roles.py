@@ -56,16 +56,29 @@ def weigh(problem: Problem, solver: Callable[[Problem], Solution], only_by_rule:
     if not has_roles(problem):
         return solver(problem)
     rule = by_rule(problem)
-    plain = solver(resolve(problem, rule))
-    kept = replace(plain, schedule=replace(plain.schedule, role=rule))
+    plain = resolve(problem, rule)
     if only_by_rule or all(len(op.roles) < 2 for op in problem.ops):
-        return kept
-    ii = plain.schedule.ii
-    if bounds(problem).mii < ii:
+        return _with_roles(solver(plain), rule)
+    least = bounds(plain).mii
+    # Whoever must be slower by rule need not be told by how much; whoever cannot be faster otherwise, that neither.
+    joint = solver(problem) if bounds(problem).mii < least else None
+    if joint is not None and joint.schedule.ii < least:
+        return replace(joint, ii_by_rule=least)
+    kept = solver(plain)
+    ii = kept.schedule.ii
+    if joint is None and bounds(problem).mii < ii:
         joint = solver(problem)
-        if joint.schedule.ii < ii:
-            return replace(joint, ii_by_rule=ii)
-    return replace(kept, ii_by_rule=ii)
+    if joint is not None and joint.schedule.ii < ii:
+        return replace(joint, ii_by_rule=ii)
+    if joint is not None and joint.schedule.status != "optimal":
+        # With other roles a smaller interval may yet exist.
+        tried = tuple(attempt for attempt in joint.attempts if attempt.ii < ii)
+        kept = replace(kept, schedule=replace(kept.schedule, status="feasible"), bounds=joint.bounds, attempts=tried)
+    return replace(_with_roles(kept, rule), ii_by_rule=ii)
+
+
+def _with_roles(solution: Solution, role: Roles) -> Solution:
+    return replace(solution, schedule=replace(solution.schedule, role=role))
 
 
 def _is_apart(role: Roles, src: int, dst: int) -> bool:

@@ -60,8 +60,8 @@ class Trial:
 @dataclass(frozen=True, slots=True)
 class Solution:
     """`attempts` in the order of rising II; `objectives` in the order in which they were settled. `trials` say what
-    heuristics would have found, to compare. `ii_by_rule` is the interval with the roles by rule, where others were
-    weighed against them."""
+    heuristics would have found, to compare. `ii_by_rule`: where other roles were weighed against those by
+    rule, these allow no smaller interval."""
 
     schedule: Schedule
     bounds: Bounds
