@@ -85,6 +85,45 @@ def test_every_form(form: str, trips: int) -> None:
     assert all(compute(made, made.ptx, adversary) for adversary in (None, 0, 1))
 
 
+PLACES: dict[str, dict[str, Value]] = {
+    "in a loop": {"rounds": 3},
+    "trips learnt at launch, in a loop": {"rounds": 2, "trips": None},
+    "changed once computed": {"changed": True, "trips": 9},
+    "loaded and stored as it is": {"passed_on": True, "trips": 9},
+    "a product of two warpgroups": {"product": True, "threads": 256},
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_wherever_the_tile_comes_from(place: str) -> None:
+    """Of two blocks one goes by: its stores have nothing to wait for."""
+    chosen = PLACES[place]
+    _, made = built(HERE / "streaming_forms.tl", "sm_90a", **chosen)
+    assert roles(made) == ["consumer", "producer", "store"]
+    rounds, trips = int(chosen.get("rounds", 1)), chosen.get("trips", 5)
+    w = np.random.default_rng(1).standard_normal((64, 64)).astype(np.float16)
+    for count, adversary in [(c, a) for c in ((0, 1, 4) if trips is None else (int(trips),)) for a in (None, 0, 1)]:
+        x = np.random.default_rng(count).standard_normal((64 * count, 64)).astype(np.float16)
+        y, z = (np.full((rounds * 64 * count, 64), np.nan, np.float16) for _ in range(2))
+        arguments = emulate.Arguments({"X": x, "W": w, "Y": y, "Z": z}, {"n": 1})
+        emulate.run(made, arguments, options=emulate.RunOptions(adversary=adversary))
+        expected = x.astype(np.float32) @ w.astype(np.float32) if "product" in chosen else x * 2.0 + 1.0
+        expected = np.maximum(expected, 0) if "changed" in chosen else expected
+        np.testing.assert_allclose(arguments.tensors["Y"], np.tile(expected, (rounds, 1)), rtol=1e-2, atol=1e-2)
+        if "passed_on" in chosen:
+            np.testing.assert_array_equal(arguments.tensors["Z"], x)
+
+
+def test_each_copy_has_its_own_role() -> None:
+    """One tile comes from the loads and goes out as it is, by the role of its own; the consumers store theirs."""
+    _, made = built(HERE / "streaming_forms.tl", "sm_90a", passed_on=True, trips=9)
+    record = loop_record(made)
+    operations = {role.name: {type(op) for op in warp.walk(role.body)} for role in made.program.roles}
+    assert [operations[name] >= {warp.TmaStore} for name in ("consumer", "producer", "store")] == [True, False, True]
+    assert record["roles"] == [None, 0, 0, None, 1]
+    assert warp.RingFill not in operations["consumer"]
+
+
 @pytest.mark.parametrize(
     ("pattern", "count"),
     [
