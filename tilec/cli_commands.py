@@ -95,10 +95,17 @@ def kernel_options(command: Command) -> Command:
             help="Whether blocks of a cluster may load together what they have in common.  [yes]",
         ),
         click.option(
+            "--store-role/--no-store-role",
+            default=True,
+            help="Whether a thread of its own may begin copies to global memory, and wait for them.  [yes, where it "
+            "pays]",
+        ),
+        click.option(
             "--rrt-size-threshold",
             type=click.IntRange(0),
             metavar="CYCLES",
-            help="Warp-specialised loops whose II must be larger get boundaries and barriers only (0: all of them).",
+            help="Warp-specialised loops whose II must be larger get boundaries and barriers only, with roles by rule "
+            "(0: all of them).",
         ),
         click.option("--fast-math", is_flag=True, help="Approximate functions and division; products fused with sums."),
         click.option("--schedule", metavar="FILE", help="Take the schedule from this trace, after verifying it."),
@@ -142,6 +149,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         overlap=given["overlap"],
         persistent=given["persistent"],
         multicast=given["multicast"],
+        store_role=given["store_role"],
         schedule=None if trace is None else files.read_text(trace),
         cache_dir=options.cache_folder(),
         solve_afresh=given["no_cache"],
@@ -422,7 +430,7 @@ def schedule(
     width = console().width
     for planned in plan.loops:
         line = planned.loop.loop.span.line
-        show_tables(schedule_tables(planned.loop.problem, planned.solution, width, line))
+        show_tables(schedule_tables(planned.loop.problem, planned.solution, width, line, planned.loop.kept))
 
 
 def _emulate() -> click.Command:

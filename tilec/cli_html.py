@@ -73,6 +73,8 @@ def _loop(loop: dict[str, Any]) -> Iterable[str]:
         first, *others = (loop["ops"][op]["role"] for op in loop["copies"][0])
         for role, lag in zip(others, loop["lags"][1:], strict=True):
             yield f"<p>{escape(role)} runs {lag:,} cycles behind {escape(first)}.</p>"
+    if "ii_by_rule" in loop:
+        yield f"<p>II {loop['ii']:,} with these roles, at least {loop['ii_by_rule']:,} with the roles by rule.</p>"
     yield from _compared(loop)
     if loop["rings"]:
         facts = ("name", "lifetime", "depth", "max_depth", "bytes", "total_bytes")

@@ -38,12 +38,16 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def schedule_tables(
-    problem: Problem, solution: Solution, width: int, line: int | None = None
+    problem: Problem,
+    solution: Solution,
+    width: int,
+    line: int | None = None,
+    kept: Sequence[tuple[int, str]] = (),
 ) -> Iterator[RenderableType]:
     """Everything that one loop's schedule decides, and what bounds it, in lines of `width` columns. `line` is that of
-    the loop, where it is a kernel's."""
+    the loop, where it is a kernel's; `kept` are statements that had no choice of a role, and why."""
     schedule = solution.schedule
-    problem = resolve(problem, schedule.role)
+    named, problem = problem, resolve(problem, schedule.role)
     where = f", line {line}" if line is not None else ""
     yield Text(f"{problem.name or 'loop'}{where}: II {schedule.ii} cycles, {schedule.status}", "bold")
     if solution.warning:
@@ -63,6 +67,8 @@ def schedule_tables(
         return
     yield _ops(problem, schedule)
     yield from _apart(problem, schedule)
+    yield from _weighed(named, solution)
+    yield from (Text(f"{op} {problem.ops[op].name} is run by {problem.ops[op].role}: {why}") for op, why in kept)
     yield from _compared(problem, solution)
     yield Text()
     if problem.rings:
@@ -98,6 +104,22 @@ def _apart(problem: Problem, schedule: Schedule) -> Iterator[Text]:
     for op in others:
         lag = schedule.start[op] - schedule.start[first]
         yield Text(f"{problem.ops[op].role} runs {lag:,} cycles behind {problem.ops[first].role}")
+
+
+def _weighed(problem: Problem, solution: Solution) -> Iterator[Text]:
+    """Who runs the statements about which there was a choice, and why."""
+    schedule, by_rule = solution.schedule, solution.ii_by_rule
+    if by_rule is None:
+        return
+    for op, (spec, role) in enumerate(zip(problem.ops, schedule.role, strict=True)):
+        if len(spec.roles) > 1 and role is not None:
+            others = ", ".join(problem.roles[r].name for r in spec.roles if r != role)
+            because = (
+                f"II {schedule.ii:,}, at least {by_rule:,} with the roles by rule"
+                if schedule.ii < by_rule
+                else f"no smaller II with {others}"
+            )
+            yield Text(f"{op} {spec.name} is run by {problem.roles[role].name}, not {others}: {because}")
 
 
 def _compared(problem: Problem, solution: Solution) -> Iterator[Text]:

@@ -416,6 +416,7 @@ def _schedule(laid: Laid, target: Target, options: CompileOptions, observer: Obs
             unlimited_smem=options.switches.unlimited_smem,
             ping_pong=options.ping_pong,
             overlap=options.overlap,
+            store_role=options.store_role,
             most=options.rrt_size_threshold,
         )
         if len(planned) + len(ready) == len(place):
@@ -441,15 +442,23 @@ def _solve(loop: LoopProblem, options: CompileOptions) -> Solution:
     from tilec.refusals import binding
     from tilec.sched.bounds import Unschedulable, bounds
     from tilec.sched.cache import solve_cached
+    from tilec.sched.roles import weigh
     from tilec.sched.solve import solve
 
     folder = Path(options.cache_dir) if options.cache_dir is not None else None
     problem, most = loop.problem, options.rrt_size_threshold
     try:
-        if most is not None and len({*loop.roles}) > 1 and bounds(problem).mii > most:
+        is_light = most is not None and len({*loop.roles}) > 1 and bounds(problem).mii > most
+        if is_light:
             problem = replace(problem, force_serial=True)
-        solver = partial(solve, scheduler=options.scheduler)
-        return solve_cached(problem, folder, afresh=options.solve_afresh, solver=solver, scheduler=options.scheduler)
+        cached = partial(
+            solve_cached,
+            folder=folder,
+            afresh=options.solve_afresh,
+            solver=partial(solve, scheduler=options.scheduler),
+            scheduler=options.scheduler,
+        )
+        return weigh(problem, cached, only_by_rule=is_light)
     except Unschedulable as refusal:
         involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)
         fail(
@@ -477,13 +486,16 @@ def _read_schedules(trace: str, loops: int) -> tuple[Schedule, ...]:
 def _carried_out(loop: LoopProblem, schedule: Schedule) -> Planned:
     """The loop with the schedule of a trace, if it holds: a person may have edited it."""
     from tilec.refusals import describe, refusals
+    from tilec.sched.roles import by_rule, fits, resolve
     from tilec.sched.solve import given
     from tilec.sched.verify import violations
 
     if broken := tuple(violations(loop.problem, schedule)):
-        refused = list(refusals(loop.problem, schedule))
+        is_divided = len(schedule.role) == len(loop.problem.ops) and fits(loop.problem, schedule.role)
+        plain = resolve(loop.problem, schedule.role if is_divided else by_rule(loop.problem))
+        refused = list(refusals(plain, schedule))
         ops = dict.fromkeys(op for refusal in refused for op in refusal.ops)
-        placed = tuple(describe(loop.problem, schedule, op) for op in ops)
+        placed = tuple(describe(plain, schedule, op) for op in ops)
         # One label a statement: what first refuses it.
         blamed = {refusal.ops[0]: refusal.text for refusal in reversed(refused)}
         labels = tuple(Label(loop.statements[op].span, text) for op, text in sorted(blamed.items()))

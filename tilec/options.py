@@ -59,10 +59,11 @@ class CompileOptions:
     loop is). `ping_pong` lets the consumers' warpgroups of a loop run apart and take turns at the tensor cores, where
     that pays; `overlap` lets a role compute in one iteration before it is done with the last; `persistent` lets a block
     run several of the grid's, one after the other; `multicast` lets blocks of a cluster load together what they have in
-    common. `cache_dir` keeps parser tables and solved schedules (None: nothing is kept); `solve_afresh` leaves the
-    schedules in it alone. `fast_math` allows approximate functions and fused products and sums. `lint` says what
-    becomes of lints; with "error" they end the compilation. `silenced` are codes of warnings that nobody wants to see
-    ("all": none of them)."""
+    common; `store_role` lets a role of its own begin the copies to global memory, where that pays. `cache_dir` keeps
+    parser tables and solved schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone.
+    `fast_math` allows approximate functions and fused products and sums. `lint` says what becomes of lints; with
+    "error" they end the compilation. `silenced` are codes of warnings that nobody wants to see ("all": none of
+    them)."""
 
     target: str = "sm_90a"
     calibration: str = "silicon"
@@ -83,6 +84,7 @@ class CompileOptions:
     overlap: bool = True
     persistent: bool = True
     multicast: bool = True
+    store_role: bool = True
     warnings_are_errors: bool = False
 
 

@@ -15,6 +15,7 @@ REMOVED = (
     warp.ProxyFence,
     warp.RingWait,
     warp.RingAcquire,
+    warp.RingFill,
     warp.RingRelease,
 )
 COUNTED = (warp.CpAsyncWait, warp.WgmmaWait, warp.BulkWait)

@@ -31,6 +31,7 @@ CASES: list[Case] = [
     *((KERNELS / "manual.tl", *form, (("form", 1),)) for form in FORMS),
     (SAMPLES / "gemm_bias_relu.tl", "sm_90a", "auto", (("M", 128), ("N", 128), ("K", 256))),
     (KERNELS / "shared.tl", "sm_80", "auto", ()),
+    *((KERNELS / "streaming.tl", "sm_90a", "auto", (("trips", 15), (form, True))) for form in ("add", "twice")),
     (KERNELS / "unrolled.tl", "sm_80", "auto", ()),
     (KERNELS / "unrolled.tl", "sm_90a", "auto", ()),
     *((KERNELS / "made_anew.tl", "sm_90a", "auto", (("how", how),)) for how in (1, 4, 5)),

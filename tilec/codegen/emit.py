@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -192,7 +193,7 @@ class _Entry:
         for ring in self.program.rings:
             for version in range(ring.depth if ring.has_barriers else 0):
                 full = self.barriers[ring.name] + 8 * version
-                self.builder.emit("mbarrier.init.shared::cta.b64", Address(base, full), Imm(1))
+                self.builder.emit("mbarrier.init.shared::cta.b64", Address(base, full), Imm(ring.fills))
                 self.builder.emit(
                     "mbarrier.init.shared::cta.b64", Address(base, full + 8 * ring.depth), Imm(ring.arrivals)
                 )
@@ -208,32 +209,43 @@ class _Entry:
         clusters.emit_start(self.program, self.builder)
 
     def roles(self) -> None:
+        """The first role begins at once, others are branched to: first by warpgroups, each of which changes its number
+        of registers as a whole, then those that share a warpgroup by warps."""
         end = self.builder.label("end")
         if self.program.common is not None:
+            self.set_registers(self.program.common)
             with self.scalars.scope():
                 self.role(self.program.common, 0, end)
             self.builder.emit("bar.sync", Imm(0))
-        others = self.program.roles[1:]
-        labels = {r.name: self.builder.label(r.name) for r in others}
-        for role in reversed(others):
+        roles = self.program.roles
+        labels = {r.name: self.builder.label(r.name) for r in roles[1:]}
+        self.branch_to([r for r in roles[1:] if not _shares_warpgroup(r)], labels)
+        for number, role in enumerate(roles):
+            if role.name in labels:
+                self.builder.place(labels[role.name])
+            if not _shares_warpgroup(role):
+                self.set_registers(role)
+                self.branch_to(list(itertools.takewhile(_shares_warpgroup, roles[number + 1 :])), labels)
+            with self.scalars.scope():
+                self.role(role, self.program.named_barrier(number), end)
+            if role is not roles[-1]:
+                self.builder.emit("bra", Symbol(end))
+        if len(roles) > 1 or roles[0].single_thread:
+            self.builder.place(end)
+
+    def branch_to(self, roles: list[Role], labels: Mapping[str, str]) -> None:
+        for role in reversed(roles):
             warp_index = self.scalars.register(WARP)
             mine = self.builder.into("pred", "setp.ge.u32", warp_index, Imm(role.first_warp))
             self.builder.emit("bra", Symbol(labels[role.name]), guard=mine)
-        for number, role in enumerate(self.program.roles):
-            if role.name in labels:
-                self.builder.place(labels[role.name])
-            with self.scalars.scope():
-                self.role(role, self.program.named_barrier(number), end)
-            if role is not self.program.roles[-1]:
-                self.builder.emit("bra", Symbol(end))
-        if others or self.program.roles[0].single_thread:
-            self.builder.place(end)
 
-    def role(self, role: Role, barrier_id: int, end: str) -> None:
-        builder = self.builder
+    def set_registers(self, role: Role) -> None:
         self.register_count = self.target.limit("registers_per_sm") // self.program.threads // 8 * 8
         if role.registers is not None:
             self.registers(role.registers)
+
+    def role(self, role: Role, barrier_id: int, end: str) -> None:
+        builder = self.builder
         if role.single_thread:
             first = builder.into("pred", "setp.ne.u32", self.scalars.register(WARP), Imm(role.first_warp))
             builder.emit("bra", Symbol(end), guard=first)
@@ -272,9 +284,9 @@ class _Entry:
                 clear_local(buffer, state)
         kinds = {type(op) for op in warp.walk(role.body)}
         thread = self.scalars.register(THREAD)
-        if warp.TmaStore in kinds:
+        if warp.TmaStore in kinds and not role.single_thread:
             state.leader = builder.into("pred", "setp.eq.u32", thread, Imm(int(self.scalars.ranges[THREAD][0])))
-        if warp.RingRelease in kinds:
+        if kinds & {warp.RingRelease, warp.RingFill} and not role.single_thread:
             lane = builder.into("b32", "and.b32", thread, Imm(31))
             state.lane_zero = builder.into("pred", "setp.eq.u32", lane, Imm(0))
         if warp.Wgmma in kinds:
@@ -377,18 +389,15 @@ class _Entry:
             case warp.RingAcquire(cursor=cursor):
                 self.wait(cursor, state, empty=True)
                 ring = self.ring(cursor)
-                full = barrier_address(state, cursor.name, cursor.ring, empty=False)
-                builder.emit("mbarrier.arrive.expect_tx.shared::cta.b64", Reg("_"), full, Imm(ring.bytes))
+                if ring.bytes:
+                    full = barrier_address(state, cursor.name, cursor.ring, empty=False)
+                    builder.emit("mbarrier.arrive.expect_tx.shared::cta.b64", Reg("_"), full, Imm(ring.bytes))
             case warp.RingWait(cursor=cursor):
                 self.wait(cursor, state, empty=False)
+            case warp.RingFill(cursor=cursor):
+                self.arrive(cursor, state, empty=False)
             case warp.RingRelease(cursor=cursor):
-                builder.emit("bar.warp.sync", Imm(-1))
-                ring = self.ring(cursor)
-                if ring.shared:
-                    clusters.release_to_mates(ring, cursor, state)
-                    return
-                empty = barrier_address(state, cursor.name, cursor.ring, empty=True)
-                builder.emit("mbarrier.arrive.shared::cta.b64", Reg("_"), empty, guard=state.lane_zero)
+                self.release(cursor, state)
             case warp.RingDrain(cursor=cursor):
                 for _ in range(self.ring(cursor).depth):
                     self.wait(cursor, state, empty=True)
@@ -429,6 +438,23 @@ class _Entry:
 
     def ring(self, cursor: warp.Cursor) -> warp.Ring:
         return next(r for r in self.program.rings if r.name == cursor.ring)
+
+    def release(self, cursor: warp.Cursor, state: State) -> None:
+        """To whoever fills the version, in this block or in several."""
+        ring = self.ring(cursor)
+        if not ring.shared:
+            self.arrive(cursor, state, empty=True)
+            return
+        if not state.role.single_thread:
+            self.builder.emit("bar.warp.sync", Imm(-1))
+        clusters.release_to_mates(ring, cursor, state)
+
+    def arrive(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
+        """Once a warp, when all of it is done; a thread that is alone with its role arrives as it is."""
+        if not state.role.single_thread:
+            self.builder.emit("bar.warp.sync", Imm(-1))
+        address = barrier_address(state, cursor.name, cursor.ring, empty=empty)
+        self.builder.emit("mbarrier.arrive.shared::cta.b64", Reg("_"), address, guard=state.lane_zero)
 
     def advance(self, cursor: warp.Cursor) -> None:
         """The next version; after the last one the first again, in the next phase."""
@@ -518,6 +544,11 @@ class _Entry:
         if op.orelse:
             builder.place(end)
         self.addresses.forget_positions()
+
+
+def _shares_warpgroup(role: Role) -> bool:
+    """Whether an earlier role has the first warps of its warpgroup."""
+    return role.registers is not None and role.first_warp % 4 != 0
 
 
 def _move(buffer: Buffer) -> tuple[Class, str]:

@@ -33,9 +33,10 @@ class Mate:
 @dataclass
 class State:
     """`fragments` are the registers of each fragment; `leader` is true in the role's first thread, `lane_zero` in the
-    first lane of each warp; `barriers` gives the shared address of each ring's first full barrier; `turns` are the
-    numbers of the named barriers of the thread's warpgroup and of the next one; `shares` and `mates` are the loads and
-    the rings that blocks of the cluster have in common, by the axes along which they do."""
+    first lane of each warp (None: the role is one thread); `barriers` gives the shared address of each ring's first
+    full barrier; `turns` are the numbers of the named barriers of the thread's warpgroup and of the next one; `shares`
+    and `mates` are the loads and the rings that blocks of the cluster have in common, by the axes along which they
+    do."""
 
     builder: Builder
     scalars: Scalars

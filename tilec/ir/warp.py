@@ -29,11 +29,13 @@ FIRST_TURN = 3
 class Ring:
     """`depth` versions of some shared tiles that are filled and freed together.
 
-    With mbarriers (`bytes` > 0) a role of its own fills it: `full` completes when `bytes` have arrived, `empty` when
-    `arrivals` warps have released the version. Without, the roles that share it order themselves by waits and barriers.
+    With mbarriers (`arrivals` > 0) one role fills it for others: `full` completes with `fills` arrivals of those who
+    fill the version, and the `bytes` that TMA copies into it; `empty` with `arrivals` of those who have released it.
+    A role of one thread arrives once, any other one once a warp. Without, all that touch it are of one role, which
+    orders them by waits and barriers.
 
     `shared` has the axes of the cluster along which blocks load some of the tiles together (`ir.sharing`): then a
-    version is released to all who fill it, and `arrivals` counts the warps of all whom this block fills it for.
+    version is released to all who fill it, and `arrivals` counts those of all whom this block fills it for.
     """
 
     name: str
@@ -41,11 +43,12 @@ class Ring:
     buffers: tuple[str, ...]
     bytes: int = 0
     arrivals: int = 0
+    fills: int = 1
     shared: tuple[str, ...] = ()
 
     @property
     def has_barriers(self) -> bool:
-        return self.bytes > 0
+        return self.arrivals > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,21 +318,28 @@ class ProxyFence(Operation):
 
 @dataclass(frozen=True, slots=True)
 class RingAcquire(Operation):
-    """Producer: wait until the version is empty, then announce the bytes that will fill it."""
+    """Who fills: wait until the version is empty, then announce the bytes that TMA will copy into it, if any."""
+
+    cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class RingFill(Operation):
+    """Who fills by ordinary writes: each warp arrives on the version's full barrier, and leaves the version alone."""
 
     cursor: Cursor
 
 
 @dataclass(frozen=True, slots=True)
 class RingWait(Operation):
-    """Consumer: wait until the version is full."""
+    """Who reads: wait until the version is full."""
 
     cursor: Cursor
 
 
 @dataclass(frozen=True, slots=True)
 class RingRelease(Operation):
-    """Consumer: each warp arrives on the version's empty barrier."""
+    """Who reads: each warp, or the only thread, arrives on the version's empty barrier."""
 
     cursor: Cursor
 
@@ -502,9 +512,10 @@ class Pipeline(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Warps first_warp … first_warp + warps − 1. `registers` is the setmaxnreg count (None: as launched).
-    `single_thread` roles run their body in one elected thread. Where the role's warpgroups take turns, `turns_at` is
-    the named barrier of the first; the turn is its own before the body, and again after it."""
+    """Warps first_warp … first_warp + warps − 1. `registers` is the setmaxnreg count (None: as launched), the same for
+    roles that share a warpgroup. `single_thread` roles run their body in one elected thread of their first warp. Where
+    the role's warpgroups take turns, `turns_at` is the named barrier of the first; the turn is its own before the body,
+    and again after it."""
 
     name: str
     first_warp: int
@@ -517,6 +528,11 @@ class Role:
     @property
     def threads(self) -> int:
         return self.warps * 32
+
+    @property
+    def arrivals(self) -> int:
+        """How often the role arrives at an mbarrier to say one thing."""
+        return 1 if self.single_thread else self.warps
 
     @property
     def turn_barriers(self) -> tuple[int, ...]:

@@ -34,9 +34,8 @@ def _program(program: Program) -> Iterator[str]:
     for buffer, layout in program.fragments:
         yield f"  fragment {show_declared(buffer)}: {show_fragment(layout)}"
     for ring in program.rings:
-        barriers = f", {ring.bytes} bytes a version, {ring.arrivals} warps release it" if ring.has_barriers else ""
         shared = f", shared along {' and '.join(ring.shared)}" if ring.shared else ""
-        yield f"  ring {ring.name}: depth {ring.depth}{barriers}{shared}"
+        yield f"  ring {ring.name}: depth {ring.depth}{_barriers(ring)}{shared}"
     for made in program.barriers:
         yield f"  barriers {made.name}: {', '.join(map(str, made.counts))} arrivals"
     for role in program.roles:
@@ -49,6 +48,13 @@ def _program(program: Program) -> Iterator[str]:
         warps = f"warps {role.first_warp} to {role.first_warp + role.warps - 1}"
         yield f"  role {role.name}: {warps}{registers}{single}{turns}"
         yield from _body(role.body, "    ")
+
+
+def _barriers(ring: warp.Ring) -> str:
+    if not ring.has_barriers:
+        return ""
+    filled = f"{ring.bytes} bytes a version" if ring.bytes else f"{ring.fills} warps fill it"
+    return f", {filled}, {'one thread releases' if ring.arrivals == 1 else f'{ring.arrivals} warps release'} it"
 
 
 def show_shared(layout: SharedLayout) -> str:
@@ -174,6 +180,8 @@ def _operation(op: Operation) -> str:
             return "fence to the asynchronous proxy"
         case warp.RingAcquire(cursor=cursor):
             return f"acquire {cursor.name}"
+        case warp.RingFill(cursor=cursor):
+            return f"hand on {cursor.name}"
         case warp.RingWait(cursor=cursor):
             return f"wait for {cursor.name}"
         case warp.RingRelease(cursor=cursor):

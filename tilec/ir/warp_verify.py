@@ -1,13 +1,15 @@
 """What holds of a synchronised warp program, checked by running its control flow and its waits, but none of its
 arithmetic.
 
-1. Roles partition the threads of the block, whole warps each; warpgroup operations run in whole warpgroups.
+1. Roles partition the threads of the block, whole warps each; warpgroup operations run in whole warpgroups, and roles
+   that share a warpgroup ask for the same registers.
 2. Shared tiles do not overlap one another nor the barriers, and lie inside the dynamic shared memory asked for.
 3. A tile with several versions is only touched through a cursor of its ring.
-4. Barriers: a copy fills a version that its role has acquired, and nobody reads one that it has not waited for;
-   every full barrier that is waited for is filled, every release meets its acquire, each with the arrivals that the
-   barrier counts; no role waits for ever, and no version is filled while its readers have it. What they have written
-   into it themselves is fenced before they release it.
+4. Barriers: a version is filled by a role that has acquired it, and nobody reads one that it has not waited for; every
+   full barrier that is waited for is filled, every release meets its acquire, each with the arrivals that the barrier
+   counts; no role waits for ever, and no version is filled while its readers have it. Who fills by ordinary writes
+   has written every tile of the version, and is done with it when it hands it on. What a role has written itself is
+   fenced before it passes the version to another one.
 5. What an asynchronous operation writes is read or awaited, and what it reads is overwritten, only after a wait that
    covers it.
 6. Warpgroups that take turns each wait for their turn and pass it on, in this order; meanwhile they meet nobody at a
@@ -53,8 +55,20 @@ def _partition(program: Program) -> Iterator[str]:
         if role.first_warp != next_warp:
             yield f"role {role.name} starts at warp {role.first_warp}, the one before ends at {next_warp}"
         next_warp = role.first_warp + role.warps
-        if role.warps % 4 and (role.registers or any(isinstance(op, warp.Wgmma) for op in warp.walk(role.body))):
+        if role.warps % 4 and any(isinstance(op, warp.Wgmma) for op in warp.walk(role.body)):
             yield f"role {role.name} has {role.warps} warps, not whole warpgroups"
+    asked: dict[int, Role] = {}  # who says how many registers each warpgroup has
+    for role in program.roles:
+        for group in range(role.first_warp // 4, -(-(role.first_warp + role.warps) // 4)):
+            other = asked.setdefault(group, role)
+            if other.registers != role.registers:
+                yield (
+                    f"roles {other.name} and {role.name} share a warpgroup and ask for {other.registers} and "
+                    f"{role.registers} registers"
+                )
+    last = program.roles[-1]
+    if last.registers and (last.first_warp + last.warps) % 4:
+        yield f"role {last.name} has {last.warps} warps, not whole warpgroups"
 
 
 def _memory(program: Program) -> Iterator[str]:
@@ -246,10 +260,12 @@ class _Execution:
 
 @dataclass(slots=True)
 class _Version:
-    """`fills` and `frees` count completed phases of the full and the empty barrier."""
+    """`fills` and `frees` count completed phases of the full and the empty barrier, `handed_on` and `released` the
+    arrivals in the phase under way."""
 
     fills: int = 0
     frees: int = 0
+    handed_on: int = 0
     released: int = 0
 
 
@@ -279,7 +295,8 @@ class _RoleState:
     positions: dict[str, int] = field(default_factory=dict)
     acquired: dict[str, int] = field(default_factory=dict)  # how many versions of each ring
     waited: dict[str, int] = field(default_factory=dict)  # likewise
-    missing: dict[tuple[str, int], set[str]] = field(default_factory=dict)  # tiles of an acquired version, to be copied
+    left: dict[str, int] = field(default_factory=dict)  # likewise, those handed on or released
+    missing: dict[tuple[str, int], set[str]] = field(default_factory=dict)  # tiles of an acquired version, to be filled
     groups: dict[str, int] = field(default_factory=dict)
     number: int = 0  # of the warpgroup, where the role's take turns
     has_turn: bool = False
@@ -346,7 +363,7 @@ class _Run:
                     return None
                 place = (cursor.ring, state.positions.get(cursor.name, 0))
                 if state.missing.get(place):
-                    return f"line {op.span.line}: {cursor.ring} is acquired again before all its tiles are copied"
+                    return f"line {op.span.line}: {cursor.ring} is acquired again before all its tiles are filled"
                 state.acquired[cursor.ring] = state.acquired.get(cursor.ring, 0) + 1
                 state.missing[place] = set(self.rings[cursor.ring].buffers)
                 return ""
@@ -359,6 +376,8 @@ class _Run:
                 position = state.positions.get(cursor.name, 0)
                 state.waited[cursor.ring] = max(state.waited.get(cursor.ring, 0), position + 1)
                 return ""
+            case warp.RingFill(cursor=cursor):
+                return self.fill(state, op, cursor)
             case warp.RingRelease(cursor=cursor):
                 return self.release(state, op, cursor)
             case warp.Advance(cursor=cursor):
@@ -427,20 +446,48 @@ class _Run:
             self.position(state, cursor)[1].fills += 1
         return ""
 
-    def release(self, state: _RoleState, op: Operation, cursor: warp.Cursor) -> str:
-        ring, version, turn = self.position(state, cursor)
-        slot = state.positions.get(cursor.name, 0) % ring.depth
+    def fill(self, state: _RoleState, op: Operation, cursor: warp.Cursor) -> str:
+        """By ordinary writes: the role's warps arrive, each when it is done."""
+        ring, version, _ = self.position(state, cursor)
+        position = state.positions.get(cursor.name, 0)
+        if position >= state.acquired.get(ring.name, 0):
+            return f"line {op.span.line}: {ring.name} is handed on before its version is acquired"
+        if position < state.left.get(ring.name, 0):
+            return f"line {op.span.line}: {ring.name} is handed on twice"
+        if missing := state.missing.get((ring.name, position)):
+            return f"line {op.span.line}: {ring.name} is handed on with nothing in {min(missing)}"
+        if message := self.leave(state, op, ring, position, "handed on"):
+            return message
+        version.handed_on += 1 if state.role.single_thread else state.role.warps
+        if version.handed_on > ring.fills:
+            return f"line {op.span.line}: {version.handed_on} warps fill {ring.name}, its barrier counts {ring.fills}"
+        if version.handed_on == ring.fills:
+            version.handed_on = 0
+            version.fills += 1
+        return ""
+
+    def leave(self, state: _RoleState, op: Operation, ring: Ring, position: int, how: str) -> str:
+        """Another role may have the version from here on, by whatever proxy."""
+        slot = position % ring.depth
         for buffer in ring.buffers:
             for access in state.accesses.get((buffer, slot), ()):
                 if access.group:
-                    return f"line {op.span.line}: {ring.name} is released while {access.op} still reads it"
+                    return f"line {op.span.line}: {ring.name} is {how} while {access.op} still reads it"
                 if access.write and not access.fenced:
-                    return f"line {op.span.line}: {ring.name} is released with no proxy fence after {access.op}"
-            state.accesses.pop((buffer, slot), None)  # whoever has waited for the next filling comes after them
+                    return f"line {op.span.line}: {ring.name} is {how} with no proxy fence after {access.op}"
+            state.accesses.pop((buffer, slot), None)  # whoever has waited for the other role comes after them
+        state.left[ring.name] = max(state.left.get(ring.name, 0), position + 1)
+        return ""
+
+    def release(self, state: _RoleState, op: Operation, cursor: warp.Cursor) -> str:
+        ring, version, turn = self.position(state, cursor)
+        if message := self.leave(state, op, ring, state.positions.get(cursor.name, 0), "released"):
+            return message
         if version.fills <= turn:
             return f"line {op.span.line}: {ring.name} is released before it was filled"
         # Blocks that share tiles do the same: as many release this version as it is released to.
-        version.released += state.role.warps * len(mates_by_any(self.program.cluster, ring.shared))
+        once = 1 if state.role.single_thread else state.role.warps
+        version.released += once * len(mates_by_any(self.program.cluster, ring.shared))
         if version.released > ring.arrivals:
             return (
                 f"line {op.span.line}: {version.released} warps release {ring.name}, its barrier counts {ring.arrivals}"
@@ -487,6 +534,9 @@ class _Run:
             kept = kept_of[name]
             if write and queue is None:
                 kept.clear()
+            if write and (ring := self.ring_of.get(name)) is not None:
+                cursor = next((c.name for c in op.cursors if c.ring == ring.name), "")
+                state.missing.get((ring.name, state.positions.get(cursor, 0)), set()).discard(name)
             kept[:] = kept[-8:]
             kept.append(_Access(_name(op), write, name in async_reads, queue, group, state.interval, name in combined))
         return ""
@@ -500,8 +550,10 @@ class _Run:
         if cursor is None:
             return f"line {op.span.line}: {_name(op)} touches {name} without saying which version"
         position = state.positions.get(cursor.name, 0)
-        if ring.has_barriers and position >= state.waited.get(ring.name, 0):
+        if ring.has_barriers and position >= max(state.waited.get(ring.name, 0), state.acquired.get(ring.name, 0)):
             return f"line {op.span.line}: {_name(op)} touches {name} before it has waited for the version"
+        if ring.has_barriers and position < state.left.get(ring.name, 0):
+            return f"line {op.span.line}: {_name(op)} touches {name} after it has passed the version on"
         return position % ring.depth
 
     def await_(self, state: _RoleState, op: warp.Await) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 from tilec.diag import AT_ONCE, InternalError, Label, Mistakes, fail
@@ -41,13 +42,24 @@ from tilec.passes.multicast import shared_axes
 from tilec.passes.ordering import orders
 from tilec.passes.rings import RingPlan, accesses, is_load, touched_outside
 from tilec.passes.rings import rings as ring_plans
-from tilec.passes.roles import EVERY, consumer_groups, is_product, part_of, repeat, role_of
+from tilec.passes.roles import (
+    EVERY,
+    STORE,
+    Stores,
+    consumer_groups,
+    is_bulk_store,
+    is_product,
+    part_of,
+    repeat,
+    role_of,
+    stores,
+)
 from tilec.passes.select import pipelined_loops
 from tilec.passes.turns import turns
 from tilec.passes.usage import expressions
 from tilec.records import dataclass
 from tilec.sched.bounds import Unschedulable, bounds
-from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Slot, Use
+from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Role, Slot, Use
 from tilec.sched.schedule import Schedule
 from tilec.target import Target, Timing
 
@@ -59,13 +71,16 @@ TILE_ALIGNMENT = 1024  # the 128-byte swizzle repeats after this many bytes
 @dataclass(frozen=True, slots=True)
 class LoopProblem:
     """`statements` are the scheduled ones, in source order (see `passes.binds`), and those of the consumers again for
-    each further warpgroup that runs its part on its own; `roles` run them. `rings` parallel the problem's."""
+    each further warpgroup that runs its part on its own; `roles` run them by rule, which a schedule may say otherwise.
+    `rings` parallel the problem's. `kept` are those that only the rule's role can run, where another one usually could,
+    and why."""
 
     loop: For
     statements: tuple[Stmt, ...]
     roles: tuple[str, ...]
     rings: tuple[RingPlan, ...]
     problem: Problem
+    kept: tuple[tuple[int, str], ...] = ()
 
     @property
     def own(self) -> tuple[int, ...]:
@@ -80,6 +95,13 @@ class Scheduled:
 
     loop: LoopProblem
     schedule: Schedule
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Who runs the statements."""
+        chosen = self.schedule.role or (None,) * len(self.loop.roles)
+        named = self.loop.problem.roles
+        return tuple(rule if at is None else named[at].name for rule, at in zip(self.loop.roles, chosen, strict=True))
 
     @property
     def turns(self) -> tuple[tuple[int, ...], ...]:
@@ -101,16 +123,18 @@ def problems(
     unlimited_smem: bool = False,
     ping_pong: bool = True,
     overlap: bool = True,
+    store_role: bool = True,
     most: int | None = None,
     mistakes: Mistakes = AT_ONCE,
 ) -> tuple[LoopProblem, ...]:
     """The problems that can be solved now, in program order: those of the loops that are not decided yet, if all loops
     in them are. An outer loop gets the shared memory that those in it have left. `ping_pong` lets warpgroups run apart
     where that allows a smaller interval; but a loop whose interval must be larger than `most` gets roles by rule.
-    Without `overlap` a role computes one iteration after the other; loads still run ahead."""
+    Without `overlap` a role computes one iteration after the other; loads still run ahead. `store_role` leaves it open
+    who begins the copies to global memory."""
     known = {id(s.loop.loop): s for s in decided}
     return tuple(
-        _problem(laid, target, loop, known, unlimited_smem, ping_pong, overlap, most, mistakes)
+        _problem(laid, target, loop, known, unlimited_smem, ping_pong, overlap, store_role, most, mistakes)
         for loop in loops_to_schedule(laid)
         if id(loop) not in known and all(id(inner) in known for inner in pipelined_loops(loop.body))
     )
@@ -124,10 +148,14 @@ def _problem(
     unlimited_smem: bool,
     ping_pong: bool,
     overlap: bool,
+    store_role: bool,
     most: int | None,
     mistakes: Mistakes,
 ) -> LoopProblem:
     together = _Builder(laid, target, loop, decided, unlimited_smem, overlap, mistakes=mistakes).build()
+    if not store_role:
+        ruled = tuple(replace(op, roles=op.roles[:1]) for op in together.problem.ops)
+        together = replace(together, problem=replace(together.problem, ops=ruled))
     is_inner = any(inner is loop for outer in loops_to_schedule(laid) for inner in pipelined_loops(outer.body))
     groups = consumer_groups(laid, loop, target) if ping_pong and not is_inner else 1
     if groups == 1:
@@ -166,13 +194,18 @@ class _Builder:
         self.statements = scheduled(loop)
         self.accesses = tuple(accesses(s) for s in self.statements)
         self.roles = tuple(role_of(s, laid) for s in self.statements)
-        role_names = tuple(dict.fromkeys(name for role in self.roles for name in _runners(role)))
+        self.plans = ring_plans(laid.kernel, loop)
+        # Whose role is to be decided, those together that one role must run; and the roles, that by rule first.
+        self.stores = stores(laid, loop, self.plans) if overlap else Stores()
+        self.open = frozenset(i for of in self.stores.together for i in of)
+        self.candidates = ("consumer", STORE) if self.open else ()
+        role_names = tuple(dict.fromkeys([*(n for r in self.roles for n in _runners(r)), *self.candidates]))
         self.issue_slot = {role: len(target.slots) + i for i, role in enumerate(role_names)}
         self.slots = (*target.slots, *(Slot(f"issue ({role})") for role in role_names))
         self.slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
 
     def build(self) -> LoopProblem:
-        rings = ring_plans(self.laid.kernel, self.loop)
+        rings = self.plans
         ops = tuple(self.op(i) for i in range(len(self.statements)))
         pool = Pool("smem", self.smem_bytes, self.reserved(rings))
         needed = pool.reserved + sum(_version_bytes(self.laid, r) for r in rings)
@@ -181,7 +214,7 @@ class _Builder:
                 self.overflow(needed, pool.capacity)
         name = f"{self.laid.kernel.name}.{self.loop.var.name}"
         outside = touched_outside(self.laid.kernel, self.loop)
-        fed = [plan for plan in rings if all(self.roles[p] == "producer" for p in plan.producers)]
+        fed = [p for p in rings if self.open & {*p.consumers} or all(self.roles[i] == "producer" for i in p.producers)]
         held = pools.held(self.laid, self.target, self.accesses, outside, fed, self.loop.stage is not None, self.groups)
         problem = Problem(
             name,
@@ -201,10 +234,15 @@ class _Builder:
                 for r in rings
             ),
             values=held.values,
+            roles=tuple(
+                Role(name, self.issue_slot[name], 1 if name == STORE else self.laid.kernel.threads // 32)
+                for name in self.candidates
+            ),
+            tied=tuple(of for of in self.stores.together if len(of) > 1),
             same_stage=tuple(self.same_stage()),
         )
         if self.groups == 1:
-            return LoopProblem(self.loop, self.statements, self.roles, rings, problem)
+            return LoopProblem(self.loop, self.statements, self.roles, rings, problem, self.stores.kept)
         again = [s for s, role in zip(self.statements, self.roles, strict=True) if role == "consumer"]
         return LoopProblem(
             self.loop,
@@ -252,7 +290,11 @@ class _Builder:
         if is_compound(stmt):
             return self.compound(index)
         issue, latency, uses = self.price(stmt, self.groups if self.roles[index] == "consumer" else 1)
-        uses[self.issue_slot[self.roles[index]]] = (issue, 0)
+        roles: tuple[int, ...] = ()
+        if self.roles[index] in self.candidates:
+            roles = tuple(range(len(self.candidates))) if index in self.open else (0,)
+        else:
+            uses[self.issue_slot[self.roles[index]]] = (issue, 0)
         return Op(
             describe(stmt),
             tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles),
@@ -260,7 +302,14 @@ class _Builder:
             latency,
             self.roles[index],
             stmt.span.line,
+            roles,
+            self.meeting() if index in self.open else 0,
         )
+
+    def meeting(self) -> int:
+        """Cycles in which warps do nothing but meet: each has to arrive at the barrier before any goes on."""
+        barrier = self.target.price("barrier")
+        return barrier.issue + barrier.latency
 
     def price(self, stmt: Stmt, groups: int = 1) -> tuple[int, int, dict[int, tuple[int, int]]]:
         """Cycles in which the role issues nothing else, cycles until all is through, and for how many cycles, after how
@@ -315,6 +364,8 @@ class _Builder:
         n = len(ops)
         for i in range(n):
             for j in range(n):
+                if i == j and is_bulk_store(self.statements[i]):
+                    continue  # each writes a place of its own, or adds to it in any order (`select.ordered_tensors`)
                 # i in one iteration, j in the same one (if later in the text) or in the next, which has versions of
                 # its own.
                 distance = 0 if i < j else 1
@@ -337,7 +388,13 @@ class _Builder:
         for order in orders(self.statements, rings):
             latency = ops[order.src].issue if order.begun else self.hand_over(ops, order.src, order.dst)
             add(order.src, order.dst, latency, order.distance, order.why)
-        return list(found.values())
+        return [self.handed_over(edge) for edge in found.values()]
+
+    def handed_over(self, edge: Edge) -> Edge:
+        """A tile that passes from one role to another does so by a barrier of its ring."""
+        if edge.dst not in self.open or self.roles[edge.src] not in self.candidates:
+            return edge
+        return replace(edge, hand_over=self.target.price("mbarrier").latency)
 
     def same_stage(self) -> Iterator[tuple[int, ...]]:
         """A scheduled bind has one value at a time, so that all who use it work on the iteration that it does."""

@@ -55,7 +55,7 @@ from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes
 from tilec.passes.pools import register_split
 from tilec.passes.rings import accesses
-from tilec.passes.roles import EVERY, role_of
+from tilec.passes.roles import EVERY, STORE, Passing, passing, role_of
 from tilec.passes.select import pipelined_loops
 from tilec.passes.trips import static_trips, trip_count
 from tilec.records import dataclass
@@ -103,21 +103,26 @@ class _Expander:
         self.scratch_tiles: dict[tuple[Span, int], Buffer] = {}
         self.ring_of: dict[str, warp.Ring] = {}
         self.rings: dict[str, warp.Ring] = {}
+        self.passes: dict[str, Passing] = {}
         self.renamed = 0
         for s in scheduled:
             self.add_rings(s)
 
     def add_rings(self, s: Scheduled) -> None:
         for plan, ring, depth in zip(s.loop.rings, s.loop.problem.rings, s.schedule.depth, strict=True):
-            fed = all(s.loop.roles[p] == "producer" for p in plan.producers)  # by a role of its own
-            size = sum(self.laid.shared[b.name].bytes for b in plan.buffers) if fed else 0
+            who = self.passes[ring.name] = passing(plan, s.roles)
+            size = sum(self.laid.shared[b.name].bytes for b in plan.buffers) if who.filler == "producer" else 0
             shared = tuple(dict.fromkeys(a for p in plan.producers if (a := shared_axes(s.loop.statements[p]))))
             blocks = len(mates_by_any(self.kernel.cluster.extents, shared))
-            arrivals = self.kernel.threads // 32 * blocks if fed else 0
-            made = warp.Ring(ring.name, depth, tuple(b.name for b in plan.buffers), size, arrivals, shared)
+            arrivals, fills = sum(map(self.arrivals, who.readers)) * blocks, self.arrivals(who.filler)
+            made = warp.Ring(ring.name, depth, tuple(b.name for b in plan.buffers), size, arrivals, fills, shared)
             self.rings[ring.name] = made
             for b in plan.buffers:
                 self.ring_of[b.name] = made
+
+    def arrivals(self, role: str) -> int:
+        """How often a role arrives at a barrier: once if it is one thread, else once a warp."""
+        return 1 if role in ("producer", STORE) else self.kernel.threads // 32
 
     # ---- the program ----
 
@@ -133,6 +138,10 @@ class _Expander:
             loads = _drained(self.body(kernel.body, "producer"), self.rings)
             producer = warp.Role("producer", warps, WARPGROUP_WARPS, loads, few, True)
             roles: tuple[warp.Role, ...] = (consumer, producer)
+            if any(STORE in s.roles for s in self.loops.values()):
+                # In another warp of the producer's warpgroup, whose threads have nothing to do.
+                store = warp.Role(STORE, warps + 1, WARPGROUP_WARPS - 1, self.body(kernel.body, STORE), few, True)
+                roles = (consumer, replace(producer, warps=1), store)
         else:
             roles = (warp.Role("all", 0, warps, self.body(kernel.body, "all")),)
         return self.program_of(roles)
@@ -306,6 +315,7 @@ class _Step:
     rings: tuple[str, ...]  # whose versions it uses
     acquires: tuple[str, ...] = ()
     waits: tuple[str, ...] = ()
+    hands_on: tuple[str, ...] = ()
     releases: str = ""
     group: int = -1  # of copies that are committed together
     turn: tuple[int, int] | None = None  # at the tensor cores: which of the role's, and its place in that
@@ -332,22 +342,30 @@ class _Pipeline:
         problem, schedule = self.scheduled.loop.problem, self.scheduled.schedule
         rings = {ring.name: plan for ring, plan in zip(problem.rings, self.scheduled.loop.rings, strict=True)}
         place = {op: k for k, op in enumerate(schedule.order)}
-        roles = self.scheduled.loop.roles
-        mine = [i for i in self.scheduled.loop.own if roles[i] in (self.role, EVERY)]
+        roles = self.scheduled.roles
+        runs = [role in (self.role, EVERY) for role in roles]
+        mine = [i for i in self.scheduled.loop.own if runs[i]]
         groups = (self.loop.wishes and self.loop.wishes.groups) or (-1,) * len(roles)
-        fills = self.role == "producer"
-        # The rings that one role fills for another: there is something to wait for, and something to give back.
+        # The rings that one role fills for others: there is something to wait for, and something to give back.
         fed = {name: ring for name, ring in rings.items() if self.expander.rings[name].has_barriers}
+        filled = {name: ring for name, ring in fed.items() if self.expander.passes[name].filler == self.role}
+        read = {name: ring for name, ring in fed.items() if self.role in self.expander.passes[name].readers}
         turns = self.scheduled.turns if self.role == "consumer" else ()
         for i in mine:
             used = accesses(self.scheduled.loop.statements[i]).all
             touched = tuple(
                 n
                 for n, r in rings.items()
-                if (n in fed and i in r.producers if fills else used & {b.name for b in r.buffers})
+                if (n in filled and i in r.producers if self.role == "producer" else used & {b.name for b in r.buffers})
             )
-            acquires = tuple(n for n, r in fed.items() if fills and self.first(r.producers) == i)
-            waits = tuple(n for n, r in fed.items() if not fills and self.first(r.consumers) == i)
+            acquires = tuple(n for n, r in filled.items() if self.first(r.producers) == i)
+            waits = tuple(n for n, r in read.items() if self.first([c for c in r.consumers if runs[c]]) == i)
+            hands_on = tuple(
+                n
+                for n, r in filled.items()
+                # What TMA copies completes by itself.
+                if self.role != "producer" and self.last([u for u in (*r.producers, *r.consumers) if runs[u]]) == i
+            )
             yield _Step(
                 schedule.start[i] // schedule.ii,
                 schedule.start[i] % schedule.ii,
@@ -356,15 +374,13 @@ class _Pipeline:
                 touched,
                 acquires,
                 waits,
+                hands_on,
                 group=groups[i],
                 turn=next(((number, run.index(i)) for number, run in enumerate(turns) if i in run), None),
             )
-        if fills:
-            return
-        for name, ring in fed.items():
-            mine = [c for c in ring.consumers if c in self.scheduled.loop.own]
-            done = max(schedule.start[c] + problem.ops[c].latency for c in mine)
-            # Nothing that the producer waits for may stand behind a statement that waits for the producer.
+        for name, ring in read.items():
+            done = max(schedule.start[c] + problem.ops[c].latency for c in ring.consumers if c in mine)
+            # Nothing that the filling role waits for may stand behind a statement that waits for that role.
             position = -1 if EVERY in roles else len(problem.ops)
             yield _Step(done // schedule.ii, done % schedule.ii, position, None, (name,), releases=name)
 
@@ -376,11 +392,16 @@ class _Pipeline:
         at = first_step([s.stage for s in steps], [s.turn for s in steps], in_flight)
         return [*steps[at:], *(replace(s, stage=s.stage - 1) for s in steps[:at])]
 
-    def first(self, statements: tuple[int, ...]) -> int:
+    def first(self, statements: Sequence[int]) -> int:
         """The one that issues first."""
+        return min(statements, key=self.issued)
+
+    def last(self, statements: Sequence[int]) -> int:
+        return max(statements, key=self.issued)
+
+    def issued(self, statement: int) -> tuple[int, int]:
         schedule = self.scheduled.schedule
-        place = {op: k for k, op in enumerate(schedule.order)}
-        return min(statements, key=lambda s: (schedule.start[s], place[s]))
+        return schedule.start[statement], schedule.order.index(statement)
 
     # ---- prologue, steady state, epilogue ----
 
@@ -462,10 +483,16 @@ class _Pipeline:
                 if isinstance(stmt, Bind):
                     stmt = replace(stmt, var=self.expander.fresh(stmt.var))
                     bound[step.statement.var] = stmt.var  # type: ignore[union-attr]
-                for operation in self.expander.stmt(stmt, self.role, (*mine, *self.reached(stmt))):
+                here = (*mine, *self.reached(stmt))
+                # What it is given by choice, it would not run by rule.
+                is_chosen = self.role == STORE
+                run = self.expander.lower(stmt, here) if is_chosen else self.expander.stmt(stmt, self.role, here)
+                for operation in run:
                     yield step, operation
             if step in ends:
                 yield step, warp.TurnPass(span=step.statement.span if step.statement else self.loop.span)
+            for name in step.hands_on:
+                yield step, warp.RingFill(by_ring[name], span=self.loop.span)
             if step.releases:
                 yield step, warp.RingRelease(by_ring[step.releases], span=self.loop.span)
         for cursor in cursors.values():

@@ -5,10 +5,15 @@ else has to. All other statements are the consumers'. Values in registers cannot
 which warps have which rows; so where no statement of theirs needs rows of another warpgroup, each warpgroup runs its
 part on its own, and the solver may place the parts apart: then one group computes while the tensor cores work for
 another (FlashAttention-3 calls it ping-pong).
+
+What passes through shared memory alone may be handed on. One such choice is left to the solver: a copy to global memory
+by TMA is begun by one thread of the consumers, whom it makes meet at a barrier first, or by a thread that does nothing
+else (the epilogue's store warp of hand-written kernels).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -21,11 +26,14 @@ from tilec.ops.sync import is_explicit
 from tilec.passes.binds import scheduled
 from tilec.passes.compound import is_compound
 from tilec.passes.layout import Laid
-from tilec.passes.rings import accesses, is_load
+from tilec.passes.rings import RingPlan, accesses, is_load
+from tilec.passes.select import pipelined_loops
+from tilec.records import dataclass
 from tilec.sched.problem import Op, Problem, Ring, Slot, Use, Value
 from tilec.target import Target
 
 WARPGROUP = 128  # threads
+STORE = "store"  # the role of one thread that begins copies to global memory, and waits for them
 EVERY = "every"  # the role of a statement of which each role runs a part
 ROLE_BARRIERS = 3  # named barriers that are spoken for: the whole block's, and one for each of two roles
 
@@ -64,6 +72,78 @@ def consumer_groups(laid: Laid, loop: For, target: Target) -> int:
         and all(_keeps_to_itself(s, laid) for s in mine)
     )
     return groups if alone else 1
+
+
+def is_bulk_store(stmt: Stmt) -> bool:
+    """Whether it is a copy from shared to global memory that one thread begins and TMA makes."""
+    return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "tma_store"
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The copies to global memory of a loop: in `together` those that may have the role `STORE`, all of one ring or
+    none; in `kept` those that the consumers make, and why."""
+
+    together: tuple[tuple[int, ...], ...] = ()
+    kept: tuple[tuple[int, str], ...] = ()
+
+
+def stores(laid: Laid, loop: For, plans: Sequence[RingPlan]) -> Stores:
+    """A loop in another pipelined one, or around one, and one with a schedule made by hand have roles by rule."""
+    statements = scheduled(loop)
+    around = (pipelined_loops(other.body) for other in pipelined_loops(laid.kernel.body))
+    if laid.form != "warp_specialised" or loop.stage is not None or any(loop is inner for of in around for inner in of):
+        return Stores()
+    if any(is_compound(s) or any(is_explicit(inner) for inner in walk((s,))) for s in statements):
+        return Stores()
+    together, kept = [], []
+    for ring in plans:
+        of = tuple(i for i in ring.consumers if is_bulk_store(statements[i]))
+        reason = _why_no_store_role(statements, ring, of[0], laid) if of else None
+        if of and reason is None:
+            together.append(of)
+        kept += [(i, reason) for i in of if reason is not None]
+    return Stores(tuple(together), tuple(kept))
+
+
+def _why_no_store_role(statements: Sequence[Stmt], ring: RingPlan, first: int, laid: Laid) -> str | None:
+    """Why the copies of this ring's tiles to global memory, of which `first` is one, have to be the consumers', or
+    None."""
+    tiles = {b.name for b in ring.buffers}
+    names = ", ".join(sorted(tiles))
+    is_loaded = any(is_producer(statements[i], laid) for i in ring.producers)
+    if is_loaded and laid.kernel.cluster.blocks > 1:
+        return f"{names} may be loaded for several blocks, whose consumers give it back"
+    for i in dict.fromkeys((*ring.producers, *ring.consumers)):
+        stmt = statements[i]
+        writes = accesses(stmt).writes & tiles
+        if is_bulk_store(stmt) or is_producer(stmt, laid):
+            continue
+        if is_loaded and writes:
+            return f"line {stmt.span.line} changes {names} between the load and the store: three roles would share it"
+        if not is_loaded and not writes:
+            return f"line {stmt.span.line} also reads {names}"
+        if not is_loaded and i > first:
+            return f"line {stmt.span.line} writes {names} again behind the store"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """The role that fills a ring, and those others that read it: none where all is done by one role."""
+
+    filler: str
+    readers: tuple[str, ...]
+
+
+def passing(ring: RingPlan, roles: Sequence[str]) -> Passing:
+    """`roles` run the statements of the loop. Of one that every role runs a part of, the tiles are the consumers'."""
+    (filler,) = dict.fromkeys(_user(roles[i]) for i in ring.producers)
+    return Passing(filler, tuple(dict.fromkeys(r for i in ring.consumers if (r := _user(roles[i])) != filler)))
+
+
+def _user(role: str) -> str:
+    return "consumer" if role == EVERY else role
 
 
 def is_product(stmt: Stmt) -> bool:

@@ -209,7 +209,7 @@ class _Missing(Exception):
 
 _STEERING = (
     warp.Loop, warp.Forever, warp.Break, warp.Pipeline, warp.Branch, warp.Advance,
-    warp.RingRelease, warp.RingWait, warp.RingAcquire, warp.CpAsyncCommit, warp.TurnWait,
+    warp.RingRelease, warp.RingWait, warp.RingAcquire, warp.RingFill, warp.CpAsyncCommit, warp.TurnWait,
     warp.Await, warp.BarSync, warp.ProxyFence, warp.WgmmaWait, warp.ClusterWait, warp.GridSync,
     warp.Arrive, warp.CopiesArrive, warp.BarrierWait, warp.NamedBarrier,
 )  # fmt: skip
@@ -291,8 +291,8 @@ class _Role:
                 case warp.Advance(cursor=cursor):
                     if cursor.name in self.state.positions:
                         self.state.positions[cursor.name] += 1
-                case warp.RingRelease(cursor=cursor):
-                    self.release(node, cursor)
+                case warp.RingRelease(cursor=cursor) | warp.RingFill(cursor=cursor):
+                    self.pass_on(node, cursor)
                 case warp.TurnWait():
                     self.before_turn(node, nodes[i + 1 :])
                 case warp.CpAsyncCommit():
@@ -555,9 +555,9 @@ class _Role:
         for kept in self.state.records.values():
             kept[:] = [r for r in kept if self.signals.get(r.place) != barrier]
 
-    def release(self, node: _Node, cursor: warp.Cursor) -> None:
-        """A version may be handed back, for the asynchronous proxy to fill, when nothing of this role still reads it.
-        Whoever touches it next has waited for that, and so for all that is done with it now."""
+    def pass_on(self, node: _Node, cursor: warp.Cursor) -> None:
+        """A version may pass to another role, for the asynchronous proxy to fill or to read, when nothing of this role
+        is still under way in it. Whoever touches it next has waited for that, and so for all that is done with it."""
         ring = next(r for r in self.rings.values() if r.name == cursor.ring)
         version = self.state.positions[cursor.name] % ring.depth if ring.depth > 1 else 0
         self.apply(node.place)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from tilec.records import dataclass
 from tilec.sched.paths import Arc, arcs, distances, earliest, edge_arcs, reach, relax
-from tilec.sched.problem import Problem, Use
+from tilec.sched.problem import Op, Problem, Use
 
 BoundKind = Literal["slot", "role", "recurrence", "ring", "density", "pool", "stages"]
 
@@ -94,14 +94,22 @@ def serial_ii(problem: Problem) -> int:
     """An II that is large enough to run one op after the other, with nothing in flight at the end; and one group of
     warps after the other, where several run the same code."""
     spans = [
-        max([op.latency, 1, op.issue * bool(op.roles), *(use.offset + use.cycles for use in op.uses)]) + op.wait
+        max([op.latency, 1, op.issue * bool(op.roles), *(use.offset + use.cycles for use in op.uses)])
         for op in problem.ops
     ]
     for edge in problem.edges:
         spans[edge.src] = max(spans[edge.src], edge.latency + edge.hand_over)
     again = {op for of in problem.copies for op in of[1:]}
     groups = len(problem.copies[0]) if problem.copies else 1
-    return groups * max(1, sum(span for op, span in enumerate(spans) if op not in again))
+    alone = (
+        span + lead(spec) for op, (span, spec) in enumerate(zip(spans, problem.ops, strict=True)) if op not in again
+    )
+    return groups * max(1, sum(alone))
+
+
+def lead(op: Op) -> int:
+    """For how many cycles before its issue it holds a slot, or its role."""
+    return max([op.wait, *(-use.offset for use in op.uses if use.cycles)])
 
 
 def ring_lifetimes(problem: Problem, ii: int) -> list[int]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
-from tilec.sched.bounds import bounds, depth_limits, serial_ii
+from tilec.sched.bounds import bounds, depth_limits, lead, serial_ii
 from tilec.sched.lags import evenly, fold
 from tilec.sched.objective import evaluate, given, make, pressure_in, topological
 from tilec.sched.paths import Arc, arcs, begin, distances, has_positive_cycle
@@ -126,8 +126,9 @@ def serial(problem: Problem, least: int) -> tuple[int, Starts]:
         return max(least, count * each), unfold(serial(folded, least)[1])
     at, start = 0, [0] * len(problem.ops)
     for op in topological(problem):
-        start[op] = at
         spec = problem.ops[op]
+        at += lead(spec)
+        start[op] = at
         waits = [edge.latency for edge in problem.edges if edge.src == op]
         at += max([1, spec.latency, *waits, *(use.offset + use.cycles for use in spec.uses)])
     return max(least, serial_ii(problem)), tuple(start)

@@ -10,16 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tilec.sched.bounds import Unschedulable, serial_ii
+from tilec.sched.bounds import Unschedulable, bounds, serial_ii
 from tilec.sched.cp import no_deadline
 from tilec.sched.model import MOST_STEPS, REGISTER_STEP, Model
 from tilec.sched.problem import Problem, Use
+from tilec.sched.solution import Solution
 
 Roles = tuple[int | None, ...]
 
 
 def has_roles(problem: Problem) -> bool:
     return any(op.roles for op in problem.ops)
+
+
+def by_rule(problem: Problem) -> Roles:
+    """The first candidate of each op: what an author of the problem would take without looking."""
+    return tuple(op.roles[0] if op.roles else None for op in problem.ops)
 
 
 def resolve(problem: Problem, role: Roles) -> Problem:
@@ -43,6 +49,36 @@ def resolve(problem: Problem, role: Roles) -> Problem:
         for edge in problem.edges
     )
     return replace(problem, ops=ops, edges=edges, roles=(), tied=(), register_file=None)
+
+
+def weigh(problem: Problem, solver: Callable[[Problem], Solution], only_by_rule: bool = False) -> Solution:
+    """The solution with the roles by rule, unless others allow a smaller interval: then the one with those."""
+    if not has_roles(problem):
+        return solver(problem)
+    rule = by_rule(problem)
+    plain = resolve(problem, rule)
+    if only_by_rule or all(len(op.roles) < 2 for op in problem.ops):
+        return _with_roles(solver(plain), rule)
+    least = bounds(plain).mii
+    # Whoever must be slower by rule need not be told by how much; whoever cannot be faster otherwise, that neither.
+    joint = solver(problem) if bounds(problem).mii < least else None
+    if joint is not None and joint.schedule.ii < least:
+        return replace(joint, ii_by_rule=least)
+    kept = solver(plain)
+    ii = kept.schedule.ii
+    if joint is None and bounds(problem).mii < ii:
+        joint = solver(problem)
+    if joint is not None and joint.schedule.ii < ii:
+        return replace(joint, ii_by_rule=ii)
+    if joint is not None and joint.schedule.status != "optimal":
+        # With other roles a smaller interval may yet exist.
+        tried = tuple(attempt for attempt in joint.attempts if attempt.ii < ii)
+        kept = replace(kept, schedule=replace(kept.schedule, status="feasible"), bounds=joint.bounds, attempts=tried)
+    return replace(_with_roles(kept, rule), ii_by_rule=ii)
+
+
+def _with_roles(solution: Solution, role: Roles) -> Solution:
+    return replace(solution, schedule=replace(solution.schedule, role=role))
 
 
 def _is_apart(role: Roles, src: int, dst: int) -> bool:

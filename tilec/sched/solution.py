@@ -60,13 +60,15 @@ class Trial:
 @dataclass(frozen=True, slots=True)
 class Solution:
     """`attempts` in the order of rising II; `objectives` in the order in which they were settled. `trials` say what
-    heuristics would have found, to compare."""
+    heuristics would have found, to compare. `ii_by_rule`: where other roles were weighed against those by
+    rule, these allow no smaller interval."""
 
     schedule: Schedule
     bounds: Bounds
     attempts: tuple[Attempt, ...]
     objectives: tuple[Objective, ...]
     trials: tuple[Trial, ...] = ()
+    ii_by_rule: int | None = None
 
     @property
     def warning(self) -> str | None:

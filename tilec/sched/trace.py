@@ -70,6 +70,7 @@ def _loop(problem: Problem, solution: Solution) -> dict[str, Any]:
         "roofline": text.encode(roofline(problem)),
         "order": list(schedule.order),
         **({"roles": list(schedule.role)} if schedule.role else {}),
+        **({"ii_by_rule": solution.ii_by_rule} if solution.ii_by_rule is not None else {}),
         **_groups(problem, schedule),
         **({"same_stage": [list(group) for group in problem.same_stage]} if problem.same_stage else {}),
         "ops": [_op(problem, schedule, op) for op in range(len(problem.ops))],
