@@ -25,7 +25,19 @@ from tilec.ops.threads import PLACES
 from tilec.ops.values import Policy
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
-from tilec.passes import configs, eager, elaborate, evaluate, launch, loops, manual, references, statements, views
+from tilec.passes import (
+    configs,
+    eager,
+    elaborate,
+    evaluate,
+    launch,
+    layout_maps,
+    loops,
+    manual,
+    references,
+    statements,
+    views,
+)
 from tilec.passes.hints import HINTS
 from tilec.passes.loop_statements import Loops
 from tilec.passes.threads import PerThread
@@ -138,16 +150,16 @@ STRUCTURE = (
     ),
     Name(
         ("T.Layout",),
-        evaluate.LAYOUT,
+        layout_maps.LAYOUT,
         "Where each element of a shared tile lies, for T.annotate_layout: `forward_fn` gives its place.",
-        (evaluate.Evaluator._index_map,),
+        (layout_maps.index_map,),
     ),
     Name(
         ("T.Fragment",),
-        evaluate.FRAGMENT,
+        layout_maps.FRAGMENT,
         """Which thread has each element of a shape, and as its how-manieth: `forward_fn` gives both, the other two one
         each. For `loop_layout=`.""",
-        (evaluate.Evaluator._layout, evaluate.Evaluator._applied),
+        (layout_maps.fragment_layout, layout_maps._applied),
     ),
 )
 
