@@ -1,6 +1,6 @@
 """Puts the kernel language's parser tables into the wheel: making them takes longer than compiling a kernel.
 
-They hold for one release of Lark and of Python; with others, tilec makes its own and keeps them in the user's cache.
+They hold for one release of Python; with others, tilec makes its own and keeps them in the user's cache.
 """
 
 from __future__ import annotations

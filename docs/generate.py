@@ -33,6 +33,7 @@ from tilec.passes import (
     elaborate,
     evaluate,
     launch,
+    layout_maps,
     loops,
     manual,
     printing,
@@ -170,20 +171,20 @@ STRUCTURE = (
     ),
     Name(
         ("T.Layout",),
-        evaluate.LAYOUT,
+        layout_maps.LAYOUT,
         """Where each element of a shared tile lies, for T.annotate_layout: `forward_fn` gives its place, one number or
         several, of which the last moves fastest. Places may be left out, as by padding. Where the map is no swizzle of
         32, 64 or 128 bytes, copies go without TMA, T.gemm needs 16 bytes of a row together, and wgmma cannot read
         it.""",
-        (evaluate.Evaluator._index_map,),
+        (layout_maps.index_map,),
     ),
     Name(
         ("T.Fragment",),
-        evaluate.FRAGMENT,
+        layout_maps.FRAGMENT,
         """Which thread has each element of a shape, and as its how-manieth: `forward_fn` gives both, the other two one
         each; without the latter, elements are counted in their order. For `loop_layout=` and T.annotate_layout, in
         regular steps along the dimensions.""",
-        (evaluate.Evaluator._layout, evaluate.Evaluator._applied),
+        (layout_maps.fragment_layout, layout_maps._applied),
     ),
 )
 

@@ -17,8 +17,6 @@ from tilec.passes.narrow import widened
 from tilec.passes.usage import writes
 from tilec.refusals import footprint, over_ceiling
 from tilec.sched.bounds import Unschedulable, bounds
-from tilec.sched.heuristic import serial
-from tilec.sched.objective import make
 from tilec.sched.schedule import Schedule
 from tilec.target import Target
 
@@ -49,6 +47,9 @@ def _has_lost_a_tile(loop: LoopProblem) -> bool:
 
 
 def _any_schedule(loop: LoopProblem) -> Schedule:
+    from tilec.sched.heuristic import serial  # of no use to most kernels
+    from tilec.sched.objective import make
+
     ii, start = serial(loop.problem, bounds(loop.problem).mii)
     return make(loop.problem, ii, start, "feasible")
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from pipelines import Loop, differences, tile_ir, timed
+from pipelines import Loop
+from scheduled import differences, tile_ir, timed
 
 from tilec import target as targets
 from tilec.codegen.emit import emit

@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, given, note, seed, settings
 from hypothesis import strategies as st
-from pipelines import PIPELINE, Loop, by_hand, compiled, differences, loops, tile_ir, with_lists
+from pipelines import Loop, loops
+from scheduled import PIPELINE, by_hand, compiled, differences, tile_ir, with_lists
 
 from tilec.diag import CompileError
 from tilec.ir.tile import For, walk

@@ -11,7 +11,8 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, given, note, seed, settings
 from hypothesis import strategies as st
-from pipelines import Loop, Moves, compiled, computed_versions, differences, loops, moves, nested, tile_ir
+from pipelines import Loop, loops, nested
+from scheduled import Moves, compiled, computed_versions, differences, moves, tile_ir
 
 from tilec.diag import CompileError
 from tilec.options import Strategy

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, note, seed, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
-from pipelines import Loop, Moves, compiled, differences, loops, moves, tile_ir
+from pipelines import Loop, loops
+from scheduled import Moves, compiled, differences, moves, tile_ir
 from test_pipeline_property import holds
 
 from tilec.diag import CompileError

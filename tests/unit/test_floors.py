@@ -60,12 +60,8 @@ ONLY = {"sched": {"records"}, "emu": {"records", "ptx", "source", "diag", "resou
 HOMES = {
     "lark": {
         "syntax.explain",
-        "syntax.expressions",
         "syntax.lines",
-        "syntax.parse",
-        "syntax.statements",
-        "syntax.tables",
-        "syntax.tree",
+        "syntax.mistakes",
         "ptx.parse",
     },
     "ortools": {"sched.cp"},

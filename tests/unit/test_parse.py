@@ -2,15 +2,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import lark
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilec.diag import CompileError, Diagnostic
+from tilec.resources import grammar
 from tilec.source import SourceFile, Span
-from tilec.syntax import ast
+from tilec.syntax import ast, lalr, mistakes
 from tilec.syntax.parse import parse
-from tilec.syntax.tree import MAX_DEPTH
+from tilec.syntax.tree import MAX_DEPTH, Branch, Token
 from tilec.syntax.unparse import unparse
 
 SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("*.tl"))
@@ -290,3 +292,38 @@ def block(inner: st.SearchStrategy[ast.Stmt]) -> st.SearchStrategy[ast.Stmt]:
 @given(st.lists(st.recursive(simple, block, max_leaves=5), max_size=3).map(lambda body: ast.Module(tuple(body))))
 def test_every_tree_unparses_to_itself(module: ast.Module) -> None:
     assert tree(unparse(module)) == module
+
+
+# ---- the tables against Lark -----------------------------------------------------------------------------------------
+
+
+def as_data(node: object) -> object:
+    """A tree of either kind: names, texts and places."""
+    if node is None:
+        return None
+    if isinstance(node, lark.Tree):
+        children, meta = node.children, node.meta
+        place = (getattr(meta, "line", 1), getattr(meta, "column", 1))
+        end = (getattr(meta, "end_line", 1), getattr(meta, "end_column", 1))
+        return (str(node.data), place, end, [as_data(c) for c in children])
+    if isinstance(node, Branch):
+        place, end = (node.line, node.column), (node.end_line, node.end_column)
+        return (node.data, place, end, [as_data(c) for c in node.children])
+    assert isinstance(node, lark.Token | Token)
+    return (node.type, str(node), node.line, node.column, node.end_line, node.end_column)
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_the_tables_read_what_lark_reads(path: Path) -> None:
+    """The tree and every place in it; and of texts with a mistake, which these are."""
+    text = path.read_text(encoding="utf-8") + "\n"
+    parser, tables = mistakes._parser(grammar("tile.lark"), None), mistakes.tables_of(grammar("tile.lark"))
+    assert as_data(lalr.tree(tables, text)) == as_data(parser.parse(text))
+    for place in range(7, len(text), len(text) // 9):
+        for instead in ("", ")", "(", "\n", "  ", ":", "\n   x", "'''", "$"):
+            changed = text[:place] + instead + text[place + 1 :]
+            try:
+                read = as_data(parser.parse(changed))
+            except (lark.UnexpectedInput, CompileError):
+                read = None
+            assert as_data(lalr.tree(tables, changed)) == read, (place, instead)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilec.emu.decode import Form, Place, Step, semantics
+from tilec.emu.decode import Form, semantics
 from tilec.emu.fault import Fault
 from tilec.emu.mbarrier import Barrier, Deferred, barrier_at, by_address
 from tilec.emu.moments import Deed
 from tilec.emu.numbers import Array
+from tilec.emu.steps import Place, Step
 from tilec.ptx.module import Reg
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from tilec.emu.cluster import Cluster, LaunchState
-from tilec.emu.decode import Step
 from tilec.emu.fault import Fault, SourceLocation
+from tilec.emu.steps import Step
 from tilec.emu.timeline import Event
 
 Positions = list[tuple[int, int, int]]

@@ -15,8 +15,8 @@ from tilec.emu.groups import Group, as_threads, make_group
 from tilec.emu.numbers import Array
 
 if TYPE_CHECKING:
-    from tilec.emu.decode import Step
     from tilec.emu.machine import Cta
+    from tilec.emu.steps import Step
 
 _WARP = 32
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from tilec.emu import progress
 from tilec.emu.calls import CallStack
-from tilec.emu.decode import CLASSES, TIMERS, Step
 from tilec.emu.fault import Fault
 from tilec.emu.gather import gather
 from tilec.emu.groups import Group, Threads, as_threads, make_group
@@ -24,6 +23,7 @@ from tilec.emu.memory import SHARED_BASE, SHARED_RANK_SHIFT, Memory
 from tilec.emu.numbers import Array
 from tilec.emu.order import WARPGROUP
 from tilec.emu.races import Watch
+from tilec.emu.steps import CLASSES, TIMERS, Step
 
 if TYPE_CHECKING:
     from tilec.emu.asyncops import AsyncState

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.emu.decode import TIMERS, Form, semantics
+from tilec.emu.decode import Form, semantics
 from tilec.emu.memory import (
     CALL_PARAMS,
     GLOBAL_BASE,
@@ -22,6 +22,7 @@ from tilec.emu.numbers import (
     Type,
 )
 from tilec.emu.semantics import apply, elementwise
+from tilec.emu.steps import TIMERS
 from tilec.ptx.module import Imm, Operand, Reg, Vector
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from tilec.emu.order import FOREVER, WARP, WARPGROUP, Order
 from tilec.ptx.module import Imm
 
 if TYPE_CHECKING:
-    from tilec.emu.decode import Step
     from tilec.emu.memory import Memory
+    from tilec.emu.steps import Step
 
 Array = NDArray[Any]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilec.emu.decode import Form, Run, semantics
+from tilec.emu.decode import Form, semantics
 from tilec.emu.numbers import (
     TYPES,
     Array,
@@ -22,6 +22,7 @@ from tilec.emu.numbers import (
     truncating_divide,
 )
 from tilec.emu.rounding import directed, fma_f32, odd_f32, sum_to_odd
+from tilec.emu.steps import Run
 from tilec.ptx.module import NotPred, Operand, Pair
 
 if TYPE_CHECKING:

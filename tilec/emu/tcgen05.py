@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilec.emu.asyncops import AsyncState, RegisterOwner
-from tilec.emu.decode import Form, Place, Step, semantics
+from tilec.emu.decode import Form, semantics
 from tilec.emu.descriptors import Descriptor, matrix_rows, require_pattern, tensor_descriptor
 from tilec.emu.fault import Fault
 from tilec.emu.matrix import registers
@@ -21,6 +21,7 @@ from tilec.emu.memory import SHARED_RANK_SHIFT
 from tilec.emu.moments import Deed
 from tilec.emu.numbers import Array
 from tilec.emu.order import WARPGROUP
+from tilec.emu.steps import Place, Step
 from tilec.emu.tmem import LANES, Operation, Region, TensorMemory, operation, rectangle, tensor_memory
 from tilec.ptx.module import Reg
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilec.emu.asyncops import AsyncState, RegisterOwner
-from tilec.emu.decode import Form, Place, semantics
+from tilec.emu.decode import Form, semantics
 from tilec.emu.descriptors import matrix_rows, require_pattern, warpgroup_descriptor
 from tilec.emu.fault import Fault
 from tilec.emu.matrix import registers
@@ -22,6 +22,7 @@ from tilec.emu.moments import Deed
 from tilec.emu.numbers import DECODE, Array
 from tilec.emu.semantics import predicate_source
 from tilec.emu.sparse import Selection, expand, selection
+from tilec.emu.steps import Place
 from tilec.ptx.module import Operand, Vector
 
 if TYPE_CHECKING:

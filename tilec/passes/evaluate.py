@@ -10,7 +10,7 @@ from typing import Literal, assert_never
 from tilec.diag import CompileError, Label, Mistakes, fail
 from tilec.ir.affine import affine
 from tilec.ir.expr import cast
-from tilec.ir.tile import Binary, Buffer, Expr, LoopLayout, Var, extent_expr, integer
+from tilec.ir.tile import Binary, Buffer, Expr, Var, extent_expr, integer
 from tilec.ir.types import BOOL, BY_NAME, INT32, DType
 from tilec.ops import arithmetic, python, registry
 from tilec.ops.dp4a import DP4A
@@ -18,7 +18,7 @@ from tilec.ops.names import refuse
 from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER
 from tilec.ops.reducer import UPDATE
 from tilec.ops.scalar import FUNCTIONS, convert
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, as_shape, bind, nearest
+from tilec.ops.signature import Argument, Parameter, Signature, as_expr, bind, nearest
 from tilec.ops.threads import PLACES
 from tilec.ops.values import (
     SWIZZLES,
@@ -26,7 +26,6 @@ from tilec.ops.values import (
     Dictionary,
     Entry,
     Function,
-    IndexMap,
     Member,
     Method,
     Namespace,
@@ -44,6 +43,7 @@ from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.fold import fold_expr
 from tilec.passes.functions import Budget, bind_target, bound, is_eager, run_function
 from tilec.passes.hints import HINTS
+from tilec.passes.layout_maps import FRAGMENT, LAYOUT, fragment_layout, index_map
 from tilec.passes.scope import Scope
 from tilec.source import Span
 from tilec.syntax import ast
@@ -56,17 +56,6 @@ LOOPS = (
     "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel", "T.vectorized", "T.Vectorized",
     "T.Persistent", "range",
 )  # fmt: skip
-FRAGMENT = Signature(
-    "T.Fragment",
-    (
-        Parameter("shape"),
-        Parameter("forward_fn", None),
-        Parameter("forward_thread_fn", None),
-        Parameter("replicate", 1, supported=False),
-        Parameter("forward_index_fn", None),
-    ),
-)
-LAYOUT = Signature("T.Layout", (Parameter("shape"), Parameter("forward_fn")))
 _SWIZZLED = Signature(
     "make_swizzled_layout", (Parameter("buffer"), Parameter("k_major", True), Parameter("allow_pad", True))
 )
@@ -315,9 +304,9 @@ class Evaluator:
             fail("not-callable", "this cannot be called", node.function.span, f"this is {describe(function)}")
         path = function.path
         if path == "T.Fragment":
-            return self._layout(bind(FRAGMENT, *self.arguments(node), node.span))
+            return fragment_layout(self, bind(FRAGMENT, *self.arguments(node), node.span))
         if path == "T.Layout":
-            return self._index_map(bind(LAYOUT, *self.arguments(node), node.span))
+            return index_map(self, bind(LAYOUT, *self.arguments(node), node.span))
         if (made := path.rpartition(".")[2]) in SWIZZLES:
             bind(_SWIZZLED, *self.arguments(node), node.span)
             return Swizzle(SWIZZLES[made])
@@ -337,54 +326,6 @@ class Evaluator:
         """The value of a call that also does something; only statements have a place for it."""
         self.refuse_call(path, node)
         return None
-
-    def _layout(self, call: Call) -> LoopLayout:
-        """T.Fragment: which thread has each element of a shape, and as its how-manieth."""
-        shape = as_shape(call["shape"], "the shape of a layout")
-        variables = tuple(Var(f"%{d}") for d in range(len(shape)))
-        given = [key for key in ("forward_fn", "forward_thread_fn", "forward_index_fn") if call.is_given(key)]
-        values = tuple(self._applied(call, key, variables) for key in given)
-        pair = values[0] if given == ["forward_fn"] else (*values, None) if given == ["forward_thread_fn"] else values
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            fail(
-                "loop-layout",
-                "T.Fragment needs a thread and an index for each element",
-                call.span,
-                help="write forward_fn=lambda i, j: (thread, index), or forward_thread_fn= and forward_index_fn=",
-            )
-        thread, index = (None if v is None else fold_expr(cast(as_expr(Argument(v, call.span)), INT32)) for v in pair)
-        assert thread is not None
-        return LoopLayout(shape, variables, thread, index, call.span)
-
-    def _index_map(self, call: Call) -> IndexMap:
-        """T.Layout: where each element of a shape lies."""
-        shape = as_shape(call["shape"], "the shape of a layout")
-        variables = tuple(Var(f"%{d}") for d in range(len(shape)))
-        value = self._applied(call, "forward_fn", variables)
-        places = value if isinstance(value, tuple) else (value,)
-        return IndexMap(
-            shape, variables, tuple(fold_expr(cast(as_expr(Argument(v, call.span)), INT32)) for v in places)
-        )
-
-    def _applied(self, call: Call, key: str, variables: tuple[Var, ...]) -> Value:
-        """What a lambda gives for these arguments."""
-        function = call[key].value
-        if not isinstance(function, Function):
-            call.refuse(key, "a lambda")
-        assert isinstance(function, Function)
-        node = function.node
-        if not isinstance(node, ast.Lambda):
-            return self.called(function, [Argument(v, call[key].span) for v in variables], {}, call[key].span)
-        needed = [p for p in node.params if p.default is None]
-        if len(needed) != len(variables):
-            count = f"{len(needed)} parameter{'s' * (len(needed) != 1)}"
-            fail(
-                "loop-layout",
-                f"the lambda has {count}, the shape {len(variables)} dimension{'s' * (len(variables) != 1)}",
-                node.span,
-                secondary=(Label(call["shape"].span, "the shape"),),
-            )
-        return self.called(function, [Argument(v, node.span) for v in variables], {}, node.span)
 
     def called(
         self, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span

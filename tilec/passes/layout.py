@@ -124,9 +124,10 @@ def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
     """The kernel with the layouts of its fragments."""
     kernel = _without_wrong_layouts(selected.kernel, mistakes)
     conversions: list[Conversion] = []
+    known: _Uses = {}
     while True:
         try:
-            fragments = _Fragments(kernel).solve()
+            fragments = _Fragments(kernel, known).solve()
             return Laid(kernel, selected.form, fragments, {}, tuple(conversions))
         except Conflict as conflict:
             if conflict.buffer.scope == "reducer":
@@ -277,18 +278,26 @@ def _widest_vector(nest: Parallel) -> int:
     return VECTOR_BYTES // max(sizes)
 
 
-def deciding_uses(nest: Parallel) -> Iterator[Use]:
+def deciding_uses(nest: Parallel) -> list[Use]:
     """Those that say which thread runs what, of one value per element first. One element that is only read does not:
     each thread has a copy of it, as of a variable."""
-    uses = [use for use in fragment_uses(nest) if use.dims is not None]
+    return _deciding(list(fragment_uses(nest)))
+
+
+def _deciding(all_uses: list[Use]) -> list[Use]:
+    uses = [use for use in all_uses if use.dims is not None]
     stored = {use.buffer for use in uses if use.stored}
     deciding = [use for use in uses if use.dims or use.buffer in stored]
-    yield from sorted(deciding, key=lambda use: max(use.by, default=1) > 1)
+    return sorted(deciding, key=lambda use: max(use.by, default=1) > 1)
+
+
+_Uses = dict[int, tuple[Parallel, list[Use], list[Use]]]
+"""Of each nest, by identity: itself, its uses of fragments, and the deciding ones."""
 
 
 class _Fragments:
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: Kernel, met: _Uses) -> None:
+        self.kernel, self.met = kernel, met
         self.known: dict[str, tuple[Fragment, Span]] = {}
         self.everywhere = everywhere(kernel)
 
@@ -426,17 +435,24 @@ class _Fragments:
             self.fix(source, b[0], op)
 
     def nest(self, nest: Parallel) -> None:
-        uses = list(fragment_uses(nest))
+        uses, deciding = self.uses(nest)
         if nest.layout is not None:
             self.sweep(nest, uses, digits(nest.layout, self.kernel.threads))
             return
-        whole = [u for u in deciding_uses(nest) if len(u.by) == len(nest.vars) and u.buffer.name in self.known]
+        whole = [u for u in deciding if len(u.by) == len(nest.vars) and u.buffer.name in self.known]
         swept = (_sweeping(u, self.known[u.buffer.name][0], nest.extents) for u in whole)
         layouts = [layout for layout in swept if layout is not None]
         if layouts:
             self.sweep(nest, uses, min(layouts, key=lambda layout: self.moved(uses, layout)))
         elif whole or any(use.dims is None for use in uses):
             self.sweep(nest, [use for use in uses if use.dims is None or use in whole], None)
+
+    def uses(self, nest: Parallel) -> tuple[list[Use], list[Use]]:
+        """Its uses of fragments, and those that say which thread runs what: they are asked for again and again."""
+        if id(nest) not in self.met:
+            uses = list(fragment_uses(nest))
+            self.met[id(nest)] = nest, uses, _deciding(uses)
+        return self.met[id(nest)][1:]
 
     def moved(self, uses: list[Use], whole: Fragment) -> int:
         """The bytes of the fragments that lie in another way than a nest with this layout needs them."""
@@ -463,8 +479,8 @@ class _Fragments:
     def rows(self, nest: Parallel) -> None:
         """A nest that only has fragments of fewer dimensions than its own: the first that is known decides which
         thread has which of the others."""
-        uses = list(fragment_uses(nest))
-        deciding = [use for use in deciding_uses(nest) if use.buffer.name in self.known]
+        uses, deciding = self.uses(nest)
+        deciding = [use for use in deciding if use.buffer.name in self.known]
         reached = [use for use in deciding if use.dims is not None and not use.is_reshaped]
         known = [(use.dims, self.known[use.buffer.name][0]) for use in reached if use.dims is not None]
         if not known or any(use.dims is not None and len(use.dims) == len(nest.vars) for use in uses):

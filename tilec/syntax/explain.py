@@ -36,6 +36,10 @@ _NOT_IN_THE_LANGUAGE = {
 _RESERVED = re.compile(r"(async|await|class|del|except|finally|global|nonlocal|try|yield)\b")
 
 
+def token_span(token: lark.Token) -> Span:
+    return Span(token.line or 1, token.column or 1, token.end_line or 1, token.end_column or 1)
+
+
 def explain_character(text: str, error: lark.UnexpectedCharacters) -> NoReturn:
     """Text that is no token at all."""
     position = cast(int, error.pos_in_stream)

@@ -7,14 +7,12 @@ import warnings
 from collections.abc import Callable
 from typing import Literal
 
-import lark
-
 from tilec.diag import CompileError, fail
 from tilec.source import Span
 from tilec.syntax import ast
 from tilec.syntax.fstring import split
 from tilec.syntax.tables import read
-from tilec.syntax.tree import MAX_DEPTH, Branch, Child, token_text, tree_span
+from tilec.syntax.tree import MAX_DEPTH, Branch, Child, Token, token_text, tree_span
 
 
 def assignable(target: ast.Expr) -> ast.Expr:
@@ -43,7 +41,7 @@ def optional(child: Child, depth: int = 0) -> ast.Expr | None:
 
 
 def expression(child: Child, depth: int = 0) -> ast.Expr:
-    assert isinstance(child, lark.Tree)
+    assert isinstance(child, Branch)
     if depth > MAX_DEPTH:
         fail(
             "too-deep",
@@ -54,16 +52,16 @@ def expression(child: Child, depth: int = 0) -> ast.Expr:
     return _EXPRESSIONS[str(child.data)](child, depth + 1)
 
 
-def _exprs(children: list[Branch | lark.Token], depth: int) -> tuple[ast.Expr, ...]:
+def _exprs(children: list[Child], depth: int) -> tuple[ast.Expr, ...]:
     return tuple(expression(c, depth) for c in children)
 
 
-def _items(children: list[Branch | lark.Token], depth: int) -> tuple[ast.Expr | ast.Starred, ...]:
+def _items(children: list[Child], depth: int) -> tuple[ast.Expr | ast.Starred, ...]:
     return tuple(_item(c, depth) for c in children)
 
 
 def _item(child: Child, depth: int) -> ast.Expr | ast.Starred:
-    if isinstance(child, lark.Tree) and child.data == "starred":
+    if isinstance(child, Branch) and child.data == "starred":
         return ast.Starred(expression(child.children[-1], depth), tree_span(child))
     return expression(child, depth)
 
@@ -123,7 +121,7 @@ def _embedded(text: str, span: Span) -> ast.Expr:
     except CompileError as error:
         first = error.diagnostics[0]
         fail(first.code, f"in the f-string: {first.title}", span, help=first.help)
-    assert isinstance(statement, lark.Tree)
+    assert isinstance(statement, Branch)
     value = expression(statement.children[0])
     ast.respan(value, lambda _: span)
     return value
@@ -151,7 +149,7 @@ def _call(tree: Branch, depth: int) -> ast.Expr:
     args: list[ast.Expr | ast.Starred] = []
     keywords: list[ast.Keyword] = []
     for child in tree.children[1:]:
-        assert isinstance(child, lark.Tree)
+        assert isinstance(child, Branch)
         if child.data == "keyword":
             name, value = child.children
             if any(k.name == name for k in keywords):
@@ -171,11 +169,11 @@ def _call(tree: Branch, depth: int) -> ast.Expr:
 def _subscript(tree: Branch, depth: int) -> ast.Expr:
     indices: list[ast.Expr | ast.Slice] = []
     for child in tree.children[1:]:
-        assert isinstance(child, lark.Tree)
+        assert isinstance(child, Branch)
         if child.data == "slice":
             lower, _, upper, step = child.children
             step_value = None
-            if isinstance(step, lark.Tree):
+            if isinstance(step, Branch):
                 step_value = optional(step.children[0], depth)
             indices.append(ast.Slice(optional(lower, depth), optional(upper, depth), step_value, tree_span(child)))
         else:
@@ -190,7 +188,7 @@ def _compare(tree: Branch, depth: int) -> ast.Expr:
 
 
 def _comparator(child: Child) -> ast.CompareOp:
-    assert isinstance(child, lark.Tree)
+    assert isinstance(child, Branch)
     return " ".join(map(token_text, child.children))  # type: ignore[return-value]  # the grammar lists them
 
 
@@ -207,21 +205,21 @@ def _unary(tree: Branch, depth: int) -> ast.Expr:
 
 def _tuple(tree: Branch, depth: int) -> ast.Expr:
     inner = tree.children[0] if tree.children else None
-    if isinstance(inner, lark.Tree) and inner.data == "tuple_bare":
+    if isinstance(inner, Branch) and inner.data == "tuple_bare":
         return ast.Tuple(_items(inner.children, depth), tree_span(tree))
     return ast.Tuple(_items(tree.children, depth), tree_span(tree))
 
 
 def _group(tree: Branch, depth: int) -> ast.Expr:
     (inner,) = tree.children
-    if isinstance(inner, lark.Tree) and inner.data == "comprehension":
+    if isinstance(inner, Branch) and inner.data == "comprehension":
         return _comprehension("generator", inner, depth)
     return expression(inner, depth)
 
 
 def _list_of(tree: Branch, depth: int) -> ast.Expr:
     (inner,) = tree.children
-    assert isinstance(inner, lark.Tree)
+    assert isinstance(inner, Branch)
     return _comprehension("list", inner, depth, tree_span(tree))
 
 
@@ -240,7 +238,7 @@ def _comprehension(
 
 
 def _clause(child: Child, depth: int) -> ast.Clause:
-    assert isinstance(child, lark.Tree)
+    assert isinstance(child, Branch)
     target, iterable, *conditions = child.children
     return ast.Clause(
         assignable(expression(target, depth)), expression(iterable, depth), _exprs(conditions, depth), tree_span(child)
@@ -254,7 +252,7 @@ def _conditional(tree: Branch, depth: int) -> ast.Expr:
 
 def _lambda(tree: Branch, depth: int) -> ast.Expr:
     *params, _, body = tree.children
-    named = tuple(_lambda_parameter(p, depth) for p in params if p is not None and not isinstance(p, lark.Token))
+    named = tuple(_lambda_parameter(p, depth) for p in params if p is not None and not isinstance(p, Token))
     return ast.Lambda(named, expression(body, depth), tree_span(tree))
 
 

@@ -1,4 +1,5 @@
-"""Line feeds to blocks: the lexer's tokens with INDENT and DEDENT outside brackets, and with no line feeds inside."""
+"""Line feeds to blocks: Lark's tokens with INDENT and DEDENT outside brackets, and with no line feeds inside; and what
+is wrong with brackets and indentation. `syntax.lalr` does the same for a text without mistakes."""
 
 from __future__ import annotations
 
@@ -9,8 +10,7 @@ from lark.lark import PostLex
 
 from tilec.diag import Label, fail
 from tilec.source import Span
-from tilec.syntax.explain import BRACKETS
-from tilec.syntax.tree import token_span
+from tilec.syntax.explain import BRACKETS, token_span
 
 _TAB_WIDTH = 8
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import lark
-
 from tilec.diag import CompileError, Diagnostic, Mistakes
 from tilec.source import SourceFile, Span
 from tilec.syntax import ast
 from tilec.syntax.statements import statement
 from tilec.syntax.tables import read
+from tilec.syntax.tree import Branch
 
 
 def parse(source: SourceFile, cache_dir: Path | None = None) -> ast.Module:
@@ -53,4 +52,4 @@ def _piecewise(text: str) -> tuple[ast.Stmt, ...]:
 
 
 def _statements(text: str, cache_dir: Path | None = None) -> tuple[ast.Stmt, ...]:
-    return tuple(statement(c, 0) for c in read(text, cache_dir).children if isinstance(c, lark.Tree))
+    return tuple(statement(c, 0) for c in read(text, cache_dir).children if isinstance(c, Branch))

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-import lark
-
 from tilec.diag import fail
 from tilec.syntax import ast
 from tilec.syntax.expressions import assignable, expression, optional
-from tilec.syntax.tree import MAX_DEPTH, Branch, Child, token_span, token_text, tree_span
+from tilec.syntax.tree import MAX_DEPTH, Branch, Child, Token, token_span, token_text, tree_span
 
 _COMPOUND = {"if_stmt", "elif_part", "for_stmt", "while_stmt", "with_stmt", "function"}
 
 
 def _block(tree: Child, depth: int) -> tuple[ast.Stmt, ...]:
-    assert isinstance(tree, lark.Tree)
-    return tuple(statement(c, depth + 1) for c in tree.children if isinstance(c, lark.Tree))
+    assert isinstance(tree, Branch)
+    return tuple(statement(c, depth + 1) for c in tree.children if isinstance(c, Branch))
 
 
 def statement(tree: Branch, depth: int) -> ast.Stmt:
@@ -69,7 +67,7 @@ def _compound(tree: Branch, depth: int) -> ast.Stmt:
             orelse: tuple[ast.Stmt, ...] = ()
             if len(parts) > 2:
                 rest = parts[2]
-                assert isinstance(rest, lark.Tree)
+                assert isinstance(rest, Branch)
                 # A chain of elif nests one level per link.
                 orelse = (statement(rest, depth + 1),) if rest.data == "elif_part" else _block(rest.children[0], depth)
             return ast.If(expression(parts[0]), then, orelse, start.to((orelse or then)[-1].span))
@@ -84,10 +82,10 @@ def _compound(tree: Branch, depth: int) -> ast.Stmt:
             target = None if parts[1] is None else assignable(expression(parts[1]))
             return ast.With(expression(parts[0]), target, body, start.to(body[-1].span))
         case "function":
-            decorators = [c for c in parts if isinstance(c, lark.Tree) and c.data == "decorator"]
+            decorators = [c for c in parts if isinstance(c, Branch) and c.data == "decorator"]
             name, params, returns, block = parts[len(decorators) :]
-            assert isinstance(name, lark.Token)
-            assert isinstance(params, lark.Tree)
+            assert isinstance(name, Token)
+            assert isinstance(params, Branch)
             body = _block(block, depth)
             return ast.Function(
                 str(name),
@@ -103,7 +101,7 @@ def _compound(tree: Branch, depth: int) -> ast.Stmt:
 
 
 def _parameter(child: Child) -> ast.Parameter:
-    assert isinstance(child, lark.Tree)
+    assert isinstance(child, Branch)
     if child.data == "starred_parameter":
         stars, starred, collected = child.children
         kind: Literal["*", "**"] = token_text(stars)  # type: ignore[assignment]  # the grammar lists them
@@ -116,12 +114,12 @@ def _parameter(child: Child) -> ast.Parameter:
 
 def _origin(child: Child) -> str:
     """`a.b`, with the dots in front of a relative one."""
-    assert isinstance(child, lark.Tree)
-    return "".join(_dotted(c) if isinstance(c, lark.Tree) else token_text(c) for c in child.children)
+    assert isinstance(child, Branch)
+    return "".join(_dotted(c) if isinstance(c, Branch) else token_text(c) for c in child.children)
 
 
 def _alias(child: Child) -> ast.Alias:
-    assert isinstance(child, lark.Tree)
+    assert isinstance(child, Branch)
     if child.data == "import_all":
         return ast.Alias("*", None, tree_span(child))
     name, alias = child.children
@@ -129,5 +127,5 @@ def _alias(child: Child) -> ast.Alias:
 
 
 def _dotted(child: Child) -> str:
-    assert isinstance(child, lark.Tree)
+    assert isinstance(child, Branch)
     return ".".join(token_text(c) for c in child.children)
