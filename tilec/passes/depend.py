@@ -365,7 +365,7 @@ class _Builder:
         for i in range(n):
             for j in range(n):
                 if i == j and is_bulk_store(self.statements[i]):
-                    continue  # each writes a place of its own, or adds to it in any order (`select.ordered_tensors`)
+                    continue  # each writes a place of its own, or adds to it in any order (`passes.places`)
                 # i in one iteration, j in the same one (if later in the text) or in the next, which has versions of
                 # its own.
                 distance = 0 if i < j else 1

@@ -53,6 +53,7 @@ from tilec.ops.sync import spelled
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.able import check_arithmetic
 from tilec.passes.clusters import check_cluster
+from tilec.passes.places import ordered_tensors
 from tilec.passes.rings import is_load, why_not_fed
 from tilec.passes.usage import expressions, reads, writes
 from tilec.passes.wishes import asynchronous, awaited, expanded, honoured
@@ -66,7 +67,6 @@ TMA_ALIGNMENT = 16  # bytes: global address, row strides, inner box (cuTensorMap
 MAX_BOX = 256  # elements along any dimension of a TMA box
 CP_ASYNC_BYTES = 4  # the least that cp.async moves
 WARPGROUP = 128  # threads
-_WHILE = "while"  # stands for the trips of a while, which have no number
 TMA_REDUCTIONS = {
     "add": (FLOAT16, BFLOAT16, FLOAT32, INT32, UINT32, UINT64),
     "min": (INT32, UINT32, INT64, UINT64),
@@ -191,52 +191,6 @@ def _why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
         if reason:
             return reason
     return None if fed else "no copy from global to shared memory in a pipelined loop"
-
-
-def ordered_tensors(kernel: Kernel) -> frozenset[str]:
-    """Tensors whose accesses must keep their order: written in one place and touched in another, or again and again in
-    the same place. TMA would have to be waited for in full, so they are left to ordinary accesses and barriers."""
-    places: dict[str, int] = {}
-    written: set[str] = set()
-
-    def visit(body: tuple[Stmt, ...], loops: tuple[str, ...]) -> None:
-        for stmt in body:
-            if isinstance(stmt, For | If | While):
-                for nested in bodies(stmt):
-                    visit(nested, (*loops, *_told_apart(stmt)))
-                continue
-            starts = (s for region in getattr(stmt, "regions", ()) for s in region.start)
-            moving = {e.name for s in starts for e in walk_expr(s) if isinstance(e, Var)}
-            again = not isinstance(stmt, TileOp) or any(v not in moving for v in loops)
-            touched: tuple[Buffer, ...] = (*reads(stmt), *writes(stmt))
-            if isinstance(stmt, TileOp) and stmt.name == "atomic":
-                # Additions to one place may come in any order.
-                again, touched = False, tuple(dict.fromkeys(touched))
-            for b in touched:
-                places[b.name] = places.get(b.name, 0) + 1
-            for b in writes(stmt):
-                written.add(b.name)
-                places[b.name] += bool(loops) and again
-
-    visit(kernel.body, ())
-    return frozenset(
-        p.name
-        for p in (*kernel.params, *kernel.workspaces)
-        if isinstance(p, Buffer) and p.name in written and places[p.name] > 1
-    )
-
-
-def _told_apart(stmt: For | If | While) -> tuple[str, ...]:
-    """The variables that an index must have so that trips of the loop touch different places."""
-    match stmt:
-        case For(apart=tuple(names)):
-            return names
-        case For(var=var):
-            return (var.name,)
-        case While():
-            return (_WHILE,)
-        case If():
-            return ()
 
 
 def _scalar_reads(body: tuple[Stmt, ...]) -> frozenset[str]:
