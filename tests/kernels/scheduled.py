@@ -32,6 +32,7 @@ from tilec.passes.usage import usage
 from tilec.ptx.parse import parse_module
 from tilec.ptx.text import print_module
 from tilec.sched.problem import Problem
+from tilec.sched.roles import Roles, has_roles, resolve
 from tilec.sched.schedule import Schedule
 from tilec.sched.solve import make, solve
 from tilec.sched.verify import violations
@@ -170,6 +171,18 @@ def computed_versions(scheduled: Scheduled) -> int:
     )
 
 
+def divided(problem: Problem, steps: Moves) -> Roles:
+    """A role for each statement that is to have one, as the steps of a walk say; tied ones have the same."""
+    if not has_roles(problem):
+        return ()
+    at = {op: of[0] for of in problem.tied for op in of}
+    said = [steps[at.get(op, op) % len(steps)][0] if steps else 0 for op in range(len(problem.ops))]
+    return tuple(
+        spec.roles[number % len(spec.roles)] if spec.roles else None
+        for spec, number in zip(problem.ops, said, strict=True)
+    )
+
+
 def schedule_of(loop: LoopProblem, steps: Moves | None, deeper: int) -> Schedule:
     if (by_hand := given_schedule(loop)) is not None:
         broken = list(violations(loop.problem, by_hand))
@@ -177,9 +190,11 @@ def schedule_of(loop: LoopProblem, steps: Moves | None, deeper: int) -> Schedule
         return by_hand
     if steps is None or not loop.statements:
         return solve(loop.problem, 0.05).schedule
-    schedule = wander(loop.problem, steps, deeper)
+    role = divided(loop.problem, steps)
+    plain = resolve(loop.problem, role)
+    schedule = replace(wander(plain, steps, deeper), role=role)
     if list(violations(loop.problem, schedule)):  # num_stages is too small for the walk's end
-        schedule = wander(loop.problem, [], 0)
+        schedule = replace(wander(plain, [], 0), role=role)
     broken = list(violations(loop.problem, schedule))
     assert not broken, broken[0]
     return schedule

@@ -82,6 +82,7 @@ def holds(drawn: st.SearchStrategy[Loop], target: str, strategy: Strategy, numbe
         note(f"{[s.schedule for s in scheduled]}")
         seen["pipelined"] += bool(scheduled)
         seen["nested"] += len(scheduled) > 1
+        seen["stored apart"] += any("store" in s.roles for s in scheduled)
         seen["versions"] += any(computed_versions(s) > 1 for s in scheduled)
         assert differences(loop, kernel, ptx, adversary) == []
 

@@ -1,0 +1,71 @@
+"""Whoever stores, and whenever: any verified schedule with any division among the roles keeps the loop's meaning."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from harness import HERE
+from pipelines import Moves, compiled
+
+from tilec import emulate
+from tilec.emu import launch
+from tilec.manifest import in_module
+from tilec.options import Value
+from tilec.passes.elaborate import elaborate
+from tilec.passes.fold import fold
+from tilec.ptx.parse import parse_module
+from tilec.source import SourceFile
+from tilec.syntax.parse import parse
+
+PATH = HERE / "streaming_forms.tl"
+FORMS: list[dict[str, Value]] = [
+    {"M": 16, "rounds": 2},
+    {"M": 16, "changed": True},
+    {"M": 16, "passed_on": True, "changed": True, "rounds": 2},
+    {"product": True, "passed_on": True},
+]
+WALKS = 6
+
+
+def walk(seed: int) -> Moves:
+    """The first step of each also says who has the statement of its number."""
+    drawn = np.random.default_rng(seed).integers(0, 16, (24, 3))
+    return [(int(a), int(b), (1, 1, 0, -1, 2)[c % 5]) for a, b, c in drawn]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(map(str, form)))
+def test_any_division_and_any_schedule(form: dict[str, Value]) -> None:
+    source = SourceFile(PATH.name, PATH.read_text(encoding="utf-8"))
+    kernel = fold(elaborate(parse(source), source, {**form, "trips": None}, None))
+    seen: Counter[bool] = Counter()
+    for number in range(WALKS):
+        ptx, (scheduled,) = compiled(kernel, "sm_90a", "auto", walk(number), number % 3)
+        seen["store" in scheduled.roles] += 1
+        depth = max(scheduled.schedule.depth)
+        for trips in (number % 2, depth + number % 3):
+            assert right(ptx, form, trips, None if number % 3 else number), (number, trips, scheduled.schedule)
+    assert seen[True] and seen[False]
+
+
+def right(ptx: str, form: dict[str, Value], trips: int, adversary: int | None) -> bool:
+    (manifest,) = in_module(parse_module(ptx))
+    rounds, rows = int(form.get("rounds", 1)), int(form.get("M", 64))
+    generator = np.random.default_rng(trips)
+    x, w = (generator.integers(-3, 4, (n, 64)).astype(np.float16) for n in (rows * trips, 64))
+    y, z = (np.full((rounds * rows * trips, 64), np.nan, np.float16) for _ in range(2))
+    given = emulate.Arguments({"X": x, "W": w, "Y": y, "Z": z}, {"n": 1, "k": rows * trips})
+    launch(
+        ptx,
+        manifest.entry,
+        manifest.blocks({"k": rows * trips}),
+        manifest.block,
+        emulate.launch_arguments(manifest, given),
+        dynamic_smem=manifest.dynamic_smem,
+        adversary=adversary,
+    )
+    expected = x @ w if "product" in form else x * 2 + 1
+    expected = np.maximum(expected, 0) if "changed" in form else expected
+    is_right = np.array_equal(given.tensors["Y"], np.tile(expected, (rounds, 1)))
+    return is_right and ("passed_on" not in form or np.array_equal(given.tensors["Z"], np.tile(x, (rounds, 1))))
