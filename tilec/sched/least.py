@@ -1,14 +1,15 @@
 """How small the II can be, asked of the solver once instead of at one II after the other: II is a variable.
 
 Two ops that share a slot of one unit are some whole number of turns apart, and more by the length of the first and less
-by that of the second. With a boolean for each number of turns that is all linear in the starts and in II, as the
-dependences are. What is left out – wider slots, pools, roles, whatever counts in stages – could only make the interval
-larger, so that what is refuted here has no schedule.
+by that of the second. With a boolean for each number of turns, and one for each depth of a ring, that is all linear in
+the starts and in II, as the dependences are. What is left out – wider slots, what values hold, roles, whatever counts
+in stages – could only make the interval larger, so that what is refuted here has no schedule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
 from tilec.records import dataclass
 from tilec.sched.bounds import depth_limits
@@ -65,7 +66,10 @@ def least(
         choices.append((u, v, ahead, behind, turns))
     if sum(len(turns) for *_, turns in choices) > _MOST_TURNS_PER_PAIR * len(choices):
         return Least(low, 0.0)
-    run = _Program(problem, low, high, within, apart, choices, seconds_left).least(effort)
+    program = _Program(problem, low, high, within, apart, choices, seconds_left)
+    if "rings" not in without:
+        program.share_pools(depth_limits(problem, high, without), without)
+    run = program.least(effort)
     ii = {"refuted": high + 1, "found": run.bound, "unknown": max(low, run.bound)}[run.outcome]
     return Least(ii, run.effort)
 
@@ -87,7 +91,8 @@ class _Program(Program):
         busy = [sum(use.cycles for use in op.uses) for op in problem.ops]
         origin = busy.index(max(busy))
         self.ii = self._variable(low, high)
-        start = [self._variable(apart[origin][op], -apart[op][origin]) for op in range(len(problem.ops))]
+        self.problem = problem
+        self.start = start = [self._variable(apart[origin][op], -apart[op][origin]) for op in range(len(problem.ops))]
         for arc in within:
             if arc.src != arc.dst:
                 self._linear(((start[arc.dst], 1), (start[arc.src], -1), (self.ii, arc.distance)), arc.latency, None)
@@ -104,6 +109,26 @@ class _Program(Program):
                 self._linear((*apart_by, (self.ii, -turn - 1)), None, -behind, when=(literal,))
             self._exactly_one(literals)
 
+    def share_pools(self, limits: Sequence[int | None], without: frozenset[str]) -> None:
+        """Rings as deep as their lifetimes ask for, that together fit in their pools, where each alone would fit."""
+        rings = [*zip(self.problem.rings, limits, strict=True)]
+        for index, pool in enumerate(self.problem.pools):
+            deep = [(ring, limit) for ring, limit in rings if ring.pool == index and ring.bytes and limit is not None]
+            room = pool.capacity - pool.reserved
+            if f"pool {pool.name}" in without or sum(ring.bytes * limit for ring, limit in deep) <= room:
+                continue
+            taken: list[tuple[int, int]] = []
+            for ring, limit in deep:
+                literals = [self._variable(0, 1) for _ in range(limit)]
+                self._exactly_one(literals)
+                for depth, literal in enumerate(literals, 1):
+                    taken.append((literal, depth * ring.bytes))
+                    for producer, consumer in product(ring.producers, ring.consumers):
+                        lives = ((self.start[producer], 1), (self.start[consumer], -1), (self.ii, depth))
+                        self._linear(lives, self.problem.ops[consumer].latency, None, when=(literal,))
+            self._linear(taken, None, room)
+
     def least(self, effort: float) -> Run:
+        """What is refuted counts, so the bound is raised from conflicts; a schedule would still lack what is left out."""
         self._minimise(((self.ii, 1),))
-        return self._run(effort)
+        return self._run(effort, by_core=True)

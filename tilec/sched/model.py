@@ -307,8 +307,8 @@ class Model(Program):
             least, most = (low, self._span) if self._busiest_at is None else self._reach(self._busiest, op)
             at = self._busiest_at or 0
             self.start.append(self._variable(at + least, at + max(least, most)))
-            self._linear(self._since(op), low, self._span)
-            if least > most:
+            self._linear(self._since(op), low, max(low, self._span))
+            if least > most or low > self._span:
                 self._refuse()
 
     def _reach(self, op: int, other: int) -> tuple[int, int]:

@@ -105,7 +105,7 @@ def last_resort(problem: Problem, least: int, seconds_left: Callable[[], float] 
     broken = list(violations(problem, make(problem, ii, start, "given"))) if limited(problem) else []
     if not broken:
         return ii, start
-    answer = Model(problem, ii, seconds_left=seconds_left).feasible(_EFFORT_FOR_LAST_RESORT)
+    answer = Model(problem, ii, seconds_left=seconds_left, from_begin=True).feasible(_EFFORT_FOR_LAST_RESORT)
     if answer.outcome == "found":
         return ii, begin(problem, ii, answer.start)
     pool = next((p for p in problem.pools if f"pool {p.name} " in broken[0]), None)
@@ -226,40 +226,33 @@ class _Sweep:
         return ii
 
     def attempt(self, ii: int, effort: float, known: tuple[int, ...] | None) -> Answer:
-        """Few stages first: those models are small, and the first that has a schedule has the fewest stages. Only the
-        model of all stages refutes the II."""
+        """Whether there is a schedule, and then one of the fewest stages: models of few stages are asked in turn."""
         budget = effort * self.effort
+        low = earliest(self.problem, ii, arcs(self.problem, depth_limits(self.problem, ii)))
+        least = max(low, default=0) // ii + 1
         if known is not None:
-            known = justify(evenly(self.guess, ii), ii, known)
-        least = max(earliest(self.problem, ii, arcs(self.problem, depth_limits(self.problem, ii))), default=0) // ii + 1
-        most = least + 2 if known is None else min(least + 2, max(known, default=0) // ii + 1)
-        self.stages_proven = True
-        for stages in range(least, most):
-            answer, is_complete = self.ask(ii, stages, budget if known is None else _EFFORT_PER_LEVEL * self.effort)
-            if answer.outcome == "found" or (answer.outcome == "refuted" and is_complete):
-                return answer
-            self.stages_proven &= answer.outcome == "refuted"
-        if known is None:
-            answer, _ = self.ask(ii, None, budget)
+            answer = Answer("found", False, justify(evenly(self.guess, ii), ii, known), 0.0, self.role)
+        else:
+            answer = self.ask(ii, None, budget)
+            if answer.outcome == "unknown":
+                few = (self.ask(ii, stages, budget) for stages in (least, least + 1))
+                answer = next((found for found in few if found.outcome == "found"), answer)
             if answer.outcome != "found":
                 return answer
-        else:
-            answer = Answer("found", False, known, 0.0, self.role)
-        for stages in range(most, max(begin(self.problem, ii, answer.start), default=0) // ii + 1):
-            if self.seconds_left() <= 0:
-                self.stages_proven = False
-                break
-            fewer, _ = self.ask(ii, stages, _EFFORT_PER_LEVEL * self.effort)
+        self.stages_proven = True
+        for stages in range(least, max(begin(self.problem, ii, answer.start), default=0) // ii + 1):
+            fewer = self.ask(ii, stages, _EFFORT_PER_LEVEL * self.effort)
             if fewer.outcome == "found":
                 return fewer
             self.stages_proven &= fewer.outcome == "refuted"
         return answer
 
-    def ask(self, ii: int, stages: int | None, budget: float) -> tuple[Answer, bool]:
+    def ask(self, ii: int, stages: int | None, budget: float) -> Answer:
+        """A schedule of at most so many stages. Only the model of all stages refutes the II."""
         model = Model(self.problem, ii, stages, seconds_left=self.share())
         answer = model.feasible(budget)
         self.spent += answer.effort
-        return answer, model.is_complete
+        return answer
 
     def share(self) -> Callable[[], float]:
         """A third of the time that is left, where time is limited, so that there is always some for what follows."""
