@@ -23,6 +23,9 @@ from tilec.ops import dp4a, python, registry, scalar, signature
 from tilec.ops.signature import Required, Signature
 from tilec.ops.threads import PLACES
 from tilec.ops.values import Policy
+from tilec.ops.vectors import LDG
+from tilec.ops.vectors import VECTOR_TYPES as VECTOR_NAMES
+from tilec.ops.vectors import WIDE as WIDE_ACCESSES
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes import (
@@ -37,6 +40,7 @@ from tilec.passes import (
     references,
     rng,
     statements,
+    vectors,
     views,
 )
 from tilec.passes.hints import HINTS
@@ -233,6 +237,33 @@ PRINT = Name(
     element is. Of a whole tile or tensor every element, by one thread of the block, the first of a warp; of an array of
     each thread by all. `tilec emulate` shows the lines, a GPU prints them when the host waits for it.""",
     (printing.print_,),
+)
+
+VECTOR_TYPES = Name(
+    VECTOR_NAMES,
+    "T.float32x4, T.float16x2, …",
+    """A dtype and how many neighbours of it are one element: 2, 4, 8, 16 or 32. The elements of tensors and tiles may
+    be such vectors, which for the host are a last dimension. `x = A[i]` reads one, `A[i] = x` and
+    `B[4 * i : 4 * i + 4] = x` store it, `+` and the like compute lane by lane; T.cast and T.float32x4(x) convert, also
+    a number to all lanes.""",
+    (vectors.stored, vectors.kept),
+)
+
+WIDE = tuple(
+    Name(
+        (name,),
+        wide.signature,
+        f"{wide.doc[0].upper()}{wide.doc[1:]}. Where the place is not known to be aligned, in several accesses.",
+        (vectors.wide_store if wide.stores else vectors.wide_load,),
+    )
+    for name, wide in WIDE_ACCESSES.items()
+)
+
+READ_ONLY = Name(
+    ("T.__ldg",),
+    LDG,
+    "An element of a tensor. Tensors that the kernel does not write are always read as read-only ones.",
+    (vectors.read_only,),
 )
 
 RANDOM = (
@@ -517,6 +548,11 @@ def page() -> str:
         "Operations on tiles",
         "Statements of their own; atomics of single elements stand inside T.Parallel.",
         operations(),
+    )
+    section(
+        "Vectors",
+        "Neighbours that are one value. Memory is read and written in accesses of up to 16 bytes without them too.",
+        (VECTOR_TYPES, *WIDE, READ_ONLY),
     )
     section("Random numbers", "", RANDOM)
     section(

@@ -225,6 +225,10 @@ foreign-call
     A call of something that is neither TileLang's nor known at compile time, as of torch. At the top of a file
     such statements are left alone; a kernel, and what it uses, cannot have them.
 
+foreign-format
+    A dtype is a number format that NVIDIA's GPUs do not have, such as the 8-bit floats of AMD's, whose bits
+    mean other numbers. Use the format of the same width that the message names, and convert the data.
+
 foreign-code
     The kernel calls or pastes CUDA C. tilec makes PTX itself and has no C compiler, so the same thing has to
     be written in TileLang.

@@ -23,7 +23,8 @@ class Buffer:
     """Row-major storage. `global` buffers are the kernel's tensors; the others are tiles the kernel allocates. Of a
     `local` one every thread has its own, in registers.
 
-    An extent of a tensor may be an expression of the kernel's integer parameters, known at launch.
+    An extent of a tensor may be an expression of the kernel's integer parameters, known at launch. `lanes` is the last
+    extent where the kernel's text has a vector there, as an element of float32x4, and 1 elsewhere.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Buffer:
     dtype: DType
     scope: Scope
     span: Span = field(default=NOWHERE, compare=False)
+    lanes: int = field(default=1, compare=False)
 
     @property
     def shape(self) -> tuple[int, ...]:

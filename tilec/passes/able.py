@@ -21,7 +21,8 @@ def check_arithmetic(body: tuple[Stmt, ...], target: Target) -> None:
             _check_conversion({r.buffer.dtype for r in stmt.regions}, stmt, target)
         for expr in expressions(stmt):
             for e in walk_expr(expr):
-                if isinstance(e, Cast | Binary | Unary | Call):
+                keeps_bits = isinstance(e, Call) and e.fn == "reinterpret"
+                if isinstance(e, Cast | Binary | Unary | Call) and not keeps_bits:
                     _check_conversion({e.dtype, *(c.dtype for c in children(e))}, stmt, target)
                 if isinstance(e, Call) and e.dtype == FLOAT64 and e.fn not in FLOAT64_FUNCTIONS:
                     fail(

@@ -10,7 +10,7 @@ from tilec.diag import CompileError, Label, fail
 from tilec.ir.expr import SMALL_FLOATS, as_size, cast
 from tilec.ir.tile import THREAD, Buffer, Extent, Kernel, Var
 from tilec.ir.types import BOOL, INT32, NARROW, DType
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_extents, bind
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_element, as_extents, bind
 from tilec.ops.values import EXPR_TYPES, Member, describe
 from tilec.passes import dynamic
 from tilec.passes.awaits import with_awaited
@@ -199,16 +199,17 @@ def parameter(body: Body, name: str, annotation: ast.Expr, span: Span) -> Param:
     """A tensor or a scalar, as its type says, under its name."""
     found = tensor(body, annotation)
     if found is not None:
-        shape, dtype = found
-        param: Param = Buffer(body.unique.take(name), shape, dtype, "global", span)
+        shape, dtype, lanes = found
+        param: Param = Buffer(body.unique.take(name), shape, dtype, "global", span, lanes)
     else:
         param = Var(body.unique.take(name), _scalar_type(body, annotation))
     body.scope.bind(name, param, span)
     return param
 
 
-def tensor(body: Body, annotation: ast.Expr) -> tuple[tuple[Extent, ...], DType] | None:
-    """Shape and dtype of `T.Tensor((M, K), dtype)` or `T.Tensor[(M, K), dtype]`."""
+def tensor(body: Body, annotation: ast.Expr) -> tuple[tuple[Extent, ...], DType, int] | None:
+    """Shape and dtype of `T.Tensor((M, K), dtype)` or `T.Tensor[(M, K), dtype]`, and the lanes of its elements, which
+    are its last dimension where there are several."""
     match annotation:
         case ast.Call() if body.callee(annotation) in _TENSOR_NAMES:
             call = bind(TENSOR, *body.arguments(annotation), annotation.span)
@@ -217,7 +218,9 @@ def tensor(body: Body, annotation: ast.Expr) -> tuple[tuple[Extent, ...], DType]
             call = bind(TENSOR, [body.argument(i) for i in items], {}, annotation.span)
         case _:
             return None
-    return tuple(map(folded, as_extents(call["shape"], "the shape of a tensor"))), as_dtype(call["dtype"])
+    dtype, lanes = as_element(call["dtype"])
+    shape = tuple(map(folded, as_extents(call["shape"], "the shape of a tensor")))
+    return (*shape, lanes) if lanes > 1 else shape, dtype, lanes
 
 
 def folded(extent: Extent) -> Extent:

@@ -70,7 +70,8 @@ class PerThread(Evaluator):
     `varying` are the binds on whose value threads do not agree, `masks` the conditions that hold here in those threads
     that run this. `differing` are the places of variables (T.alloc_var) which
     threads set differently. `views` are the buffers that stand for others (T.reshape), by name. `wholes` are the
-    `if`s on which threads do not agree. `generator` is what T.rng_init made."""
+    `if`s on which threads do not agree. `generator` is what T.rng_init made, `vectors` are the
+    arrays that hold vectors which were read."""
 
     unique: UniqueNames = field(default_factory=UniqueNames)
     buffers: list[Buffer] = field(default_factory=list)
@@ -84,6 +85,7 @@ class PerThread(Evaluator):
     views: dict[str, Buffer] = field(default_factory=dict)
     wholes: list[Whole] = field(default_factory=list)
     generator: Generator | None = None
+    vectors: set[str] = field(default_factory=set)
 
     @property
     def threads(self) -> int:
