@@ -36,6 +36,7 @@ from tilec.passes import (
     launch,
     loops,
     manual,
+    pointers,
     printing,
     references,
     rng,
@@ -139,6 +140,32 @@ STRUCTURE = (
         outside it give 0, writes outside it are dropped. A parameter that is a dtype, as in `n: T.int32`, is a scalar
         that is passed at launch.""",
         (launch._parameter, launch.tensor, signature.as_shape),
+    ),
+    Name(
+        ("T.StridedTensor",),
+        pointers.STRIDED,
+        """The same with the distances of rows: `strides` says how many elements a step along each dimension is, the
+        last one 1, the others numbers or T.dynamic. TMA moves it where strides are multiples of 16 bytes.""",
+        (pointers.described,),
+    ),
+    Name(
+        ("T.ptr",),
+        pointers.POINTER,
+        "The type of a parameter that is an address, of which T.make_tensor makes a tensor.",
+        (launch._is_pointer,),
+    ),
+    Name(
+        ("T.make_tensor",),
+        pointers.MAKE_TENSOR["T.make_tensor"],
+        """The tensor at an address that the kernel is given: the parameter becomes this tensor, for whoever launches
+        the kernel too. One tensor for each.""",
+        (pointers.make_tensor,),
+    ),
+    Name(
+        ("T.make_tensor_from_addr",),
+        pointers.MAKE_TENSOR["T.make_tensor_from_addr"],
+        "The same, of a parameter of type T.int64 or T.uint64.",
+        (pointers.make_tensor,),
     ),
     Name(
         ("T.Kernel",),

@@ -16,10 +16,12 @@ from tilec.ptx.module import Module, Variable
 from tilec.records import dataclass
 from tilec.sizes import Shape, Size, SizeError
 
-SCHEMA = 2
+SCHEMA = 3
 """Raised whenever a reader of the previous version would misread a manifest."""
+DENSE_SCHEMA = 2
+"""What such a reader still reads: rows lie one after the other."""
 STATIC_SCHEMA = 1
-"""What such a reader still reads: every extent is a number."""
+"""What one before that reads too: every extent is a number."""
 
 SYMBOL_PREFIX = "__tilec_manifest_"
 
@@ -29,13 +31,15 @@ Swizzle = Literal[0, 32, 64, 128]
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """A tensor parameter of the kernel, row-major and dense. Its extents may be made of the kernel's scalars. A
-    workspace is memory that the launcher allocates; it holds nothing before the launch, and nothing of use after it."""
+    """A tensor parameter of the kernel, row-major, and dense unless it has strides, in elements. Its extents may be
+    made of the kernel's scalars. A workspace is memory that the launcher allocates; it holds nothing before the launch,
+    and nothing of use after it."""
 
     name: str
     dtype: str
     shape: Shape
     role: TensorRole
+    strides: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,7 @@ class Manifest:
         yield from self.grid
         for tensor in self.tensors:
             yield from tensor.shape
+            yield from tensor.strides or ()
 
     def blocks(self, scalars: Mapping[str, int]) -> tuple[int, int, int]:
         """The grid of a launch with these sizes."""
@@ -131,20 +136,34 @@ class Manifest:
 def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
     """One deterministic text per manifest: keys in this order, no spaces unless indented."""
     record: dict[str, object] = {
-        "schema": SCHEMA if any(not isinstance(e, int) for e in manifest.extents()) else STATIC_SCHEMA,
+        "schema": _schema(manifest),
         "entry": manifest.entry,
         "target": manifest.target,
         "grid": manifest.grid,
         "block": manifest.block,
         "cluster": manifest.cluster,
         "dynamic_smem": manifest.dynamic_smem,
-        "tensors": [{"name": t.name, "dtype": t.dtype, "shape": t.shape, "role": t.role} for t in manifest.tensors],
+        "tensors": [_tensor_record(t) for t in manifest.tensors],
         "scalars": [{"name": s.name, "dtype": s.dtype} for s in manifest.scalars],
         "params": [_param_record(p) for p in manifest.params],
     }
     if manifest.outputs:
         record["outputs"] = manifest.outputs
     return json.dumps(record, indent=indent, separators=(",", ":") if indent is None else None)
+
+
+def _schema(manifest: Manifest) -> int:
+    """The oldest whose readers take the manifest for what it is."""
+    if any(t.strides is not None for t in manifest.tensors):
+        return SCHEMA
+    return DENSE_SCHEMA if any(not isinstance(e, int) for e in manifest.extents()) else STATIC_SCHEMA
+
+
+def _tensor_record(tensor: TensorInfo) -> dict[str, object]:
+    record: dict[str, object] = {
+        "name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape, "role": tensor.role
+    }  # fmt: skip
+    return record if tensor.strides is None else {**record, "strides": tensor.strides}
 
 
 def _param_record(param: Param) -> dict[str, object]:
@@ -182,7 +201,8 @@ def summary(manifest: Manifest) -> str:
 
 
 def _tensor(tensor: TensorInfo) -> str:
-    return f"{tensor.name}: {_by(tensor.shape)} {tensor.dtype}"
+    steps = "" if tensor.strides is None else f" with strides {', '.join(map(sizes.show, tensor.strides))}"
+    return f"{tensor.name}: {_by(tensor.shape)} {tensor.dtype}{steps}"
 
 
 def _by(extents: Shape) -> str:
@@ -194,7 +214,7 @@ def from_json(text: str) -> Manifest:
     try:
         record = json.loads(text)
         schema = record["schema"]
-        if schema not in (SCHEMA, STATIC_SCHEMA):
+        if schema not in (SCHEMA, DENSE_SCHEMA, STATIC_SCHEMA):
             fail("bad-manifest", f"the manifest has schema {schema}, this tilec reads schema {SCHEMA}")
         x, y, z = map(sizes.read, record["grid"])
         return Manifest(
@@ -205,7 +225,13 @@ def from_json(text: str) -> Manifest:
             cluster=_extents(record["cluster"]),
             dynamic_smem=int(record["dynamic_smem"]),
             tensors=tuple(
-                TensorInfo(str(t["name"]), str(t["dtype"]), tuple(map(sizes.read, t["shape"])), _role(t["role"]))
+                TensorInfo(
+                    str(t["name"]),
+                    str(t["dtype"]),
+                    tuple(map(sizes.read, t["shape"])),
+                    _role(t["role"]),
+                    tuple(map(sizes.read, t["strides"])) if "strides" in t else None,
+                )
                 for t in record["tensors"]
             ),
             scalars=tuple(ScalarInfo(str(s["name"]), str(s["dtype"])) for s in record["scalars"]),

@@ -115,7 +115,7 @@ def test_a_truncated_cubin_is_a_diagnostic_never_a_crash() -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ('"schema":1', '"schema":3'),
+        ('"schema":1', '"schema":4'),
         ('"swizzle":128', '"swizzle":7'),
         ('"role":"out"', '"role":"sideways"'),
         ('"kind":"pointer"', '"kind":"pigeon"'),

@@ -15,7 +15,7 @@ from tilec.codegen.printing import emit_print, printing
 from tilec.codegen.scalar import SHORT, ReadElement
 from tilec.codegen.state import State
 from tilec.diag import InternalError, fail
-from tilec.ir.affine import add, affine, divisor
+from tilec.ir.affine import add, affine, row_divisor
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import (
     ONCE,
@@ -322,7 +322,7 @@ class _Sweep:
             return 1
         if together == 1 and not any(atom == last and c == 1 for atom, c in affine(indices[-1]).terms):
             return 1
-        row = divisor(buffer.extents[-1])
+        row = row_divisor(buffer)
         aligned = math.gcd(first.divisor, row) if len(buffer.extents) > 1 else first.divisor
         if self.scalars.bounds(substitute(indices[-1], run.values[-1]), buffer.extents[-1]):
             aligned = math.gcd(aligned, row)

@@ -69,7 +69,13 @@ def _param(param: object) -> Param:
 
 def manifest(program: Program, target: Target, roles: Mapping[str, launch.TensorRole]) -> launch.Manifest:
     tensors = tuple(
-        launch.TensorInfo(p.name, p.dtype.name, tuple(map(_size, p.extents)), roles.get(p.name, "workspace"))
+        launch.TensorInfo(
+            p.name,
+            p.dtype.name,
+            tuple(map(_size, p.extents)),
+            roles.get(p.name, "workspace"),
+            None if p.strides is None else tuple(map(_size, p.strides)),
+        )
         for p in program.params
         if isinstance(p, Buffer)
     )
@@ -142,7 +148,7 @@ class _Entry:
 
     def load_parameters(self) -> None:
         tensors = [p for p in self.program.params if isinstance(p, Buffer)]
-        extents = [e for p in tensors for e in p.extents if not isinstance(e, int)]
+        extents = [e for p in tensors for e in (*p.extents, *(p.strides or ())) if not isinstance(e, int)]
         sizes = {part for e in extents for part in walk_expr(e)}
         for param in self.program.params:
             if isinstance(param, Buffer):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeVar
 
-from tilec.ir.affine import Affine, affine, divisor
+from tilec.ir.affine import Affine, affine, row_divisor
 from tilec.ir.tile import Buffer, Expr
 from tilec.records import dataclass
 
@@ -66,5 +66,5 @@ def _fits(first: Place, together: Sequence[tuple[Place, T]], width: int, most_by
     if buffer.dtype.kind == "bool" or width * buffer.dtype.bytes > most_bytes:
         return False
     # The length of a row must not cut an access; the rows before it must end where one ends.
-    aligned = math.gcd(first.last.divisor, divisor(buffer.extents[-1]), panel or 0)
+    aligned = math.gcd(first.last.divisor, row_divisor(buffer), panel or 0)
     return aligned % width == 0

@@ -33,6 +33,9 @@ class Buffer:
     scope: Scope
     span: Span = field(default=NOWHERE, compare=False)
     lanes: int = field(default=1, compare=False)
+    strides: tuple[Extent, ...] | None = None
+    """Of a tensor whose rows do not lie one after the other: how many elements a step along each dimension is; the last
+    one is 1."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -82,9 +82,9 @@ DIALECT = "T.__tilelang_dialect__"
 """What the language is spoken for: always CUDA."""
 OTHERS = (
     "T.Fragment", "T.Layout", "T.Kernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro", "T.Ref", "T.Var",
-    "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", "T.loop_break", "T.print", "T.rng_init", "T.rng_rand",
-    "T.rng_rand_float",
-    DIALECT, *EAGER,
+    "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", "T.loop_break", "T.StridedTensor", "T.ptr",
+    "T.make_tensor", "T.make_tensor_from_addr", "T.print", "T.rng_init", "T.rng_rand", "T.rng_rand_float", DIALECT,
+    *EAGER,
 )  # fmt: skip
 
 

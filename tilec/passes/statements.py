@@ -51,6 +51,7 @@ from tilec.passes.functions import check_assert, kind, refuse_raise, unpack
 from tilec.passes.hints import HINTS, Hints
 from tilec.passes.loop_statements import Loops
 from tilec.passes.loops import LOOP_BREAK
+from tilec.passes.pointers import MAKE_TENSOR, make_tensor
 from tilec.passes.printing import PRINT, print_
 from tilec.passes.recover import poison
 from tilec.passes.references import references
@@ -352,6 +353,8 @@ class Body(Loops):
             return self.with_others(bind(WARP_FUNCTIONS[path].signature, *self.operands(node), node.span))
         if path in WIDE and not WIDE[path].stores:
             return wide_load(self, bind(WIDE[path].signature, *self.arguments(node), node.span))
+        if path in MAKE_TENSOR:
+            return make_tensor(self, bind(MAKE_TENSOR[path], *self.operands(node), node.span))
         if path == LDG.name:
             return read_only(self, bind(LDG, *self.arguments(node), node.span))
         if path in DRAWS:

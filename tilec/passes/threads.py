@@ -71,7 +71,8 @@ class PerThread(Evaluator):
     that run this. `differing` are the places of variables (T.alloc_var) which
     threads set differently. `views` are the buffers that stand for others (T.reshape), by name. `wholes` are the
     `if`s on which threads do not agree. `generator` is what T.rng_init made, `vectors` are the
-    arrays that hold vectors which were read."""
+    arrays that hold vectors which were read. `scalars` are the kernel's own, `pointers` those that are addresses, with
+    the tensors there."""
 
     unique: UniqueNames = field(default_factory=UniqueNames)
     buffers: list[Buffer] = field(default_factory=list)
@@ -86,6 +87,8 @@ class PerThread(Evaluator):
     wholes: list[Whole] = field(default_factory=list)
     generator: Generator | None = None
     vectors: set[str] = field(default_factory=set)
+    scalars: set[Var] = field(default_factory=set)
+    pointers: dict[Var, Buffer | None] = field(default_factory=dict)
 
     @property
     def threads(self) -> int:

@@ -44,6 +44,7 @@ from tilec.ops.signature import Call as Arguments
 from tilec.ops.signature import as_dtype, as_shape
 from tilec.ops.values import describe, show_shape
 from tilec.passes.fold import fold_expr
+from tilec.passes.pointers import strided
 from tilec.passes.scope import UniqueNames
 
 Group = tuple[range, range]
@@ -71,6 +72,7 @@ def view(call: Arguments, names: UniqueNames) -> tuple[Buffer, Buffer]:
             call["src"].span,
             f"this is {describe(source)}",
         )
+    strided(call, source)
     has_shape = call["shape"].value is not None
     shape = as_shape(call["shape"], f"the shape of {call.name}") if has_shape else source.shape
     dtype = source.dtype
