@@ -23,6 +23,9 @@ from tilec.ops import dp4a, python, reducer, registry, scalar, signature
 from tilec.ops.signature import Required, Signature
 from tilec.ops.threads import PLACES
 from tilec.ops.values import Policy
+from tilec.ops.vectors import LDG
+from tilec.ops.vectors import VECTOR_TYPES as VECTOR_NAMES
+from tilec.ops.vectors import WIDE as WIDE_ACCESSES
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes import (
@@ -36,12 +39,14 @@ from tilec.passes import (
     layout_maps,
     loops,
     manual,
+    pointers,
     printing,
     reducers,
     references,
     rng,
     statements,
     teams,
+    vectors,
     views,
 )
 from tilec.passes.hints import HINTS
@@ -140,6 +145,32 @@ STRUCTURE = (
         outside it give 0, writes outside it are dropped. A parameter that is a dtype, as in `n: T.int32`, is a scalar
         that is passed at launch.""",
         (launch._parameter, launch.tensor, signature.as_shape),
+    ),
+    Name(
+        ("T.StridedTensor",),
+        pointers.STRIDED,
+        """The same with the distances of rows: `strides` says how many elements a step along each dimension is, the
+        last one 1, the others numbers or T.dynamic. TMA moves it where strides are multiples of 16 bytes.""",
+        (pointers.described,),
+    ),
+    Name(
+        ("T.ptr",),
+        pointers.POINTER,
+        "The type of a parameter that is an address, of which T.make_tensor makes a tensor.",
+        (launch._is_pointer,),
+    ),
+    Name(
+        ("T.make_tensor",),
+        pointers.MAKE_TENSOR["T.make_tensor"],
+        """The tensor at an address that the kernel is given: the parameter becomes this tensor, for whoever launches
+        the kernel too. One tensor for each.""",
+        (pointers.make_tensor,),
+    ),
+    Name(
+        ("T.make_tensor_from_addr",),
+        pointers.MAKE_TENSOR["T.make_tensor_from_addr"],
+        "The same, of a parameter of type T.int64 or T.uint64.",
+        (pointers.make_tensor,),
     ),
     Name(
         ("T.Kernel",),
@@ -280,6 +311,33 @@ PRINT = Name(
     element is. Of a whole tile or tensor every element, by one thread of the block, the first of a warp; of an array of
     each thread by all. `tilec emulate` shows the lines, a GPU prints them when the host waits for it.""",
     (printing.print_,),
+)
+
+VECTOR_TYPES = Name(
+    VECTOR_NAMES,
+    "T.float32x4, T.float16x2, …",
+    """A dtype and how many neighbours of it are one element: 2, 4, 8, 16 or 32. The elements of tensors and tiles may
+    be such vectors, which for the host are a last dimension. `x = A[i]` reads one, `A[i] = x` and
+    `B[4 * i : 4 * i + 4] = x` store it, `+` and the like compute lane by lane; T.cast and T.float32x4(x) convert, also
+    a number to all lanes.""",
+    (vectors.stored, vectors.kept),
+)
+
+WIDE = tuple(
+    Name(
+        (name,),
+        wide.signature,
+        f"{wide.doc[0].upper()}{wide.doc[1:]}. Where the place is not known to be aligned, in several accesses.",
+        (vectors.wide_store if wide.stores else vectors.wide_load,),
+    )
+    for name, wide in WIDE_ACCESSES.items()
+)
+
+READ_ONLY = Name(
+    ("T.__ldg",),
+    LDG,
+    "An element of a tensor. Tensors that the kernel does not write are always read as read-only ones.",
+    (vectors.read_only,),
 )
 
 RANDOM = (
@@ -566,6 +624,11 @@ def page() -> str:
         "Operations on tiles",
         "Statements of their own; atomics of single elements stand inside T.Parallel.",
         operations(),
+    )
+    section(
+        "Vectors",
+        "Neighbours that are one value. Memory is read and written in accesses of up to 16 bytes without them too.",
+        (VECTOR_TYPES, *WIDE, READ_ONLY),
     )
     section("Random numbers", "", RANDOM)
     section(

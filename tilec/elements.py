@@ -33,6 +33,22 @@ def storage_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
     return (*shape[:-1], -(-shape[-1] // dtype.per_byte)) if shape else shape
 
 
+def apart(array: Array, steps: tuple[int, ...]) -> Array:
+    """A copy whose elements are `steps` elements apart along each dimension; its `base` is the memory, as bytes. Raises
+    `ValueError` where elements would lie on one another."""
+    if any(step < 0 for step in steps):
+        raise ValueError(f"has strides {list(steps)}, which lead backwards")
+    places: Array = np.zeros(array.shape, np.int64)
+    for axis, step in enumerate(steps):
+        places += (np.arange(array.shape[axis]) * step).reshape(-1, *(1 for _ in steps[axis + 1 :]))
+    if len(np.unique(places)) < array.size:
+        raise ValueError(f"has strides {list(steps)}: elements of shape {list(array.shape)} lie on one another")
+    memory = np.full((int(places.max(initial=0)) + 1) * array.itemsize, 0xAB, np.uint8)
+    copied: Array = np.ndarray(array.shape, array.dtype, memory.data, strides=[s * array.itemsize for s in steps])
+    copied[...] = array
+    return copied
+
+
 def numpy_type(dtype: DType) -> np.dtype[Any]:
     """The numpy type that values of `dtype` have while they are computed with."""
     if dtype in NARROW and not dtype.is_float:

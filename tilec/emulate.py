@@ -18,7 +18,7 @@ import numpy as np
 
 from tilec import interp
 from tilec.diag import Diagnostic, Label, fail
-from tilec.elements import is_raw, largest, storage_shape, storage_type, stored, values_of
+from tilec.elements import apart, is_raw, largest, storage_shape, storage_type, stored, values_of
 from tilec.emu import Columns, Fault, Report, TensorMap, launch
 from tilec.ir.expr import as_size, integer_range
 from tilec.ir.tile import (
@@ -43,7 +43,7 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, DType
-from tilec.manifest import Im2col, Manifest, PointerParam, ScalarParam, TensorMapParam
+from tilec.manifest import Im2col, Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
 from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
 from tilec.sizes import SizeError, UnknownSize, evaluate, shape_of
@@ -262,7 +262,10 @@ def run(
     grid = manifest.blocks(sizes)
     if 0 in grid:
         return Report({}, 0, (), tuple(None for _ in manifest.params), ())
-    return launch(
+    dense = {t.name: arguments.tensors[t.name] for t in manifest.tensors if t.strides is not None}
+    strided = {t.name: _apart(t, dense[t.name], sizes) for t in manifest.tensors if t.strides is not None}
+    arguments = Arguments({**arguments.tensors, **strided}, arguments.scalars)
+    report = launch(
         build.ptx,
         manifest.entry,
         grid,
@@ -273,6 +276,17 @@ def run(
         progress=progress,
         **(options or RunOptions()).of_launch(),
     )
+    for name, array in dense.items():
+        array[...] = strided[name]
+    return report
+
+
+def _apart(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
+    """The array as the kernel wants it in memory: its elements as far apart as the tensor's strides say."""
+    try:
+        return apart(array, shape_of(tensor.strides or (), sizes))
+    except ValueError as error:
+        fail("wrong-input", f"{tensor.name} {error}")
 
 
 def with_workspaces(manifest: Manifest, arguments: Arguments) -> Arguments:

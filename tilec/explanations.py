@@ -230,6 +230,15 @@ foreign-call
     A call of something that is neither TileLang's nor known at compile time, as of torch. At the top of a file
     such statements are left alone; a kernel, and what it uses, cannot have them.
 
+foreign-address
+    T.make_tensor is given an address that the kernel reads from a tensor. tilec checks what a launch gives a
+    kernel, and orders what its tensors share, so it has to know each: a tensor is a parameter. Pass the parts
+    as one tensor, with the places where they begin, or one parameter for each.
+
+foreign-format
+    A dtype is a number format that NVIDIA's GPUs do not have, such as the 8-bit floats of AMD's, whose bits
+    mean other numbers. Use the format of the same width that the message names, and convert the data.
+
 foreign-code
     The kernel calls or pastes CUDA C. tilec makes PTX itself and has no C compiler, so the same thing has to
     be written in TileLang.

@@ -53,7 +53,7 @@ from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
 from tilec.meetings import Meetings
 from tilec.ops import bits, philox, registry
 from tilec.ops.barriers import barrier_of, condition_of, counts_of, is_meeting
-from tilec.ops.intrinsics import references
+from tilec.ops.intrinsics import fused, references
 from tilec.ops.values import EXPR_TYPES
 from tilec.ops.warp_functions import REFERENCES
 from tilec.passes.divide import Part, parts
@@ -479,6 +479,9 @@ class _Machine:
             case Call(fn=fn, args=args, dtype=dtype) if fn in REFERENCES:
                 alike = np.broadcast_arrays(self.variables[THREAD.name], *(self.expr(a) for a in args))
                 return _rounded(REFERENCES[fn](*alike[1:]), dtype)
+            case Call(fn="fma", args=args, dtype=dtype):
+                x, y, z = (np.asarray(self.expr(a)) for a in args)
+                return convert(fused(x, y, z, dtype), dtype)
             case Call(fn=fn, args=args, dtype=dtype):
                 return _rounded(_CALLS[fn](*(_single(self.expr(a)) for a in args)), dtype)
             case Cast(a=a, dtype=dtype):

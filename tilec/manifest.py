@@ -19,8 +19,8 @@ from tilec.sizes import Shape, Size, SizeError
 SCHEMA = 3
 """Raised whenever a reader of the previous version would misread a manifest. Each manifest has the lowest that says all
 of it."""
-PLAIN_SCHEMA = 2
-"""What a reader of that version still reads: nothing is asked of the launch."""
+DENSE_SCHEMA = 2
+"""What a reader of that version still reads: nothing is asked of the launch, and rows lie one after the other."""
 STATIC_SCHEMA = 1
 """What the one before still reads: every extent is a number."""
 
@@ -35,14 +35,16 @@ one launched before it ends, for which it waits itself (programmatic stream seri
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """A tensor parameter of the kernel, row-major and dense. Its extents may be made of the kernel's scalars. A
-    workspace is memory that the launcher allocates; it holds nothing before the launch, and nothing of use after it.
+    """A tensor parameter of the kernel, row-major, and dense unless it has strides, in elements. Its extents may be
+    made of the kernel's scalars. A workspace is memory that the launcher allocates; it holds nothing before the launch,
+    and nothing of use after it.
     One that is `zeroed` holds zeros before it."""
 
     name: str
     dtype: str
     shape: Shape
     role: TensorRole
+    strides: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,7 @@ class Manifest:
         yield from self.grid
         for tensor in self.tensors:
             yield from tensor.shape
+            yield from tensor.strides or ()
 
     def blocks(self, scalars: Mapping[str, int]) -> tuple[int, int, int]:
         """The grid of a launch with these sizes. Raises `SizeError` where it is not made of whole clusters."""
@@ -160,7 +163,7 @@ def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
         "block": manifest.block,
         "cluster": manifest.cluster,
         "dynamic_smem": manifest.dynamic_smem,
-        "tensors": [{"name": t.name, "dtype": t.dtype, "shape": t.shape, "role": t.role} for t in manifest.tensors],
+        "tensors": [_tensor_record(t) for t in manifest.tensors],
         "scalars": [{"name": s.name, "dtype": s.dtype} for s in manifest.scalars],
         "params": [_param_record(p) for p in manifest.params],
     }
@@ -172,9 +175,17 @@ def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
 
 
 def _schema(manifest: Manifest) -> int:
-    if manifest.attributes or any(tensor.role == "zeroed" for tensor in manifest.tensors):
+    """The oldest whose readers take the manifest for what it is."""
+    if manifest.attributes or any(t.strides is not None or t.role == "zeroed" for t in manifest.tensors):
         return SCHEMA
-    return STATIC_SCHEMA if all(isinstance(e, int) for e in manifest.extents()) else PLAIN_SCHEMA
+    return DENSE_SCHEMA if any(not isinstance(e, int) for e in manifest.extents()) else STATIC_SCHEMA
+
+
+def _tensor_record(tensor: TensorInfo) -> dict[str, object]:
+    record: dict[str, object] = {
+        "name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape, "role": tensor.role
+    }  # fmt: skip
+    return record if tensor.strides is None else {**record, "strides": tensor.strides}
 
 
 def _param_record(param: Param) -> dict[str, object]:
@@ -221,7 +232,8 @@ def summary(manifest: Manifest) -> str:
 
 
 def _tensor(tensor: TensorInfo) -> str:
-    return f"{tensor.name}: {_by(tensor.shape)} {tensor.dtype}"
+    steps = "" if tensor.strides is None else f" with strides {', '.join(map(sizes.show, tensor.strides))}"
+    return f"{tensor.name}: {_by(tensor.shape)} {tensor.dtype}{steps}"
 
 
 def _by(extents: Shape) -> str:
@@ -233,7 +245,7 @@ def from_json(text: str) -> Manifest:
     try:
         record = json.loads(text)
         schema = record["schema"]
-        if schema not in (SCHEMA, PLAIN_SCHEMA, STATIC_SCHEMA):
+        if schema not in (SCHEMA, DENSE_SCHEMA, STATIC_SCHEMA):
             fail("bad-manifest", f"the manifest has schema {schema}, this tilec reads schema {SCHEMA}")
         x, y, z = map(sizes.read, record["grid"])
         return Manifest(
@@ -244,7 +256,13 @@ def from_json(text: str) -> Manifest:
             cluster=_extents(record["cluster"]),
             dynamic_smem=int(record["dynamic_smem"]),
             tensors=tuple(
-                TensorInfo(str(t["name"]), str(t["dtype"]), tuple(map(sizes.read, t["shape"])), _role(t["role"]))
+                TensorInfo(
+                    str(t["name"]),
+                    str(t["dtype"]),
+                    tuple(map(sizes.read, t["shape"])),
+                    _role(t["role"]),
+                    tuple(map(sizes.read, t["strides"])) if "strides" in t else None,
+                )
                 for t in record["tensors"]
             ),
             scalars=tuple(ScalarInfo(str(s["name"]), str(s["dtype"])) for s in record["scalars"]),

@@ -120,9 +120,11 @@ class Kernel:
             wanted = shape_of(tensor.shape, sizes)
             if arrays[tensor.name].shape != wanted:
                 raise ValueError(f"{tensor.name} must be a row-major array of shape {list(wanted)}")
+        strided = {t.name: _strided(t, arrays[t.name], sizes) for t in given_tensors if t.strides is not None}
+        memory: dict[str, Any] = {n: strided[n].base if n in strided else array for n, array in arrays.items()}
         addresses: dict[str, Any] = {}
         try:
-            for name, array in arrays.items():
+            for name, array in memory.items():
                 addresses[name] = _call(driver.cuMemAlloc(max(array.nbytes, EMPTY_BYTES)))
                 if array.nbytes:
                     _call(driver.cuMemcpyHtoD(addresses[name], array.ctypes.data, array.nbytes))
@@ -136,9 +138,11 @@ class Kernel:
             self.launch({name: int(address) for name, address in addresses.items()}, {**given, **sizes})
             _call(driver.cuCtxSynchronize())
             for tensor in given_tensors:
-                array = arrays[tensor.name]
+                array = memory[tensor.name]
                 if tensor.role != "in" and array.nbytes:
                     _call(driver.cuMemcpyDtoH(array.ctypes.data, addresses[tensor.name], array.nbytes))
+                if tensor.name in strided:
+                    arrays[tensor.name][...] = strided[tensor.name]
         finally:
             for address in addresses.values():
                 driver.cuMemFree(address)
@@ -185,11 +189,12 @@ def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mappi
     shape = shape_of(manifest.tensor(param.tensor).shape, sizes)
     rank = len(shape)
     element = _MAP_TYPES[param.dtype]
-    strides = [_ELEMENT_BYTES.get(element, 8)]
+    size = _ELEMENT_BYTES.get(element, 8)
+    steps = _steps(manifest.tensor(param.tensor), sizes)
     if 0 in shape:
-        shape = (*(1 for _ in shape[1:]), EMPTY_BYTES // strides[0])
-    for extent in reversed(shape[1:]):
-        strides.append(strides[-1] * extent)
+        shape = (*(1 for _ in shape[1:]), EMPTY_BYTES // size)
+        steps = (*(EMPTY_BYTES // size for _ in shape[1:]), 1)
+    strides = [size * step for step in reversed(steps)]
     swizzle = "NONE" if param.swizzle == 0 else f"{param.swizzle}B"
     tensor = (
         driver.CUtensorMapDataType[f"CU_TENSOR_MAP_DATA_TYPE_{element}"],
@@ -207,10 +212,30 @@ def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mappi
     if param.im2col is not None:
         pixels, channels = param.box
         lower, upper = ([corner] * (rank - 2) for corner in (param.im2col.lower, param.im2col.upper))
-        steps = [driver.cuuint32_t(step) for step in (1, *[param.im2col.stride] * (rank - 2), 1)]
-        return _call(driver.cuTensorMapEncodeIm2col(*tensor, lower, upper, channels, pixels, steps, *modes))
+        moves = [driver.cuuint32_t(step) for step in (1, *[param.im2col.stride] * (rank - 2), 1)]
+        return _call(driver.cuTensorMapEncodeIm2col(*tensor, lower, upper, channels, pixels, moves, *modes))
     box = [driver.cuuint32_t(extent) for extent in reversed(param.box)]
     return _call(driver.cuTensorMapEncodeTiled(*tensor, box, [driver.cuuint32_t(1)] * rank, *modes))
+
+
+def _strided(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
+    """The array with its elements as far apart as the tensor's strides say."""
+    from tilec.elements import apart
+
+    try:
+        return apart(array, _steps(tensor, sizes))
+    except ValueError as error:
+        raise ValueError(f"{tensor.name} {error}") from None
+
+
+def _steps(tensor: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """How many elements a step along each dimension is."""
+    if tensor.strides is not None:
+        return shape_of(tensor.strides, sizes)
+    steps = [1]
+    for extent in reversed(shape_of(tensor.shape, sizes)[1:]):
+        steps.append(steps[-1] * extent)
+    return tuple(reversed(steps))
 
 
 def _bytes(tensor: TensorInfo, sizes: Mapping[str, int]) -> int:

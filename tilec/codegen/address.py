@@ -43,6 +43,11 @@ class Addresses:
         """The strides in bytes. Those known only at launch are computed where this is first asked."""
         if tensor.name in self.strides:
             return self.strides[tensor.name]
+        if tensor.strides is not None:
+            size = tensor.dtype.bytes
+            given = (s * size if isinstance(s, int) else self.longer(size, s) for s in tensor.strides)
+            self.strides[tensor.name] = tuple(given)
+            return self.strides[tensor.name]
         stride = tensor.dtype.bytes
         known: list[int | Reg] = []
         wide: Reg | None = None  # the stride, once an extent is no number

@@ -11,12 +11,13 @@ from tilec.codegen.builder import register_class
 from tilec.codegen.clusters import in_block
 from tilec.codegen.local import read_local, write_local
 from tilec.codegen.memory import load_vector, pack, pack_f32, words_of
+from tilec.codegen.neighbours import chunks, place_of, rows
 from tilec.codegen.printing import emit_print, printing
 from tilec.codegen.reducer import add_anywhere, add_to_part
 from tilec.codegen.scalar import SHORT, ReadElement
 from tilec.codegen.state import State
 from tilec.diag import InternalError, fail
-from tilec.ir.affine import add, affine, divisor
+from tilec.ir.affine import add, affine, row_divisor
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import (
     ONCE,
@@ -40,7 +41,7 @@ from tilec.ir.tile import (
     walk_expr,
     with_children,
 )
-from tilec.ir.types import BOOL, FLOAT32
+from tilec.ir.types import BOOL, FLOAT32, DType
 from tilec.ir.warp import Elementwise
 from tilec.passes.fold import compute_expr
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Vector
@@ -203,24 +204,40 @@ class _Sweep:
         independent = not any(ld.buffer.name in written for ld in read)
         independent &= all(store.previous is None for store in self.stored)  # it may say what is read next
         size = max(1, BATCH_REGISTERS // self.run_length) if independent and memory_loads else 1
+        groups = self.grouped(independent)
         for start in range(0, len(runs), size):
             batch = [self.begin(r) for r in runs[start : start + size]]
             if independent:
                 for run in batch:
-                    for a in self.body:
-                        self.prefetch(a, run)
+                    self.prefetch(self.body, run)
             for run in batch:
-                for a in self.body:
+                for group in groups:
                     if not independent:
                         run.loaded.clear()
-                        self.prefetch(a, run)
-                    match a:
-                        case _Assignment():
-                            self.assign(a, run)
-                        case _Definition():
-                            self.define(a, run)
-                        case _Output():
-                            self.output(a, run)
+                        self.prefetch(group, run)
+                    if len(group) > 1:
+                        self.assign_neighbours([a for a in group if isinstance(a, _Assignment)], run)
+                    else:
+                        self.step(group[0], run)
+
+    def step(self, a: _Step, run: _Run) -> None:
+        match a:
+            case _Assignment():
+                self.assign(a, run)
+            case _Definition():
+                self.define(a, run)
+            case _Output():
+                self.output(a, run)
+
+    def grouped(self, independent: bool) -> list[list[_Step]]:
+        """The steps, those together that store neighbours."""
+        made: list[list[_Step]] = []
+        for a in self.body:
+            if independent and made and _follows(made[-1][-1], a):
+                made[-1].append(a)
+            else:
+                made.append([a])
+        return made
 
     def begin(self, register: int) -> _Run:
         values = [
@@ -238,13 +255,44 @@ class _Sweep:
 
     # ---- loads ----
 
-    def prefetch(self, a: _Step, run: _Run) -> None:
-        for load in self.loads(a):
-            if not load.buffer.in_registers and load not in run.loaded:
-                nested = any(isinstance(e, Load) for i in load.indices for e in walk_expr(i))
-                together = 1 if nested else self.lanes_per_element(load, run)
-                width = 1 if nested else self.width(load.buffer, load.indices, run, together)
+    def prefetch(self, steps: list[_Step], run: _Run) -> None:
+        """Read what the steps need from memory: the elements of a run together where they are neighbours, or else those
+        that the steps name one by one."""
+        needed = dict.fromkeys(ld for a in steps for ld in self.loads(a) if not ld.buffer.in_registers)
+        alone: list[Load] = []
+        for load in needed:
+            if load in run.loaded:
+                continue
+            nested = any(isinstance(e, Load) for i in load.indices for e in walk_expr(i))
+            together = 1 if nested else self.lanes_per_element(load, run)
+            width = 1 if nested else self.width(load.buffer, load.indices, run, together)
+            if width == together == 1 and not nested:
+                alone.append(load)
+            else:
                 run.loaded[load] = self.load(load, run, width, together)
+        self.prefetch_neighbours(alone, run)
+
+    def prefetch_neighbours(self, loads: list[Load], run: _Run) -> None:
+        """Read these elements of every lane, those that lie side by side together."""
+        if len(loads) == 1:
+            run.loaded[loads[0]] = self.load(loads[0], run, 1)
+            return
+        for load in loads:
+            run.loaded[load] = []
+        for lane in range(self.run_length):
+            found: dict[object, Operand] = {}
+            places = [(place_of(ld.buffer, tuple(self.resolved(i, run, lane) for i in ld.indices)), ld) for ld in loads]
+            for row in rows(places):
+                for chunk in chunks(row, MAX_VECTOR_BYTES, self.panel(row[0][1].buffer)):
+                    place, first = chunk[0]
+                    values = self.read(first, place.indices, run, lane, len(chunk))
+                    found |= {of.key: value for (of, _), value in zip(chunk, values, strict=True)}
+            for place, load in places:
+                run.loaded[load].append(found[place.key])
+
+    def panel(self, buffer: Buffer) -> int | None:
+        """After how many elements of a row a shared tile goes on elsewhere."""
+        return self.state.addresses.tiles[buffer.name].layout.panel if buffer.scope == "shared" else None
 
     def lanes_per_element(self, load: Load, run: _Run) -> int:
         """How many neighbours of the run read one element, where the elements that it reads are neighbours: two for
@@ -276,7 +324,7 @@ class _Sweep:
             return 1
         if together == 1 and not any(atom == last and c == 1 for atom, c in affine(indices[-1]).terms):
             return 1
-        row = divisor(buffer.extents[-1])
+        row = row_divisor(buffer)
         aligned = math.gcd(first.divisor, row) if len(buffer.extents) > 1 else first.divisor
         if self.scalars.bounds(substitute(indices[-1], run.values[-1]), buffer.extents[-1]):
             aligned = math.gcd(aligned, row)
@@ -290,14 +338,18 @@ class _Sweep:
         values: list[Operand] = []
         for lane in lanes or range(0, self.run_length, width * together):
             indices = tuple(self.resolved(i, run, lane) for i in load.indices)
-            once = self.once if load.buffer.name in self.overwritten else ()
-            guard = self.guard(load.buffer, indices, (*run.inside, *once), reads=True)
-            guard = self.with_conditions(guard, self.shared_conditions, run, lane)
-            address = self.address(load.buffer, indices)
-            read_only = load.buffer.name not in self.state.written
-            elements = load_vector(self.builder, load.buffer, address, width, guard, read_only)
+            elements = self.read(load, indices, run, lane, width)
             values += [element for element in elements for _ in range(together)]
         return values
+
+    def read(self, load: Load, indices: tuple[Expr, ...], run: _Run, lane: int, width: int) -> list[Operand]:
+        """`width` neighbours from an element on."""
+        once = self.once if load.buffer.name in self.overwritten else ()
+        guard = self.guard(load.buffer, indices, (*run.inside, *once), reads=True)
+        guard = self.with_conditions(guard, self.shared_conditions, run, lane)
+        address = self.address(load.buffer, indices)
+        read_only = load.buffer.name not in self.state.written
+        return load_vector(self.builder, load.buffer, address, width, guard, read_only)
 
     def resolved(self, index: Expr, run: _Run, lane: int) -> Expr:
         """The index in this lane, with the elements it reads put in as variables."""
@@ -370,17 +422,41 @@ class _Sweep:
             return
         width = 1 if self.vary(a.conditions) else self.width(store.buffer, store.indices, run)
         for lane in range(0, self.run_length, width):
-            words = self.packed_values(store, run, lane, width)
+            values = [(store.value, i) for i in range(lane, lane + width)]
             indices = tuple(self.resolved(i, run, lane) for i in store.indices)
-            guard = self.guard(store.buffer, indices, (*run.inside, *self.once))
-            guard = self.with_conditions(guard, a.conditions, run, lane)
-            vector = f".v{len(words)}" if len(words) > 1 else ""
-            _, spelled, _, _ = words_of(store.buffer.dtype, width)
-            value = words[0] if len(words) == 1 else Vector(tuple(words))
-            address, space = self.address(store.buffer, indices), str(store.buffer.scope)
-            if self.op.block is not None:
-                address, space = in_block(address, self.op.block, self.state), "shared::cluster"
-            self.builder.emit(f"st.{space}{vector}.{spelled.replace('s8', 'u8')}", address, value, guard=guard)
+            self.write(a, indices, values, run, lane)
+
+    def assign_neighbours(self, group: list[_Assignment], run: _Run) -> None:
+        """Stores of neighbours in one element of the nest: together, unless neighbours of the nest are what lies side
+        by side."""
+        first = group[0].store
+        if self.width(first.buffer, first.indices, run) > 1 and not self.vary(group[0].conditions):
+            for a in group:
+                self.assign(a, run)
+            return
+        for lane in range(self.run_length):
+            places = [
+                (place_of(first.buffer, tuple(self.resolved(i, run, lane) for i in a.store.indices)), a) for a in group
+            ]
+            for chunk in chunks(places, MAX_VECTOR_BYTES, self.panel(first.buffer)):
+                place, a = chunk[0]
+                self.write(a, place.indices, [(other.store.value, lane) for _, other in chunk], run, lane)
+
+    def write(
+        self, a: _Assignment, indices: tuple[Expr, ...], values: list[tuple[Expr, int]], run: _Run, lane: int
+    ) -> None:
+        """Store values, each of some lane, side by side from an element on."""
+        buffer = a.store.buffer
+        words = self.packed_values(buffer.dtype, values, run)
+        guard = self.guard(buffer, indices, (*run.inside, *self.once))
+        guard = self.with_conditions(guard, a.conditions, run, lane)
+        vector = f".v{len(words)}" if len(words) > 1 else ""
+        _, spelled, _, _ = words_of(buffer.dtype, len(values))
+        value = words[0] if len(words) == 1 else Vector(tuple(words))
+        address, space = self.address(buffer, indices), str(buffer.scope)
+        if self.op.block is not None:
+            address, space = in_block(address, self.op.block, self.state), "shared::cluster"
+        self.builder.emit(f"st.{space}{vector}.{spelled.replace('s8', 'u8')}", address, value, guard=guard)
 
     def contribute(self, a: _Assignment, run: _Run, lane: int) -> None:
         """Add to the thread's part of an element: of those that would add the same one does."""
@@ -446,30 +522,25 @@ class _Sweep:
             cls_move = f"mov.{cls}"
         self.builder.emit(cls_move, target, value, guard=None if guard is None else Guard(guard))
 
-    def packed_values(self, store: Store, run: _Run, lane: int, width: int) -> list[Reg]:
-        dtype = store.buffer.dtype
-        lanes = range(lane, lane + width)
-        _, _, _, per_word = words_of(dtype, width)
+    def packed_values(self, dtype: DType, items: list[tuple[Expr, int]], run: _Run) -> list[Reg]:
+        """The values, each of some lane, as words of `dtype` neighbours."""
+        _, _, _, per_word = words_of(dtype, len(items))
         if per_word == 1:
-            values = [self.value(store.value, run, i) for i in lanes]
+            values = [self.value(e, run, i) for e, i in items]
             if dtype.kind == "bool":
                 return [
                     self.builder.into("b32", "selp.b32", Imm(1), Imm(0), self.scalars.in_register(v, dtype))
                     for v in values
                 ]
             return [self.scalars.in_register(v, dtype) for v in values]
-        narrowing = isinstance(store.value, Cast) and store.value.a.dtype == FLOAT32 and dtype in SHORT
         words = []
-        for first in range(lane, lane + width, per_word):
-            if narrowing:
-                assert isinstance(store.value, Cast)
-                parts = (self.value(store.value.a, run, i) for i in range(first, first + per_word))
-                words.append(pack_f32(self.state.scalars, dtype, *parts))
+        for first in range(0, len(items), per_word):
+            word = items[first : first + per_word]
+            wide = [(e.a, i) for e, i in word if isinstance(e, Cast) and e.a.dtype == FLOAT32 and dtype in SHORT]
+            if len(wide) == per_word:
+                words.append(pack_f32(self.state.scalars, dtype, *(self.value(e, run, i) for e, i in wide)))
             else:
-                held = [
-                    self.scalars.in_register(self.value(store.value, run, i), dtype)
-                    for i in range(first, first + per_word)
-                ]
+                held = [self.scalars.in_register(self.value(e, run, i), dtype) for e, i in word]
                 words.append(pack(self.builder, held, dtype))
         return words
 
@@ -494,6 +565,19 @@ class _Sweep:
         offset = self.offsets[run.register + lane]
         place = dict(zip(self.vars, offset, strict=True))
         return self.places[buffer.name][tuple(_place(i, place) for i in indices)]
+
+
+def _follows(before: _Step, after: _Step) -> bool:
+    """Whether one store sets the neighbour of the other's element, under the same conditions."""
+    if not isinstance(before, _Assignment) or not isinstance(after, _Assignment):
+        return False
+    one, other = before.store, after.store
+    if one.buffer != other.buffer or one.buffer.in_registers or before.conditions != after.conditions:
+        return False
+    if one.atomic is not None or other.atomic is not None or one.indices[:-1] != other.indices[:-1]:
+        return False
+    first, second = affine(one.indices[-1]), affine(other.indices[-1])
+    return first.terms == second.terms and second.constant == first.constant + 1
 
 
 @dataclass(slots=True)

@@ -77,7 +77,13 @@ def manifest(program: Program, target: Target, roles: Mapping[str, launch.Tensor
     counters = dict.fromkeys((op.counter for op in operations if isinstance(op, warp.GridSync)), "zeroed")
     own: dict[str, launch.TensorRole] = {**roles, **counters}  # type: ignore[dict-item]
     tensors = tuple(
-        launch.TensorInfo(p.name, p.dtype.name, tuple(map(_size, p.extents)), own.get(p.name, "workspace"))
+        launch.TensorInfo(
+            p.name,
+            p.dtype.name,
+            tuple(map(_size, p.extents)),
+            own.get(p.name, "workspace"),
+            None if p.strides is None else tuple(map(_size, p.strides)),
+        )
         for p in program.params
         if isinstance(p, Buffer)
     )
@@ -162,7 +168,7 @@ class _Entry:
 
     def load_parameters(self) -> None:
         tensors = [p for p in self.program.params if isinstance(p, Buffer)]
-        extents = [e for p in tensors for e in p.extents if not isinstance(e, int)]
+        extents = [e for p in tensors for e in (*p.extents, *(p.strides or ())) if not isinstance(e, int)]
         sizes = {part for e in extents for part in walk_expr(e)}
         for param in self.program.params:
             if isinstance(param, Buffer):

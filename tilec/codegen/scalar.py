@@ -314,6 +314,10 @@ class Scalars:
         if fn in BIT_COUNTS:
             opcode = f"{'popc' if fn == 'popcount' else 'clz'}.b{args[0].dtype.bits}"
             return self.builder.into("b32", opcode, self.in_register(values[0], args[0].dtype))
+        if fn == "fma":
+            kind = SHORT.get(dtype, f"f{dtype.bits}")
+            operands = [self.in_register(v, dtype) for v in values]
+            return self.builder.into(register_class(dtype), f"fma.rn.{kind}", *operands)
         if dtype.is_float and dtype.bits < 32:
             return self.narrow(self.function(fn, [self.widen(v, dtype) for v in values]), dtype)
         if dtype.is_float and dtype.bits == 64:

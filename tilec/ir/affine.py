@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from tilec.ir.expr import integer_range
-from tilec.ir.tile import Binary, Cast, Const, Expr, Extent, Select, Unary, Var, integer
+from tilec.ir.tile import Binary, Buffer, Cast, Const, Expr, Extent, Select, Unary, Var, integer
 from tilec.ir.types import INT32, DType
 from tilec.records import dataclass
 
@@ -85,6 +85,13 @@ def _divided(expr: Binary, form: Affine, by: int, factor: int, terms: dict[Expr,
 def divisor(extent: Extent) -> int:
     """The largest integer known to divide it."""
     return extent if isinstance(extent, int) else affine(extent).divisor
+
+
+def row_divisor(tensor: Buffer) -> int:
+    """The largest number of elements known to divide the length of a row, and the distances of rows where these are
+    given."""
+    apart = (divisor(stride) for stride in (tensor.strides or ())[:-1])
+    return math.gcd(divisor(tensor.extents[-1]), *apart)
 
 
 def add(a: Expr, b: Expr) -> Expr:

@@ -61,7 +61,9 @@ from tilec.records import dataclass
 from tilec.source import Span
 
 _HEADER = re.compile(r"kernel (\w+)\((.*)\), blocks (.*), (\d+) threads")
-_DECLARATION = re.compile(rf"({'|'.join((*get_args(Scope), 'scalar'))}) ([\w.]+): (\w+)(?:\[(.+)\])?")
+_DECLARATION = re.compile(
+    rf"({'|'.join((*get_args(Scope), 'scalar'))}) ([\w.]+): (\w+)(?:\[(.+?)\])?(?:, strides \((.+)\))?"
+)
 _CLUSTER = re.compile(r"cluster (\d+), (\d+), (\d+)")
 _PINNED = re.compile(r"layout ([\w.]+): (.*)")
 _LOOP = re.compile(r"for (.*) in (serial|pipelined|unroll|parallel)\((.*)\):")
@@ -234,7 +236,9 @@ class _Reader:
         if not match[4]:
             self.wrong(f"{name} has no shape", line)
         shape = tuple(self.extent(extent, line) for extent in self.arguments(match[4], line).positional)
-        return Buffer(name, shape, dtype, _SCOPES[scope], line.span)
+        steps = self.arguments(match[5], line).positional if match[5] else None
+        strides = None if steps is None else tuple(self.extent(step, line) for step in steps)
+        return Buffer(name, shape, dtype, _SCOPES[scope], line.span, strides=strides)
 
     def dtype(self, name: str, line: _Line | None = None) -> DType:
         if name not in BY_NAME:

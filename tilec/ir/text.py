@@ -96,7 +96,8 @@ def _declaration(param: Buffer | Var) -> str:
 
 def show_declared(buffer: Buffer) -> str:
     """`A: float16[m, 64]`."""
-    return f"{buffer.name}: {buffer.dtype}[{', '.join(map(show_extent, buffer.extents))}]"
+    shape = f"{buffer.name}: {buffer.dtype}[{', '.join(map(show_extent, buffer.extents))}]"
+    return shape if buffer.strides is None else f"{shape}, strides ({', '.join(map(show_extent, buffer.strides))})"
 
 
 def show_extent(extent: Extent) -> str:

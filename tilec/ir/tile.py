@@ -25,7 +25,8 @@ class Buffer:
     `local` one every thread has its own, in registers; of a `reducer` threads have parts of each element, also there.
     Of a `barrier` the elements are mbarriers, not values.
 
-    An extent of a tensor may be an expression of the kernel's integer parameters, known at launch.
+    An extent of a tensor may be an expression of the kernel's integer parameters, known at launch. `lanes` is the last
+    extent where the kernel's text has a vector there, as an element of float32x4, and 1 elsewhere.
     """
 
     name: str
@@ -33,6 +34,10 @@ class Buffer:
     dtype: DType
     scope: Scope
     span: Span = field(default=NOWHERE, compare=False)
+    lanes: int = field(default=1, compare=False)
+    strides: tuple[Extent, ...] | None = None
+    """Of a tensor whose rows do not lie one after the other: how many elements a step along each dimension is; the last
+    one is 1."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -93,7 +93,11 @@ class _Checker:
                 yield f"parameter {param.name} is not in global memory"
         for buffer in kernel.buffers:
             yield from self._declare(buffer)
-        for extent in (*kernel.grid, *(e for p in kernel.params if isinstance(p, Buffer) for e in p.extents)):
+        tensors = [p for p in kernel.params if isinstance(p, Buffer)]
+        for tensor in tensors:
+            if tensor.strides is not None and (len(tensor.strides) != len(tensor.extents) or tensor.strides[-1] != 1):
+                yield f"{tensor.name} has strides {tensor.strides}"
+        for extent in (*kernel.grid, *(e for p in tensors for e in (*p.extents, *(p.strides or ())))):
             if not isinstance(extent, int):
                 yield from self.expr(extent)
                 if extent.dtype != INT32:

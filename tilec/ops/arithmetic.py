@@ -14,7 +14,7 @@ from tilec.ir.expr import cast, common_type, constant
 from tilec.ir.tile import Binary, BinaryOp, Buffer, Call, Const, Expr, Select, Unary
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, DType
 from tilec.ops.signature import Argument, as_expr
-from tilec.ops.values import EXPR_TYPES, Access, Dictionary, Function, Value, describe
+from tilec.ops.values import EXPR_TYPES, Access, Dictionary, Function, Lanes, Value, describe
 from tilec.source import Span
 
 Operator = Literal[
@@ -50,9 +50,29 @@ def binary(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
     """`a op b`."""
     if op == "@":
         fail("unsupported-syntax", "`@` multiplies nothing in a kernel", span, help="write T.gemm(A, B, C)")
+    if isinstance(a.value, Lanes) or isinstance(b.value, Lanes):
+        return _lanewise(op, a, b, span)
     if not is_runtime(a.value) and not is_runtime(b.value):
         return _static(op, a, b, span)
     return runtime_binary(op, a, b, span)
+
+
+def _lanewise(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
+    """Of vectors, lane by lane; a number stands for as many of it."""
+    counts = [len(x.value.parts) for x in (a, b) if isinstance(x.value, Lanes)]
+    if len(set(counts)) > 1:
+        fail(
+            "shape-mismatch",
+            f"`{op}` of vectors of different lengths",
+            span,
+            secondary=(Label(a.span, describe(a.value)), Label(b.span, describe(b.value))),
+        )
+
+    def lane(x: Argument, number: int) -> Argument:
+        return Argument(x.value.parts[number], x.span) if isinstance(x.value, Lanes) else x
+
+    results = (binary(op, lane(a, i), lane(b, i), span) for i in range(counts[0]))
+    return Lanes(tuple(as_expr(Argument(result, span)) for result in results))
 
 
 def _static(op: Operator, a: Argument, b: Argument, span: Span) -> Value:

@@ -12,7 +12,7 @@ from typing import Any
 from tilec.diag import fail
 from tilec.ir.expr import cast
 from tilec.ir.tile import Call, Expr
-from tilec.ir.types import FLOAT32
+from tilec.ir.types import FLOAT32, DType
 from tilec.ops.scalar import FUNCTIONS, ScalarFunction
 from tilec.ops.signature import Call as Arguments
 from tilec.ops.signature import Parameter, Signature, as_expr
@@ -128,6 +128,18 @@ def _exact(fn: str, mode: str, operands: tuple[Any, ...]) -> Any:
     above, below = (np.ones_like(x), x) if fn == "frcp" else (x, y)
     nearest = (above / below).astype(np.float32)
     return _directed(mode, nearest, (above - nearest * below) * np.sign(below))
+
+
+def fused(x: Any, y: Any, z: Any, dtype: DType) -> Any:
+    """x * y + z as a float32; of a smaller type with an odd last digit where digits are lost, so that rounding it to
+    that type is the only rounding (Boldo, Melquiond: Emulation of FMA and correctly rounded sums, 2008)."""
+    import numpy as np
+
+    if dtype == FLOAT32:
+        return _exact("fmaf", "rn", (x, y, z))
+    down, up = (_exact("fmaf", mode, (x, y, z)) for mode in ("rd", "ru"))
+    is_odd = np.asarray(down).view(np.uint32) & 1 == 1
+    return np.where(is_odd, down, up)
 
 
 def _reference(fn: str, mode: str) -> Callable[..., Any]:

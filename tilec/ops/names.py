@@ -30,6 +30,7 @@ _BLACKWELL = _rows(
     ptx_tcgen05_mma_blockscaled_ss clc_is_canceled clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z
     clc_try_cancel clc_try_cancel_multicast tma_load_2sm
     tma_gather4 tma_gather4_bytes tma_scatter4: write T.copy row by row
+    float4_e2m1_unpacked: use T.float4_e2m1fn, of which two share a byte
     """,
     Diagnostic(
         "needs-sm-100a",
@@ -114,7 +115,18 @@ _RAW = _rows(
     ),
 )
 
-REFUSED: dict[str, Diagnostic] = {**_BLACKWELL, **_BLOCK_SCALED, **_LEGACY, **_FOREIGN, **_SCHEDULED, **_RAW}
+_AMD = _rows(
+    """
+    float8_e4m3fnuz: use T.float8_e4m3fn, whose largest number is 448 instead of 240
+    float8_e5m2fnuz: use T.float8_e5m2, which has infinities
+    """,
+    Diagnostic(
+        "foreign-format",
+        "it is a format of AMD's GPUs, which no NVIDIA GPU converts or multiplies",
+    ),
+)
+
+REFUSED: dict[str, Diagnostic] = {**_AMD, **_BLACKWELL, **_BLOCK_SCALED, **_LEGACY, **_FOREIGN, **_SCHEDULED, **_RAW}
 """By name, without the `T.`."""
 
 

@@ -11,10 +11,10 @@ from tilec.ir.expr import SMALL_FLOATS, cast, constant, integer_range
 from tilec.ir.tile import Binary, Expr
 from tilec.ir.tile import Call as MathCall
 from tilec.ir.types import BOOL, FLOAT8_E8M0, FLOAT32, DType
-from tilec.ops import dynamic
+from tilec.ops import dynamic, vectors
 from tilec.ops.arithmetic import Operator, binary, invert, negate, select
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_expr
-from tilec.ops.values import Value
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_element, as_expr
+from tilec.ops.values import Lanes, Value, VectorType
 from tilec.records import dataclass
 
 
@@ -37,6 +37,13 @@ def convert(argument: Argument, dtype: DType) -> Expr:
         # Unlike a literal in the program, a cast may cut off.
         return constant(value, dtype)
     return cast(as_expr(argument), dtype)
+
+
+def _cast(call: Call) -> Value:
+    dtype, lanes = as_element(call["dtype"])
+    if lanes > 1 or isinstance(call["value"].value, Lanes):
+        return vectors.converted(call["value"], VectorType(dtype, lanes))
+    return convert(call["value"], dtype)
 
 
 def _math(fn: str) -> Callable[[Call], Value]:
@@ -158,8 +165,10 @@ def _truncmod(call: Call) -> Value:
 def _reinterpret(call: Call) -> Value:
     """In either order of arguments, as TileLang has both."""
     value, dtype = call["value"], call["dtype"]
-    if isinstance(value.value, DType | str):
+    if isinstance(value.value, DType | VectorType | str):
         value, dtype = dtype, value
+    if isinstance(value.value, Lanes) or as_element(dtype)[1] > 1:
+        return vectors.reinterpret(call, value, dtype)
     target, expr = as_dtype(dtype), as_expr(value)
     if target.bits != expr.dtype.bits or BOOL in (target, expr.dtype):
         fail(
@@ -248,6 +257,7 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         _row("T.abs", "x", "absolute value", _abs),
         _row("T.max", "a b", "the larger", _operator("max")),
         _row("T.min", "a b", "the smaller", _operator("min")),
+        *(_row(f"T.{name}", parameters, doc, build) for name, parameters, doc, build in vectors.PAIRS),
         _row("T.clamp", "x low high", "x, but at least low and at most high", _clamp),
         _row("T.floordiv", "a b", "a // b, rounding down", _operator("//")),
         _row("T.floormod", "a b", "a % b, with the sign of b", _operator("%")),
@@ -269,8 +279,8 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         _row("T.dtype", "name", "a dtype by its name", lambda call: call.dtype("name")),
         _row("T.shift_left", "a b", "a << b", _operator("<<")),
         _row("T.shift_right", "a b", "a >> b", _operator(">>")),
-        _row("T.cast", "value dtype", "value converted to dtype", lambda c: convert(c["value"], c.dtype("dtype"))),
-        _row("T.Cast", "dtype value", "value converted to dtype", lambda c: convert(c["value"], c.dtype("dtype"))),
+        _row("T.cast", "value dtype", "value converted to dtype", _cast),
+        _row("T.Cast", "dtype value", "value converted to dtype", _cast),
         _row("T.infinity", "dtype", "plus infinity", _infinity),
         _row("T.max_value", "dtype", "the largest finite value", _extreme(1)),
         _row("T.min_value", "dtype", "the smallest finite value", _extreme(-1)),

@@ -11,7 +11,8 @@ from tilec.diag import Diagnostic, Label, fail, warning
 from tilec.ir.expr import as_size, cast, constant
 from tilec.ir.tile import Buffer, Expr, Extent, Load, Region, integer
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, INT64, DType
-from tilec.ops.values import EXPR_TYPES, Access, Member, Range, Value, WarpPolicy, describe, show_shape
+from tilec.ops.names import refuse
+from tilec.ops.values import EXPR_TYPES, Access, Member, Range, Value, VectorType, WarpPolicy, describe, show_shape
 from tilec.records import dataclass
 from tilec.source import Span
 
@@ -35,6 +36,9 @@ class Parameter:
     keyword_only: bool = False
     hint: str | None = None
 
+
+LANES = ("2", "4", "8", "16", "32")
+"""Of vectors."""
 
 ANNOTATIONS = Parameter("annotations", None, hint="tilec reads no annotations here")
 
@@ -204,18 +208,39 @@ def as_dtype(argument: Argument) -> DType:
     value = argument.value
     if isinstance(value, DType):
         return value
+    if isinstance(value, VectorType):
+        value = str(value)
     if isinstance(value, Member):  # T.float16x2, and other names that T does not have
         value = value.path.removeprefix("T.")
     if not isinstance(value, str):
         fail("wrong-argument", "a dtype is needed here", argument.span, f"this is {describe(value)}")
     if value not in BY_NAME:
+        refuse(f"T.{value}", argument.span)
         near = nearest(value, BY_NAME)
         help_text = f"did you mean {near!r}?" if near else f"supported are {', '.join(sorted(BY_NAME))}"
         element, _, lanes = value.rpartition("x")
         if element in BY_NAME and lanes.isdecimal():
-            help_text = f"tilec moves neighbours together by itself: use {element!r}"
+            help_text = f"one number is needed here: use {element!r}"
         fail("unknown-dtype", f"{value!r} is not a supported dtype", argument.span, help=help_text)
     return BY_NAME[value]
+
+
+def as_element(argument: Argument) -> tuple[DType, int]:
+    """A dtype, and how many neighbours of it one element is."""
+    value = argument.value
+    if isinstance(value, str):
+        value = vector_type(value) or value
+    if isinstance(value, VectorType):
+        return value.dtype, value.lanes
+    return as_dtype(argument), 1
+
+
+def vector_type(name: str) -> VectorType | None:
+    """What `float32x4` names."""
+    element, _, lanes = name.rpartition("x")
+    if element not in BY_NAME or lanes not in LANES:
+        return None
+    return VectorType(BY_NAME[element], int(lanes))
 
 
 def as_shape(argument: Argument, what: str) -> tuple[int, ...]:

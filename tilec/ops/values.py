@@ -44,6 +44,38 @@ class Access:
     def has_extent(self) -> bool:
         return any(isinstance(i, Range) for i in self.indices)
 
+    @property
+    def is_vector(self) -> bool:
+        """Whether it is one element of a tensor or tile of vectors."""
+        return self.buffer.lanes > 1 and not any(isinstance(i, Range) for i in self.indices[:-1])
+
+
+@dataclass(frozen=True, slots=True)
+class VectorType:
+    """T.float32x4: so many neighbours as one element."""
+
+    dtype: DType
+    lanes: int
+
+    def __str__(self) -> str:
+        return f"{self.dtype}x{self.lanes}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """A vector: the values of its lanes, all of one type. `origin` is the vector whose bits these are, if another."""
+
+    parts: tuple[Expr, ...]
+    origin: Lanes | None = None
+
+    @property
+    def dtype(self) -> DType:
+        return self.parts[0].dtype
+
+    @property
+    def type(self) -> VectorType:
+        return VectorType(self.dtype, len(self.parts))
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -140,8 +172,8 @@ class IndexMap:
 
 
 Static = Union[
-    int, float, bool, str, None, DType, WarpPolicy, Dictionary, Function, Method, Foreign, Poisoned, Namespace,
-    Reference, range, LoopLayout, Swizzle, IndexMap, "tuple[Value, ...]",
+    int, float, bool, str, None, DType, VectorType, Lanes, WarpPolicy, Dictionary, Function, Method, Foreign, Poisoned,
+    Namespace, Reference, range, LoopLayout, Swizzle, IndexMap, "tuple[Value, ...]",
 ]  # fmt: skip
 Value = Static | Buffer | Access | Member | Expr
 """Python values stay Python values until they meet a typed operand; `Expr` is what is known at run time only."""
@@ -160,6 +192,10 @@ def describe(value: Value) -> str:
             return f"the string {value!r}"
         case DType(name=name):
             return f"the dtype {name}"
+        case VectorType():
+            return f"the dtype {value}"
+        case Lanes():
+            return f"a vector of type {value.type}"
         case WarpPolicy():
             return "a warp policy"
         case Dictionary():

@@ -74,7 +74,7 @@ def _declared(stmt: Stmt) -> set[Var]:
 
 
 def _used(kernel: Kernel) -> Iterator[Var]:
-    extents = (e for p in kernel.params if isinstance(p, Buffer) for e in p.extents)
+    extents = (e for p in kernel.params if isinstance(p, Buffer) for e in (*p.extents, *(p.strides or ())))
     exprs: list[Expr] = [e for e in (*extents, *kernel.grid) if not isinstance(e, int)]
     for stmt in walk(kernel.body):
         exprs += expressions(stmt)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tilec.diag import CompileError, Label, fail
 from tilec.ir.tile import Buffer
-from tilec.ops.signature import Parameter, Signature, as_dtype, as_extents, bind
+from tilec.ops.signature import Parameter, Signature, as_element, as_extents, bind
 from tilec.ops.values import Member, Value, describe
 from tilec.passes.constants import Defines
 from tilec.passes.functions import named
@@ -126,7 +126,9 @@ class Eager(Body):
     def _empty(self, name: str, node: ast.Call) -> Buffer:
         call = bind(EMPTY, *self.arguments(node), node.span)
         shape = tuple(map(folded, as_extents(call["shape"], f"the shape of {name}")))
-        result = Buffer(self.unique.take(name), shape, as_dtype(call["dtype"]), "global", node.span)
+        dtype, lanes = as_element(call["dtype"])
+        extents = (*shape, lanes) if lanes > 1 else shape
+        result = Buffer(self.unique.take(name), extents, dtype, "global", node.span, lanes)
         self.results.append(result)
         return result
 

@@ -18,7 +18,7 @@ from tilec.ops.names import refuse
 from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER
 from tilec.ops.reducer import UPDATE
 from tilec.ops.scalar import FUNCTIONS, convert
-from tilec.ops.signature import Argument, Parameter, Signature, as_expr, bind, nearest
+from tilec.ops.signature import Argument, Parameter, Signature, as_expr, bind, nearest, vector_type
 from tilec.ops.threads import PLACES
 from tilec.ops.values import (
     SWIZZLES,
@@ -34,10 +34,12 @@ from tilec.ops.values import (
     Reference,
     Swizzle,
     Value,
+    VectorType,
     WarpPolicy,
     describe,
     show_shape,
 )
+from tilec.ops.vectors import LDG, VECTOR_TYPES, WIDE, converted
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.fold import fold_expr
@@ -66,7 +68,7 @@ OTHERS = (
     "T.Fragment", "T.Layout", "T.Kernel", "T.ClusterKernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro",
     "T.Ref", "T.Var",
     "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", "T.loop_break", "T.print", "T.rng_init", "T.rng_rand",
-    "T.rng_rand_float", "T.ws",
+    "T.rng_rand_float", "T.ws", "T.StridedTensor", "T.ptr", "T.make_tensor", "T.make_tensor_from_addr",
     DIALECT, *EAGER,
 )  # fmt: skip
 
@@ -88,6 +90,9 @@ def supported_names() -> list[str]:
         DP4A.name,
         UPDATE.name,
         *(f"T.{name}" for name in BY_NAME),
+        *VECTOR_TYPES,
+        *WIDE,
+        LDG.name,
     ]
 
 
@@ -136,12 +141,18 @@ class Evaluator:
 
     def _read(self, argument: Argument) -> Argument:
         access = argument.value
+        if isinstance(access, Access) and access.is_vector:
+            return Argument(self.vector(access, argument.span), argument.span)
         if not isinstance(access, Access) or access.has_extent:
             return argument
         self.element(access, argument.span, "read")
         if access.buffer.scope == "barrier":
             fail("not-a-scalar", "a barrier has no value", argument.span, help="write T.barrier_wait(barrier, parity)")
         return Argument(as_expr(argument), argument.span)
+
+    def vector(self, access: Access, span: Span) -> Value:
+        """An element of a tensor of vectors; only statements have tensors."""
+        return access
 
     def value(self, node: ast.Expr) -> Value:
         """What an expression means."""
@@ -260,6 +271,8 @@ class Evaluator:
             fail("foreign-call", f"{describe(owner)} has no `{node.name}`", node.span, "what a program does with it")
         if not isinstance(owner, Buffer) or node.name not in ("shape", "dtype"):
             fail("unknown-attribute", f"there is no attribute `{node.name}` here", node.span, f"of {describe(owner)}")
+        if owner.lanes > 1:
+            return owner.extents[:-1] if node.name == "shape" else VectorType(owner.dtype, owner.lanes)
         return owner.extents if node.name == "shape" else owner.dtype
 
     def _member(self, owner: str, node: ast.Attribute) -> Value:
@@ -270,6 +283,8 @@ class Evaluator:
             return float(python.MATH_CONSTANTS[path])
         if owner == "T" and node.name in BY_NAME:
             return BY_NAME[node.name]
+        if owner == "T" and (vector := vector_type(node.name)) is not None:
+            return vector
         if path == DIALECT:
             return "cuda"
         if owner == "T.GemmWarpPolicy":
@@ -296,6 +311,10 @@ class Evaluator:
             if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
                 fail("wrong-argument", f"T.{function.name}(x) takes one value", node.span)
             return convert(self.operand(node.args[0]), function)
+        if isinstance(function, VectorType):
+            if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
+                fail("wrong-argument", f"T.{function}(x) takes one value", node.span)
+            return converted(self.operand(node.args[0]), function)
         if isinstance(function, Method):
             return python.method(function.owner, function.name, *self.operands(node), node.span)
         if isinstance(function, Function):
@@ -403,7 +422,7 @@ class Evaluator:
             fail("not-a-value", f"{path} needs a name", span, help=f"write `name = {path}(shape, dtype)`")
         if path in LOOPS:
             fail("not-a-value", f"{path} belongs in a for statement", span, help=f"write `for i in {path}(…):`")
-        if path in HINTS or path in ("T.print", "T.rng_init"):
+        if path in HINTS or path in ("T.print", "T.rng_init") or (path in WIDE and WIDE[path].stores):
             fail("not-a-value", f"{path} gives no value", span, help="write it as a statement of its own")
         if path in EAGER:
             fail(
@@ -506,17 +525,19 @@ class Evaluator:
         indices = node.indices
         if len(indices) == 1 and isinstance(indices[0], ast.Tuple):
             indices = tuple(i for i in indices[0].items if not isinstance(i, ast.Starred))
-        if len(indices) != len(buffer.extents):
+        rank = len(buffer.extents) - (buffer.lanes > 1)
+        if len(indices) != rank:
             wanted = f"{buffer.name} has shape {show_shape(buffer.extents)}"
             count = f"{len(indices)} {'index' if len(indices) == 1 else 'indices'}"
             fail(
                 "wrong-rank",
-                f"{count} for {len(buffer.extents)} dimension{'s' * (len(buffer.extents) != 1)}",
+                f"{count} for {rank} dimension{'s' * (rank != 1)}",
                 node.span,
                 wanted,
                 secondary=(Label(buffer.span, "from here"),),
             )
-        return Access(buffer, tuple(self._index(i, buffer, dim) for dim, i in enumerate(indices)))
+        whole = (Range(integer(0), buffer.lanes),) if buffer.lanes > 1 else ()
+        return Access(buffer, (*(self._index(i, buffer, dim) for dim, i in enumerate(indices)), *whole))
 
     def element(self, access: Access, span: Span, what: Literal["read", "written"]) -> None:
         """Check that one element may be touched here."""

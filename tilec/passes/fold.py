@@ -14,9 +14,7 @@ from typing import TypeVar, assert_never
 
 from tilec.ir.expr import cast, constant
 from tilec.ir.tile import (
-    BIT_COUNTS,
     COMPARISONS,
-    INTEGER_CALLS,
     Attr,
     Binary,
     Bind,
@@ -355,7 +353,7 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 
 def _call(fn: str, args: tuple[Expr, ...], dtype: DType) -> Const | None:
     values = [a.value for a in args if isinstance(a, Const)]
-    if len(values) < len(args) or fn == "reinterpret" or fn in BIT_COUNTS or fn in INTEGER_CALLS:
+    if len(values) < len(args) or fn not in _FUNCTIONS:
         return None
     try:
         return constant(float(_FUNCTIONS[fn](*values)), dtype)

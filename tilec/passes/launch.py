@@ -11,7 +11,7 @@ from tilec.ir.expr import SMALL_FLOATS, as_size, cast
 from tilec.ir.tile import THREAD, Buffer, Extent, Kernel, Var
 from tilec.ir.types import BOOL, INT32, NARROW, DType
 from tilec.ops.refused import refused
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_extents, bind
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, bind
 from tilec.ops.values import EXPR_TYPES, Member, describe
 from tilec.passes import dynamic
 from tilec.passes.awaits import with_awaited
@@ -19,6 +19,7 @@ from tilec.passes.clusters import cluster_of, rank, uses_rank, with_counter, wit
 from tilec.passes.fold import fold_expr
 from tilec.passes.functions import is_launch
 from tilec.passes.outside import with_values
+from tilec.passes.pointers import POINTER, STRIDED, described, pointer, resolved
 from tilec.passes.rasterise import rasterised
 from tilec.passes.recover import poison
 from tilec.passes.reducers import with_parts
@@ -36,7 +37,7 @@ CLUSTER_KERNEL = Signature(
 )
 LAUNCHES = {"T.Kernel": KERNEL, "T.ClusterKernel": CLUSTER_KERNEL}
 TENSOR = Signature("T.Tensor", (Parameter("shape"), Parameter("dtype", "float32")))
-_TENSOR_NAMES = ("T.Tensor", "T.Buffer")
+_TENSORS = {"T.Tensor": TENSOR, "T.Buffer": TENSOR, STRIDED.name: STRIDED}
 
 _WARP = 32
 _MAX_THREADS = 1024
@@ -101,7 +102,7 @@ def _made(function: ast.Function, body: Body, shape: _Launch, params: Callable[[
         statements = with_rank(statements, rank(block_vars, body.cluster), function.name_span)
     made = Kernel(
         function.name,
-        params(),
+        resolved(body, params()),
         shape.grid,
         block_vars,
         body.threads,
@@ -237,36 +238,45 @@ def _parameter(body: Body, node: ast.Parameter) -> Param:
 
 def parameter(body: Body, name: str, annotation: ast.Expr, span: Span) -> Param:
     """A tensor or a scalar, as its type says, under its name."""
-    found = tensor(body, annotation)
+    found = tensor(body, annotation, name, span)
     if found is not None:
-        shape, dtype = found
-        param: Param = Buffer(body.unique.take(name), shape, dtype, "global", span)
+        param: Param = replace(found, name=body.unique.take(name))
+    elif _is_pointer(body, annotation):
+        param = pointer(body, name, span)
     else:
         param = Var(body.unique.take(name), _scalar_type(body, annotation))
+        body.scalars.add(param)
     body.scope.bind(name, param, span)
     return param
 
 
-def tensor(body: Body, annotation: ast.Expr) -> tuple[tuple[Extent, ...], DType] | None:
-    """Shape and dtype of `T.Tensor((M, K), dtype)` or `T.Tensor[(M, K), dtype]`."""
+def tensor(body: Body, annotation: ast.Expr, name: str, span: Span) -> Buffer | None:
+    """What `T.Tensor((M, K), dtype)`, `T.Tensor[(M, K), dtype]` or the same of T.StridedTensor describes."""
     match annotation:
-        case ast.Call() if body.callee(annotation) in _TENSOR_NAMES:
-            call = bind(TENSOR, *body.arguments(annotation), annotation.span)
-        case ast.Subscript(value=value, indices=indices) if _is_tensor(body, value):
+        case ast.Call() if (signature := _TENSORS.get(body.callee(annotation) or "")) is not None:
+            return described(bind(signature, *body.arguments(annotation), annotation.span), name, span)
+        case ast.Subscript(value=value, indices=indices) if (signature := _tensor_type(body, value)) is not None:
             items = [i for i in indices if not isinstance(i, ast.Slice)]
-            call = bind(TENSOR, [body.argument(i) for i in items], {}, annotation.span)
+            return described(bind(signature, [body.argument(i) for i in items], {}, annotation.span), name, span)
         case _:
             return None
-    return tuple(map(folded, as_extents(call["shape"], "the shape of a tensor"))), as_dtype(call["dtype"])
+
+
+def _is_pointer(body: Body, annotation: ast.Expr) -> bool:
+    """Whether it is T.ptr, or T.ptr(dtype)."""
+    if isinstance(annotation, ast.Call) and body.callee(annotation) == POINTER.name:
+        bind(POINTER, *body.arguments(annotation), annotation.span)
+        return True
+    return isinstance(annotation, ast.Attribute | ast.Name) and body.value(annotation) == Member(POINTER.name)
 
 
 def folded(extent: Extent) -> Extent:
     return extent if isinstance(extent, int) else fold_expr(extent)
 
 
-def _is_tensor(body: Body, node: ast.Expr) -> bool:
+def _tensor_type(body: Body, node: ast.Expr) -> Signature | None:
     value = body.value(node)
-    return isinstance(value, Member) and value.path in _TENSOR_NAMES
+    return _TENSORS.get(value.path) if isinstance(value, Member) else None
 
 
 def _scalar_type(body: Body, annotation: ast.Expr) -> DType:

@@ -93,7 +93,7 @@ def _told_apart(stmt: For | If | While) -> tuple[_Trips, ...]:
 
 def _moves(stmt: Stmt, tensor: Buffer, loops: tuple[_Trips, ...], values: Mapping[Var, Expr]) -> bool:
     """Whether what the statement writes of the tensor is another place in each trip of these loops."""
-    if not isinstance(stmt, TileOp):
+    if not isinstance(stmt, TileOp) or tensor.strides is not None:  # strides may make rows overlap
         return False
     regions = [r for r in stmt.regions if r.buffer == tensor]
     return len(regions) == 1 and {t.var for t in loops} <= _distinguished(regions[0], loops, values)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Literal
 
 from tilec.diag import AT_ONCE, CompileError, Label, Mistakes, fail
-from tilec.ir.affine import affine, divisor
+from tilec.ir.affine import affine, row_divisor
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.placement import run
 from tilec.ir.tile import (
@@ -236,7 +236,7 @@ def why_no_tensor_map(outside: Region, tile: Buffer) -> str | None:
     size = tensor.dtype.bytes
     if outside.extent[-1] != tile.shape[-1] or outside.shape != _squeeze(tile.shape):
         return "the region has another shape than the tile"
-    row = size * divisor(tensor.extents[-1])
+    row = size * row_divisor(tensor)
     if len(tensor.extents) > 1 and row % TMA_ALIGNMENT:
         length = f"{row} bytes, not" if isinstance(tensor.extents[-1], int) else "perhaps not, known only at launch,"
         return f"{tensor.name}'s rows are {length} a multiple of {TMA_ALIGNMENT}"
@@ -606,7 +606,7 @@ def cp_async_width(op: TileOp, target: Target) -> int | None:
     if not target.has("cp.async") or source.buffer.dtype != destination.buffer.dtype or not destination.is_whole:
         return None
     size = source.buffer.dtype.bytes
-    edge = divisor(source.buffer.extents[-1]) * size
+    edge = row_divisor(source.buffer) * size
     row = edge if len(source.buffer.extents) > 1 else 0
     first = affine(source.start[-1]).divisor * size
     inner = source.extent[-1] * size

@@ -32,9 +32,21 @@ from tilec.ops.dp4a import DP4A, dp4a
 from tilec.ops.fill import fill_value
 from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER
 from tilec.ops.reducer import UPDATE, Reducer, contribution, kind_of, update
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_expr, as_shape, bind, ignored
+from tilec.ops.signature import (
+    Argument,
+    Call,
+    Parameter,
+    Signature,
+    as_dtype,
+    as_element,
+    as_expr,
+    as_shape,
+    bind,
+    ignored,
+)
 from tilec.ops.threads import PLACES
-from tilec.ops.values import EXPR_TYPES, Access, Function, Member, Reference, Value, describe
+from tilec.ops.values import EXPR_TYPES, Access, Function, Lanes, Member, Reference, Value, describe
+from tilec.ops.vectors import LDG, WIDE
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes import teams
@@ -43,11 +55,13 @@ from tilec.passes.functions import check_assert, kind, refuse_raise, unpack
 from tilec.passes.hints import HINTS, Hints
 from tilec.passes.loop_statements import Loops
 from tilec.passes.loops import LOOP_BREAK
+from tilec.passes.pointers import MAKE_TENSOR, make_tensor
 from tilec.passes.printing import PRINT, print_
 from tilec.passes.recover import poison
 from tilec.passes.references import references
 from tilec.passes.rng import DRAWS, INIT, draw, initialise
 from tilec.passes.usage import expressions
+from tilec.passes.vectors import kept, loaded, read_only, stored, wide_load, wide_store
 from tilec.passes.views import view
 from tilec.source import Span
 from tilec.syntax import ast
@@ -192,6 +206,9 @@ class Body(Loops):
             return
         if path == PRINT.name:
             print_(self, bind(PRINT, *self.arguments(node), node.span))
+            return
+        if path in WIDE and WIDE[path].stores:
+            wide_store(self, bind(WIDE[path].signature, *self.arguments(node), node.span))
             return
         if path == INIT.name:
             initialise(self, bind(INIT, *self.operands(node), node.span))
@@ -383,6 +400,12 @@ class Body(Loops):
         spelling = registry.spelling(path.removeprefix("T.")) if path.startswith("T.") else None
         if path in WARP_FUNCTIONS:
             return self.with_others(bind(WARP_FUNCTIONS[path].signature, *self.operands(node), node.span))
+        if path in WIDE and not WIDE[path].stores:
+            return wide_load(self, bind(WIDE[path].signature, *self.arguments(node), node.span))
+        if path in MAKE_TENSOR:
+            return make_tensor(self, bind(MAKE_TENSOR[path], *self.operands(node), node.span))
+        if path == LDG.name:
+            return read_only(self, bind(LDG, *self.arguments(node), node.span))
         if path in DRAWS:
             return draw(self, bind(DRAWS[path], *self.operands(node), node.span))
         if path in VIEWS:
@@ -442,7 +465,9 @@ class Body(Loops):
         if scope in ("local", "global") and call["scope"].value != scope:
             call.refuse("scope", f'"{scope}"')
         shape = as_shape(call["shape"], f"the shape of {name}")
-        buffer = Buffer(self.unique.take(name), shape, as_dtype(call["dtype"]), scope, node.span)
+        dtype, lanes = as_element(call["dtype"])
+        extents = (*shape, lanes) if lanes > 1 else shape
+        buffer = Buffer(self.unique.take(name), extents, dtype, scope, node.span, lanes)
         self.buffers.append(buffer)
         return buffer
 
@@ -571,6 +596,8 @@ class Body(Loops):
     def _bound(self, name: str, argument: Argument, dtype: DType | None, span: Span) -> Value:
         """What a name stands for: Python values, buffers and constants as they are, anything else through a bind."""
         value = argument.value
+        if dtype is None and isinstance(value, Lanes):
+            return kept(self, name, value, span)
         if dtype is None and not isinstance(value, (*EXPR_TYPES, Access)):
             return value
         expr = as_expr(argument, dtype)
@@ -583,6 +610,10 @@ class Body(Loops):
             self.varying.add(var)
         self.out.append(Bind(var, expr, span))
         return var
+
+    def vector(self, access: Access, span: Span) -> Value:
+        """An element of a tensor or tile of vectors."""
+        return loaded(self, access, span)
 
     def _annotated(self, node: ast.AnnotatedAssign) -> None:
         if node.value is None:
@@ -606,7 +637,10 @@ class Body(Loops):
         return self.operand(target)
 
     def _store_element(self, target: ast.Subscript, argument: Argument, span: Span) -> None:
-        access = self._check_place(target)
+        access = self._check_place(target, isinstance(argument.value, Lanes))
+        if access.has_extent:
+            stored(self, access, argument, span)
+            return
         self.element(access, target.span, "written")
         self._put(access, argument, span)
 
@@ -621,12 +655,12 @@ class Body(Loops):
         else:
             self.out.append(Parallel((Var(self.unique.take("once")),), (1,), (store,), span))
 
-    def _check_place(self, target: ast.Subscript) -> Access:
+    def _check_place(self, target: ast.Subscript, is_vector: bool = False) -> Access:
         buffer = self.value(target.value)
         if not isinstance(buffer, Buffer):
             fail("bad-target", "this cannot be assigned to", target.span, f"this is {describe(buffer)}")
         access = self.access(buffer, target)
-        if access.has_extent:
+        if access.has_extent and not is_vector and not access.is_vector:
             fail("bad-target", "a slice cannot be assigned to", target.span, help="use T.copy or T.fill")
         return access
 

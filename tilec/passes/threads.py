@@ -77,7 +77,8 @@ class PerThread(Evaluator):
     threads set differently. `views` are the buffers that stand for others (T.reshape), by name. `wholes` are the
     `if`s on which threads do not agree. `generator` is what T.rng_init made. `team` are the warpgroups that run a
     statement here, if not all of the block do (`passes.teams`); `by_hand` says that the kernel orders threads by
-    barriers of its own."""
+    barriers of its own. `vectors` are the arrays that hold vectors which were read. `scalars` are the kernel's own,
+    `pointers` those that are addresses, with the tensors there."""
 
     unique: UniqueNames = field(default_factory=UniqueNames)
     buffers: list[Buffer] = field(default_factory=list)
@@ -94,6 +95,9 @@ class PerThread(Evaluator):
     generator: Generator | None = None
     team: range | None = None
     by_hand: bool = False
+    vectors: set[str] = field(default_factory=set)
+    scalars: set[Var] = field(default_factory=set)
+    pointers: dict[Var, Buffer | None] = field(default_factory=dict)
 
     @property
     def threads(self) -> int:

@@ -45,6 +45,7 @@ from tilec.ops.signature import Call as Arguments
 from tilec.ops.signature import as_dtype, as_shape
 from tilec.ops.values import describe, show_shape
 from tilec.passes.fold import fold_expr
+from tilec.passes.pointers import strided
 from tilec.passes.scope import UniqueNames
 from tilec.passes.wishes import expanded
 
@@ -64,6 +65,7 @@ def view(call: Arguments, names: UniqueNames) -> tuple[Buffer, Buffer]:
             call["src"].span,
             f"this is {describe(source)}",
         )
+    strided(call, source)
     dtype = source.dtype
     if "dtype" in call.arguments and call["dtype"].value is not None:
         dtype = as_dtype(call["dtype"])

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from tilec.diag import InternalError
-from tilec.ir.affine import affine, divisor
+from tilec.ir.affine import affine, row_divisor
 from tilec.ir.layout import SharedLayout, row_major
 from tilec.ir.sharing import number, sliced_dimension
 from tilec.ir.tile import Region, TileOp
@@ -82,7 +82,7 @@ def _cp_async(op: TileOp, context: Context) -> CpAsync:
 def _chunk(source: Region, layout: SharedLayout) -> int:
     """The bytes one cp.async moves: 16 where everything is aligned to it, else 8 or 4 (see `passes.select`)."""
     size = source.buffer.dtype.bytes
-    edge = divisor(source.buffer.extents[-1]) * size
+    edge = row_divisor(source.buffer) * size
     first = affine(source.start[-1]).divisor * size
     together = min(layout.run, layout.shape[-1]) * size
     return next(w for w in (16, 8, 4) if all(v % w == 0 for v in (edge, first, layout.shape[-1] * size, together)))

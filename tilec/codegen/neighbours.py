@@ -1,0 +1,70 @@
+"""Which of the elements that the statements of a nest name one by one lie side by side, and may move together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+from tilec.ir.affine import Affine, affine, row_divisor
+from tilec.ir.tile import Buffer, Expr
+from tilec.records import dataclass
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An element of a buffer. `last` is its last index as a sum."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    last: Affine
+
+    @property
+    def row(self) -> object:
+        """What elements have in common whose last indices differ by numbers only."""
+        return self.buffer.name, self.indices[:-1], self.last.terms
+
+    @property
+    def key(self) -> object:
+        """The same for the same element."""
+        return self.row, self.last.constant
+
+
+def place_of(buffer: Buffer, indices: tuple[Expr, ...]) -> Place:
+    return Place(buffer, indices, affine(indices[-1]))
+
+
+def rows(places: Sequence[tuple[Place, T]]) -> list[list[tuple[Place, T]]]:
+    """Elements whose last indices differ by numbers only, in their order; each once."""
+    found: dict[object, dict[int, tuple[Place, T]]] = {}
+    for place, of in places:
+        found.setdefault(place.row, {}).setdefault(place.last.constant, (place, of))
+    return [[row[at] for at in sorted(row)] for row in found.values()]
+
+
+def chunks(row: Sequence[tuple[Place, T]], most_bytes: int, panel: int | None) -> list[list[tuple[Place, T]]]:
+    """Elements of one row, in order, in groups that are aligned as one access of their size, and wholly inside the
+    tensor or wholly outside. `panel` is after how many elements a shared tile goes on elsewhere."""
+    made: list[list[tuple[Place, T]]] = []
+    at = 0
+    while at < len(row):
+        first, _ = row[at]
+        width = 1
+        while _fits(first, row[at : at + 2 * width], 2 * width, most_bytes, panel):
+            width *= 2
+        made.append(list(row[at : at + width]))
+        at += width
+    return made
+
+
+def _fits(first: Place, together: Sequence[tuple[Place, T]], width: int, most_bytes: int, panel: int | None) -> bool:
+    if len(together) < width or together[-1][0].last.constant != first.last.constant + width - 1:
+        return False
+    buffer = first.buffer
+    if buffer.dtype.kind == "bool" or width * buffer.dtype.bytes > most_bytes:
+        return False
+    # The length of a row must not cut an access; the rows before it must end where one ends.
+    aligned = math.gcd(first.last.divisor, row_divisor(buffer), panel or 0)
+    return aligned % width == 0

@@ -1,0 +1,175 @@
+"""Vectors: neighbours that the text of a kernel calls one value. They are computed with lane by lane.
+
+Memory that is read or written as a vector is moved as such, wherever it is aligned (`codegen.elementwise`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from tilec.diag import fail
+from tilec.ir.expr import cast, constant
+from tilec.ir.tile import Binary, Expr
+from tilec.ir.tile import Call as TileCall
+from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, UINT8, UINT16, UINT32, UINT64, DType
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_element, as_expr
+from tilec.ops.values import Lanes, Value, VectorType, describe
+from tilec.records import dataclass
+
+_BITS: dict[int, DType] = {8: UINT8, 16: UINT16, 32: UINT32, 64: UINT64}
+VECTOR_TYPES = tuple(
+    f"T.{name}"
+    for name in (
+        "float16x2", "bfloat16x2", "float32x2", "float32x4", "float32x8", "float8_e4m3fnx8", "float4_e2m1fnx2",
+        "uint32x2", "uint32x4", "uint32x8",
+    )
+)  # fmt: skip
+"""Those that TileLang's kernels name; any other element type and number of lanes is as good."""
+
+_OF_PAIRS = (FLOAT32, BFLOAT16, FLOAT16)
+
+
+def _pairs(fn: Callable[[tuple[Expr, ...], DType], Expr]) -> Callable[[Call], Value]:
+    """A function of vectors of two floats."""
+
+    def build(call: Call) -> Value:
+        types = []
+        for name in call.arguments:
+            value = call[name].value
+            if not isinstance(value, Lanes) or len(value.parts) != 2 or value.dtype not in _OF_PAIRS:
+                call.refuse(name, "a vector: float32x2, float16x2 or bfloat16x2")
+            assert isinstance(value, Lanes)
+            types.append(value)
+        other = next((name for name in call.arguments if call[name].value.dtype != types[0].dtype), None)  # type: ignore[union-attr]
+        if other is not None:
+            call.refuse(other, f"a {types[0].type}, as the first one is")
+        return Lanes(tuple(fn(row, types[0].dtype) for row in zip(*(v.parts for v in types), strict=True)))
+
+    return build
+
+
+def _fused(row: tuple[Expr, ...], dtype: DType) -> Expr:
+    """x * y + z, rounded once."""
+    return TileCall("fma", row, dtype)
+
+
+def _operator(op: str) -> Callable[[tuple[Expr, ...], DType], Expr]:
+    return lambda row, dtype: Binary(op, row[0], row[1], dtype)  # type: ignore[arg-type]
+
+
+PAIRS: tuple[tuple[str, str, str, Callable[[Call], Value]], ...] = (
+    ("add2", "x y", "x + y, of vectors of two floats", _pairs(_operator("add"))),
+    ("sub2", "x y", "x - y, of vectors of two floats", _pairs(_operator("sub"))),
+    ("mul2", "x y", "x * y, of vectors of two floats", _pairs(_operator("mul"))),
+    ("fma2", "x y z", "x * y + z rounded once, of vectors of two floats", _pairs(_fused)),
+    ("max2", "x y", "the larger of each two, of vectors of two floats", _pairs(_operator("max"))),
+    ("min2", "x y", "the smaller of each two, of vectors of two floats", _pairs(_operator("min"))),
+    ("abs2", "x", "absolute values, of a vector of two floats", _pairs(lambda row, dtype: TileCall("abs", row, dtype))),
+)
+"""Name, parameters, meaning."""
+
+
+# ---- accesses of so many bits ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Wide:
+    """An access of `bits` at once."""
+
+    signature: Signature
+    doc: str
+    bits: int
+    scope: Literal["global", "shared"]
+    stores: bool
+
+
+def _wide(letters: str, bits: int) -> Wide:
+    scope: Literal["global", "shared"] = "global" if letters[2] == "g" else "shared"
+    stores = letters.startswith("st")
+    where = "a tensor" if scope == "global" else "a shared tile"
+    predicate = (Parameter("pred", None),) if scope == "global" else ()
+    words = "a uint32" if bits == 32 else f"a vector of {bits // 32} uint32"
+    if stores:
+        parameters: tuple[Parameter, ...] = (Parameter("dst"), Parameter("value"), *predicate)
+        doc = f"a statement: store {bits} bits in {where}, from an element on, or in a slice of so many"
+    else:
+        parameters = (Parameter("src"), *predicate)
+        doc = f"the {bits} bits of {where} from an element on, or in a slice of so many, as {words}"
+    return Wide(Signature(f"T.{letters}{bits}", parameters), doc, bits, scope, stores)
+
+
+WIDE: dict[str, Wide] = {
+    w.signature.name: w
+    for w in (
+        *(_wide(letters, bits) for letters in ("ldg", "stg") for bits in (32, 64, 128, 256)),
+        *(_wide(letters, bits) for letters in ("lds", "sts") for bits in (32, 64, 128)),
+    )
+}
+"""By name."""
+
+LDG = Signature("T.__ldg", (Parameter("load_or_buf"), Parameter("index", None)))
+
+
+# ---- conversions -----------------------------------------------------------------------------------------------------
+
+
+def converted(value: Argument, target: VectorType) -> Lanes:
+    """Lane by lane; a number becomes all lanes."""
+    if not isinstance(value.value, Lanes):
+        return Lanes((cast(as_expr(value), target.dtype),) * target.lanes)
+    if len(value.value.parts) != target.lanes:
+        fail("wrong-dtype", f"a conversion to {target}", value.span, f"this is {describe(value.value)}")
+    return Lanes(tuple(cast(part, target.dtype) for part in value.value.parts))
+
+
+def reinterpret(call: Call, value: Argument, dtype: Argument) -> Value:
+    """The bits as another type of the same size, of which either side may be a vector."""
+    target, lanes = as_element(dtype)
+    source = value.value if isinstance(value.value, Lanes) else Lanes((as_expr(value),))
+    if target.bits * lanes != source.dtype.bits * len(source.parts) or BOOL in (target, source.dtype):
+        fail(
+            "wrong-dtype",
+            "T.reinterpret keeps the bits",
+            call.span,
+            f"{source.type} has {source.dtype.bits * len(source.parts)}, {VectorType(target, lanes)} has "
+            f"{target.bits * lanes}",
+            help="T.cast converts the value",
+        )
+    made = with_bits(source, target)
+    return made if lanes > 1 else made.parts[0]
+
+
+def with_bits(source: Lanes, target: DType) -> Lanes:
+    """The same bits as lanes of another type, the first ones lowest."""
+    if source.dtype == target:
+        return source
+    if source.origin is not None and source.origin.dtype == target:
+        return source.origin
+    origin = source.origin or source
+    raw, wanted = (_BITS[dtype.bits] for dtype in (source.dtype, target))
+    parts = [_as_bits(part, raw) for part in source.parts]
+    if raw.bits > wanted.bits:
+        count = raw.bits // wanted.bits
+        shifts = [constant(wanted.bits * i, raw) for i in range(count)]
+        parts = [cast(_shifted("shr", part, by), wanted) for part in parts for by in shifts]
+    elif raw.bits < wanted.bits:
+        count = wanted.bits // raw.bits
+        parts = [_joined(parts[i : i + count], raw, wanted) for i in range(0, len(parts), count)]
+    return Lanes(tuple(p if target == wanted else TileCall("reinterpret", (p,), target) for p in parts), origin)
+
+
+def _as_bits(part: Expr, raw: DType) -> Expr:
+    return part if part.dtype == raw else TileCall("reinterpret", (part,), raw)
+
+
+def _joined(parts: list[Expr], raw: DType, wide: DType) -> Expr:
+    total = cast(parts[0], wide)
+    for place, part in enumerate(parts[1:], 1):
+        moved = _shifted("shl", cast(part, wide), constant(raw.bits * place, wide))
+        total = Binary("bitor", total, moved, wide)
+    return total
+
+
+def _shifted(op: str, value: Expr, by: Expr) -> Expr:
+    return value if getattr(by, "value", None) == 0 else Binary(op, value, by, value.dtype)  # type: ignore[arg-type]
