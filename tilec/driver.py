@@ -193,7 +193,8 @@ def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Ke
 
     module, imported = _parsed(source, options, observer)
     warn, sms = partial(observer.warn, options=options), partial(_multiprocessors, options)
-    kernel = elaborate(module, source, dict(options.defines), options.entry, warn, imported, sms)
+    cluster = options.cluster or (1, 1, 1)
+    kernel = elaborate(module, source, dict(options.defines), options.entry, warn, imported, sms, cluster)
     return _folded(kernel, options, observer)
 
 
@@ -206,7 +207,7 @@ def check_all(source: SourceFile, options: CompileOptions, observer: Observer) -
 
     module, imported = _parsed(source, options, observer)
     warn, sms = partial(observer.warn, options=options), partial(_multiprocessors, options)
-    kernels = elaborate_all(module, source, dict(options.defines), warn, imported, sms)
+    kernels = elaborate_all(module, source, dict(options.defines), warn, imported, sms, options.cluster or (1, 1, 1))
     observers = _apart(observer, kernels)
     return tuple(_folded(kernel, options, seen) for kernel, seen in zip(kernels, observers, strict=True))
 
@@ -236,6 +237,10 @@ def _folded(kernel: Kernel, options: CompileOptions, observer: Observer) -> Kern
     from tilec.ir.verify import verify_tile
     from tilec.passes.fold import fold
 
+    if options.cluster == (1, 1, 1):
+        from tilec.passes.clusters import without_cluster
+
+        kernel = without_cluster(kernel)
     return observer.saw("tile", fold(kernel), print_kernel, verify_tile if options.opt_level else _reads_back)
 
 

@@ -96,7 +96,7 @@ class Evaluator:
     """Evaluates in a scope. `ranges` are the values of loop variables; inside `Parallel`, fragments may be indexed.
     `mutable` are the buffers that T.alloc_var made: fragments of one element, of which every thread has a copy.
     `is_held`: what variables hold is read before the statement, not in it. `mistakes` are those found on the way;
-    `multiprocessors` says how many the GPU has."""
+    `multiprocessors` says how many the GPU has; `usual_cluster` is that of kernels that do not say."""
 
     scope: Scope
     is_parallel: bool = False
@@ -107,6 +107,7 @@ class Evaluator:
     is_held: bool = False
     mistakes: Mistakes = field(default_factory=Mistakes)
     multiprocessors: Callable[[], int] = lambda: 1
+    usual_cluster: tuple[int, int, int] = (1, 1, 1)
 
     @contextmanager
     def held(self, is_held: bool = True) -> Iterator[None]:

@@ -34,6 +34,7 @@ from tilec.ir.tile import (
 )
 from tilec.passes.layout import Laid
 
+
 def with_multicast(laid: Laid, *, enabled: bool = True) -> Laid:
     """The kernel, each copy that blocks of a cluster share with the axes in its attribute `multicast`."""
     if not enabled or laid.form != "warp_specialised" or laid.kernel.cluster.blocks == 1:
