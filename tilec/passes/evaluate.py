@@ -32,6 +32,7 @@ from tilec.ops.values import (
     Range,
     Reference,
     Swizzle,
+    TileScheduler,
     Value,
     WarpPolicy,
     describe,
@@ -39,6 +40,7 @@ from tilec.ops.values import (
 )
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
+from tilec.passes import tile_scheduler
 from tilec.passes.fold import fold_expr
 from tilec.passes.functions import Budget, bind_target, bound, is_eager, run_function
 from tilec.passes.hints import HINTS
@@ -67,8 +69,9 @@ _SWIZZLED = Signature(
 )
 EAGER = ("T.const", "T.empty")
 OTHERS = (
-    "T.Fragment", "T.Layout", "T.Kernel", "T.ClusterKernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro", "T.Ref",
-    "T.Var", "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", "T.loop_break", *EAGER,
+    "T.Fragment", "T.Layout", "T.Kernel", "T.ClusterKernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro",
+    "T.inline", "T.Ref", "T.Var", "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", "T.loop_break",
+    "T.PersistentTileScheduler", *EAGER,
 )  # fmt: skip
 
 
@@ -253,6 +256,8 @@ class Evaluator:
         if isinstance(owner, Namespace):
             value: Value = owner.scope.attribute(owner.path, node.name, node.span)
             return value
+        if isinstance(owner, TileScheduler):
+            return tile_scheduler.attribute(owner, node)
         if node.name in python.methods(owner):
             return Method(owner, node.name)
         if isinstance(owner, Function):
@@ -293,6 +298,8 @@ class Evaluator:
             if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
                 fail("wrong-argument", f"T.{function.name}(x) takes one value", node.span)
             return convert(self.operand(node.args[0]), function)
+        if isinstance(function, Method) and isinstance(function.owner, TileScheduler):
+            return tile_scheduler.called(self, function, node)
         if isinstance(function, Method):
             return python.method(function.owner, function.name, *self.operands(node), node.span)
         if isinstance(function, Function):
@@ -307,6 +314,8 @@ class Evaluator:
         if (made := path.rpartition(".")[2]) in SWIZZLES:
             bind(_SWIZZLED, *self.arguments(node), node.span)
             return Swizzle(SWIZZLES[made])
+        if path == tile_scheduler.SCHEDULER.name:
+            return tile_scheduler.tile_scheduler(*self.operands(node), node.span, self.multiprocessors())
         if path.endswith(".get_num_sms"):
             return self.multiprocessors()
         if path in FUNCTIONS:

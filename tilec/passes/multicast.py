@@ -124,12 +124,12 @@ class _Finder:
         )
 
     def is_place(self, atom: Expr, axis: str) -> bool:
-        """Whether it is the block's index along the axis, or what is left of that in the cluster."""
+        """Whether it is the block's index along the axis, or what is left of such a sum by whole clusters."""
         match atom:
             case Var():
                 return self.axis_of.get(atom) == axis
-            case Binary(op="floormod", a=Var() as var, b=Const(value=by)):
-                return self.axis_of.get(var) == axis and by == self.size(axis)
+            case Binary(op="floormod", a=a, b=Const(value=by)):
+                return int(by) % self.size(axis) == 0 and self.is_of_clusters(affine(a), axis)
             case _:
                 return False
 

@@ -31,7 +31,7 @@ from tilec.ops.dp4a import DP4A, dp4a
 from tilec.ops.fill import fill_value
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, as_expr, as_shape, bind, ignored
 from tilec.ops.threads import PLACES
-from tilec.ops.values import EXPR_TYPES, Access, Function, Member, Reference, Value, describe
+from tilec.ops.values import EXPR_TYPES, Access, Function, Member, Method, Reference, TileScheduler, Value, describe
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.evaluate import ALLOCATIONS, Evaluator
@@ -167,6 +167,9 @@ class Body(Loops):
             fail("no-effect", "this statement does nothing", node.span, f"this is {describe(value)}", help=called)
         if isinstance(function := self.value(node.function), Function):
             self.called(function, *self.arguments(node), node.span)
+            return
+        if isinstance(function, Method) and isinstance(function.owner, TileScheduler) and function.name == "init":
+            self.value(node)
             return
         path = function.path if isinstance(function, Member) else None
         if path in HINTS:
