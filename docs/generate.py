@@ -46,6 +46,7 @@ from tilec.passes import (
     rng,
     statements,
     teams,
+    tile_scheduler,
     vectors,
     views,
 )
@@ -120,7 +121,7 @@ STRUCTURE = (
         (eager.Eager._empty, eager.Eager._return),
     ),
     Name(
-        ("T.macro",),
+        ("T.macro", "T.inline"),
         "@T.macro",
         """Above a function: its statements become the kernel's wherever it is called, inside T.Parallel too where
         they are elementwise, with their own names for what they bind. It may return a value.""",
@@ -406,6 +407,16 @@ LOOPS = (
         """The tiles of a domain, in waves of `wave_size` blocks of which this one is `index`: `group_size` neighbours
         along the last dimension in all rows, then the next ones.""",
         (Loops._persistent, loops.persistent),
+    ),
+    Name(
+        ("T.PersistentTileScheduler",),
+        tile_scheduler.SCHEDULER,
+        """The tiles of a matrix, shared out among `num_workers` blocks that stay, by default one for each
+        multiprocessor: `s.init(block)`, then `while s.valid():` around what is done for tile `s.m_idx`, `s.n_idx`, with
+        `s.next_tile()` at its end. `s.linear_idx` counts tiles, `s.current_iter` those of this block. Tiles come column
+        by column, or row by row, in panels of `swizzle_size`; `cluster_size` rows are one to it. With stateful=False it
+        has `s.coord(i)` alone, the row and column of tile `i`.""",
+        (tile_scheduler.tile_scheduler, tile_scheduler.called, tile_scheduler.loop, tile_scheduler.attribute),
     ),
 )
 

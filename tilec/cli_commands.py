@@ -90,6 +90,10 @@ def kernel_options(command: Command) -> Command:
             "the other.  [yes, where loads have a warp of their own]",
         ),
         click.option(
+            "--cluster", metavar="XxY", help="Blocks of a cluster, for kernels that do not say.  [each on its own]"
+        ),
+        click.option("--no-cluster", is_flag=True, help="No clusters, unless the kernel does something with them."),
+        click.option(
             "--multicast/--no-multicast",
             default=True,
             help="Whether blocks of a cluster may load together what they have in common.  [yes]",
@@ -131,6 +135,12 @@ def kernel_options(command: Command) -> Command:
     return command
 
 
+def _cluster(given: dict[str, Any]) -> tuple[int, int, int] | None:
+    if given["no_cluster"]:
+        return 1, 1, 1
+    return None if given["cluster"] is None else options.parse_cluster(given["cluster"])
+
+
 def compile_options(given: dict[str, Any]) -> CompileOptions:
     """The values of `kernel_options` as one value."""
     for word in given["warn"]:
@@ -150,6 +160,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         persistent=given["persistent"],
         multicast=given["multicast"],
         store_role=given["store_role"],
+        cluster=_cluster(given),
         schedule=None if trace is None else files.read_text(trace),
         cache_dir=options.cache_folder(),
         solve_afresh=given["no_cache"],

@@ -41,7 +41,6 @@ _INTERRUPTED = 130
 @click.option("--step-limit", type=click.IntRange(1), metavar="N", help="Steps that a block may run.  [100 million]")
 @click.option("--grid", metavar="X,Y,Z", help="FILE.ptx: blocks.  [1]")
 @click.option("--block", metavar="X,Y,Z", help="FILE.ptx: threads of a block.")
-@click.option("--cluster", metavar="X,Y,Z", help="FILE.ptx: blocks of a cluster.  [1]")
 @click.option("--smem", type=click.IntRange(0), metavar="BYTES", help="FILE.ptx: dynamic shared memory.  [0]")
 @click.option("--arg", "args", multiple=True, metavar="ARG", help="FILE.ptx: a parameter, in order; see above.")
 @kernel_options
@@ -59,7 +58,6 @@ def emulate(
     step_limit: int | None,
     grid: str | None,
     block: str | None,
-    cluster: str | None,
     smem: int | None,
     args: tuple[str, ...],
     verbose: bool,
@@ -82,11 +80,12 @@ def emulate(
             raise click.UsageError(
                 "--inputs, --size and --compare are for FILE.tl; the arguments of FILE.ptx are --arg"
             )
-        launched = (grid, block, cluster, smem)
+        cluster = given["cluster"]
+        launched = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
         _emulate_ptx(file, _Files(outputs, timeline), given["entry"], launched, args, options)
         return
-    if any(option is not None for option in (grid, block, cluster, smem)) or args:
-        raise click.UsageError("--grid, --block, --cluster, --smem and --arg are for FILE.ptx")
+    if any(option is not None for option in (grid, block, smem)) or args:
+        raise click.UsageError("--grid, --block, --smem and --arg are for FILE.ptx")
     known = dict(map(_size, sizes))
     _emulate_kernel(file, inputs, _Files(outputs, timeline), compare, options, known, given)
 

@@ -197,7 +197,8 @@ def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Ke
 
     module, imported = _parsed(source, options, observer)
     warn, sms = partial(observer.warn, options=options), partial(_multiprocessors, options)
-    kernel = elaborate(module, source, dict(options.defines), options.entry, warn, imported, sms)
+    cluster = options.cluster or (1, 1, 1)
+    kernel = elaborate(module, source, dict(options.defines), options.entry, warn, imported, sms, cluster)
     return _folded(kernel, options, observer)
 
 
@@ -219,7 +220,8 @@ def _read(source: SourceFile, options: CompileOptions, observer: Observer, mista
 
     module, imported = _parsed(source, options, observer)
     warn, sms = partial(observer.warn, options=options), partial(_multiprocessors, options)
-    kernels = elaborate_all(module, source, dict(options.defines), options.entry, warn, imported, sms, mistakes)
+    cluster, defines = options.cluster or (1, 1, 1), dict(options.defines)
+    kernels = elaborate_all(module, source, defines, options.entry, warn, imported, sms, cluster, mistakes)
     if mistakes.met:
         return tuple(fold(kernel) for kernel in kernels)
     observers = _apart(observer, kernels)
@@ -251,6 +253,10 @@ def _folded(kernel: Kernel, options: CompileOptions, observer: Observer) -> Kern
     from tilec.ir.verify import verify_tile
     from tilec.passes.fold import fold
 
+    if options.cluster == (1, 1, 1):
+        from tilec.passes.clusters import without_cluster
+
+        kernel = without_cluster(kernel)
     return observer.saw("tile", fold(kernel), print_kernel, verify_tile if options.opt_level else _reads_back)
 
 

@@ -59,10 +59,12 @@ class CompileOptions:
     loop is). `ping_pong` lets the consumers' warpgroups of a loop run apart and take turns at the tensor cores, where
     that pays; `overlap` lets a role compute in one iteration before it is done with the last; `persistent` lets a block
     run several of the grid's, one after the other; `multicast` lets blocks of a cluster load together what they have in
-    common; `store_role` lets a role of its own begin the copies to global memory, where that pays. `cache_dir` keeps
-    parser tables and solved schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone.
-    `fast_math` allows approximate functions and fused products and sums. `lint` says what becomes of lints; with
-    "error" they end the compilation. `silenced` are codes of warnings that nobody wants to see ("all": none of
+    common; `store_role` lets a role of its own begin the copies to global memory, where that pays. `cluster` has the
+    blocks of a cluster along x, y and z, for kernels that do not say (1, 1, 1: each block on its own even if they do,
+    where nothing else changes by that). `cache_dir` keeps parser tables and solved schedules (None: nothing is kept);
+    `solve_afresh` leaves the schedules in it alone. `fast_math` allows approximate functions and fused products and
+    sums. `lint` says what becomes of lints; with "error" they end the compilation. `silenced` are codes of warnings
+    that nobody wants to see ("all": none of
     them)."""
 
     target: str = "sm_90a"
@@ -85,7 +87,17 @@ class CompileOptions:
     persistent: bool = True
     multicast: bool = True
     store_role: bool = True
+    cluster: tuple[int, int, int] | None = None
     warnings_are_errors: bool = False
+
+
+def parse_cluster(text: str) -> tuple[int, int, int]:
+    """`XxY` or `XxYxZ`, as in 2x1; commas do too."""
+    parts = text.lower().replace(",", "x").split("x")
+    if not 1 <= len(parts) <= 3 or not all(part.isdecimal() and int(part) for part in parts):
+        fail("bad-cluster", f"--cluster {text} is no number of blocks", help="write --cluster 2x1")
+    x, y, z = (*map(int, parts), 1, 1)[:3]
+    return x, y, z
 
 
 def parse_define(text: str) -> tuple[str, Value]:

@@ -176,7 +176,7 @@ class Kernel:
         config.blockDimX, config.blockDimY, config.blockDimZ = manifest.block
         config.sharedMemBytes = manifest.dynamic_smem
         config.hStream = driver.CUstream(stream)
-        config.attrs = list(_attributes(manifest))
+        config.attrs = list(launch_attributes(manifest))
         config.numAttrs = len(config.attrs)
         _call(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(packed), 0))
 
@@ -257,7 +257,7 @@ def _scalar(dtype: str, value: int | float) -> Any:
     return _SCALARS[dtype](value)
 
 
-def _attributes(manifest: Manifest) -> Iterator[Any]:
+def launch_attributes(manifest: Manifest) -> Iterator[Any]:
     """What the launch is besides its extents."""
     from cuda.bindings import driver
 

@@ -26,10 +26,32 @@ CASES: list[tuple[str, dict[str, Value]]] = [
 ]
 
 
+TOGETHER: list[tuple[str, dict[str, Value]]] = [
+    *(
+        ("gemm/cluster", {"cluster_x": x, "cluster_y": y, "K": 640})
+        for x, y in ((1, 1), (2, 1), (1, 2), (2, 2), (4, 2))
+    ),
+    ("gemm/cluster", {"M": 512, "N": 512, "K": 64}),
+    ("gemm/persistent", {"cluster": 2}),
+    ("rows/batch_norm", {"M": 2048}),
+    ("rows/rmsnorm_dependent", {"M": 301}),
+]
+"""Clusters, a cooperative launch and a dependent one."""
+
+
 @pytest.mark.parametrize("target", sorted(NEEDED))
 @pytest.mark.parametrize(("name", "defines"), CASES, ids=lambda v: str(v))
 @pytest.mark.parametrize("strategy", ["none", "unspecialize", "auto"])
 def test_sample(name: str, defines: dict[str, Value], target: str, strategy: Strategy) -> None:
+    _check(name, defines, target, strategy)
+
+
+@pytest.mark.parametrize(("name", "defines"), TOGETHER, ids=lambda v: str(v))
+def test_blocks_that_work_together(name: str, defines: dict[str, Value]) -> None:
+    _check(name, defines, "sm_90a", "auto")
+
+
+def _check(name: str, defines: dict[str, Value], target: str, strategy: Strategy) -> None:
     capability = runtime.compute_capability()
     needed = NEEDED[target]
     # sm_90a code runs on compute capability 9.0 only, sm_80 code on 8.x.

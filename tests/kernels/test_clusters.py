@@ -116,6 +116,19 @@ def test_persistent_blocks_share_too(rows: int, shared: list[str]) -> None:
         assert is_right(built, built.ptx, adversary)
 
 
+def test_the_command_line_chooses_for_kernels_that_do_not_say() -> None:
+    def cluster(path: Path, entry: str | None = None, **options: tuple[int, int, int]) -> tuple[int, int, int]:
+        source = SourceFile(str(path), path.read_text(encoding="utf-8"))
+        return build(source, CompileOptions(entry=entry, **options), Observer()).manifest.cluster  # type: ignore[arg-type]
+
+    plain, says, needs = SAMPLES / "gemm.tl", GEMM, HERE / "grid.tl"
+    assert cluster(plain) == (1, 1, 1)
+    assert cluster(plain, cluster=(2, 2, 1)) == (2, 2, 1)
+    assert cluster(says, cluster=(4, 1, 1)) == (1, 2, 1)
+    assert cluster(says, cluster=(1, 1, 1)) == (1, 1, 1)
+    assert cluster(needs, "neighbours", cluster=(1, 1, 1)) == (4, 1, 1)
+
+
 SHARED = """
 import tilelang.language as T
 @T.prim_func

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec import emulate
-from tilec.driver import Build
+from tilec import emulate, runtime
+from tilec.driver import Build, Observer, build
 from tilec.emu import Fault, launch
 from tilec.manifest import extract, from_json, to_json
+from tilec.options import CompileOptions
+from tilec.source import SourceFile
 
 PATH = HERE / "grid.tl"
 
@@ -54,6 +57,32 @@ def test_each_part_of_the_meeting_is_needed(pattern: str) -> None:
         with pytest.raises(Fault):
             assert not all(is_right(made, mutant, adversary) for adversary in (None, 1, 2))
             raise Fault("deadlock", "wrong numbers are as good")
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+def test_parts_of_a_product_are_added_up_after_a_meeting(target: str) -> None:
+    path = HERE / "split_k_meeting.tl"
+    text = path.read_text(encoding="utf-8")
+    if target == "sm_80":  # which has no dependent launches
+        text = text.replace("        T.pdl_sync()\n", "").replace("        T.pdl_trigger()\n", "")
+    options = CompileOptions(target=target)
+    made = build(SourceFile(path.name, text), options, Observer())
+    assert len(made.program.roles) == (2 if target == "sm_90a" else 1)
+    assert made.manifest.attributes == ("cooperative", "dependent")[: 2 if target == "sm_90a" else 1]
+    assert all(is_right(made, made.ptx, adversary) for adversary in (None, 1, 2))
+
+
+def test_what_the_runtime_asks_of_a_launch() -> None:
+    driver = pytest.importorskip("cuda.bindings.driver")
+    _, made = built(PATH, "sm_90a", entry="ranks")
+    manifest = dataclasses.replace(made.manifest, attributes=("cooperative", "dependent"))
+    cluster, cooperative, dependent = runtime.launch_attributes(manifest)
+    known = driver.CUlaunchAttributeID
+    assert cluster.id == known.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    assert (cluster.value.clusterDim.x, cluster.value.clusterDim.y, cluster.value.clusterDim.z) == (2, 2, 1)
+    assert cooperative.id == known.CU_LAUNCH_ATTRIBUTE_COOPERATIVE and cooperative.value.cooperative == 1
+    assert dependent.id == known.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    assert dependent.value.programmaticStreamSerializationAllowed == 1
 
 
 def test_a_dependent_launch() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilec.diag import CompileError
-from tilec.options import Switches, Value, cache_folder, parse_define, switches
+from tilec.options import Switches, Value, cache_folder, parse_cluster, parse_define, switches
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,14 @@ def test_switches(environment: dict[str, str], expected: Switches) -> None:
 def test_a_delay_is_a_number(value: str) -> None:
     with pytest.raises(CompileError, match="bad-environment"):
         switches({"TILEIR_DELAY_TMA_STORE_WAIT": value})
+
+
+@pytest.mark.parametrize(("text", "extents"), [("2", (2, 1, 1)), ("2x1", (2, 1, 1)), ("1X2x4", (1, 2, 4))])
+def test_clusters(text: str, extents: tuple[int, int, int]) -> None:
+    assert parse_cluster(text) == extents
+
+
+@pytest.mark.parametrize("text", ["", "0x1", "2x", "1x1x1x1", "two"])
+def test_no_cluster(text: str) -> None:
+    with pytest.raises(CompileError, match="bad-cluster"):
+        parse_cluster(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import field
 from typing import Any, Literal, Union
 
@@ -171,9 +172,25 @@ class IndexMap:
     indices: tuple[Expr, ...]
 
 
+@dataclasses.dataclass(eq=False, slots=True)
+class TileScheduler:
+    """What T.PersistentTileScheduler makes: `primary` by `secondary` tiles, walked in panels of `swizzle` by so many
+    `workers`, each beginning with tile `start`. `now` is where its loop stands, inside that."""
+
+    primary: Expr
+    secondary: Expr
+    workers: Expr
+    swizzle: int
+    by_columns: bool
+    is_stateful: bool
+    span: Span
+    start: Expr | None = None
+    now: tuple[Expr, ...] | None = None
+
+
 Static = Union[
     int, float, bool, str, None, DType, VectorType, Lanes, WarpPolicy, Dictionary, Function, Method, Foreign, Poisoned,
-    Namespace, Reference, range, LoopLayout, Swizzle, IndexMap, "tuple[Value, ...]",
+    Namespace, Reference, range, LoopLayout, Swizzle, IndexMap, TileScheduler, "tuple[Value, ...]",
 ]  # fmt: skip
 Value = Static | Buffer | Access | Member | Expr
 """Python values stay Python values until they meet a typed operand; `Expr` is what is known at run time only."""
@@ -218,6 +235,8 @@ def describe(value: Value) -> str:
             return "a range"
         case LoopLayout() | Swizzle() | IndexMap():
             return "a layout"
+        case TileScheduler():
+            return "a tile scheduler"
         case tuple():
             return f"a tuple of {len(value)}"
         case Buffer(name=name, scope="barrier", extents=(count,)):

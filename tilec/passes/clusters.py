@@ -34,7 +34,7 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BOOL, INT32, UINT32
 from tilec.ops.meet import MEETINGS
-from tilec.ops.signature import Call
+from tilec.ops.signature import Argument, Call
 from tilec.passes.fold import fold_expr
 from tilec.passes.scope import UniqueNames
 from tilec.passes.usage import expressions
@@ -45,17 +45,19 @@ MOST_BLOCKS = 8
 """That every GPU with clusters runs; 16 take a promise of the launch (CUDA programming guide, block clusters)."""
 
 
-def cluster_of(call: Call, grid: Sequence[Extent]) -> Cluster:
-    """What `cluster_dims=` of a launch says."""
+def cluster_of(call: Call, grid: Sequence[Extent], usual: tuple[int, int, int]) -> Cluster:
+    """What `cluster_dims=` of a launch says, or else what is usual."""
     argument = call["cluster_dims"]
+    if argument.value is None:
+        argument = Argument(usual, call.span)
     dims = argument.value if isinstance(argument.value, tuple) else (argument.value,)
     known = [dim for dim in dims if isinstance(dim, int) and not isinstance(dim, bool)]
-    if argument.value is None:
-        return ALONE
     if len(known) < len(dims) or not 1 <= len(dims) <= 3 or min(known) < 1:
         call.refuse("cluster_dims", "a positive integer, or up to three, known at compile time")
     x, y, z = (*known, 1, 1)[:3]
     cluster = Cluster((x, y, z), argument.span)
+    if cluster.blocks == 1:
+        return ALONE
     if cluster.blocks > MOST_BLOCKS:
         fail("bad-cluster", f"a cluster has at most {MOST_BLOCKS} blocks", argument.span, f"this is {cluster.blocks}")
     for axis, extent, size in zip("xyz", (*grid, 1, 1), cluster.extents, strict=False):
@@ -86,6 +88,13 @@ def uses_rank(statements: tuple[Stmt, ...]) -> bool:
 def with_rank(statements: tuple[Stmt, ...], value: Expr, span: Span) -> tuple[Stmt, ...]:
     """The statements with the block's number in front of them."""
     return (Bind(RANK, value, span), *statements)
+
+
+def without_cluster(kernel: Kernel) -> Kernel:
+    """The kernel with each block on its own, unless something in it is about clusters."""
+    reaching = ("meet", "send")
+    needs = any(isinstance(s, TileOp) and s.name in reaching and not _is_grid_sync(s) for s in walk(kernel.body))
+    return kernel if needs or uses_rank(kernel.body) else replace(kernel, cluster=ALONE)
 
 
 def with_masks(statements: tuple[Stmt, ...], block_vars: Sequence[Var], cluster: Cluster) -> tuple[Stmt, ...]:

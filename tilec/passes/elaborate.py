@@ -30,6 +30,7 @@ class _Anew(TypedDict):
 
     mistakes: Mistakes
     multiprocessors: Callable[[], int]
+    usual_cluster: tuple[int, int, int]
 
 
 _NO_FILES: Mapping[str, ast.Module] = {}
@@ -48,10 +49,13 @@ def elaborate(
     warn: Warn = unheard,
     files: Mapping[str, ast.Module] = _NO_FILES,
     multiprocessors: Callable[[], int] = lambda: 1,
+    usual_cluster: tuple[int, int, int] = (1, 1, 1),
 ) -> Kernel:
     """The kernel `entry`, or the only one, as tile IR. `defines` replace constants of the file; `warn` is told what is
-    odd but not wrong; `files` are those that it imports; `multiprocessors` says how many the GPU has."""
-    (only,) = _elaborated(module, (_choose(module, source, entry),), defines, warn, files, multiprocessors)
+    odd but not wrong; `files` are those that it imports; `multiprocessors` says how many the GPU has, and
+    `usual_cluster` in what clusters of blocks a kernel runs that does not say."""
+    functions = (_choose(module, source, entry),)
+    (only,) = _elaborated(module, functions, defines, warn, files, multiprocessors, usual_cluster)
     return only
 
 
@@ -63,13 +67,14 @@ def elaborate_all(
     warn: Warn = unheard,
     files: Mapping[str, ast.Module] = _NO_FILES,
     multiprocessors: Callable[[], int] = lambda: 1,
+    usual_cluster: tuple[int, int, int] = (1, 1, 1),
     mistakes: Mistakes | None = None,
 ) -> tuple[Kernel, ...]:
     """Every kernel of the file, or that called `entry`. Given `mistakes`, what is wrong is added there, and a kernel is
     what that leaves of it."""
     functions = _kernels(module) if entry is None else ()
     functions = functions or [_choose(module, source, entry)]
-    return _elaborated(module, functions, defines, warn, files, multiprocessors, mistakes)
+    return _elaborated(module, functions, defines, warn, files, multiprocessors, usual_cluster, mistakes)
 
 
 # ---- which kernel ----------------------------------------------------------------------------------------------------
@@ -135,6 +140,7 @@ def _elaborated(
     warn: Warn,
     files: Mapping[str, ast.Module],
     multiprocessors: Callable[[], int],
+    usual_cluster: tuple[int, int, int],
     known: Mistakes | None = None,
 ) -> tuple[Kernel, ...]:
     """The kernels of these functions, or what is wrong with any of them and with the file around them."""
@@ -143,6 +149,7 @@ def _elaborated(
     defines = Defines(given or {}, parameters=arguments)
     constants = Constants(defines, files, mistakes=mistakes)
     constants.evaluator.multiprocessors = multiprocessors
+    constants.evaluator.usual_cluster = usual_cluster
     constants.run(module)
     made: list[Kernel] = []
     for function in functions:
@@ -184,7 +191,12 @@ def _bare(function: ast.Function, scope: Scope, constants: Constants, warn: Warn
 
 def _anew(constants: Constants) -> _Anew:
     """What each attempt begins with."""
-    return {"mistakes": Mistakes(), "multiprocessors": constants.evaluator.multiprocessors}
+    evaluator = constants.evaluator
+    return {
+        "mistakes": Mistakes(),
+        "multiprocessors": evaluator.multiprocessors,
+        "usual_cluster": evaluator.usual_cluster,
+    }
 
 
 def _eager(function: ast.Function, constants: Constants, warn: Warn) -> Kernel:

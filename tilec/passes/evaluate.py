@@ -33,6 +33,7 @@ from tilec.ops.values import (
     Range,
     Reference,
     Swizzle,
+    TileScheduler,
     Value,
     VectorType,
     WarpPolicy,
@@ -42,6 +43,7 @@ from tilec.ops.values import (
 from tilec.ops.vectors import LDG, VECTOR_TYPES, WIDE, converted
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
+from tilec.passes import tile_scheduler
 from tilec.passes.fold import fold_expr
 from tilec.passes.functions import Budget, bind_target, bound, is_eager, run_function
 from tilec.passes.hints import HINTS
@@ -66,7 +68,7 @@ DIALECT = "T.__tilelang_dialect__"
 """What the language is spoken for: always CUDA."""
 OTHERS = (
     "T.Fragment", "T.Layout", "T.Kernel", "T.ClusterKernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro",
-    "T.Ref", "T.Var",
+    "T.inline", "T.Ref", "T.Var", "T.PersistentTileScheduler",
     "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", "T.loop_break", "T.print", "T.rng_init", "T.rng_rand",
     "T.rng_rand_float", "T.ws", "T.StridedTensor", "T.ptr", "T.make_tensor", "T.make_tensor_from_addr",
     DIALECT, *EAGER,
@@ -101,7 +103,7 @@ class Evaluator:
     """Evaluates in a scope. `ranges` are the values of loop variables; inside `Parallel`, fragments may be indexed.
     `mutable` are the buffers that T.alloc_var made: fragments of one element, of which every thread has a copy.
     `is_held`: what variables hold is read before the statement, not in it. `mistakes` are those found on the way;
-    `multiprocessors` says how many the GPU has."""
+    `multiprocessors` says how many the GPU has; `usual_cluster` is that of kernels that do not say."""
 
     scope: Scope
     is_parallel: bool = False
@@ -112,6 +114,7 @@ class Evaluator:
     is_held: bool = False
     mistakes: Mistakes = field(default_factory=Mistakes)
     multiprocessors: Callable[[], int] = lambda: 1
+    usual_cluster: tuple[int, int, int] = (1, 1, 1)
 
     @contextmanager
     def held(self, is_held: bool = True) -> Iterator[None]:
@@ -265,6 +268,8 @@ class Evaluator:
         if isinstance(owner, Namespace):
             value: Value = owner.scope.attribute(owner.path, node.name, node.span)
             return value
+        if isinstance(owner, TileScheduler):
+            return tile_scheduler.attribute(owner, node)
         if node.name in python.methods(owner):
             return Method(owner, node.name)
         if isinstance(owner, Function):
@@ -315,6 +320,8 @@ class Evaluator:
             if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
                 fail("wrong-argument", f"T.{function}(x) takes one value", node.span)
             return converted(self.operand(node.args[0]), function)
+        if isinstance(function, Method) and isinstance(function.owner, TileScheduler):
+            return tile_scheduler.called(self, function, node)
         if isinstance(function, Method):
             return python.method(function.owner, function.name, *self.operands(node), node.span)
         if isinstance(function, Function):
@@ -329,6 +336,8 @@ class Evaluator:
         if (made := path.rpartition(".")[2]) in SWIZZLES:
             bind(_SWIZZLED, *self.arguments(node), node.span)
             return Swizzle(SWIZZLES[made])
+        if path == tile_scheduler.SCHEDULER.name:
+            return tile_scheduler.tile_scheduler(*self.operands(node), node.span, self.multiprocessors())
         if path.endswith(".get_num_sms"):
             return self.multiprocessors()
         if path in FUNCTIONS:

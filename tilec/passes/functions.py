@@ -243,7 +243,7 @@ def kind(node: ast.Function) -> Literal["function", "macro", "kernel"]:
     """What the decorators make of a function."""
     if any(_names(d, "prim_func") for d in node.decorators):
         return "kernel"
-    return "macro" if any(_names(d, "macro") for d in node.decorators) else "function"
+    return "macro" if any(_names(d, word) for d in node.decorators for word in ("macro", "inline")) else "function"
 
 
 def is_launch(node: ast.Node) -> bool:

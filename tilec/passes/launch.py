@@ -193,7 +193,7 @@ def _launched(body: Body, launch: ast.With) -> _Launch:
             body.thread_extents = _threads(call)
         grid = _grid(call)
         with body.mistakes.caught():
-            body.cluster = cluster_of(call, grid)
+            body.cluster = cluster_of(call, grid, body.usual_cluster)
         block_vars = _block_vars(body, launch, len(grid))
     except CompileError as error:
         body.mistakes.add(error)

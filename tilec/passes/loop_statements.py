@@ -31,6 +31,7 @@ from tilec.ops.python import is_iterable, items
 from tilec.ops.signature import Argument, bind
 from tilec.ops.threads import BINDING
 from tilec.ops.values import EXPR_TYPES, describe, show_shape
+from tilec.passes import tile_scheduler
 from tilec.passes.functions import bind_target
 from tilec.passes.jumps import has_break, spelled, structured
 from tilec.passes.loops import LOOP_BREAK, NESTS, PERSISTENT, SEQUENTIAL, header, nest_header, persistent, unroll_factor
@@ -131,6 +132,9 @@ class Loops(PerThread):
                 "each thread would run as often as it likes",
                 help="put the loop outside and T.Parallel inside",
             )
+        if (scheduler := tile_scheduler.of_loop(self, node)) is not None:
+            tile_scheduler.loop(self, node, scheduler)
+            return
         with self.region("the loop", is_loop=True) as out:
             condition = arithmetic.condition(self.operand(node.condition))
             if isinstance(condition, bool) and not has_break(spelled(node.body, self.is_break)):

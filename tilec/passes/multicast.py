@@ -39,7 +39,7 @@ def with_multicast(laid: Laid, *, enabled: bool = True) -> Laid:
     """The kernel, each copy that blocks of a cluster share with the axes in its attribute `multicast`."""
     if not enabled or laid.form != "warp_specialised" or laid.kernel.cluster.blocks == 1:
         return laid
-    finder = _Finder(laid)
+    finder = Finder(laid)
     every = "".join(axis for axis, size in zip("xyz", laid.kernel.cluster.extents, strict=True) if size > 1)
     return replace(laid, kernel=replace(laid.kernel, body=finder.body(laid.kernel.body, every)))
 
@@ -49,7 +49,7 @@ def shared_axes(stmt: Stmt) -> str:
     return str(dict(stmt.attrs).get("multicast", "")) if isinstance(stmt, TileOp) else ""
 
 
-class _Finder:
+class Finder:
     """`values` are what binds stand for; `alike` the axes along which other variables are the same in all blocks."""
 
     def __init__(self, laid: Laid) -> None:
@@ -124,12 +124,12 @@ class _Finder:
         )
 
     def is_place(self, atom: Expr, axis: str) -> bool:
-        """Whether it is the block's index along the axis, or what is left of that in the cluster."""
+        """Whether it is the block's index along the axis, or what is left of such a sum by whole clusters."""
         match atom:
             case Var():
                 return self.axis_of.get(atom) == axis
-            case Binary(op="floormod", a=Var() as var, b=Const(value=by)):
-                return self.axis_of.get(var) == axis and by == self.size(axis)
+            case Binary(op="floormod", a=a, b=Const(value=by)):
+                return int(by) % self.size(axis) == 0 and self.is_of_clusters(affine(a), axis)
             case _:
                 return False
 

@@ -45,7 +45,18 @@ from tilec.ops.signature import (
     ignored,
 )
 from tilec.ops.threads import PLACES
-from tilec.ops.values import EXPR_TYPES, Access, Function, Lanes, Member, Reference, Value, describe
+from tilec.ops.values import (
+    EXPR_TYPES,
+    Access,
+    Function,
+    Lanes,
+    Member,
+    Method,
+    Reference,
+    TileScheduler,
+    Value,
+    describe,
+)
 from tilec.ops.vectors import LDG, WIDE
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
@@ -194,6 +205,9 @@ class Body(Loops):
             fail("no-effect", "this statement does nothing", node.span, f"this is {describe(value)}", help=called)
         if isinstance(function := self.value(node.function), Function):
             self.called(function, *self.arguments(node), node.span)
+            return
+        if isinstance(function, Method) and isinstance(function.owner, TileScheduler) and function.name == "init":
+            self.value(node)
             return
         path = function.path if isinstance(function, Member) else None
         if path in HINTS:

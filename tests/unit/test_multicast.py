@@ -1,0 +1,112 @@
+"""What blocks of a cluster have in common: whatever is taken to be the same for all of them is."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import random
+
+import pytest
+
+from tilec.ir.layout import SharedLayout
+from tilec.ir.sharing import mates, mates_by_any, number, sliced_dimension
+from tilec.ir.tile import Binary, Cluster, Const, Expr, Kernel, Select, Var, integer
+from tilec.ir.types import BOOL, INT32
+from tilec.passes.layout import Laid
+from tilec.passes.multicast import Finder
+
+X, Y, WAVE, SIZE = Var("x"), Var("y"), Var("wave"), Var("n")
+OPERATORS = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "floormod": operator.mod,
+    "min": min,
+    "max": max,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+}
+
+
+def value(expr: Expr, values: dict[Var, int]) -> int:
+    match expr:
+        case Const(value=number):
+            return int(number)
+        case Var():
+            return values[expr]
+        case Binary(op=op, a=a, b=b):
+            return int(OPERATORS[op](value(a, values), value(b, values)))
+        case Select(condition=condition, then=then, orelse=orelse):
+            return value(then if value(condition, values) else orelse, values)
+        case _:
+            raise AssertionError(expr)
+
+
+def random_expr(generator: random.Random, depth: int) -> Expr:
+    if depth == 0 or generator.random() < 0.1:
+        return generator.choice([X, X, Y, WAVE, SIZE, integer(generator.randint(0, 9))])
+    a = random_expr(generator, depth - 1)
+    match generator.randrange(4):
+        case 0:
+            op = generator.choice(["floordiv", "floormod"])
+            return Binary(op, a, integer(generator.choice([1, 2, 3, 4, 6, 8])), INT32)
+        case 1:
+            return Binary(generator.choice(["add", "sub"]), a, integer(generator.choice([2, 4, 3, 1])), INT32)
+        case 2:
+            return Binary("add", a, Binary("mul", WAVE, integer(generator.choice([2, 3, 4, 6])), INT32), INT32)
+        case _:
+            b = random_expr(generator, depth - 1)
+            if generator.random() < 0.5:
+                return Binary(generator.choice(["add", "sub", "min", "max"]), a, b, INT32)
+            test = Binary(generator.choice(["lt", "le", "gt", "ge"]), a, integer(generator.randint(0, 9)), BOOL)
+            return Select(test, b, a, INT32)
+
+
+@pytest.mark.parametrize("cluster", [(2, 1, 1), (1, 2, 1), (2, 2, 1), (4, 1, 1)])
+def test_what_is_taken_to_be_the_same_is(cluster: tuple[int, int, int]) -> None:
+    kernel = Kernel("k", (SIZE,), (8, 8), (X, Y), 128, (), (), cluster=Cluster(cluster))
+    finder = Finder(Laid(kernel, "warp_specialised", {}, {}))
+    finder.alike[WAVE] = "xyz"
+    generator, same = random.Random(f"{cluster}"), 0
+    axes = "".join(axis for axis, size in zip("xyz", cluster, strict=True) if size > 1)
+    for _ in range(3000):
+        expr = random_expr(generator, 3)
+        for axis in finder.along(axes, expr):
+            same += 1
+            place = "xy".index(axis)
+            for x, y, wave in itertools.product(range(8), range(8), (0, 1, 3)):
+                first = [x, y]
+                first[place] -= first[place] % cluster[place]
+                results = [value(expr, {X: at[0], Y: at[1], WAVE: wave, SIZE: 5}) for at in ([x, y], first)]
+                assert results[0] == results[1], expr
+    assert same > 300, "hardly anything is found to be the same"
+
+
+def test_mates() -> None:
+    assert mates((2, 2, 1), "x") == (0, 1)
+    assert mates((2, 2, 1), "y") == (0, 2)
+    assert mates((2, 2, 2), "xz") == (0, 1, 4, 5)
+    assert mates_by_any((2, 2, 1), ("x", "y")) == (0, 1, 2)
+    assert mates_by_any((2, 2, 1), ()) == (0,)
+    assert number((4, 2, 1), "xy") == 8
+
+
+@pytest.mark.parametrize(
+    ("extents", "columns", "slices", "wanted"),
+    [
+        ((64, 128), 128, 2, 1),  # two panels of 64 columns
+        ((128, 64), 64, 2, 0),  # one panel: halves of its rows
+        ((128, 64), 64, 4, 0),
+        ((1, 64, 64), 64, 2, 1),
+        ((8, 64), 64, 2, None),  # half of the rows that a swizzle takes to repeat
+        ((24, 64), 64, 2, None),
+        ((64, 128), 128, 4, 0),
+    ],
+)
+def test_how_a_tile_is_cut(extents: tuple[int, ...], columns: int, slices: int, wanted: int | None) -> None:
+    layout = SharedLayout(extents[-2:], 2, 64, 128)
+    assert layout.shape[-1] == columns
+    assert sliced_dimension(extents, layout, slices) == wanted
