@@ -47,6 +47,7 @@ from tilec.ops.scan import expansion
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.able import check_arithmetic
 from tilec.passes.rings import is_load, why_not_fed
+from tilec.passes.turned import turned
 from tilec.passes.usage import expressions, reads, writes
 from tilec.passes.wishes import asynchronous, awaited, expanded, honoured
 from tilec.records import dataclass
@@ -315,7 +316,8 @@ class _Selector:
             case TileOp(name="gemm"):
                 if stmt.attr("policy") == "square" and stmt.regions[2].buffer.name in self.becoming_a:
                     stmt = with_attr(stmt, "policy", "full_row")
-                return (with_attr(stmt, "via", self.gemm(stmt)),)
+                before, stmt = turned(stmt, self.fits_wgmma, self.room) if self.target.has("wgmma") else ((), stmt)
+                return *before, with_attr(stmt, "via", self.gemm(stmt))
             case TileOp(name="atomic"):
                 return self.atomic(stmt)
             case TileOp(name="reduce"):
@@ -428,10 +430,9 @@ class _Selector:
         if why_no_tensor_map(destination, tile) is not None:
             return None
         reuse = next((s for s in self.staging if replace(s, name=name) == replace(tile, name=name)), None)
-        if reuse is None:
-            self.staging.append(tile)
-        else:
-            tile = reuse
+        if reuse is None and not self.fits_memory(tile):
+            return None
+        tile = self.room(reuse or tile)
         whole = Region(tile, source.start, source.extent, op.span)
         into = TileOp("copy", (source, whole), (), op.span)
         out = replace(op, regions=(whole, destination))
@@ -471,11 +472,23 @@ class _Selector:
 
     def scan_tile(self, wanted: Buffer) -> Buffer:
         """A shared tile for a scan, the same one for all scans of a shape and type."""
-        name = f"{wanted.name}.{wanted.dtype}.{'x'.join(map(str, wanted.shape))}"
-        tile = replace(wanted, name=name)
+        return self.room(replace(wanted, name=f"{wanted.name}.{wanted.dtype}.{'x'.join(map(str, wanted.shape))}"))
+
+    def room(self, tile: Buffer) -> Buffer:
+        """The shared tile that is wanted, once."""
         if tile not in self.staging:
             self.staging.append(tile)
         return tile
+
+    def fits_memory(self, tile: Buffer) -> bool:
+        """Whether there is shared memory for one more tile beside two versions of those that a pipeline fills."""
+        tiles = {b.name: b for b in (*self.kernel.buffers, *self.staging, tile) if b.scope == "shared"}
+        filled = {b.name for loop in pipelined_loops(self.kernel.body) for s in loop.body for b in writes(s)}
+        needed = sum(b.bytes * (2 if name in filled else 1) for name, b in tiles.items())
+        return needed <= self.target.limit("smem_bytes_per_cta")
+
+    def fits_wgmma(self, op: TileOp) -> bool:
+        return wgmma_groups(op, self.kernel.threads) is not None
 
     def takes_stmatrix(self, source: Region, destination: Region) -> bool:
         return (
@@ -515,7 +528,7 @@ class _Selector:
                 "unsupported-type",
                 f"T.gemm of {a.dtype} accumulates in float16 only by wgmma",
                 op.span,
-                "which takes A as (M, K), B as (N, K) and whole warpgroups of 64 rows",
+                "which takes whole warpgroups of 64 rows, and rows of 32 bytes or more",
                 help="allocate the accumulator as float32",
             )
         if mma_warps(op, self.kernel.threads) is None:
