@@ -43,7 +43,8 @@ from tilec.ir.tile import (
 from tilec.passes.atoms import Access, candidates, is_legal, shared_accesses, shared_layout
 from tilec.passes.convert import Conflict, Conversion, resolve
 from tilec.passes.loop_layout import digits
-from tilec.passes.select import Form, Selected, mma_warps, wgmma_groups
+from tilec.passes.select import Form, Selected
+from tilec.passes.sharing import mma_warps, wgmma_groups
 from tilec.passes.usage import expressions
 from tilec.records import dataclass
 from tilec.source import Span
