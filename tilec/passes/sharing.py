@@ -14,7 +14,7 @@ def wgmma_groups(op: TileOp, threads: int) -> tuple[int, int] | None:
     a, b, c, *_ = (r.buffer for r in op.regions)
     m, n = c.shape
     k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
-    if a.dtype.bytes == 8 or threads % WARPGROUP or m % 64 or k * a.dtype.bytes % 32:
+    if a.dtype.bytes == 8 or "nibbles" in dict(op.attrs) or threads % WARPGROUP or m % 64 or k * a.dtype.bytes % 32:
         return None
     if a.dtype.bits != 16 and (op.attr("transpose_A") or not op.attr("transpose_B")):
         return None  # other types must be stored along K
