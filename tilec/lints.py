@@ -33,11 +33,12 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.options import Lint
-from tilec.passes.atoms import conflicts, shared_accesses
+from tilec.passes.atoms import Sweep, conflicts, shared_accesses
 from tilec.passes.depend import LoopProblem, is_asynchronous
 from tilec.passes.layout import Laid
 from tilec.passes.ordering import is_asynchronous_copy
 from tilec.passes.rings import is_load
+from tilec.passes.turned import is_turning
 from tilec.passes.usage import expressions
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
@@ -109,7 +110,10 @@ def _conflicted(laid: Laid) -> dict[Span, dict[str, float]]:
         s.span: nest.span for nest in walk(laid.kernel.body) if isinstance(nest, Parallel) for s in walk(nest.body)
     }
     found: dict[Span, dict[str, float]] = {}
+    turning = {s.span for s in walk(laid.kernel.body) if is_turning(s)}
     for access in shared_accesses(laid.kernel, laid.fragments, laid.nest_layout):
+        if access.span in turning and isinstance(access.pattern, Sweep):
+            continue  # nobody wrote it
         ways = conflicts(laid.shared[access.tile], access.pattern)
         if ways >= 2:
             found.setdefault(nests.get(access.span, access.span), {})[access.tile] = ways

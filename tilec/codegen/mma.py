@@ -70,14 +70,15 @@ def emit_mma(op: Mma, state: State) -> None:
 def _multiply(
     op: Mma, state: State, a: tuple[Reg, ...], b: tuple[Reg, ...], c: tuple[Reg, ...], where: tuple[Operand, ...]
 ) -> None:
-    kinds = f"{KIND[op.c.dtype]}.{operand_kind(op.a.dtype)}.{operand_kind(op.b.dtype)}.{KIND[op.c.dtype]}"
+    a_kind, b_kind = (op.nibbles or operand_kind(tile.dtype) for tile in (op.a, op.b))
+    kinds = f"{KIND[op.c.dtype]}.{a_kind}.{b_kind}.{KIND[op.c.dtype]}"
     if op.a.dtype == FLOAT64:
         for half in range(2):  # 8 rows each
             rows = Vector(c[2 * half : 2 * half + 2])
             state.builder.emit(f"mma.sync.aligned.m8n8k4.row.col.{kinds}", rows, Vector((a[half],)), Vector(b), rows)
         return
     both = Vector(c)
-    step = K_BYTES // op.a.dtype.bytes
+    step = K_BYTES // op.a.dtype.bytes * (2 if op.nibbles else 1)
     opcode = f"mma.sp.sync.aligned.m16n8k{2 * step}" if where else f"mma.sync.aligned.m16n8k{step}"
     state.builder.emit(f"{opcode}.row.col.{kinds}", both, Vector(a), Vector(b), both, *where)
 

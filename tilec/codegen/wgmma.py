@@ -16,6 +16,8 @@ from tilec.ir.types import FLOAT16, INT32
 from tilec.ir.warp import Cursor, Wgmma
 from tilec.ptx.module import Imm, Operand, Reg, Vector
 
+BESIDES = 26
+"""Registers that the assembler wants for an instruction beside its accumulators: at 128 of those it says 154."""
 SWIZZLE_CODE = {128: 1, 64: 2, 32: 3}
 
 
@@ -36,7 +38,9 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
     count = len(accumulators) // blocks
     kinds = f"{KIND[op.c.dtype]}.{operand_kind(op.a.dtype)}.{operand_kind(op.b.dtype)}"
     dense = 1 if op.metadata is None else 2  # elements of B along k for one of A
-    opcode = f"wgmma.mma_async{'.sp' if op.metadata else ''}.sync.aligned.m64n{columns}k{dense * step}.{kinds}"
+    pieces = _pieces(count, columns, state)
+    shape = f"m64n{columns // pieces}k{dense * step}"
+    opcode = f"wgmma.mma_async{'.sp' if op.metadata else ''}.sync.aligned.{shape}.{kinds}"
     modifiers = _modifiers(op, in_registers)
     a_registers = packed_a(op.a, state) if in_registers else ()
     assert state.true is not None
@@ -54,7 +58,8 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
             scale_d: Operand = state.true
             if op.clear and not k:
                 scale_d = builder.into("pred", "setp.ne.b32", Imm(0), Imm(0))
-            b = _advance(state, b_base, _offset(state, op.b, op.transpose_b, 0, dense * k))
+            starts = [_offset(state, op.b, op.transpose_b, p * columns // pieces, dense * k) for p in range(pieces)]
+            b = [_advance(state, b_base, start) for start in starts]
             for i in range(blocks):
                 a: Operand
                 if a_base is None:
@@ -62,12 +67,22 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
                     a = Vector(a_registers[first : first + 4])
                 else:
                     a = _advance(state, a_base, _offset(state, op.a, not op.transpose_a, i * block_rows, k))
-                both = Vector(accumulators[i * count : (i + 1) * count])
-                builder.emit(opcode, both, a, b, *where[i, k], scale_d, *modifiers)
+                for p in range(pieces):
+                    first, last = (i * count + q * count // pieces for q in (p, p + 1))
+                    both = Vector(accumulators[first:last])
+                    builder.emit(opcode, both, a, b[p], *where[i, k], scale_d, *modifiers)
     builder.emit("wgmma.commit_group.sync.aligned")
     if halves:
         builder.emit("wgmma.wait_group.sync.aligned", Imm(0))
         unpack_halves(op.c, accumulators, state)
+
+
+def _pieces(count: int, columns: int, state: State) -> int:
+    """How many instructions share the columns. One is refused whose `count` accumulators, and what it takes besides, do
+    not fit the registers that a thread starts with, however many it asks for later (C7602)."""
+    entry = state.target.limit("registers_per_sm") // state.program.threads
+    pieces = (p for p in (1, 2, 4) if columns % (16 * p) == 0 and count // p + BESIDES <= entry)
+    return next(pieces, 1)
 
 
 def _modifiers(op: Wgmma, in_registers: bool) -> tuple[Imm, ...]:

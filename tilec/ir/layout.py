@@ -239,6 +239,28 @@ def row_major(shape: tuple[int, ...], threads: int, vector: int) -> Fragment:
     return Fragment(shape, tuple(thread_axes), tuple(registers))
 
 
+def column_major(shape: tuple[int, int], threads: int, vector: int) -> Fragment:
+    """Each thread holds runs of `vector` elements of a row (fewer where that does not divide it), the threads of a warp
+    those of neighbouring rows; other warps have other runs of a row as far as they go round, so that what is left over
+    repeats in registers down the rows, at one swizzle."""
+    rows, columns = shape
+    while columns % vector:
+        vector //= 2
+    runs = columns // vector
+    across = min(_power_of_two_up_to(threads // 32), _power_of_two_up_to(runs))
+    while threads % across:
+        across //= 2
+    down = threads // across
+    if down > rows:
+        down = math.gcd(down, 1 << (rows - 1).bit_length())
+    thread_axes = (Axis(down, 0, 1), Axis(across, 1, vector), Axis(threads // (down * across), -1, 0))
+    return Fragment(
+        shape,
+        thread_axes,
+        (Axis(vector, 1, 1), Axis(-(-runs // across), 1, vector * across), Axis(-(-rows // down), 0, down)),
+    )
+
+
 def mma_accumulator(shape: tuple[int, int], warps_m: int, warps_n: int) -> Fragment:
     """C of mma.sync m16n8: warp (i, j) holds the (M/warps_m) × (N/warps_n) block (i, j); `PTX ISA`, m16n8k16
     fragments.

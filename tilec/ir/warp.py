@@ -223,7 +223,8 @@ class StoreMatrix(Operation):
 @dataclass(frozen=True, slots=True)
 class Mma(Operation):
     """C += op(A)·op(B) by mma.sync, B and mostly A by ldmatrix from shared memory; A may be a fragment. With `metadata`
-    A is half of a sparse matrix, and that, in shared memory, says where its elements belong."""
+    A is half of a sparse matrix, and that, in shared memory, says where its elements belong. With `nibbles` a byte of A
+    and B is two elements."""
 
     a: Buffer
     b: Buffer
@@ -232,6 +233,7 @@ class Mma(Operation):
     transpose_b: bool
     clear: bool
     metadata: Buffer | None = None
+    nibbles: Literal["", "s4", "u4"] = ""
 
 
 @dataclass(frozen=True, slots=True)

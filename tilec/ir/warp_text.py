@@ -159,7 +159,8 @@ def _operation(op: Operation) -> str:
             a = op.a.name + (".T" if op.transpose_a else "")
             b = op.b.name + (".T" if op.transpose_b else "")
             sparse = f" ({op.metadata.name})" if op.metadata else ""
-            return f"{type(op).__name__.lower()} {op.c.name} {'=' if op.clear else '+='} {a}{sparse} @ {b}"
+            kind = f".{op.nibbles}" if isinstance(op, warp.Mma) and op.nibbles else ""
+            return f"{type(op).__name__.lower()}{kind} {op.c.name} {'=' if op.clear else '+='} {a}{sparse} @ {b}"
         case warp.Reduce(source=source, destination=destination, kind=kind, dim=dim):
             return f"reduce_{kind} {destination.name} = {source.name} along {dim}"
         case warp.BarSync(id=number, threads=threads):

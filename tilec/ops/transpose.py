@@ -6,7 +6,7 @@ import math
 
 from tilec.diag import Label, fail
 from tilec.ir import warp
-from tilec.ir.layout import row_major
+from tilec.ir.layout import Fragment, column_major
 from tilec.ir.tile import Cast, Load, Parallel, Store, TileOp, Var
 from tilec.ops.lowering import VECTOR_BYTES, Context, Demand, demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
@@ -69,6 +69,13 @@ TRANSPOSE = register(
 )
 
 
+def swept(op: TileOp, threads: int) -> Fragment:
+    """Which thread writes what of `dst`: neighbours read neighbours of `src`, once for each element of their runs."""
+    destination = op.regions[1].buffer
+    rows, columns = destination.shape
+    return column_major((rows, columns), threads, VECTOR_BYTES // destination.dtype.bytes)
+
+
 @facet("transpose", "lower")
 def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
     source, destination = (r.buffer for r in op.regions)
@@ -79,8 +86,7 @@ def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
         op.span,
     )  # fmt: skip
     nest = Parallel((row, column), destination.shape, (store,), op.span)
-    layout = row_major(destination.shape, context.threads, VECTOR_BYTES // destination.dtype.bytes)
-    return (warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span),)
+    return (warp.Elementwise(nest, swept(op, context.threads), cursors=context.cursors, span=op.span),)
 
 
 @facet("transpose", "demand")

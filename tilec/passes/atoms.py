@@ -16,6 +16,7 @@ from typing import Literal
 from tilec.ir.layout import Fragment, SharedLayout, mma_accumulator, plain
 from tilec.ir.placement import places
 from tilec.ir.tile import Buffer, Expr, Kernel, Load, Parallel, Store, TileOp, Var, walk, walk_expr
+from tilec.ops.transpose import swept
 from tilec.passes.usage import expressions
 from tilec.records import dataclass
 from tilec.source import Span
@@ -267,6 +268,8 @@ def shared_accesses(
                     operand: Pattern = "wgmma" if via == "wgmma" else "matrix"
                     by_thread = _moved(stmt, place, fragments, scattered)
                     pattern = operand if is_operand else _COPIES.get(str(via), by_thread)
+                    if stmt.name == "transpose":
+                        pattern = Sweep(swept(stmt, kernel.threads), (0, 1) if place else (1, 0))
                     yield Access(region.buffer.name, pattern, stmt.span)
         elif isinstance(stmt, Parallel):
             yield from _nest_accesses(stmt, scattered, fragments, nest_layout)

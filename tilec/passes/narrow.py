@@ -46,6 +46,7 @@ from tilec.ir.tile import (
     substitute,
     walk,
     walk_expr,
+    with_attr,
     with_children,
 )
 from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E8M0, FLOAT32, INT4, INT32, NARROW, UINT8, DType
@@ -394,9 +395,20 @@ def _tile_op(op: TileOp) -> Stmt:
         return _rewritten(op, lambda region: region)
     if op.name == "copy":
         return _copy(op)
+    if op.name == "gemm":
+        return _gemm(op, narrow)
     if op.name != "fill":
         _refuse(f"T.{op.name} of {narrow.dtype}", op.span, narrow)
     return _fill(op)
+
+
+def _gemm(op: TileOp, narrow: Buffer) -> TileOp:
+    """Tensor cores take integers of four bits as they are packed."""
+    regions = tuple(_in_bytes(r) for r in op.regions)
+    if narrow.dtype.is_float or None in regions:
+        _refuse(f"T.gemm of {narrow.dtype}", op.span, narrow)
+    packed = replace(op, regions=tuple(r for r in regions if r is not None))
+    return with_attr(packed, "nibbles", "s4" if narrow.dtype == INT4 else "u4")
 
 
 def _refuse(what: str, span: Span, buffer: Buffer) -> NoReturn:

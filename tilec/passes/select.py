@@ -6,7 +6,6 @@ copy: "tma" | "cp_async" | "registers" | "tma_store" | "stmatrix"; im2col: the f
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
@@ -55,6 +54,8 @@ from tilec.passes.able import check_arithmetic
 from tilec.passes.clusters import check_cluster
 from tilec.passes.places import ordered_tensors
 from tilec.passes.rings import is_load, why_not_fed
+from tilec.passes.sharing import WARPGROUP, mma_warps, wgmma_groups
+from tilec.passes.turned import turned
 from tilec.passes.usage import expressions, reads, writes
 from tilec.passes.wishes import asynchronous, awaited, expanded, honoured
 from tilec.records import dataclass
@@ -66,7 +67,6 @@ Strategy = Literal["auto", "none", "unspecialize", "warp-specialize"]
 TMA_ALIGNMENT = 16  # bytes: global address, row strides, inner box (cuTensorMapEncodeTiled)
 MAX_BOX = 256  # elements along any dimension of a TMA box
 CP_ASYNC_BYTES = 4  # the least that cp.async moves
-WARPGROUP = 128  # threads
 TMA_REDUCTIONS = {
     "add": (FLOAT16, BFLOAT16, FLOAT32, INT32, UINT32, UINT64),
     "min": (INT32, UINT32, INT64, UINT64),
@@ -316,7 +316,8 @@ class _Selector:
             case TileOp(name="gemm"):
                 if stmt.attr("policy") == "square" and stmt.regions[2].buffer.name in self.becoming_a:
                     stmt = with_attr(stmt, "policy", "full_row")
-                return (with_attr(stmt, "via", self.gemm(stmt)),)
+                before, stmt = turned(stmt, self.fits_wgmma, self.room) if self.target.has("wgmma") else ((), stmt)
+                return *before, with_attr(stmt, "via", self.gemm(stmt))
             case TileOp(name="atomic"):
                 return self.atomic(stmt)
             case TileOp(name="reduce"):
@@ -486,10 +487,9 @@ class _Selector:
         if why_no_tensor_map(destination, tile) is not None:
             return None
         reuse = next((s for s in self.staging if replace(s, name=name) == replace(tile, name=name)), None)
-        if reuse is None:
-            self.staging.append(tile)
-        else:
-            tile = reuse
+        if reuse is None and not self.fits_memory(tile):
+            return None
+        tile = self.room(reuse or tile)
         whole = Region(tile, source.start, source.extent, op.span)
         into = TileOp("copy", (source, whole), (), op.span)
         out = replace(op, regions=(whole, destination))
@@ -529,11 +529,23 @@ class _Selector:
 
     def scan_tile(self, wanted: Buffer) -> Buffer:
         """A shared tile for a scan, the same one for all scans of a shape and type."""
-        name = f"{wanted.name}.{wanted.dtype}.{'x'.join(map(str, wanted.shape))}"
-        tile = replace(wanted, name=name)
+        return self.room(replace(wanted, name=f"{wanted.name}.{wanted.dtype}.{'x'.join(map(str, wanted.shape))}"))
+
+    def room(self, tile: Buffer) -> Buffer:
+        """The shared tile that is wanted, once."""
         if tile not in self.staging:
             self.staging.append(tile)
         return tile
+
+    def fits_memory(self, tile: Buffer) -> bool:
+        """Whether there is shared memory for one more tile beside two versions of those that a pipeline fills."""
+        tiles = {b.name: b for b in (*self.kernel.buffers, *self.staging, tile) if b.scope == "shared"}
+        filled = {b.name for loop in pipelined_loops(self.kernel.body) for s in loop.body for b in writes(s)}
+        needed = sum(b.bytes * (2 if name in filled else 1) for name, b in tiles.items())
+        return needed <= self.target.limit("smem_bytes_per_cta")
+
+    def fits_wgmma(self, op: TileOp) -> bool:
+        return wgmma_groups(op, self.kernel.threads) is not None
 
     def takes_stmatrix(self, source: Region, destination: Region) -> bool:
         return (
@@ -583,7 +595,7 @@ class _Selector:
                 "unsupported-type",
                 f"T.gemm of {a.dtype} accumulates in float16 only by wgmma",
                 op.span,
-                "which takes A as (M, K), B as (N, K) and whole warpgroups of 64 rows",
+                "which takes whole warpgroups of 64 rows, and rows of 32 bytes or more",
                 help="allocate the accumulator as float32",
             )
         if mma_warps(op, self.kernel.threads) is None:
@@ -614,50 +626,3 @@ def cp_async_width(op: TileOp, target: Target) -> int | None:
         if all(v % width == 0 for v in (row, first, inner, edge)):
             return width
     return None
-
-
-def wgmma_groups(op: TileOp, threads: int) -> tuple[int, int] | None:
-    """How the warpgroups share the accumulator, (along M, along N), or None where wgmma cannot do this gemm."""
-    a, b, c, *_ = (r.buffer for r in op.regions)
-    m, n = c.shape
-    k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
-    if a.dtype.bytes == 8 or threads % WARPGROUP or m % 64 or k * a.dtype.bytes % 32:
-        return None
-    if a.dtype.bits != 16 and (op.attr("transpose_A") or not op.attr("transpose_B")):
-        return None  # other types must be stored along K
-    if any(t.shape[-1] * t.dtype.bytes % 32 for t in (a, b) if t.scope == "shared"):
-        return None  # no bank swizzle fits the rows
-    groups = threads // WARPGROUP
-    across_m = {"full_row": groups, "full_col": 1}.get(str(op.attr("policy")), math.gcd(groups, m // 64))
-    across_n = groups // across_m
-    if across_m * across_n != groups or (m // 64) % across_m or n % (8 * across_n) or n // across_n > 256:
-        return None
-    columns = n // across_n
-    if not a.dtype.is_float and columns % 16 and columns not in (8, 24):
-        return None  # PTX ISA, wgmma: the shapes of integers
-    b_panel = min(64, 32 * (b.shape[-1] // 32) or 16)
-    if not op.attr("transpose_B") and across_n > 1 and (n // across_n) % b_panel:
-        return None
-    return across_m, across_n
-
-
-def mma_warps(op: TileOp, threads: int) -> tuple[int, int] | None:
-    """How the warps share the accumulator, (along M, along N): as square as the policy allows, blocks of 16 × 16 at
-    least.
-    """
-    a, _, c, *_ = (r.buffer for r in op.regions)
-    m, n = c.shape
-    k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
-    if threads % 32 or m % 16 or n % 8 or k * a.dtype.bytes % 32:
-        return None
-    warps = threads // 32
-    splits = [(i, warps // i) for i in range(1, warps + 1) if warps % i == 0]
-    fitting = [(i, j) for i, j in splits if m % (16 * i) == 0 and n % (8 * j) == 0]
-    policy = op.attr("policy")
-    if policy == "full_row" or (a.scope == "fragment" and policy == "square"):
-        # A in registers is best not held twice: then a product's accumulator can be the next one's A as it lies.
-        fitting = [s for s in fitting if s[1] == 1] or fitting
-    elif policy == "full_col":
-        fitting = [s for s in fitting if s[0] == 1] or fitting
-    # Shared-memory traffic is proportional to the perimeter of a warp's block.
-    return min(fitting, key=lambda s: (m // s[0] + n // s[1], s), default=None)

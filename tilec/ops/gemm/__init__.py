@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING
 
 from tilec.diag import Label, fail
 from tilec.ir.tile import Region, TileOp, with_attr
-from tilec.ir.types import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8, DType
+from tilec.ir.types import (
+    BFLOAT16,
+    FLOAT8_E4M3,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT4,
+    INT8,
+    INT32,
+    NARROW,
+    UINT4,
+    UINT8,
+    DType,
+)
 from tilec.ops.gemm.sparse import METADATA, SPARSE, expanded, metadata_columns
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
@@ -26,6 +40,8 @@ _ACCUMULATORS: dict[DType, tuple[DType, ...]] = {
     FLOAT64: (FLOAT64,),
     INT8: (INT32,),
     UINT8: (INT32,),
+    INT4: (INT32,),
+    UINT4: (INT32,),
 }
 """What C may be, for each element type of A and B."""
 
@@ -102,6 +118,15 @@ def _product(call: Call, left: str) -> TileOp:
             secondary=(Label(a.buffer.span, "from here"),),
             help="leave transpose_A out, or T.copy it to a shared tile",
         )
+    if a.buffer.dtype.per_byte == 2 and (transpose_a or not transpose_b or a.buffer.scope == "fragment"):
+        fail(
+            "unsupported-operand",
+            f"{call.name} multiplies {a.buffer.dtype} along whole bytes",
+            call.span,
+            "A must be a shared tile (M, K) and B one of (N, K)",
+            secondary=tuple(Label(r.buffer.span, f"{show_shape(r.extent)}, {r.buffer.scope}") for r in (a, b)),
+            help="store both along K and pass transpose_B=True, or T.copy them to tiles of int8 first",
+        )
     a_m, a_k = matrix_shape(a)[:: -1 if transpose_a else 1]
     b_k, b_n = matrix_shape(b)[:: -1 if transpose_b else 1]
     c_m, c_n = matrix_shape(c)
@@ -165,7 +190,8 @@ def _check_dtypes(call: Call, a: DType, b: DType, c: DType) -> None:
     if a not in _ACCUMULATORS:
         known = ", ".join(d.name for d in _ACCUMULATORS)
         left = call["A_sparse" if "A_sparse" in call.arguments else "A"]
-        fail("wrong-dtype", f"{call.name} cannot multiply {a}", left.span, f"this is {a}", help=f"supported: {known}")
+        instead = "T.copy it to a tile of float16 or bfloat16 first" if a in NARROW else f"supported: {known}"
+        fail("wrong-dtype", f"{call.name} cannot multiply {a}", left.span, f"this is {a}", help=instead)
     if c not in _ACCUMULATORS[a]:
         wanted = " or ".join(d.name for d in _ACCUMULATORS[a])
         fail(
@@ -252,8 +278,9 @@ GEMM = register(
                 A is (M, K), a shared tile or a fragment; B is (K, N), a shared tile; C is (M, N), a fragment. With
                 transpose_A, A is (K, M) and in shared memory; with transpose_B, B is (N, K). A and B are float16 (C
                 float32 or float16), bfloat16 (C float32), float32 (C float32; the tensor cores take the leading 19
-                bits, which is tf32), float64 (C float64), int8 or uint8 (C int32), or on targets that have them 8-bit
-                floats, also mixed (C float32 or float16). `policy` says how warps share C.
+                bits, which is tf32), float64 (C float64), int8 or uint8 (C int32), int4 or uint4 (C int32; both in
+                shared memory and along K), or on targets that have them 8-bit floats, also mixed (C float32 or
+                float16). `policy` says how warps share C.
                 """,
                 _check,
             ),

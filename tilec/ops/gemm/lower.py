@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from tilec.ir.tile import TileOp
 from tilec.ir.warp import Mma, Operation, Wgmma
 from tilec.ops.lowering import Context, Demand, demand
@@ -10,13 +12,16 @@ from tilec.ops.registry import facet
 
 @facet("gemm", "lower")
 def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
-    a, b, c, *metadata = (r.buffer for r in op.regions)
-    turned = bool(op.attr("transpose_A")), bool(op.attr("transpose_B")), bool(op.attr("clear_accum"))
-    if op.attr("via") != "wgmma":
-        return (Mma(a, b, c, *turned, *metadata, cursors=context.cursors, span=op.span),)
-    later = dict(op.attrs).get("wait") is not None
-    sparse = metadata[0] if metadata else None
-    return (Wgmma(a, b, c, *turned, sparse, later, cursors=context.cursors, span=op.span),)
+    a, b, c, *more = (r.buffer for r in op.regions)
+    metadata = more[0] if more else None
+    turned = bool(op.attr("transpose_A")), bool(op.attr("transpose_B"))
+    clear = bool(op.attr("clear_accum"))
+    if op.attr("via") == "wgmma":
+        later = dict(op.attrs).get("wait") is not None
+        return (Wgmma(a, b, c, *turned, clear, metadata, later, cursors=context.cursors, span=op.span),)
+    packed = dict(op.attrs).get("nibbles")
+    nibbles: Literal["", "s4", "u4"] = "" if packed is None else "s4" if packed == "s4" else "u4"
+    return (Mma(a, b, c, *turned, clear, metadata, nibbles, cursors=context.cursors, span=op.span),)
 
 
 @facet("gemm", "demand")

@@ -1,0 +1,99 @@
+"""What the assembler made of the GEMM samples, counted in their machine code and read from its log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from harness import SAMPLES, built
+from sass import Code, Instruction, disassembled
+
+from tilec.driver import Build
+
+GEMMS = sorted(
+    path.relative_to(SAMPLES).with_suffix("").as_posix()
+    for path in (*SAMPLES.glob("gemm*.tl"), *SAMPLES.glob("gemm/*.tl"))
+    if path.stem != "gemv"  # which has no product of tiles
+)
+NEEDS_FP8 = ("gemm/fp8_block_scaled", "gemm/fp8_row_scaled")
+PRODUCTS = {
+    "sm_80": ("HMMA", "IMMA", "DMMA"),
+    "sm_90a": ("HGMMA", "IGMMA", "QGMMA", "HMMA", "IMMA"),
+}
+LOCAL = ("LDL", "STL")
+BARRIERS = ("BAR", "MEMBAR")
+
+Compiled = tuple[Build, Code]
+
+
+def compiled(name: str, target: str, folder: Path, **defines: int) -> Compiled:
+    _, made = built(SAMPLES / f"{name}.tl", target, **defines)
+    return made, disassembled(made.cubin, folder)
+
+
+def counted(instructions: tuple[Instruction, ...]) -> Counter[str]:
+    return Counter(i.stem for i in instructions)
+
+
+CASES = [(name, target) for target in PRODUCTS for name in GEMMS if target != "sm_80" or name not in NEEDS_FP8]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "target"), CASES, ids=lambda value: str(value))
+def test_registers_suffice(name: str, target: str, tmp_path: Path) -> None:
+    """No spill and nothing serialised in the log, no local memory in the code, and products of the tensor cores."""
+    made, code = compiled(name, target, tmp_path)
+    (entry,) = made.entries
+    assert (entry.stack_bytes, entry.spill_store_bytes, entry.spill_load_bytes) == (0, 0, 0)
+    assert not {w.code for w in made.warnings} & {"register-spill", "wgmma-serialised"}
+    found = counted(code.instructions)
+    assert not found.keys() & set(LOCAL) and found.keys() & set(PRODUCTS[target])
+
+
+# Sample, instructions per trip of the main loop, and the groups that are left in flight.
+HOPPER = [
+    ("gemm", "HGMMA.64x128x16.F32", 4, 1),
+    ("gemm/tf32", "HGMMA.64x128x8.F32.TF32", 4, 1),
+    ("gemm_bias_relu", "HGMMA.64x128x16.F32", 4, 1),
+    ("gemm/transposed", "HGMMA.64x128x16.F32", 4, 0),  # of three versions the solver frees one before the next product
+    ("gemm/batched", "HGMMA.64x128x16.F32", 4, 0),
+]
+OTHERS = 12
+"""How many other instructions there may be in the main loop for each product."""
+
+
+@pytest.mark.parametrize(("name", "opcode", "products", "in_flight"), HOPPER, ids=lambda value: str(value))
+def test_the_main_loop_on_hopper(name: str, opcode: str, products: int, in_flight: int, tmp_path: Path) -> None:
+    """One wgmma after the other: no barrier of threads, and nothing through registers."""
+    _, code = compiled(name, "sm_90a", tmp_path)
+    loop = code.around("HGMMA")
+    counts = counted(loop)
+    assert [i.opcode.startswith(opcode) for i in loop if i.stem == "HGMMA"] == [True] * products
+    assert not counts.keys() & {*BARRIERS, "LDS", "STS", "LDG", "STG", "LDSM", "STSM"}
+    assert len(loop) - products <= OTHERS * products
+    (waits,) = (i for i in loop if i.opcode == "WARPGROUP.DEPBAR.LE")
+    assert int(waits.operands.split(", ")[1], 16) >= in_flight
+
+
+def test_the_producers_loop_on_hopper(tmp_path: Path) -> None:
+    """Two tiles of A and B a trip, B as two boxes."""
+    _, code = compiled("gemm", "sm_90a", tmp_path)
+    counts = counted(code.around("UTMALDG"))
+    assert counts["UTMALDG"] == 3 and not counts.keys() & {*BARRIERS, *LOCAL}
+
+
+def test_the_main_loop_on_ampere(tmp_path: Path) -> None:
+    """Products from ldmatrix, one barrier a trip."""
+    _, code = compiled("gemm", "sm_80", tmp_path)
+    # The assembler waits for copies with a load that loads nothing.
+    counts = counted(tuple(i for i in code.around("HMMA") if i.operands != "RZ, [RZ]"))
+    assert counts["HMMA"] > 0 and counts["LDSM"] > 0 and counts["LDGSTS"] > 0
+    assert counts["BAR"] <= 2 and not counts.keys() & {*LOCAL, "LDS", "STS"}
+
+
+def test_sparse_products(tmp_path: Path) -> None:
+    _, code = compiled("gemm/sparse_tensor_cores", "sm_90a", tmp_path)
+    assert any("SP" in i.opcode.split(".") for i in code.around("HGMMA") if i.stem == "HGMMA")
+    _, code = compiled("gemm/sparse_tensor_cores", "sm_80", tmp_path)
+    assert any("SP" in i.opcode.split(".") for i in code.around("HMMA") if i.stem == "HMMA")

@@ -1,0 +1,56 @@
+"""How the warps of a block share the accumulator of a T.gemm, by wgmma or by mma.sync."""
+
+from __future__ import annotations
+
+import math
+
+from tilec.ir.tile import TileOp
+
+WARPGROUP = 128  # threads
+
+
+def wgmma_groups(op: TileOp, threads: int) -> tuple[int, int] | None:
+    """How the warpgroups share the accumulator, (along M, along N), or None where wgmma cannot do this gemm."""
+    a, b, c, *_ = (r.buffer for r in op.regions)
+    m, n = c.shape
+    k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
+    if a.dtype.bytes == 8 or "nibbles" in dict(op.attrs) or threads % WARPGROUP or m % 64 or k * a.dtype.bytes % 32:
+        return None
+    if a.dtype.bits != 16 and (op.attr("transpose_A") or not op.attr("transpose_B")):
+        return None  # other types must be stored along K
+    if any(t.shape[-1] * t.dtype.bytes % 32 for t in (a, b) if t.scope == "shared"):
+        return None  # no bank swizzle fits the rows
+    groups = threads // WARPGROUP
+    across_m = {"full_row": groups, "full_col": 1}.get(str(op.attr("policy")), math.gcd(groups, m // 64))
+    across_n = groups // across_m
+    if across_m * across_n != groups or (m // 64) % across_m or n % (8 * across_n) or n // across_n > 256:
+        return None
+    columns = n // across_n
+    if not a.dtype.is_float and columns % 16 and columns not in (8, 24):
+        return None  # PTX ISA, wgmma: the shapes of integers
+    b_panel = min(64, 32 * (b.shape[-1] // 32) or 16)
+    if not op.attr("transpose_B") and across_n > 1 and (n // across_n) % b_panel:
+        return None
+    return across_m, across_n
+
+
+def mma_warps(op: TileOp, threads: int) -> tuple[int, int] | None:
+    """How the warps share the accumulator, (along M, along N): as square as the policy allows, blocks of 16 × 16 at
+    least.
+    """
+    a, _, c, *_ = (r.buffer for r in op.regions)
+    m, n = c.shape
+    k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
+    if threads % 32 or m % 16 or n % 8 or k * a.dtype.bytes % 32:
+        return None
+    warps = threads // 32
+    splits = [(i, warps // i) for i in range(1, warps + 1) if warps % i == 0]
+    fitting = [(i, j) for i, j in splits if m % (16 * i) == 0 and n % (8 * j) == 0]
+    policy = op.attr("policy")
+    if policy == "full_row" or (a.scope == "fragment" and policy == "square"):
+        # A in registers is best not held twice: then a product's accumulator can be the next one's A as it lies.
+        fitting = [s for s in fitting if s[1] == 1] or fitting
+    elif policy == "full_col":
+        fitting = [s for s in fitting if s[0] == 1] or fitting
+    # Shared-memory traffic is proportional to the perimeter of a warp's block.
+    return min(fitting, key=lambda s: (m // s[0] + n // s[1], s), default=None)
