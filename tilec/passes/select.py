@@ -47,7 +47,7 @@ from tilec.ops.reduce import kept_extents
 from tilec.ops.scan import expansion
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.able import check_arithmetic
-from tilec.passes.rings import is_load, why_not_fed
+from tilec.passes.rings import is_load, is_pipelined, pipelined_loops, why_not_fed
 from tilec.passes.usage import expressions, reads, writes
 from tilec.passes.wishes import asynchronous, awaited, expanded, honoured
 from tilec.records import dataclass
@@ -101,21 +101,6 @@ def select(kernel: Kernel, target: Target, strategy: Strategy, switches: Switche
     body = selector.body(kernel.body)
     kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
     return Selected(kernel, form, target.weights, switches.always_swizzle)
-
-
-def is_pipelined(loop: For) -> bool:
-    """`num_stages=0` switches pipelining off. A loop around a pipelined one of which nothing is said is pipelined only
-    if it loads tiles itself: else there is nothing to start ahead."""
-    if loop.kind != "pipelined" or loop.num_stages == 0:
-        return False
-    if loop.stage is not None or loop.num_stages is not None:
-        return True
-    return any(isinstance(s, TileOp) and is_load(s) for s in loop.body) or not pipelined_loops(loop.body)
-
-
-def pipelined_loops(body: tuple[Stmt, ...]) -> tuple[For, ...]:
-    """In program order: a loop before those in it."""
-    return tuple(s for s in walk(body) if isinstance(s, For) and is_pipelined(s))
 
 
 def _form(kernel: Kernel, target: Target, strategy: Strategy) -> Form:
