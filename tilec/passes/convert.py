@@ -83,7 +83,7 @@ def resolve(kernel: Kernel, conflict: Conflict) -> tuple[Kernel, Conversion]:
     used = dict.fromkeys(b for s in statements for b in (*reads(s), *writes(s)) if b.scope != "global")
     buffers = (*kernel.buffers, *(b for b in used if b not in kernel.buffers))
     passes = sum(staging in writes(s) for s in statements)
-    converted = replace(kernel, body=_rewritten(kernel.body, stmt, statements), buffers=buffers)
+    converted = replace(kernel, body=rewritten(kernel.body, stmt, statements), buffers=buffers)
     return converted, Conversion(buffer, staging, conflict.origin, stmt.span, passes)
 
 
@@ -198,7 +198,7 @@ def _renamed(nest: Parallel, rename: Rename) -> Parallel:
     return replace(nest, body=tuple(statement(s) for s in nest.body))
 
 
-def _rewritten(body: tuple[Stmt, ...], old: Stmt, new: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+def rewritten(body: tuple[Stmt, ...], old: Stmt, new: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """The statements with `old` become `new`, wherever it stands."""
     return tuple(s for stmt in body for s in _parts(stmt, old, new))
 
@@ -212,8 +212,8 @@ def _parts(stmt: Stmt, old: Stmt, new: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         case For(body=body):
             return (expanded(stmt, [_parts(s, old, new) for s in body]),)
         case While(body=body):
-            return (replace(stmt, body=_rewritten(body, old, new)),)
+            return (replace(stmt, body=rewritten(body, old, new)),)
         case If(then=then, orelse=orelse):
-            return (replace(stmt, then=_rewritten(then, old, new), orelse=_rewritten(orelse, old, new)),)
+            return (replace(stmt, then=rewritten(then, old, new), orelse=rewritten(orelse, old, new)),)
         case _:
             raise InternalError(f"a statement inside {type(stmt).__name__}")
