@@ -58,7 +58,7 @@ def kernel(function: ast.Function, body: Body, params: Callable[[], tuple[Param,
         body.block(launch.body)
     body.mistakes.end()
     assert launch is not None
-    statements, copies = without_views(tuple(body.out), body.views, body.unique)
+    statements, copies = without_views(tuple(body.out), body.views, body.hints.tensors, body.unique)
     statements, buffers = with_parts(statements, body.reducers, [*body.buffers, *copies])
     statements = with_values(statements, body.hints.outside, body.unique.take)
     block_vars = shape.block_vars

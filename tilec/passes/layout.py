@@ -47,9 +47,9 @@ from tilec.passes.atoms import MAX_BOX, Access, candidates, is_legal, shared_acc
 from tilec.passes.convert import Conflict, Conversion, resolve, rewritten
 from tilec.passes.loop_layout import digits
 from tilec.passes.reducer_layout import additions, everywhere, parts_layout, with_parts_of_its_own
+from tilec.passes.reshaped import moved
 from tilec.passes.select import Form, Selected, mma_warps, wgmma_groups
 from tilec.passes.usage import expressions
-from tilec.passes.views import moved
 from tilec.records import dataclass
 from tilec.source import Span
 
