@@ -29,8 +29,9 @@ def emit_cp_async(op: CpAsync, state: State) -> None:
             inside = [c for i, e in zip(indices, source.buffer.extents, strict=True) for c in scalars.bounds(i, e)]
             within = [c for d, e in enumerate(layout.shape) if layout.overhangs(d) for c in scalars.bounds(here[d], e)]
             guard = scalars.all_of(within)
+            into = tuple(substitute(i, values) for i in element(op.destination, variables, layout.shape))
             operands: list[Operand] = [
-                state.addresses.shared_element(op.destination, with_unit_dims(here, op.destination.shape), op.cursors),
+                state.addresses.shared_element(op.destination.buffer, into, op.cursors),
                 state.addresses.global_element(source.buffer, indices),
                 Imm(op.width),
             ]
@@ -39,14 +40,6 @@ def emit_cp_async(op: CpAsync, state: State) -> None:
                 operands.append(builder.into("b32", "selp.b32", Imm(op.width), Imm(0), exists))
             cache = "cg" if op.width == 16 else "ca"
             builder.emit(f"cp.async.{cache}.shared.global", *operands, guard=guard)
-
-
-def with_unit_dims(index: tuple[Expr, ...], shape: tuple[int, ...]) -> tuple[Expr, ...]:
-    """Put the dimensions of extent 1 back into an index that skips them."""
-    rest = list(index)
-    if len(rest) == len(shape):
-        return index
-    return tuple(integer(0) if e == 1 else rest.pop(0) for e in shape)
 
 
 # ---- TMA -------------------------------------------------------------------------------------------------------------

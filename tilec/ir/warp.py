@@ -120,7 +120,7 @@ class CpAsync(Operation):
     """Global to shared by cp.async in chunks of `width` bytes (4, 8 or 16), zeros for what lies outside the tensor."""
 
     source: Region
-    destination: Buffer
+    destination: Region
     layout: Fragment
     width: int
 
@@ -408,8 +408,8 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (start, stop)
         case Branch(condition=condition):
             exprs = (condition,)
-        case CpAsync(source=source):
-            exprs = source.start
+        case CpAsync(source=source, destination=destination):
+            exprs = (*source.start, *destination.start)
         case TmaLoad(start=starts) | TmaStore(start=starts):
             exprs = starts
         case _:

@@ -121,7 +121,8 @@ def _operation(op: Operation) -> str:
             stores = [show_store(s) for s in walk(nest.body) if isinstance(s, Store)]
             return f"elementwise ({extents}) {'; '.join(stores)}"
         case warp.CpAsync(source=source, destination=destination, width=width):
-            return f"cp_async.{width} {destination.name} = {show_region(source)}"
+            into = destination.buffer.name if destination.is_whole else show_region(destination)
+            return f"cp_async.{width} {into} = {show_region(source)}"
         case warp.TmaLoad(map=tensor_map, start=start, destination=destination):
             return f"tma_load {destination.name} = {tensor_map.name}[{', '.join(map(show_expr, start))}]"
         case warp.TmaStore(map=tensor_map, start=start, source=source, atomic=atomic):

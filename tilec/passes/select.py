@@ -47,6 +47,7 @@ from tilec.ops.reduce import kept_extents
 from tilec.ops.scan import expansion
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.able import check_arithmetic
+from tilec.passes.ordering import is_asynchronous_copy
 from tilec.passes.rings import is_load, is_pipelined, pipelined_loops, why_not_fed
 from tilec.passes.usage import expressions, reads, writes
 from tilec.passes.wishes import asynchronous, awaited, expanded, honoured
@@ -541,15 +542,18 @@ def cp_async_width(op: TileOp, target: Target) -> int | None:
     edge.
     """
     source, destination = op.regions
-    if not target.has("cp.async") or source.buffer.dtype != destination.buffer.dtype or not destination.is_whole:
+    if not target.has("cp.async") or source.buffer.dtype != destination.buffer.dtype:
+        return None
+    if not destination.is_whole and not is_asynchronous_copy(op):
         return None
     size = source.buffer.dtype.bytes
     edge = divisor(source.buffer.extents[-1]) * size
     row = edge if len(source.buffer.extents) > 1 else 0
     first = affine(source.start[-1]).divisor * size
     inner = source.extent[-1] * size
+    into = math.gcd(affine(destination.start[-1]).divisor, destination.buffer.shape[-1]) * size
     for width in (16, 8, 4):
-        if all(v % width == 0 for v in (row, first, inner, edge)):
+        if all(v % width == 0 for v in (row, first, inner, edge, into)):
             return width
     return None
 
