@@ -417,7 +417,7 @@ def schedule(
     from tilec import driver
     from tilec.cli_tables import schedule_tables
     from tilec.ir.tile import For, walk
-    from tilec.passes.select import is_pipelined
+    from tilec.passes.rings import is_pipelined
 
     with reported(None):
         source = files.read_source(file)

@@ -461,7 +461,7 @@ unwaited-copy
 
 copy-not-asynchronous
     T.async_copy is carried out by the threads themselves, through registers, because no asynchronous copy can
-    do it: those fill a whole shared tile of the tensor's dtype, with rows aligned to 4 bytes.
+    do it: those fill a shared tile of the tensor's dtype, or a part of one, with rows aligned to 4 bytes.
 
 part-of-a-block
     T.sync_threads is a barrier for all threads of the block. Those of a part of it would have to be told apart

@@ -224,17 +224,15 @@ def copies(laid: Laid) -> Iterator[Diagnostic]:
     for stmt in walk(laid.kernel.body):
         if isinstance(stmt, TileOp) and is_asynchronous_copy(stmt) and stmt.attr("via") == "registers":
             source, tile = stmt.regions
-            why = f"it converts {source.buffer.dtype} to {tile.buffer.dtype}"
-            if source.buffer.dtype == tile.buffer.dtype:
-                why = (
-                    "its rows are not aligned to 4 bytes" if tile.is_whole else f"it fills a part of {tile.buffer.name}"
-                )
+            why = "its rows are not aligned to 4 bytes"
+            if source.buffer.dtype != tile.buffer.dtype:
+                why = f"it converts {source.buffer.dtype} to {tile.buffer.dtype}"
             yield warning(
                 "copy-not-asynchronous",
                 "this T.async_copy is not asynchronous",
                 stmt.span,
                 why,
-                help="fill a whole shared tile of the tensor's dtype, or write T.copy",
+                help="copy rows of whole words to a shared tile of the tensor's dtype, or write T.copy",
             )
 
 

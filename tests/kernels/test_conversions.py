@@ -16,6 +16,8 @@ KERNEL = HERE / "conversions.tl"
 MOVED = {
     ("moved", "sm_80"): "xxxxyyzz",
     ("moved", "sm_90a"): "xxxxyyzz",
+    ("left_open", "sm_80"): "",
+    ("left_open", "sm_90a"): "",
     ("products", "sm_80"): "s",
     ("products", "sm_90a"): "",  # one warpgroup has all rows, whatever the policy
     ("small_floats", "sm_90a"): "p",
@@ -41,6 +43,15 @@ def test_what_is_moved_is_reported(entry: str, target: str) -> None:
     assert {w.code for w in built.warnings} - {"layout-conversion"} <= (
         {"bank-conflict"} if entry == "moved" else set()
     )
+
+
+@pytest.mark.parametrize("policy", ["FullRow", "FullCol", "Square"])
+def test_a_product_shares_itself_out_as_its_neighbours_do(policy: str) -> None:
+    """Where the text leaves it open, nothing has to be moved."""
+    text = KERNEL.read_text(encoding="utf-8").replace("GemmWarpPolicy.FullCol\n", f"GemmWarpPolicy.{policy}\n")
+    options = CompileOptions(target="sm_80", entry="left_open")
+    built = build(SourceFile(KERNEL.name, text), options, Observer())
+    assert [w.title for w in built.warnings if w.code == "layout-conversion"] == []
 
 
 @pytest.mark.parametrize("strategy", ["auto", "none"])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
-from harness import HERE, agrees
+from harness import HERE, agrees, built
+
+from tilec import emulate
 
 KERNEL = HERE / "placements.tl"
 MAPS = ("padded", "rotated", "turned", "blocks", "exchanged", "backwards", "pairs")
@@ -33,3 +36,28 @@ def test_cp_async_moves_what_lies_together(how: str, chunk: str | None) -> None:
 def test_padding_without_conflicts_suits_ldmatrix(target: str) -> None:
     made = agrees(KERNEL, target, entry="product")  # strict: a bank conflict would be a warning
     assert "ldmatrix" in made.ptx and "wgmma" not in made.ptx
+
+
+def turned(array: np.ndarray) -> np.ndarray:
+    """The memory of a tensor whose elements lie as the kernel's `turned` says."""
+    b, rows, h, d = np.indices(array.shape)
+    memory = np.empty((2, 5, 2, 2, 2, 32), array.dtype)
+    memory[b, rows // 8, h, d // 8, d % 2, 4 * (rows % 8) + d % 8 // 2] = array
+    return memory.reshape(array.shape)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_a_tensor_in_an_order_of_its_own(target: str) -> None:
+    _, summed = built(KERNEL, target, entry="summed")
+    given = emulate.random_arguments(summed.kernel, summed.manifest, 2)
+    given.tensors["Q"][...] = 0
+    found = given.copy()
+    emulate.run(summed, found)
+    a = given.tensors["A"]
+    np.testing.assert_array_equal(found.tensors["Q"], turned(2 * a))
+    np.testing.assert_array_equal(found.tensors["R"], turned(a))
+    _, straightened = built(KERNEL, target, entry="straightened")
+    again = emulate.random_arguments(straightened.kernel, straightened.manifest, 2)
+    again.tensors["Q"][...] = turned(a)
+    emulate.run(straightened, again)
+    np.testing.assert_array_equal(again.tensors["R"], a.astype(np.float16))

@@ -9,7 +9,7 @@ import pytest
 
 from tilec.ir.tile import For, Kernel
 from tilec.passes import rings
-from tilec.passes.select import pipelined_loops
+from tilec.passes.rings import pipelined_loops
 
 Make = Callable[..., Kernel]
 

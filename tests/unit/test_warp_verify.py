@@ -48,7 +48,8 @@ def add_up(buffer: Buffer) -> warp.Elementwise:
 
 def copy(buffer: Buffer, *cursors: warp.Cursor) -> warp.CpAsync:
     region = Region(GLOBAL, (integer(0), integer(0)), (64, 64))
-    return warp.CpAsync(region, buffer, row_major((64, 64), 128, 8), 16, cursors=cursors)
+    whole = Region(buffer, tuple(integer(0) for _ in buffer.shape), buffer.shape)
+    return warp.CpAsync(region, whole, row_major((64, 64), 128, 8), 16, cursors=cursors)
 
 
 def store(buffer: Buffer) -> warp.TmaStore:

@@ -33,8 +33,9 @@ def emit_cp_async(op: CpAsync, state: State) -> None:
                 inside.append(substitute(source.condition, values))
             within = [c for d, e in enumerate(layout.shape) if layout.overhangs(d) for c in scalars.bounds(here[d], e)]
             guard = scalars.all_of(within)
+            into = tuple(substitute(i, values) for i in element(op.destination, source.variables, layout.shape))
             operands: list[Operand] = [
-                state.addresses.shared_element(op.destination, with_unit_dims(here, op.destination.shape), op.cursors),
+                state.addresses.shared_element(op.destination.buffer, into, op.cursors),
                 state.addresses.global_element(source.buffer, indices),
                 Imm(op.width),
             ]
@@ -51,14 +52,6 @@ def _gather(op: CpAsync) -> Gather:
         return op.source
     variables = tuple(Var(f"%c{d}") for d in range(len(op.layout.shape)))
     return Gather(op.source.buffer, variables, element(op.source, variables, op.layout.shape), Const(True, BOOL))
-
-
-def with_unit_dims(index: tuple[Expr, ...], shape: tuple[int, ...]) -> tuple[Expr, ...]:
-    """Put the dimensions of extent 1 back into an index that skips them."""
-    rest = list(index)
-    if len(rest) == len(shape):
-        return index
-    return tuple(integer(0) if e == 1 else rest.pop(0) for e in shape)
 
 
 # ---- TMA -------------------------------------------------------------------------------------------------------------

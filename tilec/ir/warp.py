@@ -173,7 +173,7 @@ class CpAsync(Operation):
     a gather, neighbours in a chunk are neighbours in the tensor."""
 
     source: Region | Gather
-    destination: Buffer
+    destination: Region
     layout: Fragment
     width: int
 
@@ -605,7 +605,9 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (start, stop)
         case Branch(condition=condition):
             exprs = (condition,)
-        case CpAsync(source=Region(start=starts)) | TmaStore(start=starts):
+        case CpAsync(source=Region(start=starts), destination=destination):
+            exprs = (*starts, *destination.start)
+        case TmaStore(start=starts):
             exprs = starts
         case CpAsync(source=Gather(indices=indices, condition=condition)):
             exprs = (*indices, condition)

@@ -144,7 +144,8 @@ def _operation(op: Operation) -> str:
             to = "" if block is None else f" in block {show_expr(block)} of the cluster"
             return f"elementwise ({extents}) {'; '.join(stores)}{to}"
         case warp.CpAsync(source=source, destination=destination, width=width):
-            return f"cp_async.{width} {destination.name} = {_source(source)}"
+            into = destination.buffer.name if destination.is_whole else show_region(destination)
+            return f"cp_async.{width} {into} = {_source(source)}"
         case warp.TmaLoad(map=tensor_map, start=start, destination=destination, tap=tap):
             looks = f" + [{', '.join(map(show_expr, tap))}]" if tap else ""
             signals = f", signals {_barrier(op.barrier)}" if op.barrier is not None else ""

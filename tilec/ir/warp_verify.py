@@ -643,8 +643,8 @@ def _own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str
             exprs += [v for s in walk_tile(nest.body) for v in (getattr(s, "condition", None),) if v is not None]
             reads = {e.buffer.name for x in exprs for e in walk_expr(x) if isinstance(e, Load)}
             return reads, {s.buffer.name for s in stores}, None, set()
-        case warp.CpAsync(source=s, destination=d):
-            return {s.buffer.name}, {d.name}, "cp.async", set()
+        case warp.CpAsync(source=s, destination=into):
+            return {s.buffer.name}, {into.buffer.name}, "cp.async", set()
         case warp.TmaStore(source=s):
             return {s.name}, set(), "bulk", {s.name}
         case warp.StoreMatrix(source=s, destination=d):

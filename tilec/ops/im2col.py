@@ -238,7 +238,7 @@ def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
             width = cp_async_width(op)
             assert width is not None
             layout = row_major(tile.shape, context.threads, width // tile.dtype.bytes)
-            copy = warp.CpAsync(_gathered(op), tile, layout, width, cursors=context.cursors, span=op.span)
+            copy = warp.CpAsync(_gathered(op), op.regions[1], layout, width, cursors=context.cursors, span=op.span)
             return copy, warp.CpAsyncCommit(span=op.span)
         case _:
             gathered = _gathered(op)

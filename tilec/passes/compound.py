@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tilec.ir.tile import For, If, Stmt, While, bodies
-from tilec.passes.select import pipelined_loops
+from tilec.passes.rings import pipelined_loops
 from tilec.passes.trips import static_trips
 from tilec.records import dataclass
 from tilec.sched.problem import Problem

@@ -40,7 +40,7 @@ from tilec.passes.compound import Cost, cost, is_compound
 from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes
 from tilec.passes.ordering import orders
-from tilec.passes.rings import RingPlan, accesses, is_load, touched_outside
+from tilec.passes.rings import RingPlan, accesses, is_load, pipelined_loops, shared_with, touched_outside
 from tilec.passes.rings import rings as ring_plans
 from tilec.passes.roles import (
     EVERY,
@@ -54,7 +54,6 @@ from tilec.passes.roles import (
     role_of,
     stores,
 )
-from tilec.passes.select import pipelined_loops
 from tilec.passes.turns import turns
 from tilec.passes.usage import expressions
 from tilec.records import dataclass
@@ -136,8 +135,17 @@ def problems(
     return tuple(
         _problem(laid, target, loop, known, unlimited_smem, ping_pong, overlap, store_role, most, mistakes)
         for loop in loops_to_schedule(laid)
-        if id(loop) not in known and all(id(inner) in known for inner in pipelined_loops(loop.body))
+        if id(loop) not in known
+        and all(id(inner) in known for inner in pipelined_loops(loop.body))
+        and all(id(before) in known for before in _sharing_before(laid, loop))
     )
+
+
+def _sharing_before(laid: Laid, loop: For) -> tuple[For, ...]:
+    """The loops further up in whose rings this one goes on: how many versions there are is decided with them."""
+    order = {id(each): place for place, each in enumerate(loops_to_schedule(laid))}
+    sharing = (other for others in shared_with(laid.kernel, loop).values() for other in others)
+    return tuple(other for other in sharing if order[id(other)] < order[id(loop)])
 
 
 def _problem(
@@ -208,10 +216,10 @@ class _Builder:
         rings = self.plans
         ops = tuple(self.op(i) for i in range(len(self.statements)))
         pool = Pool("smem", self.smem_bytes, self.reserved(rings))
-        needed = pool.reserved + sum(_version_bytes(self.laid, r) for r in rings)
+        needed = pool.reserved + sum(_version_bytes(self.laid, r) for r in rings if self.begun(r) is None)
         if needed > pool.capacity:
             with self.mistakes.caught():
-                self.overflow(needed, pool.capacity)
+                self.overflow(needed, pool.capacity, rings)
         name = f"{self.laid.kernel.name}.{self.loop.var.name}"
         outside = touched_outside(self.laid.kernel, self.loop)
         fed = [p for p in rings if self.open & {*p.consumers} or all(self.roles[i] == "producer" for i in p.producers)]
@@ -222,17 +230,7 @@ class _Builder:
             tuple(self.edges(ops, rings)),
             self.slots,
             (pool, *held.pools),
-            tuple(
-                Ring(
-                    "+".join(b.name for b in r.buffers),
-                    r.producers,
-                    r.consumers,
-                    _version_bytes(self.laid, r),
-                    0,
-                    self.loop.num_stages or (MOST_VERSIONS if self.loop.stage is None else None),
-                )
-                for r in rings
-            ),
+            tuple(self.ring(r, self.begun(r)) for r in rings),
             values=held.values,
             roles=tuple(
                 Role(name, self.issue_slot[name], 1 if name == STORE else self.laid.kernel.threads // 32)
@@ -252,7 +250,25 @@ class _Builder:
             repeat(problem, self.groups),
         )
 
-    def overflow(self, needed: int, capacity: int) -> None:
+    def ring(self, plan: RingPlan, begun: int | None) -> Ring:
+        """A ring that a loop further up has begun has its versions, which are reserved."""
+        most = self.loop.num_stages or (MOST_VERSIONS if self.loop.stage is None else None)
+        name = "+".join(b.name for b in plan.buffers)
+        if begun is not None:
+            return Ring(name, plan.producers, plan.consumers, 0, 0, min(begun, most or begun))
+        return Ring(name, plan.producers, plan.consumers, _version_bytes(self.laid, plan), 0, most)
+
+    def begun(self, plan: RingPlan) -> int | None:
+        """The versions that a loop further up has given the ring; None where this loop begins it."""
+        depths = (
+            depth
+            for known in self.decided.values()
+            for other, depth in zip(known.loop.rings, known.schedule.depth, strict=True)
+            if other.buffers == plan.buffers
+        )
+        return max(depths, default=None)
+
+    def overflow(self, needed: int, capacity: int, rings: tuple[RingPlan, ...]) -> None:
         tiles = sorted((b for b in self.laid.kernel.buffers if b.scope == "shared"), key=lambda b: -b.bytes)
         fail(
             "shared-memory-overflow",
@@ -274,7 +290,7 @@ class _Builder:
             if id(loop) in self.decided:
                 known = self.decided[id(loop)]
                 for plan, depth in zip(known.loop.rings, known.schedule.depth, strict=True):
-                    versions |= {b.name: depth for b in plan.buffers}
+                    versions |= {b.name: max(depth, versions.get(b.name, 0)) for b in plan.buffers}
                     barriers += depth
             elif loop is not self.loop and self.loop in pipelined_loops(loop.body):
                 around = ring_plans(self.laid.kernel, loop)

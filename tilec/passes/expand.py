@@ -54,9 +54,8 @@ from tilec.passes.depend import Scheduled
 from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes
 from tilec.passes.pools import register_split
-from tilec.passes.rings import accesses
+from tilec.passes.rings import accesses, pipelined_loops
 from tilec.passes.roles import EVERY, STORE, Passing, passing, role_of
-from tilec.passes.select import pipelined_loops
 from tilec.passes.trips import static_trips, trip_count
 from tilec.records import dataclass
 from tilec.source import Span
@@ -107,6 +106,13 @@ class _Expander:
         self.renamed = 0
         for s in scheduled:
             self.add_rings(s)
+        passed = [name for s in scheduled for name in dict.fromkeys(r.name for r in s.loop.problem.rings)]
+        self.shared = frozenset(name for name in passed if passed.count(name) > 1)
+        self.most_cursors: dict[tuple[str, str], int] = {}
+        for s in scheduled if self.shared else ():
+            for role in ("producer", "consumer") if self.specialised else ("all",):
+                for name, stages in _Pipeline(self, s, role, ()).cursor_stages().items():
+                    self.most_cursors[name, role] = max(self.most_cursors.get((name, role), 0), len(stages))
 
     def add_rings(self, s: Scheduled) -> None:
         for plan, ring, depth in zip(s.loop.rings, s.loop.problem.rings, s.schedule.depth, strict=True):
@@ -115,6 +121,8 @@ class _Expander:
             shared = tuple(dict.fromkeys(a for p in plan.producers if (a := shared_axes(s.loop.statements[p]))))
             blocks = len(mates_by_any(self.kernel.cluster.extents, shared))
             arrivals, fills = sum(map(self.arrivals, who.readers)) * blocks, self.arrivals(who.filler)
+            if ring.name in self.rings:  # another loop has begun it, with at least as many versions
+                depth = max(depth, self.rings[ring.name].depth)
             made = warp.Ring(ring.name, depth, tuple(b.name for b in plan.buffers), size, arrivals, fills, shared)
             self.rings[ring.name] = made
             for b in plan.buffers:
@@ -335,6 +343,15 @@ class _Pipeline:
         lowest = min((s.stage for s in steps), default=0)
         self.steps_in_order = [replace(s, stage=s.stage - lowest) for s in steps]
         self.last_stage = max((s.stage for s in self.steps_in_order), default=0)
+        self.stages_of = self.cursor_stages()
+
+    def cursor_stages(self) -> dict[str, tuple[int, ...]]:
+        """The stages in which each ring is used that other loops use too."""
+        names = [name for step in self.steps_in_order for name in step.rings if name in self.expander.shared]
+        return {
+            name: tuple(sorted({s.stage for s in self.steps_in_order if name in s.rings}))
+            for name in dict.fromkeys(names)
+        }
 
     # ---- what this role does, in order of issue ----
 
@@ -495,15 +512,27 @@ class _Pipeline:
                 yield step, warp.RingFill(by_ring[name], span=self.loop.span)
             if step.releases:
                 yield step, warp.RingRelease(by_ring[step.releases], span=self.loop.span)
-        for cursor in cursors.values():
+        for (ring, stage), cursor in cursors.items():
             yield None, warp.Advance(cursor, span=self.loop.span)
+            for spare in self.spare_cursors(ring, stage):
+                yield None, warp.Advance(spare, span=self.loop.span)
 
     def cursor(self, ring: str, stage: int) -> warp.Cursor | None:
         """A ring of one version without barriers needs no position."""
         made = self.expander.rings[ring]
         if made.depth == 1 and not made.has_barriers:
             return None
-        return warp.Cursor(f"{ring}.{self.role}.{stage}", ring)
+        number = self.stages_of[ring].index(stage) if ring in self.stages_of else stage
+        return warp.Cursor(f"{ring}.{self.role}.{number}", ring)
+
+    def spare_cursors(self, ring: str, stage: int) -> tuple[warp.Cursor, ...]:
+        """Those that only other loops use: they go along with the last of this one's, so that all stand together at its
+        end."""
+        mine = self.stages_of.get(ring, ())
+        if not mine or stage != mine[-1]:
+            return ()
+        most = self.expander.most_cursors[ring, self.role]
+        return tuple(warp.Cursor(f"{ring}.{self.role}.{n}", ring) for n in range(len(mine), most))
 
     def reached(self, stmt: Stmt) -> Cursors:
         """The cursors of the loops around through which the statement, binds replayed, reaches its tiles."""

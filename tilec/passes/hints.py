@@ -17,17 +17,19 @@ from tilec.ops.values import Dictionary, Entry, IndexMap, Swizzle, describe, sho
 from tilec.passes.atoms import candidates
 from tilec.passes.configs import asked
 from tilec.passes.loop_layout import why_irregular
-from tilec.passes.placements import placement_of
+from tilec.passes.placements import placement_of, tensor_places
 from tilec.source import Span
 
 
 @dataclass(slots=True)
 class Hints:
     """What a kernel's hints have said so far. `panels` are the height of T.use_swizzle's, whether they run along rows,
-    and where that is said; `outside` has what a tensor's elements are where it ends; `asks` is of the compiler."""
+    and where that is said; `tensors` has where the elements of tensors lie that are given a layout, `outside` what they
+    are where a tensor ends; `asks` is of the compiler."""
 
     panels: tuple[int, bool, Span] | None = None
     layouts: dict[Buffer, Pinned] = field(default_factory=dict)
+    tensors: dict[str, IndexMap] = field(default_factory=dict)
     outside: dict[Buffer, Expr] = field(default_factory=dict)
     asks: list[Ask] = field(default_factory=list)
 
@@ -71,13 +73,13 @@ def _annotate_layout(hints: Hints, call: Call, warn: Warn) -> None:
         if buffer in hints.layouts:
             first = Label(hints.layouts[buffer].span, "first here")
             fail("duplicate-argument", f"{buffer.name} is given two layouts", entry.span, secondary=(first,))
-        layout = _layout(buffer, entry, warn)
+        layout = _layout(hints, buffer, entry, warn)
         if layout is not None:
             hints.layouts[buffer] = Pinned(buffer, layout, entry.span)
 
 
-def _layout(buffer: Buffer, entry: Entry, warn: Warn) -> LoopLayout | Placement | int | None:
-    """What the entry gives the tile, or None where tilec cannot follow it."""
+def _layout(hints: Hints, buffer: Buffer, entry: Entry, warn: Warn) -> LoopLayout | Placement | int | None:
+    """What the entry gives the tile, or None where tilec cannot follow it, or follows it by indices alone."""
     given = entry.value
     if buffer.scope == "fragment" and isinstance(given, LoopLayout):
         if given.shape != buffer.shape:
@@ -88,6 +90,11 @@ def _layout(buffer: Buffer, entry: Entry, warn: Warn) -> LoopLayout | Placement 
             warn(warning("hint-not-used", title, entry.span, reason, help=way_out))
             return None
         return given
+    if buffer.scope == "global" and isinstance(given, IndexMap) and not buffer.is_dynamic:
+        if given.shape != buffer.shape:
+            _mismatch(buffer, given.shape, entry)
+        hints.tensors[buffer.name] = tensor_places(buffer, given, entry.span)
+        return None
     if buffer.scope == "shared" and isinstance(given, Swizzle):
         return _width(buffer, given, entry)
     if buffer.scope == "shared" and isinstance(given, IndexMap):
@@ -101,7 +108,7 @@ def _refuse(buffer: Buffer, entry: Entry) -> NoReturn:
     wanted = {
         "fragment": "T.Fragment(shape, forward_fn=lambda i, j: (thread, index))",
         "shared": "tilelang.layout.make_swizzled_layout(tile) or T.Layout(shape, lambda i, j: place)",
-        "global": "nothing: who calls the kernel lays its tensors out",
+        "global": "T.Layout(shape, lambda i, j: place)",
     }
     fail(
         "wrong-argument",
@@ -109,7 +116,7 @@ def _refuse(buffer: Buffer, entry: Entry) -> NoReturn:
         entry.span,
         f"{describe(entry.value)} for {describe(buffer)}",
         secondary=(Label(buffer.span, "from here"),),
-        help=f"write {wanted[buffer.scope]}" if buffer.scope != "global" else "give layouts to tiles",
+        help=f"write {wanted[buffer.scope]}" if not buffer.is_dynamic else "give layouts to tiles",
     )
 
 
@@ -189,7 +196,8 @@ HINTS: dict[str, Hint] = {
         _hint("use_swizzle", (_P("panel_size"), _P("order", "row"), _P("enable", True)),
               "Run the blocks of the grid in panels, which share rows and columns in the L2 cache.", _use_swizzle),
         _hint("annotate_layout", (_P("layout_map"), _P("allow_reannotation", False), _P("allow_buffer_region", False)),
-              "Give tiles layouts: a T.Fragment to a fragment, a swizzle or T.Layout to a shared tile.",
+              "Give layouts: a T.Fragment to a fragment, a swizzle or T.Layout to a shared tile, and a T.Layout to a "
+              "tensor, whose elements then lie at other indices, for whoever launches the kernel too.",
               _annotate_layout),
         _hint("annotate_safe_value", (_P("values"),),
               "What an element of a tensor reads as outside of it, instead of 0.", _outside),

@@ -91,7 +91,7 @@ def _without_layouts(kernel: Kernel) -> Kernel:
 def _made(function: ast.Function, body: Body, shape: _Launch, params: Callable[[], tuple[Param, ...]]) -> Kernel:
     body.out[:] = with_masks(tuple(body.out), shape.block_vars, body.cluster)
     body.out[:] = with_counter(tuple(body.out), body.unique, body.buffers)
-    statements, copies = without_views(tuple(body.out), body.views, body.unique)
+    statements, copies = without_views(tuple(body.out), body.views, body.hints.tensors, body.unique)
     statements, buffers = with_parts(statements, body.reducers, [*body.buffers, *copies])
     statements = with_values(statements, body.hints.outside, body.unique.take)
     block_vars = shape.block_vars

@@ -41,16 +41,17 @@ from tilec.ir.tile import (
     Var,
     walk,
     walk_expr,
+    with_attr,
 )
 from tilec.ops.refused import is_refused, refused
 from tilec.passes.atoms import MAX_BOX, Access, candidates, is_legal, shared_accesses, shared_layout
 from tilec.passes.convert import Conflict, Conversion, resolve, rewritten
 from tilec.passes.loop_layout import digits
 from tilec.passes.reducer_layout import additions, everywhere, parts_layout, with_parts_of_its_own
+from tilec.passes.reshaped import moved
 from tilec.passes.select import Form, Selected
 from tilec.passes.sharing import mma_warps, wgmma_groups
 from tilec.passes.usage import expressions, reads, writes
-from tilec.passes.views import moved
 from tilec.records import dataclass
 from tilec.source import Span
 
@@ -117,8 +118,45 @@ class LaidPart:
 
 
 def assign(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
-    laid = in_registers(selected, mistakes)
-    return replace(laid, shared=shared_layouts([laid], selected, mistakes))
+    """Where fragments must pass through shared memory, products whose warps may share them out in another way do so if
+    less has to pass then: one product after the other, in the order of the text."""
+    best = in_registers(selected, mistakes)
+    for at, product in enumerate(_open_products(selected.kernel)):
+        if not best.conversions or mistakes.met:
+            break
+        for policy in POLICIES:
+            again = _with_policy(selected, at, policy)
+            if again is None or policy == product.attr("policy"):
+                continue
+            laid = in_registers(again)
+            if _converted(laid) < _converted(best):
+                best, selected = laid, again
+    return replace(best, shared=shared_layouts([best], selected, mistakes))
+
+
+POLICIES = ("full_row", "full_col")
+
+
+def _open_products(kernel: Kernel) -> list[TileOp]:
+    """Those of which the text does not say that whole rows or columns go to each warp."""
+    products = (s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm")
+    return [s for s in products if s.attr("policy") == "square" or ("open", True) in s.attrs]
+
+
+def _with_policy(selected: Selected, at: int, policy: str) -> Selected | None:
+    """The kernel in which that product shares its accumulator out so; None where its instruction could not."""
+    product = _open_products(selected.kernel)[at]
+    changed = with_attr(with_attr(product, "policy", policy), "open", True)
+    threads = selected.kernel.threads
+    shared_out = wgmma_groups if product.attr("via") == "wgmma" else mma_warps
+    if shared_out(changed, threads) in (None, shared_out(product, threads)):
+        return None
+    body = rewritten(selected.kernel.body, product, (changed,))
+    return replace(selected, kernel=replace(selected.kernel, body=body))
+
+
+def _converted(laid: Laid) -> int:
+    return sum(conversion.bytes for conversion in laid.conversions)
 
 
 def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:

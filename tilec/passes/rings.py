@@ -2,9 +2,14 @@
 
 A version belongs to one iteration. So the first statement of the loop that touches the tile must overwrite it as a
 whole; what comes after it may read the tile, fill a part of it or change it, in the order of the text.
+
+Several loops may have versions of one tile, one loop after the other: in the same ring, which goes on in the next loop
+where the one before has left it.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from tilec.ir.tile import Buffer, For, Kernel, Load, Stmt, TileOp, bodies, walk, walk_expr
 from tilec.passes.binds import scheduled
@@ -87,29 +92,58 @@ class Body:
 
 
 def body(kernel: Kernel, loop: For) -> Body:
+    alone = _alone(loop)
+    return replace(alone, outside=touched_outside(kernel, loop) - shared_with(kernel, loop).keys())
+
+
+def _alone(loop: For) -> Body:
+    """The loop as if there was nothing else."""
     statements = scheduled(loop)
-    return Body(statements, tuple(accesses(s) for s in statements), touched_outside(kernel, loop))
+    return Body(statements, tuple(accesses(s) for s in statements), frozenset())
+
+
+def shared_with(kernel: Kernel, loop: For) -> dict[str, tuple[For, ...]]:
+    """The tiles of which other pipelined loops have versions too, with these loops: tiles that each of them overwrites
+    before it reads them, and that nothing else touches. A loop with a schedule by hand goes without."""
+    loops = [s for s in pipelined_loops(kernel.body) if not pipelined_loops(s.body) and s.stage is None]
+    if loop not in loops or len(loops) < 2:
+        return {}
+    bodies_of = {id(other): _alone(other) for other in loops}
+    elsewhere = touched_outside(kernel, *loops)
+    found: dict[str, tuple[For, ...]] = {}
+    for tile in (b for b in kernel.buffers if b.scope == "shared" and b.name not in elsewhere):
+        users = [other for other in loops if any(tile.name in a.all for a in bodies_of[id(other)].touched)]
+        others = tuple(other for other in users if other is not loop)
+        if 0 < len(others) < len(users) and all(
+            bodies_of[id(other)].why_not_versioned(tile) is None for other in users
+        ):
+            found[tile.name] = others
+    return found
+
+
+Group = tuple[tuple[int, ...], object]
 
 
 def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
     """The tiles that may have several versions, grouped by who fills and who reads them. Copies from tensors by one
     mechanism fill one ring, each other producer its own; but producers that the loop puts into one group fill one ring,
-    and nobody else does."""
+    and nobody else does. Tiles that several loops have versions of are in one ring in all of these, or in none."""
     inside = body(kernel, loop)
     asked = (loop.wishes and loop.wishes.groups) or (-1,) * len(inside.statements)
+    shared = shared_with(kernel, loop)
+    order = [b for b in kernel.buffers if b.name in shared]
     groups: dict[object, list[tuple[Buffer, tuple[int, ...]]]] = {}
     for i, stmt in enumerate(inside.statements):
         for tile in filled(stmt):
-            producers, consumers = inside.users(tile.name)
+            producers, _ = inside.users(tile.name)
             if producers[:1] != (i,) or inside.why_not_versioned(tile) is not None:
                 continue
-            loaded = isinstance(stmt, TileOp) and is_load(stmt) and producers == (i,)
-            by_whom = _by_tma(stmt) if loaded else producers
-            group = asked[i] if asked[i] >= 0 else (consumers, by_whom)
+            elsewhere = tuple((id(other), _group(_alone(other), tile)) for other in shared.get(tile.name, ()))
+            group = asked[i] if asked[i] >= 0 else (_group(inside, tile), elsewhere)
             groups.setdefault(group, []).append((tile, producers))
     return tuple(
         RingPlan(
-            tuple(tile for tile, _ in members),
+            tuple(sorted((tile for tile, _ in members), key=lambda tile: order.index(tile) if tile in order else -1)),
             tuple(dict.fromkeys(i for _, producers in members for i in producers)),
             tuple(sorted({j for tile, _ in members for j in inside.users(tile.name)[1]})),
         )
@@ -117,9 +151,32 @@ def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
     )
 
 
+def _group(inside: Body, tile: Buffer) -> Group:
+    """By whom the tile is read, and how it is filled."""
+    producers, consumers = inside.users(tile.name)
+    first = inside.statements[producers[0]]
+    loaded = isinstance(first, TileOp) and is_load(first) and len(producers) == 1
+    return consumers, _by_tma(first) if loaded else producers
+
+
 def is_load(op: TileOp) -> bool:
     """A copy from a tensor to a shared tile."""
     return op.name in LOADS and op.regions[0].buffer.scope == "global" and op.regions[1].buffer.scope == "shared"
+
+
+def is_pipelined(loop: For) -> bool:
+    """`num_stages=0` switches pipelining off. A loop around a pipelined one of which nothing is said is pipelined only
+    if it loads tiles itself: else there is nothing to start ahead."""
+    if loop.kind != "pipelined" or loop.num_stages == 0:
+        return False
+    if loop.stage is not None or loop.num_stages is not None:
+        return True
+    return any(isinstance(s, TileOp) and is_load(s) for s in loop.body) or not pipelined_loops(loop.body)
+
+
+def pipelined_loops(body: tuple[Stmt, ...]) -> tuple[For, ...]:
+    """In program order: a loop before those in it."""
+    return tuple(s for s in walk(body) if isinstance(s, For) and is_pipelined(s))
 
 
 def _by_tma(stmt: Stmt) -> bool:
@@ -137,19 +194,20 @@ def why_not_fed(kernel: Kernel, loop: For, copy: TileOp | None = None) -> str | 
     return None
 
 
-def touched_outside(kernel: Kernel, loop: For) -> frozenset[str]:
-    """Buffers that are used outside this loop's body: by other statements, and in the bounds and conditions of this
-    loop and of those that it is in."""
+def touched_outside(kernel: Kernel, *loops: For) -> frozenset[str]:
+    """Buffers that are used outside the bodies of these loops: by other statements, and in the bounds and conditions of
+    the loops and of those that they are in."""
     names: set[str] = set()
+    ours = {id(loop) for loop in loops}
 
     def visit(stmts: tuple[Stmt, ...]) -> None:
         for stmt in stmts:
-            if stmt is not loop and not any(loop is s for s in walk((stmt,))):
+            if not any(id(s) in ours for s in walk((stmt,))):
                 names.update(accesses(stmt).all)
                 continue
             loads = (e for x in expressions(stmt) for e in walk_expr(x) if isinstance(e, Load))
             names.update(e.buffer.name for e in loads)
-            if stmt is not loop:
+            if id(stmt) not in ours:
                 for inner in bodies(stmt):
                     visit(inner)
 

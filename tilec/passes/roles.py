@@ -26,8 +26,8 @@ from tilec.ops.sync import is_explicit
 from tilec.passes.binds import scheduled
 from tilec.passes.compound import is_compound
 from tilec.passes.layout import Laid
-from tilec.passes.rings import RingPlan, accesses, is_load
-from tilec.passes.select import pipelined_loops
+from tilec.passes.rings import RingPlan, accesses, is_load, pipelined_loops
+from tilec.passes.usage import reads, writes
 from tilec.records import dataclass
 from tilec.sched.problem import Op, Problem, Ring, Slot, Use, Value
 from tilec.target import Target
@@ -96,10 +96,14 @@ def stores(laid: Laid, loop: For, plans: Sequence[RingPlan]) -> Stores:
         return Stores()
     if any(is_compound(s) or any(is_explicit(inner) for inner in walk((s,))) for s in statements):
         return Stores()
+    others = (other for other in pipelined_loops(laid.kernel.body) if other is not loop)
+    elsewhere = {b.name for other in others for s in walk(other.body) for b in (*reads(s), *writes(s))}
     together, kept = [], []
     for ring in plans:
         of = tuple(i for i in ring.consumers if is_bulk_store(statements[i]))
         reason = _why_no_store_role(statements, ring, of[0], laid) if of else None
+        if of and not elsewhere.isdisjoint(b.name for b in ring.buffers):
+            reason = "another loop has the same tiles"
         if of and reason is None:
             together.append(of)
         kept += [(i, reason) for i in of if reason is not None]

@@ -6,6 +6,7 @@ copy: "tma" | "cp_async" | "registers" | "tma_store" | "stmatrix"; im2col: the f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
@@ -52,8 +53,9 @@ from tilec.ops.sync import spelled
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.able import check_arithmetic
 from tilec.passes.clusters import check_cluster
+from tilec.passes.ordering import is_asynchronous_copy
 from tilec.passes.places import ordered_tensors
-from tilec.passes.rings import is_load, why_not_fed
+from tilec.passes.rings import is_load, is_pipelined, pipelined_loops, why_not_fed
 from tilec.passes.sharing import WARPGROUP, mma_warps, wgmma_groups
 from tilec.passes.turned import turned
 from tilec.passes.usage import expressions, reads, writes
@@ -117,21 +119,6 @@ def select(
     body = selector.body(kernel.body)
     kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
     return Selected(kernel, form, target.weights, switches.always_swizzle)
-
-
-def is_pipelined(loop: For) -> bool:
-    """`num_stages=0` switches pipelining off. A loop around a pipelined one of which nothing is said is pipelined only
-    if it loads tiles itself: else there is nothing to start ahead."""
-    if loop.kind != "pipelined" or loop.num_stages == 0:
-        return False
-    if loop.stage is not None or loop.num_stages is not None:
-        return True
-    return any(isinstance(s, TileOp) and is_load(s) for s in loop.body) or not pipelined_loops(loop.body)
-
-
-def pipelined_loops(body: tuple[Stmt, ...]) -> tuple[For, ...]:
-    """In program order: a loop before those in it."""
-    return tuple(s for s in walk(body) if isinstance(s, For) and is_pipelined(s))
 
 
 def _form(kernel: Kernel, target: Target, strategy: Strategy) -> Form:
@@ -615,14 +602,17 @@ def cp_async_width(op: TileOp, target: Target) -> int | None:
     edge.
     """
     source, destination = op.regions
-    if not target.has("cp.async") or source.buffer.dtype != destination.buffer.dtype or not destination.is_whole:
+    if not target.has("cp.async") or source.buffer.dtype != destination.buffer.dtype:
+        return None
+    if not destination.is_whole and not is_asynchronous_copy(op):
         return None
     size = source.buffer.dtype.bytes
     edge = row_divisor(source.buffer) * size
     row = edge if len(source.buffer.extents) > 1 else 0
     first = affine(source.start[-1]).divisor * size
     inner = source.extent[-1] * size
+    into = math.gcd(affine(destination.start[-1]).divisor, destination.buffer.shape[-1]) * size
     for width in (16, 8, 4):
-        if all(v % width == 0 for v in (row, first, inner, edge)):
+        if all(v % width == 0 for v in (row, first, inner, edge, into)):
             return width
     return None

@@ -48,8 +48,8 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
                 if isinstance(stmt, Store):
                     found.append(Touch(stmt.buffer.name, True, atomic=_commuting(stmt.atomic)))
             return tuple(dict.fromkeys(found)), None
-        case warp.CpAsync(source=s, destination=d):
-            return (Touch(s.buffer.name, False), Touch(d.name, True)), "cp_async"
+        case warp.CpAsync(source=s, destination=into):
+            return (Touch(s.buffer.name, False), Touch(into.buffer.name, True)), "cp_async"
         case warp.TmaLoad(destination=d, barrier=barrier):
             if barrier is None:
                 return (), None  # ordered by its ring's barriers alone

@@ -1,25 +1,22 @@
 """Puts the tensors and tiles themselves in place of their views: indices computed anew, boxes moved where they stay
-boxes, copies of others written out element by element.
+boxes, copies of others written out element by element. A tensor that is given a layout is a view of itself, in which
+each element lies somewhere else.
 """
 
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import accumulate
 
 from tilec.diag import Label, fail
-from tilec.ir.affine import add, scale
+from tilec.ir.affine import add
 from tilec.ir.expr import cast, constant
 from tilec.ir.tile import (
     Attr,
-    Binary,
     Bind,
     Break,
     Buffer,
-    Call,
     Const,
     Expr,
     For,
@@ -38,18 +35,18 @@ from tilec.ir.tile import (
     integer,
     with_children,
 )
-from tilec.ir.types import BOOL, INT32, UINT8, UINT16, UINT32, UINT64, DType
+from tilec.ir.types import BOOL
 from tilec.ops import registry
 from tilec.ops.fill import fill_value
 from tilec.ops.signature import Call as Arguments
 from tilec.ops.signature import as_dtype, as_shape
-from tilec.ops.values import describe, show_shape
+from tilec.ops.values import IndexMap, describe, show_shape
 from tilec.passes.fold import fold_expr
+from tilec.passes.placements import inside_tensor, placed_at
 from tilec.passes.pointers import strided
+from tilec.passes.reshaped import groups, inside, linear, part_of, places, resized, seen_as
 from tilec.passes.scope import UniqueNames
 from tilec.passes.wishes import expanded
-
-Group = tuple[range, range]
 
 
 def view(call: Arguments, names: UniqueNames) -> tuple[Buffer, Buffer]:
@@ -69,9 +66,9 @@ def view(call: Arguments, names: UniqueNames) -> tuple[Buffer, Buffer]:
     dtype = source.dtype
     if "dtype" in call.arguments and call["dtype"].value is not None:
         dtype = as_dtype(call["dtype"])
-    resized = dtype.bits != source.dtype.bits
+    is_resized = dtype.bits != source.dtype.bits
     if dtype != source.dtype and (
-        BOOL in (dtype, source.dtype) or (resized and min(dtype.bits, source.dtype.bits) < 8)
+        BOOL in (dtype, source.dtype) or (is_resized and min(dtype.bits, source.dtype.bits) < 8)
     ):
         fail(
             "wrong-dtype",
@@ -82,40 +79,34 @@ def view(call: Arguments, names: UniqueNames) -> tuple[Buffer, Buffer]:
             help="put elements together with shifts, and take them apart with T.reinterpret",
         )
     has_shape = call["shape"].value is not None
-    alike = _resized(source.shape, source.dtype, dtype)
+    alike = resized(source.shape, source.dtype, dtype)
     shape = as_shape(call["shape"], f"the shape of {call.name}") if has_shape else alike
     total = math.prod(source.shape) * source.dtype.bits // dtype.bits
-    if shape is None or math.prod(shape) != total or _resized(shape, dtype, source.dtype) is None:
+    if shape is None or math.prod(shape) != total or resized(shape, dtype, source.dtype) is None:
         found = f"{source.name} has rows of {source.shape[-1]} elements" if shape is None else f"{show_shape(shape)}"
         fail(
             "shape-mismatch",
-            f"{call.name} keeps all elements" if not resized else f"{call.name} keeps all bytes of each row",
+            f"{call.name} keeps all elements" if not is_resized else f"{call.name} keeps all bytes of each row",
             call["shape" if has_shape else "dtype"].span,
             f"{found}, of which {total} of {dtype} are to be made"
-            if resized
+            if is_resized
             else f"{show_shape(shape or ())} has {math.prod(shape or ())}, {source.name} has {total}",
             secondary=(Label(source.span, f"{source.dtype}{show_shape(source.shape)}"),),
         )
     return Buffer(names.take(f"{source.name}_view"), shape, dtype, source.scope, call.span), source
 
 
-def _resized(shape: tuple[int, ...], dtype: DType, other: DType) -> tuple[int, ...] | None:
-    """The shape whose rows have the same bytes in elements of the other type; None where there is none."""
-    row, rest = divmod(shape[-1] * dtype.bits, other.bits)
-    return None if rest else (*shape[:-1], row)
-
-
 def without_views(
-    body: tuple[Stmt, ...], views: Mapping[str, Buffer], names: UniqueNames
+    body: tuple[Stmt, ...], views: Mapping[str, Buffer], tensors: Mapping[str, IndexMap], names: UniqueNames
 ) -> tuple[tuple[Stmt, ...], tuple[Buffer, ...]]:
     """The statements, on what the views are views of; and the tiles that they need for it."""
-    rewritten = _Views(views, names)
-    return (rewritten.body(body) if views else body), tuple(rewritten.made)
+    rewritten = _Views(views, tensors, names)
+    return (rewritten.body(body) if views or tensors else body), tuple(rewritten.made)
 
 
 class _Views:
-    def __init__(self, views: Mapping[str, Buffer], names: UniqueNames) -> None:
-        self.views, self.names = views, names
+    def __init__(self, views: Mapping[str, Buffer], tensors: Mapping[str, IndexMap], names: UniqueNames) -> None:
+        self.views, self.tensors, self.names = views, tensors, names
         self.made: list[Buffer] = []
 
     def body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -149,7 +140,10 @@ class _Views:
         value, buffer = self.expr(store.value), store.buffer
         indices = tuple(self.expr(i) for i in store.indices)
         if buffer.name not in self.views:
-            return (replace(store, indices=indices, value=value),)
+            return _only(
+                inside_tensor(buffer, indices) if buffer.name in self.tensors else None,
+                (replace(store, indices=self.at(buffer, indices), value=value),),
+            )
         source = self.views[buffer.name]
         if buffer.dtype != source.dtype and (store.atomic is not None or buffer.dtype.bits < source.dtype.bits):
             what = "an atomic on" if store.atomic is not None else "an element is set through"
@@ -165,17 +159,30 @@ class _Views:
             )
         made: list[Stmt] = []
         for part, place in enumerate(places(buffer, source, indices)):
-            made.append(replace(store, buffer=source, indices=place, value=_part(value, source.dtype, part)))
-        exists = inside(buffer, source, indices)
-        return tuple(made) if exists is None else (If(exists, tuple(made), (), store.span),)
+            there = self.at(source, place)
+            made.append(replace(store, buffer=source, indices=there, value=part_of(value, source.dtype, part)))
+        return _only(self.exists(buffer, source, indices), tuple(made))
+
+    def at(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Where the element lies that has these indices in the text."""
+        given = self.tensors.get(buffer.name)
+        return indices if given is None else placed_at(buffer, given, indices)
+
+    def exists(self, seen: Buffer, source: Buffer, indices: tuple[Expr, ...]) -> Expr | None:
+        """The condition without which an index meets another element, or none; None: never."""
+        return inside_tensor(seen, indices) if source.name in self.tensors else inside(seen, source, indices)
 
     def expr(self, expr: Expr) -> Expr:
         expr = with_children(expr, tuple(self.expr(c) for c in children(expr)))
-        if not isinstance(expr, Load) or expr.buffer.name not in self.views:
+        if not isinstance(expr, Load):
             return expr
-        source = self.views[expr.buffer.name]
-        value = _seen(expr.buffer, source, expr.indices)
-        exists = inside(expr.buffer, source, expr.indices)
+        source = self.views.get(expr.buffer.name)
+        if source is None and expr.buffer.name not in self.tensors:
+            return expr
+        source = source or expr.buffer
+        loads = [Load(source, self.at(source, place)) for place in places(expr.buffer, source, expr.indices)]
+        value = seen_as(expr.buffer, loads, expr.indices)
+        exists = self.exists(expr.buffer, source, expr.indices)
         return value if exists is None else Select(exists, value, constant(0, expr.dtype), expr.dtype)
 
     # ---- operations on tiles -----------------------------------------------------------------------------------------
@@ -186,6 +193,8 @@ class _Views:
             regions=tuple(replace(r, start=tuple(self.expr(s) for s in r.start)) for r in op.regions),
             attrs=tuple((key, self.attr(value)) for key, value in op.attrs),
         )
+        if any(r.buffer.name in self.tensors for r in op.regions) and op.name in ("copy", "atomic"):
+            return self.stmt(self.elements(op))
         if not any(r.buffer.name in self.views for r in op.regions):
             return (op,)
         if op.name not in ("copy", "fill"):
@@ -233,7 +242,7 @@ class _Views:
         source = self.views.get(region.buffer.name)
         if source is None:
             return region
-        if source.dtype != region.buffer.dtype:
+        if source.dtype != region.buffer.dtype or source.name in self.tensors:
             return None
         start: list[Expr] = []
         extent: list[int] = []
@@ -248,7 +257,7 @@ class _Views:
                     return None
                 if first and not _ends_within(starts[first], extents[first], sizes[first]):
                     return None
-                start.append(fold_expr(_linear(starts, sizes)))
+                start.append(fold_expr(linear(starts, sizes)))
                 extent.append(math.prod(extents))
             elif extents == sizes:
                 start += [integer(0)] * len(its)
@@ -259,7 +268,7 @@ class _Views:
         return box if box.shape == region.shape else None
 
     def elements(self, op: TileOp) -> Parallel:
-        """A copy or a fill, element by element."""
+        """A copy, a fill or an atomic, element by element."""
         *sources, destination = op.regions
         shape = destination.shape
         variables = tuple(Var(self.names.take("element")) for _ in shape)
@@ -273,111 +282,15 @@ class _Views:
 
         value = Load(sources[0].buffer, at(sources[0])) if sources else fill_value(op)
         store = Store(destination.buffer, at(destination), cast(value, destination.buffer.dtype), op.span)
+        if op.name == "atomic":
+            store = replace(store, atomic=op.attr("kind"), order=op.attr("order"))  # type: ignore[arg-type]
         return Parallel(variables, shape, (store,), op.span)
 
 
-def groups(mine: tuple[int, ...], its: tuple[int, ...]) -> Iterator[Group]:
-    """Dimensions of two shapes of as many elements that correspond: as few at a time as have as many elements."""
-    ends = [list(accumulate(shape, operator.mul)) for shape in (mine, its)]
-    first = (0, 0)
-    for count in sorted(set(ends[0]) & set(ends[1])):
-        i, j = (len(end) - end[::-1].index(count) for end in ends)
-        yield range(first[0], i), range(first[1], j)
-        first = (i, j)
-
-
-def moved(seen: Buffer, source: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The indices of the same element in what is seen in another shape."""
-    found: list[Expr] = []
-    for mine, its in groups(seen.shape, source.shape):
-        whole = fold_expr(_linear([indices[d] for d in mine], [seen.shape[d] for d in mine]))
-        below = math.prod(source.shape[d] for d in its)
-        for place, d in enumerate(its):
-            below //= source.shape[d]
-            digit = whole if below == 1 else Binary("floordiv", whole, integer(below), INT32)
-            if place:  # of the first there may be too many: then the element lies outside, as it did
-                digit = Binary("floormod", digit, integer(source.shape[d]), INT32)
-            found.append(fold_expr(digit))
-    return tuple(found)
-
-
-def inside(seen: Buffer, source: Buffer, indices: tuple[Expr, ...]) -> Expr | None:
-    """The condition without which an index leaves a tensor's view and would meet another element; None: never."""
-    if source.scope != "global":
-        return None
-    total: Expr | None = None
-    for mine, its in groups(seen.shape, source.shape):
-        for d in mine[1:] if len(its) == 1 else mine if len(mine) > 1 else ():
-            index, extent = indices[d], integer(seen.shape[d])
-            if isinstance(index, Const) and 0 <= index.value < seen.shape[d]:
-                continue
-            above = Binary("ge", cast(index, INT32), integer(0), BOOL)
-            below = Binary("lt", cast(index, INT32), extent, BOOL)
-            both = Binary("and", above, below, BOOL)
-            total = both if total is None else Binary("and", total, both, BOOL)
-    return total
+def _only(exists: Expr | None, stores: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The stores, where there is such an element."""
+    return stores if exists is None else (If(exists, stores, (), stores[0].span),)
 
 
 def _ends_within(start: Expr, extent: int, size: int) -> bool:
     return isinstance(start, Const) and 0 <= start.value <= size - extent
-
-
-def _linear(indices: list[Expr], shape: list[int]) -> Expr:
-    total: Expr = integer(0)
-    for index, extent in zip(indices, shape, strict=True):
-        total = add(scale(total, extent), cast(index, INT32))
-    return total
-
-
-# ---- elements of another size ----------------------------------------------------------------------------------------
-
-
-def places(seen: Buffer, source: Buffer, indices: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], ...]:
-    """The indices of the elements that an element of the view is made of; of a narrower one, of that it is part of."""
-    ratio = max(seen.dtype.bits // source.dtype.bits, 1)
-    shape = _resized(seen.shape, seen.dtype, source.dtype)
-    assert shape is not None, "a view has whole elements in each row"
-    alike = replace(seen, extents=shape, dtype=source.dtype)
-    *others, last = indices
-    if seen.dtype.bits < source.dtype.bits:
-        parts = integer(source.dtype.bits // seen.dtype.bits)
-        return (moved(alike, source, (*others, fold_expr(Binary("floordiv", last, parts, INT32)))),)
-    return tuple(moved(alike, source, (*others, add(scale(last, ratio), integer(part)))) for part in range(ratio))
-
-
-def _seen(seen: Buffer, source: Buffer, indices: tuple[Expr, ...]) -> Expr:
-    """An element of the view."""
-    loads = [Load(source, place) for place in places(seen, source, indices)]
-    wide, narrow = seen.dtype.bits, source.dtype.bits
-    if wide == narrow:
-        return _as(loads[0], seen.dtype)
-    if wide < narrow:
-        word = _UNSIGNED[narrow]
-        part: Expr = Binary("floormod", cast(indices[-1], INT32), integer(narrow // wide), INT32)
-        by = cast(fold_expr(scale(part, wide)), word)
-        return _as(cast(Binary("shr", _as(loads[0], word), by, word), _UNSIGNED[wide]), seen.dtype)
-    word = _UNSIGNED[wide]
-    total: Expr | None = None
-    for number, load in enumerate(loads):
-        part = cast(_as(load, _UNSIGNED[narrow]), word)
-        placed = Binary("shl", part, constant(number * narrow, word), word) if number else part
-        total = placed if total is None else Binary("bitor", total, placed, word)
-    assert total is not None
-    return _as(total, seen.dtype)
-
-
-def _part(value: Expr, dtype: DType, number: int) -> Expr:
-    """The bits of a value from `number` elements of this type on."""
-    if value.dtype.bits == dtype.bits:
-        return _as(value, dtype)
-    word = _UNSIGNED[value.dtype.bits]
-    shifted = Binary("shr", _as(value, word), constant(number * dtype.bits, word), word)
-    return _as(cast(shifted, _UNSIGNED[dtype.bits]), dtype)
-
-
-def _as(value: Expr, dtype: DType) -> Expr:
-    """The same bits."""
-    return value if value.dtype == dtype else Call("reinterpret", (value,), dtype)
-
-
-_UNSIGNED = {8: UINT8, 16: UINT16, 32: UINT32, 64: UINT64}

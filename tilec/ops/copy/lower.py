@@ -68,10 +68,10 @@ def _cp_async(op: TileOp, context: Context) -> CpAsync:
     source, destination = op.regions
     size = source.buffer.dtype.bytes
     layout = context.shared[destination.buffer.name]
-    width = _chunk(source, layout)
+    width = _chunk(source, destination, layout)
     return CpAsync(
         source,
-        destination.buffer,
+        destination,
         row_major(source.shape, context.threads, width // size),
         width,
         cursors=context.cursors,
@@ -79,13 +79,14 @@ def _cp_async(op: TileOp, context: Context) -> CpAsync:
     )
 
 
-def _chunk(source: Region, layout: SharedLayout) -> int:
+def _chunk(source: Region, destination: Region, layout: SharedLayout) -> int:
     """The bytes one cp.async moves: 16 where everything is aligned to it, else 8 or 4 (see `passes.select`)."""
     size = source.buffer.dtype.bytes
     edge = row_divisor(source.buffer) * size
-    first = affine(source.start[-1]).divisor * size
+    first = math.gcd(affine(source.start[-1]).divisor, affine(destination.start[-1]).divisor) * size
+    row = math.gcd(layout.shape[-1], destination.extent[-1]) * size
     together = min(layout.run, layout.shape[-1]) * size
-    return next(w for w in (16, 8, 4) if all(v % w == 0 for v in (edge, first, layout.shape[-1] * size, together)))
+    return next(w for w in (16, 8, 4) if all(v % w == 0 for v in (edge, first, row, together)))
 
 
 @facet("copy", "demand")

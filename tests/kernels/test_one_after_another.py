@@ -1,0 +1,56 @@
+"""Loops that share their rings: no version is lost or met too early, whatever the trip counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from harness import HERE, SAMPLES
+
+from tilec import emulate
+from tilec.driver import Build, Observer, build
+from tilec.options import CompileOptions, Strategy, Value
+from tilec.source import SourceFile
+
+KERNEL = HERE / "one_after_another.tl"
+SMALL: dict[str, Value] = {"batch": 1, "heads": 1, "S": 256, "D": 64, "block_M": 64, "threads": 128}
+
+
+def made(path: Path, target: str, entry: str | None = None, strategy: Strategy = "auto", **defines: Value) -> Build:
+    source = SourceFile(path.name, path.read_text(encoding="utf-8"))
+    options = CompileOptions(target=target, entry=entry, pipeline_strategy=strategy, defines=tuple(defines.items()))
+    return build(source, options, Observer())
+
+
+def check(built: Build, **scalars: int) -> None:
+    given = emulate.random_arguments(built.kernel, built.manifest, 7)
+    given.scalars.update(scalars)
+    found, expected = given.copy(), given.copy()
+    emulate.run(built, found, options=emulate.RunOptions(adversary=1))
+    emulate.reference(built.kernel, expected)
+    for r in emulate.compare(built.kernel, built.manifest, found, expected):
+        assert r.matches, f"{scalars}: {r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(("first", "second", "stages"), [(3, 2, 3), (1, 4, 2), (4, 1, 4)])
+@pytest.mark.parametrize("entry", ["products", "scaled"])
+def test_results(entry: str, first: int, second: int, stages: int, target: str) -> None:
+    built = made(KERNEL, target, entry, first=first, second=second, stages=stages)
+    assert {"a", "b"} <= {ring.name for ring in built.program.rings}
+    for n in (0, 1, stages + 1):
+        for on in (0, 2):
+            check(built, n=n, on=on)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_causal_attention(target: str) -> None:
+    built = made(SAMPLES / "attention" / "causal.tl", target, **SMALL)
+    check(built)
+    assert ("cp.async.bulk.tensor" in built.ptx and "wgmma" in built.ptx) == (target == "sm_90a")
+
+
+def test_causal_attention_keeps_its_roles() -> None:
+    built = made(SAMPLES / "attention" / "causal.tl", "sm_90a")
+    assert "setmaxnreg" in built.ptx and not built.warnings
+    assert {ring.name: ring.depth for ring in built.program.rings} == {"K_shared": 2, "V_shared": 2}
