@@ -38,6 +38,7 @@ from tilec.ops.barriers import is_signalling
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.divide import Part, parts
 from tilec.passes.layout import Laid, LaidPart, assign, in_registers, shared_layouts
+from tilec.passes.protocol import Role, check_protocol
 from tilec.passes.select import Strategy, select
 from tilec.passes.usage import expressions
 from tilec.source import Span
@@ -64,6 +65,7 @@ def laid_out(kernel: Kernel, target: Target, strategy: Strategy, switches: Switc
         LaidPart(part.name, part.first_thread // 32, one, part.is_common) for part, one in zip(found, laid, strict=True)
     )
     _check_registers(kernel, made, target)
+    check_protocol(kernel, [Role(part.name, part.laid.kernel, part.is_common) for part in made])
     return Laid(
         replace(kernel, buffers=tuple(dict.fromkeys(b for one in laid for b in one.kernel.buffers))),
         "serial",
