@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from tilec.diag import fail
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.tile import Binary, Call, Cast, Stmt, TileOp, Unary, children, walk, walk_expr
@@ -31,6 +33,18 @@ def check_arithmetic(body: tuple[Stmt, ...], target: Target) -> None:
                         "in this statement",
                         help="compute it in float32, as T.cast(x, 'float32')",
                     )
+
+
+def no_wgmma(op: TileOp, target: Target) -> NoReturn:
+    """Refuse a T.wgmma_gemm that is none."""
+    why = "wgmma takes whole warpgroups and blocks of 64 rows, and float16 and bfloat16 alone transposed"
+    fail(
+        "unsupported-operand",
+        "this T.wgmma_gemm cannot go by wgmma",
+        op.span,
+        why if target.has("wgmma") else f"{target.name} has none",
+        help="write T.gemm, which takes the instruction that there is",
+    )
 
 
 def _check_conversion(dtypes: set[DType], stmt: Stmt, target: Target) -> None:

@@ -39,7 +39,7 @@ from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.divide import Part, parts
 from tilec.passes.layout import Laid, LaidPart, assign, in_registers, shared_layouts
 from tilec.passes.protocol import Role, check_protocol
-from tilec.passes.select import Strategy, select
+from tilec.passes.select import Strategy, select, why_not_tma
 from tilec.passes.usage import expressions
 from tilec.source import Span
 from tilec.target import Target
@@ -55,7 +55,7 @@ def laid_out(kernel: Kernel, target: Target, strategy: Strategy, switches: Switc
     taken: set[str] = {b.name for b in kernel.buffers}
     laid: list[Laid] = []
     for part in found:
-        body = tuple(_of_version(s, versions, announced) for s in part.kernel.body)
+        body = tuple(_of_version(s, versions, announced, target) for s in part.kernel.body)
         buffers = tuple(versions.get(b, b) for b in part.kernel.buffers)
         selected = select(replace(part.kernel, body=body, buffers=buffers), target, "none", switches)
         laid.append(_with_own_names(in_registers(selected), {b.name for b in buffers}, taken, part))
@@ -105,7 +105,7 @@ def _is_version(region: Region) -> bool:
     return region.extent[0] == 1 and all(start == constant(0, INT32) and e == size for start, e, size in rest)
 
 
-def _of_version(stmt: Stmt, versions: Mapping[Buffer, Buffer], announced: frozenset[str]) -> Stmt:
+def _of_version(stmt: Stmt, versions: Mapping[Buffer, Buffer], announced: frozenset[str], target: Target) -> Stmt:
     match stmt:
         case TileOp():
             op = stmt
@@ -116,18 +116,45 @@ def _of_version(stmt: Stmt, versions: Mapping[Buffer, Buffer], announced: frozen
                 Region(versions[r.buffer], r.start[1:], r.extent[1:], r.span) if r.buffer in versions else r
                 for r in stmt.regions
             )
-            if is_signalling(op):
-                barrier = op.attr("barrier")
-                assert isinstance(barrier, Load)
-                op = with_attr(op, "announces", barrier.buffer.name not in announced)
-            return replace(op, regions=regions)
+            return _by_its_means(replace(op, regions=regions), announced, target)
         case For() | While():
-            return replace(stmt, body=tuple(_of_version(s, versions, announced) for s in stmt.body))
+            return replace(stmt, body=tuple(_of_version(s, versions, announced, target) for s in stmt.body))
         case If():
-            then, orelse = (tuple(_of_version(s, versions, announced) for s in b) for b in (stmt.then, stmt.orelse))
+            then, orelse = (
+                tuple(_of_version(s, versions, announced, target) for s in b) for b in (stmt.then, stmt.orelse)
+            )
             return replace(stmt, then=then, orelse=orelse)
         case _:
             return stmt
+
+
+def _by_its_means(op: TileOp, announced: frozenset[str], target: Target) -> TileOp:
+    """What only a kernel divided by hand has: it goes by the one mechanism that does it, or not at all."""
+    if is_signalling(op):
+        reason = why_not_tma(op) if target.has("tma") else f"{target.name} has no TMA"
+        barrier = op.attr("barrier")
+        assert isinstance(barrier, Load)
+        op = with_attr(with_attr(op, "announces", barrier.buffer.name not in announced), "via", "tma")
+        if reason is not None:
+            fail(
+                "unsupported-operand",
+                "this T.tma_copy cannot go by TMA",
+                op.span,
+                reason,
+                help="write T.copy, and T.barrier_arrive behind it",
+            )
+    elif op.name == "wait_wgmma":
+        op = with_attr(op, "via", "wgmma" if target.has("wgmma") else "nothing")
+    elif op.name == "set_registers":
+        op = with_attr(op, "via", "setmaxnreg")
+        if not target.has("setmaxnreg"):
+            fail(
+                "unsupported-operand",
+                f"{target.name} cannot move registers from one warp to another",
+                op.span,
+                help="leave it out, or compile for a target that can, as sm_90a",
+            )
+    return op
 
 
 def _announced(kernel: Kernel) -> frozenset[str]:

@@ -20,6 +20,7 @@ from tilec.passes.outside import with_values
 from tilec.passes.rasterise import rasterised
 from tilec.passes.recover import poison
 from tilec.passes.statements import Body
+from tilec.passes.teams import without_effect
 from tilec.passes.views import without_views
 from tilec.records import dataclass
 from tilec.source import Span
@@ -74,6 +75,7 @@ def kernel(function: ast.Function, body: Body, params: Callable[[], tuple[Param,
         function.name_span,
         tuple(body.hints.layouts.values()),
     )
+    without_effect(made, body.by_hand, body.warn)
     return dynamic.with_sizes(with_awaited(made, body.warn))
 
 

@@ -45,7 +45,7 @@ from tilec.ops.fill import masked
 from tilec.ops.reduce import kept_extents
 from tilec.ops.scan import expansion
 from tilec.options import NO_SWITCHES, Switches
-from tilec.passes.able import check_arithmetic
+from tilec.passes.able import check_arithmetic, no_wgmma
 from tilec.passes.rings import is_load, why_not_fed
 from tilec.passes.usage import expressions, reads, writes
 from tilec.passes.wishes import asynchronous, awaited, expanded, honoured
@@ -161,7 +161,7 @@ def _why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
             for copy in inner:
                 if copy is not stmt:
                     return f"the copy in line {copy.span.line} is conditional or in a loop of its own"
-                reason = _why_not_tma(copy)
+                reason = why_not_tma(copy)
                 if copy.regions[0].buffer.name in ordered:
                     reason = f"the kernel also writes {copy.regions[0].buffer.name}"
                 if reason:
@@ -217,7 +217,7 @@ def _scalar_reads(body: tuple[Stmt, ...]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _why_not_tma(op: TileOp) -> str | None:
+def why_not_tma(op: TileOp) -> str | None:
     source, destination = op.regions
     if _without_tma(op):
         return "by disable_tma"
@@ -320,11 +320,8 @@ class _Selector:
                 return expansion(stmt, self.scan_tile)
             case TileOp(name="fence") if not self.target.has("tma"):
                 return (with_attr(stmt, "via", "nothing"),)  # there is no asynchronous proxy
-            case TileOp(name="wait_wgmma"):
-                waits = self.form == "serial" and self.target.has("wgmma")
-                return (with_attr(stmt, "via", "wgmma" if waits else "nothing"),)
-            case TileOp(name="set_registers"):
-                return (self.registers(stmt),)
+            case TileOp(name="wait_wgmma" | "set_registers") if not any(key == "via" for key, _ in stmt.attrs):
+                return (with_attr(stmt, "via", "nothing"),)  # the schedule says
             case _:
                 return (stmt,)
 
@@ -344,7 +341,7 @@ class _Selector:
             if not isinstance(stmt, TileOp) or not is_load(stmt) or wish is False or waits:
                 continue
             is_ordered = stmt.regions[0].buffer.name in self.ordered
-            if not is_ordered and _why_not_tma(stmt) is None and why_not_fed(self.kernel, loop, stmt) is None:
+            if not is_ordered and why_not_tma(stmt) is None and why_not_fed(self.kernel, loop, stmt) is None:
                 yield stmt
 
     def copy(self, op: TileOp, is_fed: bool) -> tuple[Stmt, ...]:
@@ -353,7 +350,7 @@ class _Selector:
         source, destination = op.regions
         scopes = (source.buffer.scope, destination.buffer.scope)
         if is_signalling(op):
-            return (self.signalling(op),)
+            return (op,)  # `passes.hand_layout`
         if scopes == ("global", "shared"):
             if is_fed:
                 return (with_attr(op, "via", "tma"),)
@@ -372,29 +369,6 @@ class _Selector:
         if scopes == ("fragment", "shared") and self.takes_stmatrix(source, destination):
             return (with_attr(op, "via", "stmatrix"),)
         return (with_attr(op, "via", "registers"),)
-
-    def signalling(self, op: TileOp) -> TileOp:
-        """By TMA, or not at all: it announces bytes to a barrier."""
-        reason = f"{self.target.name} has no TMA" if not self.target.has("tma") else _why_not_tma(op)
-        if reason is not None:
-            fail(
-                "unsupported-operand",
-                "this T.tma_copy cannot go by TMA",
-                op.span,
-                reason,
-                help="write T.copy, and T.barrier_arrive behind it",
-            )
-        return with_attr(op, "via", "tma")
-
-    def registers(self, op: TileOp) -> TileOp:
-        if not self.target.has("setmaxnreg"):
-            fail(
-                "unsupported-operand",
-                f"{self.target.name} cannot move registers from one warp to another",
-                op.span,
-                help="leave it out, or compile for a target that can, as sm_90a",
-            )
-        return op
 
     def tma_store(self, op: TileOp) -> TileOp:
         """Its wait stands where something needs the tile again, unless the environment wants it right behind."""
@@ -535,15 +509,7 @@ class _Selector:
         if self.target.has("wgmma") and wgmma_groups(op, self.kernel.threads):
             return "wgmma"
         if ("wait", "wgmma") in op.attrs:
-            fail(
-                "unsupported-operand",
-                "this T.wgmma_gemm cannot go by wgmma",
-                op.span,
-                f"{self.target.name} has none"
-                if not self.target.has("wgmma")
-                else f"{self.kernel.threads} threads, of which each {WARPGROUP} take whole blocks of 64 rows",
-                help="write T.gemm, which takes the instruction that there is",
-            )
+            no_wgmma(op, self.target)
         if a.dtype in SMALL_FLOATS and c.dtype == FLOAT16:
             fail(
                 "unsupported-type",
