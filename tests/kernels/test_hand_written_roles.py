@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from harness import HERE, agrees, built
 from test_adversary import compute
@@ -12,10 +13,12 @@ from test_adversary import compute
 from tilec import emulate, interp
 from tilec.diag import CompileError
 from tilec.driver import Build
+from tilec.elements import values_of
 from tilec.emu import Fault
 from tilec.ir import warp
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
+from tilec.ir.types import FLOAT16
 from tilec.ir.verify import verify_tile
 from tilec.ir.warp_text import show_program
 
@@ -37,6 +40,19 @@ def test_equals_the_reference(target: str, name: str) -> None:
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_each_thread_has_its_index_in_the_block(target: str) -> None:
     agrees(KERNELS, target, entry="by_index")
+
+
+def test_rows_are_gathered() -> None:
+    """By threads, into the version that they name; what they have stored is there for whom they arrive."""
+    _, made = built(KERNELS, "sm_90a", entry="gathered")
+    for seed in range(3):
+        found = emulate.random_arguments(made.kernel, made.manifest, seed)
+        found.tensors["Ids"][:] = np.random.default_rng(seed).integers(0, 128, 64)
+        expected = found.copy()
+        emulate.run(made, found, options=emulate.RunOptions(adversary=seed))
+        emulate.reference(made.kernel, expected)
+        assert np.abs(values_of(expected.tensors["C"], FLOAT16)).max() > 1
+        assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
 
 
 @pytest.mark.parametrize("trips", range(6))
@@ -150,6 +166,7 @@ NEEDED = [
     ("arriving", r"cp\.async\.mbarrier"),
     ("computed", r"fence\.proxy"),
     ("computed", r"mbarrier\.arrive"),
+    ("gathered", r"mbarrier\.arrive"),
     ("in_common", r"bar\.(sync|arrive) 5"),
 ]
 

@@ -7,7 +7,7 @@ some role, it fences; and where some threads arrive for others, these have come 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -61,26 +61,49 @@ def _records(state: State) -> Iterator[tuple[Key, Record]]:
             yield key, record
 
 
-def fenced(program: warp.Program) -> warp.Program:
-    """Threads cannot fence copies by cp.async that arrive at a barrier by themselves: who waits for them does."""
-    every = (op for role in program.roles for op in warp.walk(role.body))
+def prepared(program: warp.Program, by_async: frozenset[str]) -> warp.Program:
+    """Arrivals for copies by cp.async, where a role has such copies: else threads have stored what they hand on, and
+    arrive as ever. Threads cannot fence copies that arrive by themselves: who waits for them does."""
+    roles = tuple(replace(role, body=_by_threads(role.body)) for role in program.roles)
+    every = (op for role in roles for op in warp.walk(role.body))
     copied = frozenset(op.barrier.name for op in every if isinstance(op, warp.CopiesArrive))
-    if not copied:
-        return program
-    return replace(program, roles=tuple(replace(role, body=_fenced(role.body, copied)) for role in program.roles))
+    if copied and by_async:
+        roles = tuple(replace(role, body=_fenced(role.body, copied)) for role in roles)
+    return replace(program, roles=roles)
+
+
+def _by_threads(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
+    if any(isinstance(op, warp.CpAsync) for op in warp.walk(body)):
+        return body
+
+    def arrive(op: warp.Operation) -> tuple[warp.Operation, ...]:
+        if not isinstance(op, warp.CopiesArrive):
+            return (op,)
+        return (warp.Arrive(op.barrier, op.condition, cursors=op.cursors, moment=op.moment, span=op.span),)
+
+    return _mapped(body, arrive)
 
 
 def _fenced(body: tuple[warp.Operation, ...], copied: frozenset[str]) -> tuple[warp.Operation, ...]:
-    made: list[warp.Operation] = []
+    def fence(op: warp.Operation) -> tuple[warp.Operation, ...]:
+        waits = isinstance(op, warp.BarrierWait) and op.barrier.name in copied
+        return (op, warp.ProxyFence(span=op.span)) if waits else (op,)
+
+    return _mapped(body, fence)
+
+
+def _mapped(
+    body: tuple[warp.Operation, ...], made: Callable[[warp.Operation], tuple[warp.Operation, ...]]
+) -> tuple[warp.Operation, ...]:
+    """The operations that `made` gives for each, inside structures too."""
+    found: list[warp.Operation] = []
     for op in body:
         match op:
             case warp.Loop() | warp.Forever() | warp.Pipeline():
-                op = replace(op, body=_fenced(op.body, copied))
+                op = replace(op, body=_mapped(op.body, made))
             case warp.Branch():
-                op = replace(op, then=_fenced(op.then, copied), orelse=_fenced(op.orelse, copied))
+                op = replace(op, then=_mapped(op.then, made), orelse=_mapped(op.orelse, made))
             case _:
                 pass
-        made.append(op)
-        if isinstance(op, warp.BarrierWait) and op.barrier.name in copied:
-            made.append(warp.ProxyFence(span=op.span))
-    return tuple(made)
+        found += made(op)
+    return tuple(found)

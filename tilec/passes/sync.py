@@ -27,7 +27,7 @@ from typing import Literal
 from tilec.ir import warp
 from tilec.ir.tile import Load, Store, walk_expr
 from tilec.ir.tile import walk as walk_tile
-from tilec.passes.handover import BY_TMA, Handover, fenced, forget_copies
+from tilec.passes.handover import BY_TMA, Handover, forget_copies, prepared
 from tilec.passes.inflight import QUEUES, Key, Queue, Record, RingUse, State, Touch
 from tilec.passes.usage import expressions
 from tilec.source import NOWHERE
@@ -109,8 +109,8 @@ def synchronise(program: warp.Program) -> warp.Program:
     rings = {b: ring for ring in program.rings for b in ring.buffers}
     fragments = {b.name for b, _ in program.fragments}
     by_async = frozenset(_by_async(program)) if program.barriers else frozenset()
-    if by_async:
-        program = fenced(program)
+    if program.barriers:
+        program = prepared(program, by_async)
     roles = []
     for number, role in enumerate(program.roles):
         barrier = warp.BarSync(program.named_barrier(number), role.threads)
