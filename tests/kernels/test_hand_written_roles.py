@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,6 +41,14 @@ def test_equals_the_reference(target: str, name: str) -> None:
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_each_thread_has_its_index_in_the_block(target: str) -> None:
     agrees(KERNELS, target, entry="by_index")
+
+
+def test_the_kernel_of_the_guide(tmp_path: Path) -> None:
+    guide = (HERE.parents[1] / "docs" / "roles.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    path = tmp_path / "kernel.tl"
+    path.write_text(text.replace("T.ws(1)", "T.WarpSpecialize(1)"), encoding="utf-8")
+    agrees(path, "sm_90a")
 
 
 def test_rows_are_gathered() -> None:

@@ -70,7 +70,7 @@ _SWIZZLED = Signature(
 EAGER = ("T.const", "T.empty")
 OTHERS = (
     "T.Fragment", "T.Layout", "T.Kernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro", "T.Ref", "T.Var",
-    "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", "T.loop_break", "T.ws", *EAGER,
+    "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", "T.loop_break", "T.ws", "T.WarpSpecialize", *EAGER,
 )  # fmt: skip
 
 

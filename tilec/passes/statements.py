@@ -130,7 +130,7 @@ class Body(Loops):
                 self.scope.bind(node.name, Function(node, self.scope, kind(node)), node.name_span)
             case ast.Raise():
                 refuse_raise(self, node)
-            case ast.With(context=ast.Call() as call) if self.callee(call) == teams.SECTION.name:
+            case ast.With(context=ast.Call() as call) if self.callee(call) in teams.SECTIONS:
                 teams.section(self, node, call)
             case ast.With() | ast.Function() | ast.Import() | ast.Return() | ast.Foreign():
                 self._misplaced(node)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tilec.passes.statements import Body
 
 SECTION = Signature("T.ws", (), variadic=True)
+SECTIONS = ("T.ws", "T.WarpSpecialize")
 
 
 def barriers(body: Body, name: str, node: ast.Call) -> Buffer:
