@@ -288,7 +288,7 @@ DOT = Name(
 )
 
 WARPGROUPS = Name(
-    ("T.ws",),
+    teams.SECTIONS,
     teams.SECTION,
     """In a `with` statement: what stands there is done by the warpgroups of 128 threads that it names, `T.ws(0)` or
     neighbours as `T.ws(0, 1)`. The others go on at once; barriers order them. Tiles are shared out among the threads

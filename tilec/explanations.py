@@ -523,6 +523,19 @@ too-many-registers
     others have given up as many, which never happens then. A warpgroup without T.set_max_nreg keeps what it
     had at first: the registers shared out evenly.
 
+never-arrived
+    A barrier is waited for, and no statement of the kernel arrives at it. T.tma_copy alone is no arrival:
+    the phase of its barrier completes with the bytes and with the arrivals that T.alloc_barrier counts.
+
+barrier-deadlock
+    With the trip counts that are known, a role waits for a phase of a barrier that never completes, or that
+    has been passed by. Mostly the count of the barrier is not the number of threads that arrive, a parity
+    does not change from trip to trip, or a release is missing. The notes say how far each barrier has come.
+
+barrier-bytes
+    The bytes that a kernel announces to a barrier by T.mbarrier_expect_tx are not those that T.tma_copy
+    brings. Where a kernel announces some, its copies do not announce their own.
+
 deadlock
     In `tilec emulate`, the reference found roles that wait for barriers at which nobody arrives any more.
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import pytest
 from harness import HERE, agrees, built
+from test_adversary import compute
 
 from tilec import emulate, interp
 from tilec.diag import CompileError
+from tilec.driver import Build
+from tilec.elements import values_of
+from tilec.emu import Fault
 from tilec.ir import warp
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
+from tilec.ir.types import FLOAT16
 from tilec.ir.verify import verify_tile
 from tilec.ir.warp_text import show_program
 
 KERNELS = HERE / "roles.tl"
 BY_TMA = ("by_tma", "in_flight", "two_consumers", "alone")
-ANYWHERE = ("by_threads", "arriving", "in_common")
+ANYWHERE = ("by_threads", "computed", "arriving", "in_common")
 Body = Callable[..., Kernel]
 Golden = Callable[[str, str, str], None]
 
@@ -33,6 +41,27 @@ def test_equals_the_reference(target: str, name: str) -> None:
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_each_thread_has_its_index_in_the_block(target: str) -> None:
     agrees(KERNELS, target, entry="by_index")
+
+
+def test_the_kernel_of_the_guide(tmp_path: Path) -> None:
+    guide = (HERE.parents[1] / "docs" / "roles.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    path = tmp_path / "kernel.tl"
+    path.write_text(text.replace("T.ws(1)", "T.WarpSpecialize(1)"), encoding="utf-8")
+    agrees(path, "sm_90a")
+
+
+def test_rows_are_gathered() -> None:
+    """By threads, into the version that they name; what they have stored is there for whom they arrive."""
+    _, made = built(KERNELS, "sm_90a", entry="gathered")
+    for seed in range(3):
+        found = emulate.random_arguments(made.kernel, made.manifest, seed)
+        found.tensors["Ids"][:] = np.random.default_rng(seed).integers(0, 128, 64)
+        expected = found.copy()
+        emulate.run(made, found, options=emulate.RunOptions(adversary=seed))
+        emulate.reference(made.kernel, expected)
+        assert np.abs(values_of(expected.tensors["C"], FLOAT16)).max() > 1
+        assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
 
 
 @pytest.mark.parametrize("trips", range(6))
@@ -127,3 +156,44 @@ def test_the_reference_names_barriers_that_nobody_arrives_at(body: Body) -> None
     (found,) = error.value.diagnostics
     assert found.code == "deadlock"
     assert len(found.secondary) == 1
+
+
+# ---- that it is needed -----------------------------------------------------------------------------------------------
+
+NEEDED = [
+    ("by_tma", r"mbarrier\.expect_tx"),
+    ("by_tma", r"mbarrier\.arrive"),
+    ("by_tma", r"bra \$L\d+_wait"),
+    ("by_tma", r"wgmma\.wait_group"),
+    ("by_tma", r"fence\.proxy"),
+    ("by_tma", r"bar\.sync"),
+    ("by_threads", r"cp\.async\.wait_group"),
+    ("by_threads", r"mbarrier\.arrive"),
+    ("by_threads", r"bra \$L\d+_wait"),
+    ("in_flight", r"mbarrier\.(arrive\.)?expect_tx"),
+    ("in_flight", r"wgmma\.wait_group"),
+    ("arriving", r"cp\.async\.mbarrier"),
+    ("computed", r"fence\.proxy"),
+    ("computed", r"mbarrier\.arrive"),
+    ("gathered", r"mbarrier\.arrive"),
+    ("in_common", r"bar\.(sync|arrive) 5"),
+]
+
+
+@pytest.mark.parametrize(("name", "pattern"), NEEDED)
+def test_nothing_can_be_left_out(name: str, pattern: str) -> None:
+    """Each wait, arrival and fence, taken out of the PTX by itself: a fault, or wrong numbers."""
+    _, made = built(KERNELS, "sm_90a", entry=name)
+    lines = made.ptx.split("\n")
+    places = [place for place, line in enumerate(lines) if re.search(pattern, line)]
+    assert places
+    for place in places:
+        mutant = "\n".join([*lines[:place], "", *lines[place + 1 :]])
+        assert not all(right(made, mutant, adversary) for adversary in (None, 1, 2)), lines[place]
+
+
+def right(made: Build, ptx: str, adversary: int | None) -> bool:
+    try:
+        return compute(made, ptx, adversary)
+    except Fault:
+        return False

@@ -55,7 +55,8 @@ _COUNT = Parameter("reg_count")
 _REGISTERS = """Give each thread of the warpgroup `reg_count` registers from here on, a multiple of 8 from 24 to 256.
 
                 Whether that is more or less follows from what it has. All roles together must fit the block's
-                registers. It needs a target that moves registers between warps, as sm_90a.
+                registers. It needs a target that moves registers between warps, as sm_90a. In a kernel whose roles
+                tilec makes it is nothing.
                 """
 
 register(
@@ -110,7 +111,7 @@ register(
 def lower_registers(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
     count = op.attr("count")
     assert isinstance(count, int)
-    return (warp.SetRegisters(count, span=op.span),)
+    return (warp.SetRegisters(count, span=op.span),) if ("via", "setmaxnreg") in op.attrs else ()
 
 
 @facet("wait_wgmma", "lower")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from tilec.diag import AT_ONCE, Mistakes, fail
-from tilec.ir.tile import Call, Stmt, walk, walk_expr
+from tilec.ir.tile import Call, Stmt, TileOp, walk, walk_expr
 from tilec.ir.types import FLOAT64
 from tilec.passes.usage import expressions
+from tilec.target import Target
 
 FLOAT64_FUNCTIONS = frozenset(
     {"abs", "sqrt", "floor", "ceil", "trunc", "nearbyint", "reinterpret"}
@@ -30,3 +33,15 @@ def _check(stmt: Stmt) -> None:
                     "in this statement",
                     help="compute it in float32, as T.cast(x, 'float32')",
                 )
+
+
+def no_wgmma(op: TileOp, target: Target) -> NoReturn:
+    """Refuse a T.wgmma_gemm that is none."""
+    why = "wgmma takes whole warpgroups and blocks of 64 rows, and float16 and bfloat16 alone transposed"
+    fail(
+        "unsupported-operand",
+        "this T.wgmma_gemm cannot go by wgmma",
+        op.span,
+        why if target.has("wgmma") else f"{target.name} has none",
+        help="write T.gemm, which takes the instruction that there is",
+    )

@@ -65,7 +65,8 @@ class Part:
 def is_by_hand(kernel: Kernel) -> bool:
     """Whether the kernel itself orders its threads, so that nothing of it is pipelined for it."""
     return any(
-        groups_of(s) is not None or (isinstance(s, TileOp) and s.name in BARRIER_OPERATIONS) for s in walk(kernel.body)
+        groups_of(s) is not None or (isinstance(s, TileOp) and s.name in (*BARRIER_OPERATIONS, "named_arrive"))
+        for s in walk(kernel.body)
     )
 
 

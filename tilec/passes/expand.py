@@ -47,7 +47,6 @@ from tilec.ir.types import BOOL, INT8, INT32
 from tilec.ops import registry
 from tilec.ops.barriers import barrier_of, counts_of
 from tilec.ops.lowering import Context
-from tilec.ops.values import EXPR_TYPES
 from tilec.passes.binds import replayed, scheduled
 from tilec.passes.cuts import first_step, flights
 from tilec.passes.depend import Scheduled
@@ -57,6 +56,7 @@ from tilec.passes.pools import register_split
 from tilec.passes.rings import accesses, pipelined_loops
 from tilec.passes.roles import EVERY, STORE, Passing, passing, role_of
 from tilec.passes.trips import static_trips, trip_count
+from tilec.passes.versions import named_versions
 from tilec.records import dataclass
 from tilec.source import Span
 from tilec.target import Target
@@ -287,19 +287,13 @@ class _Expander:
                     self.trips[id(new)] = self.trips[id(old)]
         return copied
 
-    def versions(self, op: TileOp) -> Iterator[warp.Cursor]:
-        """The versions of tiles that an operation names itself."""
-        for number, region in enumerate(op.regions):
-            index = dict(op.attrs).get(f"version{number}")
-            if isinstance(index, EXPR_TYPES):
-                name = region.buffer.name
-                yield warp.Cursor(f"{name}[{show_expr(index)}]", name, index)
-
     def lower(self, stmt: Stmt, cursors: Cursors) -> tuple[warp.Operation, ...]:
         """One statement as operations of the role that runs it."""
+        stmt, named = named_versions(stmt)
+        own = (warp.Cursor(f"{name}[{show_expr(index)}]", name, index) for name, index in named.items())
+        cursors = (*cursors, *own)
         match stmt:
             case TileOp():
-                cursors = (*cursors, *self.versions(stmt))
                 context = Context(
                     *(self.kernel.threads, self.laid.fragments, self.laid.shared, cursors),
                     *(self.tensor_map, self.scratch, self.kernel.cluster.extents),

@@ -1,8 +1,7 @@
 """Mechanisms and layouts for a kernel, also for one that shares its work out by hand.
 
 Each role of such a kernel (`passes.divide`) is treated as a kernel of its own, except that all of them choose the
-layouts of shared tiles together. A tile that is allocated with a leading dimension of which every operation names one
-index, as in `A_shared[k % 2, :, :]`, is held as so many versions of the tile behind it.
+layouts of shared tiles together.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec.diag import AT_ONCE, Label, Mistakes, fail
-from tilec.ir.expr import constant
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import (
     Buffer,
@@ -21,25 +19,23 @@ from tilec.ir.tile import (
     Kernel,
     Load,
     Parallel,
-    Region,
     Stmt,
     Store,
     TileOp,
     While,
     bodies,
     walk,
-    walk_expr,
     with_attr,
     with_children,
 )
 from tilec.ir.tile import children as operands
-from tilec.ir.types import INT32
 from tilec.ops.barriers import is_signalling
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.divide import Part, parts
 from tilec.passes.layout import Laid, LaidPart, assign, in_registers, shared_layouts
-from tilec.passes.select import Strategy, select
-from tilec.passes.usage import expressions
+from tilec.passes.protocol import Role, check_protocol
+from tilec.passes.select import Strategy, select, why_not_tma
+from tilec.passes.versions import on_versions, versioned
 from tilec.source import Span
 from tilec.target import Target
 
@@ -55,12 +51,12 @@ def laid_out(
     found = parts(kernel)
     if not found:
         return assign(select(kernel, target, strategy, switches, mistakes), mistakes)
-    versions = _versioned(kernel)
+    versions = versioned(kernel)
     announced = _announced(kernel)
     taken: set[str] = {b.name for b in kernel.buffers}
     laid: list[Laid] = []
     for part in found:
-        body = tuple(_of_version(s, versions, announced) for s in part.kernel.body)
+        body = tuple(_by_own_means(on_versions(s, versions), announced, target) for s in part.kernel.body)
         buffers = tuple(versions.get(b, b) for b in part.kernel.buffers)
         selected = select(replace(part.kernel, body=body, buffers=buffers), target, "none", switches, mistakes)
         laid.append(_with_own_names(in_registers(selected, mistakes), {b.name for b in buffers}, taken, part))
@@ -71,6 +67,8 @@ def laid_out(
     )
     with mistakes.caught():
         _check_registers(kernel, made, target)
+    with mistakes.caught():
+        check_protocol(kernel, [Role(part.name, part.laid.kernel, part.is_common) for part in made])
     return Laid(
         replace(kernel, buffers=tuple(dict.fromkeys(b for one in laid for b in one.kernel.buffers))),
         "serial",
@@ -86,53 +84,49 @@ def _names(kernel: Kernel) -> set[str]:
     return {b.name for b in kernel.buffers}
 
 
-# ---- versions --------------------------------------------------------------------------------------------------------
+# ---- mechanisms ------------------------------------------------------------------------------------------------------
 
 
-def _versioned(kernel: Kernel) -> dict[Buffer, Buffer]:
-    """The tiles of which operations name one version each, and what a version is."""
-    fit = {b: replace(b, extents=b.shape[1:]) for b in kernel.buffers if b.scope == "shared" and len(b.shape) > 2}
-    for stmt in walk(kernel.body):
-        loaded = {e.buffer for x in expressions(stmt) for e in walk_expr(x) if isinstance(e, Load)}
-        stored = {stmt.buffer} if isinstance(stmt, Store) else set()
-        regions = stmt.regions if isinstance(stmt, TileOp) else ()
-        for buffer in (*loaded, *stored):
-            fit.pop(buffer, None)
-        for region in regions:
-            named = [r for r in regions if r.buffer == region.buffer]
-            if region.buffer in fit and (len(named) > 1 or not _is_version(region)):
-                fit.pop(region.buffer)
-    return fit
-
-
-def _is_version(region: Region) -> bool:
-    rest = zip(region.start[1:], region.extent[1:], region.buffer.shape[1:], strict=True)
-    return region.extent[0] == 1 and all(start == constant(0, INT32) and e == size for start, e, size in rest)
-
-
-def _of_version(stmt: Stmt, versions: Mapping[Buffer, Buffer], announced: frozenset[str]) -> Stmt:
+def _by_own_means(stmt: Stmt, announced: frozenset[str], target: Target) -> Stmt:
     match stmt:
         case TileOp():
-            op = stmt
-            for number, region in enumerate(stmt.regions):
-                if region.buffer in versions:
-                    op = with_attr(op, f"version{number}", region.start[0])
-            regions = tuple(
-                Region(versions[r.buffer], r.start[1:], r.extent[1:], r.span) if r.buffer in versions else r
-                for r in stmt.regions
-            )
-            if is_signalling(op):
-                barrier = op.attr("barrier")
-                assert isinstance(barrier, Load)
-                op = with_attr(op, "announces", barrier.buffer.name not in announced)
-            return replace(op, regions=regions)
+            return _by_its_means(stmt, announced, target)
         case For() | While():
-            return replace(stmt, body=tuple(_of_version(s, versions, announced) for s in stmt.body))
+            return replace(stmt, body=tuple(_by_own_means(s, announced, target) for s in stmt.body))
         case If():
-            then, orelse = (tuple(_of_version(s, versions, announced) for s in b) for b in (stmt.then, stmt.orelse))
+            then, orelse = (tuple(_by_own_means(s, announced, target) for s in b) for b in (stmt.then, stmt.orelse))
             return replace(stmt, then=then, orelse=orelse)
         case _:
             return stmt
+
+
+def _by_its_means(op: TileOp, announced: frozenset[str], target: Target) -> TileOp:
+    """What only a kernel divided by hand has: it goes by the one mechanism that does it, or not at all."""
+    if is_signalling(op):
+        reason = why_not_tma(op, frozenset()) if target.has("tma") else f"{target.name} has no TMA"
+        barrier = op.attr("barrier")
+        assert isinstance(barrier, Load)
+        op = with_attr(with_attr(op, "announces", barrier.buffer.name not in announced), "via", "tma")
+        if reason is not None:
+            fail(
+                "unsupported-operand",
+                "this T.tma_copy cannot go by TMA",
+                op.span,
+                reason,
+                help="write T.copy, and T.barrier_arrive behind it",
+            )
+    elif op.name == "wait_wgmma":
+        op = with_attr(op, "via", "wgmma" if target.has("wgmma") else "nothing")
+    elif op.name == "set_registers":
+        op = with_attr(op, "via", "setmaxnreg")
+        if not target.has("setmaxnreg"):
+            fail(
+                "unsupported-operand",
+                f"{target.name} cannot move registers from one warp to another",
+                op.span,
+                help="leave it out, or compile for a target that can, as sm_90a",
+            )
+    return op
 
 
 def _announced(kernel: Kernel) -> frozenset[str]:

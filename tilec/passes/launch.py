@@ -24,6 +24,7 @@ from tilec.passes.rasterise import rasterised
 from tilec.passes.recover import poison
 from tilec.passes.reducers import with_parts
 from tilec.passes.statements import Body
+from tilec.passes.teams import without_effect
 from tilec.passes.views import without_views
 from tilec.records import dataclass
 from tilec.source import Span
@@ -112,6 +113,7 @@ def _made(function: ast.Function, body: Body, shape: _Launch, params: Callable[[
         tuple(body.hints.layouts.values()),
         cluster=body.cluster,
     )
+    without_effect(made, body.by_hand, body.warn)
     return dynamic.with_sizes(with_awaited(made, body.warn, body.asides))
 
 

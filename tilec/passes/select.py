@@ -51,7 +51,7 @@ from tilec.ops.refused import refused
 from tilec.ops.scan import expansion
 from tilec.ops.sync import spelled
 from tilec.options import NO_SWITCHES, Switches
-from tilec.passes.able import check_arithmetic
+from tilec.passes.able import check_arithmetic, no_wgmma
 from tilec.passes.clusters import check_cluster
 from tilec.passes.ordering import is_asynchronous_copy
 from tilec.passes.places import ordered_tensors
@@ -168,7 +168,7 @@ def _why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
             for copy in inner:
                 if copy is not stmt:
                     return f"the copy in line {copy.span.line} is conditional or in a loop of its own"
-                reason = _why_not_tma(copy, placed)
+                reason = why_not_tma(copy, placed)
                 if copy.regions[0].buffer.name in ordered:
                     reason = f"the kernel also writes {copy.regions[0].buffer.name}"
                 if reason:
@@ -196,7 +196,7 @@ def placed_tiles(kernel: Kernel) -> frozenset[Buffer]:
     return frozenset(p.buffer for p in kernel.layouts if isinstance(p.layout, Placement))
 
 
-def _why_not_tma(op: TileOp, placed: frozenset[Buffer]) -> str | None:
+def why_not_tma(op: TileOp, placed: frozenset[Buffer]) -> str | None:
     source, destination = op.regions
     if destination.buffer in placed:
         return f"{destination.buffer.name} is given a layout that TMA does not know"
@@ -315,11 +315,8 @@ class _Selector:
                 return expansion(stmt, self.scan_tile)
             case TileOp(name="fence") if not self.target.has("tma"):
                 return (with_attr(stmt, "via", "nothing"),)  # there is no asynchronous proxy
-            case TileOp(name="wait_wgmma"):
-                waits = self.form == "serial" and self.target.has("wgmma")
-                return (with_attr(stmt, "via", "wgmma" if waits else "nothing"),)
-            case TileOp(name="set_registers"):
-                return (self.registers(stmt),)
+            case TileOp(name="wait_wgmma" | "set_registers") if not any(key == "via" for key, _ in stmt.attrs):
+                return (with_attr(stmt, "via", "nothing"),)  # the schedule says
             case _:
                 return (stmt,)
 
@@ -349,7 +346,7 @@ class _Selector:
             is_ordered = stmt.regions[0].buffer.name in self.ordered
             if (
                 not is_ordered
-                and _why_not_tma(stmt, self.placed) is None
+                and why_not_tma(stmt, self.placed) is None
                 and why_not_fed(self.kernel, loop, stmt) is None
             ):
                 yield stmt
@@ -360,7 +357,7 @@ class _Selector:
         source, destination = op.regions
         scopes = (source.buffer.scope, destination.buffer.scope)
         if is_signalling(op):
-            return (self.signalling(op),)
+            return (op,)  # `passes.hand_layout`
         if scopes == ("global", "shared"):
             if is_fed:
                 return (with_attr(op, "via", "tma"),)
@@ -391,29 +388,6 @@ class _Selector:
         """How many bytes of a row lie together in the placement that a person gives the tile."""
         given = (p.layout for p in self.kernel.layouts if p.buffer == tile and isinstance(p.layout, Placement))
         return next(run(placement) for placement in given) * tile.dtype.bytes
-
-    def signalling(self, op: TileOp) -> TileOp:
-        """By TMA, or not at all: it announces bytes to a barrier."""
-        reason = f"{self.target.name} has no TMA" if not self.target.has("tma") else _why_not_tma(op, self.placed)
-        if reason is not None:
-            fail(
-                "unsupported-operand",
-                "this T.tma_copy cannot go by TMA",
-                op.span,
-                reason,
-                help="write T.copy, and T.barrier_arrive behind it",
-            )
-        return with_attr(op, "via", "tma")
-
-    def registers(self, op: TileOp) -> TileOp:
-        if not self.target.has("setmaxnreg"):
-            fail(
-                "unsupported-operand",
-                f"{self.target.name} cannot move registers from one warp to another",
-                op.span,
-                help="leave it out, or compile for a target that can, as sm_90a",
-            )
-        return op
 
     def tma_store(self, op: TileOp) -> TileOp:
         """Its wait stands where something needs the tile again, unless the environment wants it right behind."""
@@ -568,15 +542,7 @@ class _Selector:
         if self.target.has("wgmma") and wgmma_groups(op, self.kernel.threads):
             return "wgmma"
         if ("wait", "wgmma") in op.attrs:
-            fail(
-                "unsupported-operand",
-                "this T.wgmma_gemm cannot go by wgmma",
-                op.span,
-                f"{self.target.name} has none"
-                if not self.target.has("wgmma")
-                else f"{self.kernel.threads} threads, of which each {WARPGROUP} take whole blocks of 64 rows",
-                help="write T.gemm, which takes the instruction that there is",
-            )
+            no_wgmma(op, self.target)
         if a.dtype in SMALL_FLOATS and c.dtype == FLOAT16:
             fail(
                 "unsupported-type",

@@ -25,9 +25,9 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.ir.tile import Scope as MemoryScope
-from tilec.ir.types import BOOL, UINT64, DType
+from tilec.ir.types import BOOL, DType
 from tilec.ops import arithmetic, registry
-from tilec.ops.barriers import TAKING_BARRIERS, allocation, arrivals
+from tilec.ops.barriers import TAKING_BARRIERS
 from tilec.ops.dp4a import DP4A, dp4a
 from tilec.ops.fill import fill_value
 from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER
@@ -164,7 +164,7 @@ class Body(Loops):
                 self.scope.bind(node.name, Function(node, self.scope, kind(node)), node.name_span)
             case ast.Raise():
                 refuse_raise(self, node)
-            case ast.With(context=ast.Call() as call) if self.callee(call) == teams.SECTION.name:
+            case ast.With(context=ast.Call() as call) if self.callee(call) in teams.SECTIONS:
                 teams.section(self, node, call)
             case ast.With() | ast.Function() | ast.Import() | ast.Return() | ast.Foreign():
                 self._misplaced(node)
@@ -471,7 +471,7 @@ class Body(Loops):
         if path == ALLOCATE_REDUCER.name:
             return self._allocate_reducer(name, node)
         if path == "T.alloc_barrier":
-            return self._allocate_barriers(name, node)
+            return teams.barriers(self, name, node)
         scope, signature = _ALLOCATIONS[path]
         call = bind(signature, *self.arguments(node), node.span)
         if scope == "shared" and call["scope"].value not in ("shared", "shared.dyn"):
@@ -494,23 +494,6 @@ class Body(Loops):
         self.buffers.append(result)
         self.reducers[result.name] = Reducer(result, parts, kind, everywhere)
         return result
-
-    def _allocate_barriers(self, name: str, node: ast.Call) -> Buffer:
-        spelling = registry.spelling("alloc_barrier")
-        assert spelling is not None
-        counts = arrivals(bind(spelling.signature, *self.arguments(node), node.span))
-        if self.loops or self.masks or self.team is not None:
-            fail(
-                "misplaced-statement",
-                "barriers are made once, before the block divides its work",
-                node.span,
-                help="move it to the beginning of the kernel",
-            )
-        barriers = Buffer(self.unique.take(name), (len(counts),), UINT64, "barrier", node.span)
-        self.buffers.append(barriers)
-        self.out.append(allocation(barriers, counts))
-        self.by_hand = True
-        return barriers
 
     # ---- variables: what T.alloc_var makes ----------------------------------------------------------
 

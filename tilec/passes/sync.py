@@ -27,6 +27,7 @@ from typing import Literal
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Load, Store, walk_expr
 from tilec.ir.tile import walk as walk_tile
+from tilec.passes.handover import BY_TMA, Handover, forget_copies, prepared
 from tilec.passes.inflight import QUEUES, Key, Queue, Record, RingUse, State, Touch
 from tilec.passes.usage import expressions
 from tilec.source import NOWHERE
@@ -82,10 +83,6 @@ def _in_registers(metadata: Buffer) -> str:
     return f"{metadata.name} in registers"
 
 
-BY_TMA = "tma"
-"""How copies that signal a barrier combine: their order among themselves is for the kernel to say."""
-
-
 def _commuting(atomic: str | None) -> str:
     """Additions may come in any order, but not an addition and a maximum; of two stores the last one counts."""
     return "" if atomic in (None, "store") else atomic
@@ -120,12 +117,10 @@ def synchronise(program: warp.Program) -> warp.Program:
     fragments = {b.name for b, _ in program.fragments}
     fragments |= {_in_registers(tile.buffer) for tile in program.shared}
     by_async = frozenset(_by_async(program)) if program.barriers else frozenset()
-    every = (op for role in program.roles for op in warp.walk(role.body))
-    copied = frozenset(op.barrier.name for op in every if isinstance(op, warp.CopiesArrive))
+    if program.barriers:
+        program = prepared(program, by_async)
     roles = []
     for number, role in enumerate(program.roles):
-        if copied and by_async:
-            role = replace(role, body=_fenced(role.body, copied))
         barrier = warp.BarSync(program.named_barrier(number), role.threads)
         roles.append(_synchronised(role, rings, fragments, by_async, barrier))
     common = program.common
@@ -143,23 +138,6 @@ def _synchronised(
 ) -> warp.Role:
     placed = _Role(role, rings, fragments, by_async).place()
     return replace(role, body=_insert(role.body, placed, barrier, _Counter()))
-
-
-def _fenced(body: tuple[warp.Operation, ...], copied: frozenset[str]) -> tuple[warp.Operation, ...]:
-    """Threads cannot fence copies by cp.async that arrive at a barrier by themselves: who waits for them does."""
-    made: list[warp.Operation] = []
-    for op in body:
-        match op:
-            case warp.Loop() | warp.Forever() | warp.Pipeline():
-                op = replace(op, body=_fenced(op.body, copied))
-            case warp.Branch():
-                op = replace(op, then=_fenced(op.then, copied), orelse=_fenced(op.orelse, copied))
-            case _:
-                pass
-        made.append(op)
-        if isinstance(op, warp.BarrierWait) and op.barrier.name in copied:
-            made.append(warp.ProxyFence(span=op.span))
-    return tuple(made)
 
 
 def _by_async(program: warp.Program) -> Iterator[str]:
@@ -227,12 +205,7 @@ class _Role:
         self.mixed = frozenset(_mixed(self.nodes, fragments))
         self.here = range(0)  # the places of the run of operations being executed, up to where it is
         self.uses = tuple(_uses(role, rings))
-        every = [(node.place, node.op) for node in _flat(self.nodes)]
-        self.waited_later = {place for place, op in every if isinstance(op, warp.Wgmma) and op.waits_later}
-        self.signals = {
-            p: op.barrier.name for p, op in every if isinstance(op, warp.TmaLoad) and op.barrier is not None
-        }
-        self.by_async = by_async
+        self.handover = _handover(self.nodes, by_async, fragments)
         self.needs: dict[int, Needs] = {}
         self.changed = False
         self.is_final = False  # whether what is missing is an error
@@ -313,10 +286,10 @@ class _Role:
                     self.state.epoch += waits
                 case warp.CopiesArrive():
                     self.execute(node, ())
-                    self.copies_handed_on()
+                    forget_copies(self.state)
                 case warp.BarrierWait(barrier=barrier):
                     self.execute(node, ())
-                    self.arrived(barrier.name)
+                    self.handover.take_over(self.state, barrier.name)
                 case warp.Pipeline():
                     self.pipeline(node, node.op)
                 case warp.Branch(part="guard", least=least):
@@ -527,33 +500,17 @@ class _Role:
                 self.apply(node.place)
 
     def hand_on(self, node: _Node, together: bool) -> None:
-        """A thread that arrives says that what it has done so far is complete: what it has begun itself, all but the
-        products of which the kernel says that it waits for them. Where some threads arrive for others, these have come
-        so far too."""
+        """What an arrival at a barrier of the kernel's own needs in front of it."""
         self.execute(node, ())
-        for key, kept in self.state.records.items():
-            if key[0] in self.fragments:
-                continue
-            for record in kept:
-                if record.group and record.place not in self.waited_later:
-                    self.add_wait(self.needed(node.place), record)
-                    self.apply(node.place)
-                if key[0] in self.by_async and self.unfenced(record, Touch(key[0], True, "async")):
-                    self.needed(node.place).fence = True
-                    self.apply(node.place)
-                if together and record.epoch == self.state.epoch and record.touch.atomic != BY_TMA:
-                    self.needed(node.place).barrier = True
-                    self.apply(node.place)
-
-    def copies_handed_on(self) -> None:
-        """Whoever waits for them has waited for the barrier."""
-        for kept in self.state.records.values():
-            kept[:] = [r for r in kept if not (r.queue == "cp_async" and r.group and r.touch.write)]
-
-    def arrived(self, barrier: str) -> None:
-        """Behind the wait all threads see what TMA has copied that signals this barrier."""
-        for kept in self.state.records.values():
-            kept[:] = [r for r in kept if self.signals.get(r.place) != barrier]
+        for record, what in self.handover.demands(self.state, together):
+            needs = self.needed(node.place)
+            if what == "wait":
+                self.add_wait(needs, record)
+            elif what == "fence":
+                needs.fence = True
+            else:
+                needs.barrier = True
+            self.apply(node.place)
 
     def pass_on(self, node: _Node, cursor: warp.Cursor) -> None:
         """A version may pass to another role, for the asynchronous proxy to fill or to read, when nothing of this role
@@ -598,6 +555,13 @@ def _mixed(nodes: tuple[_Node, ...], fragments: set[str]) -> Iterator[int]:
         multiplied = {name for n in inner for name in registers.get(n.place, ())}
         mixed |= multiplied & {t.buffer for n in inner if n.place not in registers for t in n.touches}
     return (place for place, names in registers.items() if names & mixed)
+
+
+def _handover(nodes: tuple[_Node, ...], by_async: frozenset[str], fragments: set[str]) -> Handover:
+    every = [(node.place, node.op) for node in _flat(nodes)] if by_async else []
+    later = frozenset(place for place, op in every if isinstance(op, warp.Wgmma) and op.waits_later)
+    signals = {p: op.barrier.name for p, op in every if isinstance(op, warp.TmaLoad) and op.barrier is not None}
+    return Handover(later, signals, by_async, frozenset(fragments))
 
 
 def _flat(nodes: tuple[_Node, ...]) -> Iterator[_Node]:

@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.diag import fail
+from tilec.diag import Warn, fail, warning
 from tilec.ir.groups import WARPGROUP_THREADS, condition
-from tilec.ir.tile import THREAD, Binary, Expr, If, TileOp, with_attr
-from tilec.ir.types import BOOL
-from tilec.ops.barriers import BY_EACH_THREAD, BY_ONE_THREAD, is_signalling
+from tilec.ir.tile import THREAD, Binary, Buffer, Expr, If, Kernel, TileOp, walk, with_attr
+from tilec.ir.types import BOOL, UINT64
+from tilec.ops import registry
+from tilec.ops.barriers import BY_EACH_THREAD, BY_ONE_THREAD, allocation, arrivals, is_signalling
 from tilec.ops.signature import Argument, Signature, bind
 from tilec.passes.fold import compute_expr
 from tilec.source import Span
@@ -26,6 +27,26 @@ if TYPE_CHECKING:
     from tilec.passes.statements import Body
 
 SECTION = Signature("T.ws", (), variadic=True)
+SECTIONS = ("T.ws", "T.WarpSpecialize")
+
+
+def barriers(body: Body, name: str, node: ast.Call) -> Buffer:
+    """`name = T.alloc_barrier(…)`"""
+    spelling = registry.spelling("alloc_barrier")
+    assert spelling is not None
+    counts = arrivals(bind(spelling.signature, *body.arguments(node), node.span))
+    if body.loops or body.masks or body.team is not None:
+        fail(
+            "misplaced-statement",
+            "barriers are made once, before the block divides its work",
+            node.span,
+            help="move it to the beginning of the kernel",
+        )
+    made = Buffer(body.unique.take(name), (len(counts),), UINT64, "barrier", node.span)
+    body.buffers.append(made)
+    body.out.append(allocation(made, counts))
+    body.by_hand = True
+    return made
 
 
 def section(body: Body, node: ast.With, call: ast.Call) -> None:
@@ -137,6 +158,14 @@ def met(body: Body, op: TileOp) -> TileOp:
     if is_wider or threads != body.threads:
         return op if is_wider else replace(op, attrs=tuple(kv for kv in op.attrs if kv[0] != "id"))
     return replace(op, attrs=())
+
+
+def without_effect(kernel: Kernel, by_hand: bool, warn: Warn) -> None:
+    """Warn of registers that are asked for where the compiler makes the roles."""
+    for stmt in () if by_hand else walk(kernel.body):
+        if isinstance(stmt, TileOp) and stmt.name == "set_registers":
+            instead = "tilec shares registers out from what each role holds"
+            warn(warning("hint-not-used", "T.set_max_nreg has no effect", stmt.span, instead, help="leave it out"))
 
 
 def by_threads(body: Body, op: TileOp) -> TileOp | None:

@@ -1,0 +1,306 @@
+"""Runs the barriers of a kernel that orders its roles itself, and nothing else of it, to find waits that never end.
+
+The first block is run, each role until it has to wait, and every copy is complete as soon as it is begun. That is one
+of the orders that the hardware may choose, so that whoever is stuck here may be stuck there. Where control flow, a
+barrier's index or a parity depends on what only a run knows, nothing is said: the emulator finds the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tilec import records
+from tilec.diag import Label, fail
+from tilec.ir.tile import (
+    THREAD,
+    Bind,
+    Break,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    While,
+    walk,
+)
+from tilec.ops.barriers import condition_of, counts_of, is_meeting, is_signalling
+from tilec.ops.values import EXPR_TYPES
+from tilec.passes.fold import compute_expr
+from tilec.source import Span
+
+MOST_STEPS = 5_000  # of each role: far more trips than phases need to come round
+Name = tuple[str, int]
+Values = dict[Var, int]
+
+
+@records.dataclass(frozen=True, slots=True)
+class Role:
+    """As much of a role as its barriers need. `is_common`: it comes before the others."""
+
+    name: str
+    kernel: Kernel
+    is_common: bool
+
+
+class _Unknown(Exception):
+    """Only a run knows."""
+
+
+class _Left(Exception):
+    """The innermost loop is left."""
+
+
+@records.dataclass(frozen=True, slots=True)
+class _Step:
+    """What a role does at a barrier: arrivals, bytes that are announced or (below 0) have come, and the parity of the
+    phase that it waits for; at a named barrier (`meets`) it waits for the phase under way."""
+
+    barrier: Name
+    span: Span
+    arrivals: int = 0
+    bytes: int = 0
+    parity: int | None = None
+    meets: int = 0
+    waits: bool = False
+
+
+@dataclass(slots=True)
+class _Barrier:
+    count: int
+    pending: int
+    bytes: int = 0
+    phase: int = 0
+    announced: list[Span] = field(default_factory=list)
+    copied: list[Span] = field(default_factory=list)
+
+    def settle(self) -> None:
+        while self.pending <= 0 and not self.bytes:
+            self.pending += self.count
+            self.phase += 1
+
+
+@dataclass(slots=True)
+class _State:
+    role: Role
+    steps: Iterator[_Step]
+    waiting: _Step | None = None
+    phase: int = 0  # of the named barrier that it waits at
+    is_done: bool = False
+    is_cut: bool = False  # it would go on
+
+
+def check_protocol(kernel: Kernel, roles: Sequence[Role]) -> None:
+    """Errors: `never-arrived`, `barrier-deadlock`, `barrier-bytes`."""
+    made = {barrier_name(s): s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "alloc_barrier"}
+    statements = [s for role in roles for s in walk(role.kernel.body) if isinstance(s, TileOp)]
+    _check_arrivals(made, statements)
+    barriers = {(name, i): _Barrier(count, count) for name, op in made.items() for i, count in enumerate(counts_of(op))}
+    try:
+        for together in (True, False):
+            _run(barriers, [_State(role, _steps(role, kernel)) for role in roles if role.is_common == together])
+    except _Unknown:
+        return
+
+
+def barrier_name(op: TileOp) -> str:
+    element = op.attr("barrier")
+    assert isinstance(element, Load)
+    return element.buffer.name
+
+
+def _check_arrivals(made: dict[str, TileOp], statements: list[TileOp]) -> None:
+    arrived = {barrier_name(s) for s in statements if s.name in ("arrive", "cp_async_arrive", "expect_tx")}
+    for op in statements:
+        if op.name == "await_barrier" and barrier_name(op) not in arrived:
+            fail(
+                "never-arrived",
+                f"nobody arrives at {barrier_name(op)}, which is waited for here",
+                op.span,
+                "waits for ever",
+                secondary=(Label(made[barrier_name(op)].span, "allocated here"),),
+                help=f"write T.barrier_arrive({barrier_name(op)}) where the work is done, also behind T.tma_copy",
+            )
+
+
+# ---- a role ----------------------------------------------------------------------------------------------------------
+
+
+def _steps(role: Role, kernel: Kernel) -> Iterator[_Step]:
+    yield from _body(role.kernel.body, role, dict.fromkeys(kernel.block_vars, 0))
+
+
+def _body(body: tuple[Stmt, ...], role: Role, values: Values) -> Iterator[_Step]:
+    for stmt in body:
+        match stmt:
+            case TileOp():
+                yield from _operation(stmt, role, values)
+            case Bind(var=var, value=value):
+                found = compute_expr(value, values)
+                values.pop(var, None)
+                if found is not None:
+                    values[var] = int(found)
+            case For(var=var, body=inner):
+                if not any(_concerns(s) for s in walk(inner)):
+                    continue
+                try:
+                    for index in range(_known(stmt.start, values), _known(stmt.stop, values), stmt.step):
+                        yield from _body(inner, role, {**values, var: index})
+                except _Left:
+                    pass
+            case If(condition=condition, then=then, orelse=orelse):
+                if any(_concerns(s) for s in walk((*then, *orelse))):
+                    yield from _body(then if _known(condition, values) else orelse, role, values)
+            case While():
+                if any(_concerns(s) for s in walk(stmt.body)):
+                    raise _Unknown
+            case Break():
+                raise _Left
+            case Parallel() | Store():
+                pass
+
+
+def _concerns(stmt: Stmt) -> bool:
+    return isinstance(stmt, Break) or (isinstance(stmt, TileOp) and (is_meeting(stmt) or is_signalling(stmt)))
+
+
+def _known(expr: Expr, values: Values) -> int:
+    found = compute_expr(expr, values)
+    if found is None:
+        raise _Unknown
+    return int(found)
+
+
+def _operation(op: TileOp, role: Role, values: Values) -> Iterator[_Step]:
+    if not _concerns(op):
+        return
+    if op.name in ("barrier", "named_arrive"):
+        number, threads = op.attr("id"), op.attr("threads")
+        assert isinstance(number, int) and isinstance(threads, int)
+        mine, waits = role.kernel.threads, op.name == "barrier"
+        yield _Step(("named barrier", number), op.span, mine, meets=threads, waits=waits)
+        return
+    element = op.attr("barrier")
+    assert isinstance(element, Load)
+    place = (element.buffer.name, _known(element.indices[0], values))
+    match op.name:
+        case "await_barrier":
+            parity = op.attr("parity")
+            assert isinstance(parity, EXPR_TYPES)
+            yield _Step(place, op.span, parity=_known(parity, values) & 1)
+        case "expect_tx":
+            announced = op.attr("bytes")
+            assert isinstance(announced, int)
+            yield _Step(place, op.span, int(bool(op.attr("arrives"))), announced)
+        case "copy":
+            moved = math.prod(op.regions[1].extent) * op.regions[1].buffer.dtype.bits // 8
+            if op.attr("announces"):
+                yield _Step(place, op.span, bytes=moved)
+            yield _Step(place, op.span, bytes=-moved)
+        case _:
+            yield _Step(place, op.span, _arrivals(op, role, values))
+
+
+def _arrivals(op: TileOp, role: Role, values: Values) -> int:
+    """How many threads of the role arrive."""
+    condition, every = condition_of(op), range(role.kernel.threads)
+    return len(every) if condition is None else sum(_known(condition, {**values, THREAD: t}) for t in every)
+
+
+# ---- all of them -----------------------------------------------------------------------------------------------------
+
+
+def _run(barriers: dict[Name, _Barrier], states: list[_State]) -> None:
+    while any(not s.is_done for s in states):
+        moved = [_advance(state, barriers) for state in states]
+        if any(s.is_cut for s in states):
+            return
+        if not any(moved):
+            _stuck(barriers, [s for s in states if not s.is_done])
+    for name, barrier in barriers.items():
+        if barrier.bytes:
+            _unequal(name, barrier)
+
+
+def _advance(state: _State, barriers: dict[Name, _Barrier]) -> bool:
+    """Run until a wait; whether it got anywhere."""
+    count = 0
+    while not state.is_done:
+        step = state.waiting or next(state.steps, None)
+        if step is None or count > MOST_STEPS:
+            state.is_done, state.is_cut = True, step is not None
+            return True
+        barrier = barriers.get(step.barrier)
+        if barrier is None:
+            barrier = barriers.setdefault(step.barrier, _Barrier(step.meets, step.meets))
+        if state.waiting is None:
+            state.phase = barrier.phase
+            _arrive(step, barrier)
+        if _waits(step, state, barrier):
+            state.waiting = step
+            return count > 0
+        state.waiting = None
+        count += 1
+    return count > 0
+
+
+def _arrive(step: _Step, barrier: _Barrier) -> None:
+    barrier.pending -= step.arrivals
+    barrier.bytes += step.bytes
+    if step.bytes:
+        (barrier.announced if step.bytes > 0 else barrier.copied).append(step.span)
+    barrier.settle()
+
+
+def _waits(step: _Step, state: _State, barrier: _Barrier) -> bool:
+    if step.waits:
+        return barrier.phase == state.phase
+    return step.parity is not None and barrier.phase % 2 == step.parity
+
+
+def _stuck(barriers: dict[Name, _Barrier], waiting: list[_State]) -> None:
+    """Nobody can go on."""
+    for state in waiting:
+        assert state.waiting is not None
+        barrier = barriers[state.waiting.barrier]
+        if barrier.bytes and barrier.pending <= 0:
+            _unequal(state.waiting.barrier, barrier)
+    places = [(s, s.waiting, barriers[s.waiting.barrier]) for s in waiting if s.waiting is not None]
+    notes = tuple(
+        f"{s.role.name} waits for {_spoken(step.barrier)}: {barrier.phase} phases have completed, "
+        f"{barrier.count - barrier.pending} of {barrier.count} arrivals of the next one have come"
+        for s, step, barrier in places
+    )
+    fail(
+        "barrier-deadlock",
+        "this wait never ends",
+        places[0][1].span,
+        f"{places[0][0].role.name} waits here for ever",
+        secondary=tuple(Label(step.span, f"and {s.role.name} here") for s, step, _ in places[1:]),
+        notes=notes,
+        help="compare the count of the barrier with the threads that arrive, and the parity with the phases before",
+    )
+
+
+def _unequal(name: Name, barrier: _Barrier) -> None:
+    more = "more" if barrier.bytes > 0 else "fewer"
+    said = dict.fromkeys((*barrier.announced, *barrier.copied))
+    first, *others = said
+    fail(
+        "barrier-bytes",
+        f"{abs(barrier.bytes):,} {more} bytes are announced to {_spoken(name)} than are copied",
+        first,
+        "its phase never completes" if barrier.bytes > 0 else "announced here",
+        secondary=tuple(Label(span, "and here") for span in others),
+        help="announce the bytes of all tiles that T.tma_copy fills, or none: then each copy announces its own",
+    )
+
+
+def _spoken(name: Name) -> str:
+    return f"{name[0]} {name[1]}" if name[0] == "named barrier" else f"{name[0]}[{name[1]}]"
