@@ -258,6 +258,7 @@ class _Builder:
             latency,
             self.roles[index],
             stmt.span.line,
+            file=stmt.span.file,
         )
 
     def price(self, stmt: Stmt, groups: int = 1) -> tuple[int, int, dict[int, tuple[int, int]]]:
@@ -290,7 +291,8 @@ class _Builder:
         for slot, held in sorted(whole.held.items()):
             if held and slot < len(self.target.slots):
                 uses.append(Use(slot, min(held, cycles), cycles - min(held, cycles)))
-        return Op(describe(stmt), tuple(sorted(uses, key=lambda u: u.slot)), cycles, cycles, role, stmt.span.line)
+        ordered = tuple(sorted(uses, key=lambda u: u.slot))
+        return Op(describe(stmt), ordered, cycles, cycles, role, stmt.span.line, file=stmt.span.file)
 
     def busy(self, timing: Timing, stmt: Stmt) -> int:
         """Cycles in which the role's warps issue nothing else. What is not asynchronous they do themselves: they are
