@@ -266,6 +266,10 @@ def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> No
         for kernel in kernels if not target.not_yet else ():
             examine(kernel, target, _strategy(kernel, options), options.switches, mistakes)
     mistakes.end()
+    from tilec.passes.unset import unset
+
+    for found in (odd for kernel in kernels for odd in unset(kernel)):
+        observer.warn(found, options)
 
 
 @contextmanager
@@ -341,6 +345,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     from tilec.passes.layout import assign
     from tilec.passes.narrow import widened
     from tilec.passes.select import select
+    from tilec.passes.unset import unset
     from tilec.sched.trace import dump
     from tilec.sched.trace import trace as write_trace
 
@@ -359,6 +364,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     observer.saw("layout", laid, _laid_text)
     planned = _schedule(laid, target, options, observer)
     for found in (
+        *unset(kernel),
         *_unused(kernel, laid),
         *(w for p in planned if (w := _not_proven(p)) is not None),
         *lints.conversions(laid),
