@@ -140,8 +140,9 @@ def _ops(problem: Problem, schedule: Schedule) -> Table:
     )
     for op in schedule.order:
         spec = problem.ops[op]
+        line = f"{spec.file}:{spec.line}" if spec.file else str(spec.line)
         numbers = (schedule.stage[op], schedule.start[op], spec.issue, spec.latency)
-        table.add_row(str(op), Text(spec.name), spec.role, str(spec.line), *map(str, numbers))
+        table.add_row(str(op), Text(spec.name), spec.role, line, *map(str, numbers))
     return table
 
 

@@ -273,6 +273,10 @@ def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> No
         for kernel in kernels if not target.not_yet else ():
             examine(kernel, target, _strategy(kernel, options), options.switches, mistakes)
     mistakes.end()
+    from tilec.passes.unset import unset
+
+    for found in (odd for kernel in kernels for odd in unset(kernel)):
+        observer.warn(found, options)
 
 
 @contextmanager
@@ -345,6 +349,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
 
     from tilec import lints
     from tilec import target as targets
+    from tilec.passes.unset import unset
     from tilec.sched.trace import dump
     from tilec.sched.trace import trace as write_trace
 
@@ -361,6 +366,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
         raise CompileError(*lints.judge(observer.warnings, options.lint), missing)
     laid, planned = _scheduled(kernel, target, options, observer)
     for found in (
+        *unset(kernel),
         *_unused(kernel, laid),
         *(w for p in planned if (w := _not_proven(p)) is not None),
         *lints.conversions(laid),

@@ -185,7 +185,15 @@ out-of-scope
 
 rebind-in-loop
     A name bound outside a loop would be changed inside it. Scalars do not carry values from one iteration
-    to the next; keep such a value in a fragment: s = T.alloc_fragment((1,), "float32").
+    to the next; T.alloc_var makes variables, which do: s = T.alloc_var("float32", init=0).
+
+nothing-copied
+    A tensor's name is given to another buffer. `C = tile` copies nothing, from there on `C` only is another
+    name of the tile, and the tensor stays as it is. T.copy(tile, C) is what moves elements.
+
+never-set
+    A tile is read, and no statement gives it a value: a T.copy into it is missing, or the T.clear before a
+    T.gemm or a sum that adds to it. What shared memory and registers hold at first is anything.
 
 bad-target
     The left side of an assignment is nothing that can be assigned to.

@@ -60,7 +60,7 @@ def check_ceilings(loop: LoopProblem, target: Target, mistakes: Mistakes = AT_ON
     if refusal is None:
         return
     ops = loop.problem.ops
-    notes = tuple(f"line {ops[op].line}: {ops[op].name} holds {footprint(loop.problem, ops[op])}" for op in refusal.ops)
+    notes = tuple(f"{ops[op].place}: {ops[op].name} holds {footprint(loop.problem, ops[op])}" for op in refusal.ops)
     involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)
     title = f"no schedule exists: {refusal.text}"
     with mistakes.caught():

@@ -45,7 +45,7 @@ def describe(problem: Problem, schedule: Schedule, op: int) -> str:
     spec = problem.ops[op]
     bounds = f"[{'0' if low is None else max(low, 0)}, {'∞' if high is None else high}]"
     return (
-        f"line {spec.line}: {spec.name} starts in cycle {schedule.start[op]} at II {schedule.ii}; "
+        f"{spec.place}: {spec.name} starts in cycle {schedule.start[op]} at II {schedule.ii}; "
         f"it holds {footprint(problem, spec)}; its dependences leave it cycles {bounds}"
     )
 
@@ -162,7 +162,7 @@ def _users(values: Iterable[Value]) -> tuple[int, ...]:
 
 def binding(problem: Problem, refusal: Unschedulable) -> tuple[str, ...]:
     """What an unschedulable loop runs into, as notes: the constraint, and each op with its footprint."""
-    ops = (f"line {problem.ops[op].line}: {problem.ops[op].name} holds {_held(problem, op)}" for op in refusal.ops)
+    ops = (f"{problem.ops[op].place}: {problem.ops[op].name} holds {_held(problem, op)}" for op in refusal.ops)
     return (f"binding: {refusal.kind} {refusal.name}, at every II", *ops)
 
 

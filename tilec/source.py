@@ -18,6 +18,11 @@ class Span:
     end_column: int
     file: str = ""
 
+    @property
+    def place(self) -> str:
+        """Its line, as a message names it: `line 14`, `line 3 of parts/scale.tl`."""
+        return f"line {self.line} of {self.file}" if self.file else f"line {self.line}"
+
     def to(self, other: Span) -> Span:
         """The smallest span from the start of `self` to the end of `other`."""
         return Span(self.line, self.column, other.end_line, other.end_column, self.file)

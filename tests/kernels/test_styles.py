@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec import emulate
+from tilec import driver, emulate
+from tilec.diag import CompileError
 from tilec.driver import Observer, build
+from tilec.files import read_source
 from tilec.options import CompileOptions, Value
 from tilec.source import SourceFile
 
@@ -153,3 +158,53 @@ def test_eager_sizes_learnt_at_launch() -> None:
         emulate.run(made, found)
         expected = given if flag else given * np.float32(found.scalars["alpha"])
         np.testing.assert_array_equal(found.tensors["out"], expected)
+
+
+MACROS = """\
+import tilelang.language as T
+
+
+def first(x):
+    return x[0]
+
+
+@T.macro
+def load(A, a, k):
+    T.copy(A[k * 64, 0], a)
+"""
+PIPELINED = """\
+import tilelang.language as T
+from .macros import first, load
+
+@T.prim_func
+def kernel(A: T.Tensor((512, 64), "float16"), C: T.Tensor((64, 64), "float32")):
+    with T.Kernel(1, threads=128) as bx:
+        a = T.alloc_shared((64, 64), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        T.fill(c, first((0.0, 1.0)))
+        for k in T.Pipelined(8, num_stages=2):
+            load(A, a, k)
+            T.gemm(a, a, c)
+        T.copy(c, C)
+"""
+
+
+def written(folder: Path, kernel: str) -> SourceFile:
+    (folder / "macros.tl").write_text(MACROS, encoding="utf-8")
+    (folder / "kernel.tl").write_text(kernel, encoding="utf-8")
+    return read_source(str(folder / "kernel.tl"))
+
+
+def test_the_schedule_names_the_file_of_an_imported_macro(tmp_path: Path) -> None:
+    plan = driver.plan(written(tmp_path, PIPELINED), CompileOptions(), driver.Observer())
+    (loop,) = json.loads(plan.trace)["tilec"]["loops"]
+    assert [(op["line"], op.get("file")) for op in loop["ops"]] == [(10, "macros.tl"), (12, None)]
+
+
+def test_a_mistake_in_an_imported_function_names_its_file_and_the_call(tmp_path: Path) -> None:
+    source = written(tmp_path, PIPELINED.replace("first((0.0, 1.0))", "first(1.0)"))
+    with pytest.raises(CompileError) as raised:
+        driver.check(source, CompileOptions(), driver.Observer())
+    (mistake,) = raised.value.diagnostics
+    assert mistake.primary is not None and (mistake.primary.span.file, mistake.primary.span.line) == ("macros.tl", 5)
+    assert [(label.text, label.span.file, label.span.line) for label in mistake.secondary] == [("called here", "", 9)]

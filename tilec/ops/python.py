@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tilec.diag import fail
+from tilec.ir.tile import Buffer
 from tilec.ir.types import DType
 from tilec.ops.arithmetic import LONGEST, equal, is_runtime
 from tilec.ops.scalar import FUNCTIONS
@@ -182,7 +183,10 @@ def items(value: Value, span: Span) -> Iterable[Value]:
         case tuple() | str() | range():
             return value
         case _:
-            return fail("not-iterable", "there is nothing to iterate over", span, f"this is {describe(value)}")
+            sized = f"its sizes are {value.name}.shape" if isinstance(value, Buffer) else None
+            return fail(
+                "not-iterable", "there is nothing to iterate over", span, f"this is {describe(value)}", help=sized
+            )
 
 
 def _sized(value: Value, span: Span) -> Any:

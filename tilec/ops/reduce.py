@@ -43,6 +43,9 @@ def _check(kind: Kind, call: Call) -> TileOp:
             f"{src.buffer.name} has {rank} dimension{'s' * (rank != 1)}"
             if src.is_whole
             else f"the part of {src.buffer.name} has {rank}",
+            help=f"the result comes second: {call.name}({dst.buffer.name}, {src.buffer.name}, …)"
+            if len(result) > rank
+            else "dimensions count from 0, or from -1 for the last",
         )
     dim %= rank
     dropped = extents[:dim] + extents[dim + 1 :] or (1,)

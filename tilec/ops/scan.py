@@ -47,6 +47,7 @@ def _check(kind: str, call: Call) -> TileOp:
             f"{call.name}: there is no dimension {dim}",
             call["dim"].span,
             f"{src.buffer.name} has {rank} dimension{'s' * (rank != 1)}",
+            help="dimensions count from 0, or from -1 for the last",
         )
     if src.shape != dst.shape:
         fail(

@@ -210,8 +210,8 @@ def as_dtype(argument: Argument) -> DType:
         return value
     if isinstance(value, VectorType):
         value = str(value)
-    if isinstance(value, Member):  # T.float16x2, and other names that T does not have
-        value = value.path.removeprefix("T.")
+    if isinstance(value, Member):  # torch.float16; T.float16x2, and other names that T does not have
+        value = value.path.removeprefix("T.").removeprefix("torch.")
     if not isinstance(value, str):
         fail("wrong-argument", "a dtype is needed here", argument.span, f"this is {describe(value)}")
     if value not in BY_NAME:
@@ -304,7 +304,11 @@ def _element(argument: Argument) -> Expr:
     if isinstance(value, Access) and not value.has_extent:
         return Load(value.buffer, tuple(i for i in value.indices if not isinstance(i, Range)))
     if isinstance(value, Access):
-        fail("not-a-scalar", "one element is needed here, not a slice", argument.span)
+        name = value.buffer.name
+        way_out = f"index every dimension of {name} inside T.Parallel, or T.copy the part to a tile of its own"
+        fail(
+            "not-a-scalar", "one element is needed here, not a slice", argument.span, f"a part of {name}", help=way_out
+        )
     if isinstance(value, Buffer):
         fail(
             "not-a-scalar",

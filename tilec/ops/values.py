@@ -195,6 +195,9 @@ Static = Union[
 Value = Static | Buffer | Access | Member | Expr
 """Python values stay Python values until they meet a typed operand; `Expr` is what is known at run time only."""
 
+_READ = ("T", "tilelang", "math")
+"""The modules whose names mean something."""
+
 EXPR_TYPES = (Const, Var, Unary, Binary, Call, Cast, Select, Load)
 
 
@@ -253,7 +256,9 @@ def describe(value: Value) -> str:
         case Access(buffer=buffer):
             return f"a part of {buffer.name}"
         case Member(path=path):
-            return f"{path} itself"
+            if path.split(".")[0] in _READ:
+                return f"{path} itself"
+            return f"{path}, of a module that is not read: only kernel files are, by `from .file import name`"
         case _:
             return f"{_a(value.dtype)} known only at run time"
 

@@ -275,11 +275,16 @@ class _Builder:
             f"the tiles take {needed:,} bytes of shared memory, {self.target.name} has {capacity:,} for a block",
             tiles[0].span,
             f"{tiles[0].name} alone is {self.laid.shared[tiles[0].name].bytes:,} bytes",
-            secondary=tuple(Label(b.span, f"{self.laid.shared[b.name].bytes:,} bytes") for b in tiles[1:3]),
+            secondary=tuple(Label(b.span, self._size(b)) for b in tiles[1:3]),
             help="use smaller tiles",
         )
 
     # ---- shared memory ----
+
+    def _size(self, tile: Buffer) -> str:
+        """Of a tile that nobody wrote down, what it is for."""
+        is_made = tile.span not in {b.span for b in self.laid.kernel.buffers if "." not in b.name}
+        return f"{self.laid.shared[tile.name].bytes:,} bytes" + " to pass values through here" * is_made
 
     def reserved(self, rings: tuple[RingPlan, ...]) -> int:
         """Shared memory that is not this loop's rings: other tiles, scratch, barriers. Of the tiles of other loops as
@@ -320,6 +325,7 @@ class _Builder:
             stmt.span.line,
             roles,
             self.meeting() if index in self.open else 0,
+            file=stmt.span.file,
         )
 
     def meeting(self) -> int:
@@ -357,7 +363,8 @@ class _Builder:
         for slot, held in sorted(whole.held.items()):
             if held and slot < len(self.target.slots):
                 uses.append(Use(slot, min(held, cycles), cycles - min(held, cycles)))
-        return Op(describe(stmt), tuple(sorted(uses, key=lambda u: u.slot)), cycles, cycles, role, stmt.span.line)
+        ordered = tuple(sorted(uses, key=lambda u: u.slot))
+        return Op(describe(stmt), ordered, cycles, cycles, role, stmt.span.line, file=stmt.span.file)
 
     def busy(self, timing: Timing, stmt: Stmt) -> int:
         """Cycles in which the role's warps issue nothing else. What is not asynchronous they do themselves: they are

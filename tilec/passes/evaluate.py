@@ -276,7 +276,13 @@ class Evaluator:
         if isinstance(owner, Function):
             fail("foreign-call", f"{describe(owner)} has no `{node.name}`", node.span, "what a program does with it")
         if not isinstance(owner, Buffer) or node.name not in ("shape", "dtype"):
-            fail("unknown-attribute", f"there is no attribute `{node.name}` here", node.span, f"of {describe(owner)}")
+            fail(
+                "unknown-attribute",
+                f"there is no attribute `{node.name}` here",
+                node.span,
+                f"of {describe(owner)}",
+                help=f"write {owner.name}.shape[0] or {owner.name}.dtype" if isinstance(owner, Buffer) else None,
+            )
         if owner.lanes > 1:
             return owner.extents[:-1] if node.name == "shape" else VectorType(owner.dtype, owner.lanes)
         return owner.extents if node.name == "shape" else owner.dtype

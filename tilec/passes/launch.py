@@ -200,6 +200,7 @@ def _launched(body: Body, launch: ast.With) -> _Launch:
     except CompileError as error:
         body.mistakes.add(error)
         poison(body.scope, replace(launch, body=()))
+        body.scope.is_incomplete = True
     body.blocks = tuple(zip(block_vars, grid, strict=False))
     body.ranges[THREAD.name] = (0, body.threads - 1)
     for var, extent in body.blocks:
@@ -350,7 +351,7 @@ def _block_vars(body: Body, launch: ast.With, rank: int) -> tuple[Var, ...]:
     if target is None:
         # Nobody asks which block it is.
         return tuple(Var(body.unique.take(name)) for name in ("bx", "by", "bz")[:rank])
-    names = body.target_names(target, rank)
+    names = body.target_names(target, rank, "as ({})")
     variables = tuple(Var(body.unique.take(name.id)) for name in names)
     for name, var in zip(names, variables, strict=True):
         body.scope.bind(name.id, var, name.span)

@@ -143,7 +143,7 @@ class Loops(PerThread):
                     "the condition of this loop never changes",
                     node.condition.span,
                     f"always {condition}",
-                    help="let it depend on an element of a buffer that the loop writes, or leave with `break`",
+                    help="let it depend on what T.alloc_var makes or on a buffer that the loop writes, or use `break`",
                 )
             if isinstance(condition, EXPR_TYPES):
                 self.alike(condition, node.condition.span, "the condition of a while")
@@ -372,7 +372,8 @@ class Loops(PerThread):
             head.asynchronous, head.layout,
         )  # fmt: skip
 
-    def target_names(self, target: ast.Expr, count: int) -> tuple[ast.Name, ...]:
+    def target_names(self, target: ast.Expr, count: int, form: str = "for {} in …") -> tuple[ast.Name, ...]:
+        """The names of so many variables, which are written in this form."""
         items = target.items if isinstance(target, ast.Tuple | ast.List) else (target,)
         names = tuple(i for i in items if isinstance(i, ast.Name))
         if len(names) < len(items):
@@ -382,9 +383,17 @@ class Loops(PerThread):
                 "wrong-variable-count",
                 f"{len(names)} variable{'s' * (len(names) != 1)} for {count} extent{'s' * (count != 1)}",
                 target.span,
+                help=f"write `{form.format(', '.join(_named(names, count)))}`",
             )
         _no_duplicates(names)
         return names
+
+
+def _named(names: tuple[ast.Name, ...], count: int) -> list[str]:
+    """So many names: those given first."""
+    usual = ("bx", "by", "bz") if names and names[0].id.startswith("b") else tuple("ijklmnop")
+    more = (name for name in usual if name not in {n.id for n in names})
+    return [*(n.id for n in names), *more][:count]
 
 
 def _no_duplicates(names: tuple[ast.Name, ...]) -> None:

@@ -289,7 +289,7 @@ class _Entries:
         notes = []
         for bind in scheduled_binds(self.body):
             read = _written_reads(bind, self.body)
-            notes.append(f"`{bind.var.name}` in line {bind.span.line} counts: it reads {read}, which the loop writes")
+            notes.append(f"`{bind.var.name}` in {bind.span.place} counts: it reads {read}, which the loop writes")
         aliases = [s.var.name for s, r in zip(self.body, self.replayed, strict=True) if r and isinstance(s, Bind)]
         if aliases:
             verb = "needs" if len(aliases) == 1 else "need"

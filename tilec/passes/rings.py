@@ -75,7 +75,7 @@ class Body:
             return f"{name} is read before it is filled"  # its value comes from the iteration before
         first = self.statements[producers[0]]
         if tile not in filled(first):
-            return f"line {first.span.line} may leave in {name} what the iteration before left there"
+            return f"{first.span.place} may leave in {name} what the iteration before left there"
         if not any(name in self.touched[i].reads for i in consumers):
             return f"nothing in the loop reads {name}"
         return None
@@ -190,7 +190,7 @@ def why_not_fed(kernel: Kernel, loop: For, copy: TileOp | None = None) -> str | 
         if isinstance(stmt, TileOp) and is_load(stmt) and (copy is None or copy is stmt):
             reason = inside.why_not_fed(stmt)
             if reason is not None:
-                return f"in line {stmt.span.line}, {reason}"
+                return f"in {stmt.span.place}, {reason}"
     return None
 
 

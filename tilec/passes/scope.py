@@ -25,12 +25,13 @@ class Binding:
 @dataclass(slots=True)
 class Scope:
     """`region` says in words what ends with this scope; `is_loop` means that its body runs more than once. What is
-    bound in a function (`is_function`) is its own."""
+    bound in a function (`is_function`) is its own; `is_incomplete` where what was to bind names is wrong."""
 
     parent: Scope | None = None
     region: str = "the file"
     is_loop: bool = False
     is_function: bool = False
+    is_incomplete: bool = False
     names: dict[str, Binding] = field(default_factory=dict)
     read_from_outside: dict[str, Span] = field(default_factory=dict)
 
@@ -55,7 +56,9 @@ class Scope:
         """The value of a name, or a diagnostic on its use."""
         binding = self.find(name)
         if binding is None:
-            near = nearest(name, self.visible())
+            if self.lacks_names():
+                raise CompileError
+            near = self._meant(name)
             fail("unknown-name", f"`{name}` is not defined", span, help=f"did you mean `{near}`?" if near else None)
         if binding.ended is not None:
             fail(
@@ -63,7 +66,7 @@ class Scope:
                 f"`{name}` is used after {binding.ended} it was bound in",
                 span,
                 secondary=(Label(binding.span, "bound here"),),
-                help="keep what must outlive it in a buffer, or write `T.if_then_else`",
+                help="allocate tiles before it; keep a value in T.alloc_var, or choose it by `T.if_then_else`",
             )
         if isinstance(binding.value, Poisoned):
             raise CompileError
@@ -83,6 +86,19 @@ class Scope:
             scope.read_from_outside.setdefault(name, span)
             scope = scope.parent
         return binding.value
+
+    def _meant(self, name: str) -> str | None:
+        """A name of the language written without its `T.`, or one that looks like it."""
+        from tilec.passes.evaluate import supported_names
+
+        known = supported_names()
+        if f"T.{name}" in known:
+            return f"T.{name}"
+        return nearest(name, self.visible())
+
+    def lacks_names(self) -> bool:
+        """Whether something that was to bind names is wrong, and nobody knows which."""
+        return self.is_incomplete or (self.parent is not None and self.parent.lacks_names())
 
     def attribute(self, path: str, name: str, span: Span) -> Value:
         """A name of an imported file, whose own scope this is."""
@@ -110,7 +126,7 @@ class Scope:
                     secondary=(
                         Label(scope.read_from_outside[name], "read here, with its value from outside the loop"),
                     ),
-                    help="keep it in a buffer, for example T.alloc_fragment((1,), dtype)",
+                    help=f"make it a variable before the loop: {name} = T.alloc_var(dtype, init=0)",
                 )
             scope = None if scope.is_function else scope.parent
         self.names[name] = Binding(value, span)

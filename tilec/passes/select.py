@@ -153,7 +153,7 @@ def _why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
     if steering := _scalar_reads(kernel.body) & (ordered | tiles):
         return f"the kernel computes {min(steering)}, which decides what is copied"
     if own := next((s for s in walk(kernel.body) if isinstance(s, Bind) and is_per_thread(s.value)), None):
-        return f"in line {own.span.line}, each thread reads for itself"
+        return f"in {own.span.place}, each thread reads for itself"
     for loop in loops:
         if met := next((s for s in walk(loop.body) if is_for_every_role(s)), None):
             return f"in line {met.span.line}, {spelled(met)} stands in the loop"
@@ -161,18 +161,18 @@ def _why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
             continue
         for stmt, wish, waits in zip(loop.body, asynchronous(loop), awaited(kernel, loop), strict=True):
             if wish is False and isinstance(stmt, TileOp) and is_load(stmt):
-                return f"the copy in line {stmt.span.line} is to be synchronous"
+                return f"the copy in {stmt.span.place} is to be synchronous"
             if waits and isinstance(stmt, TileOp) and is_load(stmt):
-                return f"`sync` lets the copy in line {stmt.span.line} wait for others"
+                return f"`sync` lets the copy in {stmt.span.place} wait for others"
             inner = [s for s in walk((stmt,)) if isinstance(s, TileOp) and is_load(s)]
             for copy in inner:
                 if copy is not stmt:
-                    return f"the copy in line {copy.span.line} is conditional or in a loop of its own"
+                    return f"the copy in {copy.span.place} is conditional or in a loop of its own"
                 reason = why_not_tma(copy, placed)
                 if copy.regions[0].buffer.name in ordered:
                     reason = f"the kernel also writes {copy.regions[0].buffer.name}"
                 if reason:
-                    return f"the copy in line {copy.span.line} cannot use TMA, {reason}"
+                    return f"the copy in {copy.span.place} cannot use TMA, {reason}"
                 fed += 1
         reason = why_not_fed(kernel, loop)
         if reason:

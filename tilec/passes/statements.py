@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
-from tilec.diag import CompileError, Label, fail
+from tilec.diag import CompileError, Label, fail, warning
 from tilec.ir.affine import add
 from tilec.ir.expr import cast
 from tilec.ir.tile import (
@@ -61,7 +61,7 @@ from tilec.ops.vectors import LDG, WIDE
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes import teams
-from tilec.passes.evaluate import ALLOCATIONS, Evaluator
+from tilec.passes.evaluate import ALLOCATIONS, Evaluator, supported_names
 from tilec.passes.functions import check_assert, kind, refuse_raise, unpack
 from tilec.passes.hints import HINTS, Hints
 from tilec.passes.loop_statements import Loops
@@ -238,6 +238,9 @@ class Body(Loops):
             return
         spelling = registry.spelling(path.removeprefix("T.")) if path and path.startswith("T.") else None
         if spelling is None:
+            name = node.function.id if isinstance(node.function, ast.Name) else ""
+            if f"T.{name}" in supported_names():
+                fail("no-effect", f"`{name}` does nothing in a kernel", node.span, help=f"did you mean T.{name}?")
             self.value(node)
             fail("no-effect", "the value of this call is not used", node.span)
         if self.is_parallel and spelling.element is not None:
@@ -579,6 +582,7 @@ class Body(Loops):
                 self.element(place, target.span, "written")
                 self._put(place, argument, span)
             case ast.Name(id=name):
+                self._warn_of_name(name, argument, target.span)
                 self.scope.bind(name, self._bound(name, argument, None, span), target.span)
             case ast.Tuple(items=items) | ast.List(items=items):
                 for item, value in zip(items, unpack(items, argument, target.span), strict=True):
@@ -589,6 +593,22 @@ class Body(Loops):
                 self._store_element(target, argument, span)
             case _:
                 fail("bad-target", "this cannot be assigned to", target.span)
+
+    def _warn_of_name(self, name: str, argument: Argument, span: Span) -> None:
+        """`C = tile`, where C is a tensor: whoever writes that expects a copy."""
+        known, given = self.scope.find(name), argument.value
+        tensor = known.value if known is not None and known.ended is None else None
+        if isinstance(tensor, Buffer) and isinstance(given, Buffer) and tensor.scope == "global" != given.scope:
+            self.warn(
+                warning(
+                    "nothing-copied",
+                    f"`{name}` gets another meaning, and nothing is copied",
+                    span,
+                    f"from here on this is {describe(given)}",
+                    secondary=(Label(tensor.span, "the tensor stays as it is"),),
+                    help=f"write T.copy({given.name}, {name})",
+                )
+            )
 
     def _bound(self, name: str, argument: Argument, dtype: DType | None, span: Span) -> Value:
         """What a name stands for: Python values, buffers and constants as they are, anything else through a bind."""

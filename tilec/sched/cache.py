@@ -51,7 +51,7 @@ def solve_cached(
 def key(problem: Problem, effort: float, scheduler: str = "exact") -> str:
     """What an answer depends on, as a hash. The problem's name and the lines of its ops are in no answer, so an edit
     elsewhere in the file does not solve a loop again."""
-    asked = replace(problem, name="", ops=tuple(replace(op, line=0) for op in problem.ops))
+    asked = replace(problem, name="", ops=tuple(replace(op, line=0, file="") for op in problem.ops))
     content = {
         "problem": text.to_json(asked),
         "effort": effort,

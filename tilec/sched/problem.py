@@ -31,7 +31,8 @@ class Use:
 @dataclass(frozen=True, slots=True)
 class Op:
     """One scheduled statement. `issue` cycles its warp is busy; `latency` cycles until its result may be used and its
-    sources overwritten. `role` groups ops that one warp role runs. `line` is its line in the kernel, for messages.
+    sources overwritten. `role` groups ops that one warp role runs. `line` is its line in the kernel, for messages, or
+    in the `file` that this imports.
 
     `roles` are the roles of the problem that may run it; where there are any, the solver says which one does, `role` is
     not looked at, and the role is held for the `issue` cycles and for `wait` cycles before them: a warp that is blocked
@@ -46,6 +47,11 @@ class Op:
     line: int = 0
     roles: tuple[int, ...] = ()
     wait: int = 0
+    file: str = ""
+
+    @property
+    def place(self) -> str:
+        return f"line {self.line} of {self.file}" if self.file else f"line {self.line}"
 
 
 @dataclass(frozen=True, slots=True)

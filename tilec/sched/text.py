@@ -118,9 +118,10 @@ def _member(json: object, name: str) -> object:
 
 
 def encode(value: object) -> Any:
-    """Dataclasses as objects, tuples as arrays, the rest as it is."""
+    """Dataclasses as objects, tuples as arrays, the rest as it is; without an `Op.file` that says nothing."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        members = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+        return {name: encode(member) for name, member in members if (name, member) != ("file", "")}
     if isinstance(value, tuple):
         return [encode(member) for member in value]
     return value

@@ -14,7 +14,7 @@ from typing import Any
 from tilec.sched import text
 from tilec.sched.lags import observed
 from tilec.sched.objective import held_across, held_at_once
-from tilec.sched.problem import Problem
+from tilec.sched.problem import Op, Problem
 from tilec.sched.roles import resolve
 from tilec.sched.roofline import roofline
 from tilec.sched.schedule import Schedule
@@ -125,13 +125,18 @@ def refutation(solution: Solution) -> dict[str, Any] | None:
     return {"ii": ii, "how": attempt.how, "families": list(attempt.families), "why": attempt.why}
 
 
+def _place(op: Op) -> dict[str, Any]:
+    """The line; and the file, where that is an imported one."""
+    return {"line": op.line} | ({"file": op.file} if op.file else {})
+
+
 def _op(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
     op, start = problem.ops[index], schedule.start[index]
     return {
         "id": index,
         "name": op.name,
         "role": op.role,
-        "line": op.line,
+        **_place(op),
         "start": start,
         "stage": start // schedule.ii,
         "phase": start % schedule.ii,
@@ -219,13 +224,13 @@ def _events(process: int, problem: Problem, solution: Solution) -> list[dict[str
             for iteration in range(iterations)
         ]
         for start, holder, iteration, cycles in sorted(held):
-            about = {"iteration": iteration, "line": problem.ops[holder].line}
+            about = {"iteration": iteration, **_place(problem.ops[holder])}
             tracks.slice(f"slot {slot.name}", problem.ops[holder].name, start, cycles, about)
     for index, op in enumerate(problem.ops):
         busy = max([op.latency, op.issue, 1, *(use.offset + use.cycles for use in op.uses)])
         for iteration in range(iterations):
             start = schedule.start[index] + iteration * ii
-            about = {"iteration": iteration, "stage": schedule.stage[index], "line": op.line}
+            about = {"iteration": iteration, "stage": schedule.stage[index], **_place(op)}
             track = tracks.slice(f"op {index} {op.name}", op.name, start, busy, about)
             if 0 < op.issue < busy:
                 tracks.inside(track, "issue", start, op.issue)

@@ -58,7 +58,7 @@ def explain_character(text: str, error: lark.UnexpectedCharacters) -> NoReturn:
     fail("syntax", f"`{shown}` has no place in a kernel file", span, "outside strings and comments, text is ASCII")
 
 
-def explain_token(error: lark.UnexpectedToken, before: list[lark.Token]) -> NoReturn:
+def explain_token(text: str, error: lark.UnexpectedToken, before: list[lark.Token]) -> NoReturn:
     """A token where the grammar has no place for it; `before` is what the parser had accepted."""
     token = error.token
     span = _found_span(token)
@@ -68,6 +68,10 @@ def explain_token(error: lark.UnexpectedToken, before: list[lark.Token]) -> NoRe
         fail("syntax", "unexpected indentation", Span(line, 1, line, len(token) + 1), "no block was opened above")
     if token.type in ("STRING", "LONG_STRING") and last is not None and last.end_pos == token.start_pos:
         fail("syntax", f"{last}-strings are not part of the kernel language", span)
+
+    if token.type == "COLON" and text[token.end_pos : (token.end_pos or 0) + 1] == "=":
+        way_out = "assign in a statement of its own"
+        fail("syntax", "`:=` is not part of the kernel language", span, help=way_out)
 
     wanted = _wanted(error.accepts or set())
     opened = _innermost_open(before)

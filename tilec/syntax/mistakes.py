@@ -35,7 +35,7 @@ def explain(text: str, cache_dir: Path | None = None) -> NoReturn:
     except lark.UnexpectedCharacters as error:
         explain_character(text, error)
     except lark.UnexpectedToken as error:
-        explain_token(error, _tokens(parser, text[: error.pos_in_stream or 0]))
+        explain_token(text, error, _tokens(parser, text[: error.pos_in_stream or 0]))
     raise InternalError("the tables do not hold what the grammar does")
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.diag import Label, fail
-from tilec.ir.tile import Region, TileOp, with_attr
+from tilec.ir.tile import Buffer, Region, TileOp, with_attr
 from tilec.ir.types import (
     BFLOAT16,
     FLOAT8_E4M3,
@@ -25,7 +25,7 @@ from tilec.ir.types import (
 from tilec.ops.gemm.sparse import METADATA, SPARSE, expanded, metadata_columns
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
-from tilec.ops.values import WarpPolicy, show_shape
+from tilec.ops.values import Access, WarpPolicy, show_shape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -186,7 +186,16 @@ def _matrix(call: Call, name: str) -> Region:
 
 def _check_dtypes(call: Call, a: DType, b: DType, c: DType) -> None:
     if a != b and not {a, b} <= {FLOAT8_E4M3, FLOAT8_E5M2}:
-        fail("dtype-mismatch", f"{call.name}: A and B have different dtypes", call.span, f"A is {a}, B is {b}")
+        operands = ((key, call[key].value) for key in ("A", "A_sparse", "B") if key in call.arguments)
+        buffers = ((key, value.buffer if isinstance(value, Access) else value) for key, value in operands)
+        fail(
+            "dtype-mismatch",
+            f"{call.name}: A and B have different dtypes",
+            call.span,
+            f"A is {a}, B is {b}",
+            secondary=tuple(Label(b.span, f"{key} is {b.dtype}") for key, b in buffers if isinstance(b, Buffer)),
+            help="allocate both as one of the two: T.copy converts",
+        )
     if a not in _ACCUMULATORS:
         known = ", ".join(d.name for d in _ACCUMULATORS)
         left = call["A_sparse" if "A_sparse" in call.arguments else "A"]
