@@ -94,9 +94,10 @@ def test_a_variable_may_be_called_inf(body: Callable[..., Kernel]) -> None:
 
 
 EVERYTHING = """\
-kernel all_of_it(A, B, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 threads
+kernel all_of_it(A, B, D, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 threads
   global A: float16[64, 8]
   global B: int32[n]
+  global D: float16[8, 8], strides (n + 8, 1)
   scalar n: int32
   scalar x: float32
   shared s: float16[8, 8]

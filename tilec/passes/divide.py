@@ -35,6 +35,7 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import INT32
 from tilec.ops.barriers import BARRIER_OPERATIONS, is_signalling
+from tilec.ops.refused import is_refused
 from tilec.passes.expand import substitute_stmt
 from tilec.passes.select import is_variable
 from tilec.passes.usage import reads, writes
@@ -180,7 +181,7 @@ def _check_fragments(found: list[Part]) -> None:
     owner: dict[Buffer, tuple[Part, Span]] = {}
     for part in found:
         for stmt in walk(part.kernel.body):
-            if isinstance(stmt, For | If | While):
+            if isinstance(stmt, For | If | While) or is_refused(stmt):
                 continue
             for buffer in (*reads(stmt), *writes(stmt)):
                 if buffer.scope != "fragment" or is_variable(buffer):

@@ -193,6 +193,7 @@ def _launched(body: Body, launch: ast.With) -> _Launch:
         call = bind(signature, *body.arguments(launch.context), launch.context.span)
         with body.mistakes.caught():
             body.thread_extents = _threads(call)
+            body.has_threads = True
         grid = _grid(call)
         with body.mistakes.caught():
             body.cluster = cluster_of(call, grid, body.usual_cluster)

@@ -101,10 +101,16 @@ def _spoken(groups: range) -> str:
     return f"{groups.start} to {groups.stop - 1}" if len(groups) > 1 else f"{groups.start} alone"
 
 
+MOST = 8
+"""As many warpgroups as a block can have."""
+
+
 def whole(body: Body) -> range:
     """The warpgroups that run a statement here; none where the block is not made of whole ones."""
     if body.team is not None:
         return body.team
+    if not body.has_threads:
+        return range(MOST)
     x, y, z = body.thread_extents
     return range(0) if x % WARPGROUP_THREADS or y * z > 1 else range(x // WARPGROUP_THREADS)
 
