@@ -70,8 +70,8 @@ MOST_WRITTEN_OUT = 64  # trips of a loop over the registers of an array
 
 @dataclass(slots=True)
 class PerThread(Evaluator):
-    """`thread_extents` are the threads of a block along x, y and z, if `has_threads`, or else of no meaning; `blocks` the
-    block's indices and the grid, which runs in clusters as `cluster` says. `varying` are the binds on whose value
+    """`thread_extents` are the threads of a block along x, y and z, if `has_threads`, or else of no meaning; `blocks`
+    the block's indices and the grid, which runs in clusters as `cluster` says. `varying` are the binds on whose value
     threads do not agree, `masks` the conditions that hold here in those threads that run this. `differing` are the
     places of variables (T.alloc_var) which threads set differently. `views` are the buffers that stand for others
     (T.reshape), by name. `wholes` are the `if`s on which threads do not agree. `generator` is what T.rng_init made.
