@@ -164,8 +164,8 @@ kernel all_of_it(A, B, D, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 t
     atomic_xor parts[part], part
   for %tid, k_4 in parallel(128, 2):
     own[k_4] = %tid + B[0]
-    print 'value=%d', own[k_4]
-    print 'here'
+    print "value=%d", own[k_4]
+    print "here"
 """
 
 

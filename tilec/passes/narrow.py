@@ -52,7 +52,7 @@ from tilec.ir.tile import (
 from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E8M0, FLOAT32, INT4, INT32, NARROW, UINT8, DType
 from tilec.ops.fill import fill_value
 from tilec.ops.lowering import element
-from tilec.ops.refused import refused
+from tilec.ops.refused import is_refused, refused
 from tilec.passes.expand import substitute_stmt
 from tilec.passes.fold import fold_expr
 from tilec.passes.usage import expressions, reads, writes
@@ -391,7 +391,7 @@ def _halved(index: Expr) -> Expr:
 
 def _tile_op(op: TileOp) -> Stmt:
     narrow = next((r.buffer for r in op.regions if r.buffer.dtype in NARROW), None)
-    if narrow is None:
+    if narrow is None or is_refused(op):
         return _rewritten(op, lambda region: region)
     if op.name == "copy":
         return _copy(op)
