@@ -90,6 +90,7 @@ PLACES: dict[str, dict[str, Value]] = {
     "trips learnt at launch, in a loop": {"rounds": 2, "trips": None},
     "changed once computed": {"changed": True, "trips": 9},
     "loaded and stored as it is": {"passed_on": True, "trips": 9},
+    "loaded, read and stored": {"itself": True, "trips": 9},
     "a product of two warpgroups": {"product": True, "threads": 256},
 }
 
@@ -110,7 +111,7 @@ def test_wherever_the_tile_comes_from(place: str) -> None:
         expected = x.astype(np.float32) @ w.astype(np.float32) if "product" in chosen else x * 2.0 + 1.0
         expected = np.maximum(expected, 0) if "changed" in chosen else expected
         np.testing.assert_allclose(arguments.tensors["Y"], np.tile(expected, (rounds, 1)), rtol=1e-2, atol=1e-2)
-        if "passed_on" in chosen:
+        if "passed_on" in chosen or "itself" in chosen:
             np.testing.assert_array_equal(arguments.tensors["Z"], x)
 
 

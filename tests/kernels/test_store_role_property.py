@@ -24,6 +24,7 @@ FORMS: list[dict[str, Value]] = [
     {"M": 16, "rounds": 2},
     {"M": 16, "changed": True},
     {"M": 16, "passed_on": True, "changed": True, "rounds": 2},
+    {"M": 16, "itself": True},
     {"product": True, "passed_on": True},
 ]
 WALKS = 6
@@ -68,4 +69,5 @@ def right(ptx: str, form: dict[str, Value], trips: int, adversary: int | None) -
     expected = x @ w if "product" in form else x * 2 + 1
     expected = np.maximum(expected, 0) if "changed" in form else expected
     is_right = np.array_equal(given.tensors["Y"], np.tile(expected, (rounds, 1)))
-    return is_right and ("passed_on" not in form or np.array_equal(given.tensors["Z"], np.tile(x, (rounds, 1))))
+    is_passed_on = "passed_on" in form or "itself" in form
+    return is_right and (not is_passed_on or np.array_equal(given.tensors["Z"], np.tile(x, (rounds, 1))))

@@ -329,7 +329,9 @@ class _Builder:
         )
 
     def meeting(self) -> int:
-        """Cycles in which warps do nothing but meet: each has to arrive at the barrier before any goes on."""
+        """Cycles in which warps do nothing but meet: each has to arrive at the barrier before any goes on. That is once
+        before one of them begins to store; where they meet again, before the tile is overwritten, they would otherwise
+        wait at the mbarrier of a ring."""
         barrier = self.target.price("barrier")
         return barrier.issue + barrier.latency
 

@@ -40,7 +40,7 @@ def held(
     groups: int = 1,
 ) -> Held:
     """`accesses` of the loop's statements in their order; `outside`: buffers that other statements use too; `fed`: the
-    rings that a role of its own fills; `is_given`: a person wrote the schedule;
+    rings that pass, or may pass, from role to role; `is_given`: a person wrote the schedule;
     `groups` of the consumers' warpgroups run apart."""
     passing = tuple(_passing(laid, accesses, outside))
     names = {value.name for value in passing}
