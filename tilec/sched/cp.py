@@ -60,11 +60,11 @@ class Program:
     ) -> None:
         """`when` all of these literals are true; −v − 1 is the negation of variable v."""
         constraint = self._proto.constraints.add()
-        constraint.enforcement_literal.extend(when)
-        linear = constraint.linear
-        for variable, coefficient in terms:
-            linear.vars.append(variable)
-            linear.coeffs.append(coefficient)
+        if when:
+            constraint.enforcement_literal.extend(when)
+        linear, terms = constraint.linear, tuple(terms)
+        linear.vars.extend([variable for variable, _ in terms])
+        linear.coeffs.extend([coefficient for _, coefficient in terms])
         infinity = 1 << 62
         linear.domain.extend([-infinity if low is None else low, infinity if high is None else high])
 

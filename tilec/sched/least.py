@@ -129,6 +129,6 @@ class _Program(Program):
             self._linear(taken, None, room)
 
     def least(self, effort: float) -> Run:
-        """What is refuted counts, so the bound is raised from conflicts; a schedule would lack what is left out."""
+        """Raises the bound from conflicts: what is refuted counts, not the schedule that is found in the end."""
         self._minimise(((self.ii, 1),))
         return self._run(effort, by_core=True)

@@ -97,8 +97,31 @@ def reach(problem: Problem, ii: int, within: Sequence[Arc], op: int) -> list[int
 
 
 def distances(problem: Problem, ii: int, within: Sequence[Arc]) -> list[list[int | None]]:
-    """`reach` from every op: [op][other] is how long after the one the other must issue at least."""
-    return [reach(problem, ii, within, op) for op in range(len(problem.ops))]
+    """`reach` from every op: [op][other] is how long after the one the other must issue at least. Needs an II without a
+    positive cycle."""
+    apart: dict[tuple[int, int], int] = {}
+    for arc in within:
+        least = arc.latency - ii * arc.distance
+        apart[arc.src, arc.dst] = max(least, apart.get((arc.src, arc.dst), least))
+    onward: list[list[tuple[int, int]]] = [[] for _ in problem.ops]
+    for (src, dst), least in apart.items():
+        onward[src].append((dst, least))
+    return [_longest(onward, op) for op in range(len(problem.ops))]
+
+
+def _longest(onward: Sequence[Sequence[tuple[int, int]]], op: int) -> list[int | None]:
+    """Longest paths from an op, from those that have become longer onward."""
+    length: list[int | None] = [None] * len(onward)
+    length[op] = 0
+    longer = {op: 0}
+    for _ in onward:  # no path without a cycle has more arcs
+        now, longer = longer, {}
+        for src, at in now.items():
+            for dst, least in onward[src]:
+                reached, known = at + least, length[dst]
+                if known is None or reached > known:
+                    length[dst] = longer[dst] = reached
+    return length
 
 
 def relax(

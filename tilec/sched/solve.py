@@ -226,33 +226,34 @@ class _Sweep:
         return ii
 
     def attempt(self, ii: int, effort: float, known: tuple[int, ...] | None) -> Answer:
-        """Whether there is a schedule, and then one of the fewest stages: models of few stages are asked in turn."""
-        budget = effort * self.effort
+        """Few stages first: that model is small, and finds most of what there is. Only the model of all stages refutes
+        the II. Of what is found, the first number of stages that has a schedule is the fewest."""
         low = earliest(self.problem, ii, arcs(self.problem, depth_limits(self.problem, ii)))
-        least = max(low, default=0) // ii + 1
+        fewest = max(low, default=0) // ii + 1
         if known is not None:
             answer = Answer("found", False, justify(evenly(self.guess, ii), ii, known), 0.0, self.role)
         else:
-            answer = self.ask(ii, None, budget)
-            if answer.outcome == "unknown":
-                few = (self.ask(ii, stages, budget) for stages in (least, least + 1))
-                answer = next((found for found in few if found.outcome == "found"), answer)
+            answer, is_complete = self.ask(ii, fewest + 1, effort)
+            if answer.outcome == "refuted":
+                fewest += 2
+            if answer.outcome != "found" and not is_complete:
+                answer, _ = self.ask(ii, None, effort)
             if answer.outcome != "found":
                 return answer
         self.stages_proven = True
-        for stages in range(least, max(begin(self.problem, ii, answer.start), default=0) // ii + 1):
-            fewer = self.ask(ii, stages, _EFFORT_PER_LEVEL * self.effort)
+        for stages in range(fewest, max(begin(self.problem, ii, answer.start), default=0) // ii + 1):
+            fewer, _ = self.ask(ii, stages, _EFFORT_PER_LEVEL)
             if fewer.outcome == "found":
                 return fewer
             self.stages_proven &= fewer.outcome == "refuted"
         return answer
 
-    def ask(self, ii: int, stages: int | None, budget: float) -> Answer:
-        """A schedule of at most so many stages. Only the model of all stages refutes the II."""
+    def ask(self, ii: int, stages: int | None, effort: float) -> tuple[Answer, bool]:
+        """A schedule of at most so many stages, and whether there are none of more."""
         model = Model(self.problem, ii, stages, seconds_left=self.share())
-        answer = model.feasible(budget)
+        answer = model.feasible(effort * self.effort)
         self.spent += answer.effort
-        return answer
+        return answer, model.is_complete
 
     def share(self) -> Callable[[], float]:
         """A third of the time that is left, where time is limited, so that there is always some for what follows."""
