@@ -129,6 +129,18 @@ def test_the_command_line_chooses_for_kernels_that_do_not_say() -> None:
     assert cluster(needs, "neighbours", cluster=(1, 1, 1)) == (4, 1, 1)
 
 
+def test_keys_and_values_are_shared_by_blocks_of_queries() -> None:
+    path = SAMPLES / "flash_attention.tl"
+    source = SourceFile(str(path), path.read_text(encoding="utf-8"))
+    defines = (("S", 256), ("heads", 1), ("causal", False))
+    built = build(source, CompileOptions(defines=defines, cluster=(2, 1, 1)), Observer())
+    shared = {op.destination.name: op.shared for op in built.program.operations() if isinstance(op, TmaLoad)}
+    assert shared == {"K_shared": "x", "V_shared": "x"}
+    assert is_right(built, built.ptx, adversary=1)
+    causal = build(source, CompileOptions(defines=(*defines[:2], ("causal", True)), cluster=(2, 1, 1)), Observer())
+    assert "multicast" not in causal.ptx, "blocks of queries have different numbers of keys"
+
+
 SHARED = """
 import tilelang.language as T
 @T.prim_func
