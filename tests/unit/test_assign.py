@@ -99,6 +99,10 @@ FRAGMENTS = 'x = T.alloc_fragment((64, 64), "float32")\ny = T.alloc_fragment((64
 SHARED = 's = T.alloc_shared((64, 64), "float16")\n'
 
 
+FULL_ROW = "T.gemm(s, s, x, policy=T.GemmWarpPolicy.FullRow)"
+FULL_COLUMN = "T.gemm(s, s, x, policy=T.GemmWarpPolicy.FullCol)"
+
+
 @pytest.mark.parametrize(
     ("text", "moved", "passes"),
     [
@@ -111,8 +115,8 @@ SHARED = 's = T.alloc_shared((64, 64), "float16")\n'
         ("T.gemm(s, s, x)\nfor i, j in T.Parallel(64, 64):\n    x[i, j] = x[j, i]", "x", 1),
         ("T.clear(x)\nfor i, j in T.Parallel(64, 64):\n    y[i, j] = x[i, 63 - j]", "x", 1),
         ("T.clear(x)\nfor i, j in T.Parallel(32, 64):\n    x[i, j] = 1.0", "x", 2),
-        ("T.gemm(s, s, x)\nT.gemm(s, s, x, policy=T.GemmWarpPolicy.FullCol)", "x", 2),
-        ("T.gemm(s, s, x)\nT.gemm(s, s, y, policy=T.GemmWarpPolicy.FullCol)\nT.copy(x, y)", "x", 1),
+        (f"{FULL_ROW}\n{FULL_COLUMN}", "x", 2),
+        (f"{FULL_ROW}\n{FULL_COLUMN.replace('x', 'y')}\nT.copy(x, y)", "x", 1),
     ],
 )
 def test_conversions(body: Make, text: str, moved: str, passes: int) -> None:
@@ -140,9 +144,6 @@ def test_the_fewest_bytes_are_moved(body: Make) -> None:
     assert made.buffer.name == "n" and made.bytes == 64 * 64 * 2
 
 
-FULL_COLUMN = "T.gemm(s, s, x, policy=T.GemmWarpPolicy.FullCol)"
-
-
 def test_conversions_of_one_shape_share_a_tile(body: Make) -> None:
     text = "T.clear(x)\n" + "for i, j in T.Parallel(64, 64):\n    y[i, j] = x[i, 63 - j]\n" * 3
     found = laid(body(FRAGMENTS + SHARED + text))
@@ -154,7 +155,7 @@ def test_a_statement_leaves_its_conversions_in_its_place_of_a_schedule(body: Mak
     """They have its stage, and the places next to it in the order."""
     text = (
         "T.clear(x)\nT.clear(y)\nfor k in T.Pipelined(4, order=[0, 2, 1], stage=[0, 0, 1]):\n"
-        "    T.copy(A[0, k * 64], s)\n    T.gemm(s, s, x)\n    T.gemm(s, s, x, policy=T.GemmWarpPolicy.FullCol)"
+        f"    T.copy(A[0, k * 64], s)\n    {FULL_ROW}\n    {FULL_COLUMN}"
     )
     found = laid(body(FRAGMENTS + SHARED + text, 'A: T.Tensor((64, 256), "float16")'), "sm_80")
     (loop,) = (s for s in found.kernel.body if isinstance(s, For))

@@ -136,8 +136,9 @@ def _synchronised(
     by_async: frozenset[str],
     barrier: warp.BarSync,
 ) -> warp.Role:
-    placed = _Role(role, rings, fragments, by_async).place()
-    return replace(role, body=_insert(role.body, placed, barrier, _Counter()))
+    execution = _Role(role, rings, fragments, by_async)
+    placed = execution.place()
+    return replace(role, body=_insert(role.body, placed, execution.emptied, barrier, _Counter()))
 
 
 def _by_async(program: warp.Program) -> Iterator[str]:
@@ -207,6 +208,7 @@ class _Role:
         self.uses = tuple(_uses(role, rings))
         self.handover = _handover(self.nodes, by_async, fragments)
         self.needs: dict[int, Needs] = {}
+        self.emptied: set[int] = set()  # the loops that wait for all wgmma at the end of each trip
         self.changed = False
         self.is_final = False  # whether what is missing is an error
         self.state = State(self.uses)
@@ -330,31 +332,52 @@ class _Role:
         """As often as it runs, or, where that is not known, until no further trip adds anything."""
         trips = warp.static_trips(op)
         if trips is None or any(isinstance(inner, warp.Break) for inner in warp.walk(op.body)):
-            self.until_stable(node.bodies[0])
+            self.until_stable(node.bodies[0], node)
         else:
-            self.repeat(node.bodies[0], trips)
+            self.repeat(node, trips)
 
-    def until_stable(self, body: tuple[_Node, ...]) -> None:
+    def trip(self, node: _Node) -> None:
+        """The assembler lets no wgmma be in flight from one trip of a loop to the next where threads use its
+        accumulator: at the border registers may have to be moved."""
+        self.run(node.bodies[0])
+        if node.place not in self.emptied and not self.is_final and self.crosses(node):
+            self.emptied.add(node.place)
+            self.changed = True
+        if node.place in self.emptied:
+            self.state.wait("wgmma", 0)
+
+    def crosses(self, node: _Node) -> bool:
+        """Whether a wgmma of a loop that nobody leaves early, and that is no steady state, is in flight at the end of a
+        trip, with registers that others use in the loop."""
+        op = node.op
+        if not isinstance(op, warp.Loop) or op.part == "steady":
+            return False
+        if any(isinstance(inner, warp.Break) for inner in warp.walk(op.body)):
+            return False
+        mixed = frozenset(_mixed((node,), self.fragments))
+        return any(record.group and record.place in mixed for record in self.state.all())
+
+    def until_stable(self, body: tuple[_Node, ...], loop: _Node | None = None) -> None:
         """Any number of trips. What a `Break` leaves in flight is among what its trip's end does: it stands last in its
         branch, and what would follow is in the other one (`passes.jumps`), so that the two join at the end."""
         self.state.settle_cursors()
         shape = None
         while shape != (shape := self.state.shape()):
             before = self.state.copy()
-            self.run(body)
+            self.run(body) if loop is None else self.trip(loop)
             self.state.join(before)
 
-    def repeat(self, body: tuple[_Node, ...], trips: int) -> None:
-        """Run the body so many times, but not again through shapes that have come up before."""
+    def repeat(self, node: _Node, trips: int) -> None:
+        """Run the loop's body so many times, but not again through shapes that have come up before."""
         trip = 0
         seen = {self.state.shape(): trip}
         while trip < trips:
-            self.run(body)
+            self.trip(node)
             trip += 1
             first = seen.setdefault(self.state.shape(), trip)
             if first < trip:  # from here on it goes round
                 for _ in range((trips - trip) % (trip - first)):
-                    self.run(body)
+                    self.trip(node)
                 return
 
     def pipeline(self, node: _Node, op: warp.Pipeline) -> None:
@@ -585,23 +608,27 @@ def _is_drained(op: warp.Operation) -> bool:
 def _insert(
     body: tuple[warp.Operation, ...],
     placed: dict[int, Needs],
+    emptied: set[int],
     barrier: warp.BarSync,
     counter: _Counter,
     outer: bool = True,
 ) -> tuple[warp.Operation, ...]:
     new: list[warp.Operation] = []
     for op in body:
-        new += (replace(n, moment=op.moment) for n in _before(placed.get(counter.next()), barrier, op))
+        place = counter.next()
+        new += (replace(n, moment=op.moment) for n in _before(placed.get(place), barrier, op))
         match op:
             case warp.Loop() | warp.Forever() | warp.Pipeline():
-                op = replace(op, body=_insert(op.body, placed, barrier, counter, False))
+                inside = _insert(op.body, placed, emptied, barrier, counter, False)
+                end = (warp.WgmmaWait(0, span=op.span, moment=op.moment),) if place in emptied else ()
+                op = replace(op, body=(*inside, *end))
                 if isinstance(op, warp.Pipeline):
                     op = replace(op, body=tuple(itertools.chain.from_iterable(map(_drained, op.body))))
             case warp.BarSync():
                 op = replace(barrier, moment=op.moment, span=op.span)
             case warp.Branch():
-                then = _insert(op.then, placed, barrier, counter, False)
-                op = replace(op, then=then, orelse=_insert(op.orelse, placed, barrier, counter, False))
+                then = _insert(op.then, placed, emptied, barrier, counter, False)
+                op = replace(op, then=then, orelse=_insert(op.orelse, placed, emptied, barrier, counter, False))
             case _:
                 pass
         new.append(op)
