@@ -44,6 +44,7 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, DType
 from tilec.manifest import Im2col, Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
+from tilec.ops.gemm.sparse import metadata_tensors, random_metadata
 from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
 from tilec.sizes import SizeError, UnknownSize, evaluate, shape_of
@@ -72,10 +73,11 @@ class Arguments:
 def random_arguments(
     kernel: Kernel, manifest: Manifest, seed: int, sizes: Mapping[str, int] | None = None
 ) -> Arguments:
-    """Normal floats and small integers; the same for the same seed. Pure outputs are poisoned. `sizes` are those that
-    the kernel learns at launch."""
+    """Normal floats and small integers, and of sparse products metadata that is legal; the same for the same seed. Pure
+    outputs are poisoned. `sizes` are those that the kernel learns at launch."""
     generator = np.random.default_rng(seed)
     known = {**(sizes or {}), **_sizes(manifest, {}, sizes or {})}
+    sparse = metadata_tensors(kernel.body)
     arguments = Arguments({}, {})
     for param in kernel.params:
         if isinstance(param, Var) and param.name in known:
@@ -85,6 +87,9 @@ def random_arguments(
             arguments.scalars[param.name] = drawn.item() if isinstance(drawn, np.generic) else drawn
         elif manifest.tensor(param.name).role == "out":
             arguments.tensors[param.name] = poisoned(param, known)
+        elif param.name in sparse:
+            drawn_shape, places = _shape(param, known), sparse[param.name]
+            arguments.tensors[param.name] = random_metadata(drawn_shape, param.dtype, places, generator)
         else:
             arguments.tensors[param.name] = _random(param.dtype, _shape(param, known), generator)
     return arguments

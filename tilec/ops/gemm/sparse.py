@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilec.ir.tile import Stmt, TileOp, walk
 from tilec.ir.types import FLOAT32, INT8, INT16, INT32, UINT8, UINT16, UINT32, DType
 
 if TYPE_CHECKING:
@@ -26,6 +27,26 @@ SPARSE = ("float16", "bfloat16", "float32", "int8", "uint8", "float8_e4m3fn", "f
 def metadata_columns(kept: int, dtype: DType, metadata: DType) -> int:
     """Elements of a row of metadata for `kept` elements of a row of A."""
     return (4 if dtype == FLOAT32 else 2) * kept // metadata.bits
+
+
+def metadata_tensors(body: tuple[Stmt, ...]) -> dict[str, DType]:
+    """The tensors from which a sparse product's metadata is copied, and what the product multiplies."""
+    ops = [s for s in walk(body) if isinstance(s, TileOp)]
+    tiles = {op.regions[3].buffer: op.regions[0].buffer.dtype for op in ops if op.name == "gemm" and op.regions[3:]}
+    copies = (op.regions for op in ops if op.name == "copy" and op.regions[1].buffer in tiles)
+    return {source.buffer.name: tiles[tile.buffer] for source, tile in copies}
+
+
+def random_metadata(
+    shape: tuple[int, ...], stored: DType, dtype: DType, generator: np.random.Generator
+) -> NDArray[np.generic]:
+    """Some that is legal, of integers `stored`, for rows of `dtype`."""
+    import numpy as np
+
+    fields = np.array([0b0100, 0b1110] if dtype == FLOAT32 else [4, 8, 12, 9, 13, 14], np.uint8)
+    octets = generator.choice(fields, (*shape[:-1], shape[-1] * stored.bytes, 2))
+    joined: NDArray[np.generic] = (octets[..., 0] | octets[..., 1] << 4).view(stored.name)
+    return joined
 
 
 def expanded(kept: NDArray[np.floating], metadata: NDArray[np.generic], dtype: DType) -> NDArray[np.floating]:
