@@ -574,7 +574,11 @@ def _functions_table() -> Iterator[str]:
 
 
 def _warp_functions() -> Iterator[str]:
-    yield "What threads find out together; all of a warp, or of the block, take part. Outside T.Parallel.\n\n"
+    yield (
+        "What threads find out together; all of a warp, or of the block, take part. Inside a T.Parallel over tensors "
+        "and shared tiles whose last extent is a multiple of 32, the lanes of a warp are 32 neighbours along it; "
+        "what the block finds out stands outside.\n\n"
+    )
     yield "| | | errors |\n| --- | --- | --- |\n"
     for function in WARP_FUNCTIONS.values():
         codes = ", ".join(f"`{code}`" for code in errors((function.build,)))

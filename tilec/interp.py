@@ -477,7 +477,8 @@ class _Machine:
             case Call(fn="reinterpret", args=(a,), dtype=dtype):
                 return of_bits(bits_of(np.asarray(self.expr(a)), a.dtype), dtype)
             case Call(fn=fn, args=args, dtype=dtype) if fn in REFERENCES:
-                alike = np.broadcast_arrays(self.variables[THREAD.name], *(self.expr(a) for a in args))
+                whole = np.empty(self.extents) if self.is_shared_out else self.variables[THREAD.name]
+                alike = np.broadcast_arrays(whole, *(self.expr(a) for a in args))
                 return _rounded(REFERENCES[fn](*alike[1:]), dtype)
             case Call(fn="fma", args=args, dtype=dtype):
                 x, y, z = (np.asarray(self.expr(a)) for a in args)

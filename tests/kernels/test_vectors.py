@@ -236,3 +236,38 @@ def k(A: T.Tensor((64,), "VECTOR"), B: T.Tensor((64,), "VECTOR"), C: T.Tensor((6
         bits = {"A": a, "B": b} if dtype is not BFLOAT16 else {"A": a.view(np.uint16), "B": b.view(np.uint16)}
         found = run(text.replace("VECTOR", vector), target, **bits)
         np.testing.assert_array_equal(found["C"].view(dtype).astype(np.float64), np.full((64, 2), e * e))
+
+
+# ---- neighbours that a person writes out -----------------------------------------------------------------------------
+
+BY_HAND = """
+@T.prim_func
+def k(A: T.Tensor((64, SIZE), "float16"), B: T.Tensor((64, SIZE), "float16"), n: T.int32):
+    with T.Kernel(1, threads=64):
+        for i in T.Parallel(64):
+            B[i, FIRST] = A[i, FIRST + 1]
+            B[i, FIRST + 1] = A[i, FIRST]
+            B[i, FIRST + 2] = A[i, FIRST + 3]
+            B[i, FIRST + 3] = A[i, FIRST + 2]
+            if n > 3:
+                B[i, FIRST + 4] = A[i, 0]
+                B[i, FIRST + 5] = A[i, 0]
+            else:
+                B[i, FIRST + 5] = A[i, 1]
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("size", "first", "stores"), [(16, 4, ["v2.b32", "b32"]), (16, 5, ["b32"]), (15, 4, ["b16"])])
+def test_neighbours_move_together(size: int, first: int, stores: list[str], target: str) -> None:
+    """As far as they are aligned, stand next to one another, and are stored under one condition."""
+    text = BY_HAND.replace("SIZE", str(size)).replace("FIRST", str(first))
+    found = run(text, target, B=np.zeros((64, size), np.float16))
+    wanted = np.zeros((64, size), np.float16)
+    wanted[:, first : first + 4] = found["A"][:, [first + 1, first, first + 3, first + 2]]
+    written = found["B"][:, first + 4 : first + 6]
+    either = np.stack([found["A"][:, 0]] * 2, 1), np.stack([np.zeros(64), found["A"][:, 1]], 1)
+    assert any(np.array_equal(written, e) for e in either)
+    np.testing.assert_array_equal(found["B"][:, : first + 4], wanted[:, : first + 4])
+    spelled = {s.removeprefix("st.global.") for s in accesses(text, target) if s.startswith("st.")}
+    assert set(stores) <= spelled and not any(s.startswith("v") and s not in stores for s in spelled)

@@ -94,10 +94,10 @@ def test_a_variable_may_be_called_inf(body: Callable[..., Kernel]) -> None:
 
 
 EVERYTHING = """\
-kernel all_of_it(A, B, D, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 threads
+kernel all_of_it(A, B, C, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 threads
   global A: float16[64, 8]
   global B: int32[n]
-  global D: float16[8, 8], strides (n + 8, 1)
+  global C: float32[n, 64, 8], strides (n * 8 + 4, 8, 1)
   scalar n: int32
   scalar x: float32
   shared s: float16[8, 8]
@@ -164,8 +164,8 @@ kernel all_of_it(A, B, D, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 t
     atomic_xor parts[part], part
   for %tid, k_4 in parallel(128, 2):
     own[k_4] = %tid + B[0]
-    print "value=%d", own[k_4]
-    print "here"
+    print '\\x25d\\n', own[k_4]
+    print 'here'
 """
 
 

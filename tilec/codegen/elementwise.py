@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilec.codegen.atomic import emit_atomic, widest
 from tilec.codegen.builder import register_class
@@ -16,28 +16,20 @@ from tilec.codegen.printing import emit_print, printing
 from tilec.codegen.reducer import add_anywhere, add_to_part
 from tilec.codegen.scalar import SHORT, ReadElement
 from tilec.codegen.state import State
-from tilec.diag import InternalError, fail
+from tilec.codegen.steps import Assignment, Definition, Output, Step, follows, steps
+from tilec.diag import fail
 from tilec.ir.affine import add, affine, row_divisor
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import (
-    ONCE,
     Binary,
-    Bind,
     Buffer,
     Cast,
     Expr,
-    If,
     Load,
-    Parallel,
-    Print,
-    Stmt,
-    Store,
-    Unary,
     Var,
     children,
     integer,
     substitute,
-    walk,
     walk_expr,
     with_children,
 )
@@ -50,90 +42,10 @@ MAX_VECTOR_BYTES = 16
 BATCH_REGISTERS = 32  # results of loads that are let fly before the first is used
 
 
-@dataclass(frozen=True, slots=True)
-class _Assignment:
-    """One store of the nest's body, with the conditions under which it happens."""
-
-    conditions: tuple[Expr, ...]
-    store: Store
-
-    @property
-    def expressions(self) -> tuple[Expr, ...]:
-        return (self.store.value, *self.store.indices, *self.conditions)
-
-
-@dataclass(frozen=True, slots=True)
-class _Definition:
-    """A value that stores after it may change, and so is computed here once and for all."""
-
-    var: Var
-    value: Expr
-
-    @property
-    def expressions(self) -> tuple[Expr, ...]:
-        return (self.value,)
-
-
-@dataclass(frozen=True, slots=True)
-class _Output:
-    """What is printed where these conditions hold."""
-
-    conditions: tuple[Expr, ...]
-    text: str
-    values: tuple[Expr, ...]
-
-    @property
-    def expressions(self) -> tuple[Expr, ...]:
-        return (*self.values, *self.conditions)
-
-
-_Step = _Assignment | _Definition | _Output
-
-
 def emit_elementwise(op: Elementwise, state: State) -> None:
     state.builder.at(op.span)
     with state.scalars.scope():
         _Sweep(op, state).run()
-
-
-def steps(nest: Parallel) -> list[_Step]:
-    """The stores of a nest in program order. Binds and conditions are put in where they are used, except those that
-    read what the nest writes."""
-    written = {s.buffer for s in walk(nest.body) if isinstance(s, Store)}
-    found: list[_Step] = []
-
-    def fixed(var: Var, value: Expr, values: dict[Var, Expr]) -> None:
-        value = substitute(value, values)
-        if var.name.startswith(ONCE) or any(isinstance(e, Load) and e.buffer in written for e in walk_expr(value)):
-            found.append(_Definition(var, value))
-        else:
-            values[var] = value
-
-    def visit(body: tuple[Stmt, ...], conditions: tuple[Expr, ...], values: dict[Var, Expr]) -> None:
-        for stmt in body:
-            match stmt:
-                case Bind(var=var, value=value):
-                    fixed(var, value, values)
-                case Store():
-                    found.append(_Assignment(conditions, _substituted(stmt, values)))
-                case Print(text=text, values=printed):
-                    found.append(_Output(conditions, text, tuple(substitute(v, values) for v in printed)))
-                case If(condition=condition, then=then, orelse=orelse):
-                    holds = Var(f"%condition{len(found)}", BOOL)
-                    fixed(holds, condition, values)
-                    tested = values.get(holds, holds)
-                    visit(then, (*conditions, tested), dict(values))
-                    visit(orelse, (*conditions, Unary("not", tested, BOOL)), dict(values))
-                case _:
-                    raise InternalError(f"{type(stmt).__name__} inside T.Parallel")
-
-    visit(nest.body, (), {})
-    return found
-
-
-def _substituted(store: Store, values: dict[Var, Expr]) -> Store:
-    indices = tuple(substitute(i, values) for i in store.indices)
-    return replace(store, indices=indices, value=substitute(store.value, values))
 
 
 class _Sweep:
@@ -144,7 +56,7 @@ class _Sweep:
         self.coordinates = op.layout.thread_coordinates()
         self.offsets = [op.layout.register_offset(r) for r in range(op.layout.register_count)]
         self.body = steps(op.nest)
-        self.stored = [a.store for a in self.body if isinstance(a, _Assignment)]
+        self.stored = [a.store for a in self.body if isinstance(a, Assignment)]
         replica = op.layout.replica()
         self.once = () if replica is None else (Binary("eq", replica, integer(0), BOOL),)
         if replica is not None and {"local", "fragment"} <= {s.buffer.scope for s in self.stored}:
@@ -172,12 +84,12 @@ class _Sweep:
 
     def of_all_steps(self) -> tuple[Expr, ...]:
         """The conditions without which a thread has nothing to do in this nest: then it reads nothing either."""
-        if not self.op.nest.is_per_thread or any(isinstance(a, _Definition) for a in self.body):
+        if not self.op.nest.is_per_thread or any(isinstance(a, Definition) for a in self.body):
             return ()
-        first, *others = (a.conditions for a in self.body if not isinstance(a, _Definition))
+        first, *others = (a.conditions for a in self.body if not isinstance(a, Definition))
         return tuple(c for c in first if not self.vary((c,)) and all(c in other for other in others))
 
-    def loads(self, a: _Step) -> Iterator[Load]:
+    def loads(self, a: Step) -> Iterator[Load]:
         for expr in a.expressions:
             for e in walk_expr(expr):
                 if isinstance(e, Load):
@@ -216,24 +128,24 @@ class _Sweep:
                         run.loaded.clear()
                         self.prefetch(group, run)
                     if len(group) > 1:
-                        self.assign_neighbours([a for a in group if isinstance(a, _Assignment)], run)
+                        self.assign_neighbours([a for a in group if isinstance(a, Assignment)], run)
                     else:
                         self.step(group[0], run)
 
-    def step(self, a: _Step, run: _Run) -> None:
+    def step(self, a: Step, run: _Run) -> None:
         match a:
-            case _Assignment():
+            case Assignment():
                 self.assign(a, run)
-            case _Definition():
+            case Definition():
                 self.define(a, run)
-            case _Output():
+            case Output():
                 self.output(a, run)
 
-    def grouped(self, independent: bool) -> list[list[_Step]]:
+    def grouped(self, independent: bool) -> list[list[Step]]:
         """The steps, those together that store neighbours."""
-        made: list[list[_Step]] = []
+        made: list[list[Step]] = []
         for a in self.body:
-            if independent and made and _follows(made[-1][-1], a):
+            if independent and made and follows(made[-1][-1], a):
                 made[-1].append(a)
             else:
                 made.append([a])
@@ -255,7 +167,7 @@ class _Sweep:
 
     # ---- loads ----
 
-    def prefetch(self, steps: list[_Step], run: _Run) -> None:
+    def prefetch(self, steps: list[Step], run: _Run) -> None:
         """Read what the steps need from memory: the elements of a run together where they are neighbours, or else those
         that the steps name one by one."""
         needed = dict.fromkeys(ld for a in steps for ld in self.loads(a) if not ld.buffer.in_registers)
@@ -386,7 +298,7 @@ class _Sweep:
 
     # ---- stores ----
 
-    def define(self, a: _Definition, run: _Run) -> None:
+    def define(self, a: Definition, run: _Run) -> None:
         """Give the variable its value in every lane, in registers of its own."""
         for lane in range(self.run_length):
             value = self.scalars.register(substitute_vars(a.value, run.values[lane]), self.reader(run, lane))
@@ -398,7 +310,7 @@ class _Sweep:
             self.scalars.define(var, value, (-math.inf, math.inf))
             run.values[lane][a.var] = var
 
-    def output(self, a: _Output, run: _Run) -> None:
+    def output(self, a: Output, run: _Run) -> None:
         """Print in each lane, by one of the threads that have it."""
         for lane in range(self.run_length):
             guard = self.with_conditions(self.scalars.all_of((*run.inside, *self.once)), a.conditions, run, lane)
@@ -407,7 +319,7 @@ class _Sweep:
                 held = [self.scalars.register(v, self.reader(run, lane)) for v in values]
                 emit_print(a.text, [(register, v.dtype) for register, v in zip(held, values, strict=True)], self.state)
 
-    def assign(self, a: _Assignment, run: _Run) -> None:
+    def assign(self, a: Assignment, run: _Run) -> None:
         store = a.store
         if store.buffer.scope == "reducer" and store.atomic is not None:
             for lane in range(self.run_length):
@@ -426,7 +338,7 @@ class _Sweep:
             indices = tuple(self.resolved(i, run, lane) for i in store.indices)
             self.write(a, indices, values, run, lane)
 
-    def assign_neighbours(self, group: list[_Assignment], run: _Run) -> None:
+    def assign_neighbours(self, group: list[Assignment], run: _Run) -> None:
         """Stores of neighbours in one element of the nest: together, unless neighbours of the nest are what lies side
         by side."""
         first = group[0].store
@@ -443,7 +355,7 @@ class _Sweep:
                 self.write(a, place.indices, [(other.store.value, lane) for _, other in chunk], run, lane)
 
     def write(
-        self, a: _Assignment, indices: tuple[Expr, ...], values: list[tuple[Expr, int]], run: _Run, lane: int
+        self, a: Assignment, indices: tuple[Expr, ...], values: list[tuple[Expr, int]], run: _Run, lane: int
     ) -> None:
         """Store values, each of some lane, side by side from an element on."""
         buffer = a.store.buffer
@@ -458,7 +370,7 @@ class _Sweep:
             address, space = in_block(address, self.op.block, self.state), "shared::cluster"
         self.builder.emit(f"st.{space}{vector}.{spelled.replace('s8', 'u8')}", address, value, guard=guard)
 
-    def contribute(self, a: _Assignment, run: _Run, lane: int) -> None:
+    def contribute(self, a: Assignment, run: _Run, lane: int) -> None:
         """Add to the thread's part of an element: of those that would add the same one does."""
         store = a.store
         value = self.scalars.in_register(self.value(store.value, run, lane), store.buffer.dtype)
@@ -471,7 +383,7 @@ class _Sweep:
         place = self.fragment_register(store.buffer, store.indices, run, lane)
         add_to_part(store, self.state.fragments[store.buffer.name][place], value, guard, self.state)
 
-    def combine(self, a: _Assignment, run: _Run) -> None:
+    def combine(self, a: Assignment, run: _Run) -> None:
         """The elements of the run atomically, as many at once as the hardware can."""
         store = a.store
         width = 1
@@ -503,7 +415,7 @@ class _Sweep:
             return bool(conditions)
         return any(isinstance(e, Load) or e in self.vars[1:] for c in conditions for e in walk_expr(c))
 
-    def assign_register(self, a: _Assignment, run: _Run, lane: int) -> None:
+    def assign_register(self, a: Assignment, run: _Run, lane: int) -> None:
         name = a.store.buffer.name
         if a.store.buffer.scope == "local":
             value = self.value(a.store.value, run, lane)
@@ -565,19 +477,6 @@ class _Sweep:
         offset = self.offsets[run.register + lane]
         place = dict(zip(self.vars, offset, strict=True))
         return self.places[buffer.name][tuple(_place(i, place) for i in indices)]
-
-
-def _follows(before: _Step, after: _Step) -> bool:
-    """Whether one store sets the neighbour of the other's element, under the same conditions."""
-    if not isinstance(before, _Assignment) or not isinstance(after, _Assignment):
-        return False
-    one, other = before.store, after.store
-    if one.buffer != other.buffer or one.buffer.in_registers or before.conditions != after.conditions:
-        return False
-    if one.atomic is not None or other.atomic is not None or one.indices[:-1] != other.indices[:-1]:
-        return False
-    first, second = affine(one.indices[-1]), affine(other.indices[-1])
-    return first.terms == second.terms and second.constant == first.constant + 1
 
 
 @dataclass(slots=True)

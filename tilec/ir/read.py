@@ -277,8 +277,7 @@ class _Reader:
             return Bind(var, value, line.span)
         if line.text.startswith("print "):
             text, *values = self.arguments(line.text.removeprefix("print "), line).positional
-            said = self.literal(text, str, line).replace(_LETTER, "%")
-            return Print(said, tuple(self.node(v, line) for v in values), line.span)
+            return Print(self.literal(text, str, line), tuple(self.node(v, line) for v in values), line.span)
         if match := _OPERATION.fullmatch(line.text):
             rest = match[2] or ""
             if rest.startswith("= "):

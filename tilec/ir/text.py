@@ -5,7 +5,6 @@ What a class has by default is not written. A `%` that touches what follows it i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from math import isfinite
 from typing import assert_never
@@ -123,8 +122,7 @@ def _parts(stmt: Stmt) -> tuple[str, tuple[tuple[str, tuple[Stmt, ...]], ...]]:
         case Store():
             return show_store(stmt), ()
         case Print(text=text, values=values):
-            said = json.dumps(text).replace("#", "\\u0023")  # no comment begins in it
-            return f"print {', '.join([said, *map(show_expr, values)])}", ()
+            return f"print {', '.join([_attr(text), *map(show_expr, values)])}", ()
         case Bind(var=var, value=value):
             return f"{var.name}: {var.dtype} = {show_expr(value)}", ()
         case Parallel(body=body):

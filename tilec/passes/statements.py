@@ -57,22 +57,19 @@ from tilec.ops.values import (
     Value,
     describe,
 )
-from tilec.ops.vectors import LDG, WIDE
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes import teams
+from tilec.passes.calls import ACTIONS, VALUES, carried_out
 from tilec.passes.evaluate import ALLOCATIONS, Evaluator, supported_names
 from tilec.passes.functions import check_assert, kind, refuse_raise, unpack
 from tilec.passes.hints import HINTS, Hints
 from tilec.passes.loop_statements import Loops
 from tilec.passes.loops import LOOP_BREAK
-from tilec.passes.pointers import MAKE_TENSOR, make_tensor
-from tilec.passes.printing import PRINT, print_
 from tilec.passes.recover import poison
 from tilec.passes.references import references
-from tilec.passes.rng import DRAWS, INIT, draw, initialise
 from tilec.passes.usage import expressions
-from tilec.passes.vectors import kept, loaded, read_only, stored, wide_load, wide_store
+from tilec.passes.vectors import kept, loaded, stored
 from tilec.passes.views import view
 from tilec.source import Span
 from tilec.syntax import ast
@@ -218,17 +215,8 @@ class Body(Loops):
             bind(LOOP_BREAK, *self.arguments(node), node.span)
             self.leave(ast.Break(node.span))
             return
-        if path == PRINT.name:
-            print_(self, bind(PRINT, *self.arguments(node), node.span))
-            return
-        if path in WIDE and WIDE[path].stores:
-            wide_store(self, bind(WIDE[path].signature, *self.arguments(node), node.span))
-            return
-        if path == INIT.name:
-            initialise(self, bind(INIT, *self.operands(node), node.span))
-            return
-        if path in DRAWS:  # one number less to come
-            self.value(node)
+        if path in ACTIONS:
+            carried_out(ACTIONS[path], self, node)
             return
         if path == DP4A.name:
             self._dot(bind(DP4A, *self.arguments(node), node.span))
@@ -417,14 +405,8 @@ class Body(Loops):
         spelling = registry.spelling(path.removeprefix("T.")) if path.startswith("T.") else None
         if path in WARP_FUNCTIONS:
             return self.with_others(bind(WARP_FUNCTIONS[path].signature, *self.operands(node), node.span))
-        if path in WIDE and not WIDE[path].stores:
-            return wide_load(self, bind(WIDE[path].signature, *self.arguments(node), node.span))
-        if path in MAKE_TENSOR:
-            return make_tensor(self, bind(MAKE_TENSOR[path], *self.operands(node), node.span))
-        if path == LDG.name:
-            return read_only(self, bind(LDG, *self.arguments(node), node.span))
-        if path in DRAWS:
-            return draw(self, bind(DRAWS[path], *self.operands(node), node.span))
+        if path in VALUES:
+            return carried_out(VALUES[path], self, node)
         if path in VIEWS:
             made, source = view(bind(VIEWS[path].signature, *self.arguments(node), node.span), self.unique)
             self.views[made.name] = self.views.get(source.name, source)

@@ -19,6 +19,7 @@ from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import (
     ALONE,
     BLOCK_WIDE,
+    ONCE,
     RANK,
     THREAD,
     WARP_WIDE,
@@ -206,10 +207,14 @@ class PerThread(Evaluator):
     def nest(self, made: Parallel, path: str) -> None:
         """A nest of T.Parallel, which the threads share out, or of T.vectorized, which may be each thread's own."""
         stores = [s for s in walk(made.body) if isinstance(s, Store) and not self.is_of_generator(s)]
-        # Whoever has an element may say who it is.
+        # Whoever has an element may say who it is, and what it finds out with its neighbours.
+        shared = [s for s in walk(made.body) if isinstance(s, Bind) and _is_common(s.value)]
         said = (s for s in walk(made.body) if not isinstance(s, Print) and not self.is_of_generator(s))
+        said = (s for s in said if s not in shared)
         mine = [s for s in said if any(self.is_varying(e) for e in expressions(s))]
         is_own = bool(mine) or any(s.buffer.scope == "local" for s in stores) or bool(self.masks)
+        if shared:
+            made = self.in_warps(made, shared[0].span, is_own or path != "T.Parallel")
         if not is_own:
             self.out.append(made)
             return
@@ -241,6 +246,30 @@ class PerThread(Evaluator):
         for var, extent in reversed(tuple(zip(made.vars, made.extents, strict=True))):
             body = (For("unroll", var, integer(0), integer(extent), 1, body, span=made.span),)
         self.out += body
+
+    def in_warps(self, made: Parallel, span: Span, is_own: bool) -> Parallel:
+        """The nest, of which each warp has 32 neighbours of the last dimension at a time: they find something out
+        together."""
+        loads = (e for s in walk(made.body) for x in expressions(s) for e in walk_expr(x) if isinstance(e, Load))
+        stores = (s.buffer for s in walk(made.body) if isinstance(s, Store))
+        fragment = next((b for b in (*stores, *(e.buffer for e in loads)) if b.scope == "fragment"), None)
+        why = ""
+        if is_own:
+            why = "but each thread runs this loop for itself"
+        elif fragment is not None:
+            why = f"but {fragment.name} says which thread has which element"
+        elif made.extents[-1] % WARP or made.layout is not None:
+            why = f"but the last extent is {made.extents[-1]}"
+        if why:
+            fail(
+                "thread-dependent",
+                "what the lanes of a warp find out together is not defined in this loop",
+                span,
+                why,
+                secondary=(Label(made.span, "32 neighbours of the last dimension are the lanes of a warp"),),
+                help="let it run over tensors and shared tiles, with a multiple of 32 as its last extent",
+            )
+        return replace(made, width=1)
 
     def is_of_generator(self, stmt: Stmt) -> bool:
         """Whether it draws a random number, as whoever has an element may do for it, or moves on to the next one."""
@@ -316,14 +345,19 @@ class PerThread(Evaluator):
     def with_others(self, call: Call) -> Expr:
         """The value of a call of `ops.warp_functions`, computed here and once, by all threads."""
         function = WARP_FUNCTIONS[call.name]
-        if self.is_parallel:
+        if self.is_parallel and (function.is_block_wide or self.guards):
             fail(
                 "thread-dependent",
+                f"{call.name} stands under a condition inside T.Parallel" if self.guards else
                 f"{call.name} stands inside T.Parallel or T.vectorized",
                 call.span,
-                "whichever threads have the elements",
+                "all threads that have elements do it together",
                 help="write it outside, or in T.serial",
-            )
+            )  # fmt: skip
+        if self.is_parallel:
+            var = Var(self.unique.take(f"{ONCE}_{call.name.removeprefix('T.')}"), function.build(call, None).dtype)
+            self.out.append(Bind(var, function.build(call, None), call.span))
+            return var
         if function.is_block_wide:
             self.together(call.span, call.name)
             if self.team is not None:
