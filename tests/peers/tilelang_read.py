@@ -1,6 +1,6 @@
-"""Run with an interpreter that has tilelang: python tilelang_read.py FILE.tl … prints, as JSON, what the kernels of each
-file take as TileLang reads them: `[name, dtype, shape]` per parameter, no shape for a scalar, the text of an extent that
-is known at launch; or the text of its refusal."""
+"""Run with an interpreter that has tilelang: python tilelang_read.py FILE.tl … prints, as JSON, what the kernels of
+each file take as TileLang reads them: `[name, dtype, shape]` per parameter, no shape for a scalar, the text of an
+extent that is known at launch; or the text of its refusal."""
 
 import importlib.util
 import json
