@@ -431,7 +431,7 @@ STATEMENTS: dict[str, str] = {
     "While": "`while condition:`, known at run time only, or left by `break`.",
     "Break": "`break` leaves the innermost serial loop.",
     "Continue": "`continue` goes on with the next trip.",
-    "Assert": "`assert condition, message`: of values known at compile time.",
+    "Assert": "`assert condition, message`: known at compile time, or in a kernel as T.device_assert.",
     "Evaluate": "a call of an operation or of a macro. A string is a comment.",
     "Pass": "`pass` does nothing.",
     "With": "`with T.Kernel(…) as …:`, once in a kernel; `with T.ws(…):` in it.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
@@ -37,6 +38,19 @@ def _run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         print(f"tilec {__version__}")
         return 0
+    if arguments[:1] != ["check"]:
+        return _carried_out(arguments)
+    # It is over before any garbage is worth collecting: looking for it takes a tenth of its time.
+    was_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _carried_out(arguments)
+    finally:
+        if was_collecting:
+            gc.enable()
+
+
+def _carried_out(arguments: list[str]) -> int:
     from tilec.cli_commands import run
 
     return run(arguments)

@@ -1,5 +1,6 @@
-"""What other compilers of the language got wrong in pipelined loops (upstream's issues 2668, 2613, 2566, 2876, 2720,
-1792, 3031, 2309, 2548 and pull request 2674) stays right here, with every small trip count.
+"""What other compilers of the language got wrong in pipelined loops stays right here, with every small trip count:
+upstream's issues 2668, 2595, 2613, 2566, 2876, 2720, 1792, 3039, 3031, 2309 and 2548, its pull request 2674, and a wait
+of the drain under a condition that is never met.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from tilec.ir.tile import Store
 from tilec.options import Strategy
 
 CASES = (
-    "overwrite", "twice", "single", "guarded", "condition", "chain", "after", "scratch", "depths", "again", "manual",
-    "atomics", "combined",
+    "overwrite", "twice", "single", "guarded", "condition", "chain", "after", "scratch", "depths", "again", "while",
+    "never", "manual", "atomics", "combined",
 )  # fmt: skip
 
 

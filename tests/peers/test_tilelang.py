@@ -16,12 +16,24 @@ import pytest
 from peers import HERE
 
 from tilec import driver
-from tilec.ir.tile import Buffer, Var
+from tilec.ir.text import show_expr
+from tilec.ir.tile import Buffer, Expr, Extent, Kernel, walk_expr
 from tilec.options import CompileOptions
 from tilec.source import SourceFile
 
 ROOT = HERE.parents[1]
-KERNELS = sorted([*(ROOT / "samples").rglob("*.tl"), *(ROOT / "benchmarks" / "kernels").glob("*.tl")])
+FOLDERS = ("samples", "samples/*", "benchmarks/kernels", "tests/kernels")
+KERNELS = sorted(path for folder in FOLDERS for path in ROOT.glob(f"{folder}/*.tl"))
+
+# What we accept and TileLang 0.1.15 does not, each with its word for it.
+DIFFERENT = {
+    "carried_copy.tl": "Expected `int` but got `None`",  # num_stages=None leaves the depth to the schedule
+    "manual.tl": "Expected `int` but got `None`",
+    "waits.tl": "unexpected keyword argument 'sync'",  # `sync` and `group` are gone there
+    "reductions_all.tl": "StructuralEqual check failed",  # T.copy of a whole (4, 1, 40) to a whole (4, 40)
+    "upstream.tl": "too many statically nested blocks",  # it writes a Python function around each block
+}
+WITH_ARGUMENTS = {"styles.tl"}  # made by functions that need them: nothing there to compare
 
 
 @lru_cache(maxsize=1)
@@ -42,27 +54,44 @@ pytestmark = [
 ]
 
 
+Parameters = list[list[object]]
+
+
 @pytest.fixture(scope="module")
-def read() -> dict[str, list[list[object]] | str]:
-    """What TileLang says of every kernel, by path."""
+def read() -> dict[str, dict[str, Parameters] | str]:
+    """What TileLang says of the kernels of each file, by path."""
     python = tilelang_python()
     assert python is not None
     command = [python, HERE / "tilelang_read.py", *KERNELS]
     ran = subprocess.run(command, check=True, capture_output=True, text=True)
     # It may say something of its own before.
-    found: dict[str, list[list[object]] | str] = json.loads(ran.stdout[ran.stdout.index("{") :])
+    found: dict[str, dict[str, Parameters] | str] = json.loads(ran.stdout[ran.stdout.index('{"') :])
     return found
 
 
-@pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_parameters_agree(path: Path, read: dict[str, list[list[object]] | str]) -> None:
+@pytest.mark.parametrize(
+    "path", [p for p in KERNELS if p.name not in WITH_ARGUMENTS], ids=lambda path: path.relative_to(ROOT).as_posix()
+)
+def test_parameters_agree(path: Path, read: dict[str, dict[str, Parameters] | str]) -> None:
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
-    kernel = driver.check(source, CompileOptions(), driver.Observer())
-    extents = {e for p in kernel.params if isinstance(p, Buffer) for e in p.extents}
+    kernels = driver.check_all(source, CompileOptions(), driver.Observer())
+    theirs = read[str(path)]
+    if path.name in DIFFERENT:
+        assert isinstance(theirs, str) and DIFFERENT[path.name] in theirs
+        return
+    assert theirs == {kernel.name: parameters(kernel) for kernel in kernels}
+
+
+def parameters(kernel: Kernel) -> Parameters:
+    sizes = {e for p in kernel.params if isinstance(p, Buffer) for extent in p.extents for e in walk_expr_of(extent)}
     # An extent known at launch is a parameter here; TileLang takes it from the tensors.
-    given = [p for p in kernel.params if isinstance(p, Buffer) or p not in extents]
-    assert read[str(path)] == [[p.name, p.dtype.name, shape(p) if isinstance(p, Buffer) else None] for p in given]
+    given = [p for p in kernel.params if isinstance(p, Buffer) or p not in sizes]
+    return [[p.name, p.dtype.name, shape(p) if isinstance(p, Buffer) else None] for p in given]
+
+
+def walk_expr_of(extent: Extent) -> list[Expr]:
+    return [] if isinstance(extent, int) else list(walk_expr(extent))
 
 
 def shape(tensor: Buffer) -> list[object]:
-    return [extent.name if isinstance(extent, Var) else extent for extent in tensor.extents]
+    return [extent if isinstance(extent, int) else show_expr(extent).replace(" ", "") for extent in tensor.extents]

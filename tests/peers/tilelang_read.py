@@ -1,6 +1,6 @@
-"""Run with an interpreter that has tilelang: python tilelang_read.py FILE.tl … prints, as JSON, what each file's kernel
-takes as TileLang reads it: `[name, dtype, shape]` per parameter, no shape for a scalar, the name of an extent that is
-known at launch; or the text of its refusal."""
+"""Run with an interpreter that has tilelang: python tilelang_read.py FILE.tl … prints, as JSON, what the kernels of
+each file take as TileLang reads them: `[name, dtype, shape]` per parameter, no shape for a scalar, the text of an
+extent that is known at launch; or the text of its refusal."""
 
 import importlib.util
 import json
@@ -10,7 +10,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import tilelang  # noqa: F401, which the kernels import and which sets up its tvm
-from tvm.tirx import PrimFunc, Var
+from tvm.tirx import IntImm, PrimFunc
 
 
 def parameters(path):
@@ -21,17 +21,23 @@ def parameters(path):
         loader = SourceFileLoader(f"kernel_{path.stem}", str(copy))
         module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
         loader.exec_module(module)
-    (kernel,) = (value for value in vars(module).values() if isinstance(value, PrimFunc))
-    taken = []
+    kernels = [value for value in vars(module).values() if isinstance(value, PrimFunc)]
+    return {str(kernel.attrs["global_symbol"]): taken(kernel) for kernel in kernels}
+
+
+def taken(kernel):
+    found = []
     for var in kernel.params:
         buffer = kernel.buffer_map.get(var) if var in kernel.buffer_map else None
         if buffer is None:
-            taken.append([var.name, str(var.dtype), None])
+            found.append([var.name, str(var.dtype), None])
         else:
-            taken.append(
-                [buffer.name, str(buffer.dtype), [e.name if isinstance(e, Var) else int(e) for e in buffer.shape]]
-            )
-    return taken
+            found.append([buffer.name, str(buffer.dtype), [size(extent) for extent in buffer.shape]])
+    return found
+
+
+def size(extent):
+    return int(extent) if isinstance(extent, IntImm) else str(extent).replace(" ", "")
 
 
 found = {}

@@ -28,6 +28,7 @@ from tilec.ir.tile import Scope as MemoryScope
 from tilec.ir.types import BOOL, DType
 from tilec.ops import arithmetic, registry
 from tilec.ops.barriers import TAKING_BARRIERS
+from tilec.ops.device_assert import DEVICE_ASSERT
 from tilec.ops.dp4a import DP4A, dp4a
 from tilec.ops.fill import fill_value
 from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER
@@ -156,7 +157,7 @@ class Body(Loops):
             case ast.Pass():
                 return
             case ast.Assert():
-                check_assert(self, node)
+                self._assert(node)
             case ast.Function() if kind(node) != "kernel":
                 self.scope.bind(node.name, Function(node, self.scope, kind(node)), node.name_span)
             case ast.Raise():
@@ -267,6 +268,23 @@ class Body(Loops):
                 if isinstance(part, Load):
                     self.element(Access(part.buffer, part.indices), node.span, "read")
         self.out.append(own or op)
+
+    def _assert(self, node: ast.Assert) -> None:
+        """Decided here where it can be, else a T.device_assert."""
+        condition = self.operand(node.condition)
+        if isinstance(arithmetic.condition(condition), bool):
+            check_assert(self, node)
+            return
+        if self.is_parallel:
+            fail(
+                "tile-op-in-parallel",
+                "an assertion about run-time values cannot stand inside T.Parallel",
+                node.span,
+                help="move it out of the loop",
+            )
+        message = () if node.message is None else (Argument(self.value(node.message), node.message.span),)
+        given = DEVICE_ASSERT.spellings[0]
+        self.out.append(self.asserted(given.check(bind(given.signature, [condition, *message], {}, node.span))))
 
     def _dot(self, call: Call) -> None:
         """T.dp4a, as the store that it makes."""

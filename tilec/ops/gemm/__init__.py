@@ -174,7 +174,8 @@ def _matrix(call: Call, name: str) -> Region:
             secondary=(Label(buffer.span, "from here"),),
             help=f"T.copy it to {wanted} first" if name != "C" else "accumulate in a fragment, then T.copy it out",
         )
-    if len(region.extent) < 2 or any(e != 1 for e in region.extent[:-2]):
+    no_matrix = len(region.extent) < 2 or any(e != 1 for e in region.extent[:-2])
+    if no_matrix or (region.is_whole and len(buffer.extents) != 2):
         fail(
             "shape-mismatch",
             f"{call.name}: {name} must be a matrix",
