@@ -311,6 +311,7 @@ def test_destinations_are_poisoned_until_they_are_written() -> None:
     memory = Memory("shared", 0, 64, is_shared=True)
     memory.allocate("box", 0, 64)
     memory.store(np.arange(0, 64, 4), 4, np.full(16, 3, np.uint32))
+    memory.fence(np.array([0]))
     memory.claim_rows(np.array([0]), 0)
     memory.claim(np.array([16, 20]), 4, np.array([0, 1]))
     assert np.isnan(memory.bytes[:24].view(np.float32)).all()
