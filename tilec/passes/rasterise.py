@@ -27,7 +27,7 @@ def rasterised(
     if len(grid) < 2 or 1 in grid[:2]:
         return block_vars, ()
     x, y = (Var(f"%{v.name}") for v in block_vars[:2])
-    width, depth = (_binary("floordiv", extent_expr(e), integer(c)) for e, c in zip(grid, cluster, strict=False))
+    width, depth = (_binary("floordiv", extent_expr(e), integer(c)) for e, c in zip(grid[:2], cluster, strict=False))
     across, along = (width, depth) if by_rows else (depth, width)
     panel = max(panel // cluster[1 if by_rows else 0], 1)
     of_cluster = tuple(_binary("floordiv", v, integer(c)) for v, c in zip((x, y), cluster, strict=False))
