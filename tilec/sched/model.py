@@ -237,6 +237,10 @@ class Model(Program):
             terms.append((off, 1))
         return Sum(tuple(terms))
 
+    def lags(self) -> Sum:
+        """How far the groups of warps are behind the first, all together."""
+        return Sum(tuple((lag, 1) for lag in self.lag))
+
     def role_of(self, op: int) -> Sum:
         """The place of the op's role among its candidates."""
         return Sum(tuple((self._takes[op, r], at) for at, r in enumerate(self.problem.ops[op].roles) if at))
