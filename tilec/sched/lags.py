@@ -44,8 +44,8 @@ def most_even(
     effort: float,
     seconds_left: Callable[[], float] = no_deadline,
 ) -> tuple[int, ...]:
-    """Starts with lags as even as this interval and number of stages allow, and of those the smallest: those given where
-    nothing better is found."""
+    """Starts with lags as even as this interval and number of stages allow, and of those the smallest lags: the starts
+    given where nothing better is found."""
     even = evenly(problem, ii)
     if observed(problem, start).lags == even.lags:
         return tuple(start)
