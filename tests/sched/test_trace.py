@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from loops import KNOWN, gemm, random_problem
 
-from tilec.sched.model import Model, families
+from tilec.sched.families import families
+from tilec.sched.model import Model
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Solution

@@ -217,7 +217,7 @@ def test_trip_counts_do_not_unroll_the_steady_state(body: Make, target: str, str
 # ---- the rest of the program -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("groups", [1, 2, 3])
+@pytest.mark.parametrize("groups", range(1, 8))
 def test_registers_are_shared_out_among_the_warpgroups(groups: int) -> None:
     """Multiples of 8 that setmaxnreg takes, together no more than there are."""
     few, many = register_split(groups, targets.load("sm_90a"))

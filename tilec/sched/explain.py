@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tilec.sched.cp import no_deadline
+from tilec.sched.families import families, separable
 from tilec.sched.least import least
-from tilec.sched.model import Model, families, separable
+from tilec.sched.model import Model
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Attempt
 

@@ -44,18 +44,23 @@ def most_even(
     effort: float,
     seconds_left: Callable[[], float] = no_deadline,
 ) -> tuple[int, ...]:
-    """Starts with lags as even as this interval and number of stages allow: those given where nothing better is
-    found."""
+    """Starts with lags as even as this interval and number of stages allow, and of those the smallest lags: the starts
+    given where nothing better is found."""
     even = evenly(problem, ii)
     if observed(problem, start).lags == even.lags:
         return tuple(start)
-    answer = None
     # Rings as deep as they may be can be too shallow for a group that is half an interval behind.
     if not has_positive_cycle(even, ii, arcs(even, depth_limits(even, ii))):
         answer = Model(even, ii, stages, seconds_left=seconds_left).feasible(effort)
-    if answer is None or answer.outcome != "found":
-        model = Model(problem, ii, stages, seconds_left=seconds_left)
-        answer = model.minimise(model.unevenness(), effort, start)
+        if answer.outcome == "found":
+            return answer.start
+    model = Model(problem, ii, stages, seconds_left=seconds_left)
+    unevenness = model.unevenness()
+    answer = model.minimise(unevenness, effort, start)
+    start = answer.start if answer.outcome == "found" else start
+    lags = observed(problem, start).lags
+    model.settle(unevenness, sum(abs(lag - middle) for lag, middle in zip(lags, even.lags, strict=True)))
+    answer = model.minimise(model.lags(), effort, start)
     return answer.start if answer.outcome == "found" else tuple(start)
 
 

@@ -19,6 +19,7 @@ from tilec.sched.cp import Outcome, Program, no_deadline
 from tilec.sched.objective import limited, spared
 from tilec.sched.paths import arcs, distances, earliest
 from tilec.sched.problem import Edge, Problem, Value
+from tilec.sched.stages import enough_stages
 from tilec.sched.windows import held_once, separations
 
 REGISTER_STEP = 8
@@ -27,25 +28,6 @@ MOST_STEPS = 31
 """A thread names at most 255 registers, 248 of them in whole steps."""
 _MOST_OPS_FOR_TURNS = 48
 _MOST_TURNS_PER_PAIR = 3
-
-
-def families(problem: Problem) -> tuple[str, ...]:
-    """The constraints besides the dependences, as groups that can be left out of a model one by one. What cannot be in
-    the way is not among them: a pool that no ring takes anything of, a slot that is used only once."""
-    names = ["stages"] if problem.max_stages is not None else []
-    names += ["rings"] if problem.rings else []
-    taken = {ring.pool for ring in problem.rings if ring.bytes}
-    names += [f"pool {pool.name}" for index, pool in enumerate(problem.pools) if index in taken]
-    return (*names, *separable(problem))
-
-
-def separable(problem: Problem) -> tuple[str, ...]:
-    """The families whose constraints stand alone, so that a model can assume them: nothing else is drawn from them, as
-    the reach of starts is from stages, rings and the pools of rings."""
-    used = [use.slot for op in problem.ops for use in op.uses if use.cycles]
-    used += [problem.roles[role].slot for op in problem.ops for role in op.roles]
-    slots = (f"slot {slot.name}" for index, slot in enumerate(problem.slots) if used.count(index) > 1)
-    return (*(f"values in {problem.pools[pool].name}" for pool in limited(problem)), *slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +56,7 @@ class Model(Program):
     the objective are settled.
 
     `stages` asks for a schedule of at most so many stages; a tight limit makes the search much faster, but only a
-    model without one refutes the II. `without` leaves out families of constraints, named as in `families`: what
+    model without one refutes the II. `without` leaves out families of constraints, named as in `sched.families`: what
     still has no schedule without a family was not refuted by it. `assumed` are `separable` families of which a
     refutation is to say whether it rests on them. `seconds_left` is asked before each solve and bounds it; answers
     depend on the clock only where it is finite.
@@ -103,7 +85,7 @@ class Model(Program):
         within = arcs(problem, self._most)
         self.low = earliest(problem, ii, within)
         self._distances = distances(problem, ii, within) if len(problem.ops) <= _MOST_OPS_FOR_TURNS else None
-        self.stages = self._enough_stages(without)
+        self.stages = enough_stages(problem, ii, self._distances, without)
         self.is_complete = stages is None or stages >= self.stages
         self._span = (self.stages if self.is_complete or stages is None else stages) * ii - 1
         self._phases: dict[tuple[int, int, bool], int] = {}
@@ -237,6 +219,10 @@ class Model(Program):
             terms.append((off, 1))
         return Sum(tuple(terms))
 
+    def lags(self) -> Sum:
+        """How far the groups of warps are behind the first, all together."""
+        return Sum(tuple((lag, 1) for lag in self.lag))
+
     def role_of(self, op: int) -> Sum:
         """The place of the op's role among its candidates."""
         return Sum(tuple((self._takes[op, r], at) for at, r in enumerate(self.problem.ops[op].roles) if at))
@@ -259,41 +245,6 @@ class Model(Program):
     def _when(self, family: str) -> tuple[int, ...]:
         """What the constraints of a family hang on: its literal, where it is assumed."""
         return (self._literal[family],) if family in self._literal else ()
-
-    def _enough_stages(self, without: frozenset[str]) -> int:
-        """A number of stages that no schedule needs to exceed.
-
-        With the phases and depths of any schedule kept, the stages only have to satisfy difference constraints, and
-        the least stages that do are longest paths: at most one step per op, each no longer than its longest wait.
-        """
-        ii = self.ii
-        waits = [0] * len(self.problem.ops)
-        for edge in self.problem.edges:
-            wait = -(-(edge.latency + edge.hand_over - ii * edge.distance + ii - 1) // ii)
-            waits[edge.src] = max(waits[edge.src], wait)
-        if "rings" not in without:
-            for ring in self.problem.rings:
-                for consumer in ring.consumers:
-                    wait = -(-(self.problem.ops[consumer].latency - 1) // ii)
-                    waits[consumer] = max(waits[consumer], wait)
-        for first, *others in self.problem.copies:
-            for op in (first, *others):
-                waits[op] = max(waits[op], 2)  # a lag is less than II
-        # A value's life is kept, so its producers follow its consumers; by less where they must also come before them.
-        before = {(edge.src, edge.dst) for edge in self.problem.edges if edge.distance == 0 and edge.latency >= 0}
-        for value in self.problem.values if limited(self.problem) else ():
-            for consumer in value.consumers:
-                latency = self.problem.ops[consumer].latency
-                lives = latency > 0 and all((producer, consumer) in before for producer in value.producers)
-                wait = -(-(latency - 1 + (0 if lives else ii)) // ii)
-                waits[consumer] = max(waits[consumer], wait)
-        stages = sum(waits) + 1
-        if self._distances is not None and not any(least is None for row in self._distances for least in row):
-            furthest = -min((least for row in self._distances for least in row if least is not None), default=0)
-            stages = min(stages, furthest // ii + 1 + bool(self.problem.same_stage))
-        if self.problem.max_stages is not None and "stages" not in without:
-            return min(stages, self.problem.max_stages)
-        return stages
 
     def _place(self, from_begin: bool) -> None:
         """The beginning of the iteration, and starts within reach of the busiest op's or behind the beginning."""

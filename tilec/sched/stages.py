@@ -1,0 +1,45 @@
+"""How many stages the schedules of a problem need to have, so that a model can leave out all of more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilec.sched.objective import limited
+from tilec.sched.problem import Problem
+
+
+def enough_stages(
+    problem: Problem, ii: int, apart: Sequence[Sequence[int | None]] | None, without: frozenset[str]
+) -> int:
+    """A number of stages that no schedule needs to exceed.
+
+    With the phases and depths of any schedule kept, the stages only have to satisfy difference constraints, and
+    the least stages that do are longest paths: at most one step per op, each no longer than its longest wait.
+    """
+    waits = [0] * len(problem.ops)
+    for edge in problem.edges:
+        wait = -(-(edge.latency + edge.hand_over - ii * edge.distance + ii - 1) // ii)
+        waits[edge.src] = max(waits[edge.src], wait)
+    if "rings" not in without:
+        for ring in problem.rings:
+            for consumer in ring.consumers:
+                wait = -(-(problem.ops[consumer].latency - 1) // ii)
+                waits[consumer] = max(waits[consumer], wait)
+    for first, *others in problem.copies:
+        for op in (first, *others):
+            waits[op] = max(waits[op], 2)  # a lag is less than II
+    # A value's life is kept, so its producers follow its consumers; by less where they must also come before them.
+    before = {(edge.src, edge.dst) for edge in problem.edges if edge.distance == 0 and edge.latency >= 0}
+    for value in problem.values if limited(problem) else ():
+        for consumer in value.consumers:
+            latency = problem.ops[consumer].latency
+            lives = latency > 0 and all((producer, consumer) in before for producer in value.producers)
+            wait = -(-(latency - 1 + (0 if lives else ii)) // ii)
+            waits[consumer] = max(waits[consumer], wait)
+    stages = sum(waits) + 1
+    if apart is not None and not any(least is None for row in apart for least in row):
+        furthest = -min((least for row in apart for least in row if least is not None), default=0)
+        stages = min(stages, furthest // ii + 1 + bool(problem.same_stage))
+    if problem.max_stages is not None and "stages" not in without:
+        return min(stages, problem.max_stages)
+    return stages
