@@ -25,7 +25,7 @@ from tilec.ir.warp_text import show_program
 
 KERNELS = HERE / "roles.tl"
 BY_TMA = ("by_tma", "in_flight", "two_consumers", "alone")
-ANYWHERE = ("by_threads", "computed", "arriving", "in_common")
+ANYWHERE = ("by_threads", "computed", "arriving", "in_common", "before")
 Body = Callable[..., Kernel]
 Golden = Callable[[str, str, str], None]
 
@@ -177,6 +177,9 @@ NEEDED = [
     ("computed", r"mbarrier\.arrive"),
     ("gathered", r"mbarrier\.arrive"),
     ("in_common", r"bar\.(sync|arrive) 5"),
+    ("in_common", r"cp\.async\.bulk\.wait_group"),
+    ("before", r"cp\.async\.wait_group"),
+    ("before", r"bar\.sync 0"),
 ]
 
 

@@ -453,7 +453,8 @@ class Role:
 class Program:
     """A kernel ready to be written as PTX. `smem_bytes` is dynamic shared memory, `barriers_at` the offset of the
     rings' mbarriers in it: for each ring in turn `depth` full barriers, then `depth` empty ones; behind them the
-    kernel's own `barriers`. `common` is what all warps of the block do before they take up their roles."""
+    kernel's own `barriers`. `common` is what all warps of the block do before they take up their roles. Roles
+    that the kernel makes `by_hand` count their threads from 0 each."""
 
     name: str
     params: tuple[Buffer | Var, ...]
@@ -469,6 +470,7 @@ class Program:
     span: Span = field(default=NOWHERE, compare=False)
     barriers: tuple[Barriers, ...] = ()
     common: Role | None = None
+    by_hand: bool = False
 
     @property
     def threads(self) -> int:
