@@ -38,6 +38,11 @@ def test_equals_the_reference(target: str, name: str) -> None:
     agrees(KERNELS, target, entry=name)
 
 
+@pytest.mark.parametrize("threads", [64, 256])
+def test_a_block_that_divides_nothing_has_any_number_of_threads(threads: int) -> None:
+    agrees(KERNELS, "sm_90a", entry="alone", threads=threads)
+
+
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_each_thread_has_its_index_in_the_block(target: str) -> None:
     agrees(KERNELS, target, entry="by_index")
