@@ -25,7 +25,7 @@ from tilec.ir.warp_text import show_program
 
 KERNELS = HERE / "roles.tl"
 BY_TMA = ("by_tma", "in_flight", "two_consumers", "alone")
-ANYWHERE = ("by_threads", "computed", "arriving", "in_common")
+ANYWHERE = ("by_threads", "computed", "arriving", "in_common", "before")
 Body = Callable[..., Kernel]
 Golden = Callable[[str, str, str], None]
 
@@ -36,6 +36,11 @@ CASES = [("sm_90a", name) for name in (*BY_TMA, *ANYWHERE)] + [("sm_80", name) f
 def test_equals_the_reference(target: str, name: str) -> None:
     """With no spill and nothing serialised."""
     agrees(KERNELS, target, entry=name)
+
+
+@pytest.mark.parametrize("threads", [64, 256])
+def test_a_block_that_divides_nothing_has_any_number_of_threads(threads: int) -> None:
+    agrees(KERNELS, "sm_90a", entry="alone", threads=threads)
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
@@ -177,6 +182,9 @@ NEEDED = [
     ("computed", r"mbarrier\.arrive"),
     ("gathered", r"mbarrier\.arrive"),
     ("in_common", r"bar\.(sync|arrive) 5"),
+    ("in_common", r"cp\.async\.bulk\.wait_group"),
+    ("before", r"cp\.async\.wait_group"),
+    ("before", r"bar\.sync 0"),
 ]
 
 

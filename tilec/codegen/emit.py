@@ -222,7 +222,6 @@ class _Entry:
             self.set_registers(self.program.common)
             with self.scalars.scope():
                 self.role(self.program.common, 0, end)
-            self.builder.emit("bar.sync", Imm(0))
         roles = self.program.roles
         labels = {r.name: self.builder.label(r.name) for r in roles[1:]}
         self.branch_to([r for r in roles[1:] if not _shares_warpgroup(r)], labels)
@@ -259,7 +258,7 @@ class _Entry:
             builder.emit("elect.sync", Pair(Reg("_"), elected), Imm(-1))
             builder.emit("bra", Symbol(end), guard=Guard(elected, True))
         before = self.scalars.ranges[THREAD], self.scalars.ranges[WARP]
-        if self.program.barriers and role.first_warp:  # the kernel's own roles count their threads from 0
+        if self.program.by_hand and role.first_warp:
             thread, index = self.scalars.register(THREAD), self.scalars.register(WARP)
             inside = builder.into("b32", "sub.u32", thread, Imm(32 * role.first_warp))
             self.scalars.define(THREAD, inside, (0, role.threads - 1))

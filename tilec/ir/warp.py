@@ -546,7 +546,8 @@ class Role:
 class Program:
     """A kernel ready to be written as PTX. `smem_bytes` is dynamic shared memory, `barriers_at` the offset of the
     rings' mbarriers in it: for each ring in turn `depth` full barriers, then `depth` empty ones; behind them the
-    kernel's own `barriers`. `common` is what all warps of the block do before they take up their roles."""
+    kernel's own `barriers`. `common` is what all warps of the block do before they take up their roles. Roles
+    that the kernel makes `by_hand` count their threads from 0 each."""
 
     name: str
     params: tuple[Buffer | Var, ...]
@@ -563,6 +564,7 @@ class Program:
     barriers: tuple[Barriers, ...] = ()
     common: Role | None = None
     cluster: tuple[int, int, int] = (1, 1, 1)
+    by_hand: bool = False
 
     @property
     def threads(self) -> int:

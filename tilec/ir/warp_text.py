@@ -38,7 +38,9 @@ def _program(program: Program) -> Iterator[str]:
         yield f"  ring {ring.name}: depth {ring.depth}{_barriers(ring)}{shared}"
     for made in program.barriers:
         yield f"  barriers {made.name}: {', '.join(map(str, made.counts))} arrivals"
-    for role in program.roles:
+    for role in (program.common, *program.roles):
+        if role is None:
+            continue
         yield ""
         registers = f", {role.registers} registers" if role.registers else ""
         single = ", one thread" if role.single_thread else ""

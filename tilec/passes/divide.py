@@ -29,6 +29,7 @@ from tilec.ir.tile import (
     Store,
     TileOp,
     While,
+    bodies,
     integer,
     walk,
     with_attr,
@@ -50,8 +51,8 @@ _BY_THREADS = ("arrive", "await_barrier", "cp_async_arrive", "set_registers", "w
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A role and its work, as a kernel of `kernel.threads` threads. `groups` are its warpgroups; `is_common`: they are
-    all there are, before they divide the work."""
+    """A role and its work, as a kernel of `kernel.threads` threads. `groups` are its warpgroups, none where it is
+    the only one; `is_common`: they are all there are, before they divide the work."""
 
     name: str
     groups: range
@@ -78,7 +79,7 @@ def parts(kernel: Kernel) -> tuple[Part, ...]:
         return ()
     first = next((i for i, stmt in enumerate(kernel.body) if any(groups_of(s) for s in walk((stmt,)))), None)
     if first is None:
-        return (_part("all", range(kernel.threads // WARPGROUP_THREADS), kernel, kernel.body),)
+        return (_part("all", range(0), kernel, kernel.body),)
     every = range(kernel.threads // WARPGROUP_THREADS)
     before, after = kernel.body[:first], kernel.body[first:]
     begins = any(_is_collective(s) for stmt in before for s in walk((stmt,)))
@@ -172,6 +173,8 @@ def _is_private(stmt: Stmt) -> bool:
     """Whether each thread only computes something of its own, so that every role can do it again."""
     if isinstance(stmt, Bind):
         return True
+    if isinstance(stmt, For | If | While):
+        return all(_is_private(inner) for body in bodies(stmt) for inner in body)
     stores = [s for s in walk((stmt,)) if isinstance(s, Store)]
     return isinstance(stmt, Parallel) and all(is_variable(s.buffer) or s.buffer.scope == "local" for s in stores)
 

@@ -84,12 +84,14 @@ def _by_hand(laid: Laid, target: Target) -> warp.Program:
         expander.share(whole)
         threads = part.laid.kernel.threads
         body = expander.body(part.laid.kernel.body, "all")
+        if part.is_common:  # each role finds what all have done
+            body = (*body, warp.NamedBarrier(0, threads, True))
         roles.append(warp.Role(part.name, part.first_warp, threads // 32, body))
     common = [role for role, part in zip(roles, laid.parts, strict=True) if part.is_common]
     made = whole.program_of(tuple(role for role in roles if role not in common))
     barriers = (s for s in walk(laid.kernel.body) if isinstance(s, TileOp) and s.name == "alloc_barrier")
     declared = tuple(warp.Barriers(barrier_of(s).name, counts_of(s), s.span) for s in barriers)
-    return replace(made, barriers=declared, common=common[0] if common else None)
+    return replace(made, barriers=declared, common=common[0] if common else None, by_hand=True)
 
 
 class _Expander:

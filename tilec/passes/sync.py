@@ -116,8 +116,8 @@ def synchronise(program: warp.Program) -> warp.Program:
     rings = {b: ring for ring in program.rings for b in ring.buffers}
     fragments = {b.name for b, _ in program.fragments}
     fragments |= {_in_registers(tile.buffer) for tile in program.shared}
-    by_async = frozenset(_by_async(program)) if program.barriers else frozenset()
-    if program.barriers:
+    by_async = frozenset(_by_async(program)) if program.by_hand else frozenset()
+    if program.by_hand:
         program = prepared(program, by_async)
     roles = []
     for number, role in enumerate(program.roles):
