@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from harness import HERE
-from pipelines import Moves, compiled
+from scheduled import Moves, compiled
 
 from tilec import emulate
 from tilec.emu import launch
