@@ -105,14 +105,14 @@ def test_wherever_the_tile_comes_from(place: str) -> None:
     w = np.random.default_rng(1).standard_normal((64, 64)).astype(np.float16)
     for count, adversary in [(c, a) for c in ((0, 1, 4) if trips is None else (int(trips),)) for a in (None, 0, 1)]:
         x = np.random.default_rng(count).standard_normal((64 * count, 64)).astype(np.float16)
-        y, z = (np.full((rounds * 64 * count, 64), np.nan, np.float16) for _ in range(2))
+        y, z = (np.full((rounds, 64 * count, 64), np.nan, np.float16) for _ in range(2))
         arguments = emulate.Arguments({"X": x, "W": w, "Y": y, "Z": z}, {"n": 1})
         emulate.run(made, arguments, options=emulate.RunOptions(adversary=adversary))
         expected = x.astype(np.float32) @ w.astype(np.float32) if "product" in chosen else x * 2.0 + 1.0
         expected = np.maximum(expected, 0) if "changed" in chosen else expected
-        np.testing.assert_allclose(arguments.tensors["Y"], np.tile(expected, (rounds, 1)), rtol=1e-2, atol=1e-2)
+        np.testing.assert_allclose(arguments.tensors["Y"], np.tile(expected, (rounds, 1, 1)), rtol=1e-2, atol=1e-2)
         if "passed_on" in chosen or "itself" in chosen:
-            np.testing.assert_array_equal(arguments.tensors["Z"], x)
+            np.testing.assert_array_equal(arguments.tensors["Z"], np.tile(x, (rounds, 1, 1)))
 
 
 def test_each_copy_has_its_own_role() -> None:

@@ -55,7 +55,7 @@ def right(ptx: str, form: dict[str, Value], trips: int, adversary: int | None) -
     rounds, rows = int(form.get("rounds", 1)), int(form.get("M", 64))
     generator = np.random.default_rng(trips)
     x, w = (generator.integers(-3, 4, (n, 64)).astype(np.float16) for n in (rows * trips, 64))
-    y, z = (np.full((rounds * rows * trips, 64), np.nan, np.float16) for _ in range(2))
+    y, z = (np.full((rounds, rows * trips, 64), np.nan, np.float16) for _ in range(2))
     given = emulate.Arguments({"X": x, "W": w, "Y": y, "Z": z}, {"n": 1, "k": rows * trips})
     launch(
         ptx,
@@ -68,6 +68,6 @@ def right(ptx: str, form: dict[str, Value], trips: int, adversary: int | None) -
     )
     expected = x @ w if "product" in form else x * 2 + 1
     expected = np.maximum(expected, 0) if "changed" in form else expected
-    is_right = np.array_equal(given.tensors["Y"], np.tile(expected, (rounds, 1)))
+    is_right = np.array_equal(given.tensors["Y"], np.tile(expected, (rounds, 1, 1)))
     is_passed_on = "passed_on" in form or "itself" in form
-    return is_right and (not is_passed_on or np.array_equal(given.tensors["Z"], np.tile(x, (rounds, 1))))
+    return is_right and (not is_passed_on or np.array_equal(given.tensors["Z"], np.tile(x, (rounds, 1, 1))))
