@@ -27,29 +27,47 @@ class Instruction:
     operands: str
     target: int | None = None
 
+    @property
+    def stem(self) -> str:
+        return self.opcode.partition(".")[0]
+
 
 @dataclass(frozen=True)
-class Kernel:
+class Code:
     """A kernel's instructions in the order of its text, without the padding behind its end."""
 
     instructions: tuple[Instruction, ...]
-    registers: int
-    stack_bytes: int
 
-    def main_loop(self) -> tuple[Instruction, ...]:
-        """The shortest loop with tensor-core instructions in it; all of the kernel where no loop has any."""
-        loops = [
+    def loops(self) -> list[tuple[Instruction, ...]]:
+        """The stretches of code that a branch leads back over, the shortest first."""
+        found = [
             self.instructions[one.target : at + 1]
             for at, one in enumerate(self.instructions)
             # A loop goes back under a condition; what goes back always is a wait's slow path, put out of the way.
             if one.target is not None and one.target <= at and one.guard
         ]
-        return min((loop for loop in loops if products(loop)), key=len, default=self.instructions)
+        return sorted(found, key=len)
+
+    def around(self, *stems: str) -> tuple[Instruction, ...]:
+        """The shortest loop with an instruction of these; all of the kernel where no loop has any."""
+        return next((loop for loop in self.loops() if any(one.stem in stems for one in loop)), self.instructions)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Of a thread at entry."""
+
+    registers: int
+    stack_bytes: int
+
+
+PRODUCTS = ("HGMMA", "QGMMA", "IGMMA")
+"""What a warpgroup has its tensor cores do."""
 
 
 def products(code: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
     """The warpgroup's tensor-core instructions."""
-    return tuple(one for one in code if one.opcode.startswith(("HGMMA", "QGMMA", "IGMMA")))
+    return tuple(one for one in code if one.stem in PRODUCTS)
 
 
 def shapes(code: tuple[Instruction, ...]) -> tuple[str, ...]:
@@ -69,28 +87,28 @@ def barriers(code: tuple[Instruction, ...]) -> int:
 
 def local_accesses(code: tuple[Instruction, ...]) -> int:
     """Loads and stores of local memory, to which spilled registers go."""
-    return sum(one.opcode.split(".")[0] in _LOCAL for one in code)
+    return sum(one.stem in _LOCAL for one in code)
 
 
-def tool(name: str) -> Path | None:
-    """`nvdisasm` or `cuobjdump`: on the path, or from the package nvidia-cuda-NAME."""
-    found = shutil.which(name)
-    if found is not None:
-        return Path(found)
+def tool(name: str) -> Path:
+    """`nvdisasm` or `cuobjdump`: from the package nvidia-cuda-NAME, or on the path. Raises `FileNotFoundError`."""
     places = (Path(folder) / "nvidia" / "cu13" / "bin" / name for folder in sys.path)
-    return next((place for place in places if place.exists()), None)
+    found = next((str(place) for place in places if place.exists()), None) or shutil.which(name)
+    if found is None:
+        raise FileNotFoundError(f"pip install nvidia-cuda-{name}")
+    return Path(found)
 
 
-def read(cubin: Path) -> Kernel:
-    """The first kernel of a cubin. Raises `FileNotFoundError` where a disassembler is missing."""
-    nvdisasm, cuobjdump = tool("nvdisasm"), tool("cuobjdump")
-    if nvdisasm is None or cuobjdump is None:
-        raise FileNotFoundError("pip install nvidia-cuda-nvdisasm nvidia-cuda-cuobjdump")
-    usage = _RESOURCES.search(_said(cuobjdump, "-res-usage", cubin))
+def disassembled(cubin: Path) -> Code:
+    """The code of the first kernel of a cubin."""
+    return Code(tuple(_parsed(_said(tool("nvdisasm"), "-c", cubin))))
+
+
+def resources(cubin: Path) -> Resources:
+    usage = _RESOURCES.search(_said(tool("cuobjdump"), "-res-usage", cubin))
     if usage is None:
         raise ValueError(f"{cubin}: cuobjdump names no resources")
-    instructions = tuple(_parsed(_said(nvdisasm, "-c", cubin)))
-    return Kernel(instructions, int(usage[1]), int(usage[2]))
+    return Resources(int(usage[1]), int(usage[2]))
 
 
 def _said(program: Path, option: str, cubin: Path) -> str:
@@ -108,5 +126,5 @@ def _parsed(text: str) -> Iterator[Instruction]:
     while found and found[-1][1] == "NOP":
         found.pop()
     for guard, opcode, operands in found:
-        target = _TARGET.search(operands) if opcode.split(".")[0] == "BRA" else None
+        target = _TARGET.search(operands) if opcode.partition(".")[0] == "BRA" else None
         yield Instruction(guard, opcode, operands.strip(), labels[target[1]] if target else None)

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import sass
-from compile_time import caches, peers, run, tilec
+from compile_time import Compiler, caches, peers, run, tilec
 
 WIDTHS = (128, 256)
 K_STEP = 64
@@ -55,26 +55,27 @@ def measure(pythons: list[str]) -> list[Row]:
                 fresh = caches(Path(scratch) / f"{compiler.name}-{width}")
                 environment = {**fresh, **dict(compiler.environment)}
                 seconds, _, _ = run((*compiler.command, *sizes), environment, out, keep=True)
-                rows.append(described(compiler.name, compiler.version, width, sass.read(out), seconds))
+                rows.append(described(compiler, width, out, seconds))
                 out.unlink()
     return rows
 
 
-def described(name: str, version: str, width: int, kernel: sass.Kernel, seconds: float) -> Row:
-    loop = kernel.main_loop()
+def described(compiler: Compiler, width: int, cubin: Path, seconds: float) -> Row:
+    code, resources = sass.disassembled(cubin), sass.resources(cubin)
+    loop = code.around(*sass.PRODUCTS)
     products = len(sass.products(loop))
     steps = products / (K_STEP // 16 * sass.accumulators(loop)) if products else 1
     return Row(
-        name,
-        version,
+        compiler.name,
+        compiler.version,
         width,
-        kernel.registers,
-        kernel.stack_bytes,
-        sass.local_accesses(kernel.instructions),
-        ", ".join(sass.shapes(kernel.instructions)),
+        resources.registers,
+        resources.stack_bytes,
+        sass.local_accesses(code.instructions),
+        ", ".join(sass.shapes(code.instructions)),
         round(len(loop) / max(products, 1), 2),
         round(sass.barriers(loop) / steps, 2),
-        len(kernel.instructions),
+        len(code.instructions),
         round(seconds, 2),
     )
 

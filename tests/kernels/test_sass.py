@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from harness import SAMPLES, built
-from sass import Code, Instruction, disassembled
 
 from tilec.driver import Build
+
+sys.path.insert(0, str(SAMPLES.parent / "benchmarks"))
+
+from sass import Code, Instruction, disassembled
 
 GEMMS = sorted(
     path.relative_to(SAMPLES).with_suffix("").as_posix()
@@ -29,7 +33,9 @@ Compiled = tuple[Build, Code]
 
 def compiled(name: str, target: str, folder: Path, **defines: int) -> Compiled:
     _, made = built(SAMPLES / f"{name}.tl", target, **defines)
-    return made, disassembled(made.cubin, folder)
+    cubin = folder / "kernel.cubin"
+    cubin.write_bytes(made.cubin)
+    return made, disassembled(cubin)
 
 
 def counted(instructions: tuple[Instruction, ...]) -> Counter[str]:
