@@ -111,7 +111,7 @@ def allocation(barriers: Buffer, counts: tuple[int, ...]) -> TileOp:
 
 
 def _check_allocation(call: Call) -> TileOp:
-    fail("not-a-value", "T.alloc_barrier needs a name", call.span, help="write `name = T.alloc_barrier(count)`")
+    fail("not-a-value", f"{call.name} needs a name", call.span, help=f"write `name = {call.name}(count)`")
 
 
 def _check_arrive(call: Call) -> TileOp:
@@ -176,6 +176,14 @@ register(
                 """Barriers in shared memory: one of `arrive_count` arrivals, or one for each count of a list.
 
                 `bar[i]` is one of several.
+                """,
+                _check_allocation,
+            ),
+            Spelling(
+                Signature("T.alloc_cluster_barrier", (Parameter("arrive_count"),)),
+                """As T.alloc_barrier, whose barriers a cluster can see.
+
+                Threads of this block arrive at them; blocks meet at T.cluster_sync.
                 """,
                 _check_allocation,
             ),

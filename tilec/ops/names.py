@@ -104,6 +104,7 @@ _RAW = _rows(
     warpgroup_arrive warpgroup_commit_batch warpgroup_wait warpgroup_fence_operand mma_fill: write T.gemm
     initialize_wgmma_descriptor increase_descriptor_offset alloc_wgmma_desc alloc_descriptor: write T.gemm
     create_tma_descriptor tma_load: write T.copy
+    ptx_cp_async: write T.async_copy, or T.copy
     ptx_init_barrier_thread_count ptx_fence_barrier_init: write T.alloc_barrier, which does it
     ptx_arrive_barrier ptx_arrive_barrier_expect_tx ptx_arrive_cluster_barrier: write T.barrier_arrive
     ds_read_tr16_b64 ds_read_tr8_b64: write T.copy

@@ -54,6 +54,7 @@ from tilec.syntax import ast
 
 ALLOCATIONS = (
     "T.alloc_shared", "T.alloc_fragment", "T.alloc_var", "T.alloc_local", "T.alloc_global", "T.alloc_barrier",
+    "T.alloc_cluster_barrier",
     ALLOCATE_REDUCER.name,
 )  # fmt: skip
 LOOPS = (

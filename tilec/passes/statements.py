@@ -473,7 +473,7 @@ class Body(Loops):
             return self._allocate_variable(name, node)
         if path == ALLOCATE_REDUCER.name:
             return self._allocate_reducer(name, node)
-        if path == "T.alloc_barrier":
+        if path in teams.BARRIERS:
             return teams.barriers(self, name, node)
         scope, signature = _ALLOCATIONS[path]
         call = bind(signature, *self.arguments(node), node.span)

@@ -30,6 +30,9 @@ SECTION = Signature("T.ws", (), variadic=True)
 SECTIONS = ("T.ws", "T.WarpSpecialize")
 
 
+BARRIERS = ("T.alloc_barrier", "T.alloc_cluster_barrier")
+
+
 def barriers(body: Body, name: str, node: ast.Call) -> Buffer:
     """`name = T.alloc_barrier(…)`"""
     spelling = registry.spelling("alloc_barrier")
