@@ -305,6 +305,13 @@ BREAK = Name(
     (Loops.leave,),
 )
 
+EVALUATE = Name(
+    ("T.evaluate",),
+    statements.EVALUATE,
+    """A statement: the call in it, as if that stood alone.""",
+    (statements.Body._evaluate,),
+)
+
 PRINT = Name(
     ("T.print",),
     printing.PRINT,
@@ -633,6 +640,7 @@ def page() -> str:
     parts.extend(_entry(UPDATE))
     parts.extend(_entry(WARPGROUPS))
     parts.extend(_entry(DOT))
+    parts.extend(_entry(EVALUATE))
     parts.extend(_entry(PRINT))
     section("Loops", "More, with examples, in [loops.md](loops.md).", (*LOOPS, BREAK))
     section(

@@ -58,7 +58,6 @@ _LEGACY = _rows(
     While: write `while condition:`
     If Then Else: write `if condition:`
     let LetStmt Let bind: write `x = value`
-    evaluate: write the call as a statement of its own
     attr: leave it out
     Ramp Broadcast Shuffle: write a loop over T.vectorized
     extract_lane: index the elements one by one

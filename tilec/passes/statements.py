@@ -116,6 +116,9 @@ def _element(region: Region, variables: tuple[Var, ...]) -> tuple[Expr, ...]:
     return tuple(moving)
 
 
+EVALUATE = Signature("T.evaluate", (Parameter("value"),))
+
+
 @dataclass(slots=True)
 class Body(Loops):
     """Elaborates the statements under T.Kernel into `out`. `calls` are those of the macros that are being run, the
@@ -208,6 +211,12 @@ class Body(Loops):
             self.value(node)
             return
         path = function.path if isinstance(function, Member) else None
+        if path == EVALUATE.name:
+            (inner,) = node.args if len(node.args) == 1 and not node.keywords else (None,)
+            if not isinstance(inner, ast.Call):
+                fail("wrong-argument", "T.evaluate takes a call", node.span, help="write the call as a statement")
+            self._evaluate(inner)
+            return
         if path in HINTS:
             hint = HINTS[path]
             hint.keep(self.hints, bind(hint.signature, *self.arguments(node), node.span), self.warn)
