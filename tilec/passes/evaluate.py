@@ -69,10 +69,9 @@ DIALECT = "T.__tilelang_dialect__"
 """What the language is spoken for: always CUDA."""
 OTHERS = (
     "T.Fragment", "T.Layout", "T.Kernel", "T.ClusterKernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro",
-    "T.inline", "T.Ref", "T.Var", "T.PersistentTileScheduler",
-    "T.SharedBuffer", "T.FragmentBuffer", "T.GemmWarpPolicy", "T.loop_break", "T.evaluate", "T.print", "T.rng_init", "T.rng_rand",
-    "T.rng_rand_float", "T.ws", "T.WarpSpecialize", "T.StridedTensor", "T.ptr", "T.make_tensor",
-    "T.make_tensor_from_addr",
+    "T.inline", "T.Ref", "T.Var", "T.PersistentTileScheduler", "T.SharedBuffer", "T.FragmentBuffer",
+    "T.GemmWarpPolicy", "T.loop_break", "T.evaluate", "T.print", "T.rng_init", "T.rng_rand", "T.rng_rand_float",
+    "T.ws", "T.WarpSpecialize", "T.StridedTensor", "T.ptr", "T.make_tensor", "T.make_tensor_from_addr",
     DIALECT, *EAGER,
 )  # fmt: skip
 
