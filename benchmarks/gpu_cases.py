@@ -55,12 +55,15 @@ class Rung:
     options: dict[str, Any]
 
 
+_NARROW, _GRID = {"block_N": 128}, {"persistent": False}
 LADDER = (
-    Rung("serial loop", "matmul", {"block_N": 128, "num_stages": 1}, {"pipeline_strategy": "none"}),
-    Rung("pipelined, one role", "matmul", {"block_N": 128}, {"pipeline_strategy": "unspecialize"}),
-    Rung("a producer warp", "matmul", {"block_N": 128}, {}),
-    Rung("tile 128×256", "matmul", {}, {}),
-    Rung("persistent", "matmul_persistent", {}, {}),
+    Rung("serial loop", "matmul", {**_NARROW, "num_stages": 1}, {**_GRID, "pipeline_strategy": "none"}),
+    Rung("pipelined, one role", "matmul", _NARROW, {**_GRID, "pipeline_strategy": "unspecialize"}),
+    Rung("a producer warp", "matmul", _NARROW, _GRID),
+    Rung("tile 128×256", "matmul", {}, _GRID),
+    Rung("persistent", "matmul", {}, {}),
+    Rung("clusters of 2", "matmul_persistent", {}, {"cluster": (2, 1, 1), "multicast": False}),
+    Rung("multicast", "matmul_persistent", {}, {"cluster": (2, 1, 1)}),
 )
 
 
