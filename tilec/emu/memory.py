@@ -353,6 +353,10 @@ class Memory:
             message = f"shared address {self.base + row * 16:#x} is overwritten while {self.explain_reader(row)}"
             raise Fault("early-reuse", f"{message} may still read it")
 
+    def settle(self, addresses: Array, width: int) -> None:
+        """The asynchronous proxy sees what has just been written here without a fence."""
+        self._shadow[width][self._index(addresses, width)] = _ARRIVED[width]
+
     def fence(self, actors: Array) -> None:
         """`fence.proxy.async` by some threads: the asynchronous proxy sees what the generic one wrote before."""
         if self.watch is None:

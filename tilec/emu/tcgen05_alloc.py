@@ -94,7 +94,9 @@ def _alloc(form: Form) -> None:
                     block.granted[ticket] = start
         memory.tickets.pop((int(warp[0]), group.pc), None)
         address = shared_address(same(pointer(cta, as_slice(warp)), "the address"))
-        cta.shared.store(np.array([address]), 4, np.array([start], np.uint32), cta.actors[warp[:1]])
+        where = np.array([address])
+        cta.shared.store(where, 4, np.array([start], np.uint32), cta.actors[warp[:1]])
+        cta.shared.settle(where, 4)  # no store of a thread's, so that no fence of one could follow
         if cta.order is not None:
             # All lanes may read the address at once.
             cta.order.meet(cta.actors[warp])
