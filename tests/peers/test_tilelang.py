@@ -29,6 +29,11 @@ KERNELS = sorted(path for folder in FOLDERS for path in ROOT.glob(f"{folder}/*.t
 DIFFERENT = {
     "carried_copy.tl": "Expected `int` but got `None`",  # num_stages=None leaves the depth to the schedule
     "manual.tl": "Expected `int` but got `None`",
+    "streaming.tl": "Expected `int` but got `None`",
+    "views.tl": "must preserve the logical bit count",  # T.view finds the shape that the other dtype gives
+    "grid.tl": "'_InlineMethod' object is not callable",  # T.inline is for methods alone
+    "roles.tl": "unexpected keyword argument 'wg_wait'",
+    "tile_scheduler.tl": "got multiple values for argument 'num_workers'",  # no name may stand first
     "waits.tl": "unexpected keyword argument 'sync'",  # `sync` and `group` are gone there
     "reductions_all.tl": "StructuralEqual check failed",  # T.copy of a whole (4, 1, 40) to a whole (4, 40)
     "upstream.tl": "too many statically nested blocks",  # it writes a Python function around each block
