@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tilec.driver import Build, Observer, build
 from tilec.emulate import RunOptions
 from tilec.ir import warp
 from tilec.options import CompileOptions
+from tilec.passes.persistent import persistent
 from tilec.source import SourceFile
 
 KERNEL = Path(__file__).parent / "persistent_grid.tl"
@@ -54,6 +56,26 @@ def test_in_any_order(m: int, n: int, seed: int) -> None:
 
 def test_in_panels() -> None:
     assert agrees(KERNEL, "sm_90a", panel=3).manifest.grid == (SMS, 1, 1)
+
+
+def test_trips_that_depend_on_the_block() -> None:
+    """None at all for every third block, in the middle of those that one multiprocessor runs; a second loop too."""
+    text = KERNEL.read_text(encoding="utf-8").replace("T.ceildiv(K, tile)", "(bx + by + bz) % 3")
+    head, loop, rest = text.partition("        for k in T.Pipelined")
+    body, store, end = rest.partition("        T.copy(C_l")
+    again = loop + body.replace("(bx + by + bz) % 3", "(bx + 2 * by + bz) % 3")
+    source = SourceFile("k.tl", head + loop + body + again + store + end)
+    made = build(source, CompileOptions(target="sm_90a"), Observer())
+    assert made.manifest.grid == (SMS, 1, 1)
+    check(made, seed=1)
+
+
+def test_numbers_of_blocks_fit_an_int32() -> None:
+    kernel = built(KERNEL, "sm_90a")[1].kernel
+    most = 2**31 // SMS * SMS
+    grown = persistent(replace(kernel, grid=(most, 1)), SMS)
+    assert grown is not None and grown.grid == (SMS,)
+    assert persistent(replace(kernel, grid=(most + 1, 1)), SMS) is None
 
 
 def test_stores_go_by_tma_and_wait_when_the_tile_is_needed_again() -> None:

@@ -20,10 +20,13 @@ from tilec.passes.fold import fold_expr
 def persistent(kernel: Kernel, multiprocessors: int) -> Kernel | None:
     """The kernel with a persistent grid. None where it has no more blocks than there are multiprocessors, or a number
     known only at launch, where they form clusters, and where it synchronises by hand: barriers may count on being
-    new."""
+    new. None too where a block's number is too large for an int32."""
     grid = [extent for extent in kernel.grid if isinstance(extent, int)]
     blocks = math.prod(grid)
+    waves = -(-blocks // multiprocessors)
     if len(grid) < len(kernel.grid) or blocks <= multiprocessors or kernel.cluster.blocks > 1:
+        return None
+    if waves * multiprocessors > 2**31:
         return None
     if any(map(is_explicit, walk(kernel.body))):
         return None
@@ -34,7 +37,6 @@ def persistent(kernel: Kernel, multiprocessors: int) -> Kernel | None:
     for var, extent in zip(kernel.block_vars[:-1], grid, strict=False):
         body.append(Bind(var, _binary("floormod", rest, integer(extent)), kernel.span))
         rest = _binary("floordiv", rest, integer(extent))
-    waves = -(-blocks // multiprocessors)
     is_exact = waves * multiprocessors == blocks
     # What follows is for blocks that exist, which interval arithmetic cannot tell from the guard around it.
     last = rest if is_exact else _binary("min", rest, integer(grid[-1] - 1))
