@@ -29,6 +29,7 @@ from tilec.ops.vectors import WIDE as WIDE_ACCESSES
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes import (
+    allocations,
     clusters,
     configs,
     divide,
@@ -223,29 +224,29 @@ STRUCTURE = (
 ALLOCATION = (
     Name(
         ("T.alloc_shared",),
-        statements._ALLOCATIONS["T.alloc_shared"][1],
+        allocations.SIGNATURES["T.alloc_shared"][1],
         "A tile in shared memory, which all threads of the block reach.",
-        (statements.Body._allocate,),
+        (allocations.allocate,),
     ),
     Name(
         ("T.alloc_fragment",),
-        statements._ALLOCATIONS["T.alloc_fragment"][1],
+        allocations.SIGNATURES["T.alloc_fragment"][1],
         "A tile in registers, spread over the threads as its uses want it.",
-        (statements.Body._allocate,),
+        (allocations.allocate,),
     ),
     Name(
         ("T.alloc_var",),
-        statements._VARIABLE,
+        allocations.VARIABLE,
         """A scalar that may change: `x = e` and `x += e` set it, outside T.Parallel; each thread has it, all alike
         unless what it is set to depends on the thread.""",
-        (statements.Body._allocate_variable, statements.Body._set),
+        (allocations.allocate_variable, statements.Body.set_variable),
     ),
     Name(
         ("T.alloc_global",),
-        statements._ALLOCATIONS["T.alloc_global"][1],
+        allocations.SIGNATURES["T.alloc_global"][1],
         """A tensor of the kernel's own, for what its blocks leave for one another: whoever launches the kernel
         allocates it. It holds nothing at first.""",
-        (statements.Body._allocate,),
+        (allocations.allocate,),
     ),
     Name(
         ("T.alloc_reducer",),
@@ -258,10 +259,10 @@ ALLOCATION = (
     *(Name((name,), v.signature, v.doc[0].upper() + v.doc[1:] + ".", (views.view,)) for name, v in VIEWS.items()),
     Name(
         ("T.alloc_local",),
-        statements._ALLOCATIONS["T.alloc_local"][1],
+        allocations.SIGNATURES["T.alloc_local"][1],
         """An array in registers of which every thread has its own. T.fill, T.clear and T.copy of it, and T.vectorized
         and serial loops over its elements, are done by each thread for itself.""",
-        (statements.Body._allocate, statements.Body._check_tile),
+        (allocations.allocate, statements.Body._check_tile),
     ),
 )
 

@@ -112,7 +112,7 @@ def _conflicted(laid: Laid) -> dict[Span, dict[str, float]]:
     found: dict[Span, dict[str, float]] = {}
     turning = {s.span for s in walk(laid.kernel.body) if is_turning(s)}
     for access in shared_accesses(laid.kernel, laid.fragments, laid.nest_layout):
-        if access.span in turning and isinstance(access.pattern, Sweep):
+        if "." in access.tile or (access.span in turning and isinstance(access.pattern, Sweep)):
             continue  # nobody wrote it
         ways = conflicts(laid.shared[access.tile], access.pattern)
         if ways >= 2:

@@ -122,6 +122,11 @@ def test_one_tile_alone_does_not_collide(other: str) -> None:
     assert found(kernel(MATRIX, *COLUMNS[:5], COLUMNS[5].format(other=other))) == []
 
 
+def test_tiles_that_nobody_wrote_are_not_spoken_of() -> None:
+    scan = ('x = T.alloc_fragment((128,), "float32")', "T.copy(X, x)", "T.cumsum(x)", "T.copy(x, X)")
+    assert found(kernel('X: T.Tensor((128,), "float32")', *scan)) == []
+
+
 # ---- barriers --------------------------------------------------------------------------------------------------------
 
 

@@ -35,10 +35,10 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BOOL, FLOAT32, DType
 from tilec.ir.warp import Elementwise
+from tilec.ops.lowering import VECTOR_BYTES
 from tilec.passes.fold import compute_expr
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Vector
 
-MAX_VECTOR_BYTES = 16
 BATCH_REGISTERS = 32  # results of loads that are let fly before the first is used
 
 
@@ -195,7 +195,7 @@ class _Sweep:
             found: dict[object, Operand] = {}
             places = [(place_of(ld.buffer, tuple(self.resolved(i, run, lane) for i in ld.indices)), ld) for ld in loads]
             for row in rows(places):
-                for chunk in chunks(row, MAX_VECTOR_BYTES, self.panel(row[0][1].buffer)):
+                for chunk in chunks(row, VECTOR_BYTES, self.panel(row[0][1].buffer)):
                     place, first = chunk[0]
                     values = self.read(first, place.indices, run, lane, len(chunk))
                     found |= {of.key: value for (of, _), value in zip(chunk, values, strict=True)}
@@ -242,7 +242,7 @@ class _Sweep:
             aligned = math.gcd(aligned, row)
         if buffer.scope == "shared":
             aligned = math.gcd(aligned, self.state.addresses.tiles[buffer.name].layout.run)
-        most = math.gcd(count, MAX_VECTOR_BYTES // buffer.dtype.bytes)
+        most = math.gcd(count, VECTOR_BYTES // buffer.dtype.bytes)
         return math.gcd(aligned, most) if aligned else most
 
     def load(self, load: Load, run: _Run, width: int, together: int = 1, lanes: range | None = None) -> list[Operand]:
@@ -350,7 +350,7 @@ class _Sweep:
             places = [
                 (place_of(first.buffer, tuple(self.resolved(i, run, lane) for i in a.store.indices)), a) for a in group
             ]
-            for chunk in chunks(places, MAX_VECTOR_BYTES, self.panel(first.buffer)):
+            for chunk in chunks(places, VECTOR_BYTES, self.panel(first.buffer)):
                 place, a = chunk[0]
                 self.write(a, place.indices, [(other.store.value, lane) for _, other in chunk], run, lane)
 

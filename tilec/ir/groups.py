@@ -8,7 +8,9 @@ from __future__ import annotations
 from tilec.ir.tile import WARPGROUP, Binary, Const, Expr, If, Stmt, integer
 from tilec.ir.types import BOOL
 
-WARPGROUP_THREADS = 128
+WARP_THREADS = 32
+WARPGROUP_WARPS = 4
+WARPGROUP_THREADS = WARP_THREADS * WARPGROUP_WARPS
 
 
 def condition(groups: range) -> Expr:

@@ -24,7 +24,7 @@ from tilec.ir.tile import (
     integer,
 )
 from tilec.ir.types import BOOL, INT32
-from tilec.ops.lowering import VECTOR_BYTES, Context, Demand, demand
+from tilec.ops.lowering import TMA_ALIGNMENT, VECTOR_BYTES, Context, Demand, demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
 from tilec.ops.values import show_shape
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 MAX_PIXELS, MAX_CHANNELS = 1024, 256  # of one copy (cuTensorMapEncodeIm2col)
 MAX_STRIDE = 8
 CORNERS = (-128, 127)  # for tensors of four dimensions
-TMA_ALIGNMENT = 16  # bytes
 
 
 @dataclass(frozen=True, slots=True)

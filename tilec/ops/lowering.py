@@ -11,7 +11,8 @@ from tilec.ir.warp import Corners, Cursor, Elementwise, TensorMap
 from tilec.records import dataclass
 from tilec.source import Span
 
-VECTOR_BYTES = 16
+VECTOR_BYTES = 16  # the widest access of one thread
+TMA_ALIGNMENT = 16  # bytes: global address, row strides, inner box (cuTensorMapEncodeTiled)
 
 
 @dataclass(frozen=True, slots=True)

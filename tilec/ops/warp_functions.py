@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.diag import fail
 from tilec.ir.expr import cast, constant
+from tilec.ir.groups import WARP_THREADS
 from tilec.ir.tile import Binary, Call, Const, Expr, Unary, integer
 from tilec.ir.types import BOOL, INT32, UINT16, UINT32, UINT64, DType
 from tilec.ops import arithmetic
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.generic]
 
-WARP = 32
 FULL = 0xFFFFFFFF
 
 
@@ -157,7 +157,7 @@ def _match(fn: str) -> Callable[[Arguments, Expr | None], Expr]:
 
 
 _VALUE, _PREDICATE, _MASK = Parameter("value"), Parameter("predicate"), Parameter("mask", FULL)
-_SHUFFLED = (Parameter("width", WARP), _MASK)
+_SHUFFLED = (Parameter("width", WARP_THREADS), _MASK)
 
 
 def _row(
@@ -213,17 +213,17 @@ WARP_FUNCTIONS: dict[str, WarpFunction] = {
 
 
 def _warps(values: Any) -> Any:
-    return values.reshape(-1, WARP)
+    return values.reshape(-1, WARP_THREADS)
 
 
 def _shuffled(partner: Callable[[Any, Any, int], Any]) -> Callable[..., Any]:
     def compute(value: Any, by: Any, width: Any) -> Any:
         import numpy as np
 
-        lane = np.arange(WARP)
+        lane = np.arange(WARP_THREADS)
         size = int(np.asarray(width).reshape(-1)[0])
         source = partner(lane, _warps(by) & 31, size)
-        inside = (source >= 0) & (source < WARP) & (source // size == lane // size)
+        inside = (source >= 0) & (source < WARP_THREADS) & (source // size == lane // size)
         chosen = np.where(inside, source, lane)
         return np.take_along_axis(_warps(value), chosen, 1).reshape(value.shape)
 
@@ -236,7 +236,7 @@ def _butterfly(combine: str) -> Callable[[Any], Any]:
 
         held, function = _warps(value), getattr(np, combine)
         for by in (16, 8, 4, 2, 1):
-            held = function(held, held[:, np.arange(WARP) ^ by]).astype(value.dtype)
+            held = function(held, held[:, np.arange(WARP_THREADS) ^ by]).astype(value.dtype)
         return held.reshape(value.shape)
 
     return compute
@@ -246,7 +246,7 @@ def _each_warp(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def compute(value: Any) -> Any:
         import numpy as np
 
-        return np.repeat(function(_warps(value)), WARP).reshape(value.shape)
+        return np.repeat(function(_warps(value)), WARP_THREADS).reshape(value.shape)
 
     return compute
 
@@ -254,7 +254,7 @@ def _each_warp(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _bits(lanes: Any) -> Any:
     import numpy as np
 
-    return (lanes.astype(np.uint64) << np.arange(WARP, dtype=np.uint64)).sum(-1).astype(np.uint32)
+    return (lanes.astype(np.uint64) << np.arange(WARP_THREADS, dtype=np.uint64)).sum(-1).astype(np.uint32)
 
 
 def _same(value: Any) -> Any:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.diag import Label, fail
+from tilec.ir.sharing import SWIZZLE_BYTES
 from tilec.ir.warp import MBARRIER_BYTES, Program, SharedTile
 from tilec.target import Target
-
-ALIGNMENT = 1024  # bytes: the 128-byte swizzle repeats after as many
 
 
 def place(program: Program, target: Target, *, unlimited: bool = False) -> Program:
@@ -16,7 +15,7 @@ def place(program: Program, target: Target, *, unlimited: bool = False) -> Progr
     placed: list[SharedTile] = []
     offset = 0
     for tile in program.shared:
-        offset = -(-offset // ALIGNMENT) * ALIGNMENT
+        offset = -(-offset // SWIZZLE_BYTES) * SWIZZLE_BYTES
         placed.append(replace(tile, offset=offset))
         offset += tile.bytes
     barriers_at = -(-offset // MBARRIER_BYTES) * MBARRIER_BYTES

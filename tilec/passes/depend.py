@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import product
 
 from tilec.diag import AT_ONCE, InternalError, Label, Mistakes, fail
+from tilec.ir.sharing import SWIZZLE_BYTES
 from tilec.ir.tile import (
     Binary,
     Bind,
@@ -64,7 +65,6 @@ from tilec.target import Target, Timing
 
 MOST_VERSIONS = 16  # of a tile, where a loop does not say how many; each of them is an iteration of prologue
 BARRIER_BYTES = 16  # one full and one empty mbarrier per version
-TILE_ALIGNMENT = 1024  # the 128-byte swizzle repeats after this many bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -565,7 +565,7 @@ def _nest_demands(nest: Parallel, threads: int) -> list[Demand]:
 
 
 def _aligned(size: int) -> int:
-    return -(-size // TILE_ALIGNMENT) * TILE_ALIGNMENT
+    return -(-size // SWIZZLE_BYTES) * SWIZZLE_BYTES
 
 
 def _version_bytes(laid: Laid, ring: RingPlan) -> int:

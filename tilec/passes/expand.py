@@ -19,6 +19,7 @@ from dataclasses import replace
 from tilec.diag import InternalError
 from tilec.ir import warp
 from tilec.ir.affine import add, scale
+from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.ir.layout import plain
 from tilec.ir.sharing import mates_by_any
 from tilec.ir.text import show_expr
@@ -61,7 +62,6 @@ from tilec.records import dataclass
 from tilec.source import Span
 from tilec.target import Target
 
-WARPGROUP_WARPS = 4
 MAX_UNROLL = 64  # trips; a T.unroll of more stays a loop
 
 Cursors = tuple[warp.Cursor, ...]

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tilec.diag import CompileError, Label, fail
 from tilec.ir.expr import SMALL_FLOATS, as_size, cast
+from tilec.ir.groups import WARP_THREADS
 from tilec.ir.tile import THREAD, Buffer, Extent, Kernel, Var
 from tilec.ir.types import BOOL, INT32, NARROW, DType
 from tilec.ops.refused import refused
@@ -40,7 +41,6 @@ LAUNCHES = {"T.Kernel": KERNEL, "T.ClusterKernel": CLUSTER_KERNEL}
 TENSOR = Signature("T.Tensor", (Parameter("shape"), Parameter("dtype", "float32")))
 _TENSORS = {"T.Tensor": TENSOR, "T.Buffer": TENSOR, STRIDED.name: STRIDED}
 
-_WARP = 32
 _MAX_THREADS = 1024
 # y and z; x may be larger than any program needs (CUDA programming guide, technical specifications).
 _MAX_GRID_YZ = 65535
@@ -186,7 +186,7 @@ def _decided(body: Body, statements: tuple[ast.Stmt, ...]) -> Generator[ast.Stmt
 def _launched(body: Body, launch: ast.With) -> _Launch:
     assert isinstance(launch.context, ast.Call)
     grid: tuple[Extent, ...] = ()
-    body.thread_extents = (_WARP, 1, 1)
+    body.thread_extents = (WARP_THREADS, 1, 1)
     block_vars: tuple[Var, ...] = ()
     try:
         signature = LAUNCHES[body.callee(launch.context) or "T.Kernel"]
@@ -336,10 +336,10 @@ def _threads(call: Call) -> tuple[int, int, int]:
     if len(known) < len(dims) or not 1 <= len(dims) <= 3:
         call.refuse("threads", "an integer, or up to three, known at compile time")
     threads = math.prod(known)
-    if threads % _WARP or not _WARP <= threads <= _MAX_THREADS:
+    if threads % WARP_THREADS or not WARP_THREADS <= threads <= _MAX_THREADS:
         fail(
             "bad-threads",
-            f"a block has {_WARP} to {_MAX_THREADS} threads, in whole warps of {_WARP}",
+            f"a block has {WARP_THREADS} to {_MAX_THREADS} threads, in whole warps of {WARP_THREADS}",
             argument.span,
             f"this is {threads}",
         )

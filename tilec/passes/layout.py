@@ -43,6 +43,7 @@ from tilec.ir.tile import (
     walk_expr,
     with_attr,
 )
+from tilec.ops.lowering import VECTOR_BYTES
 from tilec.ops.refused import is_refused, refused
 from tilec.passes.atoms import MAX_BOX, Access, candidates, is_legal, shared_accesses, shared_layout
 from tilec.passes.convert import Conflict, Conversion, resolve, rewritten
@@ -54,8 +55,6 @@ from tilec.passes.sharing import mma_warps, wgmma_groups
 from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
 from tilec.source import Span
-
-VECTOR_BYTES = 16  # the widest access of one thread
 
 
 @dataclass(frozen=True, slots=True)

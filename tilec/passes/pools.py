@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import Buffer
 from tilec.passes.layout import Laid
 from tilec.passes.rings import Accesses, RingPlan
-from tilec.passes.roles import ROLE_BARRIERS, WARPGROUP
+from tilec.passes.roles import ROLE_BARRIERS
 from tilec.records import dataclass
 from tilec.sched.problem import UNLIMITED, Pool, Value
 from tilec.target import Target
@@ -64,7 +65,7 @@ def held(
 def most_registers(laid: Laid, target: Target) -> int:
     """What a thread that owns fragments can have."""
     if laid.form == "warp_specialised":
-        return register_split(laid.kernel.threads // WARPGROUP, target)[1]
+        return register_split(laid.kernel.threads // WARPGROUP_THREADS, target)[1]
     share = target.limit("registers_per_sm") // laid.kernel.threads // 8 * 8
     return min(share, target.limit("registers_per_thread"))
 
@@ -73,7 +74,7 @@ def register_split(consumer_groups: int, target: Target) -> tuple[int, int]:
     """Registers per thread for the producer warpgroup and for each consumer warpgroup: what the producer gives back is
     shared out in setmaxnreg's steps of 8, at most 240 each: more than 255 cannot be named by an instruction."""
     few = 40 if consumer_groups <= 2 else 32
-    left = target.limit("registers_per_sm") // WARPGROUP - few
+    left = target.limit("registers_per_sm") // WARPGROUP_THREADS - few
     return few, min(240, left // consumer_groups // 8 * 8)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilec.diag import fail
 from tilec.ir.expr import cast
+from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
 from tilec.ir.text import show_expr
 from tilec.ir.tile import (
     THREAD,
@@ -41,7 +42,6 @@ PRINT = Signature(
     "T.print",
     (Parameter("obj", None), Parameter("msg", ""), Parameter("warp_group_id", 0), Parameter("warp_id", 0)),
 )
-_WARP, _WARPGROUP = 32, 128
 
 _C_NAMES = {
     "bool": "bool", "int8": "signed char", "uint8": "unsigned char", "int16": "int16_t", "uint16": "uint16_t",
@@ -91,7 +91,7 @@ def _tile(body: PerThread, call: Call, tile: Buffer, message: str) -> None:
             call.span,
             help="print an element, or move it out of the loop",
         )
-    by = _WARPGROUP * call.integer("warp_group_id") + _WARP * call.integer("warp_id")
+    by = WARPGROUP_THREADS * call.integer("warp_group_id") + WARP_THREADS * call.integer("warp_id")
     if not 0 <= by < body.threads:
         fail("wrong-argument", "T.print by a thread that is not there", call.span, f"T.Kernel has {body.threads}")
     source = tile

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import IN_REGISTERS, Bind, For, Stmt, TileOp, bodies, walk
 from tilec.ops.lowering import Demand
 from tilec.ops.meet import is_for_every_role
@@ -32,7 +33,6 @@ from tilec.records import dataclass
 from tilec.sched.problem import Op, Problem, Ring, Slot, Use, Value
 from tilec.target import Target
 
-WARPGROUP = 128  # threads
 STORE = "store"  # the role of one thread that begins copies to global memory, and waits for them
 EVERY = "every"  # the role of a statement of which each role runs a part
 ROLE_BARRIERS = 3  # named barriers that are spoken for: the whole block's, and one for each of two roles
@@ -58,7 +58,7 @@ def role_of(stmt: Stmt, laid: Laid) -> str:
 def consumer_groups(laid: Laid, loop: For, target: Target) -> int:
     """How many warpgroups could each run their part of the loop's statements on their own; 1 where they must stay
     together. A schedule made by hand is one for all of them."""
-    groups = laid.kernel.threads // WARPGROUP
+    groups = laid.kernel.threads // WARPGROUP_THREADS
     mine = [s for s in scheduled(loop) if role_of(s, laid) == "consumer"]
     products = [s for s in mine if is_product(s)]
     if laid.form != "warp_specialised" or groups < 2 or loop.stage is not None or not products:

@@ -14,6 +14,7 @@ from typing import Literal
 from tilec.diag import AT_ONCE, CompileError, Label, Mistakes, fail
 from tilec.ir.affine import affine, row_divisor
 from tilec.ir.expr import SMALL_FLOATS
+from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.placement import run
 from tilec.ir.tile import (
     BLOCK_WIDE,
@@ -45,6 +46,7 @@ from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT32, UIN
 from tilec.ops import im2col
 from tilec.ops.barriers import is_signalling
 from tilec.ops.fill import masked
+from tilec.ops.lowering import TMA_ALIGNMENT
 from tilec.ops.meet import is_for_every_role
 from tilec.ops.reduce import kept_extents
 from tilec.ops.refused import refused
@@ -52,11 +54,12 @@ from tilec.ops.scan import expansion
 from tilec.ops.sync import spelled
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.able import check_arithmetic, no_wgmma
+from tilec.passes.atoms import MAX_BOX
 from tilec.passes.clusters import check_cluster
 from tilec.passes.ordering import is_asynchronous_copy
 from tilec.passes.places import ordered_tensors
 from tilec.passes.rings import is_load, is_pipelined, pipelined_loops, why_not_fed
-from tilec.passes.sharing import WARPGROUP, mma_warps, wgmma_groups
+from tilec.passes.sharing import mma_warps, wgmma_groups
 from tilec.passes.turned import turned
 from tilec.passes.usage import expressions, reads, writes
 from tilec.passes.wishes import asynchronous, awaited, expanded, honoured
@@ -66,8 +69,6 @@ from tilec.target import Target, Weights
 Form = Literal["serial", "unspecialised", "warp_specialised"]
 Strategy = Literal["auto", "none", "unspecialize", "warp-specialize"]
 
-TMA_ALIGNMENT = 16  # bytes: global address, row strides, inner box (cuTensorMapEncodeTiled)
-MAX_BOX = 256  # elements along any dimension of a TMA box
 CP_ASYNC_BYTES = 4  # the least that cp.async moves
 TMA_REDUCTIONS = {
     "add": (FLOAT16, BFLOAT16, FLOAT32, INT32, UINT32, UINT64),
@@ -145,8 +146,8 @@ def _form(kernel: Kernel, target: Target, strategy: Strategy) -> Form:
 def _why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
     """A producer warp can feed a loop only by TMA, and only unconditionally. What it cannot load of a loop around a
     pipelined one, the consumers load themselves: little of the time goes there."""
-    if kernel.threads % WARPGROUP or kernel.threads > 3 * WARPGROUP:
-        return f"{kernel.threads} threads are not one to three warpgroups of {WARPGROUP}"
+    if kernel.threads % WARPGROUP_THREADS or kernel.threads > 3 * WARPGROUP_THREADS:
+        return f"{kernel.threads} threads are not one to three warpgroups of {WARPGROUP_THREADS}"
     fed = 0
     ordered, placed = ordered_tensors(kernel), placed_tiles(kernel)
     tiles = {b.name for b in kernel.buffers}

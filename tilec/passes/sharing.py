@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
+from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import TileOp
-
-WARPGROUP = 128  # threads
 
 
 def wgmma_groups(op: TileOp, threads: int) -> tuple[int, int] | None:
@@ -14,13 +13,19 @@ def wgmma_groups(op: TileOp, threads: int) -> tuple[int, int] | None:
     a, b, c, *_ = (r.buffer for r in op.regions)
     m, n = c.shape
     k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
-    if a.dtype.bytes == 8 or "nibbles" in dict(op.attrs) or threads % WARPGROUP or m % 64 or k * a.dtype.bytes % 32:
+    if (
+        a.dtype.bytes == 8
+        or "nibbles" in dict(op.attrs)
+        or threads % WARPGROUP_THREADS
+        or m % 64
+        or k * a.dtype.bytes % 32
+    ):
         return None
     if a.dtype.bits != 16 and (op.attr("transpose_A") or not op.attr("transpose_B")):
         return None  # other types must be stored along K
     if any(t.shape[-1] * t.dtype.bytes % 32 for t in (a, b) if t.scope == "shared"):
         return None  # no bank swizzle fits the rows
-    groups = threads // WARPGROUP
+    groups = threads // WARPGROUP_THREADS
     across_m = {"full_row": groups, "full_col": 1}.get(str(op.attr("policy")), math.gcd(groups, m // 64))
     across_n = groups // across_m
     if across_m * across_n != groups or (m // 64) % across_m or n % (8 * across_n) or n // across_n > 256:

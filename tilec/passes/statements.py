@@ -24,24 +24,20 @@ from tilec.ir.tile import (
     integer,
     walk_expr,
 )
-from tilec.ir.tile import Scope as MemoryScope
 from tilec.ir.types import BOOL, DType
 from tilec.ops import arithmetic, registry
 from tilec.ops.barriers import TAKING_BARRIERS
 from tilec.ops.device_assert import DEVICE_ASSERT
 from tilec.ops.dp4a import DP4A, dp4a
 from tilec.ops.fill import fill_value
-from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER
-from tilec.ops.reducer import UPDATE, Reducer, contribution, kind_of, update
+from tilec.ops.reducer import UPDATE, Reducer, contribution, update
 from tilec.ops.signature import (
     Argument,
     Call,
     Parameter,
     Signature,
     as_dtype,
-    as_element,
     as_expr,
-    as_shape,
     bind,
     ignored,
 )
@@ -61,6 +57,7 @@ from tilec.ops.values import (
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes import teams
+from tilec.passes.allocations import allocate
 from tilec.passes.calls import ACTIONS, VALUES, carried_out
 from tilec.passes.evaluate import ALLOCATIONS, Evaluator, supported_names
 from tilec.passes.functions import check_assert, kind, refuse_raise, unpack
@@ -75,33 +72,9 @@ from tilec.passes.views import view
 from tilec.source import Span
 from tilec.syntax import ast
 
-_ALLOCATIONS: dict[str, tuple[MemoryScope, Signature]] = {
-    "T.alloc_shared": (
-        "shared",
-        Signature("T.alloc_shared", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "shared.dyn"))),
-    ),
-    "T.alloc_fragment": (
-        "fragment",
-        Signature(
-            "T.alloc_fragment",
-            (Parameter("shape"), Parameter("dtype"), Parameter("scope", "local.fragment", supported=False)),
-        ),
-    ),
-    "T.alloc_global": (
-        "global",
-        Signature("T.alloc_global", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "global"))),
-    ),
-    "T.alloc_local": (
-        "local",
-        Signature("T.alloc_local", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "local"))),
-    ),
-}
-
-
+EVALUATE = Signature("T.evaluate", (Parameter("value"),))
 _OWN = ("T.fill", "T.clear", "T.copy")
 """The operations on tiles that a thread can do on an array of its own."""
-
-_VARIABLE = Signature("T.alloc_var", (Parameter("dtype"), Parameter("init", None), Parameter("scope", "local.var")))
 
 
 def _element(region: Region, variables: tuple[Var, ...]) -> tuple[Expr, ...]:
@@ -114,9 +87,6 @@ def _element(region: Region, variables: tuple[Var, ...]) -> tuple[Expr, ...]:
         for start, extent in zip(region.start, region.extent, strict=True)
     )
     return tuple(moving)
-
-
-EVALUATE = Signature("T.evaluate", (Parameter("value"),))
 
 
 @dataclass(slots=True)
@@ -470,61 +440,9 @@ class Body(Loops):
             except CompileError as error:
                 raise error.called_from(span) from None
 
-    def _allocate(self, name: str, path: str, node: ast.Call) -> Buffer:
-        if self.is_parallel:
-            fail(
-                "tile-op-in-parallel",
-                f"{path} cannot stand inside T.Parallel",
-                node.span,
-                help="allocate before the loop",
-            )
-        if path == "T.alloc_var":
-            return self._allocate_variable(name, node)
-        if path == ALLOCATE_REDUCER.name:
-            return self._allocate_reducer(name, node)
-        if path in teams.BARRIERS:
-            return teams.barriers(self, name, node)
-        scope, signature = _ALLOCATIONS[path]
-        call = bind(signature, *self.arguments(node), node.span)
-        if scope == "shared" and call["scope"].value not in ("shared", "shared.dyn"):
-            call.refuse("scope", '"shared" or "shared.dyn"')
-        if scope in ("local", "global") and call["scope"].value != scope:
-            call.refuse("scope", f'"{scope}"')
-        shape = as_shape(call["shape"], f"the shape of {name}")
-        dtype, lanes = as_element(call["dtype"])
-        extents = (*shape, lanes) if lanes > 1 else shape
-        buffer = Buffer(self.unique.take(name), extents, dtype, scope, node.span, lanes)
-        self.buffers.append(buffer)
-        return buffer
-
-    def _allocate_reducer(self, name: str, node: ast.Call) -> Buffer:
-        call = bind(ALLOCATE_REDUCER, *self.arguments(node), node.span)
-        shape, dtype = as_shape(call["shape"], f"the shape of {name}"), as_dtype(call["dtype"])
-        kind, everywhere = kind_of(call, dtype)
-        result = Buffer(self.unique.take(name), shape, dtype, "fragment", node.span)
-        parts = replace(result, name=self.unique.take(f"{name}_parts"), scope="reducer")
-        self.buffers.append(result)
-        self.reducers[result.name] = Reducer(result, parts, kind, everywhere)
-        return result
-
     # ---- variables: what T.alloc_var makes ----------------------------------------------------------
 
-    def _allocate_variable(self, name: str, node: ast.Call) -> Buffer:
-        positional, keywords = self.arguments(node)
-        if len(positional) == 2 and isinstance(positional[1].value, str):
-            keywords["scope"] = positional.pop()
-        call = bind(_VARIABLE, positional, keywords, node.span)
-        if call["scope"].value != "local.var":
-            call.refuse("scope", '"local.var"')
-        scope: MemoryScope = "local" if node.span in self.differing else "fragment"
-        buffer = Buffer(self.unique.take(name), (1,), as_dtype(call["dtype"]), scope, node.span)
-        self.buffers.append(buffer)
-        self.mutable.add(buffer.name)
-        if call["init"].value is not None:
-            self._set(buffer, call["init"], node.span)
-        return buffer
-
-    def _set(self, buffer: Buffer, argument: Argument, span: Span) -> None:
+    def set_variable(self, buffer: Buffer, argument: Argument, span: Span) -> None:
         """Every thread sets its copy: all alike, or each its own."""
         value = as_expr(argument, buffer.dtype)
         if buffer.scope == "local":
@@ -575,7 +493,7 @@ class Body(Loops):
             path = self.callee(node)
             if path in ALLOCATIONS:
                 name = targets[0]
-                self.scope.bind(name.id, self._allocate(name.id, path, node), name.span)
+                self.scope.bind(name.id, allocate(self, name.id, path, node), name.span)
                 return
         # Of `a, b = b, a` and `a = b = a + 1` all is read before anything is stored.
         with self.held(len(targets) > 1 or isinstance(node, ast.Tuple | ast.List)):
@@ -586,7 +504,7 @@ class Body(Loops):
     def _store(self, target: ast.Expr, argument: Argument, span: Span) -> None:
         match target:
             case ast.Name(id=name) if (held := self._mutable(name)) is not None:
-                self._set(held, argument, span)
+                self.set_variable(held, argument, span)
             case ast.Name(id=name) if (place := self._referred(name)) is not None:
                 self.element(place, target.span, "written")
                 self._put(place, argument, span)

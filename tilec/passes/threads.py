@@ -15,7 +15,7 @@ from typing import NoReturn, TypeVar
 
 from tilec.diag import CompileError, Diagnostic, Label, Warn, fail, unheard
 from tilec.ir.affine import add, interval
-from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS, WARPGROUP_WARPS
 from tilec.ir.tile import (
     ALONE,
     BLOCK_WIDE,
@@ -63,8 +63,6 @@ from tilec.source import Span
 
 T = TypeVar("T")
 
-WARP = 32
-WARPGROUP_WARPS = 4
 MOST_SUBSTITUTED = 64  # operators; a longer value that differs from thread to thread is computed once
 MOST_WRITTEN_OUT = 64  # trips of a loop over the registers of an array
 
@@ -258,7 +256,7 @@ class PerThread(Evaluator):
             why = "but each thread runs this loop for itself"
         elif fragment is not None:
             why = f"but {fragment.name} says which thread has which element"
-        elif made.extents[-1] % WARP or made.layout is not None:
+        elif made.extents[-1] % WARP_THREADS or made.layout is not None:
             why = f"but the last extent is {made.extents[-1]}"
         if why:
             fail(
@@ -413,7 +411,7 @@ class PerThread(Evaluator):
                 return _quotient(THREAD, self.warp_size(call) * (warps or WARPGROUP_WARPS))
             case "shuffle_elect":
                 extent = call.integer("thread_extent")
-                if extent < 0 or extent % WARP:
+                if extent < 0 or extent % WARP_THREADS:
                     call.refuse("thread_extent", "a number of threads in whole warps, or 0")
                 return Binary("eq", _digit(THREAD, extent) if extent else THREAD, integer(0), BOOL)
             case _:
@@ -435,9 +433,9 @@ class PerThread(Evaluator):
         return dim
 
     def warp_size(self, call: Call) -> int:
-        if call["warp_size"].value not in (None, WARP):
-            call.refuse("warp_size", f"{WARP}")
-        return WARP
+        if call["warp_size"].value not in (None, WARP_THREADS):
+            call.refuse("warp_size", f"{WARP_THREADS}")
+        return WARP_THREADS
 
     def bound_index(self, call: Call) -> Value:
         """T.thread_binding(n, thread="threadIdx.x"), or with a start, which is 0."""
