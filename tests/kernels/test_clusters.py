@@ -189,3 +189,36 @@ def test_what_is_shared(around: str, trips: str, index: str, shared: list[str]) 
     built = build(SourceFile("shared.tl", text), CompileOptions(), Observer())
     found = {op.destination.name: op.shared for op in built.program.operations() if isinstance(op, TmaLoad)}
     assert [found["a"], found["b"]] == shared
+
+
+SENDS = """
+import tilelang.language as T
+@T.prim_func
+def kernel(A: T.Tensor((4, 256), "float16"), B: T.Tensor((4, 256), "float16")):
+    with T.ClusterKernel(4, cluster_dims=4, threads=128) as bx:
+        mine = T.alloc_shared((1, 256), "float16")
+        theirs = T.alloc_shared((1, 256), "float16")
+        T.copy(A[bx, 0], mine)
+        T.copy_cluster(mine, theirs, dst_block=(T.block_rank_in_cluster() + 1) % 4)
+        T.cluster_sync()
+        T.copy(theirs, B[bx, 0])
+"""
+
+
+def test_nobody_stores_to_a_block_that_has_not_begun() -> None:
+    built = build(SourceFile("sends.tl", SENDS), CompileOptions(target="sm_90a"), Observer())
+    first = built.ptx.index("st.shared::cluster")
+    assert built.ptx.index("barrier.cluster.arrive") < built.ptx.index("barrier.cluster.wait") < first
+    for adversary in (None, 1, 2, 3):
+        assert is_right(built, built.ptx, adversary)
+
+
+def test_a_run_that_several_threads_have_is_copied_once() -> None:
+    """A short row, by more threads than it has runs: warps that are apart do not copy it over each other."""
+    path = SAMPLES / "gemm" / "bias_gelu.tl"
+    source = SourceFile(str(path), path.read_text(encoding="utf-8"))
+    defines = (("M", 128), ("N", 2048), ("K", 64))
+    built = build(source, CompileOptions(defines=defines, cluster=(2, 1, 1)), Observer())
+    (copy,) = [line for line in built.ptx.split("\n") if "cp.async.cg" in line]
+    assert copy.strip().startswith("@%p")
+    assert is_right(built, built.ptx, adversary=1)

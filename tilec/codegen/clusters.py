@@ -11,7 +11,7 @@ from tilec.codegen.state import Mate, Share, State
 from tilec.ir import warp
 from tilec.ir.sharing import mates, number
 from tilec.ir.tile import THREAD, Expr, Var
-from tilec.ir.warp import ClusterArrive, Cursor, GridSync, Program, Ring, Role
+from tilec.ir.warp import ClusterArrive, Cursor, Elementwise, GridSync, Program, Ring, Role
 from tilec.manifest import Attribute
 from tilec.ptx.module import Address, Imm, Operand, Reg, Symbol
 
@@ -27,12 +27,14 @@ def launch_attributes(operations: Sequence[warp.Operation]) -> tuple[Attribute, 
 
 
 def emit_start(program: Program, builder: Builder) -> None:
-    """All threads wait until the barriers are initialised: of the cluster, where others signal them."""
-    if not any(ring.shared for ring in program.rings):
+    """All threads wait until the barriers are initialised: of the cluster, where others signal them, or store here, for
+    which this block must have begun (CUDA programming guide, distributed shared memory)."""
+    sends = any(isinstance(op, Elementwise) and op.block is not None for op in program.operations())
+    if sends or any(ring.shared for ring in program.rings):
+        builder.emit("barrier.cluster.arrive.release.aligned")
+        builder.emit("barrier.cluster.wait.acquire.aligned")
+    elif program.rings or program.barriers:
         builder.emit("bar.sync", Imm(0))
-        return
-    builder.emit("barrier.cluster.arrive.release.aligned")
-    builder.emit("barrier.cluster.wait.acquire.aligned")
 
 
 def prepare(role: Role, state: State) -> None:

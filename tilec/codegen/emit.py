@@ -191,6 +191,7 @@ class _Entry:
 
     def initialise_barriers(self, thread: Reg) -> None:
         if not self.barriers:
+            clusters.emit_start(self.program, self.builder)
             return
         done = self.builder.label("initialised")
         other = self.builder.into("pred", "setp.ne.u32", thread, Imm(0))

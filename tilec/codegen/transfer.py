@@ -8,7 +8,7 @@ from tilec.codegen.state import State
 from tilec.ir.affine import add, scale
 from tilec.ir.layout import SharedLayout
 from tilec.ir.sharing import number
-from tilec.ir.tile import Const, Expr, Var, integer, is_true, substitute
+from tilec.ir.tile import Binary, Const, Expr, Var, integer, is_true, substitute
 from tilec.ir.types import BOOL
 from tilec.ir.warp import CpAsync, Gather, TensorMap, TmaLoad, TmaStore
 from tilec.ops.lowering import element
@@ -16,12 +16,15 @@ from tilec.ptx.module import Address, Imm, Operand, TensorAddress, Vector
 
 
 def emit_cp_async(op: CpAsync, state: State) -> None:
-    """Each thread copies its runs of `width` bytes; a run outside the tensor reads nothing and is filled with zeros."""
+    """Each thread copies its runs of `width` bytes; a run outside the tensor reads nothing and is filled with zeros.
+    A run that several threads have, one copies: else a copy might come late, over what another thread waited for."""
     builder, scalars = state.builder, state.scalars
     builder.at(op.span)
     layout, source = op.layout, _gather(op)
     coordinates = layout.thread_coordinates()
     run = op.width // source.buffer.dtype.bytes
+    replica = layout.replica()
+    once = [] if replica is None else [Binary("eq", replica, integer(0), BOOL)]
     with scalars.scope():
         for register in range(0, layout.register_count, run):
             offset = layout.register_offset(register)
@@ -32,7 +35,7 @@ def emit_cp_async(op: CpAsync, state: State) -> None:
             if not is_true(source.condition):
                 inside.append(substitute(source.condition, values))
             within = [c for d, e in enumerate(layout.shape) if layout.overhangs(d) for c in scalars.bounds(here[d], e)]
-            guard = scalars.all_of(within)
+            guard = scalars.all_of([*once, *within])
             into = tuple(substitute(i, values) for i in element(op.destination, source.variables, layout.shape))
             operands: list[Operand] = [
                 state.addresses.shared_element(op.destination.buffer, into, op.cursors),
