@@ -21,6 +21,14 @@ def test_every_map(how: str, target: str) -> None:
     assert "cp.async.bulk" not in made.ptx  # TMA knows none of these
 
 
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("how", MAPS)
+def test_neighbours_that_are_named_one_by_one(how: str, target: str) -> None:
+    made = agrees(KERNEL, target, strict=False, entry="named", how=how)
+    together = "st.shared.b32" in made.ptx or "st.shared.v2" in made.ptx
+    assert together == (how in ("padded", "exchanged", "pairs"))
+
+
 @pytest.mark.parametrize("dtype", ["int8", "float64"])
 def test_other_types(dtype: str) -> None:
     agrees(KERNEL, "sm_80", strict=False, entry="moved", how="rotated", dtype=dtype)

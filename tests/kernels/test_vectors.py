@@ -103,6 +103,33 @@ def k(A: T.Tensor((128,), "float32"), B: T.Tensor((128,), "float32"), C: T.Tenso
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_the_first_vector_of_a_box(target: str) -> None:
+    """An index without extent takes the shape of the other side, of vectors as of numbers; with none it is one."""
+    text = """
+@T.prim_func
+def k(A: T.Tensor((128, 16), "float16x2"), B: T.Tensor((128, 16), "float16x2"), C: T.Tensor((128,), "float16x2"),
+      D: T.Tensor((128, 16), "float16x2")):
+    with T.Kernel(1, threads=128):
+        s = T.alloc_shared((32, 16), "float16x2")
+        f = T.alloc_fragment((32, 16), "float16x2")
+        for k in T.Pipelined(4, num_stages=2):
+            T.copy(A[k * 32, 0], s)
+            T.copy(s, f)
+            T.copy(f, B[k * 32, 0])
+        T.copy(s[1, 0:8], C[100])
+        T.copy(A[5, 6], C[3])
+        T.atomic_add(D[64, 0], f)
+"""
+    zeros = np.zeros((128, 16, 2), np.float16)
+    found = run(text, target, C=zeros[:, 0].copy(), D=zeros.copy())
+    np.testing.assert_array_equal(found["B"], found["A"])
+    np.testing.assert_array_equal(found["C"][100:108], found["A"][97, :8])
+    np.testing.assert_array_equal(found["C"][3], found["A"][5, 6])
+    np.testing.assert_array_equal(found["D"][64:96], found["A"][96:])
+    assert np.count_nonzero(found["C"]) == 18 and not found["D"][:64].any() and not found["D"][96:].any()
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_words_are_numbers(target: str) -> None:
     """One slice set to a vector, as TileLang's own tests have it; words that are computed with; T.__ldg."""
     text = """

@@ -195,16 +195,16 @@ class _Sweep:
             found: dict[object, Operand] = {}
             places = [(place_of(ld.buffer, tuple(self.resolved(i, run, lane) for i in ld.indices)), ld) for ld in loads]
             for row in rows(places):
-                for chunk in chunks(row, VECTOR_BYTES, self.panel(row[0][1].buffer)):
+                for chunk in chunks(row, VECTOR_BYTES, self.in_one_place(row[0][1].buffer)):
                     place, first = chunk[0]
                     values = self.read(first, place.indices, run, lane, len(chunk))
                     found |= {of.key: value for (of, _), value in zip(chunk, values, strict=True)}
             for place, load in places:
                 run.loaded[load].append(found[place.key])
 
-    def panel(self, buffer: Buffer) -> int | None:
-        """After how many elements of a row a shared tile goes on elsewhere."""
-        return self.state.addresses.tiles[buffer.name].layout.panel if buffer.scope == "shared" else None
+    def in_one_place(self, buffer: Buffer) -> int | None:
+        """How many elements of a row of a shared tile surely lie together."""
+        return self.state.addresses.tiles[buffer.name].layout.run if buffer.scope == "shared" else None
 
     def lanes_per_element(self, load: Load, run: _Run) -> int:
         """How many neighbours of the run read one element, where the elements that it reads are neighbours: two for
@@ -350,7 +350,7 @@ class _Sweep:
             places = [
                 (place_of(first.buffer, tuple(self.resolved(i, run, lane) for i in a.store.indices)), a) for a in group
             ]
-            for chunk in chunks(places, VECTOR_BYTES, self.panel(first.buffer)):
+            for chunk in chunks(places, VECTOR_BYTES, self.in_one_place(first.buffer)):
                 place, a = chunk[0]
                 self.write(a, place.indices, [(other.store.value, lane) for _, other in chunk], run, lane)
 

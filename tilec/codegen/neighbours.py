@@ -46,7 +46,7 @@ def rows(places: Sequence[tuple[Place, T]]) -> list[list[tuple[Place, T]]]:
 
 def chunks(row: Sequence[tuple[Place, T]], most_bytes: int, panel: int | None) -> list[list[tuple[Place, T]]]:
     """Elements of one row, in order, in groups that are aligned as one access of their size, and wholly inside the
-    tensor or wholly outside. `panel` is after how many elements a shared tile goes on elsewhere."""
+    tensor or wholly outside. `panel` is after how many elements of a row a shared tile may go on elsewhere."""
     made: list[list[tuple[Place, T]]] = []
     at = 0
     while at < len(row):

@@ -125,6 +125,8 @@ class Call:
                 )
             case Buffer(shape=shape) as buffer:
                 return Region(buffer, tuple(integer(0) for _ in shape), shape, argument.span)
+            case Access() as access if access.is_vector and like is not None and like[-1] == access.buffer.lanes:
+                return _corner(access, like, argument.span)
             case Access() as access if access.has_extent:
                 return _box(access, argument.span)
             case Access() as access if like is not None:
@@ -340,7 +342,7 @@ def _box(access: Access, span: Span) -> Region:
 
 
 def _corner(access: Access, like: tuple[int, ...], span: Span) -> Region:
-    start = tuple(i for i in access.indices if not isinstance(i, Range))
+    start = tuple(i.start if isinstance(i, Range) else i for i in access.indices)
     rank = len(start)
     surplus = like[: max(len(like) - rank, 0)]
     if any(e != 1 for e in surplus):

@@ -449,6 +449,8 @@ class Evaluator:
             )
         if path in ("T.Kernel", "T.ClusterKernel"):
             fail("not-a-value", f"{path} belongs in a with statement", span, help=f"write `with {path}(…) as bx:`")
+        if path in ("T.ws", "T.WarpSpecialize"):
+            fail("not-a-value", f"{path} belongs in a with statement", span, help=f"write `with {path}(0):`")
         if not path.startswith("T."):
             fail("foreign-call", f"{path} is nothing that a kernel can call", node.function.span)
         self.refuse_name(path, node.function.span)

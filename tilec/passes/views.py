@@ -74,9 +74,13 @@ def view(call: Arguments, names: UniqueNames) -> tuple[Buffer, Buffer]:
             "wrong-dtype",
             f"{source.dtype} cannot be seen as {dtype}",
             call["dtype"].span,
-            "elements of less than a byte stay as they are",
+            "truth values stay as they are"
+            if BOOL in (dtype, source.dtype)
+            else "elements of less than a byte stay as they are",
             secondary=(Label(source.span, "from here"),),
-            help="put elements together with shifts, and take them apart with T.reinterpret",
+            help="convert it, as by T.copy"
+            if BOOL in (dtype, source.dtype)
+            else "put elements together with shifts, and take them apart with T.reinterpret",
         )
     has_shape = call["shape"].value is not None
     alike = resized(source.shape, source.dtype, dtype)

@@ -82,11 +82,9 @@ def _asked(call: Call) -> dict[str, Attr]:
 
 
 def regions_of(call: Call) -> tuple[Region, Region]:
-    """The two sides. An index without extent takes the shape of the other one, so that is looked at first."""
-    if not _is_corner(call, "src"):
-        src = call.region("src")
-        return src, call.region("dst", src.extent)
-    if _is_corner(call, "dst"):
+    """The two sides. One that does not say its extents takes those of the other one, so that is looked at first."""
+    first, second = sorted(("src", "dst"), key=lambda name: _open(call, name))
+    if _open(call, first) == 2:
         fail(
             "unknown-extent",
             "nothing says how much T.copy is to copy",
@@ -94,13 +92,17 @@ def regions_of(call: Call) -> tuple[Region, Region]:
             "both sides are an index without extent",
             help="write a slice on one side, as in `A[0:16, 0:16]`",
         )
-    dst = call.region("dst")
-    return call.region("src", dst.extent), dst
+    known = call.region(first)
+    other = call.region(second, known.extent)
+    return (known, other) if first == "src" else (other, known)
 
 
-def _is_corner(call: Call, name: str) -> bool:
+def _open(call: Call, name: str) -> int:
+    """How little a side says of its extents: a box all, an element of vectors its lanes, another element nothing."""
     value = call[name].value
-    return isinstance(value, Access) and not value.has_extent
+    if not isinstance(value, Access):
+        return 0
+    return 1 if value.is_vector else 0 if value.has_extent else 2
 
 
 def _effects(op: TileOp) -> Effects:
