@@ -33,7 +33,7 @@ def emit_start(program: Program, builder: Builder) -> None:
     if sends or any(ring.shared for ring in program.rings):
         builder.emit("barrier.cluster.arrive.release.aligned")
         builder.emit("barrier.cluster.wait.acquire.aligned")
-    elif program.rings or program.barriers:
+    elif program.barriers or any(ring.has_barriers for ring in program.rings):
         builder.emit("bar.sync", Imm(0))
 
 
