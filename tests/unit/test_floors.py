@@ -35,6 +35,7 @@ FLOORS = [
     "passes",
     "codegen",
     "elements",
+    "cooperative",
     "interp_roles",
     "meetings",
     "interp",
