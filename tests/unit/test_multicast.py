@@ -9,7 +9,7 @@ import random
 import pytest
 
 from tilec.ir.layout import SharedLayout
-from tilec.ir.sharing import mates, mates_by_any, number, sliced_dimension
+from tilec.ir.multicast import mates, mates_by_any, number, sliced_dimension
 from tilec.ir.tile import Binary, Cluster, Const, Expr, Kernel, Select, Var, integer
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.layout import Laid

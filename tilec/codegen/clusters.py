@@ -9,7 +9,7 @@ from tilec.codegen.address import SHARED_BASE
 from tilec.codegen.builder import Builder
 from tilec.codegen.state import Mate, Share, State
 from tilec.ir import warp
-from tilec.ir.sharing import mates, number
+from tilec.ir.multicast import mates, number
 from tilec.ir.tile import THREAD, Expr, Var
 from tilec.ir.warp import ClusterArrive, Cursor, Elementwise, GridSync, Program, Ring, Role
 from tilec.manifest import Attribute

@@ -7,7 +7,7 @@ from tilec.codegen.barriers import is_thread, own_barrier
 from tilec.codegen.state import State
 from tilec.ir.affine import add, scale
 from tilec.ir.layout import SharedLayout
-from tilec.ir.sharing import number
+from tilec.ir.multicast import number
 from tilec.ir.tile import Binary, Const, Expr, Var, integer, is_true, substitute
 from tilec.ir.types import BOOL
 from tilec.ir.warp import CpAsync, Gather, TensorMap, TmaLoad, TmaStore

@@ -34,7 +34,7 @@ class Ring:
     A role of one thread arrives once, any other one once a warp. Without, all that touch it are of one role, which
     orders them by waits and barriers.
 
-    `shared` has the axes of the cluster along which blocks load some of the tiles together (`ir.sharing`): then a
+    `shared` has the axes of the cluster along which blocks load some of the tiles together (`ir.multicast`): then a
     version is released to all who fill it, and `arrivals` counts those of all whom this block fills it for.
     """
 

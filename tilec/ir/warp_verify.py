@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from tilec.ir import warp
-from tilec.ir.sharing import mates_by_any
+from tilec.ir.multicast import mates_by_any
 from tilec.ir.tile import Binary, Call, Cast, Const, Expr, Load, Select, Store, Unary, Var, walk_expr
 from tilec.ir.tile import walk as walk_tile
 from tilec.ir.warp import Operation, Program, Ring, Role

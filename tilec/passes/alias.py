@@ -11,8 +11,8 @@ from typing import Literal
 
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Buffer, For, If, Kernel, Load, Stmt, While, bodies, walk, walk_expr
-from tilec.passes.places import ordered_tensors
 from tilec.passes.rings import is_pipelined, rings
+from tilec.passes.tensor_order import ordered_tensors
 from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.diag import Label, fail
-from tilec.ir.sharing import SWIZZLE_BYTES
+from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ir.warp import MBARRIER_BYTES, Program, SharedTile
 from tilec.target import Target
 

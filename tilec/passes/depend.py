@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import product
 
 from tilec.diag import AT_ONCE, InternalError, Label, Mistakes, fail
-from tilec.ir.sharing import SWIZZLE_BYTES
+from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ir.tile import (
     Binary,
     Bind,
@@ -390,7 +390,7 @@ class _Builder:
         for i in range(n):
             for j in range(n):
                 if i == j and is_bulk_store(self.statements[i]):
-                    continue  # each writes a place of its own, or adds to it in any order (`passes.places`)
+                    continue  # each writes a place of its own, or adds to it in any order (`passes.tensor_order`)
                 # i in one iteration, j in the same one (if later in the text) or in the next, which has versions of
                 # its own.
                 distance = 0 if i < j else 1

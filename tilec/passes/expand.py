@@ -21,7 +21,7 @@ from tilec.ir import warp
 from tilec.ir.affine import add, scale
 from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.ir.layout import plain
-from tilec.ir.sharing import mates_by_any
+from tilec.ir.multicast import mates_by_any
 from tilec.ir.text import show_expr
 from tilec.ir.tile import (
     Binary,

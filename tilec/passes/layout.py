@@ -51,8 +51,8 @@ from tilec.passes.loop_layout import digits
 from tilec.passes.reducer_layout import additions, everywhere, parts_layout, with_parts_of_its_own
 from tilec.passes.reshaped import moved
 from tilec.passes.select import Form, Selected
-from tilec.passes.sharing import mma_warps, wgmma_groups
 from tilec.passes.usage import expressions, reads, writes
+from tilec.passes.warp_partition import mma_warps, wgmma_groups
 from tilec.records import dataclass
 from tilec.source import Span
 

@@ -12,7 +12,7 @@ import math
 from dataclasses import replace
 
 from tilec.ir.affine import Affine, affine
-from tilec.ir.sharing import number, sliced_dimension
+from tilec.ir.multicast import number, sliced_dimension
 from tilec.ir.tile import (
     Binary,
     Bind,

@@ -57,11 +57,11 @@ from tilec.passes.able import check_arithmetic, no_wgmma
 from tilec.passes.atoms import MAX_BOX
 from tilec.passes.clusters import check_cluster
 from tilec.passes.ordering import is_asynchronous_copy
-from tilec.passes.places import ordered_tensors
 from tilec.passes.rings import is_load, is_pipelined, pipelined_loops, why_not_fed
-from tilec.passes.sharing import mma_warps, wgmma_groups
+from tilec.passes.tensor_order import ordered_tensors
 from tilec.passes.turned import turned
 from tilec.passes.usage import expressions, reads, writes
+from tilec.passes.warp_partition import mma_warps, wgmma_groups
 from tilec.passes.wishes import asynchronous, awaited, expanded, honoured
 from tilec.records import dataclass
 from tilec.target import Target, Weights

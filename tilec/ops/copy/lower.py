@@ -8,7 +8,7 @@ from dataclasses import replace
 from tilec.diag import InternalError
 from tilec.ir.affine import affine, row_divisor
 from tilec.ir.layout import SharedLayout, row_major
-from tilec.ir.sharing import number, sliced_dimension
+from tilec.ir.multicast import number, sliced_dimension
 from tilec.ir.tile import Region, TileOp
 from tilec.ir.warp import BulkWait, CpAsync, CpAsyncCommit, Operation, StoreMatrix, TmaLoad, TmaStore
 from tilec.ops.barriers import barrier_of, is_signalling
