@@ -10,7 +10,7 @@ from typing import Literal
 
 from tilec.diag import fail
 from tilec.ir.expr import cast, constant
-from tilec.ir.tile import Binary, Expr
+from tilec.ir.tile import Binary, BinaryOp, Expr
 from tilec.ir.tile import Call as TileCall
 from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, UINT8, UINT16, UINT32, UINT64, DType
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_element, as_expr
@@ -34,14 +34,14 @@ def _pairs(fn: Callable[[tuple[Expr, ...], DType], Expr]) -> Callable[[Call], Va
     """A function of vectors of two floats."""
 
     def build(call: Call) -> Value:
-        types = []
+        types: list[Lanes] = []
         for name in call.arguments:
             value = call[name].value
             if not isinstance(value, Lanes) or len(value.parts) != 2 or value.dtype not in _OF_PAIRS:
                 call.refuse(name, "a vector: float32x2, float16x2 or bfloat16x2")
             assert isinstance(value, Lanes)
             types.append(value)
-        other = next((name for name in call.arguments if call[name].value.dtype != types[0].dtype), None)  # type: ignore[union-attr]
+        other = next((n for n, v in zip(call.arguments, types, strict=True) if v.dtype != types[0].dtype), None)
         if other is not None:
             call.refuse(other, f"a {types[0].type}, as the first one is")
         return Lanes(tuple(fn(row, types[0].dtype) for row in zip(*(v.parts for v in types), strict=True)))
@@ -54,8 +54,8 @@ def _fused(row: tuple[Expr, ...], dtype: DType) -> Expr:
     return TileCall("fma", row, dtype)
 
 
-def _operator(op: str) -> Callable[[tuple[Expr, ...], DType], Expr]:
-    return lambda row, dtype: Binary(op, row[0], row[1], dtype)  # type: ignore[arg-type]
+def _operator(op: BinaryOp) -> Callable[[tuple[Expr, ...], DType], Expr]:
+    return lambda row, dtype: Binary(op, row[0], row[1], dtype)
 
 
 PAIRS: tuple[tuple[str, str, str, Callable[[Call], Value]], ...] = (
@@ -171,5 +171,5 @@ def _joined(parts: list[Expr], raw: DType, wide: DType) -> Expr:
     return total
 
 
-def _shifted(op: str, value: Expr, by: Expr) -> Expr:
-    return value if getattr(by, "value", None) == 0 else Binary(op, value, by, value.dtype)  # type: ignore[arg-type]
+def _shifted(op: BinaryOp, value: Expr, by: Expr) -> Expr:
+    return value if getattr(by, "value", None) == 0 else Binary(op, value, by, value.dtype)

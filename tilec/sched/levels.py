@@ -31,7 +31,7 @@ from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Objective
 
 # Deterministic time, of which one unit is one to five seconds here.
-_EFFORT_PER_LEVEL = 0.1
+EFFORT_PER_LEVEL = 0.1
 _EFFORT_FOR_STARTS = 0.03
 # Beyond this size a schedule is taken as it is found: the pairs alone would be tens of thousands.
 _MOST_OPS = 144
@@ -120,7 +120,7 @@ class Levels:
         def is_feasible(most: int) -> bool | None:
             if has_positive_cycle(problem, ii, arcs(_within(problem, self.apart, most), depth_limits(problem, ii))):
                 return False
-            answer = self.model(pressure=most).feasible(_EFFORT_PER_LEVEL / 8 * self.effort)
+            answer = self.model(pressure=most).feasible(EFFORT_PER_LEVEL / 8 * self.effort)
             if answer.outcome == "found":
                 self.improve(justify(problem, ii, begin(problem, ii, answer.start)))
             return {"found": True, "refuted": False, "unknown": None}[answer.outcome]
@@ -131,7 +131,7 @@ class Levels:
             # Too hard to decide at one threshold; with all of them to choose from something better may turn up.
             model = self.model(pressure=known)
             furthest = Sum(((model.within(self.apart), 1),))
-            answer = model.minimise(furthest, _EFFORT_PER_LEVEL / 2 * self.effort, self.start)
+            answer = model.minimise(furthest, EFFORT_PER_LEVEL / 2 * self.effort, self.start)
             if answer.outcome == "found":
                 self.improve(answer.start)
             is_proven = answer.proven
@@ -146,7 +146,7 @@ class Levels:
         if not is_proven:
             model = self.model()
             bytes_of = model.ring_bytes(self.ring_unit())
-            answer = model.minimise(bytes_of, _EFFORT_PER_LEVEL * self.effort, self.start)
+            answer = model.minimise(bytes_of, EFFORT_PER_LEVEL * self.effort, self.start)
             if answer.outcome == "found":
                 self.improve(answer.start)
             is_proven = answer.proven
@@ -165,7 +165,7 @@ class Levels:
             self.proofs.append(True)
             return
         expression = objective(model)
-        answer = model.minimise(expression, _EFFORT_PER_LEVEL * self.effort, self.start)
+        answer = model.minimise(expression, EFFORT_PER_LEVEL * self.effort, self.start)
         if answer.outcome == "found":
             self.improve(answer.start)
         model.settle(expression, value(self.problem, self.ii, self.start))
@@ -179,7 +179,7 @@ class Levels:
         for by_core, share in ((True, 0.8), (False, 0.3)):
             if is_proven:
                 break
-            answer = model.minimise(expression, _EFFORT_PER_LEVEL * share * self.effort, self.start, by_core)
+            answer = model.minimise(expression, EFFORT_PER_LEVEL * share * self.effort, self.start, by_core)
             if answer.outcome == "found":
                 self.improve(answer.start)
             is_proven = answer.proven

@@ -23,7 +23,7 @@ from tilec.sched.explain import explain
 from tilec.sched.heuristic import heuristic, place, serial, trials
 from tilec.sched.lags import evenly, most_even, observed
 from tilec.sched.least import least
-from tilec.sched.levels import Levels, justify
+from tilec.sched.levels import EFFORT_PER_LEVEL, Levels, justify
 from tilec.sched.model import Answer, Model
 from tilec.sched.objective import evaluate, given, limited, make
 from tilec.sched.paths import arcs, begin, earliest
@@ -42,7 +42,6 @@ Scheduler = Literal["exact", "heuristic"]
 _EFFORT_PER_II = 0.5
 _EFFORT_IN_HURRY = 0.05
 _EFFORT_PER_SWEEP = 4.0
-_EFFORT_PER_LEVEL = 0.1
 _EFFORT_PER_LEAP = 0.2
 _EFFORT_FOR_LAST_RESORT = 4.0
 
@@ -242,7 +241,7 @@ class _Sweep:
                 return answer
         self.stages_proven = True
         for stages in range(fewest, max(begin(self.problem, ii, answer.start), default=0) // ii + 1):
-            fewer, _ = self.ask(ii, stages, _EFFORT_PER_LEVEL)
+            fewer, _ = self.ask(ii, stages, EFFORT_PER_LEVEL)
             if fewer.outcome == "found":
                 return fewer
             self.stages_proven &= fewer.outcome == "refuted"
@@ -264,7 +263,7 @@ class _Sweep:
         """The roles and the lags, of all that this interval and number of stages allow."""
         start, role = begin(self.problem, ii, answer.start), answer.role
         stages = max(start, default=0) // ii + 1
-        effort = _EFFORT_PER_LEVEL * self.effort
+        effort = EFFORT_PER_LEVEL * self.effort
         if has_roles(self.problem):
             better = fewest_hand_overs(self.problem, ii, stages, start, effort, self.seconds_left)
             if better is not None:
