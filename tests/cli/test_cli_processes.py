@@ -12,24 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tilec.cli import main
-
-SAMPLES = Path(__file__).parents[2] / "samples"
-VECTOR_ADD = str(SAMPLES / "vector_add.tl")
-GEMM = str(SAMPLES / "gemm.tl")
-SMALL = ["-D", "N=2048"]
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each test works in a folder of its own; parser tables and schedules are shared between them."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
-
-
-def tilec(*arguments: str) -> int:
-    return main(list(arguments))
+from command import GEMM, SMALL, VECTOR_ADD, tilec
 
 
 def _process(

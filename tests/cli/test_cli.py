@@ -1,0 +1,218 @@
+"""The command line: what goes where, exit codes, and that nothing is written on a mistake."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from command import GEMM, SMALL, VECTOR_ADD, tilec
+
+from tilec import __version__
+from tilec.cli import main
+from tilec.explanations import EXPLANATIONS
+from tilec.manifest import extract
+from tilec.options import STAGES
+
+
+def test_compiles_to_the_current_folder(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD) == 0
+    assert [m.entry for m in extract((tmp_path / "vector_add.cubin").read_bytes())] == ["vector_add"]
+    assert [p.name for p in tmp_path.iterdir()] == ["vector_add.cubin"]
+
+
+def test_prints_nothing_when_all_is_well(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(VECTOR_ADD, "-o", "a.cubin") == 0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_several_kinds_share_a_name(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, "-o", "out.cubin", "--emit", "cubin,ptx,tile,warp") == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.cubin", "out.ptx", "out.tile", "out.warp"]
+    assert ".entry vector_add" in (tmp_path / "out.ptx").read_text()
+
+
+def test_one_kind_goes_where_it_is_told(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, "-o", "anything.txt", "--emit", "ptx") == 0
+    assert (tmp_path / "anything.txt").read_text().startswith(".version")
+
+
+def test_dump_writes_every_stage(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, "--dump-ir", "dump") == 0
+    assert [p.name.split(".")[0] for p in sorted((tmp_path / "dump").iterdir())] == [
+        f"{i:02}-{stage}" for i, stage in enumerate(STAGES, 1)
+    ]
+
+
+def test_stop_after_prints_the_stage(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(VECTOR_ADD, "--stop-after", "tile") == 0
+    assert "vector_add" in capfd.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stop_after_with_an_output_writes_the_stage(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, "--stop-after", "ptx", "-o", "k.ptx") == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["k.ptx"]
+
+
+def test_defines_reach_the_kernel(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, "-D", "N=2048", "-D", "dtype=float16") == 0
+    (manifest,) = extract((tmp_path / "vector_add.cubin").read_bytes())
+    assert manifest.grid == (2, 1, 1)
+    assert {t.dtype for t in manifest.tensors} == {"float16"}
+
+
+def test_level_0_writes_tile_ir_that_is_a_kernel_itself(tmp_path: Path) -> None:
+    """Compiled from there, the kernel becomes the same schedule and the same code but for its line numbers."""
+    assert tilec(GEMM, "-O0") == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["gemm.tile"]
+    assert tilec("gemm.tile", "-O0", "-o", "again.tile") == 0
+    assert (tmp_path / "gemm.tile").read_bytes() == (tmp_path / "again.tile").read_bytes()
+    for name, file in (("a", GEMM), ("b", "gemm.tile")):
+        assert tilec(file, "--emit", "warp", "-o", f"{name}.warp") == 0
+    a, b = ((tmp_path / f"{name}.warp").read_text() for name in "ab")
+    assert re.sub(r"  # line \d+", "", a) == re.sub(r"  # line \d+", "", b)
+
+
+def test_level_1_writes_what_aliases(tmp_path: Path) -> None:
+    assert tilec(GEMM, "-O1") == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["gemm.alias"]
+    text = (tmp_path / "gemm.alias").read_text()
+    assert "# alias group A_shared: a tile, a version for each iteration of ko in flight\n" in text
+    assert "# alias group C: a tensor\n" in text
+    copy, _, product = (line.split("  # ")[1] for line in text.splitlines() if line.startswith("    "))
+    assert copy == "%1: reads A writes A_shared"
+    assert (
+        product == "%3: reads A_shared, B_shared, C_local writes C_local after %0, %1, %2 after the last iteration's %3"
+    )
+
+
+def test_levels_that_make_code_make_the_same_schedule(tmp_path: Path) -> None:
+    for level in ("2", "3"):
+        assert tilec(GEMM, f"-O{level}", "-o", f"{level}.cubin", "--schedule-trace-file", f"{level}.json") == 0
+    assert (tmp_path / "2.json").read_bytes() == (tmp_path / "3.json").read_bytes()
+
+
+@pytest.mark.parametrize("level", ["0", "1"])
+def test_levels_that_make_no_code(level: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(GEMM, f"-O{level}", "--emit", "cubin") == 2
+    assert tilec(GEMM, f"-O{level}", "--stop-after", "ptx") == 2
+    assert tilec(GEMM, f"-O{level}", "--schedule-trace-file", "t.json") == 2
+    assert f"-O{level} ends with stage" in capfd.readouterr().err
+    for command in ("emulate", "schedule"):
+        assert tilec(command, GEMM, f"-O{level}") == 1
+        assert "error[level-without-code]" in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert tilec(GEMM, f"-O{level}", "--dump-ir", "dump") == 0
+    assert [p.name for p in sorted((tmp_path / "dump").iterdir())] == ["01-ast.ast", "02-tile.tile", "03-alias.alias"][
+        : int(level) + 2
+    ]
+
+
+def test_help_says_what_each_level_runs(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("--help") == 0
+    shown = " ".join(capfd.readouterr().out.split())
+    for part in ("0: verify only", "1: one step further", "2: everything up to a cubin", "3: the same schedule"):
+        assert part in shown
+
+
+def test_main_job(tmp_path: Path) -> None:
+    assert tilec(GEMM, "--opt-level=3", "-o", "gemm.cubin", "--schedule-trace-file", "gemm.trace.json") == 0
+    (manifest,) = extract((tmp_path / "gemm.cubin").read_bytes())
+    assert manifest.target == "sm_90a"
+    trace = json.loads((tmp_path / "gemm.trace.json").read_text())
+    assert trace["traceEvents"]
+    assert trace["tilec"]
+
+
+def test_version(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("--version") == 0
+    assert capfd.readouterr().out == f"tilec {__version__}\n"
+
+
+def test_help_names_every_command(capfd: pytest.CaptureFixture[str]) -> None:
+    from tilec.cli_commands import COMMANDS
+
+    assert tilec("--help") == 0
+    shown = capfd.readouterr().out
+    assert [name for name in COMMANDS if f"tilec {name}" not in shown] == []
+
+
+def test_check_is_silent_about_a_good_kernel(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("check", GEMM) == 0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_inspect(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(VECTOR_ADD, "-o", "a.cubin", *SMALL) == 0
+    assert tilec("inspect", "a.cubin") == 0
+    assert "pointer to A: 2048 float32, in" in capfd.readouterr().out
+    assert tilec("inspect", "a.cubin", "--json") == 0
+    assert json.loads(capfd.readouterr().out)["entry"] == "vector_add"
+
+
+def test_explain(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("explain", "shape-mismatch") == 0
+    assert EXPLANATIONS["shape-mismatch"] in capfd.readouterr().out
+    assert tilec("explain", "[shape-mismatch]") == 0
+    capfd.readouterr()
+    assert tilec("explain") == 0
+    listed = capfd.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == sorted(EXPLANATIONS), "one line for each"
+    assert any("T.Parallel" in line for line in listed), "sentences are whole"
+
+
+def test_targets(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("targets") == 0
+    shown = capfd.readouterr().out
+    assert "sm_80" in shown
+    assert "wgmma" in shown
+    assert tilec("targets", "sm_90a") == 0
+    assert "smem_bytes_per_cta" in capfd.readouterr().out
+
+
+ODD = """\
+import tilelang.language as T
+@T.prim_func
+def kernel(A: T.Tensor((512, 64), "float16"), C: T.Tensor((64, 64), "float32")):
+    with T.Kernel(1, threads=128) as bx:
+        s = T.alloc_shared((64, 64), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        T.clear(c)
+        for k in T.Pipelined(8, num_stages=3, stage=[0, 1], order=[0, 1], sync=[[], []]):
+            T.copy(A[k * 64, 0], s)
+            T.gemm(s, s, c)
+        T.copy(c, C)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ([], 0, ["warning[sync-incomplete]", "warning[depth-override]"]),
+        (["-Wno-sync-incomplete"], 0, ["warning[depth-override]"]),
+        (["-W", "no-sync-incomplete", "--warn", "no-depth-override"], 0, []),
+        (["-Wno-all"], 0, []),
+        (["-Werror", "-Wno-depth-override"], 1, ["error[sync-incomplete]"]),
+        (["-Werror", "-Wno-sync-incomplete"], 1, ["error[depth-override]"]),
+        (["-Wno-all", "-Werror"], 0, []),
+        (["-Wno-such-thing"], 1, ["error[unknown-code]"]),
+        (["-Wall"], 1, ["error[unknown-code]"]),
+    ],
+)
+@pytest.mark.parametrize("command", [["check"], []], ids=["check", "build"])
+def test_warnings(
+    command: list[str],
+    options: list[str],
+    code: int,
+    said: list[str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "odd.tl"
+    path.write_text(ODD)
+    output = [] if command else ["-o", str(tmp_path / "odd.cubin")]
+    assert main([*command, str(path), "--target", "sm_80", *options, *output]) == code
+    assert sorted(re.findall(r"(?:error|warning)\[[a-z-]+\]", capfd.readouterr().err)) == sorted(said)
+    assert command or (tmp_path / "odd.cubin").exists() == (code == 0)
