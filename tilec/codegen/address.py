@@ -11,7 +11,7 @@ from tilec.ir.affine import add, affine, scale
 from tilec.ir.layout import SharedLayout
 from tilec.ir.tile import Binary, Buffer, Expr, Extent, Load, Var, integer, substitute, walk_expr
 from tilec.ir.types import INT32
-from tilec.ir.warp import Cursor, Program, Ring, SharedTile
+from tilec.ir.warp import MBARRIER_BYTES, Cursor, Program, Ring, SharedTile
 from tilec.ptx.module import Address, Imm, Reg
 
 SHARED_BASE = Var("%smem")
@@ -22,11 +22,25 @@ MAX_OFFSET = 1 << 20  # constant offsets stay well inside the 32 bits an address
 
 @dataclass
 class Position:
-    """Where a role's cursor stands: the version's index, and the parity of its full barrier's next phase."""
+    """Where a role's cursor stands. `place` counts versions; in a ring with barriers it is where the version's full
+    barrier lies, short of where the ring's first one does. `parity` is that of the phase to be waited for next, if the
+    role waits at this cursor."""
 
-    slot: Reg
-    phase: Reg
-    version: int = 0  # changes whenever the registers may have, so that nothing computed from them is used again
+    place: Reg
+    parity: Reg | None
+    moves: int = 0  # grows whenever the registers may have changed, so that nothing computed from them is used again
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a version of a tile lies in shared memory: `constant` bytes from its start, and `each` more for what a
+    `register` (None: nothing) has above `first` (None: 0)."""
+
+    constant: int
+    register: Reg | None = None
+    each: int = 0
+    first: Reg | None = None
+    moves: int = 0
 
 
 class Addresses:
@@ -122,44 +136,46 @@ class Addresses:
 
     # ---- shared ----
 
-    def tile_base(self, buffer: Buffer, cursors: tuple[Cursor, ...]) -> tuple[Reg, int]:
-        """Where the version starts that the cursors point at: a register and a constant to add."""
+    def place(self, buffer: Buffer, cursors: tuple[Cursor, ...]) -> Place:
+        """The version that the cursors point at."""
         tile = self.tiles[buffer.name]
-        base = self.scalars.register(SHARED_BASE)
         ring = self.ring_of.get(buffer.name)
         if ring is None or ring.depth == 1:
-            return base, tile.offset
+            return Place(tile.offset)
         cursor = next((c for c in cursors if c.ring == ring.name), None)
         if cursor is None:
             raise InternalError(f"{buffer.name} has {ring.depth} versions, and which one is meant is not said")
         if cursor.index is not None:
-            return self.version(tile, cursor.index)
+            form = affine(cursor.index)
+            moving = self.scalars.register(form.symbolic()) if form.terms else None
+            return Place(tile.offset + tile.stride * form.constant, moving, tile.stride)
         position = self.positions[cursor.name]
-        key = ("tile", buffer.name, cursor.name, position.version)
-        return self.scalars.once(
-            key, lambda: self.builder.into("b32", "mad.lo.u32", position.slot, Imm(tile.stride), base)
-        ), tile.offset
+        first, step = self.first_place(ring)
+        return Place(tile.offset, position.place, tile.stride // step, first, position.moves)
 
-    def version(self, tile: SharedTile, index: Expr) -> tuple[Reg, int]:
-        """Where a version starts that the kernel names: a register and a constant to add."""
-        base, form = self.scalars.register(SHARED_BASE), affine(index)
-        offset = tile.offset + tile.stride * form.constant
-        if not form.terms:
-            return base, offset
+    def first_place(self, ring: Ring) -> tuple[Reg | None, int]:
+        """What a cursor of the ring holds at the first version (None: 0), and how much more at each further one."""
+        return (self.scalars.register(SHARED_BASE), MBARRIER_BYTES) if ring.has_barriers else (None, 1)
 
-        def compute() -> Reg:
-            return self.builder.into(
-                "b32", "mad.lo.u32", self.scalars.register(form.symbolic()), Imm(tile.stride), base
+    def tile_base(self, buffer: Buffer, cursors: tuple[Cursor, ...]) -> tuple[Reg, int]:
+        """Where the version starts that the cursors point at: a register and a constant to add."""
+        base, place = self.scalars.register(SHARED_BASE), self.place(buffer, cursors)
+        moving, first = place.register, place.first
+        if moving is None:
+            return base, place.constant
+        if first is not None:
+            base = self.scalars.ahead(
+                ("tiles", first, place.each),
+                lambda: self.builder.into("b32", "mad.lo.u32", first, Imm(-place.each), base),
             )
-
-        if any(isinstance(e, Load) for e in walk_expr(index)):
-            return compute(), offset  # what was read may have changed
-        return self.scalars.once(("version", tile.stride, form), compute), offset
+        key = ("tile", base, moving, place.each, place.moves)
+        compute = lambda: self.builder.into("b32", "mad.lo.u32", moving, Imm(place.each), base)  # noqa: E731
+        return self.scalars.once(key, compute), place.constant
 
     def forget_positions(self) -> None:
         """Cursors may have moved: at the borders of loops and branches."""
         for position in self.positions.values():
-            position.version += 1
+            position.moves += 1
 
     def shared_element(self, buffer: Buffer, indices: tuple[Expr, ...], cursors: tuple[Cursor, ...]) -> Address:
         layout = self.tiles[buffer.name].layout

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 from tilec.ir.expr import SMALL_FLOATS, round_to
@@ -39,6 +41,19 @@ class Builder:
         self.printed_bytes = 0
         self.files = ("", *imported)
         self.line = ("", 0)
+        self.begun = 0
+
+    def begin(self) -> None:
+        """What is to stand `ahead` stands here."""
+        self.begun = len(self.items)
+
+    @contextmanager
+    def ahead(self) -> Iterator[None]:
+        """What is emitted inside stands before everything since `begin`."""
+        later, self.items = self.items[self.begun :], self.items[: self.begun]
+        yield
+        self.begin()
+        self.items += later
 
     def new(self, cls: Class) -> Reg:
         count = self.counts.get(cls, 0)

@@ -101,12 +101,13 @@ def _mate(shared: tuple[str, ...], state: State) -> Mate:
 def release_to_mates(ring: Ring, cursor: Cursor, state: State) -> None:
     """One lane for each block that fills this version."""
     builder, mate = state.builder, state.mates[ring.shared]
-    position = state.addresses.positions[cursor.name]
+    position, base = state.addresses.positions[cursor.name], state.scalars.register(SHARED_BASE)
+    away = state.scalars.ahead(("mate", ring.shared), lambda: builder.into("b32", "sub.u32", mate.base, base))
     version = state.scalars.once(
-        ("mate's barrier", cursor.name, position.version, ring.shared),
-        lambda: builder.into("b32", "mad.lo.u32", position.slot, Imm(8), mate.base),
+        ("mate's barrier", cursor.name, position.moves, ring.shared),
+        lambda: builder.into("b32", "add.u32", position.place, away),
     )
-    empty = Address(version, state.barriers[ring.name] + 8 * ring.depth)
+    empty = Address(version, state.barriers[ring.name] + warp.MBARRIER_BYTES * ring.depth)
     # Not .release.cluster, which costs a fence of the whole GPU in every step: what was read is read, and nothing that
     # threads have written is handed over. CUTLASS's ClusterBarrier::arrive does the same.
     builder.emit("mbarrier.arrive.shared::cluster.b64", Reg("_"), empty, guard=mate.exists)

@@ -27,6 +27,7 @@ from tilec.ir import warp
 from tilec.ir.expr import as_size
 from tilec.ir.tile import THREAD, Buffer, Extent, Load, Store, walk, walk_expr
 from tilec.ir.warp import Operation, Program, Role, TensorMap
+from tilec.passes.sync import touches
 from tilec.ptx.module import Address, Entry, Guard, Imm, Item, Module, Operand, Pair, Param, Reg, Symbol, Variable
 from tilec.sizes import Size
 from tilec.target import Target
@@ -285,6 +286,8 @@ class _Entry:
         )
         self.fragments = state.fragments
         self.state = state
+        by_threads = (op for op in warp.walk(role.body) if not isinstance(op, warp.Wgmma))
+        state.touched = frozenset(touch.buffer for op in by_threads for touch in touches(op)[0])
         for buffer, _ in self.program.fragments:
             if buffer.scope == "local" and buffer.name in state.fragments:
                 clear_local(buffer, state)
@@ -298,15 +301,27 @@ class _Entry:
         if warp.Wgmma in kinds:
             state.true = builder.into("pred", "setp.eq.u32", Imm(1), Imm(1))
         clusters.prepare(role, state)
-        for cursor in dict.fromkeys(op.cursor for op in warp.walk(role.body) if isinstance(op, warp.Advance)):
-            slot = builder.into("b32", "mov.u32", Imm(0))
-            phase = builder.into("b32", "mov.u32", Imm(0))
-            self.addresses.positions[cursor.name] = Position(slot, phase)
+        self.scalars.begin()
+        self.set_cursors(role)
         if role.turns_at is not None:
             self.take_turns(role, role.turns_at, state)
         else:
             self.body(role.body, state)
         self.scalars.ranges[THREAD], self.scalars.ranges[WARP] = before
+
+    def set_cursors(self, role: Role) -> None:
+        """All at the first version. Fresh full barriers are waited for in phase 0; fresh empty ones count as released,
+        in the phase before."""
+        operations = list(warp.walk(role.body))
+        waits = {op.cursor.name: 0 for op in operations if isinstance(op, warp.RingWait)}
+        waits |= {op.cursor.name: 1 for op in operations if isinstance(op, warp.RingAcquire | warp.RingDrain)}
+        for cursor in dict.fromkeys(op.cursor for op in operations if isinstance(op, warp.Advance)):
+            first, _ = self.addresses.first_place(self.ring(cursor))
+            place = self.builder.into("b32", "mov.u32", Imm(0) if first is None else first)
+            parity = None
+            if cursor.name in waits:
+                parity = self.builder.into("b32", "mov.u32", Imm(waits[cursor.name]))
+            self.addresses.positions[cursor.name] = Position(place, parity)
 
     def registers(self, count: int) -> None:
         """From what a thread has to so many: more are waited for, fewer given up at once."""
@@ -420,8 +435,8 @@ class _Entry:
                 builder.emit("bar.sync", state.turns[0], Imm(TURN_THREADS))
             case warp.TurnPass():
                 builder.emit("bar.arrive", state.turns[1], Imm(TURN_THREADS))
-            case warp.Advance(cursor=cursor):
-                self.advance(cursor)
+            case warp.Advance(cursor=cursor, behind=behind):
+                self.advance(cursor, behind)
             case warp.Arrive() | warp.CopiesArrive() | warp.ExpectBytes() | warp.BarrierWait():
                 emit_barrier(op, state)
             case warp.NamedBarrier(id=number, threads=threads, waits=waits):
@@ -432,10 +447,10 @@ class _Entry:
                 raise InternalError(f"no code for {type(op).__name__}")
 
     def wait(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-        """Spin on the version's barrier. A fresh empty barrier counts as released: its parity is the opposite one."""
+        """Spin on the version's barrier."""
         builder = self.builder
-        position = self.addresses.positions[cursor.name]
-        parity = builder.into("b32", "xor.b32", position.phase, Imm(1)) if empty else position.phase
+        parity = self.addresses.positions[cursor.name].parity
+        assert parity is not None
         address = barrier_address(state, cursor.name, cursor.ring, empty=empty)
         again = builder.label("wait")
         builder.place(again)
@@ -451,31 +466,44 @@ class _Entry:
         if not ring.shared:
             self.arrive(cursor, state, empty=True)
             return
-        if not state.role.single_thread:
-            self.builder.emit("bar.warp.sync", Imm(-1))
+        self.gather(ring, state)
         clusters.release_to_mates(ring, cursor, state)
 
     def arrive(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
         """Once a warp, when all of it is done; a thread that is alone with its role arrives as it is."""
-        if not state.role.single_thread:
-            self.builder.emit("bar.warp.sync", Imm(-1))
+        self.gather(self.ring(cursor), state)
         address = barrier_address(state, cursor.name, cursor.ring, empty=empty)
         self.builder.emit("mbarrier.arrive.shared::cta.b64", Reg("_"), address, guard=state.lane_zero)
 
-    def advance(self, cursor: warp.Cursor) -> None:
-        """The next version; after the last one the first again, in the next phase."""
+    def gather(self, ring: warp.Ring, state: State) -> None:
+        """The warp's threads, each done with the version; whoever waits for its wgmma waits for the warp's."""
+        if not state.role.single_thread and not state.touched.isdisjoint(ring.buffers):
+            self.builder.emit("bar.warp.sync", Imm(-1))
+
+    def advance(self, cursor: warp.Cursor, behind: warp.Cursor | None = None) -> None:
+        """The next version, which is where a cursor stands that this one is `behind`; after the last one the first
+        again, in the next phase."""
         builder = self.builder
-        position = self.addresses.positions[cursor.name]
-        ring = self.ring(cursor)
-        if ring.depth > 1:
-            builder.emit("add.u32", position.slot, position.slot, Imm(1))
-            wrapped = builder.into("pred", "setp.eq.u32", position.slot, Imm(ring.depth))
-            builder.emit("selp.b32", position.slot, Imm(0), position.slot, wrapped)
-            if ring.has_barriers:
-                builder.emit("xor.b32", position.phase, position.phase, Imm(1), guard=wrapped)
+        position, ring = self.addresses.positions[cursor.name], self.ring(cursor)
+        place, parity = position.place, position.parity
+        position.moves += 1
+        if ring.depth == 1:
+            wrapped = None
+        elif behind is not None and parity is None:
+            builder.emit("mov.u32", place, self.addresses.positions[behind.name].place)
+            return
         else:
-            builder.emit("xor.b32", position.phase, position.phase, Imm(1))
-        position.version += 1
+            start, step = self.addresses.first_place(ring)
+            first, end = (Imm(0), Imm(ring.depth)) if start is None else (start, self.end_of(ring, start))
+            builder.emit("add.u32", place, place, Imm(step))
+            wrapped = builder.into("pred", "setp.eq.u32", place, end)
+            builder.emit("selp.b32", place, first, place, wrapped)
+        if parity is not None:
+            builder.emit("xor.b32", parity, parity, Imm(1), guard=wrapped)
+
+    def end_of(self, ring: warp.Ring, start: Reg) -> Reg:
+        size = warp.MBARRIER_BYTES * ring.depth
+        return self.scalars.ahead(("end", size), lambda: self.builder.into("b32", "add.u32", start, Imm(size)))
 
     def loop(self, op: warp.Loop, state: State) -> None:
         builder = self.builder

@@ -65,6 +65,7 @@ class Scalars:
         self.converts_fp8 = True  # by instructions
         self.loads = 0
         self.scopes: list[dict[object, Operand]] = [{}]  # keyed by expression, or by whoever calls `once`
+        self.outer = 1  # how many scopes surround what is computed ahead
         self.ranges: dict[Var, Interval] = {}
 
     # ---- scopes ----
@@ -91,6 +92,19 @@ class Scalars:
                 return found
         result = compute()
         self.scopes[-1][key] = result
+        return result
+
+    def begin(self) -> None:
+        """What is computed `ahead` is computed here."""
+        self.builder.begin()
+        self.outer = len(self.scopes)
+
+    def ahead(self, key: object, compute: Callable[[], Reg]) -> Reg:
+        """As `once`, but computed where `begin` was called: from what has a value there, for all that follows."""
+        inner, self.scopes = self.scopes[self.outer :], self.scopes[: self.outer]
+        with self.builder.ahead():
+            result = self.once(key, compute)
+        self.scopes += inner
         return result
 
     # ---- conditions ----

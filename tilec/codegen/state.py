@@ -34,9 +34,9 @@ class Mate:
 class State:
     """`fragments` are the registers of each fragment; `leader` is true in the role's first thread, `lane_zero` in the
     first lane of each warp (None: the role is one thread); `barriers` gives the shared address of each ring's first
-    full barrier; `turns` are the numbers of the named barriers of the thread's warpgroup and of the next one; `shares`
-    and `mates` are the loads and the rings that blocks of the cluster have in common, by the axes along which they
-    do."""
+    full barrier; `touched` are the tiles that threads read or write themselves, as wgmma does not; `turns` are the
+    numbers of the named barriers of the thread's warpgroup and of the next one; `shares` and `mates` are the loads and
+    the rings that blocks of the cluster have in common, by the axes along which they do."""
 
     builder: Builder
     scalars: Scalars
@@ -55,5 +55,6 @@ class State:
     true: Reg | None = None
     barriers: dict[str, int] = field(default_factory=dict)
     turns: tuple[Reg, ...] = ()
+    touched: frozenset[str] = frozenset()
     shares: dict[str, Share] = field(default_factory=dict)
     mates: dict[tuple[str, ...], Mate] = field(default_factory=dict)

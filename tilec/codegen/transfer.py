@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tilec.codegen.address import SHARED_BASE
 from tilec.codegen.barriers import is_thread, own_barrier
 from tilec.codegen.state import State
 from tilec.ir.affine import add, scale
@@ -10,7 +9,7 @@ from tilec.ir.layout import SharedLayout
 from tilec.ir.multicast import number
 from tilec.ir.tile import Binary, Const, Expr, Var, integer, is_true, substitute
 from tilec.ir.types import BOOL
-from tilec.ir.warp import CpAsync, Gather, TensorMap, TmaLoad, TmaStore
+from tilec.ir.warp import MBARRIER_BYTES, CpAsync, Gather, TensorMap, TmaLoad, TmaStore
 from tilec.ops.lowering import element
 from tilec.ptx.module import Address, Imm, Operand, TensorAddress, Vector
 
@@ -127,12 +126,6 @@ def _box(
 
 def barrier_address(state: State, cursor: str, ring: str, *, empty: bool) -> Address:
     """The full or empty mbarrier of the version a cursor points at."""
-    addresses = state.addresses
     made = next(r for r in state.program.rings if r.name == ring)
-    position = addresses.positions[cursor]
-    base = state.scalars.register(SHARED_BASE)
-    slot = state.scalars.once(
-        ("barrier", cursor, position.version),
-        lambda: state.builder.into("b32", "mad.lo.u32", position.slot, Imm(8), base),
-    )
-    return Address(slot, state.barriers[ring] + (8 * made.depth if empty else 0))
+    position = state.addresses.positions[cursor]
+    return Address(position.place, state.barriers[ring] + (MBARRIER_BYTES * made.depth if empty else 0))

@@ -6,6 +6,7 @@ format".
 
 from __future__ import annotations
 
+from tilec.codegen.address import SHARED_BASE
 from tilec.codegen.matrix import K_BYTES, KIND, WARP, operand_kind, packed_a, packed_halves, unpack_halves, warp_part
 from tilec.codegen.sparse import metadata
 from tilec.codegen.state import State
@@ -119,26 +120,37 @@ def _offset(state: State, buffer: Buffer, k_major: bool, mn: int, k: int) -> int
 
 
 def _descriptor(state: State, buffer: Buffer, cursors: tuple[Cursor, ...], k_major: bool, mn: Expr) -> Reg:
-    """The matrix descriptor of the operand's first block along `mn`."""
+    """The matrix descriptor of the operand's first block along `mn`. Only its start address moves with the version, by
+    whole multiples of 16 bytes, in the lower word."""
     builder, layout = state.builder, state.addresses.tiles[buffer.name].layout
-    base, offset = state.addresses.tile_base(buffer, cursors)
+    place = state.addresses.place(buffer, cursors)
+    units = place.each >> 4
     per_row = layout.panel * layout.element_bytes
-    # Blocks are whole rows (K-major) or whole panels (MN-major), so the offset is a multiple of the repeat size.
-    step = per_row if k_major else layout.panel_bytes // layout.panel
-    inside, constant = scale(mn, step), offset
-    address = base
-    if inside != integer(0):
-        address = builder.into("b32", "add.u32", address, state.scalars.register(inside))
-    if constant:
-        address = builder.into("b32", "add.u32", address, Imm(constant))
-    encoded = builder.into("b64", "cvt.u64.u32", builder.into("b32", "shr.u32", address, Imm(4)))
     stride = 8 * per_row  # from 8 rows to the next 8
     leading = 16 if k_major else layout.panel_bytes  # K-major swizzled layouts do not use it; CUTLASS writes 1
-    fixed = (leading >> 4) << 16 | (stride >> 4) << 32 | SWIZZLE_CODE[layout.swizzle] << 62
-    mask = builder.into("b64", "mov.b64", Imm(fixed - (1 << 64) if fixed >> 63 else fixed))
-    return builder.into("b64", "or.b64", encoded, mask)
+
+    def first() -> Reg:
+        """The lower word at the cursor's zero."""
+        # Blocks are whole rows (K-major) or whole panels (MN-major), so the offset is a multiple of the repeat size.
+        inside = scale(mn, per_row if k_major else layout.panel_bytes // layout.panel)
+        address = state.scalars.register(SHARED_BASE)
+        if inside != integer(0):
+            address = builder.into("b32", "add.u32", address, state.scalars.register(inside))
+        if place.constant:
+            address = builder.into("b32", "add.u32", address, Imm(place.constant))
+        # Above the 18 bits that a descriptor has of an address stands the block's number in its cluster.
+        start = builder.into("b32", "bfe.u32", address, Imm(4), Imm(14))
+        low = builder.into("b32", "or.b32", start, Imm(leading >> 4 << 16))
+        return low if place.first is None else builder.into("b32", "mad.lo.u32", place.first, Imm(-units), low)
+
+    low = state.scalars.ahead(("descriptor", buffer.name, k_major, mn, place.constant, place.first, units), first)
+    if place.register is not None:
+        low = builder.into("b32", "mad.lo.u32", place.register, Imm(units), low)
+    high = stride >> 4 | SWIZZLE_CODE[layout.swizzle] << 30
+    return builder.into("b64", "mov.b64", Vector((low, Imm(high))))
 
 
 def _advance(state: State, descriptor: Reg, offset: int) -> Reg:
-    """The descriptor of a block `offset` bytes on; addresses stay below 2^18, so nothing carries out of the field."""
+    """The descriptor of a block `offset` bytes on; a block's shared memory ends below 2^18, so nothing carries out of
+    the field."""
     return descriptor if not offset else state.builder.into("b64", "add.s64", descriptor, Imm(offset >> 4))

@@ -392,9 +392,10 @@ class TurnPass(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Advance(Operation):
-    """Move a cursor to the next version."""
+    """Move a cursor to the next version. `behind` is one of the same ring that stands there and has yet to move on."""
 
     cursor: Cursor
+    behind: Cursor | None = None
 
 
 # ---- what a kernel orders its roles by -------------------------------------------------------------------------------

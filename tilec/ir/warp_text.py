@@ -204,8 +204,8 @@ def _operation(op: Operation) -> str:
             return "wait for the warpgroup's turn"
         case warp.TurnPass():
             return "pass the turn on"
-        case warp.Advance(cursor=cursor):
-            return f"advance {cursor.name}"
+        case warp.Advance(cursor=cursor, behind=behind):
+            return f"advance {cursor.name}{f' to {behind.name}' if behind else ''}"
         case warp.Arrive(barrier=barrier, condition=condition):
             return f"arrive at {_barrier(barrier)}{_where(condition)}"
         case warp.CopiesArrive(barrier=barrier, condition=condition):

@@ -4,7 +4,8 @@ arithmetic.
 1. Roles partition the threads of the block, whole warps each; warpgroup operations run in whole warpgroups, and roles
    that share a warpgroup ask for the same registers.
 2. Shared tiles do not overlap one another nor the barriers, and lie inside the dynamic shared memory asked for.
-3. A tile with several versions is only touched through a cursor of its ring.
+3. A tile with several versions is only touched through a cursor of its ring. A cursor that moves to where another one
+   stands moves by one version.
 4. Barriers: a version is filled by a role that has acquired it, and nobody reads one that it has not waited for; every
    full barrier that is waited for is filled, every release meets its acquire, each with the arrivals that the barrier
    counts; no role waits for ever, and no version is filled while its readers have it. Who fills by ordinary writes
@@ -380,8 +381,11 @@ class _Run:
                 return self.fill(state, op, cursor)
             case warp.RingRelease(cursor=cursor):
                 return self.release(state, op, cursor)
-            case warp.Advance(cursor=cursor):
-                state.positions[cursor.name] = state.positions.get(cursor.name, 0) + 1
+            case warp.Advance(cursor=cursor, behind=behind):
+                following = state.positions.get(cursor.name, 0) + 1
+                if behind is not None and state.positions.get(behind.name, 0) != following:
+                    return f"line {op.span.line}: {behind.name} is not one version before {cursor.name}"
+                state.positions[cursor.name] = following
                 return ""
             case warp.RingDrain(cursor=cursor):
                 ring = self.rings[cursor.ring]

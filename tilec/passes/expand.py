@@ -508,8 +508,11 @@ class _Pipeline:
                 yield step, warp.RingFill(by_ring[name], span=self.loop.span)
             if step.releases:
                 yield step, warp.RingRelease(by_ring[step.releases], span=self.loop.span)
-        for (ring, stage), cursor in cursors.items():
-            yield None, warp.Advance(cursor, span=self.loop.span)
+        for (ring, stage), cursor in sorted(
+            cursors.items(), key=lambda c: -c[0][1]
+        ):  # before who is ahead has moved on
+            behind = cursors.get((ring, stage - 1))
+            yield None, warp.Advance(cursor, behind, span=self.loop.span)
             for spare in self.spare_cursors(ring, stage):
                 yield None, warp.Advance(spare, span=self.loop.span)
 
