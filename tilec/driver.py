@@ -439,7 +439,22 @@ def _schedule(laid: Laid, target: Target, options: CompileOptions, observer: Obs
         for loop in ready:
             planned.append(_decide(loop, options) if read is None else _carried_out(loop, read[place[id(loop.loop)]]))
         if len(planned) == len(place):
+            if read is None and len(planned) == 1 and laid.form == "warp_specialised":
+                planned = [_deepened(planned[0])]
             return tuple(sorted(planned, key=lambda p: place[id(p.loop.loop)]))
+
+
+def _deepened(planned: Planned) -> Planned:
+    """The only loop of a kernel has as many versions of what TMA loads as it asks for, if there is room: a block that
+    gives registers to some of its warps has the multiprocessor to itself."""
+    from tilec.sched.slack import deepened
+
+    loop, solution = planned.loop, planned.solution
+    if loop.loop.num_stages is None or loop.loop.stage is not None:
+        return planned
+    loaded = (r for r, plan in enumerate(loop.rings) if all(loop.roles[op] == "producer" for op in plan.producers))
+    schedule = deepened(loop.problem, solution.schedule, tuple(loaded))
+    return replace(planned, solution=replace(solution, schedule=schedule))
 
 
 def _decide(loop: LoopProblem, options: CompileOptions) -> Planned:
