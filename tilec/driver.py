@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -349,6 +349,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
 
     from tilec import lints
     from tilec import target as targets
+    from tilec.passes.staging import stagings
     from tilec.passes.unset import unset
     from tilec.sched.trace import dump
     from tilec.sched.trace import trace as write_trace
@@ -380,9 +381,9 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     ):
         observer.warn(found, options)
     observer.warnings[:] = lints.judge(observer.warnings, options.lint)
-    trace = dump(
-        write_trace([(p.loop.problem, p.solution) for p in planned], kernel.name, target.name, target.calibration)
-    )
+    stores = [asdict(store) for one in laid.kernels for store in stagings(one)]
+    loops = [(p.loop.problem, p.solution) for p in planned]
+    trace = dump(write_trace(loops, kernel.name, target.name, target.calibration, stores))
     observer.saw("schedule", planned, lambda _: trace, _schedule_violations)
     return Plan(kernel, laid, target, planned, trace)
 

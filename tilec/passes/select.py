@@ -264,6 +264,26 @@ def _becoming_a(kernel: Kernel) -> frozenset[str]:
         found |= more
 
 
+def _from_accumulators(kernel: Kernel) -> dict[str, frozenset[str]]:
+    """The fragments that lie as accumulators of T.gemm do, as they are computed from them element by element, and from
+    which; the accumulators themselves are among them."""
+    statements = list(walk(kernel.body))
+    found: dict[Buffer, frozenset[str]] = {}
+    for gemm in (s for s in statements if isinstance(s, TileOp) and s.name == "gemm"):
+        found[gemm.regions[2].buffer] = frozenset({gemm.regions[2].buffer.name})
+    steps = [s for s in statements if isinstance(s, Parallel) or (isinstance(s, TileOp) and s.name == "copy")]
+    grows = True
+    while grows:
+        grows = False
+        for s in steps:
+            for made in (w for w in writes(s) if w.scope == "fragment" and w not in found):
+                origins = [found[b] for b in reads(s) if b in found and b.shape == made.shape]
+                if origins:
+                    found[made] = frozenset().union(*origins)
+                    grows = True
+    return {buffer.name: origins for buffer, origins in found.items()}
+
+
 class _Selector:
     def __init__(self, kernel: Kernel, target: Target, form: Form, switches: Switches, mistakes: Mistakes) -> None:
         self.kernel, self.target, self.form, self.switches, self.mistakes = kernel, target, form, switches, mistakes
@@ -274,9 +294,8 @@ class _Selector:
         self.whole_rows: set[str] = set()  # the accumulators of which each warpgroup has such
         self.ordered, self.placed = ordered_tensors(kernel), placed_tiles(kernel)
         self.becoming_a = _becoming_a(kernel)
-        self.accumulators = {
-            s.regions[2].buffer.name for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm"
-        }
+        self.origins = _from_accumulators(kernel)
+        self.accumulators = frozenset().union(*self.origins.values())
 
     def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         return tuple(new for stmt in stmts for new in self.stmt(stmt))
@@ -446,7 +465,8 @@ class _Selector:
     def staged_store(self, op: TileOp) -> tuple[Stmt, ...] | None:
         """An accumulator lies scattered over lanes: through shared memory it leaves as whole rows, by TMA."""
         source, destination = op.regions
-        if source.buffer.name not in self.accumulators and not self.switches.prefer_tma:
+        is_scattered = source.buffer.name in (self.accumulators if self.in_pipeline else self.origins)
+        if not is_scattered and not self.switches.prefer_tma:
             return None
         name = f"{source.buffer.name}.staging"
         taken = sum(s.name.startswith(name) for s in self.staging)
@@ -469,7 +489,8 @@ class _Selector:
         """What is needed at least of a tile through which an accumulator is stored: a chunk where it can go so, as
         `passes.staging` decides when it is known where all lies."""
         columns = CHUNK_BYTES // tile.dtype.bytes
-        if self.in_pipeline or source.name not in self.whole_rows or tile.shape[-1] % columns:
+        origins = self.origins.get(source.name, frozenset({""}))
+        if self.in_pipeline or not origins <= self.whole_rows or tile.shape[-1] % columns:
             return tile
         return replace(tile, extents=(*tile.extents[:-1], columns))
 

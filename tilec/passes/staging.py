@@ -18,7 +18,9 @@ from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ir.tile import Buffer, For, If, Kernel, Region, Stmt, TileOp, While, integer, walk, with_attr
+from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
 from tilec.ir.warp import PART_ROWS
+from tilec.passes.atoms import ACCUMULATOR_LANES
 from tilec.passes.depend import versions_asked
 from tilec.passes.layout import Laid
 from tilec.passes.rings import is_pipelined, pipelined_loops, rings
@@ -36,13 +38,14 @@ def is_staged(stmt: Stmt) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """A staged store: `source` in so many `chunks`, through so many `buffers` of `bytes` each; by so many `parts`."""
+    """A staged store of one tile to another, by their names: in so many `chunks`, through so many `buffers`, by so many
+    `parts` of the block, each for itself."""
 
-    source: Buffer
-    destination: Buffer
+    source: str
+    destination: str
     chunks: int
     buffers: int
-    bytes: int
+    buffer_bytes: int
     parts: int
 
 
@@ -57,7 +60,7 @@ def chunked(laid: Laid, target: Target) -> Laid:
         tile: tuple(replace(cut.chunk, name=f"{tile.name}.{k}" if k else tile.name) for k in range(counts[tile]))
         for tile, cut in cuts.items()
     }
-    body = _rewritten(laid.kernel.body, lambda into, out: _chunks(into, out, cuts, made))
+    body = _rewritten(laid.kernel.body, lambda into, out: _chunks(laid, into, out, cuts, made))
     buffers = tuple(n for b in laid.kernel.buffers for n in made.get(b, (b,)))
     shared = {
         new.name: laid.shared[old.name] if new == old else replace(laid.shared[old.name], shape=new.shape)
@@ -70,9 +73,9 @@ def chunked(laid: Laid, target: Target) -> Laid:
 
 def stagings(laid: Laid) -> Iterator[Staging]:
     """The staged stores of a kernel, for those who tell of them."""
-    found: dict[tuple[Buffer, Buffer], list[TileOp]] = {}
+    found: dict[tuple[str, str], list[TileOp]] = {}
     for into, out in _pairs(tuple(walk(laid.kernel.body))):
-        found.setdefault((into.regions[0].buffer, out.regions[1].buffer), []).append(out)
+        found.setdefault((into.regions[0].buffer.name, out.regions[1].buffer.name), []).append(out)
     for (source, destination), outs in found.items():
         tiles = {out.regions[0].buffer.name for out in outs}
         parts = dict(outs[0].attrs).get("parts", 1)
@@ -222,14 +225,33 @@ def _rewritten(body: tuple[Stmt, ...], chunks: Callable[[TileOp, TileOp], tuple[
     return tuple(new)
 
 
+def by_matrix(fragment: Buffer, tile: Buffer, laid: Laid) -> bool:
+    """Whether stmatrix can write the tile: by rows of 16 bytes that eight lanes have, each a pair of halves, or of
+    floats that it makes halves of."""
+    layout, halves = laid.fragments[fragment.name], (FLOAT16, BFLOAT16)
+    lies_so = layout.threads[:2] == ACCUMULATOR_LANES and [(a.dim, a.stride) for a in layout.registers[:3]] == [
+        (1, 1), (0, 8), (1, 8),
+    ]  # fmt: skip
+    return (
+        lies_so
+        and len(layout.registers) == 4
+        and tile.dtype in halves
+        and fragment.dtype in (FLOAT32, tile.dtype)
+        and bool(laid.shared[tile.name].swizzle)
+        and tile.shape[-1] % 16 == 0
+    )
+
+
 def _chunks(
-    into: TileOp, out: TileOp, cuts: dict[Buffer, Cut], made: dict[Buffer, tuple[Buffer, ...]]
+    laid: Laid, into: TileOp, out: TileOp, cuts: dict[Buffer, Cut], made: dict[Buffer, tuple[Buffer, ...]]
 ) -> tuple[Stmt, ...]:
     """One chunk after the other, each to shared memory and on."""
     staged, source, destination = into.regions[1].buffer, into.regions[0], out.regions[1]
     if staged not in cuts:
         return into, out
     width, parts, buffers = cuts[staged].chunk.shape[-1], cuts[staged].parts, made[staged]
+    if by_matrix(source.buffer, staged, laid):
+        into = with_attr(into, "via", "stmatrix")
     chunks: list[Stmt] = []
     for k, column in enumerate(range(0, source.buffer.shape[-1], width)):
         tile = buffers[k % len(buffers)]
