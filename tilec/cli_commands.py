@@ -414,10 +414,13 @@ def schedule(
         return
     if file is None or as_json or output is not None or time_limit is not None:
         usage("a kernel is missing" if file is None else "--json, --output and --time-limit go with --problem")
+    from rich.text import Text
+
     from tilec import driver
-    from tilec.cli_tables import schedule_tables
+    from tilec.cli_tables import schedule_tables, stores_table
     from tilec.ir.tile import For, walk
     from tilec.passes.rings import is_pipelined
+    from tilec.passes.staging import stagings
 
     with reported(None):
         source = files.read_source(file)
@@ -442,6 +445,8 @@ def schedule(
     for planned in plan.loops:
         line = planned.loop.loop.span.line
         show_tables(schedule_tables(planned.loop.problem, planned.solution, width, line, planned.loop.kept))
+    if stores := [store for one in plan.laid.kernels for store in stagings(one)]:
+        show_tables((Text(), stores_table(stores)))
 
 
 def _emulate() -> click.Command:

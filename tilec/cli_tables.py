@@ -20,6 +20,7 @@ from tilec.sched.trace import pool_peaks, refutation
 if TYPE_CHECKING:
     from rich.console import JustifyMethod, RenderableType
 
+    from tilec.passes.staging import Staging
     from tilec.sched.problem import Pool, Problem
     from tilec.sched.schedule import Schedule
     from tilec.sched.solution import Solution
@@ -80,6 +81,16 @@ def schedule_tables(
     yield _reservations(problem, schedule, width)
     yield Text()
     yield gantt(problem, schedule, width)
+
+
+def stores_table(stores: Sequence[Staging]) -> Table:
+    """How accumulators leave through shared memory, and what that takes of it."""
+    table = _table("stores through shared memory", "<store", "chunks", "buffers", "bytes each", "bytes", "<by")
+    for store in stores:
+        numbers = (store.chunks, store.buffers, store.buffer_bytes, store.buffers * store.buffer_bytes)
+        by = f"{store.parts} warpgroups, each its rows" if store.parts > 1 else "all together"
+        table.add_row(Text(f"{store.source} → {store.destination}"), *(f"{n:,}" for n in numbers), by)
+    return table
 
 
 def _bounds(solution: Solution) -> Table:

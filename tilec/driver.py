@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -349,6 +349,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
 
     from tilec import lints
     from tilec import target as targets
+    from tilec.passes.staging import stagings
     from tilec.passes.unset import unset
     from tilec.sched.trace import dump
     from tilec.sched.trace import trace as write_trace
@@ -380,9 +381,9 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     ):
         observer.warn(found, options)
     observer.warnings[:] = lints.judge(observer.warnings, options.lint)
-    trace = dump(
-        write_trace([(p.loop.problem, p.solution) for p in planned], kernel.name, target.name, target.calibration)
-    )
+    stores = [asdict(store) for one in laid.kernels for store in stagings(one)]
+    loops = [(p.loop.problem, p.solution) for p in planned]
+    trace = dump(write_trace(loops, kernel.name, target.name, target.calibration, stores))
     observer.saw("schedule", planned, lambda _: trace, _schedule_violations)
     return Plan(kernel, laid, target, planned, trace)
 
@@ -439,7 +440,22 @@ def _schedule(laid: Laid, target: Target, options: CompileOptions, observer: Obs
         for loop in ready:
             planned.append(_decide(loop, options) if read is None else _carried_out(loop, read[place[id(loop.loop)]]))
         if len(planned) == len(place):
+            if read is None and len(planned) == 1 and laid.form == "warp_specialised":
+                planned = [_deepened(planned[0])]
             return tuple(sorted(planned, key=lambda p: place[id(p.loop.loop)]))
+
+
+def _deepened(planned: Planned) -> Planned:
+    """The only loop of a kernel has as many versions of what TMA loads as it asks for, if there is room: a block that
+    gives registers to some of its warps has the multiprocessor to itself."""
+    from tilec.sched.slack import deepened
+
+    loop, solution = planned.loop, planned.solution
+    if loop.loop.num_stages is None or loop.loop.stage is not None:
+        return planned
+    loaded = (r for r, plan in enumerate(loop.rings) if all(loop.roles[op] == "producer" for op in plan.producers))
+    schedule = deepened(loop.problem, solution.schedule, tuple(loaded))
+    return replace(planned, solution=replace(solution, schedule=schedule))
 
 
 def _decide(loop: LoopProblem, options: CompileOptions) -> Planned:

@@ -9,6 +9,7 @@ from tilec.ir import warp
 
 REMOVED = (
     warp.BarSync,
+    warp.WarpgroupSync,
     warp.CpAsyncWait,
     warp.WgmmaWait,
     warp.BulkWait,

@@ -30,6 +30,9 @@ CASES: list[Case] = [
     *((KERNELS / "triangular.tl", *form, ()) for form in FORMS),
     *((KERNELS / "manual.tl", *form, (("form", 1),)) for form in FORMS),
     (SAMPLES / "gemm_bias_relu.tl", "sm_90a", "auto", (("M", 128), ("N", 128), ("K", 256))),
+    # Two tiles of four chunks through two buffers; three, where warpgroups store together.
+    (KERNELS / "staged_store.tl", "sm_90a", "auto", ()),
+    (KERNELS / "staged_store.tl", "sm_90a", "auto", (("threads", 128), ("bM", 64), ("M", 64), ("num_stages", 5))),
     (KERNELS / "shared.tl", "sm_80", "auto", ()),
     *((KERNELS / "streaming.tl", "sm_90a", "auto", (("trips", 15), (form, True))) for form in ("add", "twice")),
     (KERNELS / "unrolled.tl", "sm_80", "auto", ()),
@@ -47,6 +50,15 @@ def test_nothing_can_be_missing(case: Case) -> None:
     assert list(program_violations(made.program)) == []
     unnoticed = {what: program for what, program in mutants(made.program) if not list(program_violations(program))}
     assert [what for what, program in unnoticed.items() if not outcome(made, program, target)] == []
+
+
+def test_the_emulator_sees_what_chunks_need() -> None:
+    """By itself, without the verifier's help: each barrier of a warpgroup, each fence, each wait for a buffer."""
+    made = built(KERNELS / "staged_store.tl", "sm_90a", "auto", 3, ())
+    kinds = ("WarpgroupSync", "ProxyFence", "BulkWait")
+    changed = {what: program for what, program in mutants(made.program) if any(kind in what for kind in kinds)}
+    assert len(changed) == 22
+    assert [what for what, program in changed.items() if not outcome(made, program, "sm_90a")] == []
 
 
 def test_the_mutants_are_many() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tilec.ir import warp
-from tilec.ir.layout import mma_accumulator, row_major, swizzled, wgmma_accumulator
+from tilec.ir.layout import Fragment, mma_accumulator, row_major, swizzled, wgmma_accumulator
 from tilec.ir.tile import Binary, Buffer, Cast, Const, Load, Parallel, Region, Store, Var, integer
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32
 from tilec.ir.warp_verify import program_violations
@@ -352,3 +352,68 @@ def test_a_group_that_never_gets_its_turn_keeps_the_producer_waiting() -> None:
     assert violations(both) == ""
     late = (loop(TURN, WAIT, wgmma(USE), warp.WgmmaWait(0), RELEASE, NEXT_USE), PASS)
     assert violations(replace(both, roles=(replace(roles[0], body=late), roles[1]))) != ""
+
+
+# ---- warpgroups that store apart -------------------------------------------------------------------------------------
+
+TALL = Buffer("T", (128, 64), FLOAT16, "shared")
+HELD = Buffer("H", (128, 64), FLOAT32, "fragment")
+MEET = warp.WarpgroupSync(6)
+
+
+BY_ROWS = wgmma_accumulator((128, 64), 2, 1)
+
+
+def apart(*body: warp.Operation, warps: int = 8, layout: Fragment = BY_ROWS) -> warp.Program:
+    tile = warp.SharedTile(TALL, swizzled((128, 64), 2))
+    roles = (warp.Role("all", 0, warps, body),)
+    return warp.Program(
+        "kernel", (GLOBAL,), (MAP,), (4, 1, 1), (Var("bx"),), roles, (tile,), ((HELD, layout),), (), 16384, 16384
+    )
+
+
+MATRIX = warp.StoreMatrix(HELD, TALL)
+ROWS = warp.TmaStore(MAP, (integer(0), integer(0)), TALL, parts=2)
+DONE = warp.BulkWait(0)
+
+
+def test_warpgroups_that_store_apart_meet_apart() -> None:
+    assert violations(apart(MATRIX, warp.ProxyFence(), MEET, ROWS, DONE)) == ""
+    again = loop(MATRIX, warp.ProxyFence(), MEET, ROWS, DONE, MEET)
+    assert violations(apart(again)) == ""
+    assert violations(apart(MATRIX, warp.ProxyFence(), warp.BarSync(0, 256), ROWS, DONE)) == ""
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        (apart(MATRIX, warp.ProxyFence(), ROWS, DONE), "TmaStore on T has no barrier after StoreMatrix"),
+        (apart(MATRIX, MEET, ROWS, DONE), "TmaStore on T has no proxy fence after StoreMatrix"),
+        (apart(loop(MATRIX, warp.ProxyFence(), MEET, ROWS, MEET), DONE), "StoreMatrix on T does not wait for TmaStore"),
+        (apart(loop(MATRIX, warp.ProxyFence(), MEET, ROWS, DONE)), "StoreMatrix on T has no barrier after TmaStore"),
+        # Together, a barrier of each warpgroup is not enough.
+        (
+            apart(MATRIX, warp.ProxyFence(), MEET, replace(ROWS, parts=1), DONE),
+            "TmaStore on T has no barrier after StoreMatrix",
+        ),
+        (apart(MATRIX, warp.ProxyFence(), MEET, ROWS, DONE, warps=4), "is by 2, of 128 threads"),
+        (
+            apart(MATRIX, warp.ProxyFence(), MEET, ROWS, DONE, layout=wgmma_accumulator((128, 64), 1, 2)),
+            "StoreMatrix on T, which is stored by 2 warpgroups, writes rows of other warpgroups",
+        ),
+        (
+            apart(MATRIX, warp.ProxyFence(), MEET, ROWS, DONE, layout=row_major((128, 64), 256, 2)),
+            "writes rows of other warpgroups",
+        ),
+        (
+            apart(MATRIX, warp.ProxyFence(), warp.WarpgroupSync(15), ROWS, DONE),
+            "warpgroups meet at barriers that are not theirs",
+        ),
+        (
+            apart(MATRIX, warp.ProxyFence(), warp.WarpgroupSync(0), ROWS, DONE),
+            "warpgroups meet at barriers that are not theirs",
+        ),
+    ],
+)
+def test_what_warpgroups_that_store_apart_need(program: warp.Program, says: str) -> None:
+    assert says in violations(program)

@@ -1,12 +1,14 @@
-"""The mbarriers that a kernel itself arrives at and waits for."""
+"""The mbarriers that a kernel itself arrives at and waits for; and where the threads of a warpgroup meet."""
 
 from __future__ import annotations
 
 from tilec.codegen.address import SHARED_BASE
+from tilec.codegen.matrix import WARP
 from tilec.codegen.state import State
 from tilec.ir.affine import affine
+from tilec.ir.groups import WARPGROUP_THREADS, WARPGROUP_WARPS
 from tilec.ir.tile import THREAD
-from tilec.ir.warp import MBARRIER_BYTES, Arrive, Barrier, BarrierWait, CopiesArrive, ExpectBytes
+from tilec.ir.warp import MBARRIER_BYTES, Arrive, Barrier, BarrierWait, CopiesArrive, ExpectBytes, WarpgroupSync
 from tilec.ptx.module import Address, Guard, Imm, Reg, Symbol
 
 
@@ -24,6 +26,25 @@ def own_barrier(barrier: Barrier, state: State) -> Address:
 def is_thread(state: State, number: int) -> Reg:
     """Whether the thread is the one of this number in its role."""
     return state.builder.into("pred", "setp.eq.u32", state.scalars.register(THREAD), Imm(number))
+
+
+def warpgroup(state: State) -> Reg:
+    """The number of the thread's warpgroup in its role."""
+
+    def compute() -> Reg:
+        number = state.builder.into("b32", "shr.u32", state.scalars.register(WARP), Imm(2))
+        first = 0 if state.program.by_hand else state.role.first_warp // WARPGROUP_WARPS
+        return state.builder.into("b32", "sub.u32", number, Imm(first)) if first else number
+
+    return state.scalars.once(("warpgroup", state.role.name), compute)
+
+
+def emit_warpgroup_sync(op: WarpgroupSync, state: State) -> None:
+    number = warpgroup(state)
+    mine = state.scalars.once(
+        ("meeting", op.first, number), lambda: state.builder.into("b32", "add.u32", number, Imm(op.first))
+    )
+    state.builder.emit("bar.sync", mine, Imm(WARPGROUP_THREADS))
 
 
 def emit_barrier(op: Arrive | CopiesArrive | ExpectBytes | BarrierWait, state: State) -> None:

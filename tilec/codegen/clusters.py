@@ -141,7 +141,7 @@ def emit_grid_sync(op: GridSync, state: State) -> None:
     leaves the rest for the next one. All of a block arrive and leave together."""
     builder = state.builder
     if any(isinstance(inner, warp.TmaStore) for inner in warp.walk(state.role.body)):
-        builder.emit("cp.async.bulk.wait_group", Imm(0), guard=state.leader)
+        builder.emit("cp.async.bulk.wait_group", Imm(0), guard=state.first_lanes or state.leader)
     barrier = (Imm(state.barrier_id), Imm(state.role.threads))
     builder.emit("bar.sync", *barrier)
     passed, again = builder.label("met"), builder.label("meet")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tilec import manifest as launch
 from tilec.codegen import clusters
 from tilec.codegen.address import SHARED_BASE, Addresses, Position
-from tilec.codegen.barriers import emit_barrier
+from tilec.codegen.barriers import emit_barrier, emit_warpgroup_sync, warpgroup
 from tilec.codegen.builder import Builder, Class, register_class
 from tilec.codegen.elementwise import emit_elementwise
 from tilec.codegen.local import clear_local, read_local
@@ -25,6 +25,7 @@ from tilec.codegen.wgmma import emit_wgmma
 from tilec.diag import InternalError
 from tilec.ir import warp
 from tilec.ir.expr import as_size
+from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import THREAD, Buffer, Extent, Load, Store, walk, walk_expr
 from tilec.ir.warp import Operation, Program, Role, TensorMap
 from tilec.passes.sync import touches
@@ -295,6 +296,10 @@ class _Entry:
         thread = self.scalars.register(THREAD)
         if warp.TmaStore in kinds and not role.single_thread:
             state.leader = builder.into("pred", "setp.eq.u32", thread, Imm(int(self.scalars.ranges[THREAD][0])))
+        if any(isinstance(op, warp.TmaStore) and op.parts > 1 for op in warp.walk(role.body)):
+            place = builder.into("b32", "and.b32", thread, Imm(WARPGROUP_THREADS - 1))
+            state.first_lanes = builder.into("pred", "setp.eq.u32", place, Imm(0))
+            warpgroup(state)  # once for the whole role
         if kinds & {warp.RingRelease, warp.RingFill} and not role.single_thread:
             lane = builder.into("b32", "and.b32", thread, Imm(31))
             state.lane_zero = builder.into("pred", "setp.eq.u32", lane, Imm(0))
@@ -395,6 +400,8 @@ class _Entry:
                 emit_reduce(op, state)
             case warp.BarSync(id=number, threads=threads):
                 builder.emit("bar.sync", Imm(number), Imm(threads))
+            case warp.WarpgroupSync():
+                emit_warpgroup_sync(op, state)
             case warp.Await():
                 pass  # its waits stand before it
             case warp.CpAsyncCommit():
@@ -404,7 +411,7 @@ class _Entry:
             case warp.WgmmaWait(pending=pending):
                 builder.emit("wgmma.wait_group.sync.aligned", Imm(pending))
             case warp.BulkWait(pending=pending):
-                builder.emit("cp.async.bulk.wait_group.read", Imm(pending), guard=state.leader)
+                builder.emit("cp.async.bulk.wait_group.read", Imm(pending), guard=state.first_lanes or state.leader)
             case warp.ProxyFence():
                 builder.emit("fence.proxy.async.shared::cta")
             case warp.RingAcquire(cursor=cursor):

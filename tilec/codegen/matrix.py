@@ -90,19 +90,25 @@ def emit_store_matrix(op: StoreMatrix, state: State) -> None:
     row, column = warp_part(layout, lane_axes)
     row = add(row, add(digit(LANE, 1, 8), scale(digit(LANE, 8, 2), 8)))
     column = add(column, scale(digit(LANE, 16, 2), 8))
-    columns, rows = layout.registers[2].size, layout.registers[3].size
+    blocks, rows = layout.registers[2].size, layout.registers[3].size
+    begin = op.column // 8
+    end = blocks if op.destination.shape == op.source.shape else begin + op.destination.shape[-1] // 8
     with state.scalars.scope():
         for i in range(rows):
             m = add(row, integer(i * layout.registers[3].stride))
-            for j in range(0, columns, 2):
-                blocks = min(2, columns - j)
+            for j in range(begin, end, 2):
                 words = []
-                for block in range(j, j + blocks):
+                for block in range(j, min(j + 2, end)):
                     for half in range(2):
-                        first = 4 * (i * columns + block) + 2 * half
-                        words.append(
-                            pack_f32(state.scalars, op.destination.dtype, registers[first], registers[first + 1])
-                        )
-                n = add(column, integer(8 * j))
+                        first = 4 * (i * blocks + block) + 2 * half
+                        words.append(_pair(op, registers[first], registers[first + 1], state))
+                n = add(column, integer(8 * (j - begin)))
                 address = state.addresses.shared_element(op.destination, (m, n), op.cursors)
                 builder.emit(f"stmatrix.sync.aligned.m8n8.x{len(words)}.shared.b16", address, Vector(tuple(words)))
+
+
+def _pair(op: StoreMatrix, low: Reg, high: Reg, state: State) -> Reg:
+    """Two neighbours in the tile's type, in one register."""
+    if op.source.dtype == FLOAT32:
+        return pack_f32(state.scalars, op.destination.dtype, low, high)
+    return pack(state.builder, [low, high], op.destination.dtype)

@@ -33,10 +33,11 @@ class Mate:
 @dataclass
 class State:
     """`fragments` are the registers of each fragment; `leader` is true in the role's first thread, `lane_zero` in the
-    first lane of each warp (None: the role is one thread); `barriers` gives the shared address of each ring's first
-    full barrier; `touched` are the tiles that threads read or write themselves, as wgmma does not; `turns` are the
-    numbers of the named barriers of the thread's warpgroup and of the next one; `shares` and `mates` are the loads and
-    the rings that blocks of the cluster have in common, by the axes along which they do."""
+    first lane of each warp (None: the role is one thread), `first_lanes` in the first thread of each warpgroup (None:
+    nothing is stored by warpgroups); `barriers` gives the shared address of each ring's first full barrier; `touched`
+    are the tiles that threads read or write themselves, as wgmma does not; `turns` are the numbers of the named
+    barriers of the thread's warpgroup and of the next one; `shares` and `mates` are the loads and the rings that
+    blocks of the cluster have in common, by the axes along which they do."""
 
     builder: Builder
     scalars: Scalars
@@ -51,6 +52,7 @@ class State:
     warp: Reg
     leader: Reg | None = None
     lane_zero: Reg | None = None
+    first_lanes: Reg | None = None
     barrier_id: int = 0
     true: Reg | None = None
     barriers: dict[str, int] = field(default_factory=dict)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from tilec.codegen.barriers import is_thread, own_barrier
+from tilec.codegen.barriers import is_thread, own_barrier, warpgroup
 from tilec.codegen.state import State
 from tilec.ir.affine import add, scale
 from tilec.ir.layout import SharedLayout
 from tilec.ir.multicast import number
 from tilec.ir.tile import Binary, Const, Expr, Var, integer, is_true, substitute
 from tilec.ir.types import BOOL
-from tilec.ir.warp import MBARRIER_BYTES, CpAsync, Gather, TensorMap, TmaLoad, TmaStore
+from tilec.ir.warp import MBARRIER_BYTES, PART_ROWS, CpAsync, Gather, TensorMap, TmaLoad, TmaStore
 from tilec.ops.lowering import element
 from tilec.ptx.module import Address, Imm, Operand, TensorAddress, Vector
+
+PART = Var("%part")
+"""Which part of a tile is the warpgroup's."""
 
 
 def emit_cp_async(op: CpAsync, state: State) -> None:
@@ -88,8 +91,7 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
             panels //= slices
             length, size = panels * layout.panel, panels * layout.panel_bytes
         base = state.builder.into("b32", "mad.lo.u32", which, Imm(size), base)
-        first = add(start[op.sliced], scale(share.slice, length))
-        start = (*start[: op.sliced], first, *start[op.sliced + 1 :])
+        start = _moved(start, op.sliced, scale(share.slice, length))
         opcode, to_whom = f"{opcode}.multicast::cluster", [share.mask]
     for panel in range(panels):
         destination = Address(base, offset + panel * layout.panel_bytes)
@@ -100,7 +102,8 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
 
 
 def emit_tma_store(op: TmaStore, state: State) -> None:
-    """By the role's first thread, as one bulk group."""
+    """By the role's first thread, or by those of its warpgroups, as one bulk group. All who may store commit one each
+    time, so that their groups are numbered alike."""
     builder = state.builder
     builder.at(op.span)
     base, offset = state.addresses.tile_base(op.source, op.cursors)
@@ -109,10 +112,26 @@ def emit_tma_store(op: TmaStore, state: State) -> None:
     opcode = f"cp.async.bulk.tensor.{rank}.tile.bulk_group"
     if op.atomic:
         opcode = f"cp.reduce.async.bulk.tensor.{rank}.{op.atomic}.tile.bulk_group"
+    height, first, storing = layout.rows, op.start, state.leader
+    if op.parts > 1:
+        height, storing = PART_ROWS, state.first_lanes
+        group = warpgroup(state)
+        whole, size = base, PART_ROWS * layout.row_bytes
+        base = state.scalars.once(
+            ("part", whole, size), lambda: builder.into("b32", "mad.lo.u32", group, Imm(size), whole)
+        )
+        state.scalars.define(PART, group, (0, op.parts - 1))
+        first = _moved(op.start, op.rows, scale(PART, PART_ROWS))
     for panel in range(layout.panels):
-        source = Address(base, offset + panel * layout.panel_bytes)
-        builder.emit(opcode, _box(state, op.map, op.start, panel, layout), source, guard=state.leader)
-    builder.emit("cp.async.bulk.commit_group", guard=state.leader)
+        for row in range(0, layout.rows, height * op.parts):
+            source = Address(base, offset + panel * layout.panel_bytes + row * layout.row_bytes)
+            box = _box(state, op.map, _moved(first, op.rows, integer(row)), panel, layout)
+            builder.emit(opcode, box, source, guard=storing)
+    builder.emit("cp.async.bulk.commit_group", guard=state.first_lanes or state.leader)
+
+
+def _moved(start: tuple[Expr, ...], dim: int, by: Expr) -> tuple[Expr, ...]:
+    return (*start[:dim], add(start[dim], by), *start[dim + 1 :])
 
 
 def _box(

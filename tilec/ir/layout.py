@@ -99,6 +99,22 @@ class Fragment:
     def overhangs(self, dim: int) -> bool:
         return self.extent(dim) > self.shape[dim]
 
+    def columns(self, width: int) -> Fragment | None:
+        """The layout of the first `width` columns, as of any others that begin at a multiple of that: each thread has
+        as many of them. None where it has not."""
+        last = len(self.shape) - 1
+        across = 1 + sum((a.size - 1) * a.stride for a in self.threads if a.dim == last)
+        kept: list[Axis] = []
+        for axis in self.registers:
+            if axis.dim == last and axis.stride * axis.size > width:
+                size = max(width // axis.stride, 1)
+                if (width % axis.stride and axis.stride % width) or axis.size % size:
+                    return None
+                axis = Axis(size, last, axis.stride)
+            kept.append(axis)
+        part = Fragment((*self.shape[:-1], width), self.threads, tuple(kept))
+        return part if across <= width and part.extent(last) == width else None
+
     def project(self, keep: tuple[int, ...]) -> Fragment:
         """The layout of a tile that has only the dimensions `keep`, each element where this layout has its row: the
         other thread digits replicate, the other register digits vanish."""
@@ -327,8 +343,13 @@ class SharedLayout:
         return self.shape[-1] // self.panel
 
     @property
+    def row_bytes(self) -> int:
+        """Of a panel."""
+        return self.panel * self.element_bytes
+
+    @property
     def panel_bytes(self) -> int:
-        return self.rows * self.panel * self.element_bytes
+        return self.rows * self.row_bytes
 
     @property
     def bytes(self) -> int:

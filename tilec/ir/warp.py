@@ -21,8 +21,14 @@ from tilec.source import NOWHERE, Span
 
 MBARRIER_BYTES = 8
 
+PART_ROWS = 64
+"""Rows of a tile that a warpgroup has together, as wgmma gives them to it."""
+
 FIRST_TURN = 3
 """The first named barrier for turns: 0 is the whole block's, 1 and 2 those of two roles."""
+
+FIRST_APART = 6
+"""The first named barrier for warpgroups that meet apart: at most three take turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,20 +210,28 @@ class TmaLoad(Operation):
 @dataclass(frozen=True, slots=True)
 class TmaStore(Operation):
     """Shared to global by TMA, issued by the role's first thread, as one bulk group. With `atomic` every element is
-    combined with what the tensor holds."""
+    combined with what the tensor holds.
+
+    With several `parts` the first thread of each of so many warpgroups issues one: of every `parts` blocks of
+    `PART_ROWS` rows of the tile, that of its own number, along dimension `rows` of the map's box.
+    """
 
     map: TensorMap
     start: tuple[Expr, ...]
     source: Buffer
     atomic: Literal["", "add", "min", "max"] = ""
+    parts: int = 1
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StoreMatrix(Operation):
-    """An accumulator fragment to a 16-bit shared tile by stmatrix, converting to the tile's type."""
+    """The columns from `column` on of an accumulator fragment to a 16-bit shared tile by stmatrix, converting to the
+    tile's type."""
 
     source: Buffer
     destination: Buffer
+    column: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +302,14 @@ class BarSync(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class WarpgroupSync(Operation):
+    """The threads of each warpgroup of the role meet by themselves: at named barrier `first`, or the one so many after
+    it as the warpgroup has in the role."""
+
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
 class CpAsyncCommit(Operation):
     """Close a group of this thread's cp.async (possibly an empty one, to keep the count)."""
 
@@ -308,7 +330,7 @@ class WgmmaWait(Operation):
 
 @dataclass(frozen=True, slots=True)
 class BulkWait(Operation):
-    """The role's first thread waits until at most `pending` of its newest TMA stores still read shared memory."""
+    """Who issues TMA stores waits until at most `pending` of its newest ones still read shared memory."""
 
     pending: int
 

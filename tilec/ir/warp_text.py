@@ -154,10 +154,12 @@ def _operation(op: Operation) -> str:
             to = f" with all along {op.shared}" if op.shared else ""
             box = f"{tensor_map.name}[{', '.join(map(show_expr, start))}]"
             return f"tma_load {destination.name} = {box}{looks}{signals}{to}"
-        case warp.TmaStore(map=tensor_map, start=start, source=source, atomic=atomic):
-            return f"tma_{atomic or 'store'} {tensor_map.name}[{', '.join(map(show_expr, start))}] = {source.name}"
-        case warp.StoreMatrix(source=source, destination=destination):
-            return f"stmatrix {destination.name} = {source.name}"
+        case warp.TmaStore(map=tensor_map, start=start, source=source, atomic=atomic, parts=parts):
+            by = f" by {parts} warpgroups apart" if parts > 1 else ""
+            return f"tma_{atomic or 'store'} {tensor_map.name}[{', '.join(map(show_expr, start))}] = {source.name}{by}"
+        case warp.StoreMatrix(source=source, destination=destination, column=column):
+            part = f"[:, {column}:{column + destination.shape[-1]}]" if source.shape != destination.shape else ""
+            return f"stmatrix {destination.name} = {source.name}{part}"
         case warp.Mma() | warp.Wgmma():
             a = op.a.name + (".T" if op.transpose_a else "")
             b = op.b.name + (".T" if op.transpose_b else "")
@@ -168,6 +170,8 @@ def _operation(op: Operation) -> str:
             return f"reduce_{kind} {destination.name} = {source.name} along {dim}"
         case warp.BarSync(id=number, threads=threads):
             return f"barrier {number}, {threads} threads"
+        case warp.WarpgroupSync(first=number):
+            return f"barriers from {number} on, one for each warpgroup"
         case warp.Break():
             return "break"
         case warp.Await(tiles=tiles, readers=readers, meet=meet):

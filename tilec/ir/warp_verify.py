@@ -17,6 +17,7 @@ arithmetic.
    barrier of the role, and at the end the turn is the first one's again.
 7. Two operations of one role that touch the same version of a shared tile, one of them writing and not both
    atomically, have a barrier between them, and a proxy fence where ordinary writes meet the asynchronous proxy.
+8. Of a tile that warpgroups store apart, each reaches its own rows only; so a barrier of each warpgroup will do there.
 
 Not checked here: the barriers that a kernel itself arrives at and waits for (`passes.protocol` runs them, the emulator
 finds what that cannot know); that a cursor points at the iteration that the schedule means (the emulator's comparison
@@ -30,6 +31,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from tilec.ir import warp
+from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.layout import Fragment
 from tilec.ir.multicast import mates_by_any
 from tilec.ir.tile import Binary, Call, Cast, Const, Expr, Load, Select, Store, Unary, Var, walk_expr
 from tilec.ir.tile import walk as walk_tile
@@ -43,6 +46,7 @@ def program_violations(program: Program) -> Iterator[str]:
         yield from program_violations(replace(program, roles=(program.common,), common=None))
     yield from _partition(program)
     yield from _memory(program)
+    yield from _parts(program)
     for scenario in _scenarios(program):
         found = list(_Run(program, scenario).violations())
         yield from found
@@ -81,6 +85,50 @@ def _memory(program: Program) -> Iterator[str]:
             yield f"{name} ends at byte {end} of shared memory, {other} starts at {start}"
     if taken[-1][1] > program.smem_bytes:
         yield f"{taken[-1][2]} ends at byte {taken[-1][1]} of {program.smem_bytes}"
+
+
+def _parts(program: Program) -> Iterator[str]:
+    """Promise 8."""
+    layouts = {b.name: layout for b, layout in program.fragments}
+    for role in program.roles:
+        operations = list(warp.walk(role.body))
+        parts = {op.source.name: op.parts for op in operations if isinstance(op, warp.TmaStore) and op.parts > 1}
+        ours = [(op, name) for op in operations for name in _reached(op) if name in parts]
+        for op, name in ours:
+            where = f"line {op.span.line}: {_name(op)} on {name}, which is stored by {parts[name]} warpgroups,"
+            match op:
+                case warp.TmaStore(parts=by):
+                    if by != parts[name] or role.threads != by * WARPGROUP_THREADS or role.single_thread:
+                        yield f"{where} is by {by}, of {role.threads} threads"
+                case warp.StoreMatrix(source=source):
+                    if not _keeps_rows(layouts[source.name], parts[name]):
+                        yield f"{where} writes rows of other warpgroups"
+                case warp.Elementwise(nest=nest, layout=layout):
+                    indices = {
+                        s.indices for s in walk_tile(nest.body) if isinstance(s, Store) and s.buffer.name == name
+                    }
+                    if indices != {nest.vars} or not _keeps_rows(layout, parts[name]):
+                        yield f"{where} reaches rows of other warpgroups"
+                case _:
+                    yield f"{where} reaches all of it"
+        for other in program.roles:
+            if other is not role and any(name in parts for op in warp.walk(other.body) for name in _reached(op)):
+                yield f"role {other.name} reaches what the warpgroups of role {role.name} store apart"
+
+
+def _reached(op: Operation) -> set[str]:
+    reads, writes, _, _ = _own_effects(op)
+    return reads | writes
+
+
+def _keeps_rows(layout: Fragment, parts: int) -> bool:
+    """Whether each warpgroup has every so many-th block of rows, the first one the first."""
+    moved = {layout.register_offset(register)[0] for register in range(layout.register_count)}
+    return layout.thread_count == parts * WARPGROUP_THREADS and all(
+        (layout.thread_offset(thread)[0] + row) // warp.PART_ROWS % parts == thread // WARPGROUP_THREADS
+        for thread in range(layout.thread_count)
+        for row in moved
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +321,7 @@ class _Version:
 @dataclass(slots=True)
 class _Access:
     """Who touched a version of a shared tile: in which barrier interval it was complete, or in which group it still
-    is.
+    is. `part` counts the barriers of each warpgroup too.
     """
 
     op: str
@@ -282,6 +330,7 @@ class _Access:
     queue: str | None
     group: int
     interval: int
+    part: int
     atomic: bool = False
     fenced: bool = False
 
@@ -302,6 +351,7 @@ class _RoleState:
     number: int = 0  # of the warpgroup, where the role's take turns
     has_turn: bool = False
     interval: int = 0
+    part: int = 0
     accesses: dict[tuple[str, int], list[_Access]] = field(default_factory=dict)
 
 
@@ -313,6 +363,7 @@ class _Run:
         self.rings = {r.name: r for r in program.rings}
         self.ring_of: dict[str, Ring] = {b: r for r in program.rings for b in r.buffers}
         self.fragments = {b.name for b, _ in program.fragments}
+        self.apart = {op.source.name for op in program.operations() if isinstance(op, warp.TmaStore) and op.parts > 1}
         self.versions = {(r.name, v): _Version() for r in program.rings for v in range(r.depth)}
         self.turn = 0  # the warpgroup whose turn it is
         self.roles = [
@@ -395,6 +446,15 @@ class _Run:
                 if state.has_turn:
                     return f"line {op.span.line}: a warpgroup meets the others at a barrier while it has its turn"
                 state.interval += 1
+                state.part += 1
+                return ""
+            case warp.WarpgroupSync(first=first):
+                taken = {self.program.named_barrier(number) for number in range(len(self.program.roles))}
+                taken |= {barrier for role in self.program.roles for barrier in role.turn_barriers}
+                mine = range(first, first + state.role.warps // 4)
+                if state.role.warps % 4 or mine.stop > 16 or not taken.isdisjoint(mine):
+                    return f"line {op.span.line}: warpgroups meet at barriers that are not theirs"
+                state.part += 1
                 return ""
             case warp.TurnWait():
                 if state.role.turns_at is None or state.has_turn:
@@ -505,7 +565,7 @@ class _Run:
         done = state.groups.get(queue, 0) - pending
         for access in self.all_accesses(state):
             if access.queue == queue and 0 < access.group <= done:
-                access.group, access.interval = 0, state.interval
+                access.group, access.interval, access.part = 0, state.interval, state.part
         return ""
 
     def all_accesses(self, state: _RoleState) -> Iterator[_Access]:
@@ -542,7 +602,8 @@ class _Run:
                 cursor = next((c.name for c in op.cursors if c.ring == ring.name), "")
                 state.missing.get((ring.name, state.positions.get(cursor, 0)), set()).discard(name)
             kept[:] = kept[-8:]
-            kept.append(_Access(_name(op), write, name in async_reads, queue, group, state.interval, name in combined))
+            now = state.interval, state.part
+            kept.append(_Access(_name(op), write, name in async_reads, queue, group, *now, name in combined))
         return ""
 
     def version(self, state: _RoleState, op: warp.Operation, name: str) -> int | str:
@@ -591,7 +652,8 @@ class _Run:
             return f"{where} does not wait for {earlier.op}"
         if name in self.fragments:
             return ""
-        if earlier.interval == state.interval:
+        has_met = earlier.part < state.part if name in self.apart else earlier.interval < state.interval
+        if not has_met:
             return f"{where} has no barrier after {earlier.op}"
         if by_async and earlier.write and not earlier.async_proxy and not earlier.fenced:
             return f"{where} has no proxy fence after {earlier.op}"

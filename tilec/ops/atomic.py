@@ -17,7 +17,7 @@ from tilec.ir.affine import Affine, add, affine
 from tilec.ir.expr import constant
 from tilec.ir.tile import Atomic, Buffer, Expr, Load, Order, Stmt, Store, TileOp, Var, integer, walk_expr
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
-from tilec.ops.lowering import Context, Demand, demand, sweep, tensor_map_of
+from tilec.ops.lowering import Context, Demand, demand, sweep, tma_store
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import EXPR_TYPES, Access, describe, show_shape
@@ -306,10 +306,7 @@ def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
     kind = cast(Atomic, op.attr("kind"))
     if op.attr("via") == "tma_store":
         assert kind in ("add", "min", "max")
-        tensor_map = tensor_map_of(destination, source.buffer, context)
-        return (
-            warp.TmaStore(tensor_map, destination.start, source.buffer, kind, cursors=context.cursors, span=op.span),
-        )
+        return tma_store(op, context, kind)
     return (sweep(destination, source, context, op.span, kind, cast(Order, op.attr("order"))),)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Literal
 
 from tilec.ir.affine import add
 from tilec.ir.layout import Fragment, SharedLayout, row_major
-from tilec.ir.tile import Atomic, Buffer, Cast, Expr, Load, Order, Parallel, Region, Store, Var
-from tilec.ir.warp import Corners, Cursor, Elementwise, TensorMap
+from tilec.ir.tile import Atomic, Buffer, Cast, Expr, Load, Order, Parallel, Region, Store, TileOp, Var
+from tilec.ir.warp import PART_ROWS, BulkWait, Corners, Cursor, Elementwise, Operation, TensorMap, TmaStore
 from tilec.records import dataclass
 from tilec.source import Span
 
@@ -47,6 +49,21 @@ def tensor_map_of(outside: Region, tile: Buffer, context: Context) -> TensorMap:
     return context.tensor_map(outside.buffer, (*outside.extent[:-1], layout.panel), layout.swizzle, None)
 
 
+def tma_store(op: TileOp, context: Context, atomic: Literal["", "add", "min", "max"] = "") -> tuple[Operation, ...]:
+    """A shared tile to a tensor by TMA; with the attribute `parts` by so many warpgroups, each the rows that it has."""
+    source, destination = op.regions
+    parts, rows, box = dict(op.attrs).get("parts", 1), 0, destination
+    assert isinstance(parts, int)
+    if parts > 1:
+        rows = next(d for d, extent in enumerate(destination.extent) if extent != 1)
+        box = replace(box, extent=(*box.extent[:rows], PART_ROWS, *box.extent[rows + 1 :]))
+    store = TmaStore(
+        tensor_map_of(box, source.buffer, context),
+        destination.start, source.buffer, atomic, parts, rows, cursors=context.cursors, span=op.span,
+    )  # fmt: skip
+    return (store, BulkWait(0, span=op.span)) if ("wait", "at once") in op.attrs else (store,)
+
+
 def sweep(
     destination: Region,
     value: Region | Expr,
@@ -57,18 +74,22 @@ def sweep(
     width: int | None = None,
 ) -> Elementwise:
     """`destination = value`, or an atomic combination of the two, element by element, each thread moving the elements
-    it holds (or runs of `width` elements, by default of 16 bytes)."""
+    it holds (or runs of `width` elements, by default of 16 bytes). Of a fragment some columns may be moved, if every
+    thread has a share in them."""
     regions = [destination, value] if isinstance(value, Region) else [destination]
-    fragment = next((r.buffer for r in regions if r.buffer.scope == "fragment"), None)
-    extents = destination.shape if fragment is None else fragment.shape
+    held = next((r for r in regions if r.buffer.scope == "fragment"), None)
+    extents = destination.shape if held is None else held.extent
     variables = tuple(Var(f"%e{d}") for d in range(len(extents)))
     stored = Load(value.buffer, element(value, variables, extents)) if isinstance(value, Region) else value
     if stored.dtype != destination.buffer.dtype:
         stored = Cast(stored, destination.buffer.dtype)
     store = Store(destination.buffer, element(destination, variables, extents), stored, span, atomic, order)
     nest = Parallel(variables, extents, (store,), span)
-    if fragment is not None:
-        layout = context.fragments[fragment.name]
+    if held is not None:
+        whole = context.fragments[held.buffer.name]
+        part = whole if held.is_whole else whole.columns(extents[-1])
+        assert part is not None, f"some columns of {held.buffer.name} are some threads' alone"
+        layout = part
     else:
         vector = width or VECTOR_BYTES // max(r.buffer.dtype.bytes for r in regions)
         layout = row_major(extents, context.threads, vector)

@@ -36,6 +36,7 @@ from tilec.passes.divide import Part, parts
 from tilec.passes.layout import Laid, LaidPart, assign, in_registers, shared_layouts
 from tilec.passes.protocol import Role, check_protocol
 from tilec.passes.select import Strategy, select, why_not_tma
+from tilec.passes.staging import chunked
 from tilec.passes.versions import on_versions, versioned
 from tilec.source import Span
 from tilec.target import Target
@@ -51,7 +52,7 @@ def laid_out(
     """The kernel with mechanisms and layouts."""
     found = parts(kernel)
     if not found:
-        return assign(select(kernel, target, strategy, switches, mistakes), mistakes)
+        return chunked(assign(select(kernel, target, strategy, switches, mistakes), mistakes), target)
     versions = versioned(kernel)
     announced = _announced(kernel)
     taken: set[str] = {b.name for b in kernel.buffers}

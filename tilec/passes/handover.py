@@ -40,7 +40,7 @@ class Handover:
             is_generic = record.touch.write and record.touch.proxy == "generic"
             if key[0] in self.by_async and is_generic and not record.fenced:
                 yield record, "fence"
-            if together and record.epoch == state.epoch and record.touch.atomic != BY_TMA:
+            if together and record.met != "role" and record.touch.atomic != BY_TMA:
                 yield record, "barrier"
 
     def take_over(self, state: State, barrier: str) -> None:

@@ -14,6 +14,9 @@ from typing import Literal
 
 from tilec import records
 
+Meeting = Literal["", "warpgroup", "role"]
+"""Who has met at a barrier: nobody, the threads of each warpgroup, or all threads of the role."""
+
 Queue = Literal["cp_async", "wgmma", "bulk"]
 QUEUES: tuple[Queue, ...] = ("cp_async", "wgmma", "bulk")
 
@@ -28,28 +31,30 @@ MOST_PENDING = 32  # groups: more are not counted apart, and waited for as if th
 @records.dataclass(frozen=True, slots=True)
 class Touch:
     """One access: a shared tile, a fragment or a tensor, by name. `atomic` is the combination that it makes, whose
-    accesses need no order among themselves."""
+    accesses need no order among themselves. `apart`: each warpgroup reaches a part of its own, so that it need only
+    meet itself."""
 
     buffer: str
     write: bool
     proxy: Literal["generic", "async", "registers"] = "generic"
     atomic: str = ""
+    apart: bool = False
 
 
 @dataclass(slots=True)
 class Record:
     """An access that a later operation may conflict with. `group` is its place in its queue until it has completed,
-    then 0; `epoch` counts the barriers passed when it completed."""
+    then 0; `met` says who has met since it began, or since it completed if that was later."""
 
     place: int
     touch: Touch
     queue: Queue | None
     group: int
-    epoch: int
+    met: Meeting
     fenced: bool
 
     def copy(self) -> Record:
-        return Record(self.place, self.touch, self.queue, self.group, self.epoch, self.fenced)
+        return Record(self.place, self.touch, self.queue, self.group, self.met, self.fenced)
 
 
 @records.dataclass(frozen=True, slots=True)
@@ -69,14 +74,13 @@ class State:
         self.use_of = {b: use for use in uses for b in use.buffers}
         self.records: dict[Key, list[Record]] = {}
         self.issued: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
-        self.epoch = 0
         self.positions = {c: 0 for use in uses for c in use.cursors}
 
     def copy(self) -> State:
         new = State.__new__(State)
         new.uses, new.use_of = self.uses, self.use_of
         new.records = {key: [r.copy() for r in kept] for key, kept in self.records.items()}
-        new.issued, new.epoch, new.positions = dict(self.issued), self.epoch, dict(self.positions)
+        new.issued, new.positions = dict(self.issued), dict(self.positions)
         return new
 
     # ---- what happens ------------------------------------------------------------------------------------------------
@@ -109,12 +113,17 @@ class State:
         for kept in self.records.values():
             for record in kept:
                 if 0 < record.group <= last and record.queue == queue:
-                    record.group, record.epoch = 0, self.epoch
+                    record.group, record.met = 0, ""
 
     def fence(self) -> None:
         for record in self.all():
             if not record.group:
                 record.fenced = True
+
+    def meet(self, who: Meeting) -> None:
+        for record in self.all():
+            if record.met != "role":
+                record.met = who
 
     def all(self) -> Iterator[Record]:
         for kept in self.records.values():
@@ -131,8 +140,7 @@ class State:
             away = version if use is None else (version - moved[use]) % use.depth
             for r in kept:
                 distance = COMPLETE if not r.group else UNCOMMITTED if self.is_open(r) else self.pending(r)
-                recent = not r.group and r.epoch == self.epoch
-                found.add((buffer, away, r.place, r.touch, distance, recent, r.fenced))
+                found.add((buffer, away, r.place, r.touch, distance, "" if r.group else r.met, r.fenced))
         apart = tuple((self.positions[c] - moved[use]) % use.depth for use in self.uses for c in use.cursors)
         return frozenset(found), apart
 
@@ -160,7 +168,6 @@ class State:
                 moved = record.copy()
                 if record.group and record.queue:
                     moved.group += self.issued[record.queue] - other.issued[record.queue]
-                moved.epoch = self.epoch if record.epoch == other.epoch else min(record.epoch, self.epoch - 1)
                 self._add(mine, moved)
 
     def _add(self, kept: list[Record], new: Record) -> None:
@@ -171,7 +178,7 @@ class State:
             if old.group and new.group:
                 old.group = max(old.group, new.group)
                 return
-            if not old.group and not new.group and (old.epoch == self.epoch) == (new.epoch == self.epoch):
+            if not old.group and not new.group and old.met == new.met:
                 return
         kept.append(new)
 

@@ -70,6 +70,9 @@ Form = Literal["serial", "unspecialised", "warp_specialised"]
 Strategy = Literal["auto", "none", "unspecialize", "warp-specialize"]
 
 CP_ASYNC_BYTES = 4  # the least that cp.async moves
+CHUNK_BYTES = 128  # of a row that go at a time in a staged store: as the widest bank swizzle has
+STAGED = "staged"
+"""The attribute of both halves of a staged store: from the fragment to shared memory, and on to the tensor."""
 TMA_REDUCTIONS = {
     "add": (FLOAT16, BFLOAT16, FLOAT32, INT32, UINT32, UINT64),
     "min": (INT32, UINT32, INT64, UINT64),
@@ -261,17 +264,38 @@ def _becoming_a(kernel: Kernel) -> frozenset[str]:
         found |= more
 
 
+def _from_accumulators(kernel: Kernel) -> dict[str, frozenset[str]]:
+    """The fragments that lie as accumulators of T.gemm do, as they are computed from them element by element, and from
+    which; the accumulators themselves are among them."""
+    statements = list(walk(kernel.body))
+    found: dict[Buffer, frozenset[str]] = {}
+    for gemm in (s for s in statements if isinstance(s, TileOp) and s.name == "gemm"):
+        found[gemm.regions[2].buffer] = frozenset({gemm.regions[2].buffer.name})
+    steps = [s for s in statements if isinstance(s, Parallel) or (isinstance(s, TileOp) and s.name == "copy")]
+    grows = True
+    while grows:
+        grows = False
+        for s in steps:
+            for made in (w for w in writes(s) if w.scope == "fragment" and w not in found):
+                origins = [found[b] for b in reads(s) if b in found and b.shape == made.shape]
+                if origins:
+                    found[made] = frozenset().union(*origins)
+                    grows = True
+    return {buffer.name: origins for buffer, origins in found.items()}
+
+
 class _Selector:
     def __init__(self, kernel: Kernel, target: Target, form: Form, switches: Switches, mistakes: Mistakes) -> None:
         self.kernel, self.target, self.form, self.switches, self.mistakes = kernel, target, form, switches, mistakes
         self.staging: list[Buffer] = []
         self.values: dict[Var, Expr] = {}  # of the integer binds that have been met
         self.fed: set[int] = set()  # the copies that are left to a producer role
+        self.in_pipeline = False
+        self.whole_rows: set[str] = set()  # the accumulators of which each warpgroup has such
         self.ordered, self.placed = ordered_tensors(kernel), placed_tiles(kernel)
         self.becoming_a = _becoming_a(kernel)
-        self.accumulators = {
-            s.regions[2].buffer.name for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm"
-        }
+        self.origins = _from_accumulators(kernel)
+        self.accumulators = frozenset().union(*self.origins.values())
 
     def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         return tuple(new for stmt in stmts for new in self.stmt(stmt))
@@ -325,7 +349,9 @@ class _Selector:
         """A statement that becomes two leaves both in its place of a manual schedule."""
         if self.form == "warp_specialised" and is_pipelined(loop):
             self.fed |= {id(s) for s in self.for_a_producer(loop)}
+        outside, self.in_pipeline = self.in_pipeline, self.in_pipeline or is_pipelined(loop)
         parts = [self.stmt(s) for s in loop.body]
+        self.in_pipeline = outside
         if loop.stage is not None and is_pipelined(loop):
             waits = zip(asynchronous(loop), awaited(self.kernel, loop), strict=True)
             parts = [(*wait, *self.honoured(part, wish)) for part, (wish, wait) in zip(parts, waits, strict=True)]
@@ -439,7 +465,8 @@ class _Selector:
     def staged_store(self, op: TileOp) -> tuple[Stmt, ...] | None:
         """An accumulator lies scattered over lanes: through shared memory it leaves as whole rows, by TMA."""
         source, destination = op.regions
-        if source.buffer.name not in self.accumulators and not self.switches.prefer_tma:
+        is_scattered = source.buffer.name in (self.accumulators if self.in_pipeline else self.origins)
+        if not is_scattered and not self.switches.prefer_tma:
             return None
         name = f"{source.buffer.name}.staging"
         taken = sum(s.name.startswith(name) for s in self.staging)
@@ -449,14 +476,23 @@ class _Selector:
         if why_no_tensor_map(destination, tile) is not None:
             return None
         reuse = next((s for s in self.staging if replace(s, name=name) == replace(tile, name=name)), None)
-        if reuse is None and not self.fits_memory(tile):
+        if reuse is None and not self.fits_memory(self.least_of(tile, source.buffer)):
             return None
         tile = self.room(reuse or tile)
         whole = Region(tile, source.start, source.extent, op.span)
-        into = TileOp("copy", (source, whole), (), op.span)
-        out = replace(op, regions=(whole, destination))
+        into = TileOp("copy", (source, whole), ((STAGED, True),), op.span)
+        out = with_attr(replace(op, regions=(whole, destination)), STAGED, True)
         via = "stmatrix" if self.takes_stmatrix(source, whole) else "registers"
         return with_attr(into, "via", via), self.tma_store(out)
+
+    def least_of(self, tile: Buffer, source: Buffer) -> Buffer:
+        """What is needed at least of a tile through which an accumulator is stored: a chunk where it can go so, as
+        `passes.staging` decides when it is known where all lies."""
+        columns = CHUNK_BYTES // tile.dtype.bytes
+        origins = self.origins.get(source.name, frozenset({""}))
+        if self.in_pipeline or not origins <= self.whole_rows or tile.shape[-1] % columns:
+            return tile
+        return replace(tile, extents=(*tile.extents[:-1], columns))
 
     def reduce(self, op: TileOp) -> tuple[Stmt, ...]:
         """In registers; shared tiles pass through fragments of their own."""
@@ -540,7 +576,8 @@ class _Selector:
                 secondary=(Label(a.span, "allocated here"),),
                 help="use float16 operands, or a target that has them, as sm_90a",
             )
-        if self.target.has("wgmma") and wgmma_groups(op, self.kernel.threads):
+        if self.target.has("wgmma") and (groups := wgmma_groups(op, self.kernel.threads)):
+            self.whole_rows |= {c.name} if groups[1] == 1 else set()
             return "wgmma"
         if ("wait", "wgmma") in op.attrs:
             no_wgmma(op, self.target)

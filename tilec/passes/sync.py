@@ -4,8 +4,8 @@ The role is executed abstractly, with a record of each access to a tile or a ten
 completed, whether a barrier has passed since (`passes.inflight`). When an operation conflicts with an earlier one, what
 is missing between them is placed in front of it: the wait of the mechanism that the earlier one uses (counted in that
 mechanism's own groups), a proxy fence where ordinary writes meet the asynchronous proxy, a barrier where other threads
-are concerned. Placements belong to operations of the program text, so that they hold in every trip of a loop; the walk
-repeats until nothing is missing.
+are concerned: all of the role, or those of the same warpgroup where each has a part of the tile. Placements belong to
+operations of the program text, so that they hold in every trip of a loop; the walk repeats until nothing is missing.
 
 Every path is covered. A loop is run until what is under way at its end has come up before; where its trip count is not
 known, all that may hold after any number of trips is carried on. A pipeline of unknown trip count is run for each count
@@ -28,14 +28,17 @@ from tilec.ir import warp
 from tilec.ir.tile import Buffer, Load, Store, walk_expr
 from tilec.ir.tile import walk as walk_tile
 from tilec.passes.handover import BY_TMA, Handover, forget_copies, prepared
-from tilec.passes.inflight import QUEUES, Key, Queue, Record, RingUse, State, Touch
+from tilec.passes.inflight import QUEUES, Key, Meeting, Queue, Record, RingUse, State, Touch
 from tilec.passes.usage import expressions
 from tilec.source import NOWHERE
 
 
-def touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
-    """What an operation accesses, and the queue in which it completes (None: in program order)."""
+def touches(op: warp.Operation, apart: frozenset[str]) -> tuple[tuple[Touch, ...], Queue | None]:
+    """What an operation accesses, and the queue in which it completes (None: in program order). Of the tiles `apart`
+    each warpgroup has a part."""
     mine, queue = _touches(op)
+    if apart:
+        mine = tuple(replace(t, apart=True) if t.buffer in apart else t for t in mine)
     return mine + tuple(Touch(name, False) for name in warp.scalar_reads(op)), queue
 
 
@@ -94,7 +97,7 @@ class Needs:
 
     waits: dict[Queue, int] = field(default_factory=dict)
     fence: bool = False
-    barrier: bool = False
+    barrier: Meeting = ""
 
 
 Part = Literal["all", "barrier", "fence"] | Queue
@@ -105,7 +108,7 @@ def _without(needs: Needs, part: Part) -> Needs:
         case "all":
             return Needs()
         case "barrier":
-            return replace(needs, barrier=False)
+            return replace(needs, barrier="")
         case "fence":
             return replace(needs, fence=False)
         case _:
@@ -141,6 +144,11 @@ def _synchronised(
     return replace(role, body=_insert(role.body, placed, execution.emptied, barrier, _Counter()))
 
 
+def _apart(role: warp.Role) -> frozenset[str]:
+    """The tiles of which each warpgroup stores its part by itself, and of which it therefore only reaches that."""
+    return frozenset(op.source.name for op in warp.walk(role.body) if isinstance(op, warp.TmaStore) and op.parts > 1)
+
+
 def _by_async(program: warp.Program) -> Iterator[str]:
     """The tiles that TMA or the tensor cores reach by themselves."""
     common = () if program.common is None else (program.common,)
@@ -172,13 +180,13 @@ class _Node:
     bodies: tuple[tuple[_Node, ...], ...]
 
 
-def _number(body: tuple[warp.Operation, ...], counter: _Counter) -> tuple[_Node, ...]:
+def _number(body: tuple[warp.Operation, ...], counter: _Counter, apart: frozenset[str]) -> tuple[_Node, ...]:
     nodes = []
     for op in body:
         place = counter.next()
-        mine, queue = touches(op)
+        mine, queue = touches(op, apart)
         cursors = {c.ring: c.name for c in op.cursors}
-        nodes.append(_Node(place, op, mine, queue, cursors, tuple(_number(b, counter) for b in warp.nested(op))))
+        nodes.append(_Node(place, op, mine, queue, cursors, tuple(_number(b, counter, apart) for b in warp.nested(op))))
     return tuple(nodes)
 
 
@@ -202,7 +210,7 @@ class _Role:
         self, role: warp.Role, rings: dict[str, warp.Ring], fragments: set[str], by_async: frozenset[str]
     ) -> None:
         self.rings, self.fragments = rings, fragments
-        self.nodes = _number(role.body, _Counter())
+        self.nodes = _number(role.body, _Counter(), _apart(role))
         self.mixed = frozenset(_mixed(self.nodes, fragments))
         self.here = range(0)  # the places of the run of operations being executed, up to where it is
         self.uses = tuple(_uses(role, rings))
@@ -275,7 +283,7 @@ class _Role:
                 case warp.Await():
                     self.wait_here(node, node.op, nodes[i + 1 :])
                 case warp.BarSync() | warp.ClusterWait() | warp.GridSync():
-                    self.state.epoch += 1
+                    self.state.meet("role")
                 case warp.ProxyFence():
                     self.state.fence()
                 case warp.WgmmaWait(pending=pending):
@@ -285,7 +293,8 @@ class _Role:
                     self.hand_on(node, together=condition is not None)
                 case warp.NamedBarrier(waits=waits):
                     self.hand_on(node, together=False)
-                    self.state.epoch += waits
+                    if waits:
+                        self.state.meet("role")
                 case warp.CopiesArrive():
                     self.execute(node, ())
                     forget_copies(self.state)
@@ -430,7 +439,7 @@ class _Role:
                 kept.clear()  # whoever conflicts with what came before conflicts with this one first
             if any(r.place == node.place for r in kept):
                 kept[:] = [r for r in kept if r.place != node.place or r.touch != touch]
-            kept.append(Record(node.place, touch, node.queue, group, state.epoch, False))
+            kept.append(Record(node.place, touch, node.queue, group, "", False))
 
     def key(self, node: _Node, touch: Touch) -> Key:
         """The buffer and its version: which one, by counting how far the cursor has moved."""
@@ -449,7 +458,7 @@ class _Role:
                 # groups keep their order.
                 if record.group and (touch.proxy == "registers" or not (record.queue == node.queue == "wgmma")):
                     yield record
-            elif record.group or record.epoch == self.state.epoch or self.unfenced(record, touch):
+            elif record.group or not has_met(record, touch) or self.unfenced(record, touch):
                 yield record
 
     def unfenced(self, record: Record, touch: Touch) -> bool:
@@ -463,7 +472,8 @@ class _Role:
         for record, touch in conflicts:
             self.add_wait(needs, record)
             if touch.buffer not in self.fragments:
-                needs.barrier = True
+                if needs.barrier != "role":
+                    needs.barrier = "warpgroup" if touch.apart else "role"
                 needs.fence |= self.unfenced(record, touch)
         if needs.barrier:
             self.look_ahead(needs, following)
@@ -507,7 +517,7 @@ class _Role:
         if needs.fence:
             self.state.fence()
         if needs.barrier:
-            self.state.epoch += 1
+            self.state.meet(needs.barrier)
 
     def wait_here(self, node: _Node, op: warp.Await, following: tuple[_Node, ...]) -> None:
         """As an access would wait, which leaves no record: nothing has to wait for this one."""
@@ -532,7 +542,7 @@ class _Role:
             elif what == "fence":
                 needs.fence = True
             else:
-                needs.barrier = True
+                needs.barrier = "role"
             self.apply(node.place)
 
     def pass_on(self, node: _Node, cursor: warp.Cursor) -> None:
@@ -557,6 +567,11 @@ class _Role:
         for record in self.state.all():
             if record.group and record.queue in ("bulk", "wgmma"):
                 self.needed(END).waits[record.queue] = 0
+
+
+def has_met(record: Record, touch: Touch) -> bool:
+    """Whether who has met since the access is enough for this one. A tile is reached apart by all, or by none."""
+    return record.met == "role" or (touch.apart and record.met == "warpgroup")
 
 
 def _uses(role: warp.Role, rings: dict[str, warp.Ring]) -> Iterator[RingUse]:
@@ -658,4 +673,6 @@ def _before(needs: Needs | None, barrier: warp.BarSync, op: warp.Operation | Non
     if needs.fence:
         yield warp.ProxyFence(span=span)
     if needs.barrier:
-        yield replace(barrier, span=span)
+        yield (
+            replace(barrier, span=span) if needs.barrier == "role" else warp.WarpgroupSync(warp.FIRST_APART, span=span)
+        )

@@ -10,9 +10,9 @@ from tilec.ir.affine import affine, row_divisor
 from tilec.ir.layout import SharedLayout, row_major
 from tilec.ir.multicast import number, sliced_dimension
 from tilec.ir.tile import Region, TileOp
-from tilec.ir.warp import BulkWait, CpAsync, CpAsyncCommit, Operation, StoreMatrix, TmaLoad, TmaStore
+from tilec.ir.warp import CpAsync, CpAsyncCommit, Operation, StoreMatrix, TmaLoad
 from tilec.ops.barriers import barrier_of, is_signalling
-from tilec.ops.lowering import Context, Demand, demand, sweep, tensor_map_of
+from tilec.ops.lowering import Context, Demand, demand, sweep, tensor_map_of, tma_store
 from tilec.ops.registry import facet
 
 
@@ -24,11 +24,10 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
             load = _tma_load(op, context)
             return (_signalling(load, op) if is_signalling(op) else load,)
         case "tma_store":
-            tensor_map = tensor_map_of(destination, source.buffer, context)
-            store = TmaStore(tensor_map, destination.start, source.buffer, cursors=context.cursors, span=op.span)
-            return (store, BulkWait(0, span=op.span)) if ("wait", "at once") in op.attrs else (store,)
+            return tma_store(op, context)
         case "stmatrix":
-            return (StoreMatrix(source.buffer, destination.buffer, cursors=context.cursors, span=op.span),)
+            column = affine(source.start[-1]).constant
+            return (StoreMatrix(source.buffer, destination.buffer, column, cursors=context.cursors, span=op.span),)
         case "cp_async":
             return _cp_async(op, context), CpAsyncCommit(span=op.span)
         case "registers":
