@@ -396,11 +396,13 @@ def _scheduled(
     from tilec.passes.hand_layout import laid_out
     from tilec.passes.multicast import with_multicast
     from tilec.passes.narrow import widened
-    from tilec.passes.persistent import persistent
+    from tilec.passes.persistent import blocks_at_once, persistent
+    from tilec.passes.rasterise import ordered
 
     strategy = _strategy(kernel, options)
-    laid = laid_out(widened(kernel), target, strategy, options.switches)
-    longer = persistent(kernel, target.limit("sms")) if options.persistent and laid.form == "warp_specialised" else None
+    laid = laid_out(widened(ordered(kernel)), target, strategy, options.switches)
+    at_once = blocks_at_once(target, kernel.cluster.blocks)
+    longer = persistent(kernel, at_once) if options.persistent and laid.form == "warp_specialised" else None
     if longer is not None:
         alike = laid_out(widened(longer), target, strategy, options.switches)
         if alike.form == laid.form:

@@ -72,10 +72,10 @@ def test_trips_that_depend_on_the_block() -> None:
 
 def test_numbers_of_blocks_fit_an_int32() -> None:
     kernel = built(KERNEL, "sm_90a")[1].kernel
-    most = 2**31 // SMS * SMS
-    grown = persistent(replace(kernel, grid=(most, 1)), SMS)
+    most = 2**31 - SMS
+    grown = persistent(replace(kernel, grid=(most, 1, 1)), SMS)
     assert grown is not None and grown.grid == (SMS,)
-    assert persistent(replace(kernel, grid=(most + 1, 1)), SMS) is None
+    assert persistent(replace(kernel, grid=(most + 1, 1, 1)), SMS) is None
 
 
 def test_stores_go_by_tma_and_wait_when_the_tile_is_needed_again() -> None:

@@ -7,11 +7,10 @@ import pytest
 
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
-from tilec.ir.tile import Bind, Kernel, Var
+from tilec.ir.tile import Bind, Kernel, Raster, Var
 from tilec.ir.verify import verify_tile
 from tilec.passes.fold import compute_expr, fold_expr
-from tilec.passes.rasterise import rasterised
-from tilec.source import NOWHERE
+from tilec.passes.rasterise import ordered
 
 X, Y, Z = Var("x"), Var("y"), Var("z")
 
@@ -19,11 +18,12 @@ X, Y, Z = Var("x"), Var("y"), Var("z")
 def walk(grid: tuple[int, ...], panel: int, by_rows: bool) -> list[tuple[int, ...]]:
     """The blocks in the order of the hardware's numbers, as the kernel calls them."""
     block_vars = (X, Y, Z)[: len(grid)]
-    numbered, binds = rasterised(block_vars, grid, panel, by_rows, NOWHERE)
+    made = ordered(Kernel("k", (), grid, block_vars, 32, (), (), raster=Raster(panel, by_rows)))
     found = []
     for place in itertools.product(*(range(e) for e in reversed(grid))):
-        values = dict(zip(numbered, reversed(place), strict=True))
-        for bind in binds:
+        values = dict(zip(made.block_vars, reversed(place), strict=True))
+        for bind in made.body:
+            assert isinstance(bind, Bind)
             value = compute_expr(fold_expr(bind.value), values)
             assert isinstance(value, int)
             values[bind.var] = value
@@ -93,4 +93,11 @@ def test_what_lies_outside_is_asked_for_only_where_a_read_may_leave(body: Callab
 
 def test_swizzle_of_a_line_of_blocks_changes_nothing(body: Callable[..., Kernel]) -> None:
     made = body('x = T.alloc_fragment((8,), "float32")\nT.use_swizzle(4)\nT.clear(x)')
-    assert not any(isinstance(s, Bind) for s in made.body)
+    assert made.raster is not None and ordered(made) is made
+
+
+def test_the_order_is_part_of_the_text(body: Callable[..., Kernel]) -> None:
+    ways = {"4": "panels(4, rows)", '4, order="column"': "panels(4, columns)", "4, enable=False": "none"}
+    for said, written in ways.items():
+        text = print_kernel(body(f'x = T.alloc_fragment((8,), "float32")\nT.use_swizzle({said})\nT.clear(x)'))
+        assert f"\n  raster {written}\n" in text and print_kernel(read_kernel(text)) == text

@@ -112,6 +112,7 @@ kernel all_of_it(A, B, C, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 t
   layout u: placement([4], 7, lambda %0: %0 * 2)
   layout f: fragment([8, 8], lambda %0, %1: (%0 * 8 + %1, 0))
   cluster 2, 1, 1
+  raster panels(4, columns)
   returns B, A
   asks fast-math, unspecialised, without-tma
 
@@ -180,6 +181,9 @@ kernel k(A), blocks bx < 4, 32 threads
 """
 
 
+IN_ORDER = GOOD.replace("\n\n", "\n  raster none\n\n")
+
+
 def _nodes(what: object) -> list[Any]:
     """Everything below a node that is tile IR itself, with it."""
     if isinstance(what, tuple):
@@ -212,7 +216,7 @@ CLASSES = [c for c in vars(tile).values() if isinstance(c, type) and c.__module_
 def test_the_text_says_everything() -> None:
     """Each field of each class takes two values at least, one of each kind that its type allows, and all of them come
     from the text alone; so a field that is not written cannot hide."""
-    nodes = [node for text in (EVERYTHING, GOOD) for node in _nodes(read_kernel(text))]
+    nodes = [node for text in (EVERYTHING, GOOD, IN_ORDER) for node in _nodes(read_kernel(text))]
     values, held = defaultdict(set), defaultdict(set)
     for node in nodes:
         hints = get_type_hints(type(node))

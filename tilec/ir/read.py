@@ -44,6 +44,7 @@ from tilec.ir.tile import (
     Pinned,
     Placement,
     Print,
+    Raster,
     Region,
     Scope,
     Select,
@@ -65,6 +66,7 @@ _DECLARATION = re.compile(
     rf"({'|'.join((*get_args(Scope), 'scalar'))}) ([\w.]+): (\w+)(?:\[(.+?)\])?(?:, strides \((.+)\))?"
 )
 _CLUSTER = re.compile(r"cluster (\d+), (\d+), (\d+)")
+_RASTER = re.compile(r"raster (?:none|panels\((\d+), (rows|columns)\))")
 _PINNED = re.compile(r"layout ([\w.]+): (.*)")
 _LOOP = re.compile(r"for (.*) in (serial|pipelined|unroll|parallel)\((.*)\):")
 _ATOMIC = re.compile(rf"(?:([\w.]+): (\w+) = )?atomic_({'|'.join(get_args(Atomic))}) ([\w.]+\[.*)")
@@ -162,7 +164,7 @@ class _Reader:
         self.buffers = {b.name: b for b in declared if isinstance(b, Buffer)}
         self.vars = {v.name: v for v in (*params, *block_vars, THREAD, WARPGROUP) if isinstance(v, Var)}
         layouts = tuple(self.pinned())
-        cluster = self.cluster()
+        cluster, raster = self.cluster(), self.raster()
         outputs = self.listed("returns", tuple(p.name for p in params if isinstance(p, Buffer)))
         asks = self.listed("asks", get_args(Ask))
         body = self.body(1)
@@ -172,6 +174,7 @@ class _Reader:
         return Kernel(
             *(match[1], tuple(params), grid, block_vars, threads, tiles, body, header.span, layouts, outputs, asks),
             cluster,
+            raster,
         )
 
     def cluster(self) -> Cluster:
@@ -182,6 +185,15 @@ class _Reader:
             return ALONE
         self.at += 1
         return Cluster((int(found[1]), int(found[2]), int(found[3])), line.span)
+
+    def raster(self) -> Raster | None:
+        """The order of the blocks, if a line says."""
+        line = self.peek(1)
+        found = None if line is None else _RASTER.fullmatch(line.text)
+        if line is None or found is None:
+            return None
+        self.at += 1
+        return Raster(int(found[1] or 0), found[2] != "columns", line.span)
 
     def listed(self, word: str, known: tuple[T, ...]) -> tuple[T, ...]:
         """The names behind a word, if a line begins with it."""

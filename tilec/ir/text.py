@@ -28,6 +28,7 @@ from tilec.ir.tile import (
     Parallel,
     Placement,
     Print,
+    Raster,
     Region,
     Select,
     Stmt,
@@ -78,6 +79,8 @@ def _kernel(kernel: Kernel, note: Note | None) -> Iterator[str]:
         yield f"  layout {pinned.buffer.name}: {_pinned(pinned.layout)}"
     if kernel.cluster.blocks > 1:
         yield f"  cluster {', '.join(map(str, kernel.cluster.extents))}"
+    if kernel.raster is not None:
+        yield f"  raster {_raster(kernel.raster)}"
     if kernel.outputs:
         yield f"  returns {', '.join(kernel.outputs)}"
     if kernel.asks:
@@ -85,6 +88,10 @@ def _kernel(kernel: Kernel, note: Note | None) -> Iterator[str]:
     yield ""
     for stmt in kernel.body:
         yield from _stmt(stmt, "  ", note)
+
+
+def _raster(raster: Raster) -> str:
+    return f"panels({raster.panel}, {'rows' if raster.by_rows else 'columns'})" if raster.panel else "none"
 
 
 def _declaration(param: Buffer | Var) -> str:

@@ -402,6 +402,19 @@ class Cluster:
 
 
 ALONE = Cluster((1, 1, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Raster:
+    """In which order the numbers of the hardware go over the first two dimensions of a grid: panel after panel of
+    `panel` rows of blocks (columns, if not `by_rows`), each walked along its length, every other one backwards. With
+    no panel x counts fastest."""
+
+    panel: int
+    by_rows: bool = True
+    span: Span = field(default=NOWHERE, compare=False)
+
+
 RANK = Var("%rank")
 """The block's number in its cluster, x counted fastest: of the block indices, where the kernel asks for it."""
 
@@ -413,7 +426,7 @@ Ask = Literal["fast-math", "unspecialised", "without-tma"]
 class Kernel:
     """`params` in launch order: global buffers and scalar variables, among them those that extents are made of. `grid`
     and `block_vars` are x, y, z, as many as written. `outputs` are the tensors that the file says it returns, in that
-    order; `asks` is what it asks of the compiler.
+    order; `asks` is what it asks of the compiler; `raster` is the order of the blocks that it states (None: left open).
     """
 
     name: str
@@ -428,6 +441,7 @@ class Kernel:
     outputs: tuple[str, ...] = ()
     asks: tuple[Ask, ...] = ()
     cluster: Cluster = ALONE
+    raster: Raster | None = None
 
     @property
     def workspaces(self) -> tuple[Buffer, ...]:

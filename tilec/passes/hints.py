@@ -11,23 +11,21 @@ from typing import NoReturn
 
 from tilec.diag import Label, Warn, fail, warning
 from tilec.ir.expr import cast
-from tilec.ir.tile import Ask, Buffer, Expr, LoopLayout, Pinned, Placement
+from tilec.ir.tile import Ask, Buffer, Expr, LoopLayout, Pinned, Placement, Raster
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import Dictionary, Entry, IndexMap, Swizzle, describe, show_shape
 from tilec.passes.atoms import candidates
 from tilec.passes.configs import asked
 from tilec.passes.loop_layout import why_irregular
 from tilec.passes.placements import placement_of, tensor_places
-from tilec.source import Span
 
 
 @dataclass(slots=True)
 class Hints:
-    """What a kernel's hints have said so far. `panels` are the height of T.use_swizzle's, whether they run along rows,
-    and where that is said; `tensors` has where the elements of tensors lie that are given a layout, `outside` what they
-    are where a tensor ends; `asks` is of the compiler."""
+    """What a kernel's hints have said so far. `raster` is the order of the blocks; `tensors` has where the elements of
+    tensors lie that are given a layout, `outside` what they are where a tensor ends; `asks` is of the compiler."""
 
-    panels: tuple[int, bool, Span] | None = None
+    raster: Raster | None = None
     layouts: dict[Buffer, Pinned] = field(default_factory=dict)
     tensors: dict[str, IndexMap] = field(default_factory=dict)
     outside: dict[Buffer, Expr] = field(default_factory=dict)
@@ -47,11 +45,10 @@ def _use_swizzle(hints: Hints, call: Call, warn: Warn) -> None:
         call.refuse("panel_size", "at least 1")
     if order not in ("row", "column", "col"):
         call.refuse("order", '"row" or "column"')
-    if hints.panels is not None:
-        first = Label(hints.panels[2], "first here")
+    if hints.raster is not None:
+        first = Label(hints.raster.span, "first here")
         fail("duplicate-argument", "T.use_swizzle stands twice", call.span, secondary=(first,))
-    if call.boolean("enable"):
-        hints.panels = size, order == "row", call.span
+    hints.raster = Raster(size if call.boolean("enable") else 0, order == "row", call.span)
 
 
 def entries(call: Call, name: str) -> Iterator[tuple[Buffer, Entry]]:

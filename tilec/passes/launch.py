@@ -21,7 +21,6 @@ from tilec.passes.fold import fold_expr
 from tilec.passes.functions import is_launch
 from tilec.passes.outside import with_values
 from tilec.passes.pointers import POINTER, STRIDED, described, pointer, resolved
-from tilec.passes.rasterise import rasterised
 from tilec.passes.recover import poison
 from tilec.passes.reducers import with_parts
 from tilec.passes.statements import Body
@@ -95,23 +94,20 @@ def _made(function: ast.Function, body: Body, shape: _Launch, params: Callable[[
     statements, copies = without_views(tuple(body.out), body.views, body.hints.tensors, body.unique)
     statements, buffers = with_parts(statements, body.reducers, [*body.buffers, *copies])
     statements = with_values(statements, body.hints.outside, body.unique.take)
-    block_vars = shape.block_vars
-    if body.hints.panels is not None:
-        block_vars, renumbered = rasterised(block_vars, shape.grid, *body.hints.panels, body.cluster.extents)
-        statements = (*renumbered, *statements)
     if uses_rank(statements):
-        statements = with_rank(statements, rank(block_vars, body.cluster), function.name_span)
+        statements = with_rank(statements, rank(shape.block_vars, body.cluster), function.name_span)
     made = Kernel(
         function.name,
         resolved(body, params()),
         shape.grid,
-        block_vars,
+        shape.block_vars,
         body.threads,
         buffers,
         statements,
         function.name_span,
         tuple(body.hints.layouts.values()),
         cluster=body.cluster,
+        raster=body.hints.raster,
     )
     without_effect(made, body.by_hand, body.warn)
     return dynamic.with_sizes(with_awaited(made, body.warn, body.asides))

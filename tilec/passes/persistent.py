@@ -1,8 +1,11 @@
-"""A persistent grid: as many blocks as there are multiprocessors, each of which runs several of the blocks asked for.
+"""A persistent grid: as many blocks as run at once, each of which runs several of the blocks asked for.
 
 Where one block fills a multiprocessor, the next one begins only when it has ended: its loads start into an empty
 pipeline, and nobody computes while it stores. In one block after the other, the producer warp fills the rings for the
 next tile while the consumers are still busy with this one.
+
+Clusters stay what they are. As many of them as run at once walk over the clusters asked for, each over those whose
+numbers are its own plus a multiple of how many walk; so the blocks of one always run blocks of one, all equally many.
 """
 
 from __future__ import annotations
@@ -10,41 +13,67 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tilec.ir.affine import add
-from tilec.ir.tile import Binary, BinaryOp, Bind, Expr, For, If, Kernel, Stmt, Var, integer, walk
-from tilec.ir.types import BOOL, INT32
+from tilec.ir.tile import Binary, BinaryOp, Const, Expr, For, Kernel, TileOp, Var, integer, walk
+from tilec.ir.types import INT32
 from tilec.ops.sync import is_explicit
 from tilec.passes.fold import fold_expr
+from tilec.passes.rasterise import AS_NUMBERED, bound, clusters, in_clusters, tile_at
+from tilec.target import Target
 
 
-def persistent(kernel: Kernel, multiprocessors: int) -> Kernel | None:
-    """The kernel with a persistent grid. None where it has no more blocks than there are multiprocessors, or a number
-    known only at launch, where they form clusters, and where it synchronises by hand: barriers may count on being
-    new. None too where a block's number is too large for an int32."""
-    grid = [extent for extent in kernel.grid if isinstance(extent, int)]
-    blocks = math.prod(grid)
-    waves = -(-blocks // multiprocessors)
-    if len(grid) < len(kernel.grid) or blocks <= multiprocessors or kernel.cluster.blocks > 1:
+def blocks_at_once(target: Target, cluster: int) -> int:
+    """How many blocks run at once, one on a multiprocessor, in clusters of so many. Those of a cluster share a cluster
+    of multiprocessors of the machine (GPC), which pairs fill, but larger ones do not."""
+    multiprocessors = target.limit("sms" if cluster <= 2 else "sms_in_large_clusters")
+    return multiprocessors // cluster * cluster
+
+
+def persistent(kernel: Kernel, at_once: int) -> Kernel | None:
+    """The kernel with a persistent grid of at most `at_once` blocks, which walk over the blocks asked for in the order
+    of its raster. None where it has no more than that, where it synchronises by hand (barriers may count on being new),
+    and where a block's number is too large for an int32. Of a number of blocks that is known only at launch both are
+    taken for granted: no memory holds 2^31 tiles. But whether it is one of whole clusters, only the launch can check.
+    """
+    walking = at_once // kernel.cluster.blocks
+    width, depth, height = clusters(kernel)
+    total = _product(_product(width, depth), height)
+    if isinstance(total, Const) and not walking < int(total.value) <= 2**31 - walking:
         return None
-    if waves * multiprocessors > 2**31:
+    if any(
+        size > 1 and not isinstance(extent, int)
+        for size, extent in zip(kernel.cluster.extents, kernel.grid, strict=False)
+    ):
         return None
-    if any(map(is_explicit, walk(kernel.body))):
+    if any(is_explicit(stmt) or _is_sent(stmt) for stmt in walk(kernel.body)):
         return None
-    block, wave = Var("%block"), Var("%wave")
-    number = add(_binary("mul", wave, integer(multiprocessors)), block)
-    body: list[Stmt] = []
-    rest: Expr = number
-    for var, extent in zip(kernel.block_vars[:-1], grid, strict=False):
-        body.append(Bind(var, _binary("floormod", rest, integer(extent)), kernel.span))
-        rest = _binary("floordiv", rest, integer(extent))
-    is_exact = waves * multiprocessors == blocks
-    # What follows is for blocks that exist, which interval arithmetic cannot tell from the guard around it.
-    last = rest if is_exact else _binary("min", rest, integer(grid[-1] - 1))
-    body += [Bind(kernel.block_vars[-1], last, kernel.span), *kernel.body]
-    if not is_exact:
-        body = [If(Binary("lt", number, integer(blocks), BOOL), tuple(body), (), kernel.span)]
-    walked = For("serial", wave, integer(0), integer(waves), 1, tuple(body), span=kernel.span, apart=())
-    return replace(kernel, grid=(multiprocessors,), block_vars=(block,), body=(walked,))
+    hardware = (Var("%block"), Var("%block.y"), Var("%block.z"))
+    cx, cy, cz = kernel.cluster.extents
+    number = Var("%number")
+    area = _product(width, depth)
+    inside, layer = (number, integer(0)) if height == integer(1) else _divided(number, area)
+    raster = in_clusters(kernel.raster or AS_NUMBERED, kernel.cluster.extents)
+    tiles = (*tile_at(inside, width, depth, raster), layer)
+    binds = bound(kernel.block_vars, tiles[: len(kernel.grid)], hardware, kernel.cluster.extents, kernel.span)
+    first = _binary("floordiv", hardware[0], integer(cx))
+    walked = For("serial", number, first, total, walking, (*binds, *kernel.body), span=kernel.span, apart=())
+    rank = 3 if cz > 1 else 2 if cy > 1 else 1
+    grid = (walking * cx, cy, cz)[:rank]
+    return replace(kernel, grid=grid, block_vars=hardware[:rank], body=(walked,), raster=None)
+
+
+def _is_sent(stmt: object) -> bool:
+    """Whether a tile goes to another block of the cluster, which must know when."""
+    return isinstance(stmt, TileOp) and stmt.name == "send"
+
+
+def _divided(number: Expr, area: Expr) -> tuple[Expr, Expr]:
+    return _binary("floormod", number, area), _binary("floordiv", number, area)
+
+
+def _product(a: Expr, b: Expr) -> Expr:
+    if isinstance(a, Const) and isinstance(b, Const):
+        return integer(math.prod((int(a.value), int(b.value))))
+    return _binary("mul", a, b)
 
 
 def _binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
