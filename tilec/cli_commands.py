@@ -230,6 +230,7 @@ def build(
       tilec check FILE.tl      look for mistakes only
       tilec inspect CUBIN      show the launch manifest in a cubin
       tilec targets            list the machines
+      tilec calibrate          measure a GPU, and rewrite its target file
       tilec explain CODE       more about an error or warning
     """
     from tilec import driver
@@ -455,11 +456,18 @@ def _emulate() -> click.Command:
     return emulate
 
 
+def _calibrate() -> click.Command:
+    from tilec.cli_calibrate import calibrate
+
+    return calibrate
+
+
 # Loaders, so that a command costs only its own imports.
 COMMANDS: dict[str, Callable[[], click.Command]] = {
     "emulate": _emulate,
     "schedule": lambda: schedule,
     "targets": lambda: targets,
+    "calibrate": _calibrate,
     "check": lambda: check,
     "explain": lambda: explain,
     "inspect": lambda: inspect,

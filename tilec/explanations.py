@@ -27,6 +27,18 @@ unwritable-output
 unknown-target
     There is no target file of that name. `tilec targets` lists the machines.
 
+no-gpu
+    `tilec calibrate` measures a GPU, and this machine has none, or no driver for it. `--emit DIR` writes what it would
+    have run, to carry; `--results FILE` takes what `--json FILE` wrote there.
+
+wrong-gpu
+    The GPU of this machine does not run code for the target: code for sm_90a runs on compute capability 9.0 only, code
+    for sm_80 on 8.x.
+
+bad-measurements
+    What `tilec calibrate` is given is not what it wrote: a file of `--json` for `--results`, a folder of `--emit` for
+    `--cubins`. Both are for one target.
+
 bad-target-file
     A target file breaks the rules of its format. targets/README.md explains them.
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilec.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam, extract
+from tilec.records import dataclass
 from tilec.sizes import shape_of
 
 Array = NDArray[Any]
@@ -62,6 +63,41 @@ def compute_capability() -> tuple[int, int]:
     major = _call(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device))
     minor = _call(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
     return int(major), int(minor)
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Of the first GPU; `driver` as nvidia-smi says it, or else the newest CUDA that it knows."""
+
+    name: str
+    driver: str
+    sms: int
+
+
+def description() -> Description:
+    from cuda.bindings import driver
+
+    _call(driver.cuInit(0))
+    device = _call(driver.cuDeviceGet(0))
+    name = bytes(_call(driver.cuDeviceGetName(128, device))).rstrip(b"\0").decode()
+    sms = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+    return Description(name, _driver_version(), int(_call(driver.cuDeviceGetAttribute(sms, device))))
+
+
+def _driver_version() -> str:
+    import subprocess
+
+    from cuda.bindings import driver
+
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError):
+        said = []
+    if said:
+        return said[0]
+    version = int(_call(driver.cuDriverGetVersion()))
+    return f"for CUDA {version // 1000}.{version % 1000 // 10}"
 
 
 def _call(result: Sequence[Any]) -> Any:

@@ -40,6 +40,7 @@ FLOORS = [
     "meetings",
     "interp",
     "runtime",
+    "calibrate",
     "tune",
     "remarks",
     "refusals",

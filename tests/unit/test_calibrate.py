@@ -1,0 +1,312 @@
+"""`tilec calibrate` without a GPU: a stand-in device with made-up cycles shows that figures, formulas, file agree."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilec import resources, runtime
+from tilec import target as targets
+from tilec.calibrate import plan
+from tilec.calibrate.measure import PROBES, Measurement, from_json, gpu_for, measure, probes_for, to_json
+from tilec.calibrate.probe import Probe, Run
+from tilec.calibrate.rewrite import rewritten
+from tilec.cli import main
+from tilec.diag import CompileError
+
+DATE = "2026-01-02"
+MACHINE = targets.load("sm_90a")
+
+# Made up, for these tests only: what one operation takes, by the beginning of the figure's name.
+MADE_UP: dict[str, float] = {
+    "fma latency": 4.0,
+    "clock of one SM ns": 0.5,  # for each cycle of 1: 2000 MHz
+    "clock of one SM": 1.0,
+    "clock under load ns": 2.0,  # for 3 cycles: 1500 MHz
+    "clock under load": 3.0,
+    "ex2 latency": 32.0,
+    "ex2 throughput": 8.0,
+    "shuffle": 27.0,
+    "mma.sync bf16 throughput": 6.5,
+    "mma.sync bf16 latency": 26.0,
+    "wgmma issue 1": 20.0,
+    "wgmma issue 5": 36.0,
+    "wgmma.ss alone": 134.0,
+    "wgmma.rs alone": 138.0,
+    "ld.shared latency": 30.0,
+    "ldmatrix latency": 36.0,
+    "tma.load throughput, boxes of 1024": 25.0,
+    "tma.load throughput, boxes of 16384": 320.0,
+    "l2 throughput, all SMs ns": 512.0,
+    "copy, all SMs ns": 4096.0,
+    "cp.async of 2048 bytes from dram": 832.0,
+    "ld.global latency from dram": 800.0,
+    "named barrier": 21.5,
+    "mbarrier one way": 47.25,
+}
+
+
+def made_up(figure: str) -> float:
+    words = figure.split()
+    if figure.startswith(("wgmma.ss bf16 n", "wgmma.rs bf16 n")):
+        n = int(words[2][1:])
+        return max(n / 2, (64 + n) / 4) if "ss" in words[0] else max(n / 2, 14)
+    if words[0] in ("tma.load", "tma.store") and words[2] == "bytes":
+        by = {"from dram": (800, 8), "until read": (120, 16), "issue": (12, 0)}.get(" ".join(words[3:]), (400, 2))
+        return by[0] + by[1] * int(words[1]) / 1024
+    if "shared throughput" in figure or figure in ("ldmatrix throughput", "stmatrix throughput"):
+        return 256.0
+    return next((value for name, value in MADE_UP.items() if figure.startswith(name)), 1000.0)
+
+
+class StandIn:
+    """Takes the made-up time for each operation and 5000 at each launch, and leaves the right words."""
+
+    gpu, driver, sms = "Stand-in", "1.2.3", 4
+    fails: Callable[[Probe], bool] = staticmethod(lambda probe: False)
+    scrambles: Callable[[Probe], bool] = staticmethod(lambda probe: False)
+
+    @contextmanager
+    def opened(self, cubin: bytes) -> Iterator[StandIn]:
+        self.probe = next(probe for probe in PROBES if probe.entry == cubin.decode())
+        if self.fails(self.probe):
+            raise runtime.GpuError("CUDA_ERROR_LAUNCH_FAILED")
+        yield self
+
+    def run(self, tensors: Mapping[str, Any], scalars: Mapping[str, int | float]) -> None:
+        probe, trips = self.probe, int(scalars["trips"])
+        for i, figure in enumerate(probe.figures):
+            tensors["times"][:, i] = round(5000 + made_up(figure) * probe.operations * trips)
+        wanted = probe.expected(Run(trips, int(scalars["blocks"]), np.zeros(1, np.uint32)))
+        tensors["result"][...] = wanted.view(np.uint32)
+        if self.scrambles(probe):
+            tensors["result"][0, 3] += 1
+
+
+def measured(device: StandIn | None = None) -> Measurement:
+    return measure(device or StandIn(), MACHINE, lambda probe: probe.entry.encode(), DATE, repeats=3)
+
+
+def cells(measurement: Measurement) -> dict[str, Any]:
+    return {f"{row.table}/{key}": value for row in plan.rows(measurement) for key, value in row.cells.items()}
+
+
+def test_a_figure_is_the_slope_between_two_runs() -> None:
+    measurement = measured()
+    assert measurement.faults == {}
+    for probe in probes_for(MACHINE):
+        for figure in probe.figures:
+            spread = measurement.spread(figure)
+            assert spread.median == pytest.approx(made_up(figure), rel=1e-3), figure
+            assert spread.relative == 0
+
+
+def test_rows_follow_from_figures() -> None:
+    found = cells(measured())
+    assert found["limits/clock_mhz"] == 1500
+    # 16 KiB on each of 4 SMs in 512 ns, at 1500 MHz.
+    assert found["limits/l2_bytes_per_cycle"] == round(4 * 16384 / 512 / 1.5)
+    assert found["limits/dram_bytes_per_cycle"] == round(4 * 2 * 65536 / 4096 / 1.5)
+    silicon = {key.removeprefix('timing."').replace('".silicon', ""): value for key, value in found.items()}
+    assert silicon["wgmma.ss/uses.tc_and_mma"] == "count * max(n / 2, (64 + n) * k_bytes / 128)"
+    assert silicon["wgmma.ss/issue"] == "16 + 4 * count"
+    assert silicon["wgmma.ss/latency"] == "occupancy + 70"
+    assert silicon["wgmma.rs/uses.tc_and_mma"] == "count * max(n / 2, 14)"
+    assert silicon["wgmma.rs/uses.tp_mma"] == "count * 14"
+    assert silicon["mma.sync/latency"] == "occupancy + 19.5"
+    assert silicon["mufu/uses.xu"] == "elements * 8 / 128"
+    assert silicon["mufu/latency"] == "occupancy + 20"
+    assert silicon["ld.shared/latency"] == "29 + bytes / 128"
+    assert silicon["ldmatrix/latency"] == "32 + bytes / 128"
+    # To memory at the clock of the file, 1500 of the 2000 MHz that one SM has alone.
+    assert silicon["tma.load/latency"] == "600 + 6 * bytes / 1024"
+    assert silicon["tma.load/uses.tma"] == "max(25, bytes / 128)"
+    assert silicon["tma.load/uses.tp_gnic_rd"] == "bytes / 25.6"
+    assert silicon["tma.load/issue"] == 12
+    assert silicon["tma.store/latency"] == "120 + 16 * bytes / 1024"
+    assert silicon["cp.async/latency"] == "592 + bytes / 64"
+    assert silicon["ld.global/latency"] == "600 + bytes / 64"
+    assert silicon["barrier/latency"] == 22
+    assert silicon["mbarrier/latency"] == 48
+
+
+@pytest.mark.parametrize("name", resources.target_names())
+def test_a_file_changes_in_the_measured_cells_only(name: str) -> None:
+    before = resources.target_text(name)
+    rows = plan.rows(measured())
+    after, changes = rewritten(before, rows, f"{name}.toml")
+    changed = [(a, b) for a, b in zip(before.split("\n"), after.split("\n"), strict=True) if a != b]
+    assert changed and len(changed) <= len(changes)
+    for old, new in changed:
+        kept = old.split('cycles = "')[0] if "{ slot" in old else old.split("=")[0]
+        assert new.startswith(kept)
+        if "}" in old:
+            assert old.split("}")[-1] == new.split("}")[-1]  # commas and comments
+    read = targets.parse(after, f"{name}.toml")
+    assert read.features == targets.load(name).features
+    assert [kind.name for kind in read.kinds] == [kind.name for kind in targets.load(name).kinds]
+    # Once more with the same figures: nothing new.
+    assert rewritten(after, rows, name)[0] == after
+
+
+def test_the_source_says_where_and_when() -> None:
+    text, _ = rewritten(resources.target_text("sm_90a"), plan.rows(measured()), "sm_90a.toml")
+    kind = next(kind for kind in targets.parse(text, "sm_90a.toml").kinds if kind.name == "wgmma.ss")
+    assert kind.source.kind == "measured"
+    assert kind.source.where.startswith(
+        f"tilec calibrate on Stand-in, driver 1.2.3, {DATE}, 1500 MHz, spread 0.0%: bf16"
+    )
+
+
+def test_a_fault_costs_its_own_rows_only() -> None:
+    device = StandIn()
+    device.fails = lambda probe: probe.name == "wgmma.ss bf16 n256"  # type: ignore[method-assign]
+    device.scrambles = lambda probe: probe.name == "mma.sync bf16 latency"  # type: ignore[method-assign]
+    measurement = measured(device)
+    assert set(measurement.faults) == {"wgmma.ss bf16 n256", "mma.sync bf16 latency"}
+    assert "thread 3 of block 0 left" in measurement.faults["mma.sync bf16 latency"]
+    tables = {row.table for row in plan.rows(measurement)}
+    assert 'timing."wgmma.rs".silicon' in tables
+    assert not tables & {'timing."wgmma.ss".silicon', 'timing."mma.sync".silicon'}
+
+
+def test_every_probe_stands_behind_a_row_or_is_shown_beside_one() -> None:
+    """Beside: other types and functions than the row's, and L2 where the row is DRAM."""
+    used: set[str] = set()
+    for _, _, formulas in plan.TABLES:
+        figures = plan.Figures(measured())
+        formulas(figures)
+        used |= set(figures.used)
+    unused = {figure for probe in PROBES for figure in probe.figures} - used
+    others = ("f16", "tf32", "e4m3", "s8", "rcp", "rsqrt", "tanh", "stmatrix", "from l2", "until written", "dram thr")
+    others += ("barrier of 256", "mbarrier arrive", "issue", "throughput, all SMs", "copy, all SMs", "n64", "n96")
+    others += ("n128", "n192", "rs bf16 n")
+    assert [name for name in sorted(unused) if not any(word in name for word in others)] == []
+
+
+def test_a_comment_stays() -> None:
+    text = resources.target_text("sm_90a")
+    marked = text.replace("latency = 65\n", "latency = 65 # a round trip\n")
+    assert marked != text
+    after, _ = rewritten(marked, plan.rows(measured()), "own.toml")
+    assert "latency = 48 # a round trip\n" in after
+
+
+def test_a_file_of_another_form_is_refused() -> None:
+    text = resources.target_text("sm_90a").replace("issue = 20\nlatency = 65", "issue = 20")
+    with pytest.raises(CompileError) as raised:
+        rewritten(text, plan.rows(measured()), "own.toml")
+    assert raised.value.diagnostics[0].code == "bad-target-file"
+    assert "no line of its own for latency" in raised.value.diagnostics[0].title
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_measurements_read_back() -> None:
+    measurement = measured()
+    assert from_json(to_json(measurement), "m.json") == measurement
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 7}', '{"schema": 1, "figures": {"a": []}}'])
+def test_other_files_are_no_measurements(text: str) -> None:
+    with pytest.raises(CompileError) as raised:
+        from_json(text, "m.json")
+    assert raised.value.diagnostics[0].code == "bad-measurements"
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def without_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr(runtime, "has_gpu", lambda: False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_needs_a_gpu(without_gpu: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code = "no-gpu"
+    assert main(["calibrate", "-o", "new.toml"]) == 1
+    assert capfd.readouterr().err.startswith(f"error[{code}]: ")
+    assert list(without_gpu.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "capability", "runs"),
+    [("sm_90a", (9, 0), True), ("sm_90a", (10, 0), False), ("sm_80", (8, 6), True), ("sm_80", (9, 0), False)],
+)
+def test_needs_the_right_gpu(
+    target: str, capability: tuple[int, int], runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "has_gpu", lambda: True)
+    monkeypatch.setattr(runtime, "compute_capability", lambda: capability)
+    monkeypatch.setattr(runtime, "description", lambda: runtime.Description("Stand-in", "1.2.3", 4))
+    if runs:
+        assert gpu_for(targets.load(target)).sms == 4
+        return
+    with pytest.raises(CompileError) as raised:
+        gpu_for(targets.load(target))
+    assert raised.value.diagnostics[0].code == "wrong-gpu"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--emit", "a", "--results", "b"], ["--emit", "a", "-o", "b"], ["--results", "a", "--json", "b"]]
+)
+def test_what_does_not_go_together(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", *arguments]) == 2
+
+
+def test_results_rewrite_a_file(without_gpu: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (without_gpu / "m.json").write_text(to_json(measured()))
+    own = resources.target_text("sm_90a") + "# mine\n"
+    (without_gpu / "own.toml").write_text(own)
+    assert main(["calibrate", "--results", "m.json", "-o", "own.toml"]) == 0
+    text = (without_gpu / "own.toml").read_text()
+    assert text == rewritten(own, plan.rows(measured()), "own.toml")[0]
+    assert text.endswith("# mine\n") and "clock_mhz = { value = 1500, " in text
+    shown = capfd.readouterr().out
+    assert "wgmma.ss bf16 n256" in shown and "128.00" in shown
+    assert main(["calibrate", "--target", "sm_80", "--results", "m.json"]) == 1
+    assert "was measured for sm_90a" in capfd.readouterr().err
+
+
+BLOCKED = ("lark", "ortools", "torch", "triton", "ml_dtypes")
+
+
+def test_emit_and_carry(without_gpu: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What --emit writes is what --cubins takes, in a Python that has neither Lark nor OR-Tools."""
+    assert main(["calibrate", "--emit", "probes", "--target", "sm_80"]) == 0
+    listed = json.loads((without_gpu / "probes" / "plan.json").read_text())["probes"]
+    assert [entry["probe"] for entry in listed] == [probe.name for probe in probes_for(targets.load("sm_80"))]
+    program = f"""
+import sys
+for name in {BLOCKED}: sys.modules[name] = None
+sys.path[:0] = [{str(Path(__file__).parent)!r}]
+import test_calibrate
+from tilec import cli, runtime
+from tilec.calibrate import measure
+class Device(test_calibrate.StandIn):
+    def opened(self, cubin):
+        from tilec.manifest import extract
+        return super().opened(extract(cubin)[0].entry.encode())
+measure.gpu_for = lambda target: Device()
+sys.exit(cli.main(["calibrate", "--target", "sm_80", "--cubins", "probes", "--repeats", "3", "--json", "m.json"]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    measurement = from_json((without_gpu / "m.json").read_text(), "m.json")
+    assert measurement.faults == {} and measurement.figures["fma latency"] == (4.0, 4.0, 4.0)
+    victim = without_gpu / "probes" / listed[0]["file"]
+    victim.write_bytes(victim.read_bytes() + b"\0")
+    program = program.replace("m.json", "other.json")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "error[bad-measurements]" in done.stderr

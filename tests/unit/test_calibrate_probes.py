@@ -1,0 +1,62 @@
+"""Every probe runs in the emulator: no fault, and the chain's result; and the assembler takes it without a remark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilec import emulate
+from tilec.calibrate import probe as frame
+from tilec.calibrate.measure import PROBES, wrong_words
+from tilec.calibrate.probe import ROW_BYTES, Probe, Run
+from tilec.emu import launch
+from tilec.manifest import extract
+from tilec.ptx.assemble import assemble
+from tilec.target import load
+
+ROWS = 1 << 13
+"""Of the emulated memory."""
+
+
+def emulated(probe: Probe, trips: int) -> tuple[Run, dict[str, Any]]:
+    target = load("sm_90a")
+    launched = frame.manifest(probe, target.name)
+    blocks = 2 if probe.fills_chip else 1
+    tensors: dict[str, Any] = {
+        "times": np.full((blocks, len(probe.readings)), -1, np.int64),
+        "result": np.full((blocks, probe.threads), 0xDEADBEEF, np.uint32),
+    }
+    rows = min(probe.rows, ROWS)
+    words = np.random.default_rng(1).integers(0, 1 << 32, rows * ROW_BYTES // 4, np.uint32)
+    if probe.name == "ld.global latency":
+        words[:] = 0  # it adds what it loads to its address
+    if rows:
+        tensors["memory"] = words.view(np.uint16).reshape(rows, ROW_BYTES // 2)
+    run = Run(trips, blocks, words.copy())
+    arguments = emulate.Arguments(tensors, {"trips": trips, "blocks": blocks, "rows": rows})
+    launch(
+        frame.ptx(probe, target.ptx_target, target.ptx_version),
+        probe.entry,
+        blocks,
+        probe.threads,
+        emulate.launch_arguments(launched, arguments),
+        dynamic_smem=probe.smem_bytes,
+    )
+    return run, tensors
+
+
+@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
+def test_chain_gives_its_result(probe: Probe) -> None:
+    run, tensors = emulated(probe, 2)
+    assert wrong_words(probe, run, tensors["result"]) == ""
+    assert (tensors["times"] > 0).all()
+
+
+@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
+def test_assembles_without_a_remark(probe: Probe) -> None:
+    target = load("sm_90a")
+    made = assemble(frame.ptx(probe, target.ptx_target, target.ptx_version), target.name)
+    assert made.remarks == ()
+    assert extract(made.cubin) == [frame.manifest(probe, target.name)]

@@ -1,0 +1,95 @@
+"""Probes of the arithmetic pipes: fused multiply-add, the transcendental unit, shuffles, and the clock itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tilec.calibrate.probe import Array, Probe, Run, loop, same_word, timed, timed_twice
+
+CHAIN = 32
+MUFU: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
+    "ex2": ("neg.ftz.f32 {t}, {x};", "ex2.approx.ftz.f32 {x}, {t};", lambda x: np.exp2(-x)),
+    "rcp": ("", "rcp.approx.ftz.f32 {x}, {x};", lambda x: 1 / x),
+    "rsqrt": ("", "rsqrt.approx.ftz.f32 {x}, {x};", lambda x: 1 / np.sqrt(x)),
+    "tanh": ("", "tanh.approx.f32 {x}, {x};", np.tanh),
+}
+"""What comes before the instruction (a sign costs nothing: it is part of the operand), the instruction, its meaning."""
+START = 0.75
+WARPS, CHAINS, ROUNDS = 8, 4, 8
+
+
+def probes() -> Iterator[Probe]:
+    yield Probe("fma latency", _fma(), _halving, 2 * CHAIN)
+    yield Probe("clock of one SM", _fma(both=True), _halving, 1, (1000, 41000), readings=("cycles", "ns"))
+    for name in MUFU:
+        yield Probe(f"{name} latency", _mufu(name, 1, CHAIN), _iterated(name, CHAIN, 32), CHAIN, tolerance=1e-3)
+        body, result = _mufu(name, CHAINS, ROUNDS), _iterated(name, ROUNDS, 32 * WARPS)
+        # Of one scheduler, which has two of the eight warps.
+        each = CHAINS * ROUNDS * WARPS // 4
+        yield Probe(f"{name} throughput", body, result, each, threads=32 * WARPS, tolerance=1e-3)
+    yield Probe("shuffle and maximum latency", _shuffle(), same_word(lambda run: 31.0, 32, np.float32), CHAIN)
+
+
+def _start(count: int, value: str) -> str:
+    return "".join(f"    mov.f32 %f{i}, {value};\n" for i in range(count))
+
+
+def _float(value: float) -> str:
+    return f"0f{np.float32(value).view(np.uint32):08X}"
+
+
+def _fma(both: bool = False) -> str:
+    """x = x / 2 + 1 / 2: towards 1 from whatever the thread begins with."""
+    half = _float(0.5)
+    chain = "\n".join([f"    fma.rn.f32 %f0, %f0, {half}, {half};"] * (2 * CHAIN))
+    body = loop(chain)
+    return f"""    cvt.rn.f32.u32 %f0, %thread;
+    bar.sync 0;
+{timed_twice(body) if both else timed(body)}    mov.b32 %word, %f0;
+"""
+
+
+def _halving(run: Run) -> Array:
+    x = np.arange(32, dtype=np.float32)
+    for _ in range(min(2 * CHAIN * run.trips, 100)):
+        x = x * np.float32(0.5) + np.float32(0.5)
+    return np.tile(x, (run.blocks, 1))
+
+
+def _mufu(name: str, chains: int, rounds: int) -> str:
+    before, instruction, _ = MUFU[name]
+    lines = [
+        f"    {text.format(x=f'%f{chain}', t=f'%f{chain + 16}')}"
+        for _ in range(rounds)
+        for chain in range(chains)
+        for text in (before, instruction)
+        if text
+    ]
+    largest = "".join(f"    max.f32 %f0, %f0, %f{chain};\n" for chain in range(1, chains))
+    return f"""{_start(chains, _float(START))}    bar.sync 0;
+{timed(loop(chr(10).join(lines)))}{largest}    mov.b32 %word, %f0;
+"""
+
+
+def _iterated(name: str, rounds: int, threads: int) -> Callable[[Run], Array]:
+    def expected(run: Run) -> Array:
+        x = np.float64(START)
+        for _ in range(rounds * run.trips):
+            x = MUFU[name][2](x)
+        return np.full((run.blocks, threads), x, np.float32)
+
+    return expected
+
+
+def _shuffle() -> str:
+    steps = "\n".join(
+        f"    shfl.sync.bfly.b32 %f1, %f0, {1 << step % 5}, 31, -1;\n    max.f32 %f0, %f0, %f1;"
+        for step in range(CHAIN)
+    )
+    return f"""    cvt.rn.f32.u32 %f0, %lane;
+    bar.sync 0;
+{timed(loop(steps))}    mov.b32 %word, %f0;
+"""

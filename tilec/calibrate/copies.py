@@ -1,0 +1,284 @@
+"""Probes of the way to memory: the tensor memory accelerator, cp.async, plain loads, and the whole chip at once.
+
+Latencies are taken twice over the same rows. The first time they come from DRAM: clearing so much memory has pushed
+these rows out of L2 long since. The second time they come from L2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tilec.calibrate.probe import ROW_BYTES, Array, Probe, Run, barriers, fill, loop, timed, timed_twice, wait
+
+ROWS = 1 << 23
+"""Of memory: 1 GiB."""
+BOXES = (8, 32, 128, 256)
+"""Rows of a box, which has 128 bytes a row: 1 to 32 KiB."""
+SMALL, LARGE = 8, 128
+"""Rows of a box where throughput is measured."""
+SLOTS = 8
+"""Boxes in flight."""
+L2_WINDOW, SM_WINDOW = 1 << 18, 1 << 13
+"""Rows that loads from L2 go around in: all blocks in 32 MiB, one alone in 1 MiB."""
+WORDS = ROW_BYTES // 4
+FILLED = 0x3F803F80
+COPY_THREADS = 1024
+COPY_BYTES = COPY_THREADS * 4 * 16
+"""Of a block in a trip of the copy."""
+
+
+def probes() -> Iterator[Probe]:
+    tma = ("tma", "mbarrier")
+    for box in BOXES:
+        yield Probe(
+            f"tma.load {box * ROW_BYTES} bytes", _load_latency(box), _last_box(box), 1, (32, 256), 32,
+            box * ROW_BYTES, tma, ("from dram", "from l2", "issue"), rows=ROWS, box=box,
+        )  # fmt: skip
+        yield Probe(
+            f"tma.store {box * ROW_BYTES} bytes", _store_latency(box), _filled, 1, (32, 256), 32,
+            box * ROW_BYTES, tma, ("until read", "until written"), rows=ROWS, box=box,
+        )  # fmt: skip
+    for box in (SMALL, LARGE):
+        size = box * ROW_BYTES
+        yield Probe(
+            f"tma.load throughput, boxes of {size} bytes", _stream(box, SM_WINDOW), _streamed(box, SM_WINDOW), SLOTS,
+            (64, 512), 32, SLOTS * size, tma, rows=ROWS, box=box,
+        )  # fmt: skip
+        yield Probe(
+            f"tma.store throughput, boxes of {size} bytes", _store_stream(box), _filled, SLOTS, (64, 512), 32, size,
+            tma, rows=ROWS, box=box,
+        )  # fmt: skip
+    for name, window, trips in (("l2", L2_WINDOW, (16, 256)), ("dram", ROWS, (8, 56))):
+        yield Probe(
+            f"{name} throughput, all SMs", _stream(LARGE, window), _streamed(LARGE, window), SLOTS, trips, 32,
+            SLOTS * LARGE * ROW_BYTES, tma, ("cycles", "ns"), fills_chip=True, rows=ROWS, box=LARGE,
+        )  # fmt: skip
+    yield Probe(
+        "cp.async of 2048 bytes", _cp_async(), _last_copied, 1, (32, 256), 128, 2048, ("cp.async",),
+        ("from dram", "from l2"), rows=ROWS,
+    )  # fmt: skip
+    yield Probe("ld.global latency", _chase(), _steps, 4, (32, 512), 32, 0, (), ("from dram", "from l2"), rows=ROWS)
+    yield Probe(
+        "copy, all SMs", _copy(), _copied, 1, (8, 48), COPY_THREADS, 0, (), ("cycles", "ns"), fills_chip=True, rows=ROWS
+    )
+
+
+def _word(run: Run, index: int | Array) -> Array:
+    """Of the memory; outside there are zeros, as a copy of a box finds them."""
+    at = np.asarray(index)
+    found: Array = np.where(at < len(run.words), run.words[np.minimum(at, len(run.words) - 1)], 0).astype(np.uint32)
+    return found
+
+
+# ---- one box after the other -----------------------------------------------------------------------------------------
+
+_LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+_STORE = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
+_READ_BACK = "    ld.shared.b32 %word, [%smem];\n"
+
+
+def _load_latency(box: int) -> str:
+    """Issued and waited for by thread 0; an even number of trips leaves the phase as it was. %t2 sums the issue."""
+
+    def walk(name: str) -> str:
+        return loop(
+            f"""    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bars], {box * ROW_BYTES};
+    mov.u64 %rd1, %clock64;
+    {_LOAD} [%smem], [%map, {{0, %r5}}], [%bars];
+    mov.u64 %rd2, %clock64;
+    sub.u64 %rd2, %rd2, %rd1;
+    add.u64 %t2, %t2, %rd2;
+{wait(0, "%r6", f"{name}_WAIT")}    xor.b32 %r6, %r6, 1;
+    add.u32 %r5, %r5, {box};""",
+            name,
+        )
+
+    return f"""{barriers(1)}    mov.u32 %r6, 0;
+    @!%first bra MET;
+    mov.u32 %r5, 0;
+{timed(walk("FAR"))}    mov.u64 %t2, 0;
+    mov.u32 %r5, 0;
+{timed(walk("NEAR"), 1)}{_READ_BACK}MET:
+"""
+
+
+def _last_box(box: int) -> Callable[[Run], Array]:
+    return lambda run: _of_first(run, _word(run, (run.trips - 1) * box * WORDS))
+
+
+def _of_first(run: Run, word: int | Array) -> Array:
+    """Thread 0 leaves the word, the others none."""
+    found = np.zeros((run.blocks, 32), np.uint32)
+    found[:, 0] = word
+    return found
+
+
+def _store_latency(box: int) -> str:
+    def walk(name: str, until: str) -> str:
+        return loop(
+            f"""    {_STORE} [%map, {{0, %r5}}], [%smem];
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group{until} 0;
+    add.u32 %r5, %r5, {box};""",
+            name,
+        )
+
+    return f"""{fill(box * ROW_BYTES, 32, f"    mov.u32 %r2, {FILLED};", is_async=True)}    @!%first bra MET;
+    mov.u32 %r5, 0;
+{timed(walk("READ", ".read"))}    cp.async.bulk.wait_group 0;
+    mov.u32 %r5, 0;
+{timed(walk("WRITTEN", ""), 1)}{_stored_word(box)}MET:
+"""
+
+
+def _stored_word(box: int) -> str:
+    """Of the box that was stored last, whose first row %r5 is past."""
+    return f"""    cp.async.bulk.wait_group 0;
+    fence.proxy.async.global;
+    sub.u32 %r5, %r5, {box};
+    mad.wide.u32 %rd3, %r5, {ROW_BYTES}, %memory;
+    ld.global.b32 %word, [%rd3];
+"""
+
+
+def _filled(run: Run) -> Array:
+    return _of_first(run, FILLED)
+
+
+# ---- boxes in flight -------------------------------------------------------------------------------------------------
+
+
+def _row(box: int, window: int) -> str:
+    """The first row of box %r4 of this block, in %r5: blocks take turns, around in the window."""
+    return f"""    mad.lo.u32 %r5, %r4, %r7, %block;
+    mul.lo.u32 %r5, %r5, {box};
+    and.b32 %r5, %r5, {window - 1};
+    add.u32 %r4, %r4, 1;
+"""
+
+
+def _issue(box: int, window: int, slot: int) -> str:
+    size = box * ROW_BYTES
+    return f"""{_row(box, window)}    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bars+{8 * slot}], {size};
+    add.u32 %r8, %smem, {slot * size};
+    {_LOAD} [%r8], [%map, {{0, %r5}}], [%bars+{8 * slot}];
+"""
+
+
+def _stream(box: int, window: int) -> str:
+    """Thread 0 keeps eight boxes in flight. What it issues last is waited for, for a block must not leave before."""
+    first = "".join(_issue(box, window, slot) for slot in range(SLOTS))
+    body = "".join(wait(slot, "%r6", f"WAIT{slot}") + _issue(box, window, slot) for slot in range(SLOTS))
+    last = "".join(wait(slot, "%r6", f"LAST{slot}") for slot in range(SLOTS))
+    return f"""{barriers(SLOTS)}    mov.u32 %r6, 0;
+    mov.u32 %r4, 0;
+    mov.u32 %r7, %nctaid.x;
+    @!%first bra MET;
+{first}{timed_twice(loop(body + "    xor.b32 %r6, %r6, 1;"))}{last}{_READ_BACK}MET:
+"""
+
+
+def _streamed(box: int, window: int) -> Callable[[Run], Array]:
+    def expected(run: Run) -> Array:
+        # Slot 0 holds the first box of the last trip's issues.
+        row = (run.trips * SLOTS * run.blocks + np.arange(run.blocks)) * box & window - 1
+        return _of_first(run, _word(run, row * WORDS))
+
+    return expected
+
+
+def _store_stream(box: int) -> str:
+    """Thread 0 stores the same box to row after row, four of them in flight."""
+    one = f"""{_row(box, SM_WINDOW)}    {_STORE} [%map, {{0, %r5}}], [%smem];
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group.read 3;
+"""
+    return f"""{fill(box * ROW_BYTES, 32, f"    mov.u32 %r2, {FILLED};", is_async=True)}    mov.u32 %r4, 0;
+    mov.u32 %r7, %nctaid.x;
+    @!%first bra MET;
+{timed(loop(one * SLOTS))}    add.u32 %r5, %r5, {box};
+{_stored_word(box)}MET:
+"""
+
+
+# ---- without the accelerator -----------------------------------------------------------------------------------------
+
+
+def _cp_async() -> str:
+    """128 threads copy 2048 bytes and wait for them, again and again."""
+
+    def walk(name: str) -> str:
+        start = "    mad.wide.u32 %rd3, %thread, 16, %memory;\n"
+        body = """    cp.async.cg.shared.global [%r7], [%rd3], 16;
+    cp.async.commit_group;
+    cp.async.wait_group 0;
+    add.u64 %rd3, %rd3, 2048;"""
+        return start + loop(body, name)
+
+    return f"""    mad.lo.u32 %r7, %thread, 16, %smem;
+    bar.sync 0;
+{timed(walk("FAR"))}    bar.sync 0;
+{timed(walk("NEAR"), 1)}    ld.shared.b32 %word, [%r7];
+"""
+
+
+def _last_copied(run: Run) -> Array:
+    return np.tile(_word(run, (run.trips - 1) * 512 + 4 * np.arange(128)), (run.blocks, 1))
+
+
+STEP = 4096 + 128
+"""Bytes from a link of the chain to the next, so that no two share a line or always the same channel."""
+
+
+def _chase() -> str:
+    """Every address needs the word before, which is zero: the chain has an addition of 64 bits beside the load."""
+
+    def walk(name: str) -> str:
+        link = f"""    ld.global.cg.b32 %r8, [%rd3];
+    cvt.u64.u32 %rd4, %r8;
+    add.u64 %rd3, %rd3, %rd4;
+    add.u64 %rd3, %rd3, {STEP};
+"""
+        return "    mov.u64 %rd3, %memory;\n" + loop(link * 4, name)
+
+    return f"""    @!%first bra MET;
+{timed(walk("FAR"))}{timed(walk("NEAR"), 1)}    sub.u64 %rd3, %rd3, %memory;
+    cvt.u32.u64 %word, %rd3;
+MET:
+"""
+
+
+def _steps(run: Run) -> Array:
+    return _of_first(run, 4 * STEP * run.trips)
+
+
+def _copy() -> str:
+    """Each thread copies 64 bytes a trip, 16 by 16, from the first half of the rows to the second."""
+    loads = "".join(
+        f"    ld.global.v4.b32 {{%r{8 + 4 * i}, %r{9 + 4 * i}, %r{10 + 4 * i}, %r{11 + 4 * i}}}, "
+        f"[%rd3+{16 * COPY_THREADS * i}];\n"
+        for i in range(4)
+    )
+    stores = "".join(
+        f"    st.global.v4.b32 [%rd4+{16 * COPY_THREADS * i}], "
+        f"{{%r{8 + 4 * i}, %r{9 + 4 * i}, %r{10 + 4 * i}, %r{11 + 4 * i}}};\n"
+        for i in range(4)
+    )
+    further = "    add.u64 %rd3, %rd3, %rd6;\n    add.u64 %rd4, %rd4, %rd6;"
+    return f"""    mov.u32 %r7, %nctaid.x;
+    mul.wide.u32 %rd6, %r7, {COPY_BYTES};
+    mad.wide.u32 %rd3, %block, {COPY_BYTES}, %memory;
+    mad.wide.u32 %rd3, %thread, 16, %rd3;
+    ld.param.u32 %r6, [rows];
+    mad.wide.u32 %rd4, %r6, {ROW_BYTES // 2}, %rd3;
+    bar.sync 0;
+{timed_twice(loop(loads + stores + further))}    sub.u64 %rd4, %rd4, %rd6;
+    ld.global.b32 %word, [%rd4];
+"""
+
+
+def _copied(run: Run) -> Array:
+    place = ((run.trips - 1) * run.blocks + np.arange(run.blocks)) * (COPY_BYTES // 4)
+    return _word(run, place[:, None] + 4 * np.arange(COPY_THREADS))

@@ -1,0 +1,233 @@
+"""A probe: a kernel that times a chain of one instruction, by the clock of its multiprocessor, from inside.
+
+Its text is a frame around a body. The body runs a loop `trips` times, with the chain's length unrolled in it; what one
+operation takes is the difference of a long and a short run over the difference of their operations, so that neither
+the launch nor what comes before and after the loop counts. Each thread leaves a word by which the work can be checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilec.manifest import Manifest, Param, PointerParam, ScalarInfo, ScalarParam, TensorInfo, TensorMapParam, variable
+from tilec.ptx.text import print_variable
+from tilec.records import dataclass
+from tilec.sizes import Shape
+
+Array = NDArray[Any]
+
+ROW_BYTES = 128
+"""The probes' memory is rows of this many bytes: as wide as a box under the swizzle of 128 bytes may be."""
+POLLS = 1 << 22
+"""After so many futile looks at an mbarrier a probe gives up, which the host sees as an error: it must not hang."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a result depends on: trips of the loop, blocks, and the words of the memory before the launch."""
+
+    trips: int
+    blocks: int
+    words: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """`readings` are what thread 0 of each block leaves in %t0, %t1, …: clock cycles, or nanoseconds where the name
+    ends in `ns`. A trip of the loop holds `operations` of the instruction. `trips` are those of the short and the long
+    run. With `rows`, the kernel has so many rows of memory, zero at first, and with `box` a tensor map of it: boxes of
+    so many rows. `expected` says what word each thread leaves, within a relative `tolerance` where it is a float."""
+
+    name: str
+    body: str
+    expected: Callable[[Run], Array]
+    operations: int = 1
+    trips: tuple[int, int] = (64, 1024)
+    threads: int = 32
+    smem_bytes: int = 0
+    features: tuple[str, ...] = ()
+    readings: tuple[str, ...] = ("cycles",)
+    fills_chip: bool = False
+    rows: int = 0
+    box: int = 0
+    registers: tuple[str, ...] = field(default=())
+    tolerance: float = 0.0
+
+    @property
+    def entry(self) -> str:
+        return "probe_" + "".join(c if c.isalnum() else "_" for c in self.name)
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The names of what it measures, in the order of its readings."""
+        return tuple(self.name if reading == "cycles" else f"{self.name} {reading}" for reading in self.readings)
+
+
+def manifest(probe: Probe, target: str) -> Manifest:
+    """How the probe is launched. `blocks` and `rows` are given at launch."""
+    memory: Shape = ("rows", ROW_BYTES // 2)
+    tensors = [
+        TensorInfo("times", "int64", ("blocks", len(probe.readings)), "out"),
+        TensorInfo("result", "uint32", ("blocks", probe.threads), "out"),
+    ]
+    params: list[Param] = [PointerParam("times"), PointerParam("result"), ScalarParam("trips", "uint32")]
+    scalars = [ScalarInfo("trips", "uint32"), ScalarInfo("blocks", "uint32")]
+    if probe.rows:
+        tensors.append(TensorInfo("memory", "bfloat16", memory, "zeroed"))
+        params += [PointerParam("memory"), ScalarParam("rows", "uint32")]
+        scalars.append(ScalarInfo("rows", "uint32"))
+    if probe.box:
+        params.append(TensorMapParam("memory", "bfloat16", (probe.box, ROW_BYTES // 2), 128))
+    return Manifest(
+        entry=probe.entry,
+        target=target,
+        grid=("blocks", 1, 1),
+        block=(probe.threads, 1, 1),
+        cluster=(1, 1, 1),
+        dynamic_smem=probe.smem_bytes,
+        tensors=tuple(tensors),
+        scalars=tuple(scalars),
+        params=tuple(params),
+    )
+
+
+def ptx(probe: Probe, target: str, version: str) -> str:
+    """The module: one entry, and the manifest that the cubin is to carry. The body finds the thread in %thread, its
+    warp and lane in %warp and %lane, the block in %block, shared memory at %smem, the trips in %left, and leaves its
+    readings in %t0 … and the thread's word in %word."""
+    params = [".param .u64 times", ".param .u64 result", ".param .u32 trips"]
+    params += [".param .u64 memory", ".param .u32 rows"] if probe.rows else []
+    params += [".param .align 64 .b8 map[128]"] if probe.box else []
+    declared = "\n".join(f"    .reg {text};" for text in probe.registers)
+    words = "\n".join(f"    st.global.u64 [%address+{8 * index}], %t{index};" for index, _ in enumerate(probe.readings))
+    return f"""\
+.version {version}
+.target {target}
+.address_size 64
+
+{print_variable(variable(manifest(probe, target)))}
+.extern .shared .align 1024 .b8 smem[];
+.shared .align 8 .b64 bars[8];
+
+.visible .entry {probe.entry}({", ".join(params)})
+.reqntid {probe.threads}, 1, 1
+.minnctapersm 1
+{{
+    .reg .b32 %thread, %lane, %warp, %block, %smem, %bars, %left, %word, %polls, %place;
+    .reg .b64 %t<4>, %begin, %end, %address, %memory, %map;
+    .reg .pred %first, %more, %done, %lost;
+    .reg .b32 %r<40>;
+    .reg .b64 %rd<16>;
+    .reg .f32 %f<32>;
+    .reg .pred %p<4>;
+{declared}
+    mov.u32 %thread, %tid.x;
+    and.b32 %lane, %thread, 31;
+    shr.u32 %warp, %thread, 5;
+    mov.u32 %block, %ctaid.x;
+    mov.u32 %smem, smem;
+    mov.u32 %bars, bars;
+    setp.eq.u32 %first, %thread, 0;
+    mov.u32 %word, 0;
+    mov.u64 %t0, 0;
+    mov.u64 %t1, 0;
+    mov.u64 %t2, 0;
+    mov.u64 %t3, 0;
+{_memory(probe)}{probe.body}
+    ld.param.u64 %address, [times];
+    cvta.to.global.u64 %address, %address;
+    mad.wide.u32 %address, %block, {8 * len(probe.readings)}, %address;
+    @!%first bra LEAVE;
+{words}
+LEAVE:
+    mad.lo.u32 %place, %block, {probe.threads}, %thread;
+    ld.param.u64 %address, [result];
+    cvta.to.global.u64 %address, %address;
+    mad.wide.u32 %address, %place, 4, %address;
+    st.global.b32 [%address], %word;
+    ret;
+}}
+"""
+
+
+def _memory(probe: Probe) -> str:
+    text = "    ld.param.u64 %memory, [memory];\n    cvta.to.global.u64 %memory, %memory;\n" if probe.rows else ""
+    return text + ("    mov.u64 %map, map;\n    cvta.param.u64 %map, %map;\n" if probe.box else "")
+
+
+# ---- what bodies are made of -----------------------------------------------------------------------------------------
+
+
+def loop(body: str, name: str = "LOOP") -> str:
+    """The body, `trips` times; %left counts down to 1."""
+    return f"""    ld.param.u32 %left, [trips];
+{name}:
+{body}
+    sub.u32 %left, %left, 1;
+    setp.ne.u32 %more, %left, 0;
+    @%more bra {name};
+"""
+
+
+def timed(inner: str, reading: int = 0, clock: str = "clock64") -> str:
+    """What runs in between, in %t<reading>. A loop stays in between: the clock is read in blocks of their own."""
+    return f"""    mov.u64 %begin, %{clock};
+{inner}    mov.u64 %end, %{clock};
+    sub.u64 %t{reading}, %end, %begin;
+"""
+
+
+def timed_twice(inner: str) -> str:
+    """The same in cycles in %t0 and in nanoseconds in %t1."""
+    return f"""    mov.u64 %t2, %globaltimer;
+{timed(inner)}    mov.u64 %t3, %globaltimer;
+    sub.u64 %t1, %t3, %t2;
+"""
+
+
+def fill(size: int, threads: int, word: str, is_async: bool = False) -> str:
+    """Shared memory, `size` bytes of it, with a word that `word` makes in %r2 for the offset in %r0."""
+    return f"""    shl.b32 %r0, %thread, 2;
+FILL:
+    add.u32 %r1, %smem, %r0;
+{word}
+    st.shared.b32 [%r1], %r2;
+    add.u32 %r0, %r0, {4 * threads};
+    setp.lt.u32 %p0, %r0, {size};
+    @%p0 bra FILL;
+{"    fence.proxy.async.shared::cta;" if is_async else ""}
+    bar.sync 0;
+"""
+
+
+def barriers(count: int) -> str:
+    """So many mbarriers, each of one arrival, at %bars."""
+    inits = "\n".join(f"    @%first mbarrier.init.shared::cta.b64 [%bars+{8 * index}], 1;" for index in range(count))
+    return f"{inits}\n    @%first fence.mbarrier_init.release.cluster;\n    bar.sync 0;\n"
+
+
+def wait(bar: int, parity: str, label: str) -> str:
+    """Until the mbarrier's phase of this parity is over."""
+    return f"""    mov.u32 %polls, 0;
+{label}:
+    mbarrier.try_wait.parity.shared::cta.b64 %done, [%bars+{8 * bar}], {parity};
+    @%done bra {label}_OVER;
+    add.u32 %polls, %polls, 1;
+    setp.lt.u32 %lost, %polls, {POLLS};
+    @%lost bra {label};
+    trap;
+{label}_OVER:
+"""
+
+
+# ---- what words are expected -----------------------------------------------------------------------------------------
+
+
+def same_word(value: Callable[[Run], int | float], threads: int, dtype: Any = np.uint32) -> Callable[[Run], Array]:
+    """Every thread of every block leaves this number."""
+    return lambda run: np.full((run.blocks, threads), value(run), dtype)

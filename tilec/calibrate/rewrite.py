@@ -1,0 +1,71 @@
+"""Puts measured rows into the text of a target file, and changes nothing else of it, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from tilec.calibrate.plan import Row, Value
+from tilec.diag import fail
+from tilec.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A cell of the file, as it was and as it is."""
+
+    table: str
+    key: str
+    before: str
+    after: str
+
+
+def rewritten(text: str, rows: Sequence[Row], file: str) -> tuple[str, tuple[Change, ...]]:
+    """The text with these rows, and what changed. A table that the file has not is left out: the machine lacks the
+    instruction. A table of another form than those that ship is refused as `bad-target-file`."""
+    lines = text.split("\n")
+    changes = []
+    for row in rows:
+        found = _section(lines, row.table)
+        if found is None:
+            continue
+        source = f'{{ kind = "measured", where = {json.dumps(row.where, ensure_ascii=False)} }}'
+        cells = {key: _toml(value) for key, value in row.cells.items()}
+        if "timing." in row.table:
+            cells["source"] = source
+        for key, value in cells.items():
+            entry = value if "timing." in row.table else f"{{ value = {value}, source = {source} }}"
+            changes.append(_replace(lines, found, row.table, key, entry, file))
+    return "\n".join(lines), tuple(changes)
+
+
+def _toml(value: Value) -> str:
+    return str(value) if isinstance(value, int) else json.dumps(value)
+
+
+def _section(lines: Sequence[str], table: str) -> range | None:
+    """The lines under a header, up to the next."""
+    if f"[{table}]" not in lines:
+        return None
+    start = lines.index(f"[{table}]") + 1
+    end = next((at for at in range(start, len(lines)) if lines[at].startswith("[")), len(lines))
+    return range(start, end)
+
+
+def _replace(lines: list[str], section: range, table: str, key: str, entry: str, file: str) -> Change:
+    """The value behind `key = `, or behind `cycles = ` on the line of its slot."""
+    slot = key.removeprefix("uses.")
+    pattern = rf'^(\s*\{{ slot = "{re.escape(slot)}", cycles = )("[^"]*"|[\d.]+)(.*)$'
+    if slot == key:
+        pattern = rf'^({re.escape(key)} = )("[^"]*"|[\d.]+|\{{.*\}})(.*)$'
+    found = next(((at, match) for at in section if (match := re.match(pattern, lines[at]))), None)
+    if found is None:
+        fail(
+            "bad-target-file",
+            f"{file}: [{table}] has no line of its own for {key}",
+            help="write it as the target files that ship with tilec do",
+        )
+    at, match = found
+    lines[at] = f"{match[1]}{entry}{match[3]}"
+    return Change(table, key, match[2], entry)

@@ -1,0 +1,87 @@
+"""Probes of shared memory: loads, stores and their matrix forms, without bank conflicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tilec.calibrate.probe import Array, Probe, Run, fill, loop, same_word, timed
+
+CHAIN = 32
+WARPS, ACCESSES = 8, 8
+ACCESS_BYTES = 512
+"""Of a warp: 16 bytes a lane."""
+REGION = 2 * ACCESSES * ACCESS_BYTES
+"""Of a warp: it takes turns at two halves, so that no access is the one before."""
+THREADS = 32 * WARPS
+SM_BYTES = WARPS * ACCESSES * ACCESS_BYTES
+"""What all warps move in a trip."""
+
+
+def probes() -> Iterator[Probe]:
+    yield Probe("ld.shared latency", _chase("ld.shared.b32 %r10, [%r10];", 4, 32), _own(4), CHAIN, smem_bytes=128)
+    matrix = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%r10];"
+    yield Probe("ldmatrix latency", _chase(matrix, 16, 128), _own(16), CHAIN, smem_bytes=512, features=("ldmatrix",))
+    for name, access, feature in (
+        ("ld.shared", "ld.shared.v4.b32 {{{v}}}, [{at}];", ()),
+        ("ldmatrix", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{v}}}, [{at}];", ("ldmatrix",)),
+    ):
+        loaded = same_word(lambda run: 4 * ACCESSES * run.trips, THREADS)
+        yield Probe(f"{name} throughput", _loads(access), loaded, 1, (256, 4096), THREADS, WARPS * REGION, feature)
+    for name, access, feature in (
+        ("st.shared", "st.shared.v4.b32 [{at}], {{%left, %left, %left, %left}};", ()),
+        ("stmatrix", "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{at}], {{%left, %left, %left, %left}};", ("stmatrix",)),
+    ):
+        # In the last trip the count is 1, and odd.
+        stored = same_word(lambda run: 1, THREADS)
+        yield Probe(f"{name} throughput", _stores(access), stored, 1, (256, 4096), THREADS, WARPS * REGION, feature)
+
+
+def _chase(load: str, step: int, words: int) -> str:
+    """Each lane loads the address that it has just loaded from: 32 of them lie in the first words, and again behind."""
+    word = f"""    shr.u32 %r2, %r0, 2;
+    and.b32 %r2, %r2, 31;
+    mad.lo.u32 %r2, %r2, {step}, %smem;"""
+    chain = "\n".join([f"    {load}"] * CHAIN)
+    return f"""{fill(4 * words, 32, word)}    mad.lo.u32 %r10, %lane, {step}, %smem;
+{timed(loop(chain))}    sub.u32 %word, %r10, %smem;
+"""
+
+
+def _own(step: int) -> Callable[[Run], Array]:
+    def expected(run: Run) -> Array:
+        return np.tile(step * np.arange(32, dtype=np.uint32), (run.blocks, 1))
+
+    return expected
+
+
+def _place(which: str) -> str:
+    """The warp's half of this trip, and the lane's 16 bytes in its first access."""
+    return f"""    and.b32 %r8, %left, 1;
+    mad.lo.u32 %r9, %r8, {ACCESSES * ACCESS_BYTES}, {which};"""
+
+
+_MINE = f"""    mad.lo.u32 %r7, %warp, {REGION}, %smem;
+    mad.lo.u32 %r7, %lane, 16, %r7;
+"""
+
+
+def _loads(access: str) -> str:
+    """Every word is a one; the sum of them all says how many were loaded."""
+    lines = [_place("%r7")]
+    for number in range(ACCESSES):
+        v = [f"%r{12 + 4 * (number % 4) + i}" for i in range(4)]
+        lines.append("    " + access.format(v=", ".join(v), at=f"%r9+{number * ACCESS_BYTES}"))
+        lines += [f"    add.u32 %word, %word, {register};" for register in v]
+    return f"""{fill(WARPS * REGION, THREADS, "    mov.u32 %r2, 1;")}{_MINE}{timed(loop(chr(10).join(lines)))}"""
+
+
+def _stores(access: str) -> str:
+    lines = [_place("%r7")]
+    lines += ["    " + access.format(at=f"%r9+{number * ACCESS_BYTES}") for number in range(ACCESSES)]
+    last = ACCESSES * ACCESS_BYTES + (ACCESSES - 1) * ACCESS_BYTES
+    return f"""{_MINE}    bar.sync 0;
+{timed(loop(chr(10).join(lines)))}    bar.sync 0;
+    ld.shared.b32 %word, [%r7+{last}];
+"""

@@ -1,0 +1,217 @@
+"""Probes of the tensor cores: mma.sync, and wgmma with its A in shared memory or in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tilec.calibrate.probe import Array, Probe, Run, fill, loop, same_word, timed, timed_twice
+from tilec.records import dataclass
+
+WARPGROUP = 128
+A_BYTES = 64 * 128
+WIDTHS = (8, 16, 32, 64, 96, 128, 192, 256)
+"""Of a product, the N, where it is measured for bfloat16; `WIDE` for the other types."""
+WIDE = (64, 128, 256)
+WIDTHS_RS = (8, 16, 32, 64, 96, 128)
+"""With A in registers: beyond, sums and sixteen As in flight are more registers than there are."""
+IN_FLIGHT = 8
+"""Products of a trip: two times the four steps of 32 bytes that a row of 128 bytes holds."""
+FEW, MANY = 1, 5
+"""Products issued in a row, before their end is waited for: the difference is what one more costs the issuing warps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A type of operand: what a product of m64 by `k` is called, the word that holds ones, and what wgmma has behind
+    its predicate: signs, and for 16 bits the transpositions of shared operands."""
+
+    name: str
+    spelling: str
+    k: int
+    ones: int
+    signs: str = ", 1, 1"
+    transposes: bool = False
+    accumulator: str = "f32"
+
+
+OPERANDS = (
+    Operand("bf16", "f32.bf16.bf16", 16, 0x3F803F80, transposes=True),
+    Operand("f16", "f32.f16.f16", 16, 0x3C003C00, transposes=True),
+    Operand("tf32", "f32.tf32.tf32", 8, 0x3F800000),
+    Operand("e4m3", "f32.e4m3.e4m3", 32, 0x38383838),
+    Operand("s8", "s32.s8.s8", 32, 0x01010101, signs="", accumulator="b32"),
+)
+BF16 = OPERANDS[0]
+
+
+def probes() -> Iterator[Probe]:
+    yield from _mma_probes()
+    for operand in OPERANDS:
+        for n in WIDTHS if operand is BF16 else WIDE:
+            yield _wgmma(f"wgmma.ss {operand.name} n{n}", operand, n, _chain(operand, n), IN_FLIGHT)
+    for n in WIDTHS_RS:
+        yield _wgmma(f"wgmma.rs bf16 n{n}", BF16, n, _chain(BF16, n, in_registers=True), IN_FLIGHT)
+    for form in ("ss", "rs"):
+        alone = _chain(BF16, 128, count=1, left=0, in_registers=form == "rs")
+        yield _wgmma(f"wgmma.{form} alone n128", BF16, 128, alone, 1)
+    for count in (FEW, MANY):
+        yield _wgmma(f"wgmma issue {count}", BF16, 128, _issue(count), 1, count)
+    yield _loaded()
+
+
+# ---- mma.sync --------------------------------------------------------------------------------------------------------
+
+MMA_SUMS, MMA_ROUNDS = 8, 4
+
+
+def _mma_probes() -> Iterator[Probe]:
+    each = MMA_SUMS * MMA_ROUNDS
+    for operand in OPERANDS:
+        if operand.name not in ("bf16", "f16", "s8"):
+            continue
+        dtype = np.float32 if operand.accumulator == "f32" else np.int32
+        total = operand.k * MMA_ROUNDS
+        many = same_word(lambda run, total=total: total * run.trips, WARPGROUP, dtype)  # type: ignore[misc]
+        one = same_word(lambda run, k=operand.k: k * each * run.trips, 32, dtype)  # type: ignore[misc]
+        name = f"mma.sync {operand.name}"
+        yield Probe(f"{name} throughput", _mma(operand, MMA_SUMS, MMA_ROUNDS), many, each, threads=WARPGROUP,
+                    registers=_sums(operand, 4 * MMA_SUMS), features=("mma.sync",))  # fmt: skip
+        yield Probe(f"{name} latency", _mma(operand, 1, each), one, each,
+                    registers=_sums(operand, 4 * MMA_SUMS), features=("mma.sync",))  # fmt: skip
+
+
+def _sums(operand: Operand, count: int) -> tuple[str, ...]:
+    return (f".{operand.accumulator} %sum<{count}>",)
+
+
+def _zeros(operand: Operand, count: int) -> str:
+    zero = "0f00000000" if operand.accumulator == "f32" else "0"
+    return "".join(f"    mov.{operand.accumulator} %sum{i}, {zero};\n" for i in range(count))
+
+
+def _mma(operand: Operand, sums: int, rounds: int) -> str:
+    d, a, b = operand.spelling.split(".")
+    line = []
+    for _ in range(rounds):
+        for tile in range(sums):
+            own = "{" + ", ".join(f"%sum{4 * tile + i}" for i in range(4)) + "}"
+            line.append(
+                f"    mma.sync.aligned.m16n8k{operand.k}.row.col.{d}.{a}.{b}.{d} {own}, {{%r4, %r5, %r6, %r7}}, "
+                f"{{%r8, %r9}}, {own};"
+            )
+    ones = "".join(f"    mov.b32 %r{i}, {operand.ones};\n" for i in range(4, 10))
+    return f"""{ones}{_zeros(operand, 4 * sums)}    bar.sync 0;
+{timed(loop(chr(10).join(line)))}    mov.b32 %word, %sum0;
+"""
+
+
+# ---- wgmma -----------------------------------------------------------------------------------------------------------
+
+
+def _wgmma(name: str, operand: Operand, n: int, chain: str, operations: int, count: int = 0) -> Probe:
+    """`count` products a trip, where they are not the operations."""
+    each = operand.k * (count or operations)
+    dtype = np.float32 if operand.accumulator == "f32" else np.int32
+    size = A_BYTES + 128 * n
+    body = f"""{fill(size, WARPGROUP, f"    mov.b32 %r2, {operand.ones};", is_async=True)}{_operands(operand, n)}{chain}
+    mov.b32 %word, %sum0;
+"""
+    registers = (*_sums(operand, n // 2), ".b64 %da<4>, %db<4>")
+    return Probe(
+        name, body, same_word(lambda run: each * run.trips, WARPGROUP, dtype), operations, (16, 144),
+        WARPGROUP, size, ("wgmma",), registers=registers,
+    )  # fmt: skip
+
+
+def _operands(operand: Operand, n: int) -> str:
+    """Descriptors of the four steps along a row of A and of B (128-byte swizzle, 1024 bytes from eight rows to the
+    next), A as registers in %r4 to %r7, and sums of zero."""
+    text = """    shr.u32 %r10, %smem, 4;
+    cvt.u64.u32 %rd0, %r10;
+    or.b64 %rd0, %rd0, 0x4000004000010000;
+"""
+    for step in range(4):
+        text += f"    add.u64 %da{step}, %rd0, {2 * step};\n    add.u64 %db{step}, %rd0, {A_BYTES // 16 + 2 * step};\n"
+    text += "".join(f"    mov.b32 %r{i}, {operand.ones};\n" for i in range(4, 8))
+    return text + _zeros(operand, n // 2)
+
+
+def _product(operand: Operand, n: int, step: int, in_registers: bool, keeps: int = 1) -> str:
+    """`keeps`: whether the sums before it count."""
+    sums = ", ".join(f"%sum{i}" for i in range(n // 2))
+    a = "{%r4, %r5, %r6, %r7}" if in_registers else f"%da{step}"
+    transposed = (", 0" if in_registers else ", 0, 0") if operand.transposes else ""
+    return (
+        f"    wgmma.mma_async.sync.aligned.m64n{n}k{operand.k}.{operand.spelling} {{{sums}}}, {a}, %db{step}, "
+        f"{keeps}{operand.signs}{transposed};"
+    )
+
+
+def _chain(operand: Operand, n: int, count: int = IN_FLIGHT, left: int = 1, in_registers: bool = False) -> str:
+    """Groups of `count` products into the same sums, with `left` groups in flight."""
+    products = "\n".join(_product(operand, n, step % 4, in_registers) for step in range(count))
+    body = f"""    wgmma.fence.sync.aligned;
+{products}
+    wgmma.commit_group.sync.aligned;
+    wgmma.wait_group.sync.aligned {left};"""
+    return timed(loop(body) + "    wgmma.wait_group.sync.aligned 0;\n")
+
+
+def _issue(count: int) -> str:
+    """The time that issuing takes, with idle tensor cores at its beginning; the wait for the end is left out."""
+    products = "\n".join(_product(BF16, 128, step % 4, in_registers=False) for step in range(count))
+    return loop(f"""    wgmma.fence.sync.aligned;
+    mov.u64 %begin, %clock64;
+{products}
+    wgmma.commit_group.sync.aligned;
+    mov.u64 %end, %clock64;
+    wgmma.wait_group.sync.aligned 0;
+    sub.u64 %end, %end, %begin;
+    add.u64 %t0, %t0, %end;""")
+
+
+# ---- the clock under load --------------------------------------------------------------------------------------------
+
+_FACTOR, _ADDEND, _MASK, _EXPONENT = 2654435761, 12345, 0x807F807F, 0x3F003F00
+_WIDE = 256
+
+
+def _loaded() -> Probe:
+    """Products of numbers like random ones on every multiprocessor: with zeros the clock would stay higher. Each trip
+    begins its sums anew, for so many roundings would show."""
+    word = f"""    mad.lo.u32 %r2, %r0, {_FACTOR}, {_ADDEND};
+    shr.u32 %r3, %r2, 9;
+    xor.b32 %r2, %r2, %r3;
+    and.b32 %r2, %r2, {_MASK};
+    or.b32 %r2, %r2, {_EXPONENT};"""
+    size = A_BYTES + 128 * _WIDE
+    products = "\n".join(_product(BF16, _WIDE, step % 4, False, keeps=int(step > 0)) for step in range(IN_FLIGHT))
+    chain = loop(f"""    wgmma.fence.sync.aligned;
+{products}
+    wgmma.commit_group.sync.aligned;
+    wgmma.wait_group.sync.aligned 1;""")
+    timing = timed_twice(chain + "    wgmma.wait_group.sync.aligned 0;\n")
+    body = f"{fill(size, WARPGROUP, word, is_async=True)}{_operands(BF16, _WIDE)}{timing}    mov.b32 %word, %sum0;\n"
+    registers = (*_sums(BF16, _WIDE // 2), ".b64 %da<4>, %db<4>")
+    return Probe(
+        "clock under load", body, _first_products, 1, (2000, 62000), WARPGROUP, size, ("wgmma",), ("cycles", "ns"),
+        fills_chip=True, registers=registers, tolerance=1e-3,
+    )  # fmt: skip
+
+
+def _first_products(run: Run) -> Array:
+    """The first sum of each thread: row lane / 4 of the warp's sixteen, column 2 (lane mod 4)."""
+    offset = np.arange(0, A_BYTES + 128 * _WIDE, 4, dtype=np.uint64)
+    word = (offset * _FACTOR + _ADDEND) & 0xFFFFFFFF
+    word = (((word ^ word >> 9) & _MASK) | _EXPONENT).astype(np.uint32)
+    halves = word.view(np.uint16).astype(np.uint32) << 16
+    rows = halves.view(np.float32).astype(np.float64).reshape(-1, 8, 8)
+    # Swizzled by 128 bytes: chunk c of row r lies at c ^ (r mod 8).
+    index = np.arange(8)[None, :] ^ (np.arange(len(rows)) % 8)[:, None]
+    matrix = np.take_along_axis(rows, index[:, :, None], axis=1).reshape(len(rows), 64)
+    thread = np.arange(WARPGROUP)
+    a, b = matrix[:64], matrix[64:]
+    sums = (a[16 * (thread // 32) + thread % 32 // 4] * b[2 * (thread % 4)]).sum(axis=1)
+    return np.tile((sums * IN_FLIGHT / 4).astype(np.float32), (run.blocks, 1))
