@@ -153,7 +153,7 @@ def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: 
         usage(planned.kernel),
         imported=tuple(source.imported),
         outputs=planned.kernel.outputs,
-        fast_math=options.fast_math or "fast-math" in planned.kernel.asks,
+        fast_math="fast-math" in planned.kernel.asks,
     )
     return program, module
 
@@ -336,6 +336,8 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
 
 def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> Plan:
     """What is to be done for a kernel, and when."""
+    if options.fast_math and "fast-math" not in kernel.asks:
+        kernel = replace(kernel, asks=tuple(sorted((*kernel.asks, "fast-math"))))
     if observer.wants("alias"):
         from tilec.passes.alias import analyse, print_aliased
 

@@ -81,6 +81,14 @@ def test_turns_in_the_ptx() -> None:
     assert len(re.findall(r"bar\.sync 3, 256", made.ptx)) == 1
 
 
+@pytest.mark.parametrize(("dtype", "kind"), [("float16", "f16"), ("bfloat16", "bf16")])
+def test_weights_are_converted_in_pairs(dtype: str, kind: str) -> None:
+    """They are the first factor of a product and nothing else: 32 registers a thread, not 64 and as many again."""
+    _, made = built(FLASH, "sm_90a", dtype=dtype)
+    assert made.ptx.count(f"cvt.rn.{kind}x2.f32") >= 128 * 128 // 256 // 2
+    assert f"cvt.rn.{kind}.f32" not in made.ptx
+
+
 def test_the_schedule_has_both_groups() -> None:
     _, made = built(FLASH, "sm_90a")
     (schedule,) = made.schedules
@@ -91,7 +99,7 @@ def test_without_ping_pong() -> None:
     source = SourceFile(FLASH.name, FLASH.read_text(encoding="utf-8"))
     made = build(source, CompileOptions(ping_pong=False), Observer())
     assert consumer(made).turns_at is None
-    assert made.schedules[0].ii > 3000
+    assert made.schedules[0].ii > 2800
     light = build(source, CompileOptions(rrt_size_threshold=0), Observer())
     assert consumer(light).turns_at is None
 

@@ -17,6 +17,7 @@ from tilec.codegen.reducer import add_anywhere, add_to_part
 from tilec.codegen.scalar import SHORT, ReadElement
 from tilec.codegen.state import State
 from tilec.codegen.steps import Assignment, Definition, Output, Step, follows, steps
+from tilec.codegen.words import per_word
 from tilec.diag import fail
 from tilec.ir.affine import add, affine, row_divisor
 from tilec.ir.layout import Fragment
@@ -26,6 +27,7 @@ from tilec.ir.tile import (
     Cast,
     Expr,
     Load,
+    Store,
     Var,
     children,
     integer,
@@ -325,6 +327,9 @@ class _Sweep:
             for lane in range(self.run_length):
                 self.contribute(a, run, lane)
             return
+        if store.buffer.name in self.state.words:
+            self.assign_words(store, run)
+            return
         if store.buffer.in_registers:
             for lane in range(self.run_length):
                 self.assign_register(a, run, lane)
@@ -433,6 +438,13 @@ class _Sweep:
         else:
             cls_move = f"mov.{cls}"
         self.builder.emit(cls_move, target, value, guard=None if guard is None else Guard(guard))
+
+    def assign_words(self, store: Store, run: _Run) -> None:
+        """Neighbours of the run together, where no element is looked up by itself (see `codegen.words`)."""
+        values = self.packed_values(store.buffer.dtype, [(store.value, lane) for lane in range(self.run_length)], run)
+        first = self.fragment_register(store.buffer, store.indices, run, 0) // per_word(store.buffer)
+        for target, value in zip(self.state.words[store.buffer.name][first:], values, strict=False):
+            self.builder.emit("mov.b32", target, value)
 
     def packed_values(self, dtype: DType, items: list[tuple[Expr, int]], run: _Run) -> list[Reg]:
         """The values, each of some lane, as words of `dtype` neighbours."""

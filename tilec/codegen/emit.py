@@ -22,6 +22,7 @@ from tilec.codegen.scalar import Scalars
 from tilec.codegen.state import State
 from tilec.codegen.transfer import barrier_address, emit_cp_async, emit_tma_load, emit_tma_store
 from tilec.codegen.wgmma import emit_wgmma
+from tilec.codegen.words import held_in_words, per_word
 from tilec.diag import InternalError
 from tilec.ir import warp
 from tilec.ir.expr import as_size
@@ -268,6 +269,9 @@ class _Entry:
             self.scalars.define(WARP, builder.into("b32", "sub.u32", index, Imm(role.first_warp)), (0, role.warps - 1))
         else:
             self.scalars.ranges[THREAD] = (32 * role.first_warp, 32 * role.first_warp + role.threads - 1)
+        layouts = {b.name: layout for b, layout in self.program.fragments}
+        mine = [] if role.single_thread else self.program.fragments
+        in_words = held_in_words(role, layouts)
         state = State(
             builder,
             self.scalars,
@@ -276,10 +280,9 @@ class _Entry:
             self.target,
             role,
             self.pointers,
-            {b.name: layout for b, layout in self.program.fragments},
-            {b.name: builder.many(register_class(b.dtype), f.register_count) for b, f in self.program.fragments}
-            if not role.single_thread
-            else {},
+            layouts,
+            {b.name: builder.many(register_class(b.dtype), f.register_count) for b, f in mine if b not in in_words},
+            {b.name: builder.many("b32", f.register_count // per_word(b)) for b, f in mine if b in in_words},
             self.written,
             self.scalars.register(WARP),
             barrier_id=barrier_id,

@@ -67,6 +67,8 @@ def unpack_halves(buffer: Buffer, packed: tuple[Reg, ...], state: State) -> None
 
 def packed_a(buffer: Buffer, state: State) -> tuple[Reg, ...]:
     """A fragment as A operand, in the order in which its layout (see `operand_a`) has it: 4 bytes to a register."""
+    if buffer.name in state.words:
+        return state.words[buffer.name]
     registers = state.fragments[buffer.name]
     dtype = buffer.dtype
     if dtype == FLOAT64:

@@ -4,7 +4,6 @@ their lifetimes. Of nested loops the inner ones are solved first: to the outer o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
@@ -12,22 +11,17 @@ from itertools import product
 from tilec.diag import AT_ONCE, InternalError, Label, Mistakes, fail
 from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ir.tile import (
-    Binary,
     Bind,
     Break,
     Buffer,
-    Call,
-    Cast,
     For,
     If,
     Load,
     Parallel,
     Print,
-    Select,
     Stmt,
     Store,
     TileOp,
-    Unary,
     While,
     bodies,
     walk,
@@ -40,6 +34,7 @@ from tilec.passes.binds import scheduled, users_of_binds
 from tilec.passes.compound import Cost, cost, is_compound
 from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes
+from tilec.passes.nest_price import nest_demands
 from tilec.passes.ordering import orders
 from tilec.passes.rings import RingPlan, accesses, is_load, pipelined_loops, shared_with, touched_outside
 from tilec.passes.rings import rings as ring_plans
@@ -56,7 +51,6 @@ from tilec.passes.roles import (
     stores,
 )
 from tilec.passes.turns import turns
-from tilec.passes.usage import expressions
 from tilec.records import dataclass
 from tilec.sched.bounds import Unschedulable, bounds
 from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Role, Slot, Use
@@ -488,7 +482,7 @@ def demands(stmt: Stmt, laid: Laid) -> tuple[Demand, ...]:
         if isinstance(s, TileOp):
             total += registry.get(s.name).demand(s, context)
         elif isinstance(s, Parallel):
-            total += _nest_demands(s, laid.kernel.threads)
+            total += nest_demands(s, laid.kernel.threads, "fast-math" in laid.kernel.asks)
         elif isinstance(s, Bind):
             loads = (e.buffer for e in walk_expr(s.value) if isinstance(e, Load))
             reads = [b for b in loads if not b.in_registers]
@@ -513,55 +507,6 @@ def pricing_context(laid: Laid) -> Context:
         raise InternalError("prices need no resources")
 
     return Context(laid.kernel.threads, laid.fragments, laid.shared, (), refuse, refuse)  # type: ignore[arg-type]
-
-
-TRANSCENDENTAL = frozenset(
-    {
-        "exp",
-        "exp2",
-        "log",
-        "log2",
-        "sqrt",
-        "rsqrt",
-        "tanh",
-        "sinh",
-        "cosh",
-        "atan",
-        "fmod",
-        "sigmoid",
-        "sin",
-        "cos",
-        "tan",
-        "pow",
-        "erf",
-        "exp10",
-        "log10",
-    }
-)
-
-
-def _nest_demands(nest: Parallel, threads: int) -> list[Demand]:
-    elements = math.prod(nest.extents)
-    found: list[Demand] = []
-    operations = special = 0
-    for stmt in walk(nest.body):
-        for expr in expressions(stmt):
-            for e in walk_expr(expr):
-                match e:
-                    case Load(buffer=buffer) if not buffer.in_registers:
-                        found.append(demand(f"ld.{buffer.scope}", bytes=elements * buffer.dtype.bytes, threads=threads))
-                    case Call(fn=fn) if fn in TRANSCENDENTAL:
-                        special += 1
-                    case Unary() | Binary() | Cast() | Select() | Call():
-                        operations += 1
-                    case _:
-                        pass
-        if isinstance(stmt, Store) and not stmt.buffer.in_registers:
-            found.append(demand(f"st.{stmt.buffer.scope}", bytes=elements * stmt.buffer.dtype.bytes, threads=threads))
-    if special:
-        found.append(demand("mufu", elements=elements * special))
-    found.append(demand("elementwise", ops=max(operations, 1), elements=elements, threads=threads))
-    return found
 
 
 def _aligned(size: int) -> int:
