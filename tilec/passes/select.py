@@ -144,9 +144,9 @@ def _form(kernel: Kernel, target: Target, strategy: Strategy) -> Form:
 
 
 def _fills_a_multiprocessor(loops: tuple[For, ...]) -> bool:
-    """Whether one block at a time is enough. Roles share out all of a multiprocessor's registers, which is what products
-    of tiles want, and stores that a role of their own may begin. Whatever else computes on the way from memory to
-    memory hides its latencies behind those of other blocks, each of which loads for itself."""
+    """Whether one block at a time is enough. Roles share out all of a multiprocessor's registers, which products of
+    tiles want, and stores that a role of their own may begin. Whatever else computes on the way from memory to memory
+    hides its latencies behind those of other blocks, each of which loads for itself."""
     stmts = [s for loop in loops for s in walk(loop.body) if isinstance(s, TileOp)]
     return any(s.name == "gemm" or _leaves_shared(s) for s in stmts)
 
