@@ -262,12 +262,17 @@ def _(X: Array) -> Outputs:
     return {"Y": _softmax(X)}
 
 
+@sample("rows/softmax_shared", M=3, N=1024, block_N=512)
+def _(X: Array) -> Outputs:
+    return {"Y": _softmax(X)}
+
+
 @sample("rows/layernorm", M=6, N=128)
 def _(X: Array, weight: Array, bias: Array) -> Outputs:
     return {"Y": (X - X.mean(1, keepdims=True)) / np.sqrt(X.var(1, keepdims=True) + 1e-5) * weight + bias}
 
 
-@sample("rows/rmsnorm", M=3, N=300, block_N=256)
+@sample("rows/rmsnorm", M=5, N=512, blocks=2, also=({"M": 1},))
 def _(X: Array, weight: Array) -> Outputs:
     return {"Y": X / np.sqrt((X * X).mean(1, keepdims=True) + 1e-6) * weight}
 
@@ -339,6 +344,6 @@ def _(X: Array, label: Array) -> Outputs:
     return {"loss": np.log(np.exp(X).sum(1)) - X[rows, label]}
 
 
-@sample("rows/gemv_transposed", K=50, N=100, block_N=64)
-def _(x: Array, A: Array) -> Outputs:
-    return {"y": x @ A}
+@sample("rows/gemv_transposed", K=150, N=104, block_N=64, splits=3)
+def _(x: Array, A: Array, y: Array) -> Outputs:
+    return {"y": y + x @ A}

@@ -54,6 +54,18 @@ def test_the_sample_gemm(kernel: Make, target: str, strategy: Strategy, form: st
 
 
 @pytest.mark.parametrize(
+    ("strategy", "form", "via"),
+    [
+        ("auto", "unspecialised", ["cp_async", "registers"]),  # several blocks share a multiprocessor
+        ("warp-specialize", "warp_specialised", ["tma", "registers"]),
+    ],
+)
+def test_reductions_of_tiles(kernel: Make, strategy: Strategy, form: str, via: list[str]) -> None:
+    argmax = (ROOT / "samples/rows/argmax.tl").read_text(encoding="utf-8")
+    assert selected(kernel(argmax), "sm_90a", strategy) == (form, via)
+
+
+@pytest.mark.parametrize(
     ("why", "defines", "form", "via"),
     [
         ("a row of B is 154 bytes", {"N": 77}, "unspecialised", ["cp_async", "registers", "wgmma", "registers"]),

@@ -117,7 +117,7 @@ class _Sweep:
         read = [e for ld in memory_loads for e in walk_expr(ld) if isinstance(e, Load)]
         independent = not any(ld.buffer.name in written for ld in read)
         independent &= all(store.previous is None for store in self.stored)  # it may say what is read next
-        size = max(1, BATCH_REGISTERS // self.run_length) if independent and memory_loads else 1
+        size = self.batch(memory_loads) if independent and memory_loads else 1
         groups = self.grouped(independent)
         for start in range(0, len(runs), size):
             batch = [self.begin(r) for r in runs[start : start + size]]
@@ -133,6 +133,15 @@ class _Sweep:
                         self.assign_neighbours([a for a in group if isinstance(a, Assignment)], run)
                     else:
                         self.step(group[0], run)
+
+    def batch(self, loads: list[Load]) -> int:
+        """The number of runs whose loads are let fly together."""
+        run, registers = self.begin(0), 0
+        for load in dict.fromkeys(loads):
+            lanes = self.run_length // self.lanes_per_element(load, run)
+            is_wide = self.width(load.buffer, load.indices, run) > 1
+            registers += -(-lanes * load.buffer.dtype.bytes // 4) if is_wide else lanes
+        return max(1, BATCH_REGISTERS // registers)
 
     def step(self, a: Step, run: _Run) -> None:
         match a:
@@ -173,18 +182,21 @@ class _Sweep:
         """Read what the steps need from memory: the elements of a run together where they are neighbours, or else those
         that the steps name one by one."""
         needed = dict.fromkeys(ld for a in steps for ld in self.loads(a) if not ld.buffer.in_registers)
+        needed = {load: None for load in needed if load not in run.loaded}
+        nested = [load for load in needed if any(isinstance(e, Load) for i in load.indices for e in walk_expr(i))]
         alone: list[Load] = []
         for load in needed:
-            if load in run.loaded:
+            if load in nested:
                 continue
-            nested = any(isinstance(e, Load) for i in load.indices for e in walk_expr(i))
-            together = 1 if nested else self.lanes_per_element(load, run)
-            width = 1 if nested else self.width(load.buffer, load.indices, run, together)
-            if width == together == 1 and not nested:
+            together = self.lanes_per_element(load, run)
+            width = self.width(load.buffer, load.indices, run, together)
+            if width == together == 1:
                 alone.append(load)
             else:
                 run.loaded[load] = self.load(load, run, width, together)
         self.prefetch_neighbours(alone, run)
+        for load in nested:  # where they are has been read by now
+            run.loaded[load] = self.load(load, run, self.width(load.buffer, load.indices, run))
 
     def prefetch_neighbours(self, loads: list[Load], run: _Run) -> None:
         """Read these elements of every lane, those that lie side by side together."""
@@ -210,10 +222,12 @@ class _Sweep:
 
     def lanes_per_element(self, load: Load, run: _Run) -> int:
         """How many neighbours of the run read one element, where the elements that it reads are neighbours: two for
-        `b[i, j // 2]`. 1 where each lane has its own."""
+        `b[i, j // 2]`, all for `b[i]`. 1 where each lane has its own."""
         last = self.vars[-1]
-        if self.run_length == 1 or isinstance(load.indices[-1], Var):
+        if self.run_length == 1 or load.indices[-1] == last:
             return 1
+        if not any(last in walk_expr(i) for i in load.indices):
+            return self.run_length
         if any(last in set(walk_expr(i)) for i in load.indices[:-1]):
             return 1
         forms = [affine(substitute(load.indices[-1], values)) for values in run.values]
@@ -278,7 +292,7 @@ class _Sweep:
 
     def read_index(self, load: Load, run: _Run, lane: int) -> Operand:
         """An element that says where another one is."""
-        if load.buffer.in_registers:
+        if load.buffer.in_registers or load in run.loaded:
             return self.reader(run, lane)(load)
         return self.load(load, run, 1, lanes=range(lane, lane + 1))[0]
 

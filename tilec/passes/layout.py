@@ -43,8 +43,8 @@ from tilec.ir.tile import (
     walk_expr,
     with_attr,
 )
-from tilec.ops.lowering import VECTOR_BYTES
 from tilec.ops.refused import is_refused, refused
+from tilec.passes import widths
 from tilec.passes.atoms import MAX_BOX, Access, candidates, is_legal, shared_accesses, shared_layout
 from tilec.passes.convert import Conflict, Conversion, resolve, rewritten
 from tilec.passes.loop_layout import digits
@@ -96,7 +96,7 @@ def nest_layout(nest: Parallel, threads: int, fragments: Mapping[str, Fragment])
             if whole is not None:
                 return whole
     uses = [(u.dims, fragments[u.buffer.name]) for u in deciding if u.dims is not None and not u.is_reshaped]
-    vector = nest.width or _widest_vector(nest)
+    vector = nest.width or widths.of_nest(nest, threads)
     swept = [_extended(layout, dims, nest.extents) for dims, layout in uses]
     if not any(isinstance(s, Store) and s.buffer.scope == "fragment" for s in walk(nest.body)):
         swept = [s for use in uses if (s := _shared_out(*use, nest.extents, vector)) is not None] + swept
@@ -306,16 +306,6 @@ def _in_order(nest: Parallel, buffer: Buffer, indices: tuple[Expr, ...]) -> bool
     return indices == moved(replace(buffer, extents=nest.extents), buffer, nest.vars)
 
 
-def _widest_vector(nest: Parallel) -> int:
-    """Elements a thread may move at once: as many of the largest element type as fit 16 bytes."""
-    sizes = [1]
-    for stmt in walk(nest.body):
-        if isinstance(stmt, Store):
-            sizes.append(stmt.buffer.dtype.bytes)
-            sizes += [e.buffer.dtype.bytes for e in walk_expr(stmt.value) if isinstance(e, Load)]
-    return VECTOR_BYTES // max(sizes)
-
-
 def deciding_uses(nest: Parallel) -> list[Use]:
     """Those that say which thread runs what, of one value per element first. One element that is only read does not:
     each thread has a copy of it, as of a variable."""
@@ -369,20 +359,8 @@ class _Fragments:
             # The tile with the most dimensions fixes those that are its projections, and one of which several elements
             # come from one of another tile fixes that.
             first = max(unknown, key=lambda b: (len(b.shape), math.prod(b.shape)))
-            vector = VECTOR_BYTES // self.memory_bytes(first)
+            vector = widths.of_fragment(first, stmts, self.kernel.threads)
             self.known[first.name] = (row_major(first.shape, self.kernel.threads, vector), first.span)
-
-    def memory_bytes(self, fragment: Buffer) -> int:
-        """The size of the widest element that is copied between the fragment and memory."""
-        sizes = [0]
-        for stmt in walk(self.kernel.body):
-            if (
-                isinstance(stmt, TileOp)
-                and stmt.name in ("copy", "atomic")
-                and any(r.buffer == fragment for r in stmt.regions)
-            ):
-                sizes += [r.buffer.dtype.bytes for r in stmt.regions if r.buffer.scope != "fragment"]
-        return max(sizes) or fragment.dtype.bytes
 
     def fix(self, buffer: Buffer, layout: Fragment, stmt: Stmt) -> None:
         """The statement needs the buffer in this layout."""

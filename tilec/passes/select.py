@@ -141,9 +141,21 @@ def _form(kernel: Kernel, target: Target, strategy: Strategy) -> Form:
                 help="leave --pipeline-strategy at auto",
             )
         return "warp_specialised"
-    if strategy == "auto" and able and _why_not_specialised(kernel, loops) is None:
+    if strategy == "auto" and able and _fills_a_multiprocessor(loops) and _why_not_specialised(kernel, loops) is None:
         return "warp_specialised"
     return "unspecialised"
+
+
+def _fills_a_multiprocessor(loops: tuple[For, ...]) -> bool:
+    """Whether one block at a time is enough. Roles share out all of a multiprocessor's registers, which products of
+    tiles want, and stores that a role of their own may begin. Whatever else computes on the way from memory to memory
+    hides its latencies behind those of other blocks, each of which loads for itself."""
+    stmts = [s for loop in loops for s in walk(loop.body) if isinstance(s, TileOp)]
+    return any(s.name == "gemm" or _leaves_shared(s) for s in stmts)
+
+
+def _leaves_shared(op: TileOp) -> bool:
+    return op.name in ("copy", "atomic") and [r.buffer.scope for r in op.regions] == ["shared", "global"]
 
 
 def _why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
