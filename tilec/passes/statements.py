@@ -50,13 +50,15 @@ from tilec.ops.values import (
     Member,
     Method,
     Reference,
+    Stage,
+    StageTile,
     TileScheduler,
     Value,
     describe,
 )
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
-from tilec.passes import teams
+from tilec.passes import pipelines, teams
 from tilec.passes.allocations import allocate
 from tilec.passes.calls import ACTIONS, VALUES, carried_out
 from tilec.passes.evaluate import ALLOCATIONS, Evaluator, supported_names
@@ -137,6 +139,8 @@ class Body(Loops):
                 refuse_raise(self, node)
             case ast.With(context=ast.Call() as call) if self.callee(call) in teams.SECTIONS:
                 teams.section(self, node, call)
+            case ast.With(context=ast.Call() as call) if pipelines.is_entered(self, call):
+                pipelines.entered(self, node, call)
             case ast.With() | ast.Function() | ast.Import() | ast.Return() | ast.Foreign():
                 self._misplaced(node)
             case _:
@@ -178,6 +182,9 @@ class Body(Loops):
             self.called(function, *self.arguments(node), node.span)
             return
         if isinstance(function, Method) and isinstance(function.owner, TileScheduler) and function.name == "init":
+            self.value(node)
+            return
+        if isinstance(function, Method) and function.name in pipelines.STATEMENTS and pipelines.is_entered(self, node):
             self.value(node)
             return
         path = function.path if isinstance(function, Member) else None
@@ -226,6 +233,7 @@ class Body(Loops):
                 node.span,
                 help="move it out of the loop, or write the elements out",
             )
+        pipelines.with_barrier(path or "", arguments)
         call = bind(spelling.signature, *arguments, node.span)
         self._check_tile(spelling.signature.name, arguments, node.span)
         op = spelling.check(call)
@@ -237,7 +245,7 @@ class Body(Loops):
         if op.name == "device_assert":
             self.out.append(self.asserted(op))
             return
-        op = teams.met(self, op)
+        op = teams.met(self, pipelines.on_stages(self, op, arguments))
         own = teams.by_threads(self, op)
         if own is None:
             self.together(node.span, f"{path}")
@@ -475,6 +483,7 @@ class Body(Loops):
 
     def variable(self, value: Value, span: Span) -> Value:
         """What it holds at this point of the program: read where the statement runs, or before it, `held`."""
+        pipelines.read(self, value, span)
         if not (isinstance(value, Buffer) and value.name in self.mutable):
             return Evaluator.variable(self, value, span)
         held = Load(value, (integer(0),))
@@ -498,6 +507,7 @@ class Body(Loops):
         # Of `a, b = b, a` and `a = b = a + 1` all is read before anything is stored.
         with self.held(len(targets) > 1 or isinstance(node, ast.Tuple | ast.List)):
             argument = self.operand(node)
+        pipelines.named(argument.value, targets, node)
         for target in targets:
             self._store(target, argument, span)
 
@@ -512,6 +522,8 @@ class Body(Loops):
                 self._warn_of_name(name, argument, target.span)
                 self.scope.bind(name, self._bound(name, argument, None, span), target.span)
             case ast.Tuple(items=items) | ast.List(items=items):
+                if isinstance(argument.value, Stage):
+                    argument = Argument(pipelines.tiles(self, argument.value, argument.span), argument.span)
                 for item, value in zip(items, unpack(items, argument, target.span), strict=True):
                     if isinstance(item, ast.Starred):
                         fail("bad-target", "this cannot be assigned to", item.span)
@@ -542,6 +554,8 @@ class Body(Loops):
         value = argument.value
         if dtype is None and isinstance(value, Lanes):
             return kept(self, name, value, span)
+        if dtype is None and isinstance(value, StageTile) and value.has_extent:
+            return value
         if dtype is None and not isinstance(value, (*EXPR_TYPES, Access)):
             return value
         expr = as_expr(argument, dtype)
@@ -627,10 +641,11 @@ class Body(Loops):
                 self.out += out
             self.wholes.append((node.span, tuple(self.out[begin:])))
             return
-        with self.guarded():
-            with self.region("the branch", is_loop=False) as then:
+        where = node.condition.span
+        with self.guarded(), self.ledger.parting(where) as paths:
+            with paths.path("holds", where), self.region("the branch", is_loop=False) as then:
                 self.block(node.then)
-            with self.region("the branch", is_loop=False) as orelse:
+            with paths.path("does not hold", where), self.region("the branch", is_loop=False) as orelse:
                 self.block(node.orelse)
         if then or orelse:
             self.out.append(If(condition, tuple(then), tuple(orelse), node.span))
