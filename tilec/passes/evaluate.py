@@ -26,9 +26,9 @@ from tilec.ops.values import (
     Dictionary,
     Entry,
     Function,
+    Handle,
     Member,
     Method,
-    Handle,
     Namespace,
     Pipeline,
     Policy,
@@ -154,7 +154,7 @@ class Evaluator:
         if not isinstance(access, Access) or access.has_extent:
             return argument
         if isinstance(access, StageTile):
-            pipelines.element(access, argument.span)
+            pipelines.check_read(access, argument.span)
         self.element(access, argument.span, "read")
         if access.buffer.scope == "barrier":
             fail("not-a-scalar", "a barrier has no value", argument.span, help="write T.barrier_wait(barrier, parity)")

@@ -34,6 +34,7 @@ from tilec.ops.refused import is_refused
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.divide import Part, parts
 from tilec.passes.layout import Laid, LaidPart, assign, in_registers, shared_layouts
+from tilec.passes.pipeline_counts import check_counts
 from tilec.passes.protocol import Role, check_protocol
 from tilec.passes.select import Strategy, select, why_not_tma
 from tilec.passes.versions import on_versions, versioned
@@ -70,7 +71,9 @@ def laid_out(
         _check_registers(kernel, made, target)
     with mistakes.caught():
         if not any(map(is_refused, walk(kernel.body))):  # what is missing may have been an arrival
-            check_protocol(kernel, [Role(part.name, part.laid.kernel, part.is_common) for part in made])
+            roles = [Role(part.name, part.laid.kernel, part.is_common) for part in made]
+            check_counts(kernel, roles)
+            check_protocol(kernel, roles)
     return Laid(
         replace(kernel, buffers=tuple(dict.fromkeys(b for one in laid for b in one.kernel.buffers))),
         "serial",

@@ -31,7 +31,7 @@ class Path:
 @dataclasses.dataclass(eq=False, slots=True)
 class Taken:
     """A thing that must be given back. `what` names it in messages; `loops` are the loops around the place where it was
-    taken, `role` is who took it, `returns` says that the end of a block gives it back by itself, and `owner` is the thing
+    taken, `role` is who took it, `returns` says that the end of a block gives it back by itself, `owner` is the thing
     itself. `met` mistakes were known by then."""
 
     what: str
@@ -195,7 +195,7 @@ def _refuse_second(thing: Taken, span: Span, before: Span) -> NoReturn:
         span,
         "the second time",
         secondary=(Label(before, where), Label(thing.span, "acquired here")),
-        help="leave one of them out: the end of its `with` is the release" if thing.returns else "leave one of them out",
+        help="leave one of them out",
     )
 
 

@@ -31,14 +31,13 @@ from tilec.ops.python import is_iterable, items
 from tilec.ops.signature import Argument, bind
 from tilec.ops.threads import BINDING
 from tilec.ops.values import EXPR_TYPES, describe, show_shape
-from tilec.passes import pipelines, tile_scheduler
+from tilec.passes import stages, tile_scheduler
 from tilec.passes.functions import bind_target
 from tilec.passes.jumps import has_break, spelled, structured
 from tilec.passes.linear import Ledger, Path
 from tilec.passes.loops import LOOP_BREAK, NESTS, PERSISTENT, SEQUENTIAL, header, nest_header, persistent, unroll_factor
 from tilec.passes.manual import asked, manual_schedule
 from tilec.passes.nests import as_copy
-from tilec.passes.pipelines import Pipelines
 from tilec.passes.scope import Scope
 from tilec.passes.threads import PerThread
 from tilec.source import Span
@@ -57,7 +56,7 @@ class Loops(PerThread):
 
     loops: list[str] = field(default_factory=list)
     asides: Mistakes = field(default_factory=Mistakes)
-    pipelines: Pipelines = field(default_factory=Pipelines)
+    pipelines: stages.Pipelines = field(default_factory=stages.Pipelines)
     ledger: Ledger = field(init=False)
 
     def __post_init__(self) -> None:
@@ -203,7 +202,7 @@ class Loops(PerThread):
                 "its trips do not run one after another",
                 help="use T.serial, or guard the rest of the body with `if`",
             )
-        pipelines.leave(self, node.span)
+        stages.leave(self, node.span)
         self.out.append(Break(node.span))
 
     def _sequential(self, node: ast.For, iterable: ast.Call, path: str) -> None:

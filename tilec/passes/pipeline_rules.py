@@ -5,7 +5,7 @@ Then it is known who fills and who takes, and so how many threads arrive at the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 from tilec.diag import Label, Mistakes, fail
@@ -13,7 +13,7 @@ from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import Cluster, Stmt, TileOp
 from tilec.ops.barriers import allocation, barrier_of
 from tilec.ops.values import SIDES, Pipeline, Side
-from tilec.passes.pipelines import Nested, Pipelines
+from tilec.passes.stages import Nested, Pipelines
 
 _DOES: dict[Side, str] = {"producer": "fills", "consumer": "takes"}
 
@@ -21,7 +21,7 @@ _DOES: dict[Side, str] = {"producer": "fills", "consumer": "takes"}
 def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, mistakes: Mistakes) -> list[Stmt]:
     """The statements, with the counts of the pipelines' barriers. Errors: `pipeline-role`, `pipeline-order`,
     `pipeline-drain`."""
-    counts = {}
+    counts: dict[str, TileOp] = {}
     is_whole = not mistakes.met  # what is missing may have been an acquire
     for pipeline in pipelines.made:
         if is_whole:
@@ -34,11 +34,13 @@ def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, 
     if is_whole:
         with mistakes.caught():
             _check_order(pipelines.nested)
-    return [counts.get(barrier_of(s).name, s) if _makes_barriers(s) else s for s in statements]
+    return [_counted(stmt, counts) for stmt in statements]
 
 
-def _makes_barriers(stmt: Stmt) -> bool:
-    return isinstance(stmt, TileOp) and stmt.name == "alloc_barrier"
+def _counted(stmt: Stmt, counts: Mapping[str, TileOp]) -> Stmt:
+    if not isinstance(stmt, TileOp) or stmt.name != "alloc_barrier":
+        return stmt
+    return counts.get(barrier_of(stmt).name, stmt)
 
 
 # ---- roles -----------------------------------------------------------------------------------------------------------
@@ -59,8 +61,8 @@ def _check_roles(pipeline: Pipeline) -> None:
                 secondary=acquires,
                 help=f"write `with {pipeline.name}.{side}().acquire() as tiles:` under the `with T.ws(…):` of a role",
             )
-    acquires = [(side, role, span) for side in SIDES for role, span in pipeline.ends[side].roles.items()]
-    for (side, role, span), (other, another, where) in combinations(acquires, 2):
+    found = [(side, role, span) for side in SIDES for role, span in pipeline.ends[side].roles.items()]
+    for (side, role, span), (other, another, where) in combinations(found, 2):
         if not set(role) & set(another):
             continue
         both = side != other

@@ -1,66 +1,44 @@
 """Pipelines as values of a kernel: T.InputTilePipeline and T.OutputTilePipeline, their role handles and stages.
 
 A pipeline holds `stages` versions of some tiles, and for each stage two barriers: `full`, at which its producers arrive
-when they have filled it, and `empty`, at which its consumers arrive when they are done with it. Acquiring a stage waits
-for the one, releasing it arrives at the other; whose turn it is goes around in variables of each role, whatever loops
-stand around. So all of this is statements that a kernel could have written itself (`ops.barriers`), and everything
-behind, its proof of the barriers too (`passes.protocol`), knows of no pipelines.
-
-Stages are given back exactly once on every path (`passes.linear`). What holds for a pipeline as a whole is checked at
-the end (`passes.pipeline_rules`).
+when they have filled it, and `empty`, at which its consumers arrive when they are done with it. Here is what its names
+mean; `passes.stages` has the statements that they make, `passes.linear` proves that each stage is given back once on
+every path, and `passes.pipeline_rules` checks at the end what holds for a pipeline as a whole. Everything behind,
+the proof of the barriers too (`passes.protocol`), knows of no pipelines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from tilec.diag import Label, fail
-from tilec.ir.tile import (
-    Binary,
-    Bind,
-    Buffer,
-    Expr,
-    For,
-    Load,
-    Parallel,
-    Select,
-    Store,
-    TileOp,
-    Var,
-    integer,
-    walk,
-    with_attr,
-)
-from tilec.ir.types import BOOL, INT32, UINT64
-from tilec.ops.barriers import MOST_ARRIVALS, allocation
-from tilec.ops.registry import tile_op
+from tilec.ir.tile import Buffer, Load, TileOp, integer, walk, with_attr
+from tilec.ir.types import UINT64
+from tilec.ops.barriers import allocation
 from tilec.ops.signature import Argument, Call, Parameter, Signature, bind, nearest
 from tilec.ops.values import (
     SIDES,
-    Access,
     Dictionary,
     End,
     Handle,
     Method,
     Pipeline,
     Range,
-    Side,
     Stage,
     StageTile,
     Value,
     describe,
 )
+from tilec.passes import teams
 from tilec.passes.functions import bind_target
-from tilec.passes.linear import Taken
+from tilec.passes.stages import acquire, drain, expect, release, release_by_hand, variable
 from tilec.passes.usage import reads, writes
 from tilec.source import Span
 from tilec.syntax import ast
 
 if TYPE_CHECKING:
     from tilec.passes.evaluate import Evaluator
-    from tilec.passes.loop_statements import Loops
     from tilec.passes.statements import Body
 
 PIPELINES = {
@@ -80,27 +58,6 @@ _SIGNATURES = {
     **{name: Signature(name, ()) for name in (*_OF_PIPELINE, *_OF_HANDLE, *_OF_STAGE)},
     "expect_bytes": Signature("expect_bytes", (Parameter("bytes", None),)),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Nested:
-    """A role has acquired a stage of one pipeline while it held one of another."""
-
-    held: Pipeline
-    acquired: Pipeline
-    role: range
-    held_span: Span
-    span: Span
-
-
-@dataclass(slots=True)
-class Pipelines:
-    """Those of a kernel, with what its statements have done with them so far; `tiles` are the pipelines of the tiles
-    that they hold, by name."""
-
-    made: list[Pipeline] = field(default_factory=list)
-    tiles: dict[str, Pipeline] = field(default_factory=dict)
-    nested: list[Nested] = field(default_factory=list)
 
 
 # ---- making one ------------------------------------------------------------------------------------------------------
@@ -124,14 +81,15 @@ def pipeline(body: Body, name: str, node: ast.Call) -> Pipeline:
     for key, tile in tiles.items():
         body.buffers[body.buffers.index(tile)] = staged[key]
     full, empty = (
-        Buffer(body.unique.take(f"{name}_{kind}"), (stages,), UINT64, "barrier", node.span) for kind in ("full", "empty")
+        Buffer(body.unique.take(f"{name}_{kind}"), (stages,), UINT64, "barrier", node.span)
+        for kind in ("full", "empty")
     )
     for barriers in (full, empty):
         body.buffers.append(barriers)
         body.out.append(allocation(barriers, (1,) * stages))  # how many arrive is known when all roles have been seen
     # A fresh barrier counts as if a phase of parity 1 had just completed: a producer's first waits pass.
-    ends = {side: End(_variable(body, f"{name}_{side}_stage", 0, node.span),
-                      _variable(body, f"{name}_{side}_parity", int(side == "producer"), node.span))
+    ends = {side: End(variable(body, f"{name}_{side}_stage", 0, node.span),
+                      variable(body, f"{name}_{side}_parity", int(side == "producer"), node.span))
             for side in SIDES}  # fmt: skip
     made = Pipeline(name, path, staged, form, stages, full, empty, ends, node.span)
     body.pipelines.made.append(made)
@@ -156,15 +114,14 @@ def _stages(call: Call) -> int:
 def _payload(body: Body, call: Call) -> tuple[Literal["tile", "tuple", "dictionary"], dict[str, Buffer]]:
     argument = call["payload"]
     form: Literal["tile", "tuple", "dictionary"]
+    given: list[tuple[str, Value]]
     match argument.value:
-        case Buffer() as tile:
-            form, given = "tile", [(tile.name, tile)]
         case Dictionary(entries=entries):
             form, given = "dictionary", [(str(e.key), e.value) for e in entries]
         case tuple() as items:
-            form, given = "tuple", [(i.name if isinstance(i, Buffer) else "", i) for i in items]
-        case _:
-            form, given = "tile", [("", argument.value)]
+            form, given = "tuple", [(_own_name(item), item) for item in items]
+        case alone:
+            form, given = "tile", [(_own_name(alone), alone)]
     if not given:
         _bad_payload("a stage that holds no tiles", argument.span)
     tiles: dict[str, Buffer] = {}
@@ -185,6 +142,10 @@ def _payload(body: Body, call: Call) -> tuple[Literal["tile", "tuple", "dictiona
     return form, tiles
 
 
+def _own_name(value: Value) -> str:
+    return value.name if isinstance(value, Buffer) else ""
+
+
 def _bad_payload(title: str, span: Span, label: str = "", secondary: tuple[Label, ...] = ()) -> NoReturn:
     fail(
         "pipeline-payload",
@@ -196,19 +157,6 @@ def _bad_payload(title: str, span: Span, label: str = "", secondary: tuple[Label
     )
 
 
-def _variable(body: Body, name: str, value: int, span: Span) -> Buffer:
-    """A number of which every thread has a copy."""
-    made = Buffer(body.unique.take(name), (1,), INT32, "fragment", span)
-    body.buffers.append(made)
-    _set(body, made, integer(value), span)
-    return made
-
-
-def _set(body: Body, variable: Buffer, value: Expr, span: Span) -> None:
-    each = Var(body.unique.take(f"{variable.name}_copy"))
-    body.out.append(Parallel((each,), (1,), (Store(variable, (each,), value, span),), span))
-
-
 # ---- what a name behind a dot means ----------------------------------------------------------------------------------
 
 Owner = Pipeline | Handle | Stage
@@ -216,6 +164,8 @@ Owner = Pipeline | Handle | Stage
 
 def attribute(evaluator: Evaluator, owner: Owner | StageTile, node: ast.Attribute) -> Value:
     """`stage.A_shared`, `stage.barrier`, `pipeline.stages`, or a method."""
+    known: tuple[str, ...]
+    values: dict[str, Value]
     match owner:
         case Pipeline():
             known, values = _OF_PIPELINE, {"stages": owner.stages}
@@ -226,7 +176,7 @@ def attribute(evaluator: Evaluator, owner: Owner | StageTile, node: ast.Attribut
                 _used(evaluator, owner, node.span)
             known = _OF_STAGE
             values = {**_tiles(owner), "payload": payload(owner), "stage": owner.index}
-            values |= {name: owner.barrier for name in ("barrier", "mbar")}
+            values |= {"barrier": owner.barrier, "mbar": owner.barrier}
         case StageTile():
             known, values = (), {"shape": owner.tile.extents, "dtype": owner.tile.dtype}
     if node.name in known:
@@ -337,11 +287,11 @@ def called(evaluator: Evaluator, function: Method, node: ast.Call) -> Value:
         case Handle() as handle, "acquire_stage":
             return acquire(body, handle, node.span)
         case Handle() as handle, "drain":
-            _drain(body, handle, node.span)
+            drain(body, handle, node.span)
         case Stage() as stage, "release":
-            _release_by_hand(body, stage, node.span)
+            release_by_hand(body, stage, node.span)
         case Stage() as stage, "expect_bytes":
-            _expect(body, stage, call)
+            expect(body, stage, call)
         case _, name:
             fail(
                 "not-a-value",
@@ -379,7 +329,7 @@ def entered(body: Body, node: ast.With, call: ast.Call) -> None:
     _bind(body, node, stage)
     body.block(node.body)
     if not body.ledger.is_left:
-        _release(body, stage, call.span)
+        release(body, stage, call.span)
 
 
 def _bind(body: Body, node: ast.With, value: Value) -> None:
@@ -390,212 +340,6 @@ def _bind(body: Body, node: ast.With, value: Value) -> None:
             bind_target(body.scope, target, Argument(tiles(body, value, node.context.span), node.context.span))
         case target:
             bind_target(body.scope, target, Argument(value, node.context.span))
-
-
-# ---- stages ----------------------------------------------------------------------------------------------------------
-
-
-def acquire(body: Body, handle: Handle, span: Span, returns: bool = False) -> Stage:
-    """Wait until the next stage is this side's, and take it. Errors: `pipeline-role`, `pipeline-order`."""
-    made, side, role = handle.pipeline, handle.side, _role(body, handle, span)
-    held = body.ledger.held()
-    _check_room(handle, held, span)
-    end = made.ends[side]
-    end.roles.setdefault(role, span)
-    body.pipelines.nested += [
-        Nested(t.owner.pipeline, made, role, t.span, span) for t in held if t.owner.pipeline is not made
-    ]
-    index, parity = _turn(body, made, side, span)
-    _wait(body, handle, index, parity, span)
-    is_last = Binary("eq", index, integer(made.stages - 1), BOOL)
-    _set(body, end.index, Select(is_last, integer(0), Binary("add", index, integer(1), INT32), INT32), span)
-    _set(body, end.parity, Select(is_last, _other(parity), parity, INT32), span)
-    taken = body.ledger.take(f"this stage of {made.name}", span, role, returns)
-    taken.owner = Stage(made, side, index, taken)
-    return taken.owner
-
-
-def _role(body: Body, handle: Handle, span: Span) -> range:
-    made = handle.pipeline
-    if body.is_parallel:
-        fail(
-            "tile-op-in-parallel",
-            f"a stage of {made.name} cannot be acquired inside T.Parallel",
-            span,
-            "all threads of a role acquire it together",
-            help="acquire it before the loop",
-        )
-    body.together(span, f"acquiring a stage of {made.name}")
-    if body.team is None:
-        fail(
-            "pipeline-role",
-            f"no role acquires this stage of {made.name}",
-            span,
-            "all warpgroups of the block come here",
-            secondary=(Label(made.span, "hands tiles from one role to another"),),
-            help="put it under `with T.ws(…):`",
-        )
-    return body.team
-
-
-def _check_room(handle: Handle, held: list[Taken], span: Span) -> None:
-    """A side that holds every stage waits for one for ever."""
-    mine = [t for t in held if t.owner.pipeline is handle.pipeline and t.owner.side == handle.side]
-    if len(mine) >= handle.pipeline.stages:
-        stages = handle.pipeline.stages
-        fail(
-            "pipeline-order",
-            f"the {handle.side} acquires one stage of {handle.pipeline.name} more than there are",
-            span,
-            "waits for ever",
-            secondary=(
-                *(Label(t.span, "still held") for t in reversed(mine)),
-                Label(handle.pipeline.span, f"{stages} stage{'s' * (stages != 1)}"),
-            ),
-            help="release one before, or give the pipeline more stages",
-        )
-
-
-def _turn(body: Body, made: Pipeline, side: Side, span: Span) -> tuple[Var, Var]:
-    """The stage whose turn it is, and the parity to wait for."""
-    end = made.ends[side]
-    index, parity = (Var(body.unique.take(f"{made.name}_{what}")) for what in ("stage", "phase"))
-    for var, variable in ((index, end.index), (parity, end.parity)):
-        body.out.append(Bind(var, Load(variable, (integer(0),)), span))
-    body.ranges[index.name] = (0, made.stages - 1)
-    return index, parity
-
-
-def _wait(body: Body, handle: Handle, index: Expr, parity: Expr, span: Span) -> None:
-    barrier = handle.pipeline.empty if handle.side == "producer" else handle.pipeline.full
-    acquires = f"{handle.pipeline.name} {handle.side}"
-    wait = tile_op("await_barrier", (), span, barrier=Load(barrier, (index,)), parity=parity, acquires=acquires)
-    body.out.append(wait)
-
-
-def _other(parity: Expr) -> Expr:
-    return Binary("sub", integer(1), parity, INT32)
-
-
-def _release_by_hand(body: Body, stage: Stage, span: Span) -> None:
-    if stage.taken.returns:
-        fail(
-            "stage-released-twice",
-            f"{stage.taken.what} is released twice",
-            span,
-            "once here",
-            secondary=(Label(stage.taken.span, "and by the end of this `with`"),),
-            help="leave this out, or write `stage = ….acquire_stage()` in place of the `with`",
-        )
-    _release(body, stage, span)
-
-
-def _release(body: Loops, stage: Stage, span: Span) -> None:
-    body.together(span, f"releasing a stage of {stage.pipeline.name}")
-    body.ledger.give_back(stage.taken, span, body.team)
-    body.out.append(_arrival(stage, span))
-
-
-def _arrival(stage: Stage, span: Span) -> TileOp:
-    barrier = stage.barrier
-    return tile_op("arrive", (), span, barrier=Load(barrier.buffer, (stage.index,)))
-
-
-def leave(body: Loops, span: Span) -> None:
-    """A `break`: the blocks that it leaves release their stages."""
-    ledger = body.ledger
-    for taken in ledger.held():
-        if taken.returns and taken.loops == ledger.loops:
-            _release(body, taken.owner, span)
-    ledger.leave(span, "break")
-
-
-def _drain(body: Body, handle: Handle, span: Span) -> None:
-    """Wait until the consumers are done with every stage."""
-    made = handle.pipeline
-    role = _role(body, handle, span)
-    if handle.side == "consumer":
-        fail(
-            "misplaced-statement",
-            f"the consumer of {made.name} has nothing to drain",
-            span,
-            "it has taken all that was filled when its last stage is released",
-            help="let the producer drain it",
-        )
-    if any(t.owner.pipeline is made for t in body.ledger.held()):
-        fail(
-            "misplaced-statement",
-            f"{made.name} is drained while a stage of it is held",
-            span,
-            "would wait for that one for ever",
-            help="drain it behind the last release",
-        )
-    made.ends["producer"].drained.add(role)
-    index, parity = _turn(body, made, "producer", span)
-    step, place, stage, phase = (Var(body.unique.take(f"{made.name}_{n}")) for n in ("step", "place", "stage", "phase"))
-    outer, body.out = body.out, []
-    wraps = Binary("ge", place, integer(made.stages), BOOL)
-    body.out += [
-        Bind(place, Binary("add", index, step, INT32), span),
-        Bind(stage, Select(wraps, Binary("sub", place, integer(made.stages), INT32), place, INT32), span),
-        Bind(phase, Select(wraps, _other(parity), parity, INT32), span),
-    ]
-    body.out.append(
-        tile_op("await_barrier", (), span, barrier=Load(made.empty, (stage,)), parity=phase, drains=made.name)
-    )
-    inside, body.out = tuple(body.out), outer
-    body.out.append(For("serial", step, integer(0), integer(made.stages), 1, inside, span=span))
-
-
-def _expect(body: Body, stage: Stage, call: Call) -> None:
-    """Announce bytes to the stage: those of its payload, or as many as are said."""
-    _used(body, stage, call.span)
-    if stage.side == "consumer":
-        fail(
-            "misplaced-statement",
-            "a consumer's stage expects no bytes",
-            call.span,
-            secondary=(Label(stage.taken.span, "acquired here, full"),),
-            help="the producer announces what it copies",
-        )
-    announced = payload_bytes(stage.pipeline) if call["bytes"].value is None else call.integer("bytes")
-    if not 0 < announced <= MOST_ARRIVALS:
-        call.refuse("bytes", f"a number of bytes, 1 to {MOST_ARRIVALS:,}")
-    element = Load(stage.barrier.buffer, (stage.index,))
-    op = tile_op("expect_tx", (), call.span, barrier=element, bytes=announced, arrives=False)
-    body.out.append(_by_threads(body, op))
-
-
-def payload_bytes(made: Pipeline) -> int:
-    """Of one stage."""
-    return sum(tile.size // made.stages * tile.dtype.bits // 8 for tile in made.tiles.values())
-
-
-def _by_threads(body: Body, op: TileOp) -> TileOp:
-    from tilec.passes import teams
-
-    made = teams.by_threads(body, op)
-    assert made is not None
-    return made
-
-
-def element(tile: StageTile, span: Span) -> None:
-    """An element of a stage's tile is read."""
-    _refuse_reading(tile, span)
-
-
-def _refuse_reading(tile: StageTile, span: Span) -> None:
-    """What a producer of copies has begun is not there yet."""
-    stage = tile.stage
-    if stage.side == "producer" and stage.pipeline.function == "T.InputTilePipeline":
-        fail(
-            "stage-side",
-            "a producer reads the stage that it fills",
-            span,
-            "its copies need not have landed",
-            secondary=(Label(stage.taken.span, "acquired here, by the producer"),),
-            help=f"read it where the consumer has acquired it: `with {stage.pipeline.name}.consumer().acquire() as …:`",
-        )
 
 
 # ---- operations on stages --------------------------------------------------------------------------------------------
@@ -611,6 +355,20 @@ def with_barrier(path: str, arguments: tuple[list[Argument], dict[str, Argument]
         keywords["barrier"] = Argument(destination.value.stage.barrier, destination.span)
 
 
+def check_read(tile: StageTile, span: Span) -> None:
+    """What a producer of copies has begun is not there yet."""
+    stage = tile.stage
+    if stage.side == "producer" and stage.pipeline.function == "T.InputTilePipeline":
+        fail(
+            "stage-side",
+            "a producer reads the stage that it fills",
+            span,
+            "its copies need not have landed",
+            secondary=(Label(stage.taken.span, "acquired here, by the producer"),),
+            help=f"read it where the consumer has acquired it, by `{stage.pipeline.name}.consumer()`",
+        )
+
+
 def on_stages(body: Body, op: TileOp, arguments: tuple[list[Argument], dict[str, Argument]]) -> TileOp:
     """The operation, if it does with the stages' tiles among its arguments what their sides may. A T.copy from a tensor
     by which a producer fills its stage may signal the stage's barrier, where the target can do that. Errors:
@@ -619,7 +377,7 @@ def on_stages(body: Body, op: TileOp, arguments: tuple[list[Argument], dict[str,
     loads = op.name == "copy" and op.regions[0].buffer.scope == "global"
     for tile, span in given:
         if any(tile.buffer == b for b in reads(op)):
-            _refuse_reading(tile, span)
+            check_read(tile, span)
         stage = tile.stage
         if loads and stage.side == "consumer":
             fail(
@@ -628,15 +386,9 @@ def on_stages(body: Body, op: TileOp, arguments: tuple[list[Argument], dict[str,
                 span,
                 "nobody waits for this copy",
                 secondary=(Label(stage.taken.span, "acquired here, by the consumer"),),
-                help=f"fill it where the producer has acquired it: `with {stage.pipeline.name}.producer().acquire() as …:`",
+                help=f"fill it where the producer has acquired it, by `{stage.pipeline.name}.producer()`",
             )
         if loads and not any(key in ("barrier", "asynchronous") for key, _ in op.attrs):
             element = Load(stage.barrier.buffer, (stage.index,))
-            return with_attr(with_attr(op, "signals", element), "leader", _leader(body, span))
+            return with_attr(with_attr(op, "signals", element), "leader", teams.leader(body, span))
     return op
-
-
-def _leader(body: Body, span: Span) -> int:
-    from tilec.passes import teams
-
-    return teams.leader(body, span)
