@@ -615,6 +615,8 @@ class Body(Loops):
 
     def _check_place(self, target: ast.Subscript, is_vector: bool = False) -> Access:
         buffer = self.value(target.value)
+        if isinstance(buffer, StageTile):
+            return pipelines.part(self, buffer, target)
         if not isinstance(buffer, Buffer):
             fail("bad-target", "this cannot be assigned to", target.span, f"this is {describe(buffer)}")
         access = self.access(buffer, target)
