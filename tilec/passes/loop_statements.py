@@ -50,12 +50,13 @@ _AT_ONCE = 256  # two for each thread of most blocks
 
 @dataclass(slots=True)
 class Loops(PerThread):
-    """`loops` are the loops around a statement, the innermost last; `asides` is what is wrong with how they are to be
-    scheduled, without which the kernel is whole. `ledger` has what must be given back exactly once, the stages of
-    `pipelines`."""
+    """`loops` are the loops around a statement, the innermost last, and `withs` the `with`s in that one; `asides` is
+    what is wrong with how they are to be scheduled, without which the kernel is whole. `ledger` has what must be given
+    back exactly once, the stages of `pipelines`."""
 
     loops: list[str] = field(default_factory=list)
     asides: Mistakes = field(default_factory=Mistakes)
+    withs: int = 0
     pipelines: stages.Pipelines = field(default_factory=stages.Pipelines)
     ledger: Ledger = field(init=False)
 
@@ -164,11 +165,13 @@ class Loops(PerThread):
     def loop(self, kind: str, span: Span) -> Iterator[None]:
         """Inside is a trip of a loop of this kind, which `break` leaves."""
         self.loops.append(kind)
+        outer, self.withs = self.withs, 0
         try:
             with self.ledger.loop(Path(span, "the next trip begins with it")):
                 yield
         finally:
             self.loops.pop()
+            self.withs = outer
 
     def trip(self, body: tuple[ast.Stmt, ...]) -> tuple[ast.Stmt, ...]:
         """The body of a loop, of which no statement jumps."""
@@ -186,13 +189,14 @@ class Loops(PerThread):
         word = "break" if isinstance(node, ast.Break) else "continue"
         if not self.loops:
             fail("misplaced-statement", f"`{word}` stands in no loop", node.span)
-        if isinstance(node, ast.Continue):  # elsewhere it is an empty rest of the trip
+        if self.withs:
             fail(
                 "misplaced-statement",
-                "`continue` stands in a `with`",
+                f"`{word}` stands in a `with` inside the loop",
                 node.span,
-                help="put what it skips under an `if`",
+                help="put what it skips under an `if`, or acquire by `.acquire_stage()`, and release before it",
             )
+        assert isinstance(node, ast.Break), "a continue is an empty rest of the trip"
         self.together(node.span, "`break`")
         if self.loops[-1] not in _LEAVABLE:
             fail(
@@ -202,7 +206,7 @@ class Loops(PerThread):
                 "its trips do not run one after another",
                 help="use T.serial, or guard the rest of the body with `if`",
             )
-        stages.leave(self, node.span)
+        self.ledger.leave(node.span, word)
         self.out.append(Break(node.span))
 
     def _sequential(self, node: ast.For, iterable: ast.Call, path: str) -> None:

@@ -25,7 +25,6 @@ from tilec.records import dataclass
 from tilec.source import Span
 
 if TYPE_CHECKING:
-    from tilec.passes.loop_statements import Loops
     from tilec.passes.statements import Body
 
 
@@ -158,7 +157,7 @@ def release_by_hand(body: Body, stage: Stage, span: Span) -> None:
     release(body, stage, span)
 
 
-def release(body: Loops, stage: Stage, span: Span) -> None:
+def release(body: Body, stage: Stage, span: Span) -> None:
     body.together(span, f"releasing a stage of {stage.pipeline.name}")
     body.ledger.give_back(stage.taken, span, body.team)
     body.out.append(_arrival(stage, span))
@@ -167,15 +166,6 @@ def release(body: Loops, stage: Stage, span: Span) -> None:
 def _arrival(stage: Stage, span: Span) -> TileOp:
     barrier = stage.barrier
     return tile_op("arrive", (), span, barrier=Load(barrier.buffer, (stage.index,)))
-
-
-def leave(body: Loops, span: Span) -> None:
-    """A `break`: the blocks that it leaves release their stages."""
-    ledger = body.ledger
-    for taken in ledger.held():
-        if taken.returns and taken.loops == ledger.loops:
-            release(body, taken.owner, span)
-    ledger.leave(span, "break")
 
 
 def drain(body: Body, handle: Handle, span: Span) -> None:

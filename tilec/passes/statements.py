@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
@@ -137,14 +138,22 @@ class Body(Loops):
                 self.scope.bind(node.name, Function(node, self.scope, kind(node)), node.name_span)
             case ast.Raise():
                 refuse_raise(self, node)
-            case ast.With(context=ast.Call() as call) if self.callee(call) in teams.SECTIONS:
-                teams.section(self, node, call)
-            case ast.With(context=ast.Call() as call) if pipelines.is_entered(self, call):
-                pipelines.entered(self, node, call)
+            case ast.With(context=ast.Call() as call) if (enter := self._entered(call)) is not None:
+                self.withs += 1
+                try:
+                    enter(self, node, call)
+                finally:
+                    self.withs -= 1
             case ast.With() | ast.Function() | ast.Import() | ast.Return() | ast.Foreign():
                 self._misplaced(node)
             case _:
                 assert_never(node)
+
+    def _entered(self, call: ast.Call) -> Callable[[Body, ast.With, ast.Call], None] | None:
+        """What enters the block of a `with`."""
+        if pipelines.is_entered(self, call):
+            return pipelines.entered
+        return teams.section if self.callee(call) in teams.SECTIONS else None
 
     def _misplaced(self, node: ast.With | ast.Function | ast.Import | ast.Return | ast.Foreign) -> NoReturn:
         match node:
