@@ -40,11 +40,15 @@ from tilec.passes import (
     layout_maps,
     loops,
     manual,
+    pipeline_counts,
+    pipeline_rules,
+    pipelines,
     pointers,
     printing,
     reducers,
     references,
     rng,
+    stages,
     statements,
     teams,
     tile_scheduler,
@@ -52,6 +56,7 @@ from tilec.passes import (
     views,
 )
 from tilec.passes.hints import HINTS
+from tilec.passes.linear import Ledger
 from tilec.passes.loop_statements import Loops
 from tilec.passes.threads import PerThread
 from tilec.syntax import ast
@@ -299,6 +304,44 @@ WARPGROUPS = Name(
     (teams.section, divide._own, divide._check_fragments),
 )
 
+PIPELINES = (
+    Name(
+        ("T.InputTilePipeline",),
+        pipelines.PIPELINES["T.InputTilePipeline"],
+        """`pipe = T.InputTilePipeline((A_shared, B_shared), stages=4)`: hands tiles from roles that load them to roles
+        that use them. It holds `stages` versions of the tiles of `payload`, which is a tile, a tuple of tiles or a
+        dictionary with names for them, and the barriers for it. `pipe.producer()` and `pipe.consumer()` are its sides:
+        `with producer.acquire() as tiles:` waits for the next stage, names its tiles `tiles.A_shared`, and releases it
+        at the end; `stage = producer.acquire_stage()`, or `pipe.acquire_producer()`, is released by `stage.release()`,
+        exactly once on every path. `producer.drain()` waits until all stages are released. Of a stage `payload` are the
+        tiles, also taken apart as `A, B = stage`, `stage` is its number, `barrier` or `mbar` the barrier that its
+        release arrives at, and `expect_bytes(n)` announces bytes that the producer copies, which is not needed: T.copy
+        and T.tma_copy into a stage announce their own. docs/pipelines.md tells more.""",
+        (
+            pipelines.pipeline,
+            pipelines.called,
+            stages.acquire,
+            pipelines.on_stages,
+            pipelines.read,
+            pipelines.named,
+            Ledger.use,
+            Ledger.give_back,
+            Ledger._missed,
+            stages.drain,
+            stages.expect,
+            pipeline_rules.settled,
+            pipeline_counts.check_counts,
+        ),
+    ),
+    Name(
+        ("T.OutputTilePipeline",),
+        pipelines.PIPELINES["T.OutputTilePipeline"],
+        """The same for tiles that a role computes and another one stores: what its producer has written is there for
+        the consumer when it is released.""",
+        (pipelines.pipeline,),
+    ),
+)
+
 BREAK = Name(
     ("T.loop_break",),
     loops.LOOP_BREAK,
@@ -442,7 +485,8 @@ STATEMENTS: dict[str, str] = {
     "Assert": "`assert condition, message`: known at compile time, or in a kernel as T.device_assert.",
     "Evaluate": "a call of an operation or of a macro. A string is a comment.",
     "Pass": "`pass` does nothing.",
-    "With": "`with T.Kernel(…) as …:`, once in a kernel; `with T.ws(…):` in it.",
+    "With": "`with T.Kernel(…) as …:`, once in a kernel; `with T.ws(…):` and `with pipe.producer().acquire() as …:` in "
+    "it.",
     "Function": "`def`: a kernel under `@T.prim_func`, statements to repeat in kernels under `@T.macro`, else a "
     "function of values known at compile time, which may hold a kernel and return it.",
     "Import": "`import`, `from … import`: at the top of the file, of `tilelang.language`, `tilelang` and `math`; and "
@@ -640,6 +684,7 @@ def page() -> str:
     parts.append("".join(_warp_functions()))
     parts.extend(_entry(UPDATE))
     parts.extend(_entry(WARPGROUPS))
+    parts.extend(line for name in PIPELINES for line in _entry(name))
     parts.extend(_entry(DOT))
     parts.extend(_entry(EVALUATE))
     parts.extend(_entry(PRINT))

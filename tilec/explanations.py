@@ -556,6 +556,66 @@ barrier-bytes
     The bytes that a kernel announces to a barrier by T.mbarrier_expect_tx are not those that T.tma_copy
     brings. Where a kernel announces some, its copies do not announce their own.
 
+pipeline-stages
+    A pipeline holds at least one stage. With one, filling and using take turns; with two or more, a producer
+    fills one stage while consumers use another.
+
+pipeline-payload
+    What one stage of a pipeline holds are shared tiles, each once, which nothing has used before: the pipeline
+    makes as many versions of them as it has stages. A tuple of tiles gives them their own names in a stage, a
+    dictionary other ones.
+
+pipeline-tile
+    A tile that a pipeline holds has one version for each stage. It is reached by a stage that has been
+    acquired, as `tiles.A_shared`, where the side that acquired it is the only one that may touch it.
+
+pipeline-role
+    A pipeline hands tiles from roles that fill them to roles that take them. Each acquires under its
+    `with T.ws(…):`, all threads of it together, and no warpgroup is on both sides, or half in a role.
+
+pipeline-counts
+    Each role of a pipeline acquires every stage in its turn, so all of them acquire equally many. A consumer
+    that acquires more waits for ever; one that acquires fewer leaves copies under way into a block that ends.
+
+pipeline-order
+    A role that holds a stage while it waits for one of another pipeline must not wait, over other roles, for
+    itself: the orders in which stages are acquired inside each other form no cycle. And whoever holds all
+    stages of a pipeline waits for another one for ever.
+
+pipeline-drain
+    A block of a cluster must not end while others may still signal its barriers or use its stages: behind the
+    last stage that it fills its producer waits, by `producer.drain()`, until all of them are given back.
+
+stage-not-released
+    A stage that is acquired is released on every path, exactly once: in both branches of an `if`, in front of
+    a `break`, in the trip of the loop that acquired it. Else the other side waits for it for ever. The labels
+    show where it was acquired, and the path that ends with it.
+
+stage-released-twice
+    The second release of a stage would be taken for that of the next one, which is still in use. A stage that
+    a `with` acquires is released by its end.
+
+stage-after-release
+    Behind its release a stage is the other side's, which may be filling it again. That goes for its tiles and
+    its barrier by whatever names.
+
+stage-in-loop
+    What a loop releases it acquires too, in the same trip: else the first trip would release for all others,
+    and a loop without trips for none.
+
+stage-role
+    All threads of the role that acquires a stage arrive when it is released, so all of them come to the
+    release. Under a `with T.ws(…):` inside, some of them would not.
+
+stage-escapes
+    A stage is known by the one name that it was acquired by, so that every path can be seen to release it. It
+    can be given to a macro, whose statements stand in place of the call, but not to a second name, a tuple, a
+    list or a dictionary. Its tiles can: `A, B = stage`.
+
+stage-side
+    A producer fills stages, and its copies may still be under way while it holds them; a consumer takes what
+    it finds, and nobody waits for what it copies into a stage.
+
 deadlock
     In `tilec emulate`, the reference found roles that wait for barriers at which nobody arrives any more.
 

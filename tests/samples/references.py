@@ -190,6 +190,14 @@ def _(A: Array, B: Array) -> Outputs:
 
 
 @sample(
+    "gemm/pipeline_objects", M=264, N=520, K=200, sms=3, feature="wgmma", noise=1e-3,
+    also=({"K": 8}, {"K": 128}, {"K": 192}, {"K": 256}, {"sms": 1, "stages": 2}, {"sms": 9, "stages": 1}),
+)  # fmt: skip
+def _(A: Array, B: Array) -> Outputs:
+    return {"C": A @ B}
+
+
+@sample(
     "gemm/cluster",
     **{"M": 256, "N": 256, "K": 128, "block_N": 128},
     also=({"cluster_x": 2, "cluster_y": 1}, {"cluster_x": 2, "cluster_y": 2}),

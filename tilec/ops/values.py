@@ -188,9 +188,77 @@ class TileScheduler:
     now: tuple[Expr, ...] | None = None
 
 
+Side = Literal["producer", "consumer"]
+SIDES: tuple[Side, Side] = ("producer", "consumer")
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class End:
+    """One side of a pipeline: the variables that hold the stage whose turn it is and the parity to wait for, who has
+    acquired stages, each with the first place, and who drains."""
+
+    index: Buffer
+    parity: Buffer
+    roles: dict[range, Span] = field(default_factory=dict)
+    drained: set[range] = field(default_factory=set)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Pipeline:
+    """What T.InputTilePipeline and T.OutputTilePipeline make: `stages` versions of the `tiles` of a payload, which is
+    written as `form` says, and a barrier of each kind for each stage."""
+
+    name: str
+    function: str
+    tiles: dict[str, Buffer]
+    form: Literal["tile", "tuple", "dictionary"]
+    stages: int
+    full: Buffer
+    empty: Buffer
+    ends: dict[Side, End]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """`pipeline.producer()`, or `pipeline.consumer()`."""
+
+    pipeline: Pipeline
+    side: Side
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Stage:
+    """A stage that a role has acquired; `taken` is its entry in the ledger of what must be given back."""
+
+    pipeline: Pipeline
+    side: Side
+    index: Expr
+    taken: Any
+
+    @property
+    def barrier(self) -> Access:
+        """The barrier that its release arrives at."""
+        signalled = self.pipeline.full if self.side == "producer" else self.pipeline.empty
+        return Access(signalled, (self.index,))
+
+
+@dataclass(frozen=True, slots=True)
+class StageTile(Access):
+    """A tile of a stage, or a part of one: the first index is the stage's."""
+
+    stage: Stage
+
+    @property
+    def tile(self) -> Buffer:
+        """One version of it."""
+        return dataclasses.replace(self.buffer, extents=self.buffer.extents[1:])
+
+
 Static = Union[
     int, float, bool, str, None, DType, VectorType, Lanes, WarpPolicy, Dictionary, Function, Method, Foreign, Poisoned,
-    Namespace, Reference, range, LoopLayout, Swizzle, IndexMap, TileScheduler, "tuple[Value, ...]",
+    Namespace, Reference, range, LoopLayout, Swizzle, IndexMap, TileScheduler, Pipeline, Handle, Stage,
+    "tuple[Value, ...]",
 ]  # fmt: skip
 Value = Static | Buffer | Access | Member | Expr
 """Python values stay Python values until they meet a typed operand; `Expr` is what is known at run time only."""
@@ -240,6 +308,12 @@ def describe(value: Value) -> str:
             return "a layout"
         case TileScheduler():
             return "a tile scheduler"
+        case Pipeline(name=name):
+            return f"the pipeline {name}"
+        case Handle(pipeline=pipeline, side=side):
+            return f"the {side} of {pipeline.name}"
+        case Stage(pipeline=pipeline):
+            return f"a stage of {pipeline.name}"
         case tuple():
             return f"a tuple of {len(value)}"
         case Buffer(name=name, scope="barrier", extents=(count,)):

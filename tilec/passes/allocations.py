@@ -11,7 +11,8 @@ from tilec.ir.tile import Buffer, Scope
 from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER
 from tilec.ops.reducer import Reducer, kind_of
 from tilec.ops.signature import Parameter, Signature, as_dtype, as_element, as_shape, bind
-from tilec.passes import teams
+from tilec.ops.values import Pipeline
+from tilec.passes import pipelines, teams
 from tilec.syntax import ast
 
 if TYPE_CHECKING:
@@ -68,15 +69,16 @@ def allocate_variable(body: Body, name: str, node: ast.Call) -> Buffer:
     return buffer
 
 
-_OTHERS: dict[str, Callable[[Body, str, ast.Call], Buffer]] = {
+_OTHERS: dict[str, Callable[[Body, str, ast.Call], Buffer | Pipeline]] = {
     "T.alloc_var": allocate_variable,
     ALLOCATE_REDUCER.name: _reducer,
     **dict.fromkeys(teams.BARRIERS, teams.barriers),
+    **dict.fromkeys(pipelines.PIPELINES, pipelines.pipeline),
 }
 """By name: what is no tile or array with a shape and a dtype."""
 
 
-def allocate(body: Body, name: str, path: str, node: ast.Call) -> Buffer:
+def allocate(body: Body, name: str, path: str, node: ast.Call) -> Buffer | Pipeline:
     """`name = T.alloc_…(…)`"""
     if body.is_parallel:
         fail(

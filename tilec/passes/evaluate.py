@@ -26,12 +26,16 @@ from tilec.ops.values import (
     Dictionary,
     Entry,
     Function,
+    Handle,
     Member,
     Method,
     Namespace,
+    Pipeline,
     Policy,
     Range,
     Reference,
+    Stage,
+    StageTile,
     Swizzle,
     TileScheduler,
     Value,
@@ -43,7 +47,7 @@ from tilec.ops.values import (
 from tilec.ops.vectors import LDG, VECTOR_TYPES, WIDE, converted
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
-from tilec.passes import tile_scheduler
+from tilec.passes import pipelines, tile_scheduler
 from tilec.passes.fold import fold_expr
 from tilec.passes.functions import Budget, bind_target, bound, is_eager, run_function
 from tilec.passes.hints import HINTS
@@ -55,7 +59,7 @@ from tilec.syntax import ast
 ALLOCATIONS = (
     "T.alloc_shared", "T.alloc_fragment", "T.alloc_var", "T.alloc_local", "T.alloc_global", "T.alloc_barrier",
     "T.alloc_cluster_barrier",
-    ALLOCATE_REDUCER.name,
+    ALLOCATE_REDUCER.name, *pipelines.PIPELINES,
 )  # fmt: skip
 LOOPS = (
     "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel", "T.vectorized", "T.Vectorized",
@@ -149,6 +153,8 @@ class Evaluator:
             return Argument(self.vector(access, argument.span), argument.span)
         if not isinstance(access, Access) or access.has_extent:
             return argument
+        if isinstance(access, StageTile):
+            pipelines.check_read(access, argument.span)
         self.element(access, argument.span, "read")
         if access.buffer.scope == "barrier":
             fail("not-a-scalar", "a barrier has no value", argument.span, help="write T.barrier_wait(barrier, parity)")
@@ -172,7 +178,7 @@ class Evaluator:
             case ast.JoinedString(parts=parts):
                 return "".join(self._text(p) for p in parts)
             case ast.Tuple(items=items) | ast.List(items=items):
-                return tuple(a.value for a in self._listed(items))
+                return tuple(pipelines.kept(a) for a in self._listed(items))
             case ast.Comprehension():
                 return self._comprehension(node)
             case ast.Attribute():
@@ -200,7 +206,8 @@ class Evaluator:
 
     def _dict(self, node: ast.Dict) -> Value:
         pairs = ((key, value, key.span.to(value.span)) for key, value in node.items)
-        return Dictionary(tuple(Entry(self.value(key), self.value(value), span) for key, value, span in pairs))
+        entries = ((self.value(key), pipelines.kept(self.argument(value)), span) for key, value, span in pairs)
+        return Dictionary(tuple(Entry(*entry) for entry in entries))
 
     def _text(self, part: ast.String | ast.Formatted) -> str:
         """One part of an f-string."""
@@ -231,7 +238,7 @@ class Evaluator:
     def _runs(self, node: ast.Comprehension, clauses: tuple[ast.Clause, ...]) -> Iterator[Entry]:
         """What the clauses run over, as entries; those of a list have no key."""
         if not clauses:
-            key = self.value(node.element)
+            key = pipelines.kept(self.argument(node.element))
             yield Entry(None, key, node.span) if node.value is None else Entry(key, self.value(node.value), node.span)
             return
         first, *rest = clauses
@@ -271,6 +278,8 @@ class Evaluator:
             return value
         if isinstance(owner, TileScheduler):
             return tile_scheduler.attribute(owner, node)
+        if isinstance(owner, Pipeline | Handle | Stage | StageTile):
+            return pipelines.attribute(self, owner, node)
         if node.name in python.methods(owner):
             return Method(owner, node.name)
         if isinstance(owner, Function):
@@ -329,6 +338,8 @@ class Evaluator:
             return converted(self.operand(node.args[0]), function)
         if isinstance(function, Method) and isinstance(function.owner, TileScheduler):
             return tile_scheduler.called(self, function, node)
+        if isinstance(function, Method) and isinstance(function.owner, Pipeline | Handle | Stage):
+            return pipelines.called(self, function, node)
         if isinstance(function, Method):
             return python.method(function.owner, function.name, *self.operands(node), node.span)
         if isinstance(function, Function):
@@ -523,6 +534,10 @@ class Evaluator:
 
     def _subscript(self, node: ast.Subscript) -> Value:
         owner = self.value(node.value)
+        if isinstance(owner, StageTile):
+            return pipelines.part(self, owner, node)
+        if isinstance(owner, Stage):
+            owner = pipelines.tiles(self, owner, node.span)
         if isinstance(owner, tuple | str | range | Dictionary):
             return self._item(owner, node)
         if not isinstance(owner, Buffer):

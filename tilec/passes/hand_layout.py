@@ -34,6 +34,7 @@ from tilec.ops.refused import is_refused
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.divide import Part, parts
 from tilec.passes.layout import Laid, LaidPart, assign, in_registers, shared_layouts
+from tilec.passes.pipeline_counts import check_counts
 from tilec.passes.protocol import Role, check_protocol
 from tilec.passes.select import Strategy, select, why_not_tma
 from tilec.passes.staging import chunked
@@ -71,7 +72,9 @@ def laid_out(
         _check_registers(kernel, made, target)
     with mistakes.caught():
         if not any(map(is_refused, walk(kernel.body))):  # what is missing may have been an arrival
-            check_protocol(kernel, [Role(part.name, part.laid.kernel, part.is_common) for part in made])
+            roles = [Role(part.name, part.laid.kernel, part.is_common) for part in made]
+            check_counts(kernel, roles)
+            check_protocol(kernel, roles)
     return Laid(
         replace(kernel, buffers=tuple(dict.fromkeys(b for one in laid for b in one.kernel.buffers))),
         "serial",
@@ -105,6 +108,8 @@ def _by_own_means(stmt: Stmt, announced: frozenset[str], target: Target) -> Stmt
 
 def _by_its_means(op: TileOp, announced: frozenset[str], target: Target) -> TileOp:
     """What only a kernel divided by hand has: it goes by the one mechanism that does it, or not at all."""
+    if any(key == "signals" for key, _ in op.attrs):
+        return _offered(op, announced, target)
     if is_signalling(op):
         reason = why_not_tma(op, frozenset()) if target.has("tma") else f"{target.name} has no TMA"
         barrier = op.attr("barrier")
@@ -130,6 +135,17 @@ def _by_its_means(op: TileOp, announced: frozenset[str], target: Target) -> Tile
                 help="leave it out, or compile for a target that can, as sm_90a",
             )
     return op
+
+
+def _offered(op: TileOp, announced: frozenset[str], target: Target) -> TileOp:
+    """A copy into a stage of a pipeline: by TMA, which signals the stage's barrier, or as any other, which is complete
+    when the stage is released."""
+    given = dict(op.attrs)
+    barrier, leader = given.pop("signals"), given.pop("leader")
+    plain = replace(op, attrs=tuple(given.items()))
+    if not target.has("tma") or why_not_tma(plain, frozenset()) is not None:
+        return plain
+    return _by_its_means(with_attr(with_attr(plain, "barrier", barrier), "leader", leader), announced, target)
 
 
 def _announced(kernel: Kernel) -> frozenset[str]:

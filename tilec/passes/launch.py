@@ -20,6 +20,7 @@ from tilec.passes.clusters import cluster_of, rank, uses_rank, with_counter, wit
 from tilec.passes.fold import fold_expr
 from tilec.passes.functions import is_launch
 from tilec.passes.outside import with_values
+from tilec.passes.pipeline_rules import settled
 from tilec.passes.pointers import POINTER, STRIDED, described, pointer, resolved
 from tilec.passes.recover import poison
 from tilec.passes.reducers import with_parts
@@ -89,6 +90,7 @@ def _without_layouts(kernel: Kernel) -> Kernel:
 
 
 def _made(function: ast.Function, body: Body, shape: _Launch, params: Callable[[], tuple[Param, ...]]) -> Kernel:
+    body.out[:] = settled(body.out, body.pipelines, body.cluster, body.mistakes)
     body.out[:] = with_masks(tuple(body.out), shape.block_vars, body.cluster)
     body.out[:] = with_counter(tuple(body.out), body.unique, body.buffers)
     statements, copies = without_views(tuple(body.out), body.views, body.hints.tensors, body.unique)

@@ -31,9 +31,10 @@ from tilec.ops.python import is_iterable, items
 from tilec.ops.signature import Argument, bind
 from tilec.ops.threads import BINDING
 from tilec.ops.values import EXPR_TYPES, describe, show_shape
-from tilec.passes import tile_scheduler
+from tilec.passes import stages, tile_scheduler
 from tilec.passes.functions import bind_target
 from tilec.passes.jumps import has_break, spelled, structured
+from tilec.passes.linear import Ledger, Path
 from tilec.passes.loops import LOOP_BREAK, NESTS, PERSISTENT, SEQUENTIAL, header, nest_header, persistent, unroll_factor
 from tilec.passes.manual import asked, manual_schedule
 from tilec.passes.nests import as_copy
@@ -49,11 +50,18 @@ _AT_ONCE = 256  # two for each thread of most blocks
 
 @dataclass(slots=True)
 class Loops(PerThread):
-    """`loops` are the loops around a statement, the innermost last; `asides` is what is wrong with how they are to be
-    scheduled, without which the kernel is whole."""
+    """`loops` are the loops around a statement, the innermost last, and `withs` the `with`s in that one; `asides` is
+    what is wrong with how they are to be scheduled, without which the kernel is whole. `ledger` has what must be given
+    back exactly once, the stages of `pipelines`."""
 
     loops: list[str] = field(default_factory=list)
     asides: Mistakes = field(default_factory=Mistakes)
+    withs: int = 0
+    pipelines: stages.Pipelines = field(default_factory=stages.Pipelines)
+    ledger: Ledger = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.mistakes)
 
     def block(self, statements: tuple[ast.Stmt, ...]) -> None:
         raise NotImplementedError
@@ -147,20 +155,23 @@ class Loops(PerThread):
                 )
             if isinstance(condition, EXPR_TYPES):
                 self.alike(condition, node.condition.span, "the condition of a while")
-            with self.guarded(), self.loop("while"):
+            with self.guarded(), self.loop("while", node.condition.span):
                 self.block(self.trip(node.body))
         test = constant(condition, BOOL) if isinstance(condition, bool) else condition
         assert isinstance(test, EXPR_TYPES), "a condition is a bool or an expression"
         self.out.append(While(test, tuple(out), node.span))
 
     @contextmanager
-    def loop(self, kind: str) -> Iterator[None]:
-        """Inside, `break` leaves a loop of this kind."""
+    def loop(self, kind: str, span: Span) -> Iterator[None]:
+        """Inside is a trip of a loop of this kind, which `break` leaves."""
         self.loops.append(kind)
+        outer, self.withs = self.withs, 0
         try:
-            yield
+            with self.ledger.loop(Path(span, "the next trip begins with it")):
+                yield
         finally:
             self.loops.pop()
+            self.withs = outer
 
     def trip(self, body: tuple[ast.Stmt, ...]) -> tuple[ast.Stmt, ...]:
         """The body of a loop, of which no statement jumps."""
@@ -178,6 +189,13 @@ class Loops(PerThread):
         word = "break" if isinstance(node, ast.Break) else "continue"
         if not self.loops:
             fail("misplaced-statement", f"`{word}` stands in no loop", node.span)
+        if self.withs:
+            fail(
+                "misplaced-statement",
+                f"`{word}` stands in a `with` inside the loop",
+                node.span,
+                help="put what it skips under an `if`, or acquire by `.acquire_stage()`, and release before it",
+            )
         assert isinstance(node, ast.Break), "a continue is an empty rest of the trip"
         self.together(node.span, "`break`")
         if self.loops[-1] not in _LEAVABLE:
@@ -188,6 +206,7 @@ class Loops(PerThread):
                 "its trips do not run one after another",
                 help="use T.serial, or guard the rest of the body with `if`",
             )
+        self.ledger.leave(node.span, word)
         self.out.append(Break(node.span))
 
     def _sequential(self, node: ast.For, iterable: ast.Call, path: str) -> None:
@@ -203,7 +222,7 @@ class Loops(PerThread):
         with self.region("the loop", is_loop=True) as out:
             if bounds.values is not None:
                 self.ranges[var.name] = bounds.values
-            with self.loop(path), self.own_trips(own, bounds, var) as value:
+            with self.loop(path, iterable.span), self.own_trips(own, bounds, var) as value:
                 self.scope.bind(name.id, value, name.span)
                 self.block(self.trip(node.body))
         body = tuple(out)
@@ -248,7 +267,7 @@ class Loops(PerThread):
                 if size is not None:
                     self.ranges[var.name] = (0, size - 1)
             coordinates = tuple(s.var for s in self.out if isinstance(s, Bind))
-            with self.region("the loop", is_loop=False) as inner, self.loop(PERSISTENT.name):
+            with self.region("the loop", is_loop=False) as inner, self.loop(PERSISTENT.name, iterable.span):
                 self.block(self.trip(node.body))
             exists = walk.exists(wave, coordinates[-1])
             self.out += inner if exists is None else [If(exists, tuple(inner), (), node.span)]
@@ -305,7 +324,7 @@ class Loops(PerThread):
                 extents.append(extent)
             self.is_parallel = True
             try:
-                with self.loop("T.Parallel"):
+                with self.loop("T.Parallel", iterable.span):
                     self.block(self.trip(nest.body))
             finally:
                 self.is_parallel = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tilec import records
@@ -28,16 +29,21 @@ from tilec.ir.tile import (
     TileOp,
     Var,
     While,
+    children,
     walk,
+    with_children,
 )
 from tilec.ops.barriers import condition_of, counts_of, is_meeting, is_signalling
 from tilec.ops.values import EXPR_TYPES
 from tilec.passes.fold import compute_expr
+from tilec.passes.select import is_variable
+from tilec.passes.usage import writes
 from tilec.source import Span
 
 MOST_STEPS = 5_000  # of each role: far more trips than phases need to come round
 Name = tuple[str, int]
 Values = dict[Var, int]
+"""What is known of variables: of loops, binds, and those that T.alloc_var makes, under the names of their buffers."""
 
 
 @records.dataclass(frozen=True, slots=True)
@@ -49,7 +55,7 @@ class Role:
     is_common: bool
 
 
-class _Unknown(Exception):
+class Unknown(Exception):
     """Only a run knows."""
 
 
@@ -58,9 +64,10 @@ class _Left(Exception):
 
 
 @records.dataclass(frozen=True, slots=True)
-class _Step:
+class Step:
     """What a role does at a barrier: arrivals, bytes that are announced or (below 0) have come, and the parity of the
-    phase that it waits for; at a named barrier (`meets`) it waits for the phase under way."""
+    phase that it waits for; at a named barrier (`meets`) it waits for the phase under way. `acquires` is the pipeline,
+    and the side of it, of which it waits for a stage."""
 
     barrier: Name
     span: Span
@@ -69,6 +76,7 @@ class _Step:
     parity: int | None = None
     meets: int = 0
     waits: bool = False
+    acquires: str = ""
 
 
 @dataclass(slots=True)
@@ -89,8 +97,8 @@ class _Barrier:
 @dataclass(slots=True)
 class _State:
     role: Role
-    steps: Iterator[_Step]
-    waiting: _Step | None = None
+    steps: Iterator[Step]
+    waiting: Step | None = None
     phase: int = 0  # of the named barrier that it waits at
     is_done: bool = False
     is_cut: bool = False  # it would go on
@@ -104,8 +112,8 @@ def check_protocol(kernel: Kernel, roles: Sequence[Role]) -> None:
     barriers = {(name, i): _Barrier(count, count) for name, op in made.items() for i, count in enumerate(counts_of(op))}
     try:
         for together in (True, False):
-            _run(barriers, [_State(role, _steps(role, kernel)) for role in roles if role.is_common == together])
-    except _Unknown:
+            _run(barriers, [_State(role, steps(role, kernel)) for role in roles if role.is_common == together])
+    except Unknown:
         return
 
 
@@ -118,7 +126,8 @@ def barrier_name(op: TileOp) -> str:
 def _check_arrivals(made: dict[str, TileOp], statements: list[TileOp]) -> None:
     arrived = {barrier_name(s) for s in statements if s.name in ("arrive", "cp_async_arrive", "expect_tx")}
     for op in statements:
-        if op.name == "await_barrier" and barrier_name(op) not in arrived:
+        is_of_drain = any(key == "drains" for key, _ in op.attrs)  # of nothing, where no trip has filled anything
+        if op.name == "await_barrier" and barrier_name(op) not in arrived and not is_of_drain:
             fail(
                 "never-arrived",
                 f"nobody arrives at {barrier_name(op)}, which is waited for here",
@@ -132,38 +141,60 @@ def _check_arrivals(made: dict[str, TileOp], statements: list[TileOp]) -> None:
 # ---- a role ----------------------------------------------------------------------------------------------------------
 
 
-def _steps(role: Role, kernel: Kernel) -> Iterator[_Step]:
+def steps(role: Role, kernel: Kernel) -> Iterator[Step]:
+    """What a role of the first block does at barriers. Raises `Unknown` where only a run knows."""
     yield from _body(role.kernel.body, role, dict.fromkeys(kernel.block_vars, 0))
 
 
-def _body(body: tuple[Stmt, ...], role: Role, values: Values) -> Iterator[_Step]:
+def _body(body: tuple[Stmt, ...], role: Role, values: Values) -> Iterator[Step]:
     for stmt in body:
         match stmt:
             case TileOp():
+                for buffer in writes(stmt):
+                    values.pop(Var(buffer.name), None)
                 yield from _operation(stmt, role, values)
             case Bind(var=var, value=value):
-                found = compute_expr(value, values)
-                values.pop(var, None)
-                if found is not None:
-                    values[var] = int(found)
-            case For(var=var, body=inner):
-                if not any(_concerns(s) for s in walk(inner)):
-                    continue
-                try:
+                _set(var, value, values)
+            case For(var=var, body=inner) if _matters(inner):
+                with suppress(_Left):
                     for index in range(_known(stmt.start, values), _known(stmt.stop, values), stmt.step):
-                        yield from _body(inner, role, {**values, var: index})
-                except _Left:
-                    pass
-            case If(condition=condition, then=then, orelse=orelse):
-                if any(_concerns(s) for s in walk((*then, *orelse))):
-                    yield from _body(then if _known(condition, values) else orelse, role, values)
-            case While():
-                if any(_concerns(s) for s in walk(stmt.body)):
-                    raise _Unknown
+                        values[var] = index
+                        yield from _body(inner, role, values)
+            case If(condition=condition, then=then, orelse=orelse) if _matters((*then, *orelse)):
+                yield from _body(then if _known(condition, values) else orelse, role, values)
+            case While(body=inner) if _matters(inner):
+                raise Unknown
             case Break():
                 raise _Left
-            case Parallel() | Store():
-                pass
+            case Parallel(body=(Store(buffer=buffer, value=value),)) if is_variable(buffer):
+                _set(Var(buffer.name), value, values)
+            case _:
+                _forget(stmt, values)
+
+
+def _set(var: Var, value: Expr, values: Values) -> None:
+    found = compute_expr(_of_variables(value), values)
+    values.pop(var, None)
+    if found is not None:
+        values[var] = int(found)
+
+
+def _forget(stmt: Stmt, values: Values) -> None:
+    """What happens inside is of no concern, but that it may set variables."""
+    for inner in walk((stmt,)):
+        if isinstance(inner, Store) and is_variable(inner.buffer):
+            values.pop(Var(inner.buffer.name), None)
+
+
+def _of_variables(expr: Expr) -> Expr:
+    """The expression, on variables in place of what the buffers of T.alloc_var hold."""
+    if isinstance(expr, Load) and is_variable(expr.buffer):
+        return Var(expr.buffer.name)
+    return with_children(expr, tuple(map(_of_variables, children(expr))))
+
+
+def _matters(body: tuple[Stmt, ...]) -> bool:
+    return any(map(_concerns, walk(body)))
 
 
 def _concerns(stmt: Stmt) -> bool:
@@ -171,20 +202,20 @@ def _concerns(stmt: Stmt) -> bool:
 
 
 def _known(expr: Expr, values: Values) -> int:
-    found = compute_expr(expr, values)
+    found = compute_expr(_of_variables(expr), values)
     if found is None:
-        raise _Unknown
+        raise Unknown
     return int(found)
 
 
-def _operation(op: TileOp, role: Role, values: Values) -> Iterator[_Step]:
+def _operation(op: TileOp, role: Role, values: Values) -> Iterator[Step]:
     if not _concerns(op):
         return
     if op.name in ("barrier", "named_arrive"):
         number, threads = op.attr("id"), op.attr("threads")
         assert isinstance(number, int) and isinstance(threads, int)
         mine, waits = role.kernel.threads, op.name == "barrier"
-        yield _Step(("named barrier", number), op.span, mine, meets=threads, waits=waits)
+        yield Step(("named barrier", number), op.span, mine, meets=threads, waits=waits)
         return
     element = op.attr("barrier")
     assert isinstance(element, Load)
@@ -193,18 +224,19 @@ def _operation(op: TileOp, role: Role, values: Values) -> Iterator[_Step]:
         case "await_barrier":
             parity = op.attr("parity")
             assert isinstance(parity, EXPR_TYPES)
-            yield _Step(place, op.span, parity=_known(parity, values) & 1)
+            acquires = str(dict(op.attrs).get("acquires", ""))
+            yield Step(place, op.span, parity=_known(parity, values) & 1, acquires=acquires)
         case "expect_tx":
             announced = op.attr("bytes")
             assert isinstance(announced, int)
-            yield _Step(place, op.span, int(bool(op.attr("arrives"))), announced)
+            yield Step(place, op.span, int(bool(op.attr("arrives"))), announced)
         case "copy":
             moved = math.prod(op.regions[1].extent) * op.regions[1].buffer.dtype.bits // 8
             if op.attr("announces"):
-                yield _Step(place, op.span, bytes=moved)
-            yield _Step(place, op.span, bytes=-moved)
+                yield Step(place, op.span, bytes=moved)
+            yield Step(place, op.span, bytes=-moved)
         case _:
-            yield _Step(place, op.span, _arrivals(op, role, values))
+            yield Step(place, op.span, _arrivals(op, role, values))
 
 
 def _arrivals(op: TileOp, role: Role, values: Values) -> int:
@@ -250,7 +282,7 @@ def _advance(state: _State, barriers: dict[Name, _Barrier]) -> bool:
     return count > 0
 
 
-def _arrive(step: _Step, barrier: _Barrier) -> None:
+def _arrive(step: Step, barrier: _Barrier) -> None:
     barrier.pending -= step.arrivals
     barrier.bytes += step.bytes
     if step.bytes:
@@ -258,7 +290,7 @@ def _arrive(step: _Step, barrier: _Barrier) -> None:
     barrier.settle()
 
 
-def _waits(step: _Step, state: _State, barrier: _Barrier) -> bool:
+def _waits(step: Step, state: _State, barrier: _Barrier) -> bool:
     if step.waits:
         return barrier.phase == state.phase
     return step.parity is not None and barrier.phase % 2 == step.parity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
@@ -50,13 +51,15 @@ from tilec.ops.values import (
     Member,
     Method,
     Reference,
+    Stage,
+    StageTile,
     TileScheduler,
     Value,
     describe,
 )
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
-from tilec.passes import teams
+from tilec.passes import pipelines, teams
 from tilec.passes.allocations import allocate
 from tilec.passes.calls import ACTIONS, VALUES, carried_out
 from tilec.passes.evaluate import ALLOCATIONS, Evaluator, supported_names
@@ -135,12 +138,22 @@ class Body(Loops):
                 self.scope.bind(node.name, Function(node, self.scope, kind(node)), node.name_span)
             case ast.Raise():
                 refuse_raise(self, node)
-            case ast.With(context=ast.Call() as call) if self.callee(call) in teams.SECTIONS:
-                teams.section(self, node, call)
+            case ast.With(context=ast.Call() as call) if (enter := self._entered(call)) is not None:
+                self.withs += 1
+                try:
+                    enter(self, node, call)
+                finally:
+                    self.withs -= 1
             case ast.With() | ast.Function() | ast.Import() | ast.Return() | ast.Foreign():
                 self._misplaced(node)
             case _:
                 assert_never(node)
+
+    def _entered(self, call: ast.Call) -> Callable[[Body, ast.With, ast.Call], None] | None:
+        """What enters the block of a `with`."""
+        if pipelines.is_entered(self, call):
+            return pipelines.entered
+        return teams.section if self.callee(call) in teams.SECTIONS else None
 
     def _misplaced(self, node: ast.With | ast.Function | ast.Import | ast.Return | ast.Foreign) -> NoReturn:
         match node:
@@ -178,6 +191,9 @@ class Body(Loops):
             self.called(function, *self.arguments(node), node.span)
             return
         if isinstance(function, Method) and isinstance(function.owner, TileScheduler) and function.name == "init":
+            self.value(node)
+            return
+        if isinstance(function, Method) and function.name in pipelines.STATEMENTS and pipelines.is_entered(self, node):
             self.value(node)
             return
         path = function.path if isinstance(function, Member) else None
@@ -226,6 +242,7 @@ class Body(Loops):
                 node.span,
                 help="move it out of the loop, or write the elements out",
             )
+        pipelines.with_barrier(path or "", arguments)
         call = bind(spelling.signature, *arguments, node.span)
         self._check_tile(spelling.signature.name, arguments, node.span)
         op = spelling.check(call)
@@ -237,7 +254,7 @@ class Body(Loops):
         if op.name == "device_assert":
             self.out.append(self.asserted(op))
             return
-        op = teams.met(self, op)
+        op = teams.met(self, pipelines.on_stages(self, op, arguments))
         own = teams.by_threads(self, op)
         if own is None:
             self.together(node.span, f"{path}")
@@ -475,6 +492,7 @@ class Body(Loops):
 
     def variable(self, value: Value, span: Span) -> Value:
         """What it holds at this point of the program: read where the statement runs, or before it, `held`."""
+        pipelines.read(self, value, span)
         if not (isinstance(value, Buffer) and value.name in self.mutable):
             return Evaluator.variable(self, value, span)
         held = Load(value, (integer(0),))
@@ -498,6 +516,7 @@ class Body(Loops):
         # Of `a, b = b, a` and `a = b = a + 1` all is read before anything is stored.
         with self.held(len(targets) > 1 or isinstance(node, ast.Tuple | ast.List)):
             argument = self.operand(node)
+        pipelines.named(argument.value, targets, node)
         for target in targets:
             self._store(target, argument, span)
 
@@ -512,6 +531,8 @@ class Body(Loops):
                 self._warn_of_name(name, argument, target.span)
                 self.scope.bind(name, self._bound(name, argument, None, span), target.span)
             case ast.Tuple(items=items) | ast.List(items=items):
+                if isinstance(argument.value, Stage):
+                    argument = Argument(pipelines.tiles(self, argument.value, argument.span), argument.span)
                 for item, value in zip(items, unpack(items, argument, target.span), strict=True):
                     if isinstance(item, ast.Starred):
                         fail("bad-target", "this cannot be assigned to", item.span)
@@ -542,6 +563,8 @@ class Body(Loops):
         value = argument.value
         if dtype is None and isinstance(value, Lanes):
             return kept(self, name, value, span)
+        if dtype is None and isinstance(value, StageTile) and value.has_extent:
+            return value
         if dtype is None and not isinstance(value, (*EXPR_TYPES, Access)):
             return value
         expr = as_expr(argument, dtype)
@@ -601,6 +624,8 @@ class Body(Loops):
 
     def _check_place(self, target: ast.Subscript, is_vector: bool = False) -> Access:
         buffer = self.value(target.value)
+        if isinstance(buffer, StageTile):
+            return pipelines.part(self, buffer, target)
         if not isinstance(buffer, Buffer):
             fail("bad-target", "this cannot be assigned to", target.span, f"this is {describe(buffer)}")
         access = self.access(buffer, target)
@@ -627,10 +652,11 @@ class Body(Loops):
                 self.out += out
             self.wholes.append((node.span, tuple(self.out[begin:])))
             return
-        with self.guarded():
-            with self.region("the branch", is_loop=False) as then:
+        where = node.condition.span
+        with self.guarded(), self.ledger.parting(where) as paths:
+            with paths.path("holds", where), self.region("the branch", is_loop=False) as then:
                 self.block(node.then)
-            with self.region("the branch", is_loop=False) as orelse:
+            with paths.path("does not hold", where), self.region("the branch", is_loop=False) as orelse:
                 self.block(node.orelse)
         if then or orelse:
             self.out.append(If(condition, tuple(then), tuple(orelse), node.span))

@@ -20,6 +20,7 @@ from tilec.ops import registry
 from tilec.ops.barriers import BY_EACH_THREAD, BY_ONE_THREAD, allocation, arrivals, is_signalling
 from tilec.ops.signature import Argument, Signature, bind
 from tilec.passes.fold import compute_expr
+from tilec.passes.linear import Path
 from tilec.source import Span
 from tilec.syntax import ast
 
@@ -120,7 +121,8 @@ def whole(body: Body) -> range:
 
 def run(body: Body, groups: range, statements: tuple[ast.Stmt, ...], span: Span) -> None:
     """The statements, by these warpgroups."""
-    with _team(body, groups), body.region("the `with T.ws` block", is_loop=False) as out:
+    ending = Path(span, "its role's work ends with it")
+    with _team(body, groups), body.ledger.region(ending), body.region("the `with T.ws` block", is_loop=False) as out:
         body.block(statements)
     body.by_hand = True
     if out:
@@ -184,9 +186,9 @@ def by_threads(body: Body, op: TileOp) -> TileOp | None:
         held = _mask(body)
         return op if held is None else with_attr(op, "condition", held)
     if op.name in BY_ONE_THREAD:
-        return with_attr(op, "leader", _leader(body, op.span))
+        return with_attr(op, "leader", leader(body, op.span))
     if is_signalling(op):
-        return with_attr(with_attr(op, "leader", _leader(body, op.span)), "announces", True)
+        return with_attr(with_attr(op, "leader", leader(body, op.span)), "announces", True)
     return None
 
 
@@ -197,7 +199,7 @@ def _mask(body: Body) -> Expr | None:
     return held
 
 
-def _leader(body: Body, span: Span) -> int:
+def leader(body: Body, span: Span) -> int:
     """The first thread of the block that comes here."""
     held = _mask(body)
     first = 0 if body.team is None else threads_of(body.team.start).start

@@ -150,7 +150,7 @@ def loop(body: Loops, node: ast.While, scheduler: TileScheduler) -> None:
             if isinstance(extent, Const):
                 body.ranges[var.name] = (0, int(extent.value) - 1)
         scheduler.now = (*indices, linear, wave)
-        with body.region("the loop", is_loop=False) as inner, body.loop("while"):
+        with body.region("the loop", is_loop=False) as inner, body.loop("while", node.condition.span):
             body.block(body.trip(tuple(statements)))
         scheduler.now = scheduler.start = None
         out.append(If(Binary("lt", linear, total, BOOL), tuple(inner), (), node.span))
