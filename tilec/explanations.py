@@ -503,10 +503,6 @@ level-without-code
     -O0 ends with tile IR and -O1 with its alias analysis, both for looking at; a schedule, PTX or a cubin need -O2
     or -O3.
 
-target-not-ready
-    The target has its numbers in targets/, so that it can be looked at, but no code is generated for it yet. The
-    note lists what is missing.
-
 # work divided by hand
 
 barrier-count

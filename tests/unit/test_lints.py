@@ -261,13 +261,13 @@ def test_columns_of_an_accumulator(shape: tuple[int, int], dtype: object, column
 
 
 def test_accumulators_that_do_not_fit(capfd: pytest.CaptureFixture[str]) -> None:
-    """The kernel is not compiled for the machine yet, but it is told."""
+    """They stay in registers then, of which there are too few as well."""
     wide = [str(GEMM), "--target", "sm_100a", "-D", "block_M=256", "-D", "block_N=512", "-o", "a.cubin"]
-    assert main(wide) == 1
+    assert main(wide) == 0
     said = capfd.readouterr().err
     assert "warning[tensor-memory-full]: the accumulators need 1024 columns of tensor memory" in said
     assert "gemm.tl:22:" in said and "use a smaller tile" in said
     assert main([*wide, "--lint=error"]) == 1
     assert "error[tensor-memory-full]" in capfd.readouterr().err
-    assert main([str(GEMM), "--target", "sm_100a"]) == 1
+    assert main([str(GEMM), "--target", "sm_100a", "-o", "b.cubin"]) == 0
     assert "tensor-memory-full" not in capfd.readouterr().err
