@@ -354,8 +354,6 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     from tilec.sched.trace import trace as write_trace
 
     target = targets.load(options.target, options.calibration)
-    for found in lints.tensor_memory(kernel, target):
-        observer.warn(found, options)
     laid, planned = _scheduled(kernel, target, options, observer)
     for found in (
         *unset(kernel),
@@ -369,6 +367,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
         ),
         *(lint for p in planned for lint in lints.addresses(p.loop, laid, target)),
         *(w for one in laid.kernels for w in lints.copies(one)),
+        *lints.tensor_memory(laid, target),
     ):
         observer.warn(found, options)
     observer.warnings[:] = lints.judge(observer.warnings, options.lint)

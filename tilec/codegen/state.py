@@ -36,7 +36,7 @@ class State:
     first lane of each warp (None: the role is one thread); `barriers` gives the shared address of each ring's first
     full barrier; `turns` are the numbers of the named barriers of the thread's warpgroup and of the next one; `shares`
     and `mates` are the loads and the rings that blocks of the cluster have in common, by the axes along which they
-    do."""
+    do; `tensor` is where the block's tensor memory begins."""
 
     builder: Builder
     scalars: Scalars
@@ -57,3 +57,4 @@ class State:
     turns: tuple[Reg, ...] = ()
     shares: dict[str, Share] = field(default_factory=dict)
     mates: dict[tuple[str, ...], Mate] = field(default_factory=dict)
+    tensor: Reg | None = None

@@ -1,4 +1,4 @@
-"""T.copy by its four mechanisms: TMA in, TMA out, cp.async, stmatrix, and plain accesses through registers."""
+"""T.copy by its mechanisms: TMA in, TMA out, cp.async, stmatrix, tcgen05.ld, and plain accesses through registers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilec.ir.affine import affine, row_divisor
 from tilec.ir.layout import SharedLayout, row_major
 from tilec.ir.multicast import number, sliced_dimension
 from tilec.ir.tile import Region, TileOp
-from tilec.ir.warp import BulkWait, CpAsync, CpAsyncCommit, Operation, StoreMatrix, TmaLoad, TmaStore
+from tilec.ir.warp import BulkWait, CpAsync, CpAsyncCommit, Operation, StoreMatrix, TensorLoad, TmaLoad, TmaStore
 from tilec.ops.barriers import barrier_of, is_signalling
 from tilec.ops.lowering import Context, Demand, demand, sweep, tensor_map_of
 from tilec.ops.registry import facet
@@ -27,6 +27,8 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
             tensor_map = tensor_map_of(destination, source.buffer, context)
             store = TmaStore(tensor_map, destination.start, source.buffer, cursors=context.cursors, span=op.span)
             return (store, BulkWait(0, span=op.span)) if ("wait", "at once") in op.attrs else (store,)
+        case "tcgen05":
+            return (TensorLoad(source.buffer, destination.buffer, cursors=context.cursors, span=op.span),)
         case "stmatrix":
             return (StoreMatrix(source.buffer, destination.buffer, cursors=context.cursors, span=op.span),)
         case "cp_async":
@@ -99,6 +101,8 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
             return (demand("tma.load", bytes=read),)
         case "tma_store":
             return (demand("tma.store", bytes=written),)
+        case "tcgen05":
+            return (demand("tcgen05.ld", bytes=read),)
         case "cp_async":
             return (demand("cp.async", bytes=read, threads=context.threads),)
         case _:
