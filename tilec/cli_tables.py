@@ -283,7 +283,5 @@ def target_details(name: str, calibration: str) -> Group:
         f"tensor-memory cycles + {weights.live_registers:g} × live registers"
     )
     first: list[RenderableType] = [Text("features: " + ", ".join(machine.features))]
-    if machine.not_yet:
-        first.append(Text(f"no code is generated for it yet: {', '.join(machine.not_yet)}", "yellow"))
     parts: list[RenderableType] = [limits, slots, pools, Text(score), shared, kinds]
     return Group(*first, *(line for part in parts for line in (Text(""), part)))

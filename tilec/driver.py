@@ -262,7 +262,7 @@ def _folded(kernel: Kernel, options: CompileOptions, observer: Observer) -> Kern
 
 def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> None:
     """All that can be wrong with a kernel before anything is solved: the front end, layouts, and what its pipelines ask
-    for, of every kernel. Levels and targets without code end with the front end."""
+    for, of every kernel. Levels without code end with the front end."""
     mistakes = Mistakes()
     kernels = _read(source, options, observer, mistakes)
     if options.opt_level not in LAST_STAGE:
@@ -270,7 +270,7 @@ def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> No
         from tilec.legality import examine
 
         target = targets.load(options.target, options.calibration)
-        for kernel in kernels if not target.not_yet else ():
+        for kernel in kernels:
             examine(kernel, target, _strategy(kernel, options), options.switches, mistakes)
     mistakes.end()
     from tilec.passes.unset import unset
@@ -357,16 +357,6 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     from tilec.sched.trace import trace as write_trace
 
     target = targets.load(options.target, options.calibration)
-    for found in lints.tensor_memory(kernel, target):
-        observer.warn(found, options)
-    if target.not_yet:
-        missing = Diagnostic(
-            "target-not-ready",
-            f"tilec knows {target.name}, but makes no code for it yet",
-            notes=(f"missing: {', '.join(target.not_yet)}",),
-            help=f"'tilec targets {target.name}' shows what the scheduler knows about it",
-        )
-        raise CompileError(*lints.judge(observer.warnings, options.lint), missing)
     laid, planned = _scheduled(kernel, target, options, observer)
     for found in (
         *unset(kernel),
@@ -380,6 +370,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
         ),
         *(lint for p in planned for lint in lints.addresses(p.loop, laid, target)),
         *(w for one in laid.kernels for w in lints.copies(one)),
+        *lints.tensor_memory(laid, target),
     ):
         observer.warn(found, options)
     observer.warnings[:] = lints.judge(observer.warnings, options.lint)

@@ -515,10 +515,6 @@ level-without-code
     -O0 ends with tile IR and -O1 with its alias analysis, both for looking at; a schedule, PTX or a cubin need -O2
     or -O3.
 
-target-not-ready
-    The target has its numbers in targets/, so that it can be looked at, but no code is generated for it yet. The
-    note lists what is missing.
-
 # work divided by hand
 
 barrier-count
@@ -676,8 +672,9 @@ address-latency
     it points to. It makes the compute side of a loop look long, so that fewer stages seem enough to hide the loads.
 
 tensor-memory-full
-    The accumulators of a kernel need more columns of tensor memory than an SM has (512). Smaller tiles or 16-bit
-    accumulators need fewer.
+    The accumulators of a kernel need more columns of tensor memory than an SM has (512): one for each column of the
+    tile, whatever its type, and again for each 128 rows. What finds no place stays in registers, and its products go
+    by mma.sync.
 
 assembler-warning
     A warning of the assembler that tilec has no name for. The note has its text.

@@ -19,13 +19,10 @@ from tilec.diag import CompileError, Diagnostic, Label, warning
 from tilec.ir import warp
 from tilec.ir.tile import (
     Binary,
-    Buffer,
     Const,
     Expr,
-    Kernel,
     Load,
     Parallel,
-    Region,
     Stmt,
     Store,
     TileOp,
@@ -38,6 +35,7 @@ from tilec.passes.depend import LoopProblem, is_asynchronous
 from tilec.passes.layout import Laid
 from tilec.passes.ordering import is_asynchronous_copy
 from tilec.passes.rings import is_load
+from tilec.passes.tensor_memory import columns, crowded_out
 from tilec.passes.turned import is_turning
 from tilec.passes.usage import expressions
 from tilec.sched.problem import Problem
@@ -301,31 +299,18 @@ def _instructions(index: Expr) -> int:
 # ---- tensor memory ---------------------------------------------------------------------------------------------------
 
 
-def tensor_memory(kernel: Kernel, target: Target) -> Iterator[Diagnostic]:
-    """Accumulators of tcgen05 live in tensor memory: 128 lanes of columns of 32 bits."""
-    if not target.has("tcgen05"):
+def tensor_memory(laid: Laid, target: Target) -> Iterator[Diagnostic]:
+    """Sums that stay in registers since an SM has no columns left for them."""
+    left = crowded_out(laid.kernel) if target.has("tcgen05") and laid.form == "warp_specialised" else ()
+    if not left:
         return
-    products = [s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm"]
-    accumulators = dict.fromkeys(op.regions[2] for op in products)
-    columns = {region: tensor_columns(region.buffer, target) for region in _each_once(accumulators)}
-    total, limit = sum(columns.values()), target.limit("tmem_columns")
-    if total > limit:
-        widest = max(columns, key=lambda region: columns[region])
-        yield Diagnostic(
-            "tensor-memory-full",
-            f"the accumulators need {total} columns of tensor memory, an SM of {target.name} has {limit}",
-            Label(widest.buffer.span, f"{widest.buffer.name} alone needs {columns[widest]}"),
-            help="use a smaller tile or a 16-bit accumulator, or split the kernel",
-            severity="warning",
-        )
-
-
-def _each_once(regions: Iterable[Region]) -> list[Region]:
-    return list({region.buffer.name: region for region in regions}.values())
-
-
-def tensor_columns(accumulator: Buffer, target: Target) -> int:
-    """Columns that an accumulator is given: 128 rows share a column, and allocations are powers of two."""
-    rows, width = accumulator.shape
-    needed = -(-rows // 128) * (-(-width * accumulator.dtype.bits // 32))
-    return max(target.limit("tmem_allocation_columns"), 1 << (needed - 1).bit_length())
+    there = [b for b in laid.kernel.buffers if b.scope == "tmem"]
+    total, limit = sum(map(columns, (*there, *left))), target.limit("tmem_columns")
+    yield Diagnostic(
+        "tensor-memory-full",
+        f"the accumulators need {total} columns of tensor memory, an SM of {target.name} has {limit}",
+        Label(left[0].span, f"{left[0].name} needs {columns(left[0])}, and stays in registers"),
+        tuple(Label(b.span, f"{columns(b)} are taken here") for b in there),
+        help="use a smaller tile, or split the kernel",
+        severity="warning",
+    )

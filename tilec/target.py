@@ -76,7 +76,7 @@ class Kind:
 class Target:
     """One machine under one calibration. Ask for features, limits and prices; never compare names or architecture
     numbers. `families` are cycles that many kinds share, by name; `ceilings` are the most cycles that a chain of
-    dependences may take, by name. `not_yet` says what code generation for the target lacks."""
+    dependences may take, by name."""
 
     name: str
     ptx_target: str
@@ -90,7 +90,6 @@ class Target:
     families: tuple[Limit, ...]
     ceilings: tuple[Limit, ...]
     weights: Weights
-    not_yet: tuple[str, ...] = ()
 
     def has(self, feature: str) -> bool:
         return feature in self.features
@@ -235,7 +234,7 @@ class _Reader:
 
     def target(self, table: object) -> Target:
         required = ("name", "ptx", "features", "limits", "slots", "pools", "calibrations", "layout", "timing")
-        top = self.table(table, "", required=required, optional=("not_yet",))
+        top = self.table(table, "", required=required)
         ptx = self.table(top["ptx"], "ptx", required=("target", "version"))
         limits = tuple(self.limit(name, entry) for name, entry in self.table(top["limits"], "limits").items())
         slots = tuple(self.slot(name, entry) for name, entry in self.table(top["slots"], "slots").items())
@@ -259,7 +258,6 @@ class _Reader:
             families=families[self.calibration],
             ceilings=ceilings[self.calibration],
             weights=self.weights(top["layout"]),
-            not_yet=tuple(self.text(what, "not_yet") for what in self.array(top.get("not_yet", []), "not_yet")),
         )
 
     def named_cycles(self, entry: object, calibration: str, what: str) -> tuple[Limit, ...]:

@@ -22,7 +22,7 @@ from tilec.source import SourceFile
 from tilec.target import load
 
 FOLDER = Path(__file__).parents[2] / "samples"
-TARGETS = ("sm_80", "sm_90a")
+TARGETS = ("sm_80", "sm_90a", "sm_100a")
 NAMES = sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.tl"))
 
 # Relative to a value, one rounding of its type.

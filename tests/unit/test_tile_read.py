@@ -105,6 +105,7 @@ kernel all_of_it(A, B, C, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 t
   shared u: int32[4]
   fragment f: float32[8, 8]
   local own: int32[2]
+  tmem sum: float32[64, 8]
   reducer parts: int32[8]
   barrier full: uint64[2]
   layout s: swizzle(32)

@@ -42,7 +42,7 @@ def prepare(role: Role, state: State) -> None:
     operations = list(warp.walk(role.body))
     for axes in dict.fromkeys(op.shared for op in operations if isinstance(op, warp.TmaLoad) and op.shared):
         state.shares[axes] = _share(axes, state)
-    released = {op.cursor.ring for op in operations if isinstance(op, warp.RingRelease)}
+    released = {op.cursor.ring for op in operations if isinstance(op, warp.RingRelease) and not op.by_tensor_cores}
     for ring in state.program.rings:
         if ring.name in released and ring.shared and ring.shared not in state.mates:
             state.mates[ring.shared] = _mate(ring.shared, state)
@@ -85,11 +85,17 @@ def _mask(axes: str, state: State) -> Operand:
     return state.builder.into("b32", "shl.b32", Imm(first), _weighted(others, state))
 
 
+def mates_mask(shared: tuple[str, ...], state: State) -> Operand:
+    """A bit for each block that differs from this one along some of the axes only."""
+    all_of_them, *more = (_mask(axes, state) for axes in shared)
+    for mask in more:
+        all_of_them = state.builder.into("b32", "or.b32", all_of_them, mask)
+    return all_of_them
+
+
 def _mate(shared: tuple[str, ...], state: State) -> Mate:
     """Lane n of each warp signals block n, if that is a mate."""
-    builder, (all_of_them, *more) = state.builder, [_mask(axes, state) for axes in shared]
-    for mask in more:
-        all_of_them = builder.into("b32", "or.b32", all_of_them, mask)
+    builder, all_of_them = state.builder, mates_mask(shared, state)
     lane = builder.into("b32", "and.b32", state.scalars.register(THREAD), Imm(31))
     bit = builder.into("b32", "and.b32", builder.into("b32", "shr.u32", all_of_them, lane), Imm(1))
     exists = builder.into("pred", "setp.eq.u32", bit, Imm(1))

@@ -20,6 +20,16 @@ from tilec.codegen.printing import VPRINTF, formats, local_variables
 from tilec.codegen.reduce import emit_reduce
 from tilec.codegen.scalar import Scalars
 from tilec.codegen.state import State
+from tilec.codegen.tcgen05 import (
+    AFTER_SYNC,
+    BEFORE_SYNC,
+    emit_address,
+    emit_allocation,
+    emit_commit,
+    emit_deallocation,
+    emit_tensor_load,
+    emit_tensor_mma,
+)
 from tilec.codegen.transfer import barrier_address, emit_cp_async, emit_tma_load, emit_tma_store
 from tilec.codegen.wgmma import emit_wgmma
 from tilec.codegen.words import held_in_words, per_word
@@ -150,6 +160,8 @@ class _Entry:
             self.barriers[made.name] = offset
             offset += warp.MBARRIER_BYTES * len(made.counts)
         self.written = frozenset(_written(program))
+        self.tensor: Reg | None = None  # where the block's tensor memory begins
+        self.in_tensor = frozenset(tile.buffer.name for tile in program.tensor)
 
     def build(self) -> tuple[Item, ...]:
         self.load_parameters()
@@ -164,7 +176,11 @@ class _Entry:
         for var, axis, extent in zip(self.program.block_vars, "xyz", self.program.grid, strict=False):
             most = extent - 1 if isinstance(extent, int) else (1 << 31) - 2
             self.scalars.define(var, self.builder.into("b32", "mov.u32", Reg(f"%ctaid.{axis}")), (0, most))
+        if self.program.tensor:
+            emit_allocation(self.program, self.builder, self.scalars)
         self.initialise_barriers(thread)
+        if self.program.tensor:
+            self.tensor = emit_address(self.program, self.builder, self.scalars)
         self.roles()
         self.builder.emit("ret")
         return (*local_variables(self.builder), *self.builder.declarations(), *self.builder.items)
@@ -287,11 +303,12 @@ class _Entry:
             self.scalars.register(WARP),
             barrier_id=barrier_id,
             barriers=self.barriers,
+            tensor=self.tensor,
         )
         self.fragments = state.fragments
         self.state = state
-        by_threads = (op for op in warp.walk(role.body) if not isinstance(op, warp.Wgmma))
-        state.touched = frozenset(touch.buffer for op in by_threads for touch in touches(op)[0])
+        by_threads = (op for op in warp.walk(role.body) if not isinstance(op, warp.Wgmma | warp.TensorMma))
+        state.touched = frozenset(touch.buffer for op in by_threads for touch in touches(op, frozenset())[0])
         for buffer, _ in self.program.fragments:
             if buffer.scope == "local" and buffer.name in state.fragments:
                 clear_local(buffer, state)
@@ -315,6 +332,8 @@ class _Entry:
             self.take_turns(role, role.turns_at, state)
         else:
             self.body(role.body, state)
+        if self.tensor is not None and role is self.program.roles[0]:
+            emit_deallocation(state)
         self.scalars.ranges[THREAD], self.scalars.ranges[WARP] = before
 
     def set_cursors(self, role: Role) -> None:
@@ -399,6 +418,10 @@ class _Entry:
                 emit_mma(op, state)
             case warp.Wgmma():
                 emit_wgmma(op, state)
+            case warp.TensorMma():
+                emit_tensor_mma(op, state)
+            case warp.TensorLoad():
+                emit_tensor_load(op, state)
             case warp.Reduce():
                 emit_reduce(op, state)
             case warp.BarSync(id=number, threads=threads):
@@ -425,8 +448,12 @@ class _Entry:
                     builder.emit("mbarrier.arrive.expect_tx.shared::cta.b64", Reg("_"), full, Imm(ring.bytes))
             case warp.RingWait(cursor=cursor):
                 self.wait(cursor, state, empty=False)
+            case warp.RingFill(cursor=cursor, by_tensor_cores=True):
+                emit_commit(self.ring(cursor), cursor, state, empty=False)
             case warp.RingFill(cursor=cursor):
                 self.arrive(cursor, state, empty=False)
+            case warp.RingRelease(cursor=cursor, by_tensor_cores=True):
+                emit_commit(self.ring(cursor), cursor, state, empty=True)
             case warp.RingRelease(cursor=cursor):
                 self.release(cursor, state)
             case warp.RingDrain(cursor=cursor):
@@ -466,6 +493,8 @@ class _Entry:
         builder.place(again)
         done = builder.into("pred", "mbarrier.try_wait.parity.shared::cta.b64", address, parity)
         builder.emit("bra", Symbol(again), guard=Guard(done, True))
+        if cursor.ring in self.in_tensor:
+            builder.emit(AFTER_SYNC)
 
     def ring(self, cursor: warp.Cursor) -> warp.Ring:
         return next(r for r in self.program.rings if r.name == cursor.ring)
@@ -481,13 +510,17 @@ class _Entry:
 
     def arrive(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
         """Once a warp, when all of it is done; a thread that is alone with its role arrives as it is."""
+        if cursor.ring in self.in_tensor:
+            self.builder.emit(BEFORE_SYNC)
         self.gather(self.ring(cursor), state)
         address = barrier_address(state, cursor.name, cursor.ring, empty=empty)
         self.builder.emit("mbarrier.arrive.shared::cta.b64", Reg("_"), address, guard=state.lane_zero)
 
     def gather(self, ring: warp.Ring, state: State) -> None:
         """The warp's threads, each done with the version; whoever waits for its wgmma waits for the warp's."""
-        if not state.role.single_thread and not state.touched.isdisjoint(ring.buffers):
+        if state.role.single_thread:
+            return
+        if ring.name in self.in_tensor or not state.touched.isdisjoint(ring.buffers):
             self.builder.emit("bar.warp.sync", Imm(-1))
 
     def advance(self, cursor: warp.Cursor, behind: warp.Cursor | None = None) -> None:

@@ -38,7 +38,7 @@ class State:
     stored by warpgroups); `barriers` gives the shared address of each ring's first full barrier; `touched` are the
     tiles that threads read or write themselves, as wgmma does not; `turns` are the numbers of the named barriers of the
     thread's warpgroup and of the next one; `shares` and `mates` are the loads and the rings that blocks of the cluster
-    have in common, by the axes along which they do."""
+    have in common, by the axes along which they do; `tensor` is where the block's tensor memory begins."""
 
     builder: Builder
     scalars: Scalars
@@ -62,3 +62,4 @@ class State:
     touched: frozenset[str] = frozenset()
     shares: dict[str, Share] = field(default_factory=dict)
     mates: dict[tuple[str, ...], Mate] = field(default_factory=dict)
+    tensor: Reg | None = None

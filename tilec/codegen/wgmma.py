@@ -108,7 +108,7 @@ def _uniform(expr: Expr) -> Expr:
             return expr
 
 
-def _tile_byte(layout: SharedLayout, k_major: bool, mn: int, k: int) -> int:
+def tile_byte(layout: SharedLayout, k_major: bool, mn: int, k: int) -> int:
     """Where the element (mn, k) of an operand starts in its tile, before the swizzle."""
     row, column = (mn, k) if k_major else (k, mn)
     panel, inside = divmod(column, layout.panel)
@@ -116,7 +116,7 @@ def _tile_byte(layout: SharedLayout, k_major: bool, mn: int, k: int) -> int:
 
 
 def _offset(state: State, buffer: Buffer, k_major: bool, mn: int, k: int) -> int:
-    return _tile_byte(state.addresses.tiles[buffer.name].layout, k_major, mn, k)
+    return tile_byte(state.addresses.tiles[buffer.name].layout, k_major, mn, k)
 
 
 def _descriptor(state: State, buffer: Buffer, cursors: tuple[Cursor, ...], k_major: bool, mn: Expr) -> Reg:

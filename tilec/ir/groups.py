@@ -11,6 +11,8 @@ from tilec.ir.types import BOOL
 WARP_THREADS = 32
 WARPGROUP_WARPS = 4
 WARPGROUP_THREADS = WARP_THREADS * WARPGROUP_WARPS
+TENSOR_LANES = 128
+"""Lanes of tensor memory: warp w reaches 32 of them, from lane 32 · (w % 4) on (PTX ISA, "Tensor Memory")."""
 
 
 def condition(groups: range) -> Expr:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from tilec.ir.groups import TENSOR_LANES, WARPGROUP_THREADS, WARPGROUP_WARPS
 from tilec.ir.placement import run as run_of
 from tilec.ir.tile import THREAD, Binary, Expr, Placement, integer
 from tilec.ir.types import INT32
@@ -301,6 +302,27 @@ def wgmma_accumulator(shape: tuple[int, int], groups_m: int, groups_n: int) -> F
         Axis(shape[0] // (64 * groups_m), 0, 64 * groups_m),
     )
     return Fragment(shape, lanes + groups, registers)
+
+
+def tensor_accumulator(shape: tuple[int, int], threads: int) -> Fragment | None:
+    """Registers of an accumulator read from tensor memory in blocks of 16 lanes by 8 columns, for whole warpgroups: the
+    lanes of a warp share a block as those of mma.sync do (PTX ISA, tcgen05.ld .16x256b).
+
+    Of 64 rows a quarter of the lanes holds 16, of 128 all (PTX ISA, tcgen05 "Data Path Layout Organization", layouts F
+    and D). Warpgroups share the columns, or have 128 rows each. None where they cannot."""
+    rows, columns = shape
+    groups, rest = divmod(threads, WARPGROUP_THREADS)
+    if rest or not groups or rows not in (64, TENSOR_LANES, TENSOR_LANES * groups):
+        return None
+    down = max(rows // TENSOR_LANES, 1)
+    across = groups // down
+    if columns % (8 * across):
+        return None
+    of_warp = min(rows, TENSOR_LANES) // WARPGROUP_WARPS
+    lanes = (Axis(4, 1, 2), Axis(8, 0, 1), Axis(WARPGROUP_WARPS, 0, of_warp))
+    shared_out = (Axis(down, 0, TENSOR_LANES), Axis(across, 1, columns // across))
+    registers = (Axis(2, 1, 1), Axis(2, 0, 8), Axis(columns // across // 8, 1, 8), Axis(of_warp // 16, 0, 16))
+    return Fragment(shape, lanes + shared_out, registers)
 
 
 def operand_a(accumulator: Fragment, depth: int, element_bytes: int) -> Fragment:

@@ -15,7 +15,7 @@ from tilec.ir.types import BOOL, INT32, UINT32, UINT64, DType
 from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
-Scope = Literal["global", "shared", "fragment", "local", "reducer", "barrier"]
+Scope = Literal["global", "shared", "tmem", "fragment", "local", "reducer", "barrier"]
 IN_REGISTERS: tuple[Scope, ...] = ("fragment", "local", "reducer")
 
 
@@ -23,7 +23,7 @@ IN_REGISTERS: tuple[Scope, ...] = ("fragment", "local", "reducer")
 class Buffer:
     """Row-major storage. `global` buffers are the kernel's tensors; the others are tiles the kernel allocates. Of a
     `local` one every thread has its own, in registers; of a `reducer` threads have parts of each element, also there.
-    Of a `barrier` the elements are mbarriers, not values.
+    `tmem` is the tensor memory of tcgen05. Of a `barrier` the elements are mbarriers, not values.
 
     An extent of a tensor may be an expression of the kernel's integer parameters, known at launch. `lanes` is the last
     extent where the kernel's text has a vector there, as an element of float32x4, and 1 elsewhere.

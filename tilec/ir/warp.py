@@ -86,6 +86,17 @@ class SharedTile:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorTile:
+    """A buffer in tensor memory with all its versions: `depth` of them, `columns` apart, the first from column `offset`
+    of the block's allocation on."""
+
+    buffer: Buffer
+    columns: int
+    depth: int = 1
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Corners:
     """What an im2col descriptor is about: a filter is at all places, `stride` pixels apart, from `lower` pixels before
     an image's first one up to `upper` pixels after its last one, in both directions."""
@@ -266,6 +277,27 @@ class Wgmma(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class TensorMma(Operation):
+    """C += op(A)·op(B) by tcgen05.mma, A and B in shared memory and C in tensor memory, or C = op(A)·op(B) where
+    `clear` holds. One thread asks for it; that the tensor cores are done, they say themselves (`by_tensor_cores`)."""
+
+    a: Buffer
+    b: Buffer
+    c: Buffer
+    transpose_a: bool
+    transpose_b: bool
+    clear: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLoad(Operation):
+    """A whole tile from tensor memory to registers, waited for."""
+
+    source: Buffer
+    destination: Buffer
+
+
+@dataclass(frozen=True, slots=True)
 class Reduce(Operation):
     """Reduce one dimension of a fragment, or for `dim` −1 the parts that threads have of each element of a reducer,
     through `scratch` in shared memory where the row crosses warps."""
@@ -349,9 +381,11 @@ class RingAcquire(Operation):
 
 @dataclass(frozen=True, slots=True)
 class RingFill(Operation):
-    """Who fills by ordinary writes: each warp arrives on the version's full barrier, and leaves the version alone."""
+    """Who fills by ordinary writes: each warp arrives on the version's full barrier, and leaves the version alone.
+    `by_tensor_cores`: they arrive themselves, once they have done all that this thread has asked them for."""
 
     cursor: Cursor
+    by_tensor_cores: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,9 +397,11 @@ class RingWait(Operation):
 
 @dataclass(frozen=True, slots=True)
 class RingRelease(Operation):
-    """Who reads: each warp, or the only thread, arrives on the version's empty barrier."""
+    """Who reads: each warp, or the only thread, arrives on the version's empty barrier; or as in `RingFill` the tensor
+    cores."""
 
     cursor: Cursor
+    by_tensor_cores: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -569,8 +605,9 @@ class Role:
 class Program:
     """A kernel ready to be written as PTX. `smem_bytes` is dynamic shared memory, `barriers_at` the offset of the
     rings' mbarriers in it: for each ring in turn `depth` full barriers, then `depth` empty ones; behind them the
-    kernel's own `barriers`. `common` is what all warps of the block do before they take up their roles. Roles
-    that the kernel makes `by_hand` count their threads from 0 each."""
+    kernel's own `barriers`, and behind these the address of what is allocated for the tiles in `tensor` memory.
+    `common` is what all warps of the block do before they take up their roles. Roles that the kernel makes `by_hand`
+    count their threads from 0 each."""
 
     name: str
     params: tuple[Buffer | Var, ...]
@@ -588,6 +625,7 @@ class Program:
     common: Role | None = None
     cluster: tuple[int, int, int] = (1, 1, 1)
     by_hand: bool = False
+    tensor: tuple[TensorTile, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -599,6 +637,17 @@ class Program:
         return MBARRIER_BYTES * (
             sum(2 * r.depth for r in self.rings if r.has_barriers) + sum(len(b.counts) for b in self.barriers)
         )
+
+    @property
+    def tensor_columns(self) -> int:
+        """The columns of tensor memory to allocate: a power of two, and 32 at least (PTX ISA, tcgen05.alloc)."""
+        last = max((t.offset + t.columns * t.depth for t in self.tensor), default=0)
+        return max(32, 1 << (last - 1).bit_length()) if last else 0
+
+    @property
+    def tensor_address_at(self) -> int:
+        """Where in dynamic shared memory its address is written."""
+        return self.barriers_at + self.barrier_bytes
 
     def named_barrier(self, role: int) -> int:
         """The named barrier at which the threads of a role meet: none that the kernel itself names."""

@@ -31,6 +31,9 @@ def _program(program: Program) -> Iterator[str]:
     for tile in program.shared:
         versions = f", {tile.depth} versions {tile.stride} bytes apart" if tile.depth > 1 else ""
         yield f"  shared {show_declared(tile.buffer)} at {tile.offset}: {show_shared(tile.layout)}{versions}"
+    for held in program.tensor:
+        versions = f", {held.depth} versions" if held.depth > 1 else ""
+        yield f"  tmem {show_declared(held.buffer)} at column {held.offset}: {held.columns} columns{versions}"
     for buffer, layout in program.fragments:
         yield f"  fragment {show_declared(buffer)}: {show_fragment(layout)}"
     for ring in program.rings:
@@ -166,6 +169,11 @@ def _operation(op: Operation) -> str:
             sparse = f" ({op.metadata.name})" if op.metadata else ""
             kind = f".{op.nibbles}" if isinstance(op, warp.Mma) and op.nibbles else ""
             return f"{type(op).__name__.lower()}{kind} {op.c.name} {'=' if op.clear else '+='} {a}{sparse} @ {b}"
+        case warp.TensorMma(a=a, b=b, c=c, clear=clear):
+            left, right = a.name + ".T" * op.transpose_a, b.name + ".T" * op.transpose_b
+            return f"tcgen05.mma {c.name} += {left} @ {right}, cleared if {show_expr(clear)}"
+        case warp.TensorLoad(source=source, destination=destination):
+            return f"tcgen05.ld {destination.name} = {source.name}"
         case warp.Reduce(source=source, destination=destination, kind=kind, dim=dim):
             return f"reduce_{kind} {destination.name} = {source.name} along {dim}"
         case warp.BarSync(id=number, threads=threads):
@@ -188,12 +196,12 @@ def _operation(op: Operation) -> str:
             return "fence to the asynchronous proxy"
         case warp.RingAcquire(cursor=cursor):
             return f"acquire {cursor.name}"
-        case warp.RingFill(cursor=cursor):
-            return f"hand on {cursor.name}"
+        case warp.RingFill(cursor=cursor, by_tensor_cores=later):
+            return f"hand on {cursor.name}{' by tcgen05.commit' if later else ''}"
         case warp.RingWait(cursor=cursor):
             return f"wait for {cursor.name}"
-        case warp.RingRelease(cursor=cursor):
-            return f"release {cursor.name}"
+        case warp.RingRelease(cursor=cursor, by_tensor_cores=later):
+            return f"release {cursor.name}{' by tcgen05.commit' if later else ''}"
         case warp.RingDrain(cursor=cursor):
             return f"drain {cursor.ring}"
         case warp.ClusterArrive(relaxed=relaxed):

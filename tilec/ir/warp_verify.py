@@ -347,6 +347,7 @@ class _RoleState:
     waited: dict[str, int] = field(default_factory=dict)  # likewise
     left: dict[str, int] = field(default_factory=dict)  # likewise, those handed on or released
     missing: dict[tuple[str, int], set[str]] = field(default_factory=dict)  # tiles of an acquired version, to be filled
+    given: set[tuple[str, int]] = field(default_factory=set)  # versions of rings that the tensor cores work on
     groups: dict[str, int] = field(default_factory=dict)
     number: int = 0  # of the warpgroup, where the role's take turns
     has_turn: bool = False
@@ -419,6 +420,8 @@ class _Run:
                 state.acquired[cursor.ring] = state.acquired.get(cursor.ring, 0) + 1
                 state.missing[place] = set(self.rings[cursor.ring].buffers)
                 return ""
+            case warp.TensorMma():
+                return self.multiply(state, op)
             case warp.TmaLoad(destination=destination):
                 return "" if op.barrier is not None else self.load(state, op, destination.name)
             case warp.RingWait(cursor=cursor):
@@ -510,7 +513,30 @@ class _Run:
             self.position(state, cursor)[1].fills += 1
         return ""
 
-    def fill(self, state: _RoleState, op: Operation, cursor: warp.Cursor) -> str:
+    def multiply(self, state: _RoleState, op: warp.TensorMma) -> str:
+        """The tensor cores keep the products of one sum in order; nobody else has the versions until they say so."""
+        for tile in (op.a, op.b, op.c):
+            slot = self.version(state, op, tile.name)
+            if isinstance(slot, str):
+                return slot
+            ring = self.ring_of.get(tile.name)
+            if ring is None or not ring.has_barriers:
+                return f"line {op.span.line}: the tensor cores touch {tile.name}, which nobody hands over"
+            cursor = next(c for c in op.cursors if c.ring == ring.name)
+            position = state.positions.get(cursor.name, 0)
+            state.missing.get((ring.name, position), set()).discard(tile.name)
+            state.given.add((ring.name, position))
+        return ""
+
+    def given(self, state: _RoleState, op: warp.RingFill | warp.RingRelease) -> str:
+        """A version that the tensor cores have been given is theirs to hand on, and only such a one."""
+        ring = op.cursor.ring
+        is_given = (ring, state.positions.get(op.cursor.name, 0)) in state.given
+        if is_given and not op.by_tensor_cores:
+            return f"line {op.span.line}: {ring} is handed on while the tensor cores have it"
+        return ""
+
+    def fill(self, state: _RoleState, op: warp.RingFill, cursor: warp.Cursor) -> str:
         """By ordinary writes: the role's warps arrive, each when it is done."""
         ring, version, _ = self.position(state, cursor)
         position = state.positions.get(cursor.name, 0)
@@ -518,7 +544,9 @@ class _Run:
             return f"line {op.span.line}: {ring.name} is handed on before its version is acquired"
         if position < state.left.get(ring.name, 0):
             return f"line {op.span.line}: {ring.name} is handed on twice"
-        if missing := state.missing.get((ring.name, position)):
+        if message := self.given(state, op):
+            return message
+        if (missing := state.missing.get((ring.name, position))) and not op.by_tensor_cores:
             return f"line {op.span.line}: {ring.name} is handed on with nothing in {min(missing)}"
         if message := self.leave(state, op, ring, position, "handed on"):
             return message
@@ -543,8 +571,10 @@ class _Run:
         state.left[ring.name] = max(state.left.get(ring.name, 0), position + 1)
         return ""
 
-    def release(self, state: _RoleState, op: Operation, cursor: warp.Cursor) -> str:
+    def release(self, state: _RoleState, op: warp.RingRelease, cursor: warp.Cursor) -> str:
         ring, version, turn = self.position(state, cursor)
+        if message := self.given(state, op):
+            return message
         if message := self.leave(state, op, ring, state.positions.get(cursor.name, 0), "released"):
             return message
         if version.fills <= turn:
@@ -719,6 +749,8 @@ def _own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str
             return {a.name, b.name, *([e.name] if e else [])}, {c.name}, None, set()
         case warp.Wgmma(a=a, b=b, c=c, metadata=e):
             return {a.name, b.name, *([e.name] if e else [])}, {c.name}, "wgmma", {a.name, b.name}
+        case warp.TensorLoad(source=s, destination=d):
+            return {s.name}, {d.name}, None, set()
         case warp.Reduce(source=s, destination=d, scratch=scratch):
             return {s.name}, {d.name} | ({scratch.name} if scratch else set()), None, set()
         case _:

@@ -322,6 +322,7 @@ def describe(value: Value) -> str:
             kind = {
                 "global": "tensor",
                 "shared": "shared tile",
+                "tmem": "tile of tensor memory",
                 "fragment": "fragment",
                 "local": "array of each thread",
                 "reducer": "reducer",

@@ -38,7 +38,7 @@ rows         threads along the last dimension, 16 bytes each
 columns      a thread per row
 accumulator  a warp holds blocks of eight by eight elements
 matrix       blocks of eight rows by 16 bytes, as ldmatrix and stmatrix take them
-wgmma        the same, by a descriptor
+wgmma        the same, by a descriptor, as tcgen05.mma has it too
 tma          boxes
 """
 
@@ -265,7 +265,7 @@ def shared_accesses(
             for place, region in enumerate(stmt.regions):
                 if region.buffer.scope == "shared":
                     is_operand = stmt.name == "gemm" and place < 2
-                    operand: Pattern = "wgmma" if via == "wgmma" else "matrix"
+                    operand: Pattern = "wgmma" if via in ("wgmma", "tcgen05") else "matrix"
                     by_thread = _moved(stmt, place, fragments, scattered)
                     pattern = operand if is_operand else _COPIES.get(str(via), by_thread)
                     if stmt.name == "transpose":

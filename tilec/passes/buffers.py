@@ -19,7 +19,7 @@ def place(program: Program, target: Target, *, unlimited: bool = False) -> Progr
         placed.append(replace(tile, offset=offset))
         offset += tile.bytes
     barriers_at = -(-offset // MBARRIER_BYTES) * MBARRIER_BYTES
-    total = barriers_at + program.barrier_bytes
+    total = barriers_at + program.barrier_bytes + (MBARRIER_BYTES if program.tensor else 0)
     limit = target.limit("smem_bytes_per_cta")
     if total > limit and not unlimited:
         largest = sorted(placed, key=lambda t: -t.bytes)

@@ -435,7 +435,13 @@ def _runners(role: str) -> tuple[str, ...]:
 
 def is_asynchronous(stmt: Stmt) -> bool:
     """Whether the statement only starts something that a wait completes."""
-    return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") in ("tma", "tma_store", "cp_async", "wgmma")
+    return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") in (
+        "tma",
+        "tma_store",
+        "cp_async",
+        "wgmma",
+        "tcgen05",
+    )
 
 
 def _loads(stmt: Stmt) -> bool:

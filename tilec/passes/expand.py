@@ -55,7 +55,8 @@ from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes
 from tilec.passes.pools import register_split
 from tilec.passes.rings import accesses, pipelined_loops
-from tilec.passes.roles import EVERY, STORE, Passing, passing, role_of
+from tilec.passes.roles import EVERY, MMA, STORE, Passing, passing, role_of
+from tilec.passes.tensor_memory import summed, tensor_tiles
 from tilec.passes.trips import static_trips, trip_count
 from tilec.passes.versions import named_versions
 from tilec.records import dataclass
@@ -106,6 +107,9 @@ class _Expander:
         self.rings: dict[str, warp.Ring] = {}
         self.passes: dict[str, Passing] = {}
         self.renamed = 0
+        self.tensor = tensor_tiles(laid.kernel, target)
+        for tile in self.tensor:
+            self.add_tensor_ring(tile)
         for s in scheduled:
             self.add_rings(s)
         passed = [name for s in scheduled for name in dict.fromkeys(r.name for r in s.loop.problem.rings)]
@@ -130,9 +134,15 @@ class _Expander:
             for b in plan.buffers:
                 self.ring_of[b.name] = made
 
+    def add_tensor_ring(self, tile: warp.TensorTile) -> None:
+        """A sum in tensor memory is a ring: the tensor cores fill it, the consumers read it."""
+        name = tile.buffer.name
+        arrivals = self.arrivals("consumer")
+        self.ring_of[name] = self.rings[name] = warp.Ring(name, tile.depth, (name,), 0, arrivals, self.arrivals(MMA))
+
     def arrivals(self, role: str) -> int:
         """How often a role arrives at a barrier: once if it is one thread, else once a warp."""
-        return 1 if role in ("producer", STORE) else self.kernel.threads // 32
+        return 1 if role in ("producer", STORE, MMA) else self.kernel.threads // 32
 
     # ---- the program ----
 
@@ -147,11 +157,15 @@ class _Expander:
             consumer = warp.Role("consumer", 0, warps, self.body(kernel.body, "consumer"), many, turns_at=first_barrier)
             loads = _drained(self.body(kernel.body, "producer"), self.rings)
             producer = warp.Role("producer", warps, WARPGROUP_WARPS, loads, few, True)
-            roles: tuple[warp.Role, ...] = (consumer, producer)
-            if any(STORE in s.roles for s in self.loops.values()):
-                # In another warp of the producer's warpgroup, whose threads have nothing to do.
-                store = warp.Role(STORE, warps + 1, WARPGROUP_WARPS - 1, self.body(kernel.body, STORE), few, True)
-                roles = (consumer, replace(producer, warps=1), store)
+            # The others that are one thread have another warp of the producer's warpgroup each.
+            more = [MMA] if self.tensor else []
+            more += [STORE] if any(STORE in s.roles for s in self.loops.values()) else []
+            alone = [producer]
+            for name in more:
+                alone[-1] = replace(alone[-1], warps=1)
+                rest = WARPGROUP_WARPS - len(alone)
+                alone.append(warp.Role(name, warps + len(alone), rest, self.body(kernel.body, name), few, True))
+            roles: tuple[warp.Role, ...] = (consumer, *alone)
         else:
             roles = (warp.Role("all", 0, warps, self.body(kernel.body, "all")),)
         return self.program_of(roles)
@@ -171,6 +185,7 @@ class _Expander:
             tuple(self.rings.values()),
             span=kernel.span,
             cluster=kernel.cluster.extents,
+            tensor=self.tensor,
         )
 
     def share(self, other: _Expander) -> None:
@@ -214,7 +229,10 @@ class _Expander:
         """The role's part of a statement, on the versions that `cursors` point at."""
         match stmt:
             case For() if id(stmt) in self.loops:
-                return tuple(_Pipeline(self, self.loops[id(stmt)], role, cursors).operations())
+                sums = tuple(self.sum_cursor(tile.name, role) for tile in summed(stmt)) if role == MMA else ()
+                acquired = tuple(warp.RingAcquire(c, span=stmt.span) for c in sums)
+                done = tuple(op for c in sums for op in self.handed_on(warp.RingFill(c, True, span=stmt.span)))
+                return *acquired, *_Pipeline(self, self.loops[id(stmt)], role, (*cursors, *sums)).operations(), *done
             case For(kind="unroll"):
                 return tuple(self.unrolled(stmt, role, cursors))
             case For():
@@ -231,8 +249,22 @@ class _Expander:
                 return (warp.Break(span=stmt.span),)
             case Bind():
                 return (warp.Let(stmt.var, stmt.value, cursors=cursors, span=stmt.span),)
+            case TileOp(name="copy", regions=(source, _)) if source.buffer.scope == "tmem":
+                if role_of(stmt, self.laid) != role:
+                    return ()
+                cursor = self.sum_cursor(source.buffer.name, role)
+                load = self.lower(stmt, (*cursors, cursor))
+                read = self.handed_on(warp.RingRelease(cursor, span=stmt.span))
+                return warp.RingWait(cursor, span=stmt.span), *load, *read
             case _:
                 return self.lower(stmt, cursors) if role_of(stmt, self.laid) in (role, EVERY) else ()
+
+    def sum_cursor(self, tile: str, role: str) -> warp.Cursor:
+        return warp.Cursor(f"{tile}.{role}", tile)
+
+    def handed_on(self, op: warp.RingFill | warp.RingRelease) -> tuple[warp.Operation, ...]:
+        """A version in tensor memory passes to the other role, and this one goes on to the next."""
+        return op, warp.Advance(op.cursor, span=op.span)
 
     def loop(
         self, loop: For, start: Expr, stop: Expr, step: int, body: tuple[warp.Operation, ...], cursors: Cursors
@@ -392,7 +424,9 @@ class _Pipeline:
                 turn=next(((number, run.index(i)) for number, run in enumerate(turns) if i in run), None),
             )
         for name, ring in read.items():
-            done = max(schedule.start[c] + problem.ops[c].latency for c in ring.consumers if c in mine)
+            # The tensor cores give back themselves what they have read: for that they are asked at once.
+            latency = 0 if self.role == MMA else 1
+            done = max(schedule.start[c] + latency * problem.ops[c].latency for c in ring.consumers if c in mine)
             # Nothing that the filling role waits for may stand behind a statement that waits for that role.
             position = -1 if EVERY in roles else len(problem.ops)
             yield _Step(done // schedule.ii, done % schedule.ii, position, None, (name,), releases=name)
@@ -505,12 +539,11 @@ class _Pipeline:
             if step in ends:
                 yield step, warp.TurnPass(span=step.statement.span if step.statement else self.loop.span)
             for name in step.hands_on:
-                yield step, warp.RingFill(by_ring[name], span=self.loop.span)
+                yield step, warp.RingFill(by_ring[name], self.role == MMA, span=self.loop.span)
             if step.releases:
-                yield step, warp.RingRelease(by_ring[step.releases], span=self.loop.span)
-        for (ring, stage), cursor in sorted(
-            cursors.items(), key=lambda c: -c[0][1]
-        ):  # before who is ahead has moved on
+                yield step, warp.RingRelease(by_ring[step.releases], self.role == MMA, span=self.loop.span)
+        # Before who is ahead has moved on.
+        for (ring, stage), cursor in sorted(cursors.items(), key=lambda c: -c[0][1]):
             behind = cursors.get((ring, stage - 1))
             yield None, warp.Advance(cursor, behind, span=self.loop.span)
             for spare in self.spare_cursors(ring, stage):

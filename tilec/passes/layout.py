@@ -22,6 +22,7 @@ from tilec.ir.layout import (
     per_thread,
     placed,
     row_major,
+    tensor_accumulator,
     wgmma_accumulator,
 )
 from tilec.ir.tile import (
@@ -138,7 +139,9 @@ POLICIES = ("full_row", "full_col")
 
 def _open_products(kernel: Kernel) -> list[TileOp]:
     """Those of which the text does not say that whole rows or columns go to each warp."""
-    products = (s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm")
+    products = (
+        s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm" and ("via", "tcgen05") not in s.attrs
+    )
     return [s for s in products if s.attr("policy") == "square" or ("open", True) in s.attrs]
 
 
@@ -340,8 +343,8 @@ class _Fragments:
             if isinstance(pinned.layout, LoopLayout):
                 self.known[pinned.buffer.name] = (digits(pinned.layout, self.kernel.threads), pinned.span)
         for stmt in stmts:
-            if isinstance(stmt, TileOp) and stmt.name == "gemm":  # what the hardware wants comes before all else
-                self.spread(stmt)
+            if isinstance(stmt, TileOp) and (stmt.name == "gemm" or ("via", "tcgen05") in stmt.attrs):
+                self.spread(stmt)  # what the hardware wants comes before all else
         while True:
             before = len(self.known)
             for stmt in stmts:
@@ -381,6 +384,8 @@ class _Fragments:
 
     def spread(self, stmt: Stmt) -> None:
         match stmt:
+            case TileOp(name="gemm") if ("via", "tcgen05") in stmt.attrs:
+                pass
             case TileOp(name="gemm"):
                 a, _, c, *_ = (r.buffer for r in stmt.regions)
                 accumulator = self.accumulator(stmt)
@@ -438,6 +443,10 @@ class _Fragments:
             if region.buffer.scope == "fragment" and not region.is_whole:
                 raise Conflict(op, region.buffer, region.buffer.span)
         source, destination = (r.buffer for r in op.regions)
+        if source.scope == "tmem":
+            loaded = tensor_accumulator((source.shape[0], source.shape[1]), self.kernel.threads)
+            assert loaded is not None, "a sum that no warps can load"
+            self.fix(destination, loaded, op)
         if source.scope != "fragment" or destination.scope != "fragment":
             return
         if source.shape != destination.shape:

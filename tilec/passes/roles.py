@@ -9,6 +9,8 @@ another (FlashAttention-3 calls it ping-pong).
 What passes through shared memory alone may be handed on. One such choice is left to the solver: a copy to global memory
 by TMA is begun by one thread of the consumers, whom it makes meet at a barrier first, or by a thread that does nothing
 else (the epilogue's store warp of hand-written kernels).
+
+Products by tcgen05 have a role of their own too: one thread asks for them, and the tensor cores say when they are done.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from tilec.sched.problem import Op, Problem, Ring, Slot, Use, Value
 from tilec.target import Target
 
 STORE = "store"  # the role of one thread that begins copies to global memory, and waits for them
+MMA = "mma"  # the role of one thread that asks the tensor cores for what goes by tcgen05
 EVERY = "every"  # the role of a statement of which each role runs a part
 ROLE_BARRIERS = 3  # named barriers that are spoken for: the whole block's, and one for each of two roles
 
@@ -50,9 +53,14 @@ def role_of(stmt: Stmt, laid: Laid) -> str:
     if is_for_every_role(stmt):
         return EVERY
     if not is_compound(stmt):
-        return "producer" if is_producer(stmt, laid) else "consumer"
+        return "producer" if is_producer(stmt, laid) else MMA if is_tensor_product(stmt) else "consumer"
     inside = {role_of(s, laid) for body in bodies(stmt) for s in body if not isinstance(s, Bind)}
     return inside.pop() if len(inside) == 1 else EVERY
+
+
+def is_tensor_product(stmt: Stmt) -> bool:
+    """Whether the statement is one for tcgen05.mma, which one thread of the block issues."""
+    return isinstance(stmt, TileOp) and stmt.name == "gemm" and ("via", "tcgen05") in stmt.attrs
 
 
 def consumer_groups(laid: Laid, loop: For, target: Target) -> int:

@@ -2,6 +2,7 @@
 
 Afterwards every copy and gemm has an attribute `via`:
 copy: "tma" | "cp_async" | "registers" | "tma_store" | "stmatrix"; im2col: the first three; gemm: "wgmma" | "mma".
+A gemm whose sum lies in tensor memory, and the copy that loads it from there, go by "tcgen05" (`passes.tensor_memory`).
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ from tilec.passes.atoms import MAX_BOX
 from tilec.passes.clusters import check_cluster
 from tilec.passes.ordering import is_asynchronous_copy
 from tilec.passes.rings import is_load, is_pipelined, pipelined_loops, why_not_fed
+from tilec.passes.tensor_memory import with_sums_in_tensor_memory
 from tilec.passes.tensor_order import ordered_tensors
 from tilec.passes.turned import turned
 from tilec.passes.usage import expressions, reads, writes
@@ -122,6 +124,8 @@ def select(
     selector = _Selector(kernel, target, form, switches, mistakes)
     body = selector.body(kernel.body)
     kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
+    if form == "warp_specialised" and target.has("tcgen05"):
+        kernel = with_sums_in_tensor_memory(kernel, target)
     return Selected(kernel, form, target.weights, switches.always_swizzle)
 
 

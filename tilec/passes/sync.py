@@ -74,6 +74,8 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
                 Touch(c.name, True),
                 *(() if e is None else (Touch(e.name, False), Touch(_in_registers(e), True, "registers"))),
             ), "wgmma"
+        case warp.TensorLoad(source=s, destination=d):
+            return (Touch(s.name, False), Touch(d.name, True)), None
         case warp.Reduce(source=s, destination=d, scratch=scratch):
             own = () if scratch is None else (Touch(scratch.name, True),)
             return (Touch(s.name, False), Touch(d.name, True), *own), None

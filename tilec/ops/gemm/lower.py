@@ -1,13 +1,16 @@
-"""T.gemm by wgmma (one asynchronous group) or by ldmatrix and mma.sync."""
+"""T.gemm by wgmma (one asynchronous group), by tcgen05.mma, or by ldmatrix and mma.sync."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.tile import TileOp
-from tilec.ir.warp import Mma, Operation, Wgmma
+from tilec.ir.warp import Mma, Operation, TensorMma, Wgmma
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.ops.registry import facet
+
+MAX_COLUMNS = 256  # of one tcgen05.mma (PTX ISA, tcgen05 "Matrix shape")
 
 
 @facet("gemm", "lower")
@@ -19,6 +22,10 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
     if op.attr("via") == "wgmma":
         later = dict(op.attrs).get("wait") is not None
         return (Wgmma(a, b, c, *turned, clear, metadata, later, cursors=context.cursors, span=op.span),)
+    if op.attr("via") == "tcgen05":
+        when = op.attr("clear_when")
+        assert when is not None and not isinstance(when, int | float | str)
+        return (TensorMma(a, b, c, *turned, when, cursors=context.cursors, span=op.span),)
     packed = dict(op.attrs).get("nibbles")
     nibbles: Literal["", "s4", "u4"] = "" if packed is None else "s4" if packed == "s4" else "u4"
     return (Mma(a, b, c, *turned, clear, metadata, nibbles, cursors=context.cursors, span=op.span),)
@@ -36,6 +43,10 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
         if a.scope == "fragment":
             return (demand("wgmma.rs", n=columns, count=count),)
         return (demand("wgmma.ss", n=columns, count=count, k_bytes=32),)
+    if op.attr("via") == "tcgen05":
+        rows, columns = min(m, TENSOR_LANES), min(n, MAX_COLUMNS)
+        count = (m // rows) * (n // columns) * (k * a.dtype.bytes // 32)
+        return (demand("tcgen05.mma.ss", m=rows, n=columns, count=count),)
     warps = context.threads // 32
     # Every warp loads its rows of A and columns of B: the block's perimeter, once per k.
     layout = context.fragments[c.name]

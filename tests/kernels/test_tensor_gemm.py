@@ -1,0 +1,177 @@
+"""T.gemm on sm_100a: sums in tensor memory, products asked for by one thread, right whatever the machine does, and
+every piece of the protocol needed."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from harness import SAMPLES, agrees, built
+from test_adversary import compute
+
+from tilec import emulate
+from tilec.driver import Build, Observer, build
+from tilec.emu import Fault
+from tilec.emulate import RunOptions
+from tilec.ir import warp
+from tilec.options import CompileOptions
+from tilec.source import SourceFile
+
+TARGET = "sm_100a"
+KERNEL = Path(__file__).parent / "tensor_gemm.tl"
+SMALL = {"M": 128, "N": 64, "K": 192}
+
+
+def goes_by_tcgen05(made: Build) -> None:
+    assert "tcgen05.mma" in made.ptx and "mma.sync" not in made.ptx
+    (entry,) = made.entries
+    assert (entry.stack_bytes, entry.spill_store_bytes, entry.spill_load_bytes) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("sizes", [(128, 128, 64), (256, 128, 192), (200, 136, 104), (128, 256, 640)])
+def test_the_sample_equals_numpy(sizes: tuple[int, int, int]) -> None:
+    m, n, k = sizes
+    goes_by_tcgen05(agrees(SAMPLES / "gemm.tl", TARGET, M=m, N=n, K=k))
+
+
+@pytest.mark.parametrize("trips", [1, 2, 3, 4, 5])
+def test_trips(trips: int) -> None:
+    """One to one more than the depth of the ring and its neighbours: 4 versions."""
+    goes_by_tcgen05(agrees(KERNEL, TARGET, **{**SMALL, "K": 64 * trips}, num_stages=4))
+
+
+@pytest.mark.parametrize("trips", [0, 1, 2, 3, 4, 5])
+def test_trips_at_run_time(trips: int) -> None:
+    _, made = built(KERNEL, TARGET, **SMALL, num_stages=4, at_run_time=True, tA=True, tB=False)
+    goes_by_tcgen05(made)
+    check(made, adversary=1, sizes={"k": 64 * trips})
+
+
+def check(made: Build, adversary: int, sizes: dict[str, int] | None = None) -> None:
+    found = emulate.random_arguments(made.kernel, made.manifest, 1, sizes)
+    expected = found.copy()
+    emulate.run(made, found, options=RunOptions(adversary=adversary))
+    emulate.reference(made.kernel, expected)
+    results = emulate.compare(made.kernel, made.manifest, found, expected)
+    assert results and all(result.matches for result in results)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "threads"),
+    [
+        (64, 16, 128), (64, 96, 128), (64, 256, 256), (128, 16, 128), (128, 80, 128), (128, 256, 256), (256, 64, 256),
+        (384, 48, 384), (128, 96, 384), (128, 512, 256),
+    ],
+)  # fmt: skip
+def test_tiles(rows: int, columns: int, threads: int) -> None:
+    """Of 64 rows, of 128 and of several times that, shared out among one to three warpgroups."""
+    sizes = {"M": rows, "N": columns, "K": 64, "bM": rows, "bN": columns, "bK": 32, "threads": threads}
+    sizes |= {"tA": rows > 256, "tB": columns <= 256}  # TMA's boxes have 256 rows at most
+    if columns > 256:  # the fragment does not fit the registers
+        _, made = built(KERNEL, TARGET, **sizes)
+        assert "tcgen05.mma" in made.ptx
+        check(made, adversary=1)
+    else:
+        goes_by_tcgen05(agrees(KERNEL, TARGET, **sizes))
+
+
+@pytest.mark.parametrize("stored", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_stored_either_way(dtype: str, stored: str) -> None:
+    goes_by_tcgen05(agrees(KERNEL, TARGET, dtype=dtype, other=dtype, tA=stored[0] == "T", tB=stored[1] == "T"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "other", "accumulator", "depth"),
+    [
+        ("float16", "float16", "float16", 64), ("float32", "float32", "float32", 32), ("int8", "int8", "int32", 64),
+        ("uint8", "uint8", "int32", 32), ("float8_e4m3fn", "float8_e4m3fn", "float32", 128),
+        ("float8_e5m2", "float8_e4m3fn", "float32", 64),
+    ],
+)  # fmt: skip
+def test_types(dtype: str, other: str, accumulator: str, depth: int) -> None:
+    made = agrees(
+        KERNEL, TARGET, dtype=dtype, other=other, accumulator=accumulator, out=accumulator, bK=depth, K=3 * depth
+    )
+    goes_by_tcgen05(made)
+
+
+# ---- roles -----------------------------------------------------------------------------------------------------------
+
+
+def test_one_thread_asks_and_the_tensor_cores_answer() -> None:
+    _, made = built(SAMPLES / "gemm.tl", TARGET)
+    consumer, producer, mma = made.program.roles
+    assert [r.name for r in made.program.roles] == ["consumer", "producer", "mma"]
+    assert mma.single_thread and mma.first_warp == producer.first_warp + 1
+    releases = [op for op in warp.walk(mma.body) if isinstance(op, warp.RingRelease | warp.RingFill)]
+    assert releases and all(op.by_tensor_cores for op in releases)
+    assert not any(isinstance(op, warp.TensorMma) for op in warp.walk(consumer.body))
+    assert [(tile.columns, tile.depth) for tile in made.program.tensor] == [(128, 1)]
+
+
+@pytest.mark.parametrize(("columns", "depth"), [(256, 2), (512, 1)])
+def test_a_persistent_grid_has_two_versions_if_they_fit(columns: int, depth: int) -> None:
+    sizes = {"M": 128 * 40, "N": columns * 5, "bN": columns, "K": 64, "threads": 256, "bK": 32, "tB": False}
+    _, made = built(KERNEL, TARGET, **sizes)
+    (tile,) = made.program.tensor
+    assert (tile.columns, tile.depth, made.program.tensor_columns) == (columns, depth, 512)
+
+
+@pytest.mark.parametrize("trips", [1, 3])
+def test_a_persistent_grid_is_right(trips: int) -> None:
+    """160 blocks for 148 multiprocessors."""
+    made = agrees(KERNEL, TARGET, M=128 * 16, N=160, bN=16, K=32 * trips, bK=32)
+    assert made.manifest.grid == (148, 1, 1)
+    assert made.program.tensor[0].depth == 2
+
+
+# ---- machines --------------------------------------------------------------------------------------------------------
+
+
+def test_right_on_every_machine() -> None:
+    _, made = built(SAMPLES / "gemm.tl", TARGET, M=128, N=128, K=640)
+    assert all(compute(made, made.ptx, adversary) for adversary in range(4))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"tcgen05\.alloc",
+        r"tcgen05\.dealloc",
+        r"tcgen05\.commit",
+        r"tcgen05\.fence::after_thread_sync",
+        r"tcgen05\.fence::before_thread_sync",
+        r"tcgen05\.wait::ld",
+        r"mbarrier\.arrive\.expect_tx",
+        r"mbarrier\.try_wait",
+        r"bar\.sync",
+        r"fence\.proxy\.async",
+    ],
+)
+def test_each_piece_is_needed(pattern: str) -> None:
+    """Two tiles a block, one after the other, in versions of their own: without any one piece something is wrong."""
+    made = two_tiles()
+    lines = made.ptx.split("\n")
+    places = [place for place, line in enumerate(lines) if re.search(pattern, line)]
+    assert places
+    unseen = []
+    for place in places:
+        mutant = "\n".join([*lines[:place], "", *lines[place + 1 :]])
+        with suppress(Fault):
+            unseen += [lines[place]] if all(compute(made, mutant, adversary) for adversary in (None, 1, 2)) else []
+    assert unseen == []
+
+
+def two_tiles() -> Build:
+    """A loop over two tiles in one block, three trips each."""
+    text = KERNEL.read_text(encoding="utf-8")
+    head, _, body = text.partition("        T.clear(C_l)\n")
+    body = "        T.clear(C_l)\n" + body
+    body = "".join(f"    {line}\n" for line in body.splitlines())
+    text = head.replace("T.ceildiv(M, bM), threads", "1, threads").replace("(bx, by)", "(bx, _)")
+    text += "        for by in T.serial(T.ceildiv(M, bM)):\n" + body
+    sizes = (("M", 512), ("N", 64), ("K", 96), ("bK", 32))
+    return build(SourceFile("two.tl", text), CompileOptions(target=TARGET, defines=sizes), Observer())

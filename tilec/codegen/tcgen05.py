@@ -1,0 +1,208 @@
+"""tcgen05: products of whole tiles into tensor memory, asked for by one thread; sums from there to registers; and the
+memory itself, allocated before the roles begin and given back by the first one at its end.
+
+Descriptors are those of the PTX ISA: tcgen05 "Instruction descriptor" and "Shared memory descriptor". For the tensor
+cores' completion on an mbarrier (tcgen05.commit) nobody fences; who waits for it does (tcgen05.fence).
+"""
+
+from __future__ import annotations
+
+from tilec.codegen.address import SHARED_BASE
+from tilec.codegen.builder import Builder, register_class
+from tilec.codegen.clusters import mates_mask
+from tilec.codegen.matrix import K_BYTES, WARP
+from tilec.codegen.scalar import Scalars
+from tilec.codegen.state import State
+from tilec.codegen.transfer import barrier_address
+from tilec.codegen.wgmma import tile_byte
+from tilec.ir.groups import TENSOR_LANES
+from tilec.ir.tile import Buffer, is_true
+from tilec.ir.types import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT8, INT32, UINT8, DType
+from tilec.ir.warp import Cursor, Program, Ring, TensorLoad, TensorMma
+from tilec.ptx.module import Address, Imm, Operand, Reg, Symbol, Vector
+
+GROUP = "cta_group::1"
+MAX_COLUMNS = 256  # of one instruction
+BEFORE_SYNC, AFTER_SYNC = "tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync"
+
+_OPERANDS: dict[DType, tuple[str, int]] = {
+    FLOAT16: ("f16", 0), BFLOAT16: ("f16", 1), FLOAT32: ("tf32", 2),
+    FLOAT8_E4M3: ("f8f6f4", 0), FLOAT8_E5M2: ("f8f6f4", 1), UINT8: ("i8", 0), INT8: ("i8", 1),
+}  # fmt: skip
+"""The kind of an operand's product, and its type's number in the instruction descriptor."""
+_SUMS: dict[DType, int] = {FLOAT16: 0, FLOAT32: 1, INT32: 2}
+_SWIZZLES = {128: 2, 64: 4, 32: 6}
+_VERSION = 1 << 46  # of the shared memory descriptor
+_LANE = 1 << 16  # in an address of tensor memory, whose low half is the column
+
+
+# ---- allocation ------------------------------------------------------------------------------------------------------
+
+
+def emit_allocation(program: Program, builder: Builder, scalars: Scalars) -> None:
+    """By the first warp, which gives it back too; nobody else of the block will ask for more."""
+    past = builder.label("allocated")
+    builder.emit("bra", Symbol(past), guard=builder.into("pred", "setp.ne.u32", scalars.register(WARP), Imm(0)))
+    place = Address(scalars.register(SHARED_BASE), program.tensor_address_at)
+    builder.emit(f"tcgen05.alloc.{GROUP}.sync.aligned.shared::cta.b32", place, Imm(program.tensor_columns))
+    builder.emit(f"tcgen05.relinquish_alloc_permit.{GROUP}.sync.aligned")
+    builder.place(past)
+    builder.emit(BEFORE_SYNC)
+
+
+def emit_address(program: Program, builder: Builder, scalars: Scalars) -> Reg:
+    """Where the allocation starts, for every thread that has met the first warp."""
+    builder.emit(AFTER_SYNC)
+    place = Address(scalars.register(SHARED_BASE), program.tensor_address_at)
+    return builder.into("b32", "ld.shared.b32", place)
+
+
+def emit_deallocation(state: State) -> None:
+    """When all warps of the role, who alone read sums, have read theirs."""
+    builder = state.builder
+    assert state.tensor is not None
+    past = builder.label("deallocated")
+    builder.emit(BEFORE_SYNC)
+    builder.emit("bar.sync", Imm(state.barrier_id), Imm(state.role.threads))
+    builder.emit("bra", Symbol(past), guard=builder.into("pred", "setp.ne.u32", state.warp, Imm(0)))
+    builder.emit(AFTER_SYNC)
+    columns = Imm(state.program.tensor_columns)
+    builder.emit(f"tcgen05.dealloc.{GROUP}.sync.aligned.b32", state.tensor, columns)
+    builder.place(past)
+
+
+def _version(tile: Buffer, cursors: tuple[Cursor, ...], state: State) -> Reg:
+    """The address of the tile's version that the cursors point at."""
+    assert state.tensor is not None
+    held = next(t for t in state.program.tensor if t.buffer == tile)
+    builder, scalars, tensor = state.builder, state.scalars, state.tensor
+    base = tensor
+    if held.offset:
+        base = scalars.ahead(("tmem", tile.name), lambda: builder.into("b32", "add.u32", tensor, Imm(held.offset)))
+    if held.depth == 1:
+        return base
+    cursor = next(c for c in cursors if c.ring == tile.name)
+    position = state.addresses.positions[cursor.name]
+    first, step = state.addresses.first_place(next(ring for ring in state.program.rings if ring.name == tile.name))
+    each = Imm(held.columns // step)
+    if first is not None:
+        back = Imm(-each.value)
+        base = scalars.ahead(("tmem versions", tile.name), lambda: builder.into("b32", "mad.lo.u32", first, back, base))
+    return scalars.once(
+        ("tmem", tile.name, cursor.name, position.moves),
+        lambda: builder.into("b32", "mad.lo.u32", position.place, each, base),
+    )
+
+
+# ---- products --------------------------------------------------------------------------------------------------------
+
+
+def instruction_descriptor(op: TensorMma, rows: int, columns: int) -> int:
+    """PTX ISA, tcgen05 "Instruction descriptor"; 128 × 256 of bfloat16 along K is 0x08400490."""
+    transposed = int(op.transpose_a) << 15 | int(not op.transpose_b) << 16
+    types = _SUMS[op.c.dtype] << 4 | _OPERANDS[op.a.dtype][1] << 7 | _OPERANDS[op.b.dtype][1] << 10
+    return types | transposed | columns >> 3 << 17 | rows >> 4 << 24
+
+
+def emit_tensor_mma(op: TensorMma, state: State) -> None:
+    """All products of the tile: blocks of 128 rows by 256 columns at most, 32 bytes of K at a time."""
+    builder = state.builder
+    builder.at(op.span)
+    m, n = op.c.shape
+    rows, columns = min(m, TENSOR_LANES), min(n, MAX_COLUMNS)
+    step = K_BYTES // op.a.dtype.bytes
+    depth = op.a.shape[0] if op.transpose_a else op.a.shape[1]
+    opcode = f"tcgen05.mma.{GROUP}.kind::{_OPERANDS[op.a.dtype][0]}"
+    with state.scalars.scope():
+        form = builder.into("b32", "mov.b32", Imm(instruction_descriptor(op, rows, columns)))
+        always = builder.into("pred", "setp.eq.u32", Imm(1), Imm(1))
+        first = _keeps(op, state, always)
+        sums = _version(op.c, op.cursors, state)
+        a = _descriptor(op.a, op.cursors, state)
+        b = _descriptor(op.b, op.cursors, state)
+        for i in range(m // rows):
+            for j in range(n // columns):
+                beyond = i * n + j * columns
+                into = builder.into("b32", "add.u32", sums, Imm(beyond)) if beyond else sums
+                for k in range(0, depth, step):
+                    left = _advance(a, _offset(op.a, not op.transpose_a, i * rows, k, state), state)
+                    right = _advance(b, _offset(op.b, op.transpose_b, j * columns, k, state), state)
+                    builder.emit(opcode, Address(into), left, right, form, always if k else first)
+
+
+def _keeps(op: TensorMma, state: State, always: Reg) -> Reg:
+    """Whether the first products add to what the tile holds."""
+    builder = state.builder
+    if is_true(op.clear):
+        return builder.into("pred", "setp.ne.u32", Imm(1), Imm(1))
+    clears = state.scalars.value(op.clear)
+    return builder.into("pred", "not.pred", clears) if isinstance(clears, Reg) else always
+
+
+def _offset(tile: Buffer, k_major: bool, mn: int, k: int, state: State) -> int:
+    return tile_byte(state.addresses.tiles[tile.name].layout, k_major, mn, k)
+
+
+def _descriptor(tile: Buffer, cursors: tuple[Cursor, ...], state: State) -> Reg:
+    """The shared memory descriptor of the operand's first block. Eight rows of a panel lie together; one whose rows are
+    not along K has further panels behind the first."""
+    builder, layout = state.builder, state.addresses.tiles[tile.name].layout
+    base, offset = state.addresses.tile_base(tile, cursors)
+    address = builder.into("b32", "add.u32", base, Imm(offset)) if offset else base
+    encoded = builder.into("b64", "cvt.u64.u32", builder.into("b32", "shr.u32", address, Imm(4)))
+    stride = 8 * layout.panel * layout.element_bytes
+    leading = layout.panel_bytes  # of panels along M or N; swizzled rows along K do not use it
+    fixed = (leading >> 4) << 16 | (stride >> 4) << 32 | _VERSION | _SWIZZLES[layout.swizzle] << 61
+    mask = builder.into("b64", "mov.b64", Imm(fixed - (1 << 64) if fixed >> 63 else fixed))
+    return builder.into("b64", "or.b64", encoded, mask)
+
+
+def _advance(descriptor: Reg, offset: int, state: State) -> Reg:
+    """The descriptor of a block `offset` bytes on; addresses stay below 2^18, so nothing carries out of the field."""
+    return descriptor if not offset else state.builder.into("b64", "add.s64", descriptor, Imm(offset >> 4))
+
+
+def emit_commit(ring: Ring, cursor: Cursor, state: State, *, empty: bool) -> None:
+    """The tensor cores arrive at the version's barrier, in every block that fills it, once they have done all that this
+    thread has asked for."""
+    barrier = barrier_address(state, cursor.name, ring.name, empty=empty)
+    opcode = f"tcgen05.commit.{GROUP}.mbarrier::arrive::one.shared::cluster"
+    operands: tuple[Operand, ...] = ()
+    if empty and ring.shared:
+        mask = mates_mask(ring.shared, state)
+        opcode = f"{opcode}.multicast::cluster"
+        operands = (state.builder.into("b16", "cvt.u16.u32", mask),)
+    state.builder.emit(f"{opcode}.b64", barrier, *operands)
+
+
+# ---- sums ------------------------------------------------------------------------------------------------------------
+
+
+def emit_tensor_load(op: TensorLoad, state: State) -> None:
+    """Each warp reads its rows, from the quarter of the lanes that is its own, 16 lanes by 256 bits at a time."""
+    builder, layout = state.builder, state.layouts[op.destination.name]
+    builder.at(op.span)
+    blocks, halves = layout.registers[2].size, layout.registers[3].size
+    registers = state.fragments[op.destination.name]
+    with state.scalars.scope():
+        quarter = builder.into("b32", "and.b32", state.warp, Imm(3))
+        group = builder.into("b32", "shr.u32", state.warp, Imm(2))
+        lanes = builder.into("b32", "mad.lo.u32", quarter, Imm(32 * _LANE), _version(op.source, op.cursors, state))
+        start = builder.into("b32", "mad.lo.u32", group, Imm(8 * blocks), lanes)
+        narrow: list[tuple[Reg, Reg]] = []
+        for half in range(halves):
+            done = 0
+            while done < blocks:
+                count = 1 << (min(blocks - done, 32).bit_length() - 1)
+                first = 4 * (half * blocks + done)
+                into = registers[first : first + 4 * count]
+                if register_class(op.destination.dtype) == "b16":
+                    wide = builder.many("b32", len(into))
+                    narrow += zip(into, wide, strict=True)
+                    into = wide
+                place = Address(start, 16 * half * _LANE + 8 * done)
+                builder.emit(f"tcgen05.ld.sync.aligned.16x256b.x{count}.b32", Vector(into), place)
+                done += count
+        builder.emit("tcgen05.wait::ld.sync.aligned")
+        for register, wide_one in narrow:
+            builder.emit("cvt.u16.u32", register, wide_one)

@@ -1,0 +1,226 @@
+"""Accumulators in tensor memory: which products of a kernel tcgen05.mma does, and where their sums lie.
+
+A fragment that is cleared, summed up in a pipelined loop by products alone, and read behind it need not lie in
+registers meanwhile. The products of such a loop add to a tile in tensor memory instead, the first one of each sum
+overwriting it, and behind the loop the sum is loaded:
+
+    T.clear(C)                              C_tmem = 0 in the first trip
+    for k in T.Pipelined(…):                for k in T.Pipelined(…):
+        T.gemm(A, B, C)                         T.gemm(A, B, C_tmem)
+    …                                       T.copy(C_tmem, C)
+
+All other statements stay as they are. Products that go another way keep the instruction that was selected for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilec.ir import warp
+from tilec.ir.groups import TENSOR_LANES
+from tilec.ir.layout import tensor_accumulator
+from tilec.ir.tile import (
+    Binary,
+    Break,
+    Buffer,
+    Const,
+    For,
+    If,
+    Kernel,
+    Load,
+    Region,
+    Stmt,
+    TileOp,
+    While,
+    walk,
+    walk_expr,
+    with_attr,
+)
+from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32
+from tilec.ops.fill import fill_value
+from tilec.passes.rings import is_pipelined, pipelined_loops
+from tilec.passes.rings import rings as ring_plans
+from tilec.passes.trips import static_trips
+from tilec.passes.usage import reads, writes
+from tilec.target import Target
+
+SUFFIX = ".tmem"
+_K_BYTES = 32  # along k, of one tcgen05.mma of any kind
+
+
+def columns(tile: Buffer) -> int:
+    """The columns that a tile takes: 128 rows share one, and each element has 32 bits of its own, however many it needs
+    (PTX ISA, tcgen05 "Data Path Layout Organization")."""
+    rows, width = tile.shape
+    return -(-rows // TENSOR_LANES) * width
+
+
+def with_sums_in_tensor_memory(kernel: Kernel, target: Target) -> Kernel:
+    """The kernel, mechanisms selected and loads left to a producer, with the sums in tensor memory that can be there
+    and that there are columns for, in the order of the text."""
+    rewriter = _Rewriter(kernel, target.limit("tmem_columns"))
+    body = rewriter.body(kernel.body)
+    return replace(kernel, body=body, buffers=(*kernel.buffers, *rewriter.tiles)) if rewriter.tiles else kernel
+
+
+def crowded_out(kernel: Kernel) -> tuple[Buffer, ...]:
+    """The sums of a kernel with sums in tensor memory that lie elsewhere only since there is no room."""
+    rewriter = _Rewriter(kernel, None)
+    rewriter.body(kernel.body)
+    return tuple(replace(t, name=t.name.removesuffix(SUFFIX)) for t in rewriter.tiles)
+
+
+def tensor_tiles(kernel: Kernel, target: Target) -> tuple[warp.TensorTile, ...]:
+    """The tiles in tensor memory, one behind the other. Sums that a block makes again and again have two versions, so
+    that the next one begins while this one is read, if there are columns for that."""
+    tiles = [b for b in kernel.buffers if b.scope == "tmem"]
+    if not tiles:
+        return ()
+    again = {b.name for s in walk(kernel.body) if isinstance(s, For | While) for b in _summed_within(s)}
+    twice = sum(columns(t) * (2 if t.name in again else 1) for t in tiles) <= target.limit("tmem_columns")
+    placed, offset = [], 0
+    for tile in tiles:
+        placed.append(warp.TensorTile(tile, columns(tile), 2 if twice and tile.name in again else 1, offset))
+        offset += placed[-1].columns * placed[-1].depth
+    return tuple(placed)
+
+
+def summed(loop: Stmt) -> tuple[Buffer, ...]:
+    """The tiles in tensor memory that the products of a pipelined loop add to."""
+    if not isinstance(loop, For) or not is_pipelined(loop):
+        return ()
+    products = (s for s in loop.body if isinstance(s, TileOp) and s.name == "gemm")
+    return tuple(dict.fromkeys(p.regions[2].buffer for p in products if p.regions[2].buffer.scope == "tmem"))
+
+
+def _summed_within(stmt: For | While) -> Iterator[Buffer]:
+    """Those of the loops inside."""
+    for inner in walk(stmt.body):
+        yield from summed(inner)
+
+
+class _Rewriter:
+    """`room` is for so many columns, or None for any number."""
+
+    def __init__(self, kernel: Kernel, room: int | None) -> None:
+        self.kernel, self.room = kernel, room
+        self.tiles: list[Buffer] = []
+
+    def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        new: list[Stmt] = []
+        for stmt in stmts:
+            match stmt:
+                case For() if sums := self.sums(stmt, new):
+                    new = self.moved(stmt, sums, new)
+                case For() | While():
+                    new.append(replace(stmt, body=self.body(stmt.body)))
+                case If():
+                    new.append(replace(stmt, then=self.body(stmt.then), orelse=self.body(stmt.orelse)))
+                case _:
+                    new.append(stmt)
+        return tuple(new)
+
+    # ---- what can be there ----
+
+    def sums(self, loop: For, before: list[Stmt]) -> dict[Buffer, int]:
+        """The accumulators of a loop that can lie in tensor memory, each with the place before the loop where it is
+        cleared."""
+        if not is_pipelined(loop) or pipelined_loops(loop.body) or loop.stage is not None or loop.wishes is not None:
+            return {}
+        if any(isinstance(e, Load) for e in walk_expr(loop.start)) or static_trips(loop) == 0:
+            return {}
+        if any(isinstance(s, Break) for s in walk(loop.body)):
+            return {}
+        fed = {b for ring in ring_plans(self.kernel, loop) for b in ring.buffers}
+        found: dict[Buffer, int] = {}
+        for op in loop.body:
+            if not isinstance(op, TileOp) or op.name != "gemm" or op.regions[2].buffer in found:
+                continue
+            tile = op.regions[2].buffer
+            users = [s for s in loop.body if tile in reads(s) or tile in writes(s)]
+            if not all(isinstance(s, TileOp) and self.fits(s, tile, fed) for s in users):
+                continue
+            place = _cleared_at(tile, before)
+            needed = columns(tile) + sum(map(columns, (*self.tiles, *found)))
+            if place is not None and (self.room is None or needed <= self.room):
+                found[tile] = place
+        return found
+
+    def fits(self, op: TileOp, tile: Buffer, fed: set[Buffer]) -> bool:
+        """Whether the statement is a product that tcgen05.mma can add to the tile, of operands that are handed over."""
+        if (
+            op.name != "gemm"
+            or op.regions[2].buffer != tile
+            or tile.scope == "tmem"
+            or op.attr("clear_accum")
+            or ("wait", "later") in op.attrs
+        ):
+            return False
+        return is_tensor_product(op, self.kernel.threads) and {r.buffer for r in op.regions[:2]} <= fed
+
+    # ---- and how ----
+
+    def moved(self, loop: For, sums: dict[Buffer, int], before: list[Stmt]) -> list[Stmt]:
+        """What stands before the loop, the loop and the loads behind it."""
+        tiles = {held: Buffer(held.name + SUFFIX, held.extents, held.dtype, "tmem", held.span) for held in sums}
+        taken = {b.name for b in (*self.kernel.buffers, *self.tiles)}
+        for number, (held, tile) in enumerate(tiles.items()):
+            if tile.name in taken:  # another loop has one of this name
+                tiles[held] = replace(tile, name=f"{tile.name}.{len(self.tiles) + number}")
+        self.tiles += tiles.values()
+        first = Binary("eq", loop.var, loop.start, BOOL)
+        begun: set[Buffer] = set()
+        body: list[Stmt] = []
+        for stmt in loop.body:
+            if isinstance(stmt, TileOp) and stmt.name == "gemm" and (held := stmt.regions[2].buffer) in tiles:
+                a, b, c = stmt.regions
+                stmt = replace(stmt, regions=(a, b, replace(c, buffer=tiles[held])))
+                clears = Const(False, BOOL) if held in begun else first
+                stmt = with_attr(with_attr(stmt, "via", "tcgen05"), "clear_when", clears)
+                begun.add(held)
+            body.append(stmt)
+        loads = tuple(_load(tile, held, loop) for held, tile in tiles.items())
+        inside: tuple[Stmt, ...] = (replace(loop, body=tuple(body)), *loads)
+        if static_trips(loop):
+            kept = [s for i, s in enumerate(before) if i not in sums.values()]
+            return [*kept, *inside]
+        some = Binary("lt", loop.start, loop.stop, BOOL)
+        return [*before, If(some, inside, (), loop.span)]
+
+
+def _cleared_at(tile: Buffer, before: list[Stmt]) -> int | None:
+    """Where the last statement that touches the tile stands, if that clears it."""
+    for place in reversed(range(len(before))):
+        stmt = before[place]
+        if tile in writes(stmt) or tile in reads(stmt):
+            if isinstance(stmt, TileOp) and stmt.name == "fill" and stmt.regions[0].is_whole:
+                value = fill_value(stmt)
+                return place if isinstance(value, Const) and value.value == 0 else None
+            return None
+    return None
+
+
+def _load(tile: Buffer, fragment: Buffer, loop: For) -> TileOp:
+    start = tuple(Const(0, INT32) for _ in tile.extents)
+    source, destination = (Region(b, start, tile.shape, loop.span) for b in (tile, fragment))
+    return TileOp("copy", (source, destination), (("via", "tcgen05"),), loop.span)
+
+
+def is_tensor_product(op: TileOp, threads: int) -> bool:
+    """Whether tcgen05.mma does this product of tiles in shared memory, and the warps of the block can read its sum."""
+    if len(op.regions) > 3 or "nibbles" in dict(op.attrs):
+        return False
+    a, b, c = (r.buffer for r in op.regions)
+    rows, width = c.shape
+    k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
+    if a.scope != "shared" or b.scope != "shared" or a.dtype.bits not in (8, 16, 32) or k * a.dtype.bytes % _K_BYTES:
+        return False
+    if a.dtype.per_byte > 1 or (c.dtype == FLOAT16 and a.dtype == FLOAT32) or c.dtype not in (FLOAT16, FLOAT32, INT32):
+        return False
+    if a.dtype.bits != 16 and (op.attr("transpose_A") or not op.attr("transpose_B")):
+        return False  # along N or M only 16-bit types are read here
+    if any(t.shape[-1] * t.dtype.bytes % 32 for t in (a, b)):
+        return False  # no bank swizzle fits the rows
+    whole_pieces = width % 16 == 0 and (width <= 256 or width % 256 == 0)
+    return whole_pieces and tensor_accumulator((rows, width), threads) is not None
