@@ -202,6 +202,20 @@ def test_the_ring_protocol(
     assert message in found
 
 
+def test_a_cursor_follows_another_one_by_one_version() -> None:
+    late = warp.Cursor("late", "ring")
+    begin = (WAIT, wgmma(USE), NEXT_USE)
+    done = (warp.WgmmaWait(0), warp.RingRelease(late))
+
+    def behind(*moves: warp.Operation) -> str:
+        trip = (WAIT, wgmma(USE), warp.WgmmaWait(1), warp.RingRelease(late), *moves)
+        return violations(two_roles(PRODUCER, (*begin, loop(*trip, trips=4), *done)))
+
+    follows = warp.Advance(late, USE)
+    assert behind(follows, NEXT_USE) == ""
+    assert "use is not one version before late" in behind(NEXT_USE, follows)
+
+
 def test_as_many_warps_release_as_the_barrier_counts() -> None:
     program = two_roles(PRODUCER, CONSUMER)
     short = replace(program, rings=(replace(program.rings[0], arrivals=3),))

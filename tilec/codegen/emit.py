@@ -562,7 +562,10 @@ class _Entry:
         self.addresses.forget_positions()
         with self.scalars.scope():
             self.scalars.define(op.var, counter, (low, max(low, high)))
-            self.body(op.body, state)
+            guard = warp.final_guard(op)
+            self.body(op.body if guard is None else op.body[:-1], state)
+            if guard is not None:  # the assembler spends fewer instructions where a trip is not skipped but the last
+                self.branch(guard, state, done)
         builder.emit("add.s32", counter, counter, Imm(op.step))
         builder.emit("bra", Symbol(again), guard=self.compare("lt", counter, stop))
         builder.place(self.exits.pop())
@@ -605,9 +608,12 @@ class _Entry:
     def compare(self, op: str, a: Reg, b: object) -> Reg:
         return self.builder.into("pred", f"setp.{op}.s32", a, b)  # type: ignore[arg-type]
 
-    def branch(self, op: warp.Branch, state: State) -> None:
+    def branch(self, op: warp.Branch, state: State, leave: str = "") -> None:
+        """`leave`: where to go on if the condition does not hold, instead of behind the branch."""
         builder = self.builder
-        other, end = builder.label("else"), builder.label("endif")
+        builder.at(op.span)
+        self.cursors = op.cursors
+        other, end = leave or builder.label("else"), builder.label("endif")
         condition = self.scalars.register(op.condition)
         builder.emit("bra", Symbol(other), guard=Guard(condition, True))
         for body, follow in ((op.then, True), (op.orelse, False)):
@@ -616,7 +622,7 @@ class _Entry:
                 self.body(body, state)
             if follow and op.orelse:
                 builder.emit("bra", Symbol(end))
-            if follow:
+            if follow and not leave:
                 builder.place(other)
         if op.orelse:
             builder.place(end)

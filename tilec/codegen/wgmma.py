@@ -120,17 +120,18 @@ def _offset(state: State, buffer: Buffer, k_major: bool, mn: int, k: int) -> int
 
 
 def _descriptor(state: State, buffer: Buffer, cursors: tuple[Cursor, ...], k_major: bool, mn: Expr) -> Reg:
-    """The matrix descriptor of the operand's first block along `mn`. Only its start address moves with the version, by
-    whole multiples of 16 bytes, in the lower word."""
+    """The matrix descriptor of the operand's first block along `mn`. With the version moves only its start address, in
+    units of 16 bytes."""
     builder, layout = state.builder, state.addresses.tiles[buffer.name].layout
     place = state.addresses.place(buffer, cursors)
     units = place.each >> 4
     per_row = layout.panel * layout.element_bytes
     stride = 8 * per_row  # from 8 rows to the next 8
     leading = 16 if k_major else layout.panel_bytes  # K-major swizzled layouts do not use it; CUTLASS writes 1
+    fixed = (leading >> 4) << 16 | (stride >> 4) << 32 | SWIZZLE_CODE[layout.swizzle] << 62
 
     def first() -> Reg:
-        """The lower word at the cursor's zero."""
+        """The descriptor where the cursor holds 0."""
         # Blocks are whole rows (K-major) or whole panels (MN-major), so the offset is a multiple of the repeat size.
         inside = scale(mn, per_row if k_major else layout.panel_bytes // layout.panel)
         address = state.scalars.register(SHARED_BASE)
@@ -140,14 +141,16 @@ def _descriptor(state: State, buffer: Buffer, cursors: tuple[Cursor, ...], k_maj
             address = builder.into("b32", "add.u32", address, Imm(place.constant))
         # Above the 18 bits that a descriptor has of an address stands the block's number in its cluster.
         start = builder.into("b32", "bfe.u32", address, Imm(4), Imm(14))
-        low = builder.into("b32", "or.b32", start, Imm(leading >> 4 << 16))
-        return low if place.first is None else builder.into("b32", "mad.lo.u32", place.first, Imm(-units), low)
+        mask = builder.into("b64", "mov.b64", Imm(fixed - (1 << 64) if fixed >> 63 else fixed))
+        found = builder.into("b64", "or.b64", builder.into("b64", "cvt.u64.u32", start), mask)
+        if place.first is None:
+            return found
+        return builder.into("b64", "sub.s64", found, builder.into("b64", "mul.wide.u32", place.first, Imm(units)))
 
-    low = state.scalars.ahead(("descriptor", buffer.name, k_major, mn, place.constant, place.first, units), first)
-    if place.register is not None:
-        low = builder.into("b32", "mad.lo.u32", place.register, Imm(units), low)
-    high = stride >> 4 | SWIZZLE_CODE[layout.swizzle] << 30
-    return builder.into("b64", "mov.b64", Vector((low, Imm(high))))
+    found = state.scalars.ahead(("descriptor", buffer.name, k_major, mn, place.constant, place.first, units), first)
+    if place.register is None:
+        return found
+    return builder.into("b64", "add.s64", builder.into("b64", "mul.wide.u32", place.register, Imm(units)), found)
 
 
 def _advance(state: State, descriptor: Reg, offset: int) -> Reg:

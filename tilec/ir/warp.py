@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from dataclasses import field, replace
 from typing import Literal
 
+from tilec.ir.affine import affine
 from tilec.ir.layout import Fragment, SharedLayout
-from tilec.ir.tile import Buffer, Const, Expr, Extent, Load, Parallel, Region, Var, walk_expr
+from tilec.ir.tile import Binary, Buffer, Const, Expr, Extent, Load, Parallel, Region, Var, substitute, walk_expr
 from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
@@ -667,6 +668,26 @@ def static_trips(loop: Loop) -> int | None:
     if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
         return len(range(int(loop.start.value), int(loop.stop.value), loop.step))
     return None
+
+
+def final_guard(loop: Loop) -> Branch | None:
+    """What guards all that a trip of the loop does, by a condition that once it does not hold never holds again: the
+    loop's variable is to be less than something that does not move with it."""
+    *before, guard = loop.body
+    if not isinstance(guard, Branch) or guard.orelse or guard.part or not all(isinstance(op, Let) for op in before):
+        return None
+    condition = guard.condition
+    for let in reversed(before):
+        assert isinstance(let, Let)
+        condition = substitute(condition, {let.var: let.value})
+    if not isinstance(condition, Binary) or condition.op not in ("lt", "le"):
+        return None
+    if any(isinstance(e, Load) for e in walk_expr(condition)):
+        return None
+    terms = dict(affine(condition.a).terms)
+    still = [condition.b, *(atom for atom in terms if atom != loop.var)]
+    rises = terms.get(loop.var, 0) > 0 and not any(loop.var in walk_expr(e) for e in still)
+    return guard if rises else None
 
 
 def scalar_reads(op: Operation) -> tuple[str, ...]:

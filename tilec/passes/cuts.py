@@ -45,11 +45,9 @@ def flights(steps: Sequence[Stmt | None], versioned: frozenset[str]) -> Iterator
     """The products whose registers other steps of the interval touch, each with the step that waits for it. `versioned`
     tiles are read and filled at the same time."""
     for issued, step in enumerate(steps):
-        if step is None or (accumulator := _accumulator(step)) is None:
+        if step is None or accumulator(step) is None:
             continue
-        registers = {b.name for b in (*reads(step), *writes(step)) if b.scope in ("fragment", "reducer")}
-        others = [s for s in steps if s is not None and _accumulator(s) != accumulator]
-        if not any(registers & accesses(s).all for s in others):
+        if not is_touched_by_others(step, [s for s in steps if s is not None]):
             continue
         behind = ((issued + distance) % len(steps) for distance in range(1, len(steps)))
         waited = _first_to_wait(step, ((at, s) for at in behind if (s := steps[at]) is not None), versioned)
@@ -62,17 +60,23 @@ def _first_to_wait(product: Stmt, behind: Iterator[tuple[int, Stmt]], versioned:
     issued = accesses(product)
     read, written = issued.reads - versioned, issued.writes
     for at, stmt in behind:
-        mine, accumulator = accesses(stmt), _accumulator(stmt)
-        if accumulator is not None and accumulator == _accumulator(product):
+        mine, added = accesses(stmt), accumulator(stmt)
+        if added is not None and added == accumulator(product):
             continue  # added up in their order, without a wait
         if written & mine.all or read & mine.writes:
             return at
-        if accumulator is not None:
+        if added is not None:
             read, written = read | (mine.reads - versioned), written | mine.writes
     return None
 
 
-def _accumulator(stmt: Stmt) -> Buffer | None:
+def is_touched_by_others(product: Stmt, steps: Sequence[Stmt]) -> bool:
+    """Whether steps that add to something else touch the product's registers."""
+    registers = {b.name for b in (*reads(product), *writes(product)) if b.scope in ("fragment", "reducer")}
+    return any(registers & accesses(s).all for s in steps if accumulator(s) != accumulator(product))
+
+
+def accumulator(stmt: Stmt) -> Buffer | None:
     """What a product of wgmma adds to; None for any other statement."""
     is_wgmma = isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "wgmma"
     return stmt.regions[2].buffer if is_wgmma and isinstance(stmt, TileOp) else None

@@ -54,6 +54,7 @@ from tilec.passes.depend import Scheduled
 from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes
 from tilec.passes.pools import register_split
+from tilec.passes.releases import adding, given_back
 from tilec.passes.rings import accesses, pipelined_loops
 from tilec.passes.roles import EVERY, MMA, STORE, Passing, passing, role_of
 from tilec.passes.tensor_memory import summed, tensor_tiles
@@ -423,12 +424,16 @@ class _Pipeline:
                 group=groups[i],
                 turn=next(((number, run.index(i)) for number, run in enumerate(turns) if i in run), None),
             )
+        # Nothing that the filling role waits for may stand behind a statement that waits for that role.
+        is_shared = EVERY in roles
+        freely = adding(self.scheduled.loop.statements, () if is_shared or turns else mine)
         for name, ring in read.items():
-            # The tensor cores give back themselves what they have read: for that they are asked at once.
-            latency = 0 if self.role == MMA else 1
-            done = max(schedule.start[c] + latency * problem.ops[c].latency for c in ring.consumers if c in mine)
-            # Nothing that the filling role waits for may stand behind a statement that waits for that role.
-            position = -1 if EVERY in roles else len(problem.ops)
+            readers = [c for c in ring.consumers if c in mine]
+            if self.role == MMA:  # The tensor cores give back themselves what they have read: they are asked at once.
+                done = max(schedule.start[reader] for reader in readers)
+            else:
+                done = given_back(problem, schedule, readers, freely, self.expander.rings[name].depth)
+            position = -1 if is_shared else len(problem.ops)
             yield _Step(done // schedule.ii, done % schedule.ii, position, None, (name,), releases=name)
 
     def from_the_first(self, steps: list[_Step]) -> list[_Step]:

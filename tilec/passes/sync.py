@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -213,7 +213,9 @@ class _Role:
     ) -> None:
         self.rings, self.fragments = rings, fragments
         self.nodes = _number(role.body, _Counter(), _apart(role))
-        self.mixed = frozenset(_mixed(self.nodes, fragments))
+        every = list(_flat(self.nodes))
+        kept = [n for n in every if isinstance(n.op, warp.Loop) and not _can_be_emptied(n.op)]
+        self.mixed = _mixed(every, kept, fragments)
         self.here = range(0)  # the places of the run of operations being executed, up to where it is
         self.uses = tuple(_uses(role, rings))
         self.handover = _handover(self.nodes, by_async, fragments)
@@ -358,14 +360,11 @@ class _Role:
             self.state.wait("wgmma", 0)
 
     def crosses(self, node: _Node) -> bool:
-        """Whether a wgmma of a loop that nobody leaves early, and that is no steady state, is in flight at the end of a
-        trip, with registers that others use in the loop."""
-        op = node.op
-        if not isinstance(op, warp.Loop) or op.part == "steady":
+        """Whether a wgmma of a loop that can be emptied is in flight at the end of a trip, with registers that others
+        use in the loop."""
+        if not isinstance(node.op, warp.Loop) or not _can_be_emptied(node.op):
             return False
-        if any(isinstance(inner, warp.Break) for inner in warp.walk(op.body)):
-            return False
-        mixed = frozenset(_mixed((node,), self.fragments))
+        mixed = _mixed(list(_flat((node,))), (node,), self.fragments)
         return any(record.group and record.place in mixed for record in self.state.all())
 
     def until_stable(self, body: tuple[_Node, ...], loop: _Node | None = None) -> None:
@@ -585,16 +584,22 @@ def _uses(role: warp.Role, rings: dict[str, warp.Ring]) -> Iterator[RingUse]:
             yield RingUse(ring.depth, ring.buffers, cursors)
 
 
-def _mixed(nodes: tuple[_Node, ...], fragments: set[str]) -> Iterator[int]:
-    """The places of the wgmma whose accumulator, or operand in registers, other operations use in a loop with one."""
-    every = list(_flat(nodes))
-    registers = {n.place: {n.op.a.name, n.op.c.name} & fragments for n in every if isinstance(n.op, warp.Wgmma)}
+def _can_be_emptied(op: warp.Loop) -> bool:
+    """Whether nothing of it need be in flight at the end of a trip: not a steady state, which lives by that, nor a loop
+    that is left early."""
+    return op.part != "steady" and not any(isinstance(inner, warp.Break) for inner in warp.walk(op.body))
+
+
+def _mixed(nodes: Sequence[_Node], loops: Sequence[_Node], fragments: set[str]) -> frozenset[int]:
+    """The places of the wgmma among `nodes` whose accumulator, or operand in registers, other operations use in one of
+    the loops with one."""
+    registers = {n.place: {n.op.a.name, n.op.c.name} & fragments for n in nodes if isinstance(n.op, warp.Wgmma)}
     mixed: set[str] = set()
-    for loop in (n for n in every if isinstance(n.op, warp.Loop)):
+    for loop in loops:
         inner = [n for body in loop.bodies for n in _flat(body)]
         multiplied = {name for n in inner for name in registers.get(n.place, ())}
         mixed |= multiplied & {t.buffer for n in inner if n.place not in registers for t in n.touches}
-    return (place for place, names in registers.items() if names & mixed)
+    return frozenset(place for place, names in registers.items() if names & mixed)
 
 
 def _handover(nodes: tuple[_Node, ...], by_async: frozenset[str], fragments: set[str]) -> Handover:

@@ -1,0 +1,59 @@
+"""The loops of the GEMM samples that multiply, in the PTX: what they wait for."""
+
+from __future__ import annotations
+
+import pytest
+from harness import SAMPLES, built
+
+from tilec.ptx.module import Entry, Imm, Instruction, Label, Symbol
+from tilec.ptx.parse import parse_module
+
+IN_FLIGHT = (
+    *("gemm", "gemm_bias_relu", "gemm/batched", "gemm/bias_gelu", "gemm/cluster", "gemm/dynamic", "gemm/grouped"),
+    *("gemm/fp8_row_scaled", "gemm/int8", "gemm/persistent", "gemm/split_k", "gemm/stream_k", "gemm/swiglu"),
+    *("gemm/tf32", "gemm/transposed"),
+)
+"""Those in which nothing but products touches the accumulators meanwhile, and no thread fills a tile."""
+
+
+def loops(entry: Entry) -> list[tuple[Instruction, ...]]:
+    """The stretches of code that a branch leads back over, the shortest first."""
+    labels = {item.name: at for at, item in enumerate(entry.body) if isinstance(item, Label)}
+    found = []
+    for at, item in enumerate(entry.body):
+        if isinstance(item, Instruction) and item.opcode == "bra" and isinstance(item.operands[0], Symbol):
+            start = labels.get(item.operands[0].name, at)
+            found.append(tuple(i for i in entry.body[start:at] if isinstance(i, Instruction)))
+    return sorted(found, key=len)
+
+
+def main_loop(ptx: str) -> tuple[Instruction, ...]:
+    (entry,) = parse_module(ptx).entries
+    return next(loop for loop in loops(entry) if any(i.opcode.startswith("wgmma.mma_async") for i in loop))
+
+
+def pending(loop: tuple[Instruction, ...]) -> list[int]:
+    """What each wait for products leaves in flight."""
+    waits = [i.operands[0] for i in loop if i.opcode.startswith("wgmma.wait_group")]
+    return [wait.value for wait in waits if isinstance(wait, Imm)]
+
+
+@pytest.mark.parametrize("name", IN_FLIGHT)
+def test_a_product_is_always_in_flight(name: str) -> None:
+    _, made = built(SAMPLES / f"{name}.tl", "sm_90a")
+    left = pending(main_loop(made.ptx))
+    assert left and min(left) >= 1
+
+
+@pytest.mark.parametrize("name", ["gemm/fp8_block_scaled", "gemm/dequant_int4"])
+def test_threads_that_need_the_result_wait_for_it(name: str) -> None:
+    _, made = built(SAMPLES / f"{name}.tl", "sm_90a")
+    assert 0 in pending(main_loop(made.ptx))
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("size", [1024, 4096])
+def test_whatever_the_depth_and_the_grid(size: int, stages: int) -> None:
+    """At 4096 the grid is persistent. Of two versions the one must go back before the next product is due."""
+    _, made = built(SAMPLES / "gemm.tl", "sm_90a", M=size, N=size, K=size, num_stages=stages)
+    assert pending(main_loop(made.ptx)) == [int(stages > 2)]
