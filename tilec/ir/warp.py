@@ -569,7 +569,8 @@ class Program:
     """A kernel ready to be written as PTX. `smem_bytes` is dynamic shared memory, `barriers_at` the offset of the
     rings' mbarriers in it: for each ring in turn `depth` full barriers, then `depth` empty ones; behind them the
     kernel's own `barriers`. `common` is what all warps of the block do before they take up their roles. Roles
-    that the kernel makes `by_hand` count their threads from 0 each."""
+    that the kernel makes `by_hand` count their threads from 0 each. What `begins_early` may run while the grid before
+    it does, and reaches no tensor until it has waited for that."""
 
     name: str
     params: tuple[Buffer | Var, ...]
@@ -587,6 +588,7 @@ class Program:
     common: Role | None = None
     cluster: tuple[int, int, int] = (1, 1, 1)
     by_hand: bool = False
+    begins_early: bool = False
 
     @property
     def threads(self) -> int:
