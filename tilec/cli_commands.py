@@ -105,6 +105,12 @@ def kernel_options(command: Command) -> Command:
             "pays]",
         ),
         click.option(
+            "--dependent-launch/--no-dependent-launch",
+            default=True,
+            help="Whether a kernel may begin while the one before it in the stream ends, and let the next one do so.  "
+            "[yes, at -O3, unless it says itself]",
+        ),
+        click.option(
             "--rrt-size-threshold",
             type=click.IntRange(0),
             metavar="CYCLES",
@@ -160,6 +166,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         persistent=given["persistent"],
         multicast=given["multicast"],
         store_role=given["store_role"],
+        dependent_launch=given["dependent_launch"],
         cluster=_cluster(given),
         schedule=None if trace is None else files.read_text(trace),
         cache_dir=options.cache_folder(),

@@ -133,6 +133,7 @@ def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: 
     from tilec.ir.warp_verify import program_violations
     from tilec.passes.buffers import place
     from tilec.passes.depend import Scheduled
+    from tilec.passes.dependent import dependent
     from tilec.passes.expand import expand
     from tilec.passes.sync import synchronise
     from tilec.passes.usage import usage
@@ -143,6 +144,8 @@ def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: 
     observer.saw("expand", program, show_program)
     program = synchronise(program)
     program = place(program, target, unlimited=options.switches.unlimited_smem)
+    if options.dependent_launch and options.opt_level > 2 and target.has("cluster"):  # what came with clusters
+        program = dependent(program)
     for found in lints.barriers(program, target, planned.kernel.span):
         observer.warn(found, options)
     observer.saw("warp", program, show_program, program_violations)

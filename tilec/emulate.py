@@ -278,6 +278,7 @@ def run(
         launch_arguments(manifest, arguments),
         cluster=manifest.cluster,
         dynamic_smem=manifest.dynamic_smem,
+        begins_early=build.program.begins_early,
         progress=progress,
         **(options or RunOptions()).of_launch(),
     )

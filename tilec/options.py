@@ -59,7 +59,8 @@ class CompileOptions:
     loop is). `ping_pong` lets the consumers' warpgroups of a loop run apart and take turns at the tensor cores, where
     that pays; `overlap` lets a role compute in one iteration before it is done with the last; `persistent` lets a block
     run several of the grid's, one after the other; `multicast` lets blocks of a cluster load together what they have in
-    common; `store_role` lets a role of its own begin the copies to global memory, where that pays. `cluster` has the
+    common; `store_role` lets a role of its own begin the copies to global memory, where that pays. `dependent_launch`
+    lets a kernel begin while the one before it ends, where it does not say itself what it waits for. `cluster` has the
     blocks of a cluster along x, y and z, for kernels that do not say (1, 1, 1: each block on its own even if they do,
     where nothing else changes by that). `cache_dir` keeps parser tables and solved schedules (None: nothing is kept);
     `solve_afresh` leaves the schedules in it alone. `fast_math` allows approximate functions and fused products and
@@ -87,6 +88,7 @@ class CompileOptions:
     persistent: bool = True
     multicast: bool = True
     store_role: bool = True
+    dependent_launch: bool = True
     cluster: tuple[int, int, int] | None = None
     warnings_are_errors: bool = False
 

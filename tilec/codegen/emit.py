@@ -209,12 +209,15 @@ class _Entry:
             self.pointers[tensor_map.name] = self.builder.into("b64", "cvta.param.u64", address)
 
     def initialise_barriers(self, thread: Reg) -> None:
-        if not self.barriers:
+        """By one thread, which also fetches the tensor maps."""
+        if not self.barriers and not self.program.maps:
             clusters.emit_start(self.program, self.builder)
             return
         done = self.builder.label("initialised")
         other = self.builder.into("pred", "setp.ne.u32", thread, Imm(0))
         self.builder.emit("bra", Symbol(done), guard=other)
+        for tensor_map in self.program.maps:
+            self.builder.emit("prefetch.tensormap", Address(self.pointers[tensor_map.name]))
         base = self.scalars.register(SHARED_BASE)
         for ring in self.program.rings:
             for version in range(ring.depth if ring.has_barriers else 0):
@@ -227,10 +230,8 @@ class _Entry:
             for number, count in enumerate(made.counts):
                 place = Address(base, self.barriers[made.name] + warp.MBARRIER_BYTES * number)
                 self.builder.emit("mbarrier.init.shared::cta.b64", place, Imm(count))
-        if self.target.has("tma"):
+        if self.barriers and self.target.has("tma"):
             self.builder.emit("fence.mbarrier_init.release.cluster")
-        for tensor_map in self.program.maps:
-            self.builder.emit("prefetch.tensormap", Address(self.pointers[tensor_map.name]))
         self.builder.place(done)
         clusters.emit_start(self.program, self.builder)
 
@@ -640,7 +641,10 @@ def _move(buffer: Buffer) -> tuple[Class, str]:
 
 
 def _written(program: Program) -> set[str]:
-    """Tensors that the kernel stores to: their loads must not take the read-only path."""
+    """Tensors that the kernel stores to, or that the one before it does meanwhile: their loads must not take the
+    read-only path."""
+    if any(isinstance(op, warp.GridControl) and op.what == "wait" for op in program.operations()):
+        return {p.name for p in program.params if isinstance(p, Buffer)}
     names: set[str] = set()
     for role in program.roles:
         for op in warp.walk(role.body):

@@ -44,6 +44,7 @@ class LaunchState:
     moments: Moments
     step_limit: int
     watches_races: bool = True
+    begins_early: bool = False
     timeline: Timeline | None = None
     cluster_number: int = 0
     blocks_done: int = 0
@@ -107,7 +108,7 @@ class Cluster:
         launch = self.launch
         if not launch.watches_races or launch.thread_count * blocks > MOST_THREADS:
             return None
-        order = Order(launch.events, blocks, launch.thread_count, self.number)
+        order = Order(launch.events, blocks, launch.thread_count, self.number, launch.begins_early)
         if launch.memory.watch is None:
             launch.memory.watch = Watch(launch.memory, order, launch.accesses, keeps_readers=False)
         return order

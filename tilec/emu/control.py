@@ -66,9 +66,20 @@ def _nanosleep(form: Form) -> None:
     form.step.control = control
 
 
-@semantics(
-    "griddepcontrol", "prefetch", "prefetch.tensormap", accepts="wait launch_dependents global local const param L1 L2"
-)
+@semantics("griddepcontrol", accepts="launch_dependents")
+def _griddepcontrol(form: Form) -> None:
+    if not form.has("wait"):
+        _nothing(form)
+        return
+
+    def run(cta: Cta, threads: Threads) -> None:
+        if cta.order is not None:
+            cta.order.await_grid(cta.actors[threads])
+
+    form.step.run = run
+
+
+@semantics("prefetch", "prefetch.tensormap", accepts="global local const param L1 L2")
 def _nothing(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         return

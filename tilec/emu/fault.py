@@ -22,7 +22,8 @@ class Fault(Exception):
     "missing-init-fence", "missing-tensormap-fence", "bad-descriptor", "swizzle-mismatch", "divergent-warpgroup",
     "bad-barrier", "barrier-overflow", "barrier-overwrite", "phase-skipped", "setmaxnreg-ignored", "bad-setmaxnreg",
     "exit-before-read", "exit-before-arrival", "ended-block", "bad-tmem-allocation", "tmem-leak", "foreign-lanes",
-    "divergent-warp", "missing-tcgen05-wait", "missing-tcgen05-fence", "deadlock", "step-limit", "trap".
+    "divergent-warp", "missing-tcgen05-wait", "missing-tcgen05-fence", "missing-grid-wait", "deadlock", "step-limit",
+    "trap".
     """
 
     def __init__(self, kind: str, message: str, line: int = 0) -> None:

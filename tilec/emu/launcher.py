@@ -102,6 +102,7 @@ def launch(
     dynamic_smem: int = 0,
     adversary: int | None = None,
     races: bool = True,
+    begins_early: bool = False,
     jobs: int = 1,
     sample: tuple[int, int] | None = None,
     timeline: bool = False,
@@ -114,8 +115,9 @@ def launch(
 
     Raises `Fault` on whatever the hardware does not promise to do, at the first block that does it; with `on_fault` as
     "report", the report has it instead, and the arrays hold what was written until then. `races` says whether that
-    includes data races. A block that runs more than `step_limit` steps is a fault too. What does not fit the kernel is
-    a `ValueError`.
+    includes data races; and `begins_early` whether the grid before still runs, so that no tensor may be reached before
+    `griddepcontrol.wait`. A block that runs more than `step_limit` steps is a fault too. What does not fit the kernel
+    is a `ValueError`.
 
     An `adversary` is the seed of an unfriendly but legal machine: garbage in fresh registers, an arbitrary order of
     warps, and asynchronous operations that act at any moment. `jobs` processes share the blocks where no block can see
@@ -149,6 +151,7 @@ def launch(
         moments=Moments(generator),
         step_limit=step_limit,
         watches_races=races,
+        begins_early=begins_early,
         timeline=Timeline() if timeline else None,
     )
     is_divided = blocks.are_independent(program.steps)

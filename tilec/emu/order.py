@@ -47,9 +47,13 @@ class EventLog:
 
 
 class Order:
-    """The clocks of one cluster. A thread knows everything of itself, and everything that earlier clusters did."""
+    """The clocks of one cluster. A thread knows everything of itself, and everything that earlier clusters did; of the
+    grid that was launched before only once it has waited for that, or for a thread that has, where the grid
+    `begins_early`."""
 
-    def __init__(self, log: EventLog, blocks: int, threads_per_block: int, cluster: int = 0) -> None:
+    def __init__(
+        self, log: EventLog, blocks: int, threads_per_block: int, cluster: int = 0, begins_early: bool = False
+    ) -> None:
         self.log = log
         self.blocks, self.cluster = blocks, cluster
         # Blocks start at whole warpgroups, so that lanes and matrix units are found by division.
@@ -57,8 +61,12 @@ class Order:
         self.threads = blocks * self.stride
         self.engines = self.threads // WARPGROUP
         self.warps = self.threads // WARP
-        self._columns = self.threads + self.engines
+        self._before = self.threads + self.engines
+        """The column of the grid before."""
+        self._columns = self._before + 1
+        self.begins_early = begins_early
         self.know: Array = np.full((self.threads, self._columns + _SPARE), log.now, np.int32)
+        self.know[:, self._before] = 0 if begins_early else FOREVER
         everyone = np.arange(self.threads)
         self.know[everyone, everyone] = FOREVER
         absent = everyone % self.stride >= threads_per_block
@@ -125,7 +133,9 @@ class Order:
     def know_all(self) -> None:
         """Everybody knows all that has happened: other clusters have run in between, under the same numbers."""
         self.version += 1
+        before = self.know[:, self._before].copy()
         np.maximum(self.know, self.log.now, out=self.know)
+        self.know[:, self._before] = before
         self.floor[:] = self.start = self.log.now
 
     def meet(self, actors: Array) -> None:
@@ -139,6 +149,16 @@ class Order:
         """These threads have waited for what an engine did."""
         self.version += 1
         self.know[actors, column] = self.log.now
+
+    def await_grid(self, actors: Actors) -> None:
+        """These threads have waited for the grid before."""
+        self.version += 1
+        self.know[actors, self._before] = FOREVER
+
+    def stranger(self, actors: Array) -> int | None:
+        """One of these threads that knows nothing of the grid before, if there is one."""
+        strangers = actors[self.know[actors, self._before] == 0]
+        return int(strangers[0]) if len(strangers) else None
 
     def fence_async(self, actors: Actors) -> None:
         """The asynchronous proxy sees what these threads, or those they know of, wrote to global memory."""

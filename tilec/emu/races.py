@@ -3,6 +3,9 @@
 Two accesses race when one of them writes, at least one is not strong (atomic, volatile, relaxed, acquire, release),
 and no chain of barriers leads from the first to the second. That is found in whatever order the emulator happens to run
 the threads. Several threads that write one and the same value do not race.
+
+A grid that begins early races with all of the one before it, which may write any of global memory until it is waited
+for.
 """
 
 from __future__ import annotations
@@ -131,6 +134,7 @@ class Watch:
     def read(self, actors: Array, index: Array, width: int, *, is_collective: bool = False) -> None:
         """Threads read; a collective read is the warp's, and no lane's in particular."""
         log, order = self.order.log, self.order
+        self._require_grid(actors, "reads")
         is_strong = self.strong[log.pc]
         where = self._granules(index, width)
         if is_strong and self.has_flags:
@@ -162,6 +166,7 @@ class Watch:
     def write(self, actors: Array, index: Array, width: int, values: Array, old: Array) -> None:
         """Threads are about to write `values` over `old`."""
         log = self.order.log
+        self._require_grid(actors, "writes")
         is_strong = self.strong[log.pc]
         where = self._granules(index, width)
         benign, times, writers = None, where, where
@@ -270,6 +275,7 @@ class Watch:
     def bulk_load(self, actor: int, places: Array, column: int, what: str) -> None:
         """A thread asks for a bulk copy of these granules, which may be read from now until an mbarrier reports it."""
         order = self.order
+        self._require_grid(np.array([actor]), "reads")
         if (self._write_time[places] > order.start).any():
             where = places[:, None]
             self._require_known(order.of_any(np.array([actor])), where, f"{what} of {self._name(actor)}")
@@ -281,6 +287,7 @@ class Watch:
         """A thread asks for a bulk store to these granules. Call the result when it has been waited for: until then
         nobody knows of it."""
         order, where = self.order, places[:, None]
+        self._require_grid(np.array([actor]), "writes")
         who = np.full(len(places), actor)
         if is_reduction:
             if (self._write_time[places] > order.start).any():
@@ -319,6 +326,15 @@ class Watch:
             step = self.steps[order.log.step_of(int(times[access, part]))]
             message = f"{what} reads {self._address(where[access, part])}, written at {step.place}"
             raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async (.global) in between")
+
+    def _require_grid(self, actors: Array, verb: str) -> None:
+        """Global memory is the grid before's until that is waited for."""
+        if not self.order.begins_early or self.memory.is_shared:
+            return
+        stranger = self.order.stranger(actors)
+        if stranger is not None:
+            message = f"{self._name(stranger)} {verb} global memory while the grid before may still run"
+            raise Fault("missing-grid-wait", f"{message}: nothing that it waited for has done griddepcontrol.wait")
 
     # -- checks --------------------------------------------------------------------------------------------------------
 

@@ -608,7 +608,8 @@ class Program:
     rings' mbarriers in it: for each ring in turn `depth` full barriers, then `depth` empty ones; behind them the
     kernel's own `barriers`, and behind these the address of what is allocated for the tiles in `tensor` memory.
     `common` is what all warps of the block do before they take up their roles. Roles that the kernel makes `by_hand`
-    count their threads from 0 each."""
+    count their threads from 0 each. What `begins_early` may run while the grid before it does, and reaches no tensor
+    until it has waited for that."""
 
     name: str
     params: tuple[Buffer | Var, ...]
@@ -627,6 +628,7 @@ class Program:
     cluster: tuple[int, int, int] = (1, 1, 1)
     by_hand: bool = False
     tensor: tuple[TensorTile, ...] = ()
+    begins_early: bool = False
 
     @property
     def threads(self) -> int:

@@ -22,6 +22,8 @@ def _program(program: Program) -> Iterator[str]:
     yield f"  {grid} blocks of {program.threads} threads, {program.smem_bytes} bytes of shared memory"
     if program.cluster != (1, 1, 1):
         yield f"  clusters of {' x '.join(map(str, program.cluster))}"
+    if program.begins_early:
+        yield "  begins while the grid before ends"
     for tensor_map in program.maps:
         box = ", ".join(map(str, tensor_map.box))
         corners = tensor_map.corners

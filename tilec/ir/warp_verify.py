@@ -18,6 +18,8 @@ arithmetic.
 7. Two operations of one role that touch the same version of a shared tile, one of them writing and not both
    atomically, have a barrier between them, and a proxy fence where ordinary writes meet the asynchronous proxy.
 8. Of a tile that warpgroups store apart, each reaches its own rows only; so a barrier of each warpgroup will do there.
+9. Where a program begins early, each role waits for the grid before it, whatever path it takes, until it reaches a
+   tensor; and some role does at all events.
 
 Not checked here: the barriers that a kernel itself arrives at and waits for (`passes.protocol` runs them, the emulator
 finds what that cannot know); that a cursor points at the iteration that the schedule means (the emulator's comparison
@@ -43,10 +45,11 @@ MAX_STEPS = 20_000  # operations executed per role: enough for every shape of pi
 
 def program_violations(program: Program) -> Iterator[str]:
     if program.common is not None:
-        yield from program_violations(replace(program, roles=(program.common,), common=None))
+        yield from program_violations(replace(program, roles=(program.common,), common=None, begins_early=False))
     yield from _partition(program)
     yield from _memory(program)
     yield from _parts(program)
+    yield from _early(program)
     for scenario in _scenarios(program):
         found = list(_Run(program, scenario).violations())
         yield from found
@@ -114,6 +117,25 @@ def _parts(program: Program) -> Iterator[str]:
         for other in program.roles:
             if other is not role and any(name in parts for op in warp.walk(other.body) for name in _reached(op)):
                 yield f"role {other.name} reaches what the warpgroups of role {role.name} store apart"
+
+
+def _early(program: Program) -> Iterator[str]:
+    """Promise 9."""
+    if not program.begins_early:
+        return
+    tensors = {p.name for p in program.params if not isinstance(p, Var)}
+    waiting = False
+    for role in program.roles if program.common is None else (program.common, *program.roles):
+        # Only what stands in no loop and under no condition is sure to be run first.
+        waits = [at for at, op in enumerate(role.body) if isinstance(op, warp.GridControl) and op.what == "wait"]
+        waiting |= bool(waits)
+        for op in role.body[: waits[0]] if waits else role.body:
+            for inner in warp.walk((op,)):
+                is_copy = isinstance(inner, warp.TmaLoad | warp.TmaStore)
+                if is_copy or not tensors.isdisjoint(_reached(inner) | set(warp.scalar_reads(inner))):
+                    yield f"line {inner.span.line}: {_name(inner)} does not wait for the grid before"
+    if not waiting:
+        yield "the grid begins early and waits for nobody"
 
 
 def _reached(op: Operation) -> set[str]:
