@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilec.sched import text
+from tilec.sched.decision import Decision
 from tilec.sched.lags import observed
 from tilec.sched.objective import held_across, held_at_once
 from tilec.sched.problem import Op, Problem
@@ -28,7 +29,11 @@ class TraceError(ValueError):
 
 
 def trace(
-    loops: Sequence[tuple[Problem, Solution]], kernel: str = "", target: str = "", calibration: str = ""
+    loops: Sequence[tuple[Problem, Solution]],
+    kernel: str = "",
+    target: str = "",
+    calibration: str = "",
+    decisions: Sequence[Decision] = (),
 ) -> dict[str, Any]:
     """The whole trace of a kernel; loops in program order."""
     # Whatever was to be decided about roles is part of the ops from here on.
@@ -42,6 +47,7 @@ def trace(
             "kernel": kernel,
             "target": target,
             "calibration": calibration,
+            "decisions": [text.encode(decision) for decision in decisions],
             "loops": [_loop(problem, solution) for problem, solution in plain],
         },
     }
