@@ -27,16 +27,15 @@ def about_roles(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
         said = Decision("consumers", chosen, "the kernel", f"threads={laid.kernel.threads}")
         yield said if options.consumers is None else given
         return
+    loops = pipelined_loops(laid.kernel.body)
+    chosen = "all warps alike, loops one trip after the other" if loops and laid.form == "serial" else "all warps alike"
     if options.pipeline_strategy in ("none", "unspecialize"):
-        why = f"--pipeline-strategy {options.pipeline_strategy}"
-        yield Decision("roles", "all warps alike", "the command line", why)
+        yield Decision("roles", chosen, "the command line", f"--pipeline-strategy {options.pipeline_strategy}")
     elif "unspecialised" in laid.kernel.asks:
-        yield Decision("roles", "all warps alike", "the kernel", "its pass configuration")
-    elif pipelined_loops(laid.kernel.body):
-        why = "the loads of its loops cannot all be left to a warp that only loads by TMA"
-        yield Decision("roles", "all warps alike", "the compiler", why)
+        yield Decision("roles", chosen, "the kernel", "its pass configuration")
     else:
-        yield Decision("roles", "all warps alike", "the compiler", "it has no pipelined loop")
+        why = "the loads of its loops cannot all be left to a warp that only loads by TMA"
+        yield Decision("roles", chosen, "the compiler", why if loops else "it has no pipelined loop")
 
 
 def about_multicast(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
