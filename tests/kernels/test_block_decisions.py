@@ -18,6 +18,7 @@ from tilec.source import SourceFile
 
 TYPES = HERE / "gemm_types.tl"
 GEMM = SAMPLES / "gemm.tl"
+MATMUL = HERE.parents[1] / "benchmarks" / "kernels" / "matmul.tl"
 AT_ONCE = 8
 
 
@@ -97,6 +98,20 @@ def test_each_decision_has_its_switch(asked: dict[str, object], what: str, chose
 )
 def test_no_pairs(path: Path, defines: dict[str, object]) -> None:
     assert decided(planned(path, **defines))["cluster"] == "none"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "int8"])
+def test_pairs_of_large_tiles_keep_their_registers(dtype: str) -> None:
+    """What a product at full speed becomes: no spill, no serialised wgmma, no local memory."""
+    defines: dict[str, object] = {"M": 4096, "N": 4096, "K": 4096, "dtype": dtype, "trans_B": True}
+    if dtype != "bfloat16":
+        defines |= {"block_K": 128}
+    if dtype == "int8":
+        defines |= {"accum_dtype": "int32", "out_dtype": "int32"}
+    made = build(source(MATMUL), options({}, defines), Observer())
+    (entry,) = made.entries
+    assert made.warnings == () and made.manifest.cluster == (1, 2, 1) and "multicast" in made.ptx
+    assert (entry.stack_bytes, entry.spill_store_bytes, entry.spill_load_bytes) == (0, 0, 0)
 
 
 def test_what_the_kernel_says_is_obeyed() -> None:
