@@ -30,7 +30,7 @@ from test_every_sample import arguments_of, numbers  # noqa: E402
 
 from tilec import driver  # noqa: E402
 from tilec.ir.tile import Buffer  # noqa: E402
-from tilec.options import CompileOptions  # noqa: E402
+from tilec.options import CompileOptions, Switches  # noqa: E402
 from tilec.source import SourceFile  # noqa: E402
 from tilec.target import load  # noqa: E402
 
@@ -55,15 +55,26 @@ class Rung:
     options: dict[str, Any]
 
 
-_NARROW, _GRID = {"block_N": 128}, {"persistent": False}
+_NARROW = {"block_N": 128}
+_PLAIN: dict[str, Any] = {
+    "persistent": False, "cluster": (1, 1, 1), "rasterisation": 0, "switches": Switches(delay_tma_store_wait=False)
+}  # fmt: skip
+_WALKING = {**_PLAIN, "persistent": True}
+_PAIRS = {**_WALKING, "cluster": (1, 2, 1)}
+_STORING = {**_PAIRS, "switches": Switches()}
 LADDER = (
-    Rung("serial loop", "matmul", {**_NARROW, "num_stages": 1}, {**_GRID, "pipeline_strategy": "none"}),
-    Rung("pipelined, one role", "matmul", _NARROW, {**_GRID, "pipeline_strategy": "unspecialize"}),
-    Rung("a producer warp", "matmul", _NARROW, _GRID),
-    Rung("tile 128×256", "matmul", {}, _GRID),
-    Rung("persistent", "matmul", {}, {}),
-    Rung("clusters of 2", "matmul_persistent", {}, {"cluster": (2, 1, 1), "multicast": False}),
-    Rung("multicast", "matmul_persistent", {}, {"cluster": (2, 1, 1)}),
+    Rung(
+        "serial loop", "matmul", {**_NARROW, "num_stages": 1}, {**_PLAIN, "consumers": 1, "pipeline_strategy": "none"}
+    ),
+    Rung("pipelined, one role", "matmul", _NARROW, {**_PLAIN, "consumers": 1, "pipeline_strategy": "unspecialize"}),
+    Rung("a producer warp", "matmul", _NARROW, {**_PLAIN, "consumers": 1}),
+    Rung("tile 128×256, two consumers", "matmul", {}, {**_PLAIN, "consumers": 2}),
+    Rung("persistent", "matmul", {}, _WALKING),
+    Rung("clusters of two", "matmul", {}, {**_PAIRS, "multicast": False}),
+    Rung("multicast", "matmul", {}, _PAIRS),
+    Rung("asynchronous stores", "matmul", {}, _STORING),
+    Rung("rasterisation", "matmul", {}, {**_STORING, "rasterisation": None}),
+    Rung("as the compiler decides", "matmul", {}, {}),
 )
 
 

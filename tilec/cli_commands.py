@@ -39,8 +39,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 LEVELS = (
     "0: verify only, and write tile IR (.tile), which reads back identically. 1: one step further, tile IR with its "
-    "alias groups and dependences (.alias). 2: everything up to a cubin, the assembler at -O2. 3: the same schedule "
-    "and PTX, the assembler at -O3."
+    "alias groups and dependences (.alias). 2: everything up to a cubin, the assembler at -O2. 3: what the source "
+    "leaves open of clusters and of the order of blocks is decided too, the assembler at -O3."
 )
 
 
@@ -90,9 +90,23 @@ def kernel_options(command: Command) -> Command:
             "the other.  [yes, where loads have a warp of their own]",
         ),
         click.option(
-            "--cluster", metavar="XxY", help="Blocks of a cluster, for kernels that do not say.  [each on its own]"
+            "--consumers",
+            type=click.IntRange(1, 7),
+            metavar="N",
+            help="Warpgroups that compute, as if the kernel said threads=128*N.  [as the kernel says]",
+        ),
+        click.option(
+            "--cluster", metavar="XxY", help="Blocks of a cluster, for kernels that do not say.  [pairs, where it pays]"
         ),
         click.option("--no-cluster", is_flag=True, help="No clusters, unless the kernel does something with them."),
+        click.option(
+            "--rasterisation",
+            default="auto",
+            show_default=True,
+            metavar="N",
+            help="In which order blocks go over the grid, for kernels that do not say. auto: as touches least memory. "
+            "none: x first. A number: in panels of as many rows, or columns.",
+        ),
         click.option(
             "--multicast/--no-multicast",
             default=True,
@@ -168,6 +182,8 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         store_role=given["store_role"],
         dependent_launch=given["dependent_launch"],
         cluster=_cluster(given),
+        consumers=given["consumers"],
+        rasterisation=options.parse_rasterisation(given["rasterisation"]),
         schedule=None if trace is None else files.read_text(trace),
         cache_dir=options.cache_folder(),
         solve_afresh=given["no_cache"],
@@ -425,7 +441,7 @@ def schedule(
     from rich.text import Text
 
     from tilec import driver
-    from tilec.cli_tables import schedule_tables, stores_table
+    from tilec.cli_tables import decision_table, schedule_tables, stores_table
     from tilec.ir.tile import For, walk
     from tilec.passes.rings import is_pipelined
     from tilec.passes.staging import stagings
@@ -445,6 +461,8 @@ def schedule(
             from tilec.cli_html import page
 
             files.write_all({html: page(json.loads(plan.trace)).encode()})
+    show_tables([decision_table(plan.kernel.name, plan.decisions)])
+    print()
     if not plan.loops:
         loops = [s for s in walk(plan.kernel.body) if isinstance(s, For) and is_pipelined(s)]
         said = f"pipelined loops run serially with strategy {asked.pipeline_strategy}"

@@ -37,7 +37,7 @@ def page(trace: dict[str, Any]) -> str:
     title = (record["kernel"] or "schedule") + (f" on {record['target']}" if record["target"] else "")
     about = f"Calibration: {record['calibration']}. Times are cycles." if record["calibration"] else "Times are cycles."
     loops = [part for loop in record["loops"] for part in _loop(loop)]
-    body = "\n".join(loops) or "<p>No pipelined loop.</p>"
+    body = "\n".join([*_decisions(record["decisions"]), *(loops or ["<p>No pipelined loop.</p>"])])
     colours = "\n".join(f".s{i} {{ fill: var(--s{i}); background: var(--s{i}); }}" for i in range(_STAGES))
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -45,6 +45,13 @@ def page(trace: dict[str, Any]) -> str:
         f"<style>{_STYLE}{colours}\n</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n"
         f'<p class="dim">{escape(about)}</p>\n{body}\n</body>\n</html>\n'
     )
+
+
+def _decisions(decisions: list[dict[str, str]]) -> Iterable[str]:
+    if decisions:
+        yield "<h2>Decisions</h2>"
+        rows = [(d["what"], d["chosen"], d["by"], d["why"]) for d in decisions]
+        yield _table(("what", "decision", "by", "because"), rows)
 
 
 def _loop(loop: dict[str, Any]) -> Iterable[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import JustifyMethod, RenderableType
 
     from tilec.passes.staging import Staging
+    from tilec.sched.decision import Decision
     from tilec.sched.problem import Pool, Problem
     from tilec.sched.schedule import Schedule
     from tilec.sched.solution import Solution
@@ -35,6 +36,14 @@ def _table(title: str, *columns: str) -> Table:
     for column in columns:
         justify: JustifyMethod = "left" if column.startswith("<") else "right"
         table.add_column(column.removeprefix("<"), justify=justify, overflow="fold")
+    return table
+
+
+def decision_table(kernel: str, decisions: Sequence[Decision]) -> RenderableType:
+    """What was decided for the kernel beside the schedules of its loops, by whom and why."""
+    table = _table(f"{kernel}: decisions", "<what", "<decision", "<by", "<because")
+    for decision in decisions:
+        table.add_row(decision.what, decision.chosen, decision.by, decision.why)
     return table
 
 

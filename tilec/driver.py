@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tilec.passes.layout import Laid
     from tilec.ptx.assemble import EntryReport
     from tilec.ptx.module import Module
+    from tilec.sched.decision import Decision
     from tilec.sched.schedule import Schedule
     from tilec.sched.solution import Solution
     from tilec.syntax import ast as syntax
@@ -45,12 +46,14 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A kernel with its layouts chosen and its loops scheduled, in program order. `trace` explains the schedules."""
+    """A kernel with its layouts chosen and its loops scheduled, in program order. `decisions` are about its warps and
+    blocks; `trace` explains them and the schedules."""
 
     kernel: Kernel
     laid: Laid
     target: Target
     loops: tuple[Planned, ...]
+    decisions: tuple[Decision, ...]
     trace: str
 
 
@@ -260,6 +263,10 @@ def _folded(kernel: Kernel, options: CompileOptions, observer: Observer) -> Kern
         from tilec.passes.clusters import without_cluster
 
         kernel = without_cluster(kernel)
+    if options.consumers is not None:
+        from tilec.passes.consumers import with_consumers
+
+        kernel = with_consumers(kernel, options.consumers)
     return observer.saw("tile", fold(kernel), print_kernel, verify_tile if options.opt_level else _reads_back)
 
 
@@ -360,7 +367,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     from tilec.sched.trace import trace as write_trace
 
     target = targets.load(options.target, options.calibration)
-    laid, planned = _scheduled(kernel, target, options, observer)
+    laid, decisions, planned = _scheduled(kernel, target, options, observer)
     for found in (
         *unset(kernel),
         *_unused(kernel, laid),
@@ -378,34 +385,41 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
         observer.warn(found, options)
     observer.warnings[:] = lints.judge(observer.warnings, options.lint)
     stores = [asdict(store) for one in laid.kernels for store in stagings(one)]
-    loops = [(p.loop.problem, p.solution) for p in planned]
-    trace = dump(write_trace(loops, kernel.name, target.name, target.calibration, stores))
+    solved = [(p.loop.problem, p.solution) for p in planned]
+    trace = dump(write_trace(solved, kernel.name, target.name, target.calibration, decisions, stores))
     observer.saw("schedule", planned, lambda _: trace, _schedule_violations)
-    return Plan(kernel, laid, target, planned, trace)
+    return Plan(kernel, laid, target, planned, decisions, trace)
 
 
 def _scheduled(
     kernel: Kernel, target: Target, options: CompileOptions, observer: Observer
-) -> tuple[Laid, tuple[Planned, ...]]:
-    """The kernel with its layouts, and a schedule for each loop: with a persistent grid, if the blocks of a larger one
-    would run one after the other."""
+) -> tuple[Laid, tuple[Decision, ...], tuple[Planned, ...]]:
+    """The kernel with the grid that is launched and its layouts, what was decided about both, and a schedule for each
+    loop."""
+    from tilec.passes.blocks import arranged
+    from tilec.passes.decisions import about_dependent_launch, about_multicast, about_roles
     from tilec.passes.hand_layout import laid_out
     from tilec.passes.multicast import with_multicast
     from tilec.passes.narrow import widened
-    from tilec.passes.persistent import blocks_at_once, persistent
-    from tilec.passes.rasterise import ordered
 
-    strategy = _strategy(kernel, options)
-    laid = laid_out(widened(ordered(kernel)), target, strategy, options.switches)
-    at_once = blocks_at_once(target, kernel.cluster.blocks)
-    longer = persistent(kernel, at_once) if options.persistent and laid.form == "warp_specialised" else None
-    if longer is not None:
-        alike = laid_out(widened(longer), target, strategy, options.switches)
-        if alike.form == laid.form:
-            laid = alike
+    def in_place(kernel: Kernel) -> Laid:
+        return laid_out(widened(kernel), target, _strategy(kernel, options), options.switches)
+
+    written = in_place(kernel)
+    launched, about_blocks = arranged(kernel, written, target, options)
+    laid = written if launched is kernel else in_place(launched)
+    if laid.form != written.form:
+        launched, about_blocks = arranged(kernel, written, target, options, walks=False)
+        laid = in_place(launched)
     laid = with_multicast(laid, enabled=options.multicast)
     observer.saw("layout", laid, _laid_text)
-    return laid, _schedule(laid, target, options, observer)
+    decisions = (
+        *about_roles(laid, options),
+        *about_blocks,
+        *about_multicast(laid, options),
+        about_dependent_launch(laid),
+    )
+    return laid, decisions, _schedule(laid, target, options, observer)
 
 
 def _schedule(laid: Laid, target: Target, options: CompileOptions, observer: Observer) -> tuple[Planned, ...]:

@@ -429,6 +429,16 @@ bad-cluster
     dimensions: else some blocks of the last one would be missing. Where the grid is known only at launch,
     it is looked at there.
 
+bad-consumers
+    --consumers N computes with N warpgroups of 128 threads, whatever threads= says. That is possible where
+    tilec shares out all of the work: not where the kernel names its threads, gives a fragment a layout, or
+    counts threads at a barrier. Of a product each warpgroup has 64 rows or a multiple of them; where there
+    are more warpgroups than that, those with the same rows have 64 columns each, or a multiple of them.
+
+bad-rasterisation
+    The order in which blocks go over a grid is `auto`, `none` (x counts fastest, as CUDA numbers them), or
+    a number: in panels of as many rows of blocks, or of as many columns, whichever touches less memory.
+
 needs-sm-90
     Clusters of blocks, and launches that depend on the one before them, came with Hopper: sm_80 has
     neither. T.sync_grid works everywhere.

@@ -62,11 +62,12 @@ class CompileOptions:
     common; `store_role` lets a role of its own begin the copies to global memory, where that pays. `dependent_launch`
     lets a kernel begin while the one before it ends, where it does not say itself what it waits for. `cluster` has the
     blocks of a cluster along x, y and z, for kernels that do not say (1, 1, 1: each block on its own even if they do,
-    where nothing else changes by that). `cache_dir` keeps parser tables and solved schedules (None: nothing is kept);
-    `solve_afresh` leaves the schedules in it alone. `fast_math` allows approximate functions and fused products and
-    sums. `lint` says what becomes of lints; with "error" they end the compilation. `silenced` are codes of warnings
-    that nobody wants to see ("all": none of
-    them)."""
+    where nothing else changes by that; None: as pays). `rasterisation` is the height or width of the panels that
+    blocks go over the grid in, for kernels that do not say (0: x counts fastest; None: as pays). `consumers` is how
+    many warpgroups of 128 threads a block computes with, whatever the kernel says. `cache_dir` keeps parser tables and
+    solved schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone. `fast_math` allows
+    approximate functions and fused products and sums. `lint` says what becomes of lints; with "error" they end the
+    compilation. `silenced` are codes of warnings that nobody wants to see ("all": none of them)."""
 
     target: str = "sm_90a"
     calibration: str = "silicon"
@@ -90,6 +91,8 @@ class CompileOptions:
     store_role: bool = True
     dependent_launch: bool = True
     cluster: tuple[int, int, int] | None = None
+    rasterisation: int | None = None
+    consumers: int | None = None
     warnings_are_errors: bool = False
 
 
@@ -100,6 +103,19 @@ def parse_cluster(text: str) -> tuple[int, int, int]:
         fail("bad-cluster", f"--cluster {text} is no number of blocks", help="write --cluster 2x1")
     x, y, z = (*map(int, parts), 1, 1)[:3]
     return x, y, z
+
+
+def parse_rasterisation(text: str) -> int | None:
+    """`auto`, `none` or the rows of a panel."""
+    if text == "auto":
+        return None
+    if text != "none" and not (text.isdecimal() and int(text)):
+        fail(
+            "bad-rasterisation",
+            f"--rasterisation {text} is no order of blocks",
+            help="write auto, none, or the rows of a panel, as in --rasterisation 8",
+        )
+    return 0 if text == "none" else int(text)
 
 
 def parse_define(text: str) -> tuple[str, Value]:

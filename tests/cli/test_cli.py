@@ -91,7 +91,8 @@ def test_level_1_writes_what_aliases(tmp_path: Path) -> None:
 def test_levels_that_make_code_make_the_same_schedule(tmp_path: Path) -> None:
     for level in ("2", "3"):
         assert tilec(GEMM, f"-O{level}", "-o", f"{level}.cubin", "--schedule-trace-file", f"{level}.json") == 0
-    assert (tmp_path / "2.json").read_bytes() == (tmp_path / "3.json").read_bytes()
+    traces = [json.loads((tmp_path / f"{level}.json").read_text())["tilec"] for level in ("2", "3")]
+    assert traces[0]["loops"] == traces[1]["loops"]
 
 
 @pytest.mark.parametrize("level", ["0", "1"])
@@ -113,7 +114,12 @@ def test_levels_that_make_no_code(level: str, tmp_path: Path, capfd: pytest.Capt
 def test_help_says_what_each_level_runs(capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("--help") == 0
     shown = " ".join(capfd.readouterr().out.split())
-    for part in ("0: verify only", "1: one step further", "2: everything up to a cubin", "3: the same schedule"):
+    for part in (
+        "0: verify only",
+        "1: one step further",
+        "2: everything up to a cubin",
+        "3: what the source leaves open",
+    ):
         assert part in shown
 
 

@@ -13,7 +13,7 @@ from tilec.driver import Build, Observer, build
 from tilec.emulate import RunOptions
 from tilec.ir import warp
 from tilec.options import CompileOptions
-from tilec.passes.persistent import persistent
+from tilec.passes.persistent import persistent, why_not_persistent
 from tilec.source import SourceFile
 
 KERNEL = Path(__file__).parent / "persistent_grid.tl"
@@ -73,9 +73,8 @@ def test_trips_that_depend_on_the_block() -> None:
 def test_numbers_of_blocks_fit_an_int32() -> None:
     kernel = built(KERNEL, "sm_90a")[1].kernel
     most = 2**31 - SMS
-    grown = persistent(replace(kernel, grid=(most, 1, 1)), SMS)
-    assert grown is not None and grown.grid == (SMS,)
-    assert persistent(replace(kernel, grid=(most + 1, 1, 1)), SMS) is None
+    assert persistent(replace(kernel, grid=(most, 1, 1)), SMS).grid == (SMS,)
+    assert why_not_persistent(replace(kernel, grid=(most + 1, 1, 1)), SMS) is not None
 
 
 def test_stores_go_by_tma_and_wait_when_the_tile_is_needed_again() -> None:

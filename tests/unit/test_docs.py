@@ -55,6 +55,16 @@ def test_the_worked_reading_is_what_the_sample_gives(
     assert "bad-schedule" in refusal
 
 
+def test_the_decisions_shown_are_those_of_the_sample(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["schedule", GEMM, "-D", "M=4096", "-D", "N=4096", "-D", "K=4096"]) == 0
+    (shown,) = blocks("docs/blocks.md", "text")
+    assert capfd.readouterr().out.startswith(shown)
+
+
 def test_the_manifest_shown_is_that_of_the_sample(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     cubin = str(tmp_path / "gemm.cubin")
     assert main([GEMM, "-o", cubin]) == 0

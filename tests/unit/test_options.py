@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tilec.diag import CompileError
-from tilec.options import Switches, Value, cache_folder, parse_cluster, parse_define, switches
+from tilec.options import (
+    Switches,
+    Value,
+    cache_folder,
+    parse_cluster,
+    parse_define,
+    parse_rasterisation,
+    switches,
+)
 
 
 @pytest.mark.parametrize(
@@ -73,3 +81,14 @@ def test_clusters(text: str, extents: tuple[int, int, int]) -> None:
 def test_no_cluster(text: str) -> None:
     with pytest.raises(CompileError, match="bad-cluster"):
         parse_cluster(text)
+
+
+@pytest.mark.parametrize(("text", "panel"), [("auto", None), ("none", 0), ("8", 8)])
+def test_rasterisation(text: str, panel: int | None) -> None:
+    assert parse_rasterisation(text) == panel
+
+
+@pytest.mark.parametrize("text", ["", "0", "-8", "hilbert", "8x8"])
+def test_no_rasterisation(text: str) -> None:
+    with pytest.raises(CompileError, match="bad-rasterisation"):
+        parse_rasterisation(text)

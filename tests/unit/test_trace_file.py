@@ -16,6 +16,7 @@ from tilec import driver
 from tilec.cli import main
 from tilec.options import CompileOptions, Strategy
 from tilec.sched.bounds import BoundKind
+from tilec.sched.decision import Decider
 from tilec.sched.heuristic import ARMS
 from tilec.sched.solution import LEVELS
 from tilec.sched.trace import SCHEMA
@@ -74,7 +75,9 @@ def test_the_schema_knows_every_name_and_no_other() -> None:
 
     schema = json.loads(TEXT)
     assert all(found["additionalProperties"] is False for found in objects(schema))
-    loop = schema["properties"]["tilec"]["properties"]["loops"]["items"]["properties"]
+    record = schema["properties"]["tilec"]["properties"]
+    assert record["decisions"]["items"]["properties"]["by"]["enum"] == list(get_args(Decider))
+    loop = record["loops"]["items"]["properties"]
     assert loop["objectives"]["items"]["properties"]["name"]["enum"] == list(LEVELS)
     assert loop["heuristics"]["items"]["properties"]["arm"]["enum"] == list(ARMS)
     assert loop["bounds"]["items"]["properties"]["kind"]["enum"] == list(get_args(BoundKind))
@@ -85,6 +88,7 @@ def test_the_schema_knows_every_name_and_no_other() -> None:
     ("path", "value"),
     [
         (("tilec", "calibration"), None),
+        (("tilec", "decisions", 0, "by"), "a friend"),
         (("tilec", "loops", 0, "ii"), "512"),
         (("tilec", "loops", 0, "ops", 0, "start"), -1),
         (("tilec", "loops", 0, "rings", 0, "depth"), 0),

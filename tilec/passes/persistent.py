@@ -28,37 +28,50 @@ def blocks_at_once(target: Target, cluster: int) -> int:
     return multiprocessors // cluster * cluster
 
 
-def persistent(kernel: Kernel, at_once: int) -> Kernel | None:
+def why_not_persistent(kernel: Kernel, at_once: int) -> str | None:
+    """Why no grid of at most `at_once` blocks can walk over the blocks asked for, or None. It has to be smaller. A
+    kernel that synchronises by hand may count on new barriers. A block's number must fit an int32; no memory holds 2^31
+    tiles, so of grids that only the launch knows that is taken for granted, but not that clusters divide them."""
+    total = _blocks(kernel)
+    walking = at_once // kernel.cluster.blocks
+    if isinstance(total, Const) and int(total.value) <= walking:
+        return f"all {math.prod(e for e in kernel.grid if isinstance(e, int))} blocks of the grid run at once"
+    if isinstance(total, Const) and int(total.value) > 2**31 - walking:
+        return "the numbers of its blocks are too large for an int32"
+    open_extents = (
+        size for size, e in zip(kernel.cluster.extents, kernel.grid, strict=False) if not isinstance(e, int)
+    )
+    if any(size > 1 for size in open_extents):
+        return "whether the grid is made of whole clusters is known only at launch"
+    if any(is_explicit(stmt) or _is_sent(stmt) for stmt in walk(kernel.body)):
+        return "it synchronises by hand, and its barriers may count on being new"
+    return None
+
+
+def persistent(kernel: Kernel, at_once: int) -> Kernel:
     """The kernel with a persistent grid of at most `at_once` blocks, which walk over the blocks asked for in the order
-    of its raster. None where it has no more than that, where it synchronises by hand (barriers may count on being new),
-    and where a block's number is too large for an int32. Of a number of blocks that is known only at launch both are
-    taken for granted: no memory holds 2^31 tiles. But whether it is one of whole clusters, only the launch can check.
-    """
+    of its raster, where nothing speaks against that."""
+    assert why_not_persistent(kernel, at_once) is None
     walking = at_once // kernel.cluster.blocks
     width, depth, height = clusters(kernel)
-    total = _product(_product(width, depth), height)
-    if isinstance(total, Const) and not walking < int(total.value) <= 2**31 - walking:
-        return None
-    if any(
-        size > 1 and not isinstance(extent, int)
-        for size, extent in zip(kernel.cluster.extents, kernel.grid, strict=False)
-    ):
-        return None
-    if any(is_explicit(stmt) or _is_sent(stmt) for stmt in walk(kernel.body)):
-        return None
     hardware = (Var("%block"), Var("%block.y"), Var("%block.z"))
     cx, cy, cz = kernel.cluster.extents
     number = Var("%number")
-    area = _product(width, depth)
-    inside, layer = (number, integer(0)) if height == integer(1) else _divided(number, area)
+    inside, layer = (number, integer(0)) if height == integer(1) else _divided(number, _product(width, depth))
     raster = in_clusters(kernel.raster or AS_NUMBERED, kernel.cluster.extents)
     tiles = (*tile_at(inside, width, depth, raster), layer)
     binds = bound(kernel.block_vars, tiles[: len(kernel.grid)], hardware, kernel.cluster.extents, kernel.span)
     first = _binary("floordiv", hardware[0], integer(cx))
-    walked = For("serial", number, first, total, walking, (*binds, *kernel.body), span=kernel.span, apart=())
+    walked = For("serial", number, first, _blocks(kernel), walking, (*binds, *kernel.body), span=kernel.span, apart=())
     rank = 3 if cz > 1 else 2 if cy > 1 else 1
     grid = (walking * cx, cy, cz)[:rank]
     return replace(kernel, grid=grid, block_vars=hardware[:rank], body=(walked,), raster=None)
+
+
+def _blocks(kernel: Kernel) -> Expr:
+    """How many clusters of them the grid has."""
+    width, depth, height = clusters(kernel)
+    return _product(_product(width, depth), height)
 
 
 def _is_sent(stmt: object) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilec.sched import text
+from tilec.sched.decision import Decision
 from tilec.sched.lags import observed
 from tilec.sched.objective import held_across, held_at_once
 from tilec.sched.problem import Op, Problem
@@ -32,6 +33,7 @@ def trace(
     kernel: str = "",
     target: str = "",
     calibration: str = "",
+    decisions: Sequence[Decision] = (),
     stores: Sequence[Mapping[str, str | int]] = (),
 ) -> dict[str, Any]:
     """The whole trace of a kernel; loops in program order. `stores` are those that go through shared memory, with what
@@ -47,6 +49,7 @@ def trace(
             "kernel": kernel,
             "target": target,
             "calibration": calibration,
+            "decisions": [text.encode(decision) for decision in decisions],
             "loops": [_loop(problem, solution) for problem, solution in plain],
             "stores": [dict(store) for store in stores],
         },

@@ -1,0 +1,213 @@
+"""What the compiler decides at -O3 about the blocks of a product: pairs, the order of tiles. The right thing for the
+shapes that it is for, and right results for every type and way of storing."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from harness import HERE, SAMPLES
+
+from tilec import emulate
+from tilec.driver import Build, Observer, Plan, build, plan
+from tilec.emulate import RunOptions
+from tilec.ir.warp import TmaLoad
+from tilec.options import CompileOptions
+from tilec.source import SourceFile
+
+TYPES = HERE / "gemm_types.tl"
+GEMM = SAMPLES / "gemm.tl"
+MATMUL = HERE.parents[1] / "benchmarks" / "kernels" / "matmul.tl"
+AT_ONCE = 8
+
+
+def options(asked: dict[str, object], defines: dict[str, object]) -> CompileOptions:
+    return CompileOptions(defines=tuple(defines.items()), **asked)  # type: ignore[arg-type]
+
+
+def source(path: Path) -> SourceFile:
+    return SourceFile(path.name, path.read_text(encoding="utf-8"))
+
+
+def planned(path: Path, asked: dict[str, object] | None = None, **defines: object) -> Plan:
+    return plan(source(path), options(asked or {}, defines), Observer())
+
+
+def decided(made: Plan) -> dict[str, str]:
+    return {decision.what: decision.chosen for decision in made.decisions}
+
+
+# ---- which decisions -------------------------------------------------------------------------------------------------
+
+LARGE = {"M": 4096, "N": 4096, "K": 4096}
+
+
+@pytest.mark.parametrize(
+    ("tile", "cluster", "multicast"),
+    [((128, 256), "1x2", "B_shared along y"), ((256, 128), "2x1", "A_shared along x"),
+     ((128, 128), "2x1", "A_shared along x")],
+)  # fmt: skip
+def test_a_large_product(tile: tuple[int, int], cluster: str, multicast: str) -> None:
+    made = planned(GEMM, **LARGE, block_M=tile[0], block_N=tile[1], num_stages=3)
+    found = decided(made)
+    assert (found["cluster"], found["multicast"]) == (cluster, multicast)
+    assert found["persistent grid"] == f"132 blocks walk over {4096 // tile[1]} × {4096 // tile[0]}"
+    assert found["rasterisation"].startswith("panels of ")
+    x, y, _ = made.laid.kernel.cluster.extents
+    assert made.laid.kernel.grid == ((132,) if y == 1 else (66, 2)) and x * y == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "what", "chosen", "by"),
+    [
+        ({"cluster": (1, 1, 1)}, "cluster", "none", "the command line"),
+        ({"cluster": (2, 2, 1)}, "cluster", "2x2", "the command line"),
+        ({"multicast": False}, "cluster", "none", "the compiler"),
+        ({"persistent": False}, "cluster", "none", "the compiler"),
+        ({"persistent": False}, "persistent grid", "no", "the command line"),
+        ({"pipeline_strategy": "unspecialize"}, "persistent grid", "no", "the compiler"),
+        ({"pipeline_strategy": "unspecialize"}, "roles", "all warps alike", "the command line"),
+        ({"opt_level": 2}, "cluster", "none", "the compiler"),
+        ({"opt_level": 2}, "rasterisation", "x first", "the compiler"),
+        ({"rasterisation": 0}, "rasterisation", "x first", "the command line"),
+        ({"rasterisation": 4}, "rasterisation", "panels of 4 columns", "the command line"),
+        ({}, "roles", "producer, consumer", "the compiler"),
+        ({}, "consumers", "2 warpgroups", "the kernel"),
+        ({}, "dependent launch", "no", "the compiler"),
+    ],
+)
+def test_each_decision_has_its_switch(asked: dict[str, object], what: str, chosen: str, by: str) -> None:
+    (decision,) = [d for d in planned(GEMM, asked, **LARGE).decisions if d.what == what]
+    assert (decision.chosen, decision.by) == (chosen, by) and decision.why
+
+
+@pytest.mark.parametrize(
+    ("path", "defines"),
+    [
+        (GEMM, {}),  # 64 blocks run at once
+        (GEMM, {"M": 128 * 13, "N": 128 * 11}),  # neither extent is even
+        (SAMPLES / "gemm" / "dynamic.tl", {"N": 8192}),
+        (SAMPLES / "flash_attention.tl", {"causal": False}),
+        (SAMPLES / "gemm" / "stream_k.tl", {}),
+        (SAMPLES / "gemm" / "split_k.tl", {}),
+        (SAMPLES / "gemm" / "persistent.tl", {}),
+        (SAMPLES / "gemm" / "grouped.tl", {}),
+    ],
+    ids=["one wave", "odd", "at launch", "attention", "stream-K", "split-K", "by hand", "grouped"],
+)
+def test_no_pairs(path: Path, defines: dict[str, object]) -> None:
+    assert decided(planned(path, **defines))["cluster"] == "none"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "int8"])
+def test_pairs_of_large_tiles_keep_their_registers(dtype: str) -> None:
+    """What a product at full speed becomes: no spill, no serialised wgmma, no local memory."""
+    defines: dict[str, object] = {"M": 4096, "N": 4096, "K": 4096, "dtype": dtype, "trans_B": True}
+    if dtype != "bfloat16":
+        defines |= {"block_K": 128}
+    if dtype == "int8":
+        defines |= {"accum_dtype": "int32", "out_dtype": "int32"}
+    made = build(source(MATMUL), options({}, defines), Observer())
+    (entry,) = made.entries
+    assert made.warnings == () and made.manifest.cluster == (1, 2, 1) and "multicast" in made.ptx
+    assert (entry.stack_bytes, entry.spill_store_bytes, entry.spill_load_bytes) == (0, 0, 0)
+
+
+def test_what_the_kernel_says_is_obeyed() -> None:
+    made = planned(SAMPLES / "gemm" / "cluster.tl", {"rasterisation": 3})
+    found = {d.what: (d.chosen, d.by) for d in made.decisions}
+    assert found["cluster"] == ("1x2", "the kernel")
+    assert found["rasterisation"] == ("panels of 8 rows", "the kernel")
+    assert found["persistent grid"][0].startswith("132 blocks walk over")
+
+
+def test_small_tensors_are_walked_plainly() -> None:
+    (decision,) = [d for d in planned(GEMM, M=2048, N=2048, K=2048).decisions if d.what == "rasterisation"]
+    assert decision.chosen == "x first" and "L2" in decision.why
+
+
+def test_plans_do_not_change() -> None:
+    assert planned(GEMM, **LARGE).trace == planned(GEMM, **LARGE).trace
+
+
+# ---- right results ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that runs eight blocks at once, and whose cache is too small for anything."""
+    monkeypatch.setattr("tilec.passes.blocks.blocks_at_once", lambda _, cluster: AT_ONCE // cluster * cluster)
+    monkeypatch.setattr("tilec.passes.blocks.fits_cache", lambda kernel, target: False)
+
+
+def is_right(made: Build, seed: int | None) -> bool:
+    found = emulate.random_arguments(made.kernel, made.manifest, seed or 0)
+    expected = found.copy()
+    emulate.run(made, found, options=RunOptions(adversary=seed))
+    emulate.reference(made.kernel, expected)
+    return all(result.matches for result in emulate.compare(made.kernel, made.manifest, found, expected))
+
+
+def shared(made: Build) -> set[str]:
+    return {op.shared for op in made.program.operations() if isinstance(op, TmaLoad)}
+
+
+FAMILY = [
+    *(("float16", "float32", stored) for stored in ("NN", "NT", "TN", "TT")),
+    ("bfloat16", "float32", "NN"), ("float8_e4m3fn", "float32", "NT"), ("float8_e4m3fn", "float32", "NN"),
+    ("int8", "int32", "NT"), ("int8", "int32", "TN"), ("float32", "float32", "NT"),
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("small_machine")
+@pytest.mark.parametrize(("dtype", "accumulator", "stored"), FAMILY)
+@pytest.mark.parametrize("wide", [False, True], ids=["tall", "wide"])
+def test_pairs_of_every_type(dtype: str, accumulator: str, stored: str, wide: bool) -> None:
+    """5 × 6 tiles, or 6 × 5, that hang over: pairs along the even extent, in two waves, the last of which is not full.
+    The tile is as wide as high, so that either side can be shared."""
+    depth = {"float32": 32, "float16": 64, "bfloat16": 64}.get(dtype, 128)
+    M, N = (5 * 64 - 16, 6 * 64 - 32) if wide else (6 * 64 - 32, 5 * 64 - 16)
+    defines = {
+        "dtype": dtype, "other": dtype, "accumulator": accumulator, "out": accumulator, "tA": stored[0] == "T",
+        "tB": stored[1] == "T", "M": M, "N": N, "K": 3 * depth, "bM": 64, "bN": 64, "bK": depth, "num_stages": 2,
+    }  # fmt: skip
+    made = build(source(TYPES), options({}, defines), Observer())
+    assert made.manifest.cluster == ((2, 1, 1) if wide else (1, 2, 1))
+    assert shared(made) == {"", "x" if wide else "y"}
+    for seed in (None, 1, 2):
+        assert is_right(made, seed)
+
+
+@pytest.mark.usefixtures("small_machine")
+@pytest.mark.parametrize("raster", [None, 0, 1, 2, 5])
+def test_orders(raster: int | None) -> None:
+    """In a batch; 7 × 6 × 2 tiles."""
+    defines = {"rank": 3, "batch": 2, "M": 384, "N": 448}
+    for asked in ({"rasterisation": raster}, {"rasterisation": raster, "cluster": (1, 1, 1)}):
+        made = build(source(HERE / "persistent_grid.tl"), options(asked, defines), Observer())
+        assert made.manifest.cluster == ((1, 1, 1) if "cluster" in asked else (1, 2, 1))
+        for seed in (None, 1):
+            assert is_right(made, seed)
+
+
+@pytest.mark.usefixtures("small_machine")
+@pytest.mark.parametrize(("target", "persistent"), [("sm_90a", False), ("sm_80", True)])
+def test_orders_of_plain_grids(target: str, persistent: bool) -> None:
+    defines = {"rank": 3, "batch": 2, "M": 384, "N": 448}
+    asked: dict[str, object] = {"target": target, "persistent": persistent}
+    found = decided(plan(source(HERE / "persistent_grid.tl"), options(asked, defines), Observer()))
+    assert found["rasterisation"].startswith("panels of ")
+    made = build(source(HERE / "persistent_grid.tl"), options(asked, defines), Observer())
+    assert made.manifest.grid == (7, 6, 2)
+    assert is_right(made, None)
+
+
+@pytest.mark.usefixtures("small_machine")
+def test_depths_and_pairs() -> None:
+    """Fewer trips than the ring is deep, as many, and more."""
+    for trips, stages in itertools.product((1, 3, 4), (2, 3)):
+        defines = {"M": 384, "N": 320, "K": trips * 64, "bM": 64, "bN": 64, "num_stages": stages}
+        made = build(source(TYPES), options({}, defines), Observer())
+        assert made.manifest.cluster == (1, 2, 1)
+        assert is_right(made, trips)

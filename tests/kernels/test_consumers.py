@@ -1,0 +1,117 @@
+"""--consumers: the same results with another number of warpgroups than the kernel asks for, or an error that says why
+not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from harness import HERE, SAMPLES
+
+from tilec import emulate
+from tilec.diag import CompileError
+from tilec.driver import Build, Observer, build
+from tilec.emulate import RunOptions
+from tilec.options import CompileOptions, Value
+from tilec.source import SourceFile
+
+TYPES = HERE / "gemm_types.tl"
+
+
+def made(path: Path, consumers: int | None, target: str = "sm_90a", **defines: Value) -> Build:
+    source = SourceFile(path.name, path.read_text(encoding="utf-8"))
+    return build(source, CompileOptions(target=target, defines=tuple(defines.items()), consumers=consumers), Observer())
+
+
+def is_right(built: Build, seed: int | None = None) -> bool:
+    found = emulate.random_arguments(built.kernel, built.manifest, seed or 0)
+    expected = found.copy()
+    emulate.run(built, found, options=RunOptions(adversary=seed))
+    emulate.reference(built.kernel, expected)
+    return all(result.matches for result in emulate.compare(built.kernel, built.manifest, found, expected))
+
+
+FAMILY = [
+    *(("float16", "float32", stored) for stored in ("NN", "NT", "TN", "TT")),
+    ("bfloat16", "float32", "NT"), ("float32", "float32", "NN"), ("float8_e4m3fn", "float32", "NN"),
+    ("int8", "int32", "TT"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("consumers", [1, 2, 3])
+@pytest.mark.parametrize(("dtype", "accumulator", "stored"), FAMILY)
+def test_the_family(dtype: str, accumulator: str, stored: str, consumers: int) -> None:
+    """A tile of 64 rows for each, whatever `threads` says: the same kernel as with threads=128·N."""
+    rows, depth = 64 * consumers, {"float32": 32, "float16": 64, "bfloat16": 64}.get(dtype, 128)
+    defines: dict[str, Value] = {
+        "dtype": dtype, "other": dtype, "accumulator": accumulator, "out": accumulator, "tA": stored[0] == "T",
+        "tB": stored[1] == "T", "M": rows, "N": 64, "K": 3 * depth, "bM": rows, "bN": 64, "bK": depth,
+    }  # fmt: skip
+    asked = made(TYPES, consumers, threads=512 if consumers != 2 else 128, **defines)
+    assert "wgmma.mma_async" in asked.ptx and "mma.sync" not in asked.ptx
+    assert asked.ptx == made(TYPES, None, threads=128 * consumers, **defines).ptx
+    assert is_right(asked)
+
+
+@pytest.mark.parametrize(("consumers", "rows", "columns"), [(2, 64, 128), (4, 128, 128), (1, 192, 64), (3, 192, 256)])
+def test_tiles_shared_in_other_ways(consumers: int, rows: int, columns: int) -> None:
+    """Columns too, more than 64 rows each, and the largest tile that three of them have."""
+    built = made(TYPES, consumers, M=2 * rows, N=columns, K=128, bM=rows, bN=columns)
+    for seed in (None, 1):
+        assert is_right(built, seed)
+
+
+def test_on_ampere() -> None:
+    built = made(SAMPLES / "gemm.tl", 1, target="sm_80", M=128, N=128, K=128)
+    assert built.manifest.block == (128, 1, 1)
+    assert is_right(built)
+
+
+def test_what_is_no_product_is_shared_out_too() -> None:
+    built = made(SAMPLES / "softmax.tl", 3, M=16)
+    assert built.manifest.block[0] == 384 and is_right(built)
+
+
+def refusal(path: Path, consumers: int, **defines: Value) -> str:
+    with pytest.raises(CompileError) as caught:
+        made(path, consumers, **defines)
+    (found,) = caught.value.diagnostics
+    assert found.code == "bad-consumers" and found.primary is not None and found.help
+    return f"{found.title}: {found.primary.text}"
+
+
+def test_what_they_cannot_share() -> None:
+    assert "3 warpgroups cannot share a 128 × 128 accumulator" in refusal(SAMPLES / "gemm.tl", 3)
+    assert "4 warpgroups cannot share a 192 × 128 accumulator" in refusal(SAMPLES / "gemm.tl", 4, block_M=192, M=1152)
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("T.annotate_layout({f: T.Fragment((128,), forward_fn=lambda i: (i, 0))})", "a layout says"),
+        (
+            "for i in T.Parallel(128, loop_layout=T.Fragment((128,), forward_fn=lambda i: (i, 0))): f[i] = 1.0",
+            "does what",
+        ),
+        ("if T.get_thread_binding() < 7: g[0] = 1.0", "which thread does what"),
+        ("b = T.alloc_barrier(128)", "counts the threads"),
+    ],
+)
+def test_what_depends_on_the_number(statement: str, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "k.tl"
+    path.write_text(f"""
+import tilelang.language as T
+@T.prim_func
+def k(A: T.Tensor((128,), "float32")):
+    with T.Kernel(1, threads=128) as bx:
+        f = T.alloc_fragment((128,), "float32")
+        g = T.alloc_shared((128,), "float32")
+        {statement}
+        T.fill(f, 1)
+        T.copy(f, A)
+""")
+    assert reason in refusal(path, 2)
+
+
+def test_the_same_number_changes_nothing() -> None:
+    assert made(TYPES, 1).ptx == made(TYPES, None).ptx

@@ -1,0 +1,58 @@
+"""The ablation's rungs: one kernel, each by one decision more, up to what the compiler does by itself."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilec.driver import Observer, Plan, plan
+from tilec.options import CompileOptions
+from tilec.source import SourceFile
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+import gpu_cases  # noqa: E402
+
+ADDS = {
+    "pipelined, one role": {"roles"},
+    "a producer warp": {"roles", "consumers"},
+    "tile 128×256, two consumers": {"consumers"},
+    "persistent": {"persistent grid"},
+    "clusters of two": {"cluster"},
+    "multicast": {"multicast"},
+    "asynchronous stores": set(),
+    "rasterisation": {"rasterisation"},
+    "as the compiler decides": set(),
+}
+"""What is decided otherwise than on the rung before; the first is compared with nothing."""
+
+
+@pytest.fixture(scope="module")
+def rungs() -> dict[str, Plan]:
+    file = BENCHMARKS / "kernels" / "matmul.tl"
+    source = SourceFile(file.name, file.read_text(encoding="utf-8"))
+    return {
+        rung.name: plan(source, CompileOptions(defines=tuple(rung.constants.items()), **rung.options), Observer())
+        for rung in gpu_cases.LADDER
+    }
+
+
+def test_each_rung_adds_one_decision(rungs: dict[str, Plan]) -> None:
+    assert {rung.kernel for rung in gpu_cases.LADDER} == {"matmul"}
+    chosen = {
+        name: {d.what: d.chosen for d in made.decisions if d.chosen not in ("no", "none")}
+        for name, made in rungs.items()
+    }
+    added = {
+        name: {what for what in {**before, **now} if before.get(what) != now.get(what)}
+        for (_, before), (name, now) in zip(chosen.items(), list(chosen.items())[1:], strict=False)
+    }
+    assert added == ADDS
+
+
+def test_the_last_rung_is_what_the_compiler_does_by_itself(rungs: dict[str, Plan]) -> None:
+    assert rungs["as the compiler decides"].laid == rungs["rasterisation"].laid
+    assert rungs["as the compiler decides"].laid != rungs["asynchronous stores"].laid

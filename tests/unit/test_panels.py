@@ -1,0 +1,150 @@
+"""The order of blocks that the compiler chooses: each tile comes once, and its waves touch the bytes that the model
+says, and no more than the plain one."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from tilec.ir.tile import Raster, Var
+from tilec.passes.fold import compute_expr
+from tilec.passes.panels import Walk, best_raster
+from tilec.passes.rasterise import AS_NUMBERED, tile_at
+from tilec.passes.strips import Strip
+
+Tile = tuple[int, int, int]
+NUMBER = Var("number")
+
+
+def walked(walk: Walk, raster: Raster) -> list[Tile]:
+    """Column, row and layer of each tile, as the code that is emitted computes them."""
+    column, row = tile_at(NUMBER, walk.width, walk.depth, raster)
+    found = []
+    for layer, number in itertools.product(range(walk.height), range(walk.width * walk.depth)):
+        x, y = (compute_expr(index, {NUMBER: number}) for index in (column, row))
+        assert isinstance(x, int) and isinstance(y, int)
+        found.append((x, y, layer))
+    return found
+
+
+def counted(walk: Walk, order: list[Tile]) -> int:
+    """The bytes of the distinct strips in each wave, tile by tile."""
+    total = 0
+    for first in range(0, len(order), walk.at_once):
+        wave = order[first : first + walk.at_once]
+        for strip in walk.strips:
+            of = ["xyz".index(axis) for axis in strip.axes]
+            total += strip.bytes * len({tuple(tile[axis] for axis in of) for tile in wave})
+    return total
+
+
+def product(rows: int = 128, columns: int = 128, axes: tuple[str, str] = ("y", "x")) -> tuple[Strip, Strip]:
+    """Of a product by tiles of so many rows and columns."""
+    return Strip("A_shared", axes[0], rows * 8192), Strip("B_shared", axes[1], columns * 8192)
+
+
+GRIDS = (
+    *((w, d, 1, 132, product()) for w, d in ((8, 8), (16, 32), (32, 16), (31, 33), (64, 8), (8, 64), (3, 200))),
+    (200, 3, 1, 132, product()),
+    *((w, d, 1, 66, product(256, 256)) for w, d in ((16, 16), (32, 8), (17, 40))),
+    *((w, d, 1, 132, product(128, 256)) for w, d in ((16, 32), (32, 64), (12, 25))),
+    (64, 64, 1, 132, product(64, 256)),
+    (13, 17, 5, 132, product(axes=("yz", "xz"))),
+    (13, 17, 5, 132, product(axes=("yz", "x"))),
+    (9, 7, 20, 132, product(axes=("yz", "xz"))),
+    (64, 32, 1, 108, (Strip("A", "y", 100), Strip("B", "xy", 10))),
+    (64, 32, 1, 108, (Strip("A", "xy", 100), Strip("B", "x", 10))),
+    (64, 32, 1, 108, (Strip("A", "xy", 100), Strip("B", "", 10))),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "depth", "height", "at_once", "of"), GRIDS)
+def test_the_model_counts_what_the_code_does(
+    width: int, depth: int, height: int, at_once: int, of: tuple[Strip, ...]
+) -> None:
+    walk = Walk(width, depth, height, at_once, of)
+    best = best_raster(walk)
+    for raster in (AS_NUMBERED, best, Raster(3), Raster(5, by_rows=False)):
+        order = walked(walk, raster)
+        assert sorted(order) == sorted(itertools.product(range(width), range(depth), range(height)))
+        assert walk.bytes_of_waves(raster) == counted(walk, order)
+    assert walk.bytes_of_waves(best) <= walk.bytes_of_waves(AS_NUMBERED)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_grid_is_walked_worse_than_plainly(seed: int) -> None:
+    generator = random.Random(seed)
+    for _ in range(40):
+        width, depth, height = generator.randint(1, 90), generator.randint(1, 90), generator.choice([1, 1, 1, 2, 7])
+        of = product(generator.choice([64, 128, 192, 256]), generator.choice([32, 64, 128, 256]))
+        walk = Walk(width, depth, height, generator.choice([132, 66, 108, 30]), of)
+        best = best_raster(walk)
+        plain, chosen = walk.bytes_of_waves(AS_NUMBERED), walk.bytes_of_waves(best)
+        assert chosen <= plain, (walk, best)
+        assert best == AS_NUMBERED or chosen * 100 <= plain * 99
+
+
+def test_a_wave_of_a_wide_grid_becomes_square() -> None:
+    """4096 × 4096 in tiles of 128 × 256: 32 rows of 16 columns. 132 tiles stand best in about 16 rows, of half the
+    bytes of a column."""
+    walk = Walk(16, 32, 1, 132, product(128, 256))
+    best = best_raster(walk)
+    assert best.panel and walk.bytes_of_waves(best) < 0.9 * walk.bytes_of_waves(AS_NUMBERED)
+    wide = Walk(128, 128, 1, 132, product())
+    assert wide.bytes_of_waves(best_raster(wide)) < 0.25 * wide.bytes_of_waves(AS_NUMBERED)
+
+
+def hilbert(side: int) -> list[Tile]:
+    """The tiles of a square along Hilbert's curve."""
+
+    def place(number: int) -> Tile:
+        x = y = 0
+        step = 1
+        while step < side:
+            right = 1 & (number // 2)
+            up = 1 & (number ^ right)
+            if not up:
+                if right:
+                    x, y = step - 1 - x, step - 1 - y
+                x, y = y, x
+            x, y = x + step * right, y + step * up
+            number //= 4
+            step *= 2
+        return x, y, 0
+
+    return [place(number) for number in range(side * side)]
+
+
+@pytest.mark.parametrize("side", [8, 16, 32, 64])
+@pytest.mark.parametrize("at_once", [132, 66, 108])
+def test_hilbert_s_curve_is_no_better(side: int, at_once: int) -> None:
+    for of in (product(), product(128, 256), product(256, 128)):
+        walk = Walk(side, side, 1, at_once, of)
+        order = hilbert(side)
+        assert len(set(order)) == side * side
+        assert walk.bytes_of_waves(best_raster(walk)) <= counted(walk, order)
+
+
+@pytest.mark.parametrize(
+    "walk",
+    [
+        Walk(1, 500, 1, 132, product()),
+        Walk(11, 12, 1, 132, product()),
+        Walk(64, 64, 1, 132, (Strip("Q", "xy", 100), Strip("K", "y", 1000))),
+        Walk(64, 64, 1, 132, (Strip("X", "xy", 100),)),
+        Walk(64, 64, 1, 132, ()),
+    ],
+    ids=["a line", "one wave", "rows that x walks along", "nothing in common", "nothing"],
+)
+def test_the_plain_order_stays(walk: Walk) -> None:
+    assert best_raster(walk) == AS_NUMBERED
+
+
+def test_columns_that_blocks_above_each_other_share() -> None:
+    """Attention with the blocks of queries along y: those of a head run together, so that a wave has few heads."""
+    walk = Walk(64, 64, 1, 132, (Strip("K", "x", 1000),))
+    whole = 64 * 64 // 132
+    assert walk.bytes_of_waves(AS_NUMBERED) > 64 * 1000 * whole
+    assert walk.bytes_of_waves(best_raster(walk)) <= 4 * 1000 * (whole + 1)

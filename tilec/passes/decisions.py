@@ -1,0 +1,63 @@
+"""What was decided about the warps of a kernel, in words for the person who wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.tile import TileOp, walk
+from tilec.options import CompileOptions
+from tilec.passes.layout import Laid
+from tilec.passes.rings import pipelined_loops
+from tilec.passes.strips import strips
+from tilec.sched.decision import Decision
+
+
+def about_roles(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
+    """Which warps do what."""
+    if laid.parts:
+        names = ", ".join(part.name for part in laid.parts)
+        yield Decision("roles", names, "the kernel", "it says which threads run which statements")
+        return
+    if laid.form == "warp_specialised":
+        groups = max(laid.kernel.threads // WARPGROUP_THREADS, 1)
+        yield Decision("roles", "producer, consumer", "the compiler", "a warp of its own loads ahead by TMA")
+        chosen = f"{groups} warpgroup{'s' if groups > 1 else ''}"
+        given = Decision("consumers", chosen, "the command line", f"--consumers {options.consumers}")
+        said = Decision("consumers", chosen, "the kernel", f"threads={laid.kernel.threads}")
+        yield said if options.consumers is None else given
+        return
+    loops = pipelined_loops(laid.kernel.body)
+    chosen = "all warps alike, loops one trip after the other" if loops and laid.form == "serial" else "all warps alike"
+    if options.pipeline_strategy in ("none", "unspecialize"):
+        yield Decision("roles", chosen, "the command line", f"--pipeline-strategy {options.pipeline_strategy}")
+    elif "unspecialised" in laid.kernel.asks:
+        yield Decision("roles", chosen, "the kernel", "its pass configuration")
+    else:
+        why = "the loads of its loops cannot all be left to a warp that only loads by TMA"
+        yield Decision("roles", chosen, "the compiler", why if loops else "it has no pipelined loop")
+
+
+def about_multicast(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
+    """What the blocks of a cluster load together."""
+    if laid.kernel.cluster.blocks == 1:
+        return
+    found = dict.fromkeys((strip.tile, strip.shared) for strip in strips(laid.kernel) if strip.shared)
+    if not options.multicast:
+        yield Decision("multicast", "none", "the command line", "--no-multicast")
+    elif found:
+        chosen = ", ".join(f"{tile} along {' and '.join(axes)}" for tile, axes in found)
+        yield Decision("multicast", chosen, "the compiler", "each block loads a slice, for all that need the tile")
+    else:
+        yield Decision(
+            "multicast", "none", "the compiler", "no blocks of a cluster load the same tile at the same time"
+        )
+
+
+def about_dependent_launch(laid: Laid) -> Decision:
+    """Whether the kernel may begin while the one before it still runs."""
+    statements = (stmt for one in laid.kernels for stmt in walk(one.kernel.body))
+    meetings = {s.attr("what") for s in statements if isinstance(s, TileOp) and s.name == "meet"}
+    if meetings & {"pdl_sync", "pdl_trigger"}:
+        return Decision("dependent launch", "yes", "the kernel", "T.pdl_sync, T.pdl_trigger")
+    return Decision("dependent launch", "no", "the compiler", "the kernel says nothing of the one before it")

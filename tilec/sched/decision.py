@@ -1,0 +1,19 @@
+"""What was decided for a kernel beside the schedules of its loops."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tilec.records import dataclass
+
+Decider = Literal["the kernel", "the command line", "the compiler"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One question, its answer, who gave it, and why, in words for the person who wrote the kernel."""
+
+    what: str
+    chosen: str
+    by: Decider
+    why: str
