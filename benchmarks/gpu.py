@@ -1,14 +1,17 @@
-"""Run prebuilt kernels on the GPU of this machine: is each right, and how fast beside cuBLAS and Triton?
+"""Run prebuilt kernels on the GPU of this machine: is each right, and how fast beside its peers?
 
-    python benchmarks/gpu.py FOLDER [--only PATTERN] [--repeat 50] [--json FILE]
+    python benchmarks/gpu.py FOLDER [--only PATTERN] [--repeat 50] [--budget-seconds 540] [--json FILE]
 
 `gpu_cases.py` makes the folder. Here are needed numpy, PyTorch and cuda-python's bindings, and Triton if it is to be
 compared with. Nothing is compiled, and nothing of tilec but what loads and launches a cubin is imported.
 
-Right: a sample gives what numpy computed when the folder was made. A matrix product of fresh random numbers, into an
-output of NaN (integers: of two different fillings), is within the rounding of its type of the same product in float64,
-and the same twice. Fast: kernels take turns on the same inputs, timed with events, over as many copies of the operands
-as the L2 cache cannot hold; the median, and the spread from the tenth to the ninetieth percentile.
+Right: a sample gives what numpy computed of random inputs when the folder was made. A workload of fresh random inputs,
+into outputs of NaN (integers: of two different fillings), is within the rounding of its type of the same in higher
+precision, and the same twice. Fast: kernels take turns on the same inputs, timed with events, over as many copies of
+the operands as the L2 cache cannot hold; the median, and the spread from the tenth to the ninetieth percentile.
+
+Cases run in the order of `gpu_case.GROUPS`, each group in a process of its own; after a case that breaks it, another
+goes on with the next. What is known is written after every case, and nothing begins when the budget is spent.
 """
 
 from __future__ import annotations
@@ -16,232 +19,205 @@ from __future__ import annotations
 import argparse
 import datetime
 import fnmatch
-import hashlib
 import json
-import statistics
+import queue
+import random
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from gpu_case import GROUPS, MARK, Case, read_cases
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
-
-from tilec import runtime  # noqa: E402
-from tilec.elements import values_of  # noqa: E402
-from tilec.ir.types import BY_NAME  # noqa: E402
-
-# Relative to a value, one rounding of its type.
-STEP = {"float8_e4m3fn": 2.0**-3, "float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-21}
-MOST_ERROR = {"bfloat16": 1e-2, "float16": 1e-3, "float32": 1e-4, "int32": 0.0}
-"""Of a product: ‖C − reference‖ / ‖reference‖, by the type of C."""
-L2_BYTES = 64 << 20
+CHILD = Path(__file__).parent / "gpu_child.py"
+PATIENCE = 120.0
+"""Seconds without a word after which a case counts as hanging."""
+OUT_OF_TIME = "is out of time"
 
 
-@dataclass(frozen=True)
-class Case:
-    """`kind`: "sample" or "matmul". A product is of `shape` (M, N, K), from `dtype` to `out_dtype`, of B or its
-    transpose. A sample has `dtypes` by tensor, and may differ from its reference as tests/samples says."""
+@dataclass
+class Record:
+    """What is known so far, by name of case, and where it is kept."""
 
-    name: str
-    kind: str
-    file: str
-    shape: tuple[int, ...] = ()
-    dtype: str = ""
-    out_dtype: str = ""
-    trans_b: bool = False
-    dtypes: Mapping[str, str] = field(default_factory=dict)
-    scalars: Mapping[str, int | float] = field(default_factory=dict)
-    steps: float = 0.0
-    noise: float = 0.0
-    sha256: str = ""
+    asked: Mapping[str, Any]
+    machine: dict[str, Any]
+    cases: Sequence[Case]
+    file: Path | None = None
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    clocks: list[dict[str, str]] = field(default_factory=list)
 
-    def of(self, **changes: Any) -> Case:
-        return replace(self, **changes)
+    def add(self, name: str, found: Mapping[str, Any]) -> None:
+        self.results[name] = dict(found)
+        self.save()
+
+    def save(self) -> None:
+        if self.file is None:
+            return
+        whole = {
+            "machine": self.machine,
+            **self.asked,
+            "clocks": self.clocks,
+            "cases": [
+                {"name": case.name, "group": case.group, "kind": case.kind, "sha256": case.sha256,
+                 "parameters": case.parameters, **self.results[case.name]}
+                for case in self.cases if case.name in self.results
+            ],
+            "not_run": self.missing(),
+        }  # fmt: skip
+        beside = self.file.with_name(f"{self.file.name}.part")
+        beside.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+        beside.replace(self.file)
+
+    def missing(self) -> list[str]:
+        return [case.name for case in self.cases if case.name not in self.results]
+
+    def wrong(self) -> dict[str, str]:
+        return {name: found["fault"] for name, found in self.results.items() if found["fault"]}
 
 
-@dataclass(frozen=True)
-class Timing:
-    """Milliseconds: the median, and the tenth and ninetieth percentile."""
-
-    median: float
-    low: float
-    high: float
+# ---- processes -------------------------------------------------------------------------------------------------------
 
 
-def loaded(folder: Path, case: Case) -> runtime.Kernel:
-    cubin = (folder / f"{case.file}.cubin").read_bytes()
-    if hashlib.sha256(cubin).hexdigest() != case.sha256:
-        raise ValueError(f"{case.file}.cubin is not the one that cases.json speaks of")
-    return runtime.Kernel(cubin)
+def run_group(folder: Path, names: list[str], record: Record, deadline: float, patience: float = PATIENCE) -> None:
+    """All of these cases, in as many processes as it takes. A case in which a process ends, or falls silent, is at
+    fault itself; those after it run in the next one."""
+    left = list(names)
+    while left and time.monotonic() < deadline:
+        begun, finished, ending = None, 0, ""
+        for said in _talk(folder, left, record.asked, deadline, patience):
+            if "begins" in said:
+                begun = said["begins"]
+            elif "name" in said:
+                begun, finished = None, finished + 1
+                left.remove(said["name"])
+                record.add(said["name"], {key: value for key, value in said.items() if key != "name"})
+            elif "ended" in said:
+                ending = said["ended"]
+            else:
+                record.machine |= said
+        if ending == OUT_OF_TIME:
+            return
+        # A process that got nowhere would get nowhere again.
+        at_fault = begun or (left[0] if left and not finished else None)
+        if at_fault is not None:
+            left.remove(at_fault)
+            record.add(at_fault, {"fault": f"its process {ending or 'ended'}"})
 
 
-# ---- samples ---------------------------------------------------------------------------------------------------------
+def _talk(
+    folder: Path, names: list[str], asked: Mapping[str, Any], deadline: float, patience: float
+) -> Iterator[dict[str, Any]]:
+    """What a child says, and at last how it ended."""
+    child = subprocess.Popen(
+        [sys.executable, str(CHILD)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8",
+        errors="replace",
+    )  # fmt: skip
+    assert child.stdin is not None and child.stdout is not None
+    lines: queue.Queue[str | None] = queue.Queue()
 
+    def read(stream: Any) -> None:
+        for line in stream:
+            lines.put(line)
+        lines.put(None)
 
-def sample_fault(folder: Path, case: Case) -> str:
-    """What is wrong with a sample's results; nothing if they are right."""
-    with np.load(folder / f"{case.file}.npz") as held:
-        tensors = {name[3:]: held[name] for name in held.files if name.startswith("in_")}
-        expected = {name[4:]: held[name] for name in held.files if name.startswith("out_")}
-    kernel = loaded(folder, case)
+    threading.Thread(target=read, args=(child.stdout,), daemon=True).start()
     try:
-        kernel.run(tensors, case.scalars)
+        child.stdin.write(json.dumps({"folder": str(folder), "names": names, **asked}))
+        child.stdin.close()
+        yield from _lines(lines, deadline, patience)
+        yield {"ended": f"ended with code {child.wait(timeout=patience)}"}
+    except BrokenPipeError:
+        yield {"ended": f"ended with code {child.wait()}"}
+    except TimeoutError as late:
+        yield {"ended": str(late)}
     finally:
-        kernel.close()
-    return "; ".join(filter(None, (_differs(case, name, tensors[name], wanted) for name, wanted in expected.items())))
+        child.kill()
+        child.wait()
 
 
-def _differs(case: Case, name: str, array: Any, wanted: Any) -> str:
-    dtype = BY_NAME[case.dtypes[name]]
-    found = values_of(array, dtype)
-    if not dtype.is_float:
-        wrong = int((found.astype(np.int64) != wanted).sum())
-        return f"{name}: {wrong} of {wanted.size} differ" if wrong else ""
-    found = found.astype(np.float64)
-    slack = case.noise * np.abs(wanted[np.isfinite(wanted)]).max() + STEP[dtype.name] * case.steps * np.abs(wanted)
-    close = np.isclose(found, wanted, rtol=0, atol=0, equal_nan=True) | (np.abs(found - wanted) <= slack)
-    return "" if close.all() else f"{name}: {int((~close).sum())} of {wanted.size} differ"
-
-
-# ---- matrix products -------------------------------------------------------------------------------------------------
-
-
-class Products:
-    """The contenders for one product, on operands that take turns so that none is in the L2 cache."""
-
-    def __init__(self, folder: Path, case: Case, torch: Any) -> None:
-        self.case, self.torch = case, torch
-        self.kernel = loaded(folder, case)
-        m, n, k = case.shape
-        self.out_type = getattr(torch, case.out_dtype)
-        self.one = torch.ones((), device="cuda")
-        one = (m * k + k * n) * BY_NAME[case.dtype].bytes + m * n * BY_NAME[case.out_dtype].bytes
-        self.copies = max(2, -(-2 * L2_BYTES // one))
-        self.sets = [
-            (self.random(m, k), self.random(*((n, k) if case.trans_b else (k, n)))) for _ in range(self.copies)
-        ]
-        self.outs = [torch.empty((m, n), dtype=self.out_type, device="cuda") for _ in range(self.copies)]
-
-    def random(self, rows: int, columns: int) -> Any:
-        torch, dtype = self.torch, self.case.dtype
-        if dtype == "int8":
-            return torch.randint(-8, 8, (rows, columns), dtype=torch.int8, device="cuda")
-        return torch.randn((rows, columns), device="cuda").to(getattr(torch, dtype))
-
-    def ours(self, i: int) -> None:
-        a, b = self.sets[i]
-        addresses = {"A": a.data_ptr(), "B": b.data_ptr(), "C": self.outs[i].data_ptr()}
-        self.kernel.launch(addresses, {}, self.torch.cuda.current_stream().cuda_stream)
-
-    def cublas(self, i: int) -> None:
-        torch, (a, b) = self.torch, self.sets[i]
-        b = b.t() if self.case.trans_b else b
-        if self.case.dtype == "int8":
-            torch._int_mm(a, b)
-        elif self.case.dtype.startswith("float8"):
-            torch._scaled_mm(a, b, self.one, self.one, out_dtype=self.out_type)
-        else:
-            torch.matmul(a, b, out=self.outs[i])
-
-    def contenders(self) -> dict[str, Callable[[int], None]]:
-        found: dict[str, Callable[[int], None]] = {"tilec": self.ours, "cuBLAS": self.cublas}
-        if self.case.dtype in ("bfloat16", "float16"):
-            try:
-                from peers.triton_matmul import matmul
-            except ImportError:
-                return found
-            found["Triton"] = lambda i: matmul(*self.sets[i], self.outs[i])
-        return found
-
-    def fault(self) -> str:
-        """What is wrong with our product; nothing if it is right."""
-        torch = self.torch
-        a, b = self.sets[0]
-        wanted = a.double() @ (b.t() if self.case.trans_b else b).double()
-        runs = []
-        for filling in (float("nan"), float("-inf")) if self.out_type.is_floating_point else (-77, 1 << 30):
-            self.outs[0].fill_(filling)
-            self.ours(0)
-            runs.append(self.outs[0].clone())
-        torch.cuda.synchronize()
-        if not torch.equal(*runs):
-            return "two runs differ"
-        error = float((runs[0].double() - wanted).norm() / wanted.norm())
-        return "" if error <= MOST_ERROR[self.case.out_dtype] else f"error {error:.2e}"  # NaN never passes
-
-    def times(self, repeat: int) -> dict[str, Timing]:
-        contenders = self.contenders()
-        taken: dict[str, list[float]] = {name: [] for name in contenders}
-        for turn in range(-5, repeat):  # the first ones warm up
-            for name, run in contenders.items():
-                milliseconds = self.timed(run, turn % self.copies)
-                if turn >= 0:
-                    taken[name].append(milliseconds)
-        return {name: summary(all_of) for name, all_of in taken.items()}
-
-    def timed(self, run: Callable[[int], None], i: int) -> float:
-        cuda = self.torch.cuda
-        begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-        cuda._sleep(100_000)  # so that the launch is queued before the first event passes
-        begin.record()
-        run(i)
-        end.record()
-        end.synchronize()
-        return float(begin.elapsed_time(end))
-
-    def close(self) -> None:
-        self.kernel.close()
-
-
-def summary(milliseconds: list[float]) -> Timing:
-    ordered = sorted(milliseconds)
-    tenth = len(ordered) // 10
-    return Timing(statistics.median(ordered), ordered[tenth], ordered[-1 - tenth])
+def _lines(lines: queue.Queue[str | None], deadline: float, patience: float) -> Iterator[dict[str, Any]]:
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            line = lines.get(timeout=max(min(patience, left), 0.01))
+        except queue.Empty:
+            raise TimeoutError(OUT_OF_TIME if left < patience else f"said nothing for {patience:.0f} s") from None
+        if line is None:
+            return
+        if line.startswith(MARK):
+            yield json.loads(line.removeprefix(MARK))
 
 
 # ---- the report ------------------------------------------------------------------------------------------------------
 
 
-def rate(case: Case, timing: Timing) -> float:
-    """TFLOP/s."""
-    m, n, k = case.shape
-    return 2 * m * n * k / timing.median / 1e9
+def rate(found: Mapping[str, Any], contender: str) -> float:
+    """In the unit of the case: TFLOP/s or TB/s."""
+    return float(found["work"]) / found["milliseconds"][contender]["median"] / 1e9
 
 
-def table(results: list[tuple[Case, dict[str, Timing]]]) -> list[str]:
-    """Rates, our share of the best peer's, and of the best that any contender reached with that type in this run."""
-    best = {
-        case.dtype: max(rate(c, t) for c, times in results if c.dtype == case.dtype for t in times.values())
-        for case, _ in results
-    }
-    lines = [f"{'product':36} {'tilec':>9} {'cuBLAS':>9} {'Triton':>9} {'ratio':>6} {'of best':>8}   TFLOP/s (spread)"]
-    for case, times in results:
-        ours = rate(case, times["tilec"])
-        cells = [f"{rate(case, times[name]):9.1f}" if name in times else f"{'–':>9}" for name in ("cuBLAS", "Triton")]
-        peers = max((rate(case, t) for name, t in times.items() if name != "tilec"), default=float("nan"))
-        spread = (times["tilec"].high - times["tilec"].low) / times["tilec"].median
-        shares = f"{ours / peers:6.2f} {ours / best[case.dtype]:8.1%}"
-        lines.append(f"{case.name:36} {ours:9.1f} {' '.join(cells)} {shares}   ±{spread / 2:.1%}")
+def peaks(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """By ceiling, the best that any contender reached in this run: of a type, of the copy."""
+    found: dict[str, float] = {}
+    for one in results.values():
+        for contender in one.get("milliseconds", {}):
+            found[one["ceiling"]] = max(found.get(one["ceiling"], 0.0), rate(one, contender))
+    return found
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Rates of ours and of every peer, our share of the best peer's, and of the measured peak."""
+    timed = {name: found for name, found in results.items() if found.get("milliseconds")}
+    best = peaks(timed)
+    width = max((len(name) for name in timed), default=0)
+    lines = [f"{'case':{width}}  {'tilec':>8} {'ratio':>6} {'of peak':>8} {'spread':>7}   peers"]
+    for name, found in timed.items():
+        others = {one: rate(found, one) for one in found["milliseconds"] if one != "tilec"}
+        peers = ", ".join(f"{one} {value:.4g}" for one, value in others.items())
+        if "tilec" not in found["milliseconds"]:
+            lines.append(f"{name:{width}}  {'–':>8} {'–':>6} {'–':>8} {'–':>7}   {peers} {found['unit']}")
+            continue
+        ours, timing = rate(found, "tilec"), found["milliseconds"]["tilec"]
+        ratio = f"{ours / max(others.values()):.2f}" if others else "–"
+        spread = (timing["high"] - timing["low"]) / timing["median"] / 2
+        share = f"{ours / best[found['ceiling']]:.1%}"
+        lines.append(f"{name:{width}}  {ours:8.4g} {ratio:>6} {share:>8} {spread:>7.1%}   {peers} {found['unit']}")
     return lines
 
 
-def machine(torch: Any) -> dict[str, Any]:
-    query = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.limit"
-    said = subprocess.run(
-        ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True, check=False
-    )
-    fields = [part.strip() for part in said.stdout.splitlines()[0].split(",")] if said.stdout else []
-    return {
-        "date": datetime.date.today().isoformat(),
-        **dict(zip(query.split(","), fields, strict=False)),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-    }
+def machine() -> dict[str, Any]:
+    return {"date": datetime.date.today().isoformat(), **_query("name,driver_version,clocks.max.sm,power.limit")}
+
+
+def _query(fields: str) -> dict[str, str]:
+    """What nvidia-smi says of these; nothing where there is none."""
+    asked = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=20).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    values = [part.strip() for part in said[0].split(",")] if said else []
+    return dict(zip(fields.split(","), values, strict=False))
+
+
+def ordered(cases: Sequence[Case]) -> list[Case]:
+    return sorted(cases, key=lambda case: GROUPS.index(case.group))
+
+
+def run_all(folder: Path, record: Record, deadline: float, note: Callable[[str], None] = print) -> None:
+    for group in GROUPS:
+        names = [case.name for case in record.cases if case.group == group]
+        if not names or time.monotonic() >= deadline:
+            continue
+        began = time.monotonic()
+        run_group(folder, names, record, deadline)
+        record.clocks.append({"after": group, **_query("clocks.sm,clocks.mem,temperature.gpu,power.draw")})
+        record.save()
+        note(f"{group}: {time.monotonic() - began:.0f} s")
 
 
 def main() -> None:
@@ -249,40 +225,25 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="*", metavar="PATTERN", help="cases whose name matches, such as 'sample *'")
     parser.add_argument("--repeat", type=int, default=50)
-    parser.add_argument("--json", metavar="FILE", help="also write all there is to know here")
-    asked = parser.parse_args()
-    import torch
-
-    cases = [Case(**entry) for entry in json.loads((asked.folder / "cases.json").read_text())]
-    chosen = [case for case in cases if fnmatch.fnmatch(case.name, asked.only)]
-    faults: dict[str, str] = {}
-    results: list[tuple[Case, dict[str, Timing]]] = []
-    for case in chosen:
-        try:
-            if case.kind == "sample":
-                faults[case.name] = sample_fault(asked.folder, case)
-                continue
-            products = Products(asked.folder, case, torch)
-            faults[case.name] = products.fault()
-            if not faults[case.name]:
-                results.append((case, products.times(asked.repeat)))
-            products.close()
-        except Exception as error:  # one kernel's fault must not hide the others' results
-            faults[case.name] = f"{type(error).__name__}: {error}"
-    wrong = {name: fault for name, fault in faults.items() if fault}
-    if asked.json:
-        record = {
-            "machine": machine(torch),
-            "repeat": asked.repeat,
-            "cases": [{"name": case.name, "sha256": case.sha256, "fault": faults[case.name]} for case in chosen],
-            "milliseconds": {case.name: {name: vars(t) for name, t in times.items()} for case, times in results},
-        }
-        Path(asked.json).write_text(json.dumps(record, indent=1) + "\n")
-    print("\n".join(f"WRONG {name}: {fault}" for name, fault in wrong.items()))
-    print(f"{len(chosen) - len(wrong)} of {len(chosen)} right")
-    if results:
-        print("\n".join(table(results)))
-    sys.exit(1 if wrong else 0)
+    parser.add_argument("--budget-seconds", type=float, default=540.0, help="begin nothing after so long (540)")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32), help="of the inputs")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="all there is to know, after every case")
+    given = parser.parse_args()
+    deadline = time.monotonic() + given.budget_seconds
+    chosen = ordered([case for case in read_cases(given.folder) if fnmatch.fnmatch(case.name, given.only)])
+    asked = {"repeat": given.repeat, "seed": given.seed}
+    if given.json is not None:
+        given.json.parent.mkdir(parents=True, exist_ok=True)
+    record = Record(asked, machine(), chosen, given.json)
+    run_all(given.folder, record, deadline)
+    wrong, missing = record.wrong(), record.missing()
+    for name, fault in wrong.items():
+        print(f"WRONG {name}: {fault}")
+    if missing:
+        print(f"not run, for want of time: {', '.join(missing)}")
+    print(f"{len(record.results) - len(wrong)} of {len(chosen)} right")
+    print("\n".join(table(record.results)))
+    sys.exit(1 if wrong or missing else 0)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Compile what `gpu.py` runs, on a machine without a GPU: every sample on a small shape, and matrix products.
+"""Compile what `gpu.py` runs, on a machine without a GPU: every sample on a small shape, and the timed kernels.
 
-    python benchmarks/gpu_cases.py FOLDER [--only PATTERN]
+    python benchmarks/gpu_cases.py FOLDER [--only PATTERN] [--seed N]
 
-The folder then holds one cubin a case and `cases.json`; beside a sample's cubin are its arguments and what numpy makes
-of them. Carry it, with `benchmarks/` and `tilec/`, to where there is a GPU.
+The folder then holds one cubin a kernel and `cases.json`; beside a sample's cubin are its arguments and what numpy
+makes of them. Carry it, with `benchmarks/` and `tilec/`, to where there is a GPU.
 """
 
 from __future__ import annotations
@@ -13,29 +13,32 @@ import fnmatch
 import hashlib
 import inspect
 import json
+import random
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gpu_case import GROUPS, Case
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "samples")]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "samples"))
 
-from gpu import Case  # noqa: E402
-from references import SAMPLES  # noqa: E402
-from test_every_sample import arguments_of, numbers  # noqa: E402
+from references import SAMPLES, Sample
+from test_every_sample import arguments_of, numbers
 
-from tilec import driver  # noqa: E402
-from tilec.ir.tile import Buffer  # noqa: E402
-from tilec.options import CompileOptions, Switches  # noqa: E402
-from tilec.source import SourceFile  # noqa: E402
-from tilec.target import load  # noqa: E402
+from tilec import driver
+from tilec.ir.tile import Buffer
+from tilec.options import CompileOptions, Switches
+from tilec.source import SourceFile
+from tilec.target import load
 
 TARGET = "sm_90a"
+ROOT = Path(__file__).parents[1]
 KERNELS = ROOT / "benchmarks" / "kernels"
+FOLDER = ROOT / "samples"
 SHAPES = (
     (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (8192, 8192, 512), (16, 8192, 8192), (512, 3072, 768),
 )  # fmt: skip
@@ -43,6 +46,8 @@ EIGHT_BITS: dict[str, dict[str, Any]] = {
     "float8_e4m3fn": {"trans_B": True, "block_K": 128},
     "int8": {"trans_B": True, "block_K": 128, "accum_dtype": "int32", "out_dtype": "int32"},
 }
+TOKENS, HIDDEN = 16384, 2048
+"""Of attention forward: so many in all, and as many heads as make this width."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,35 @@ LADDER = (
 )
 
 
+@dataclass(frozen=True)
+class Kernel:
+    """A file, and how it is compiled."""
+
+    file: Path
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A case before its kernels are compiled."""
+
+    case: Case
+    kernels: tuple[Kernel, ...] = ()
+
+
+def plans() -> Iterator[Plan]:
+    """Everything but the samples."""
+    yield from _peaks()
+    yield from _products()
+    yield from _ladder()
+    yield from _attention()
+    yield from _memory()
+
+
+# ---- matrix products -------------------------------------------------------------------------------------------------
+
+
 def tile_of(m: int, n: int, k: int) -> dict[str, int]:
     """A tile that leaves no multiprocessor idle where that can be helped."""
     if m <= 64:
@@ -87,77 +121,177 @@ def tile_of(m: int, n: int, k: int) -> dict[str, int]:
     return {}
 
 
-def products() -> Iterator[tuple[Case, str, dict[str, Any], dict[str, Any]]]:
-    """Each case with its kernel, constants and options."""
+def _peaks() -> Iterator[Plan]:
+    """What the libraries reach with much to do: what "of peak" means in the table."""
+    for dtype in ("bfloat16", "float16", *EIGHT_BITS):
+        shape = {"M": 8192, "N": 8192, "K": 8192}
+        yield _product("peaks", f"peak {dtype}", {**shape, "dtype": dtype, **EIGHT_BITS.get(dtype, {})}, ())
+    yield Plan(Case("peak copy", "peaks", "copy", parameters={"M": 1 << 20, "N": 1024, "dtype": "float16"}))
+
+
+def _products() -> Iterator[Plan]:
     for dtype in ("bfloat16", "float16"):
         for m, n, k in SHAPES:
             constants = {"M": m, "N": n, "K": k, "dtype": dtype, "out_dtype": dtype, **tile_of(m, n, k)}
-            yield product("matmul", constants), "matmul", constants, {}
+            group = "headlines" if dtype == "bfloat16" and m == n == k > 2048 else "products"
+            yield _product(group, f"{dtype} {m}×{n}×{k}", constants, (_matmul(constants),))
     for dtype, more in EIGHT_BITS.items():
         constants = {"M": 8192, "N": 8192, "K": 8192, "dtype": dtype, **more}
-        yield product("matmul", constants), "matmul", constants, {}
+        group = "headlines" if dtype.startswith("float8") else "products"
+        yield _product(group, f"{dtype} 8192×8192×8192", constants, (_matmul(constants),))
+
+
+def _ladder() -> Iterator[Plan]:
     for number, rung in enumerate(LADDER, 1):
-        case = product(rung.kernel, rung.constants, f"ladder {number}: {rung.name}")
-        yield case, rung.kernel, rung.constants, rung.options
+        kernel = Kernel(KERNELS / f"{rung.kernel}.tl", rung.constants, rung.options)
+        yield _product("ladder", f"ladder {number}: {rung.name}", rung.constants, (kernel,))
 
 
-def product(kernel: str, constants: dict[str, Any], name: str = "") -> Case:
+def _matmul(constants: Mapping[str, Any]) -> Kernel:
+    return Kernel(KERNELS / "matmul.tl", constants)
+
+
+def _product(group: str, name: str, constants: Mapping[str, Any], kernels: tuple[Kernel, ...]) -> Plan:
     asked = {
         "M": 4096, "N": 4096, "K": 4096, "dtype": "bfloat16", "out_dtype": "bfloat16", "trans_B": False, **constants
     }  # fmt: skip
-    shape = (asked["M"], asked["N"], asked["K"])
-    label = name or f"{asked['dtype']} {'×'.join(map(str, shape))}"
-    return Case(label, "matmul", kernel, shape, asked["dtype"], asked["out_dtype"], asked["trans_B"])
+    parameters = {name: asked[name] for name in ("M", "N", "K", "dtype", "out_dtype", "trans_B")}
+    return Plan(Case(name, group, "matmul", parameters=parameters), kernels)
 
 
-def write_product(folder: Path, case: Case, file: Path, constants: dict[str, Any], options: dict[str, Any]) -> Case:
-    source = SourceFile(file.name, file.read_text(encoding="utf-8"))
-    asked = CompileOptions(target=TARGET, defines=tuple(constants.items()), **options)
-    return written(folder, case, driver.build(source, asked, driver.Observer()).cubin)
+# ---- attention -------------------------------------------------------------------------------------------------------
 
 
-def write_sample(folder: Path, known: Any) -> Case:
-    file = ROOT / "samples" / f"{known.path}.tl"
-    source = SourceFile(file.name, file.read_text(encoding="utf-8"))
-    built = driver.build(
-        source, CompileOptions(target=TARGET, defines=tuple(known.constants.items())), driver.Observer()
+def _attention() -> Iterator[Plan]:
+    for D in (128, 64):
+        for causal in (False, True):
+            for S in (16384, 8192, 2048):
+                group = "headlines" if (D, causal, S) == (128, False, 16384) else "attention"
+                yield _forward(group, f"attention {D} {'causal' if causal else 'full'} {S}", D, S, causal, {})
+    for name, options in (
+        ("no ping-pong", {"ping_pong": False}),
+        ("no overlap", {"overlap": False}),
+        ("neither", {"ping_pong": False, "overlap": False}),
+        ("one role", {"pipeline_strategy": "unspecialize"}),
+    ):
+        yield _forward("ablation", f"attention 128 full 16384, {name}", 128, 16384, False, options)
+    yield _backward()
+    yield _decode()
+
+
+def _forward(group: str, name: str, D: int, S: int, causal: bool, options: Mapping[str, Any]) -> Plan:
+    sizes = {"batch": TOKENS // S, "heads": HIDDEN // D, "S": S, "D": D, "dtype": "float16", "causal": causal}
+    return Plan(
+        Case(name, group, "attention", parameters=sizes), (Kernel(FOLDER / "flash_attention.tl", sizes, options),)
     )
-    arguments = arguments_of(known, built)
+
+
+def _backward() -> Plan:
+    sizes = {"batch": 2, "heads": HIDDEN // 128, "S": 8192, "D": 128, "dtype": "float16"}
+    rows = {"rows": 2 * sizes["heads"] * 8192, "D": 128, "dtype": "float16"}  # type: ignore[operator]
+    names = ("backward_delta", "backward_dkdv", "backward_dq")
+    kernels = tuple(
+        Kernel(FOLDER / "attention" / f"{name}.tl", rows if name == "backward_delta" else sizes) for name in names
+    )
+    return Plan(Case("attention backward 128 causal 8192", "attention", "backward", parameters=sizes), kernels)
+
+
+def _decode() -> Plan:
+    sizes = {"batch": 32, "heads": 32, "kv_heads": 4, "longest": 8192, "D": 128, "splits": 8, "dtype": "float16"}
+    combine = {"rows": 32 * 32, "splits": 8, "D": 128, "dtype": "float16"}
+    folder = FOLDER / "attention"
+    kernels = (Kernel(folder / "decode_split.tl", sizes), Kernel(folder / "decode_combine.tl", combine))
+    return Plan(Case("decode 32 heads 8192", "attention", "decode", parameters=sizes), kernels)
+
+
+# ---- bound by memory -------------------------------------------------------------------------------------------------
+
+
+def _memory() -> Iterator[Plan]:
+    """A GiB of input each."""
+    for name, file, M, N, dtype in (
+        ("softmax", "softmax", 1 << 19, 1024, "float16"),
+        ("layernorm", "rows/layernorm", 1 << 19, 1024, "float16"),
+        ("rmsnorm", "rows/rmsnorm", 1 << 16, 8192, "bfloat16"),
+        ("column_sum", "rows/column_sum", 1 << 19, 1024, "float16"),
+        ("fp8_rows", "rows/cast_fp8_rows", 1 << 19, 1024, "float16"),
+        ("transpose", "elementwise/transpose", 1 << 14, 1 << 15, "float16"),
+        ("chain", "elementwise/chain", 1 << 19, 1024, "float16"),
+    ):
+        sizes = {"M": M, "N": N, "dtype": dtype}
+        group = "headlines" if name == "softmax" else "memory"
+        yield Plan(Case(f"{name} 1 GiB", group, name, parameters=sizes), (Kernel(FOLDER / f"{file}.tl", sizes),))
+    sizes = {"tokens": 1 << 18, "vocabulary": 1 << 18, "width": 2048, "dtype": "float16"}
+    yield Plan(
+        Case("gather 1 GiB", "memory", "gather", parameters=sizes),
+        (Kernel(FOLDER / "elementwise" / "embedding.tl", sizes),),
+    )
+
+
+# ---- samples ---------------------------------------------------------------------------------------------------------
+
+
+def samples() -> Iterator[tuple[str, Sample, Mapping[str, Any]]]:
+    """Every sample that the target runs, with each set of constants that the tests run it with."""
+    for known in SAMPLES:
+        if known.feature is not None and not load(TARGET).has(known.feature):
+            continue
+        for more in ({}, *known.also):
+            words = ("sample", known.path, *(f"{key}={value}" for key, value in more.items()))
+            yield " ".join(words), known, {**known.constants, **more}
+
+
+def write_sample(folder: Path, name: str, known: Sample, constants: Mapping[str, Any], seed: int) -> Case:
+    built = compiled(Kernel(FOLDER / f"{known.path}.tl", constants))
+    arguments = arguments_of(known, built, seed)
     buffers = {p.name: p for p in built.kernel.params if isinstance(p, Buffer)}
     before = {name: numbers(array, buffers[name].dtype) for name, array in arguments.tensors.items()}
-    names = {**before, **arguments.scalars, **known.constants}
+    names = {**before, **arguments.scalars, **constants}
     expected = known.reference(**{name: names[name] for name in inspect.signature(known.reference).parameters})
     case = Case(
-        f"sample {known.path}", "sample", known.path.replace("/", "-"),
-        dtypes={name: buffer.dtype.name for name, buffer in buffers.items()},
-        scalars=dict(arguments.scalars), steps=known.steps, noise=known.noise,
+        name, "samples", "sample", parameters=dict(arguments.scalars),
+        dtypes={name: buffer.dtype.name for name, buffer in buffers.items()}, steps=known.steps, noise=known.noise,
+        seed=seed,
     )  # fmt: skip
-    case = written(folder, case, built.cubin)
+    case = written(folder, case, [(known.path.replace("/", "-"), built.cubin)])
     np.savez_compressed(
-        folder / f"{case.file}.npz",
+        folder / f"{case.files[0]}.npz",
         **{f"in_{name}": array for name, array in arguments.tensors.items()},
         **{f"out_{name}": array for name, array in expected.items()},
     )
     return case
 
 
-def written(folder: Path, case: Case, cubin: bytes) -> Case:
-    digest = hashlib.sha256(cubin).hexdigest()
-    case = case.of(file=f"{case.file}-{digest[:12]}", sha256=digest)
-    (folder / f"{case.file}.cubin").write_bytes(cubin)
-    return case
+# ---- writing ---------------------------------------------------------------------------------------------------------
 
 
-def write(folder: Path, pattern: str) -> list[Case]:
+def compiled(kernel: Kernel) -> driver.Build:
+    source = SourceFile(kernel.file.name, kernel.file.read_text(encoding="utf-8"))
+    asked = CompileOptions(target=TARGET, defines=tuple(kernel.constants.items()), **kernel.options)
+    return driver.build(source, asked, driver.Observer())
+
+
+def written(folder: Path, case: Case, cubins: list[tuple[str, bytes]]) -> Case:
+    digests = [hashlib.sha256(cubin).hexdigest() for _, cubin in cubins]
+    files = [f"{name}-{digest[:12]}" for (name, _), digest in zip(cubins, digests, strict=True)]
+    for file, (_, cubin) in zip(files, cubins, strict=True):
+        (folder / f"{file}.cubin").write_bytes(cubin)
+    return replace(case, files=tuple(files), sha256=tuple(digests))
+
+
+def write(folder: Path, pattern: str, seed: int, note: Callable[[str], None] = lambda line: None) -> list[Case]:
+    """All cases whose name matches."""
     folder.mkdir(parents=True, exist_ok=True)
     cases = []
-    for known in SAMPLES:
-        runs = known.feature is None or load(TARGET).has(known.feature)
-        if runs and fnmatch.fnmatch(f"sample {known.path}", pattern):
-            cases.append(write_sample(folder, known))
-    for case, kernel, constants, options in products():
-        if fnmatch.fnmatch(case.name, pattern):
-            cases.append(write_product(folder, case, KERNELS / f"{kernel}.tl", constants, options))
+    for name, known, constants in samples():
+        if fnmatch.fnmatch(name, pattern):
+            cases.append(write_sample(folder, name, known, constants, seed))
+    for plan in plans():
+        if fnmatch.fnmatch(plan.case.name, pattern):
+            note(plan.case.name)
+            cubins = [(kernel.file.stem, compiled(kernel).cubin) for kernel in plan.kernels]
+            cases.append(written(folder, plan.case, cubins))
+    assert all(case.group in GROUPS for case in cases)
     (folder / "cases.json").write_text(json.dumps([asdict(case) for case in cases], indent=1) + "\n")
     return cases
 
@@ -166,8 +300,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="*", metavar="PATTERN", help="cases whose name matches, such as 'bfloat16 *'")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31), help="of samples' inputs")
     asked = parser.parse_args()
-    cases = write(asked.folder, asked.only)
+    cases = write(asked.folder, asked.only, asked.seed, lambda name: print(name, flush=True))
     print(f"{len(cases)} cases in {asked.folder}: python benchmarks/gpu.py {asked.folder}")
 
 

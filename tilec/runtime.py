@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,27 @@ def compute_capability() -> tuple[int, int]:
     major = _call(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device))
     minor = _call(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
     return int(major), int(minor)
+
+
+@contextmanager
+def context() -> Iterator[None]:
+    """Keeps the context of the first GPU, and makes it the thread's: without it, every kernel makes its own."""
+    from cuda.bindings import driver
+
+    _call(driver.cuInit(0))
+    device = _call(driver.cuDeviceGet(0))
+    _call(driver.cuCtxSetCurrent(_call(driver.cuDevicePrimaryCtxRetain(device))))
+    try:
+        yield
+    finally:
+        driver.cuDevicePrimaryCtxRelease(device)
+
+
+def synchronize() -> None:
+    """Waits for all that was launched; raises `GpuError` where the context is lost."""
+    from cuda.bindings import driver
+
+    _call(driver.cuCtxSynchronize())
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +208,17 @@ class Kernel:
     def launch(self, addresses: Mapping[str, int], scalars: Mapping[str, int | float], stream: int = 0) -> None:
         """Launch on device addresses, without waiting; `scalars` has every scalar of the manifest. The address of an
         empty tensor that has a tensor map is that of 16 bytes of zeros."""
+        self.bound(addresses, scalars)(stream)
+
+    def bound(self, addresses: Mapping[str, int], scalars: Mapping[str, int | float]) -> Callable[[int], None]:
+        """The same launch, to be repeated on a stream: the parameters are packed and tensor maps encoded here."""
         from cuda.bindings import driver
 
         manifest = self.manifest
         sizes = manifest.sizes({}, scalars)
         grid = manifest.blocks(sizes)
         if 0 in grid:
-            return
+            return lambda stream: None
         values: list[Any] = []
         pointers: list[int] = []
         for param in manifest.params:
@@ -211,10 +237,26 @@ class Kernel:
         config.gridDimX, config.gridDimY, config.gridDimZ = grid
         config.blockDimX, config.blockDimY, config.blockDimZ = manifest.block
         config.sharedMemBytes = manifest.dynamic_smem
-        config.hStream = driver.CUstream(stream)
         config.attrs = list(launch_attributes(manifest))
         config.numAttrs = len(config.attrs)
-        _call(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(packed), 0))
+
+        return _Launch(config, self._function, packed, values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """`packed` points at `values`, which are kept for that."""
+
+    config: Any
+    function: Any
+    packed: Any
+    values: list[Any]
+
+    def __call__(self, stream: int) -> None:
+        from cuda.bindings import driver
+
+        self.config.hStream = driver.CUstream(stream)
+        _call(driver.cuLaunchKernelEx(self.config, self.function, ctypes.addressof(self.packed), 0))
 
 
 def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mapping[str, int]) -> Any:

@@ -51,10 +51,10 @@ def warnings(built: Build) -> list[str]:
     return [w.title for w in built.warnings if w.code != "bank-conflict"]
 
 
-def arguments_of(known: Sample, built: Build) -> emulate.Arguments:
-    arguments = emulate.random_arguments(built.kernel, built.manifest, 1, known.sizes)
+def arguments_of(known: Sample, built: Build, seed: int = 1) -> emulate.Arguments:
+    arguments = emulate.random_arguments(built.kernel, built.manifest, seed, known.sizes)
     dtypes = {p.name: p.dtype for p in built.kernel.params if isinstance(p, Buffer)}
-    generator = np.random.default_rng(2)
+    generator = np.random.default_rng(seed + 1)
     for name, make in known.inputs.items():
         given = make(generator, arguments.tensors[name].shape)
         arguments.tensors[name] = stored(given.astype(numpy_type(dtypes[name])), dtypes[name])

@@ -1,29 +1,38 @@
-"""benchmarks/gpu.py without a GPU: with a kernel of ours in place of the driver's it tells right from wrong."""
+"""benchmarks/gpu.py without a GPU: stand-ins for a kernel, or for the process that runs it, and what it makes of it."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import gpu
+import gpu_cases
+import gpu_child
+from gpu_case import GROUPS, Case, cubins, read_cases, summary
+from gpu_workloads import WORKLOADS
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-
-import gpu  # noqa: E402
-import gpu_cases  # noqa: E402
-
 ABSENT = ("lark", "ortools", "click", "rich", "torch", "triton", "ml_dtypes")
 
 
-def test_needs_no_compiler() -> None:
+@pytest.mark.parametrize("module", ["gpu", "gpu_child"])
+def test_needs_no_compiler(module: str) -> None:
     lines = [f"sys.modules[{name!r}] = None" for name in ABSENT]
-    program = "\n".join(["import sys", *lines, f"sys.path.insert(0, {str(BENCHMARKS)!r})", "import gpu"])
+    program = "\n".join(["import sys", *lines, f"sys.path.insert(0, {str(BENCHMARKS)!r})", f"import {module}"])
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# ---- a sample --------------------------------------------------------------------------------------------------------
 
 
 class Stand:
@@ -45,46 +54,163 @@ class Stand:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made: Path = tmp_path_factory.mktemp("cases")
-    gpu_cases.write(made, "sample softmax")
+    gpu_cases.write(made, "sample softmax", seed=5)
     return made
-
-
-def case_of(folder: Path) -> gpu.Case:
-    (case,) = (gpu.Case(**entry) for entry in json.loads((folder / "cases.json").read_text()))
-    return case
 
 
 @pytest.mark.parametrize(("change", "says"), [(0.0, ""), (0.5, "Y: 1 of"), (float("nan"), "Y: 1 of")])
 def test_tells_right_from_wrong(folder: Path, change: float, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = case_of(folder)
-    with np.load(folder / f"{case.file}.npz") as held:
+    (case,) = read_cases(folder)
+    with np.load(folder / f"{case.files[0]}.npz") as held:
         wanted = held["out_Y"].copy()
     wanted[1, 2] += change
     Stand.results = {"Y": wanted}
-    monkeypatch.setattr(gpu.runtime, "Kernel", Stand)
-    fault = gpu.sample_fault(folder, case)
+    monkeypatch.setattr(gpu_child.runtime, "Kernel", Stand)
+    fault = gpu_child.sample_fault(folder, case)
     assert fault.startswith(says) and bool(fault) == bool(says)
 
 
 def test_an_output_that_nobody_wrote_is_wrong(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Stand.results = {}
-    monkeypatch.setattr(gpu.runtime, "Kernel", Stand)
-    assert gpu.sample_fault(folder, case_of(folder))
+    monkeypatch.setattr(gpu_child.runtime, "Kernel", Stand)
+    assert gpu_child.sample_fault(folder, read_cases(folder)[0])
+
+
+def test_another_seed_gives_other_inputs(folder: Path, tmp_path: Path) -> None:
+    gpu_cases.write(tmp_path, "sample softmax", seed=6)
+    inputs = []
+    for place in (folder, tmp_path):
+        with np.load(place / f"{read_cases(place)[0].files[0]}.npz") as held:
+            inputs.append(held["in_X"].copy())
+    assert (inputs[0] != inputs[1]).mean() > 0.9
 
 
 def test_a_cubin_of_another_build_is_refused(folder: Path) -> None:
+    (case,) = read_cases(folder)
     with pytest.raises(ValueError, match="is not the one"):
-        gpu.loaded(folder, case_of(folder).of(sha256="0"))
+        cubins(folder, gpu_cases.replace(case, sha256=("0",)))
+
+
+# ---- processes -------------------------------------------------------------------------------------------------------
+
+PROCESS = """
+import json, os, sys, time
+sys.path.insert(0, {benchmarks!r})
+from gpu_case import MARK
+asked = json.load(sys.stdin)
+def say(**what):
+    print("noise of a kernel", MARK + json.dumps(what), sep="\\n", flush=True)
+say(torch="2.0")
+for name in asked["names"]:
+    if name == "unborn":
+        os._exit(3)
+    say(begins=name)
+    if name == "crashes":
+        os._exit(139)
+    if name == "hangs":
+        time.sleep(60)
+    if name == "loses":
+        say(name=name, fault="GpuError: CUDA_ERROR_ILLEGAL_ADDRESS")
+        os._exit(1)
+    say(name=name, fault="", work=2e9, unit="TFLOP/s", ceiling="bfloat16",
+        milliseconds=dict(tilec=dict(median=0.5, low=0.4, high=0.6)))
+"""
+
+
+def record_of(names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> gpu.Record:
+    child = tmp_path / "child.py"
+    child.write_text(PROCESS.format(benchmarks=str(BENCHMARKS)))
+    monkeypatch.setattr(gpu, "CHILD", child)
+    cases = [Case(name, "products", "matmul") for name in names]
+    return gpu.Record({"repeat": 3, "seed": 1}, {}, cases, tmp_path / "results.json")
+
+
+def test_one_fault_costs_nobody_else_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["a", "crashes", "b", "loses", "c", "unborn", "hangs", "d"]
+    record = record_of(names, tmp_path, monkeypatch)
+    gpu.run_group(tmp_path, names, record, time.monotonic() + 60, patience=2)
+    assert record.missing() == []
+    assert record.wrong() == {
+        "crashes": "its process ended with code 139",
+        "loses": "GpuError: CUDA_ERROR_ILLEGAL_ADDRESS",
+        "unborn": "its process ended with code 3",
+        "hangs": "its process said nothing for 2 s",
+    }
+    assert record.machine == {"torch": "2.0"}
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert [case["name"] for case in written["cases"]] == names
+    assert written["not_run"] == [] and written["seed"] == 1
+
+
+def test_the_budget_ends_it_and_what_is_known_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["a", "hangs", "b"]
+    record = record_of(names, tmp_path, monkeypatch)
+    gpu.run_all(tmp_path, record, time.monotonic() + 3, note=lambda line: None)
+    assert record.wrong() == {} and record.missing() == ["hangs", "b"]
+    assert json.loads((tmp_path / "results.json").read_text())["not_run"] == ["hangs", "b"]
+    gpu.run_all(tmp_path, record, time.monotonic() - 1, note=lambda line: None)
+    assert record.missing() == ["hangs", "b"]
+
+
+def test_right_comes_before_fast() -> None:
+    cases = [Case(group, group, "matmul") for group in reversed(GROUPS)]
+    assert [case.name for case in gpu.ordered(cases)] == list(GROUPS)
+    assert GROUPS[0] == "samples" and GROUPS.index("headlines") < GROUPS.index("ladder")
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
 
 
 def test_table() -> None:
-    case = gpu.Case("bfloat16 1024×1024×1024", "matmul", "x", (1024, 1024, 1024), "bfloat16", "bfloat16")
-    times = {"tilec": gpu.summary([0.01] * 8 + [0.02] * 2), "cuBLAS": gpu.Timing(0.02, 0.02, 0.02)}
-    line = gpu.table([(case, times)])[1].split()
-    assert line[2:] == ["214.7", "107.4", "–", "2.00", "100.0%", "±50.0%"]
+    def timed(**medians: float) -> dict[str, Any]:
+        return {name: {"median": ms, "low": 0.9 * ms, "high": 1.1 * ms} for name, ms in medians.items()}
+
+    of_type = {"fault": "", "work": 2 * 1024**3, "unit": "TFLOP/s", "ceiling": "bfloat16"}
+    results = {
+        "sample a": {"fault": ""},
+        "peak": {**of_type, "milliseconds": timed(cuBLAS=0.005)},
+        "one": {**of_type, "milliseconds": timed(tilec=0.01, cuBLAS=0.02, Triton=0.04)},
+        "broken": {"fault": "C: error 1.0", "work": 1, "unit": "TFLOP/s", "ceiling": "bfloat16"},
+    }
+    _, peak, one = gpu.table(results)
+    assert peak.split() == ["peak", "–", "–", "–", "–", "cuBLAS", "429.5", "TFLOP/s"]
+    assert one.split() == (["one", "214.7", "2.00", "50.0%", "10.0%", "cuBLAS", "107.4,", "Triton", "53.69", "TFLOP/s"])
 
 
-def test_every_product_is_of_a_kernel_that_there_is() -> None:
-    found = list(gpu_cases.products())
-    assert len({case.name for case, *_ in found}) == len(found)
-    assert {kernel for _, kernel, _, _ in found} == {path.stem for path in gpu_cases.KERNELS.glob("matmul*.tl")}
+def test_summary() -> None:
+    timing = summary([float(i) for i in range(1, 51)])
+    assert (timing.median, timing.low, timing.high) == (25.5, 6.0, 45.0)
+
+
+# ---- the cases -------------------------------------------------------------------------------------------------------
+
+
+def test_every_plan_is_of_a_kernel_and_of_a_workload_that_there_are() -> None:
+    plans = list(gpu_cases.plans())
+    assert len({plan.case.name for plan in plans}) == len(plans)
+    for plan in plans:
+        assert plan.case.group in GROUPS and plan.case.kind in WORKLOADS
+        for kernel in plan.kernels:
+            text = kernel.file.read_text()
+            constants = {name for line in re.findall(r"^([\w, ]+) = ", text, re.M) for name in line.split(", ")}
+            assert set(kernel.constants) <= constants, kernel.file
+    used = {kernel.file.stem for plan in plans for kernel in plan.kernels}
+    assert {path.stem for path in gpu_cases.KERNELS.glob("matmul*.tl")} <= used
+    assert {plan.case.kind for plan in plans} == set(WORKLOADS)
+
+
+def test_the_shapes_that_are_asked_for() -> None:
+    names = {plan.case.name for plan in gpu_cases.plans()}
+    for dtype in ("bfloat16", "float16"):
+        for m, n, k in gpu_cases.SHAPES:
+            assert f"{dtype} {m}×{n}×{k}" in names
+    assert {"float8_e4m3fn 8192×8192×8192", "int8 8192×8192×8192"} <= names
+    forward = {
+        f"attention {d} {mask} {s}" for d in (64, 128) for mask in ("full", "causal") for s in (2048, 8192, 16384)
+    }
+    assert forward <= names
+
+
+def test_samples_are_those_that_the_tests_run() -> None:
+    names = [name for name, _, _ in gpu_cases.samples()]
+    assert len(set(names)) == len(names) and "sample gemm/cluster cluster_x=2 cluster_y=1" in names

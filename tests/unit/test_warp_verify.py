@@ -119,6 +119,14 @@ def test_programs_that_keep_every_promise() -> None:
     assert violations(one_role(ring, depth=3)) == ""
 
 
+def test_a_program_longer_than_it_is_followed_is_not_at_fault_for_that() -> None:
+    """Of the consumer more is executed in a trip than of the producer, who is left waiting."""
+    producer = (loop(ACQUIRE, *LOADS, NEXT_FILL, trips=10_000),)
+    consumer = (loop(WAIT, wgmma(USE), warp.WgmmaWait(0), RELEASE, NEXT_USE, trips=10_000),)
+    assert violations(two_roles(producer, consumer)) == ""
+    assert violations(two_roles(producer, (loop(WAIT, wgmma(USE), warp.WgmmaWait(0), NEXT_USE, trips=10_000),))) != ""
+
+
 # ---- 1, 2: threads and memory ----------------------------------------------------------------------------------------
 
 
