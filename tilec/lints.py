@@ -141,11 +141,12 @@ def _shared_rows(problem: Problem, schedule: Schedule, op: int) -> list[tuple[in
 
 
 def barriers(program: warp.Program, target: Target, span: Span) -> Iterator[Diagnostic]:
-    """Named barriers of the whole block, and those that stand in a loop and are so carried across its iterations; and
-    how often an iteration of a pipelined loop meets at one, since all hand-overs of a role share its barrier."""
+    """Named barriers of the whole block, and those that stand in a loop and are so carried across its iterations (not
+    those of turns: a warpgroup has one each, whatever it carries); and how often an iteration of a pipelined loop meets
+    at one, since all hand-overs of a role share its barrier."""
     met = [(op, inside) for role in program.roles for op, inside in _barriers(role.body, False)]
     turns = {number for role in program.roles for number in role.turn_barriers}
-    carried = turns | {op.id for op, inside in met if inside}
+    carried = {op.id for op, inside in met if inside}
     for what, ids, limit in (
         ("uses", turns | {op.id for op, _ in met}, target.limit("named_barriers")),
         ("carries across iterations", carried, target.limit("named_barriers_carried")),

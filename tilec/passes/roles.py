@@ -71,8 +71,8 @@ def consumer_groups(laid: Laid, loop: For, target: Target) -> int:
     products = [s for s in mine if is_product(s)]
     if laid.form != "warp_specialised" or groups < 2 or loop.stage is not None or not products:
         return 1
-    # Each group needs a barrier to wait for its turn at, beside the one that all of them meet at.
-    if groups + 1 > target.limit("named_barriers_carried") or ROLE_BARRIERS + groups > target.limit("named_barriers"):
+    # Each group needs a barrier to wait for its turn at.
+    if ROLE_BARRIERS + groups > target.limit("named_barriers"):
         return 1
     alone = (
         not any(is_compound(s) or any(is_explicit(inner) for inner in walk((s,))) for s in scheduled(loop))

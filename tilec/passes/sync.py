@@ -314,6 +314,7 @@ class _Role:
                             self.state.wait("wgmma", 0)
                 case warp.Branch():
                     self.execute(node, ())
+                    self.before_branch(node, nodes[i + 1 :])
                     other = self.state.copy()
                     self.run(node.bodies[0])
                     self.state, other = other, self.state
@@ -340,6 +341,16 @@ class _Role:
         if conflicts:
             self.demand(node, conflicts, following)
             self.apply(node.place)
+
+    def before_branch(self, node: _Node, following: tuple[_Node, ...]) -> None:
+        """Products whose registers are used in the branch and behind it are waited for in front of it: in the branch
+        that would be for all that is in flight (see `add_wait`)."""
+        behind = {t.buffer for later in following if later.queue is None for t in later.touches}
+        touched = [(inner, t) for inner in _flat((node,)) for t in inner.touches if t.buffer in self.fragments & behind]
+        for inner, touch in touched:
+            for record in self.conflicting(inner, touch, self.key(inner, touch)):
+                self.add_wait(self.needed(node.place), record)
+                self.apply(node.place)
 
     def loop(self, node: _Node, op: warp.Loop) -> None:
         """As often as it runs, or, where that is not known, until no further trip adds anything."""

@@ -1,0 +1,117 @@
+"""Attention forward in the tiles that experts take for each head dimension: what the machine code holds, and numbers.
+
+The tiles are those of FlashAttention-3 on Hopper.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness import SAMPLES, built
+from numpy.typing import NDArray
+
+from tilec import emulate
+from tilec.driver import Build
+from tilec.elements import values_of
+from tilec.emu import launch
+from tilec.ir import warp
+from tilec.ir.tile import Buffer
+from tilec.options import Value
+
+sys.path.insert(0, str(SAMPLES.parent / "benchmarks"))
+
+from sass import Instruction, disassembled
+
+FLASH = SAMPLES / "flash_attention.tl"
+LOCAL = {"LDL", "STL"}
+
+Shape = dict[str, Value]
+D64: Shape = {"D": 64, "block_M": 192, "block_N": 128, "threads": 384}
+D128: Shape = {"D": 128, "block_M": 128, "block_N": 128}
+D128_WIDE: Shape = {"D": 128, "block_M": 128, "block_N": 176, "keys": 176 * 20}
+D256: Shape = {"D": 256, "block_M": 128, "block_N": 80, "keys": 80 * 40}
+TILES = {"64": D64, "128": D128, "128-wide": D128_WIDE, "256": D256}
+INTERVAL = {"64": 1650, "128": 2048, "128-wide": 2816, "256": 2560}
+"""Cycles. Of the first the exponentials take 1647, of the others the tensor cores all."""
+
+CASES = [(name, causal, dtype) for name in TILES for causal in (False, True) for dtype in ("float16", "bfloat16")]
+
+
+def steady(made: Build, folder: Path) -> tuple[Instruction, ...]:
+    """The machine code of the consumers' main loop."""
+    cubin = folder / "kernel.cubin"
+    cubin.write_bytes(made.cubin)
+    return disassembled(cubin).around("HGMMA")
+
+
+@pytest.mark.parametrize(("name", "causal", "dtype"), CASES)
+def test_the_main_loop(name: str, causal: bool, dtype: str, tmp_path: Path) -> None:
+    """An exponential an element and one a row, two shuffles for each of a thread's rows in a sum and in a maximum, and
+    no other way between threads or through memory; nothing serialised, nothing spilled, no bank conflict."""
+    tile = TILES[name]
+    _, made = built(FLASH, "sm_90a", causal=causal, dtype=dtype, **tile)
+    assert made.warnings == ()
+    (entry,) = made.entries
+    assert (entry.stack_bytes, entry.spill_store_bytes, entry.spill_load_bytes) == (0, 0, 0)
+    loop = steady(made, tmp_path)
+    found = Counter(i.stem for i in loop)
+    elements = 64 * int(tile["block_N"]) // 128  # of a thread, in two rows
+    assert found["MUFU"] == elements + 2
+    assert found["SHFL"] == 2 * 2 * 2
+    assert found["F2FP"] == elements // 2
+    assert found["FFMA"] <= elements + 2 and found["FMUL"] <= 64 * int(tile["D"]) // 128 + 4
+    assert not found.keys() & (LOCAL | {"LDS", "STS", "LDG", "STG", "LDSM", "STSM", "PRMT", "MEMBAR"})
+    assert found["HGMMA"] == (int(tile["D"]) + int(tile["block_N"])) // 16
+    # The scores are waited for first: of the two products of a trip, one is in flight then.
+    assert sum(i.opcode.startswith("WARPGROUP.DEPBAR") for i in loop) == 2
+    consumers = next(role for role in made.program.roles if role.name == "consumer")
+    body = next(op.body for op in warp.walk(consumers.body) if isinstance(op, warp.Loop) and op.part == "steady")
+    assert [op.pending for op in body if isinstance(op, warp.WgmmaWait)] == [1, 0]
+    assert consumers.turns_at is not None
+
+
+@pytest.mark.parametrize("name", TILES)
+def test_nothing_but_the_machine_bounds_it(name: str) -> None:
+    _, made = built(FLASH, "sm_90a", **TILES[name])
+    (schedule,) = made.schedules
+    assert (schedule.status, schedule.ii) == ("optimal", INTERVAL[name])
+
+
+def softmax_weighted(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any], causal: bool) -> NDArray[Any]:
+    """(batch, S, heads, D), in float64; the last key is the last query's."""
+    q, k, v = (np.swapaxes(t, 1, 2) for t in (q, k, v))
+    scores = q @ np.swapaxes(k, -1, -2) / math.sqrt(q.shape[-1])
+    if causal:
+        scores = np.where(np.tri(q.shape[2], k.shape[2], k.shape[2] - q.shape[2], dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.swapaxes(weights / weights.sum(axis=-1, keepdims=True) @ v, 1, 2)
+
+
+# Queries and keys: ends inside a tile, one block of keys, two, three and so on, fewer and more queries than keys.
+LENGTHS = [(64, 1), (1, 200), (130, 70), (200, 256), (129, 385), (300, 300), (90, 700)]
+
+
+@pytest.mark.parametrize(("S", "keys"), LENGTHS)
+@pytest.mark.parametrize("name", TILES)
+def test_equals_numpy(name: str, S: int, keys: int) -> None:
+    """On a machine that delays what it may, another one for each of these; causal wherever there are keys enough."""
+    causal = keys >= S + (name == "128")
+    dtype = "bfloat16" if keys % 2 else "float16"
+    shape: Shape = {**TILES[name], "heads": 1, "S": S, "keys": keys, "causal": causal, "dtype": dtype}
+    _, made = built(FLASH, "sm_90a", **shape)
+    m = made.manifest
+    arguments = emulate.random_arguments(made.kernel, m, S)
+    buffers = {p.name: p for p in made.kernel.params if isinstance(p, Buffer)}
+    q, k, v = (values_of(arguments.tensors[n], buffers[n].dtype).astype(np.float64) for n in "QKV")
+    given = emulate.launch_arguments(m, arguments)
+    launch(made.ptx, m.entry, m.grid, m.block, given, dynamic_smem=m.dynamic_smem, adversary=S + keys)
+    found = values_of(arguments.tensors["O"], buffers["O"].dtype).astype(np.float64)
+    wanted = softmax_weighted(q, k, v, causal)
+    step = 2.0**-7 if dtype == "bfloat16" else 2.0**-10  # weights and output are rounded to the type
+    np.testing.assert_allclose(found, wanted, rtol=2 * step, atol=step * np.abs(v).max())

@@ -1,0 +1,50 @@
+"""docs/attention.md reads schedules: they must be those that the sample has."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tilec.cli import main
+
+ROOT = Path(__file__).parents[2]
+FLASH = str(ROOT / "samples" / "flash_attention.tl")
+TEXT = (ROOT / "docs" / "attention.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| (.*) \|$", TEXT, re.MULTILINE)
+
+
+def schedule(capfd: pytest.CaptureFixture[str], *switches: str) -> list[str]:
+    assert main(["schedule", FLASH, *switches]) == 0
+    return capfd.readouterr().out.splitlines()
+
+
+def interval(lines: list[str]) -> int:
+    found = re.search(r"II (\d+) cycles, optimal", lines[0])
+    assert found
+    return int(found[1])
+
+
+def test_the_reading_is_of_what_the_sample_gives(capfd: pytest.CaptureFixture[str]) -> None:
+    shown = schedule(capfd)
+    quoted = [line for block in re.findall(r"^```text\n(.*?)^```$", TEXT, re.M | re.S) for line in block.splitlines()]
+    assert len(quoted) > 10
+    assert [line for line in quoted if line not in shown] == []
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if re.search(r"\| \d+ \| .* \| [\d.]+$", row)])
+def test_intervals_of_tiles(row: str, capfd: pytest.CaptureFixture[str]) -> None:
+    tile, _, ii, _, each = row.split(" | ")
+    defines = tile.strip("`") if tile.startswith("`") else ""
+    assert interval(schedule(capfd, *shlex.split(defines))) == int(ii)
+    given = {"block_M": 128, "block_N": 128, **{k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", defines)}}
+    assert float(each) == round(int(ii) / given["block_M"] / given["block_N"] * 64, 2)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if re.fullmatch(r"(`--.*`)? ?\| \d+ \| [\d.]+", row.lstrip("| "))])
+def test_what_each_overlap_is_worth(row: str, capfd: pytest.CaptureFixture[str]) -> None:
+    *switches, ii, relative = (cell.strip("` ") for cell in row.split("|"))
+    assert interval(schedule(capfd, *shlex.split(" ".join(switches)))) == int(ii)
+    assert float(relative) == round(2048 / int(ii), 2)
