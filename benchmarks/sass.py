@@ -13,6 +13,7 @@ from pathlib import Path
 _LABEL = re.compile(r"^(\.L_x_\d+):")
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.:]*)([^;]*);")
 _TARGET = re.compile(r"`\((\.L_x_\d+)\)")
+_REGISTER = re.compile(r"\bR(\d+)")
 _RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 _BARRIERS = ("SYNCS", "BAR", "WARPSYNC", "UCGABAR", "MEMBAR", "FENCE", "ERRBAR", "WARPGROUP.ARRIVE", "WARPGROUP.DEPBAR")
 _LOCAL = ("LDL", "STL")
@@ -88,6 +89,57 @@ def barriers(code: tuple[Instruction, ...]) -> int:
 def local_accesses(code: tuple[Instruction, ...]) -> int:
     """Loads and stores of local memory, to which spilled registers go."""
     return sum(one.stem in _LOCAL for one in code)
+
+
+@dataclass(frozen=True)
+class Accesses:
+    """Of global memory, by a thread. `narrow`: those of less than 16 bytes; `in_flight`: the most bytes under way at
+    once."""
+
+    loads: int
+    stores: int
+    narrow: int
+    in_flight: int
+
+
+def accesses(code: tuple[Instruction, ...]) -> Accesses:
+    """What threads load and store themselves, by cp.async too, in the order of the text: what loops come to besides is
+    not counted."""
+    loads = [one for one in code if one.stem in ("LDG", "LDGSTS") and not one.operands.startswith("RZ")]
+    stores = [one for one in code if one.stem == "STG"]
+    narrow = sum(_width(one) < 16 for one in (*loads, *stores))
+    return Accesses(len(loads), len(stores), narrow, _in_flight(code))
+
+
+def _in_flight(code: tuple[Instruction, ...]) -> int:
+    """Loads into registers end where one of these is read, and with them those before; copies, where any is waited
+    for."""
+    most = 0
+    loads: list[tuple[set[int], int]] = []
+    copies = 0
+    for one in code:
+        read = _registers(one.operands if one.stem != "LDG" else one.operands.partition(",")[2])
+        needed = max((at for at, (into, _) in enumerate(loads) if into & read), default=-1)
+        del loads[: needed + 1]
+        if one.stem == "LDG" and not one.operands.startswith("RZ"):
+            (first,) = _registers(one.operands.partition(",")[0])
+            loads.append((set(range(first, first + max(_width(one) // 4, 1))), _width(one)))
+        elif one.stem == "LDGSTS":
+            copies += _width(one)
+        elif one.opcode.startswith("DEPBAR"):
+            copies = 0
+        most = max(most, copies + sum(width for _, width in loads))
+    return most
+
+
+def _registers(operands: str) -> set[int]:
+    return {int(number) for number in _REGISTER.findall(operands)}
+
+
+def _width(access: Instruction) -> int:
+    """Bytes of a thread's access."""
+    found = next((part for part in access.opcode.split(".") if part.lstrip("US").isdecimal()), "32")
+    return int(found.lstrip("US")) // 8
 
 
 def tool(name: str) -> Path:

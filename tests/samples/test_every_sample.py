@@ -25,6 +25,9 @@ FOLDER = Path(__file__).parents[2] / "samples"
 TARGETS = ("sm_80", "sm_90a", "sm_100a")
 NAMES = sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.tl"))
 
+# Tiles for a target on which those of the file do not fit: samples/README.md.
+OTHER_SIZES = {("flash_attention", "sm_80"): {"block_N": 64}}
+
 # Relative to a value, one rounding of its type.
 STEP = {"float8_e4m3fn": 2.0**-3, "float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-21}
 
@@ -101,8 +104,13 @@ def test_equals_numpy(known: Sample, constants: dict[str, Any], target: str) -> 
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("known", SAMPLES, ids=lambda known: known.path)
-def test_builds_as_written(known: Sample, target: str) -> None:
-    """With the sizes it has in the file: no spill, nothing serialised, every schedule proven."""
-    if known.feature is None or load(target).has(known.feature):
-        assert warnings(made(known.path, target, {})) == []
+@pytest.mark.parametrize("name", NAMES)
+def test_builds_as_written(name: str, target: str) -> None:
+    """With the sizes it has in the file: nothing in local memory, nothing serialised, every schedule proven."""
+    feature = next((known.feature for known in SAMPLES if known.path == name), None)
+    if feature is not None and not load(target).has(feature):
+        return
+    built = made(name, target, OTHER_SIZES.get((name, target), {}))
+    assert warnings(built) == []
+    (entry,) = built.entries
+    assert (entry.stack_bytes, entry.spill_store_bytes, entry.spill_load_bytes) == (0, 0, 0)
