@@ -64,6 +64,29 @@ def test_trip_counts_on_a_hostile_machine(name: str, stages: int, trips: int) ->
         np.testing.assert_allclose(ran.tensors["C"].astype(np.float32), wanted, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize("trips", [1, 4])
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_looking_without_waiting(target: str, trips: int) -> None:
+    """What is done instead is done once in all, however often the stage is not there yet."""
+    _, made = built(KERNELS, target, entry="polled", trips=trips)
+    assert made.ptx.count("mbarrier.test_wait.parity") >= 2
+    given = emulate.random_arguments(made.kernel, made.manifest, trips)
+    width = 64 * trips
+    wanted = {
+        "C": np.concatenate([given.tensors["A"][:, :width], given.tensors["C"][:, width:]], 1),
+        "D": np.concatenate([given.tensors["A"][:, :width] + np.float16(1), given.tensors["D"][:, width:]], 1),
+    }
+    reference = given.copy()
+    emulate.reference(made.kernel, reference)
+    runs = [reference]
+    for adversary in (None, 1, 2):
+        runs.append(given.copy())
+        emulate.run(made, runs[-1], options=emulate.RunOptions(adversary=adversary))
+    for run in runs:
+        for name, tensor in wanted.items():
+            np.testing.assert_array_equal(run.tensors[name], tensor)
+
+
 # ---- that all of it is needed ----------------------------------------------------------------------------------------
 
 NEEDED = [

@@ -148,3 +148,38 @@ def test_every_fault_is_documented() -> None:
     assert [kind for kind in kinds if f"`{kind}`" not in text] == []
     raised = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tilec" / "emu").glob("*.py"))
     assert set(re.findall(r'Fault\(\s*"([a-z-]+)"', raised)) <= set(kinds)
+
+
+# ---- docs/pipelines.md -----------------------------------------------------------------------------------------------
+
+PIPELINES_KERNEL, *PIPELINES = blocks("docs/pipelines.md", "python")
+
+
+def with_role(block: str) -> str:
+    """The kernel of the document with this role in place of its own of that number."""
+    head = re.match(r"with T\.ws\(\d\):", block)
+    assert head is not None
+    role = "".join(f"        {line}\n" for line in block.splitlines())
+    own = re.compile(rf" *{re.escape(head[0])}\n(?: {{12}}.*\n)*")
+    text, count = own.subn(lambda _: role, PIPELINES_KERNEL)
+    assert count == 1
+    return text
+
+
+@pytest.mark.parametrize("number", range(-1, len(PIPELINES)))
+def test_the_pipelines_of_the_document_do_what_it_says(number: int) -> None:
+    """Each role compiles in the kernel, or is refused as its comments say, and computes the product."""
+    block = "" if number < 0 else PIPELINES[number]
+    expected = re.findall(r"# error: \[([a-z-]+)\]", block)
+    source, observer = SourceFile("pipelines.tl", with_role(block) if block else PIPELINES_KERNEL), driver.Observer()
+    try:
+        made = driver.build(source, CompileOptions(), observer)
+    except CompileError as error:
+        assert [d.code for d in error.diagnostics] == expected
+        return
+    assert expected == [] == observer.warnings
+    found = emulate.random_arguments(made.kernel, made.manifest, 1)
+    reference = found.copy()
+    emulate.run(made, found, options=emulate.RunOptions(adversary=1))
+    emulate.reference(made.kernel, reference)
+    assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, reference))

@@ -170,7 +170,8 @@ class _Sweep:
     def prefetch(self, steps: list[Step], run: _Run) -> None:
         """Read what the steps need from memory: the elements of a run together where they are neighbours, or else those
         that the steps name one by one."""
-        needed = dict.fromkeys(ld for a in steps for ld in self.loads(a) if not ld.buffer.in_registers)
+        loads = (ld for a in steps for ld in self.loads(a) if ld.buffer.scope != "barrier")
+        needed = dict.fromkeys(ld for ld in loads if not ld.buffer.in_registers)
         alone: list[Load] = []
         for load in needed:
             if load in run.loaded:
