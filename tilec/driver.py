@@ -349,6 +349,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
 
     from tilec import lints
     from tilec import target as targets
+    from tilec.passes.hand_listing import listing
     from tilec.passes.unset import unset
     from tilec.sched.trace import dump
     from tilec.sched.trace import trace as write_trace
@@ -380,9 +381,8 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     ):
         observer.warn(found, options)
     observer.warnings[:] = lints.judge(observer.warnings, options.lint)
-    trace = dump(
-        write_trace([(p.loop.problem, p.solution) for p in planned], kernel.name, target.name, target.calibration)
-    )
+    solved = [(p.loop.problem, p.solution) for p in planned]
+    trace = dump(write_trace(solved, kernel.name, target.name, target.calibration, listing(kernel, laid)))
     observer.saw("schedule", planned, lambda _: trace, _schedule_violations)
     return Plan(kernel, laid, target, planned, trace)
 

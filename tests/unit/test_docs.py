@@ -166,6 +166,20 @@ def with_role(block: str) -> str:
     return text
 
 
+def test_the_pipelines_listed_are_those_of_the_kernel(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "pipelines.tl"
+    path.write_text(PIPELINES_KERNEL, encoding="utf-8")
+    assert main(["schedule", str(path)]) == 0
+    (listed,) = blocks("docs/pipelines.md", "text")
+    shown = capfd.readouterr().out
+    assert listed in shown
+    first, *rest = shown.split("warpgroup_0, warps 0 to 3: ")[1].splitlines()
+    assert first == "statements, as they run"
+    assert [line.split(None, 1)[1] for line in rest[1:6]] == [
+        "for by_1", "fill C_local", "for k_1", "acquire inputs", "gemm A_shared, B_shared, C_local",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("number", range(-1, len(PIPELINES)))
 def test_the_pipelines_of_the_document_do_what_it_says(number: int) -> None:
     """Each role compiles in the kernel, or is refused as its comments say, and computes the product."""

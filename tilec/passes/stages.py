@@ -199,7 +199,8 @@ def release(body: Body, stage: Stage, span: Span) -> None:
 
 def _arrival(stage: Stage, span: Span) -> TileOp:
     barrier = stage.barrier
-    return tile_op("arrive", (), span, barrier=Load(barrier.buffer, (stage.index,)))
+    releases = f"{stage.pipeline.name} {stage.side}"
+    return tile_op("arrive", (), span, barrier=Load(barrier.buffer, (stage.index,)), releases=releases)
 
 
 def drain(body: Body, handle: Handle, span: Span) -> None:

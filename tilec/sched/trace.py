@@ -8,7 +8,8 @@ a string, a truth value or null, so that equal solutions are equal bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from tilec.sched import text
@@ -28,9 +29,14 @@ class TraceError(ValueError):
 
 
 def trace(
-    loops: Sequence[tuple[Problem, Solution]], kernel: str = "", target: str = "", calibration: str = ""
+    loops: Sequence[tuple[Problem, Solution]],
+    kernel: str = "",
+    target: str = "",
+    calibration: str = "",
+    by_hand: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The whole trace of a kernel; loops in program order."""
+    """The whole trace of a kernel; loops in program order. `by_hand` are the members about what the kernel itself has
+    decided."""
     # Whatever was to be decided about roles is part of the ops from here on.
     plain = [(resolve(problem, solution.schedule.role), solution) for problem, solution in loops]
     return {
@@ -43,6 +49,7 @@ def trace(
             "target": target,
             "calibration": calibration,
             "loops": [_loop(problem, solution) for problem, solution in plain],
+            **by_hand,
         },
     }
 
