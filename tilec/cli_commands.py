@@ -467,6 +467,11 @@ def schedule(
         loops = [s for s in walk(plan.kernel.body) if isinstance(s, For) and is_pipelined(s)]
         said = f"pipelined loops run serially with strategy {asked.pipeline_strategy}"
         print(f"{plan.kernel.name}: {said if loops else 'no pipelined loop'}")
+    import json
+
+    from tilec.cli_hand_tables import hand_tables
+
+    show_tables(hand_tables(json.loads(plan.trace)["tilec"]))
     width = console().width
     for planned in plan.loops:
         line = planned.loop.loop.span.line

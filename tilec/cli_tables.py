@@ -30,7 +30,7 @@ _TIMELINE = 64
 """Columns that one interval is drawn in, where there is room."""
 
 
-def _table(title: str, *columns: str) -> Table:
+def plain_table(title: str, *columns: str) -> Table:
     """Numbers to the right; a column whose name starts with < to the left."""
     table = Table(title=Text(title, "bold"), title_justify="left", box=None, pad_edge=False)
     for column in columns:
@@ -103,7 +103,7 @@ def stores_table(stores: Sequence[Staging]) -> Table:
 
 
 def _bounds(solution: Solution) -> Table:
-    table = _table("bounds on the interval", "II ≥", "<kind", "<because")
+    table = plain_table("bounds on the interval", "II ≥", "<kind", "<because")
     bounds = solution.bounds
     for bound in sorted(bounds.each, key=lambda b: -b.ii):
         style = "bold" if bound.ii == bounds.mii else ""
@@ -112,7 +112,7 @@ def _bounds(solution: Solution) -> Table:
 
 
 def _attempts(solution: Solution) -> Table:
-    table = _table("intervals tried", "II", "<outcome", "<how", "<why")
+    table = plain_table("intervals tried", "II", "<outcome", "<how", "<why")
     for first, last in solution.ranges:
         table.add_row(span(first, last), last.outcome, last.how, Text(last.why))
     return table
@@ -155,7 +155,7 @@ def _compared(problem: Problem, solution: Solution) -> Iterator[Text]:
 
 
 def _ops(problem: Problem, schedule: Schedule) -> Table:
-    table = _table(
+    table = plain_table(
         "statements, as they issue", "#", "<statement", "<role", "line", "stage", "start", "issue", "latency"
     )
     for op in schedule.order:
@@ -167,7 +167,7 @@ def _ops(problem: Problem, schedule: Schedule) -> Table:
 
 
 def _rings(problem: Problem, schedule: Schedule) -> Table:
-    table = _table("rings", "<ring", "lifetime", "depth", "bytes each", "bytes")
+    table = plain_table("rings", "<ring", "lifetime", "depth", "bytes each", "bytes")
     for ring, depth in zip(problem.rings, schedule.depth, strict=True):
         last = max((schedule.start[c] + problem.ops[c].latency for c in ring.consumers), default=0)
         first = min((schedule.start[p] for p in ring.producers), default=0)
@@ -177,7 +177,9 @@ def _rings(problem: Problem, schedule: Schedule) -> Table:
 
 
 def _pools(problem: Problem, schedule: Schedule) -> Table:
-    table = _table("pools, at the worst moment", "<pool", "reserved", "rings", "values", "peak", "capacity", "carried")
+    table = plain_table(
+        "pools, at the worst moment", "<pool", "reserved", "rings", "values", "peak", "capacity", "carried"
+    )
     for index, pool in enumerate(problem.pools):
         held = pool_peaks(problem, schedule, index)
         numbers = (f"{held[what]:,}" for what in ("reserved", "rings", "values", "peak"))
@@ -251,7 +253,7 @@ def _columns(first: int, held: int, ii: int, cycles: int) -> Iterator[int]:
 
 
 def target_list() -> Table:
-    table = _table("", "<target", "<PTX", "shared memory", "<features")
+    table = plain_table("", "<target", "<PTX", "shared memory", "<features")
     table.title = None
     for name in resources.target_names():
         machine = target.load(name)
@@ -263,21 +265,23 @@ def target_list() -> Table:
 def target_details(name: str, calibration: str) -> Group:
     """Limits, slots, pools and priced kinds of one machine, each with where the number comes from."""
     machine = target.load(name, calibration)
-    limits = _table(f"{name}: limits", "<limit", "value", "<source", "<where")
+    limits = plain_table(f"{name}: limits", "<limit", "value", "<source", "<where")
     for limit in machine.limits:
         limits.add_row(limit.name, f"{limit.value:,}", limit.source.kind, Text(limit.source.where))
-    slots = _table("slots", "<slot", "width")
+    slots = plain_table("slots", "<slot", "width")
     for slot in machine.slots:
         slots.add_row(slot.name, str(slot.width))
-    pools = _table("pools", "<pool", "capacity")
+    pools = plain_table("pools", "<pool", "capacity")
     for pool in machine.pools:
         pools.add_row(pool.name, f"{pool.capacity:,}")
-    shared = _table(f"cycles that the kinds share, calibration {calibration}", "<name", "cycles", "<source", "<where")
+    shared = plain_table(
+        f"cycles that the kinds share, calibration {calibration}", "<name", "cycles", "<source", "<where"
+    )
     for what, numbers in (("family", machine.families), ("ceiling", machine.ceilings)):
         for number in numbers:
             source = number.source
             shared.add_row(f"{what} {number.name}", f"{number.value:,}", source.kind, Text(source.where))
-    kinds = _table(
+    kinds = plain_table(
         f"instruction kinds, calibration {calibration}", "<kind", "<uses", "<issue", "<latency", "<source", "<where"
     )
     for kind in machine.kinds:

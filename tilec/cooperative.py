@@ -30,6 +30,7 @@ class Cooperative:
     def __init__(self, stuck: Stuck) -> None:
         self.stuck = stuck
         self.pieces: list[_Piece] = []
+        self.order: list[_Piece] = []  # who goes on first
         self.back = threading.Semaphore(0)
         self.running: _Piece | None = None
 
@@ -40,6 +41,18 @@ class Cooperative:
         if may_go_on():
             return
         piece.may_go_on, piece.waits_at = may_go_on, span
+        self._pause(piece)
+
+    def give_way(self) -> None:
+        """The piece that runs lets all others go first, as far as they get."""
+        piece = self.running
+        assert piece is not None
+        self.order.remove(piece)
+        self.order.append(piece)
+        piece.may_go_on = lambda: True
+        self._pause(piece)
+
+    def _pause(self, piece: _Piece) -> None:
         self.back.release()
         piece.turn.acquire()
         if piece.error is not None:
@@ -52,11 +65,12 @@ class Cooperative:
     def run(self, work: Sequence[Callable[[], None]]) -> None:
         """All of it, each on a thread of its own; what one of them raises ends the others too, and is raised here."""
         self.pieces = [_Piece(run) for run in work]
+        self.order = list(self.pieces)
         threads = [threading.Thread(target=self._run, args=(piece,), daemon=True) for piece in self.pieces]
         for thread in threads:
             thread.start()
         failure: BaseException | None = None
-        while waiting := [piece for piece in self.pieces if not piece.is_done]:
+        while waiting := [piece for piece in self.order if not piece.is_done]:
             ready = next((piece for piece in waiting if failure is not None or piece.may_go_on()), None)
             if ready is None:
                 try:

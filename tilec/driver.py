@@ -361,6 +361,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
 
     from tilec import lints
     from tilec import target as targets
+    from tilec.passes.hand_listing import listing
     from tilec.passes.staging import stagings
     from tilec.passes.unset import unset
     from tilec.sched.trace import dump
@@ -386,7 +387,8 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     observer.warnings[:] = lints.judge(observer.warnings, options.lint)
     stores = [asdict(store) for one in laid.kernels for store in stagings(one)]
     solved = [(p.loop.problem, p.solution) for p in planned]
-    trace = dump(write_trace(solved, kernel.name, target.name, target.calibration, decisions, stores))
+    by_hand = listing(kernel, laid)
+    trace = dump(write_trace(solved, kernel.name, target.name, target.calibration, decisions, stores, by_hand))
     observer.saw("schedule", planned, lambda _: trace, _schedule_violations)
     return Plan(kernel, laid, target, planned, decisions, trace)
 

@@ -22,6 +22,7 @@ from tilec.elements import bits_of, is_raw, numpy_type, of_bits, rounded, storag
 from tilec.interp_roles import Roles
 from tilec.ir.expr import as_size, integer_range
 from tilec.ir.tile import (
+    PHASE_DONE,
     THREAD,
     Binary,
     Bind,
@@ -480,6 +481,10 @@ class _Machine:
                 whole = np.empty(self.extents) if self.is_shared_out else self.variables[THREAD.name]
                 alike = np.broadcast_arrays(whole, *(self.expr(a) for a in args))
                 return _rounded(REFERENCES[fn](*alike[1:]), dtype)
+            case Call(fn=fn, args=(Load(buffer=barrier, indices=(index,)), parity)) if fn == PHASE_DONE:
+                assert self.meeting is not None, "only roles have barriers"
+                place, wanted = int(self.expr(index)), int(self.expr(parity))
+                return np.bool_(self.meeting.is_complete(barrier.name, place, wanted, self.span))
             case Call(fn="fma", args=args, dtype=dtype):
                 x, y, z = (np.asarray(self.expr(a)) for a in args)
                 return convert(fused(x, y, z, dtype), dtype)

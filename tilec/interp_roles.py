@@ -13,6 +13,9 @@ from tilec.cooperative import Cooperative
 from tilec.diag import Label, fail
 from tilec.source import Span
 
+MOST_ASKED = 10_000
+"""A role that asks so often whether a phase is complete waits for it for ever."""
+
 
 @dataclass(slots=True)
 class _Phases:
@@ -29,6 +32,7 @@ class Roles:
     def __init__(self, counts: Mapping[str, tuple[int, ...]]) -> None:
         self.barriers = {(name, i): _Phases(count) for name, all_ in counts.items() for i, count in enumerate(all_)}
         self.roles = Cooperative(_stuck)
+        self.asked = 0
 
     def run(self, work: Sequence[Callable[[], None]]) -> None:
         """All of it; fails where nobody can go on."""
@@ -45,6 +49,14 @@ class Roles:
         """Until the phase of this parity has completed."""
         barrier = self.barriers[name, index]
         self.roles.until(lambda: barrier.completed % 2 != parity, span)
+
+    def is_complete(self, name: str, index: int, parity: int, span: Span) -> bool:
+        """Whether the phase of this parity has completed, once the other roles have gone as far as they can."""
+        self.asked += 1
+        if self.asked > MOST_ASKED:
+            _stuck([span])
+        self.roles.give_way()
+        return self.barriers[name, index].completed % 2 != parity
 
     def meet(self, number: int, threads: int, mine: int, waits: bool, span: Span) -> None:
         """A named barrier of so many threads, to which `mine` come now."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from harness import HERE, agrees, built
+from test_hand_written_roles import right
 
 from tilec import emulate
 from tilec.diag import CompileError
+from tilec.driver import Build
 from tilec.emulate import Arguments
 
 KERNELS = HERE / "pipeline_objects.tl"
@@ -58,3 +62,101 @@ def test_trip_counts_on_a_hostile_machine(name: str, stages: int, trips: int) ->
         ran = given.copy()
         emulate.run(made, ran, options=emulate.RunOptions(adversary=adversary))
         np.testing.assert_allclose(ran.tensors["C"].astype(np.float32), wanted, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("trips", [1, 4])
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_looking_without_waiting(target: str, trips: int) -> None:
+    """What is done instead is done once in all, however often the stage is not there yet."""
+    _, made = built(KERNELS, target, entry="polled", trips=trips)
+    assert made.ptx.count("mbarrier.test_wait.parity") >= 2
+    given = emulate.random_arguments(made.kernel, made.manifest, trips)
+    width = 64 * trips
+    wanted = {
+        "C": np.concatenate([given.tensors["A"][:, :width], given.tensors["C"][:, width:]], 1),
+        "D": np.concatenate([given.tensors["A"][:, :width] + np.float16(1), given.tensors["D"][:, width:]], 1),
+    }
+    reference = given.copy()
+    emulate.reference(made.kernel, reference)
+    runs = [reference]
+    for adversary in (None, 1, 2):
+        runs.append(given.copy())
+        emulate.run(made, runs[-1], options=emulate.RunOptions(adversary=adversary))
+    for run in runs:
+        for name, tensor in wanted.items():
+            np.testing.assert_array_equal(run.tensors[name], tensor)
+
+
+# ---- that all of it is needed ----------------------------------------------------------------------------------------
+
+NEEDED = [
+    ("three_roles", 7, r"mbarrier\.arrive"),  # a release
+    ("three_roles", 7, r"mbarrier\.(arrive\.)?expect_tx"),
+    ("three_roles", 1, r"bra \$L\d+_wait"),  # an acquire
+    ("three_roles", 7, r"wgmma\.(commit_group|wait_group)"),
+    ("three_roles", 7, r"fence\.proxy"),
+    ("three_roles", 7, r"cp\.async\.bulk\.(commit_group|wait_group)"),
+    ("in_branches", 7, r"mbarrier\.arrive"),
+    ("in_branches", 7, r"mbarrier\.(arrive\.)?expect_tx"),
+    ("two_at_once", 7, r"mbarrier\.arrive"),
+    ("two_at_once", 7, r"bra \$L\d+_wait"),
+    ("by_threads", 7, r"mbarrier\.arrive"),
+    ("by_threads", 7, r"bra \$L\d+_wait"),
+    ("four_roles", 7, r"mbarrier\.arrive"),
+    ("left_early", 7, r"mbarrier\.arrive"),
+]
+
+
+def mutants_of(made: Build, pattern: str) -> list[tuple[str, str]]:
+    """The PTX without each line that has the pattern, and that line."""
+    lines = made.ptx.split("\n")
+    places = [place for place, line in enumerate(lines) if re.search(pattern, line)]
+    assert places
+    return [("\n".join([*lines[:place], "", *lines[place + 1 :]]), lines[place]) for place in places]
+
+
+def caught(made: Build, mutant: str) -> bool:
+    return not all(right(made, mutant, adversary) for adversary in (None, *range(8)))
+
+
+@pytest.mark.parametrize(("name", "trips", "pattern"), NEEDED)
+def test_nothing_can_be_left_out(name: str, trips: int, pattern: str) -> None:
+    """Each wait, arrival, commit and fence, taken out of the PTX by itself: a fault, or wrong numbers."""
+    _, made = built(KERNELS, "sm_90a", entry=name, M=256, trips=trips, K=64 * trips)
+    for mutant, line in mutants_of(made, pattern):
+        assert caught(made, mutant), line
+
+
+def moved(ptx: str, what: str, before: str) -> str:
+    """The PTX with its first line that has `what`, behind the first one that has `before`, moved in front of that."""
+    lines = ptx.split("\n")
+    there = next(place for place, line in enumerate(lines) if re.search(before, line))
+    here = next(place for place, line in enumerate(lines) if place > there and re.search(what, line))
+    return "\n".join([*lines[:there], lines[here], *lines[there:here], *lines[here + 1 :]])
+
+
+def test_a_stage_is_not_used_after_its_release() -> None:
+    """The consumer's arrival in front of the wait for its products."""
+    _, made = built(KERNELS, "sm_90a", entry="three_roles", M=256, trips=7, K=448)
+    assert caught(made, moved(made.ptx, r"mbarrier\.arrive", r"wgmma\.wait_group"))
+
+
+def test_a_stage_is_not_filled_before_it_is_acquired() -> None:
+    """The first copy in front of the producer's wait."""
+    _, made = built(KERNELS, "sm_90a", entry="left_early", M=256, trips=7, K=448)
+    assert caught(made, moved(made.ptx, r"cp\.async\.bulk\.tensor", r"_wait:"))
+
+
+SWAPPED = [("left_early", 0), ("left_early", 1), ("three_roles", 0), ("three_roles", 1), ("three_roles", 2)]
+
+
+@pytest.mark.parametrize(("name", "number"), SWAPPED)
+def test_each_side_waits_at_its_own_barriers(name: str, number: int) -> None:
+    """A wait at the other barrier of its stage, which is 16 bytes further on or back."""
+    _, made = built(KERNELS, "sm_90a", entry=name, M=256, trips=7, K=448)
+    first = min(int(place) for place in re.findall(r"mbarrier\.init[^\[]*\[%\w+\+(\d+)\]", made.ptx))
+    wait = list(re.finditer(r"try_wait\.parity\S* %p\d+, \[%r\d+\+(\d+)\]", made.ptx))[number]
+    there = int(wait[1])
+    other = there - 16 if (there - first) // 16 % 2 else there + 16
+    mutant = made.ptx[: wait.start(1)] + str(other) + made.ptx[wait.end(1) :]
+    assert caught(made, mutant)

@@ -158,3 +158,52 @@ def test_every_fault_is_documented() -> None:
     assert [kind for kind in kinds if f"`{kind}`" not in text] == []
     raised = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tilec" / "emu").glob("*.py"))
     assert set(re.findall(r'Fault\(\s*"([a-z-]+)"', raised)) <= set(kinds)
+
+
+# ---- docs/pipelines.md -----------------------------------------------------------------------------------------------
+
+PIPELINES_KERNEL, *PIPELINES = blocks("docs/pipelines.md", "python")
+
+
+def with_role(block: str) -> str:
+    """The kernel of the document with this role in place of its own of that number."""
+    head = re.match(r"with T\.ws\(\d\):", block)
+    assert head is not None
+    role = "".join(f"        {line}\n" for line in block.splitlines())
+    own = re.compile(rf" *{re.escape(head[0])}\n(?: {{12}}.*\n)*")
+    text, count = own.subn(lambda _: role, PIPELINES_KERNEL)
+    assert count == 1
+    return text
+
+
+def test_the_pipelines_listed_are_those_of_the_kernel(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "pipelines.tl"
+    path.write_text(PIPELINES_KERNEL, encoding="utf-8")
+    assert main(["schedule", str(path)]) == 0
+    (listed,) = blocks("docs/pipelines.md", "text")
+    shown = capfd.readouterr().out
+    assert listed in shown
+    first, *rest = shown.split("warpgroup_0, warps 0 to 3: ")[1].splitlines()
+    assert first == "statements, as they run"
+    assert [line.split(None, 1)[1] for line in rest[1:6]] == [
+        "for by_1", "fill C_local", "for k_1", "acquire inputs", "gemm A_shared, B_shared, C_local",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(-1, len(PIPELINES)))
+def test_the_pipelines_of_the_document_do_what_it_says(number: int) -> None:
+    """Each role compiles in the kernel, or is refused as its comments say, and computes the product."""
+    block = "" if number < 0 else PIPELINES[number]
+    expected = re.findall(r"# error: \[([a-z-]+)\]", block)
+    source, observer = SourceFile("pipelines.tl", with_role(block) if block else PIPELINES_KERNEL), driver.Observer()
+    try:
+        made = driver.build(source, CompileOptions(), observer)
+    except CompileError as error:
+        assert [d.code for d in error.diagnostics] == expected
+        return
+    assert expected == [] == observer.warnings
+    found = emulate.random_arguments(made.kernel, made.manifest, 1)
+    reference = found.copy()
+    emulate.run(made, found, options=emulate.RunOptions(adversary=1))
+    emulate.reference(made.kernel, reference)
+    assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, reference))

@@ -40,6 +40,7 @@ CASES: list[tuple[Path, str, Strategy, str]] = [
     (TESTS / "kernels" / "nested_attention.tl", "sm_80", "auto", "silicon"),
     (TESTS / "kernels" / "nested_gemm.tl", "sm_90a", "auto", "silicon"),
     (ROOT / "samples" / "softmax.tl", "sm_90a", "auto", "silicon"),
+    (ROOT / "samples" / "gemm" / "pipeline_objects.tl", "sm_90a", "auto", "silicon"),
 ]
 cases = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0].stem}-{c[1]}-{c[2]}-{c[3]}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilec.codegen.address import SHARED_BASE
 from tilec.codegen.matrix import WARP
+from tilec.codegen.scalar import Scalars
 from tilec.codegen.state import State
 from tilec.ir.affine import affine
 from tilec.ir.groups import WARPGROUP_THREADS, WARPGROUP_WARPS
@@ -14,13 +15,18 @@ from tilec.ptx.module import Address, Guard, Imm, Reg, Symbol
 
 def own_barrier(barrier: Barrier, state: State) -> Address:
     """Where the barrier lies in shared memory."""
-    base, first = state.scalars.register(SHARED_BASE), state.barriers[barrier.name]
+    return place_of(barrier, state.scalars, state.barriers[barrier.name])
+
+
+def place_of(barrier: Barrier, scalars: Scalars, first: int) -> Address:
+    """The same, where the first one of that name lies at `first`."""
+    base = scalars.register(SHARED_BASE)
     form = affine(barrier.index)
     constant = first + MBARRIER_BYTES * form.constant
     if not form.terms:
         return Address(base, constant)
-    moving = state.scalars.register(form.symbolic())
-    return Address(state.builder.into("b32", "mad.lo.u32", moving, Imm(MBARRIER_BYTES), base), constant)
+    moving = scalars.register(form.symbolic())
+    return Address(scalars.builder.into("b32", "mad.lo.u32", moving, Imm(MBARRIER_BYTES), base), constant)
 
 
 def is_thread(state: State, number: int) -> Reg:

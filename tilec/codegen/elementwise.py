@@ -181,7 +181,9 @@ class _Sweep:
     def prefetch(self, steps: list[Step], run: _Run) -> None:
         """Read what the steps need from memory: the elements of a run together where they are neighbours, or else those
         that the steps name one by one."""
-        needed = dict.fromkeys(ld for a in steps for ld in self.loads(a) if not ld.buffer.in_registers)
+        needed = dict.fromkeys(
+            ld for a in steps for ld in self.loads(a) if not ld.buffer.in_registers and ld.buffer.scope != "barrier"
+        )
         needed = {load: None for load in needed if load not in run.loaded}
         nested = [load for load in needed if any(isinstance(e, Load) for i in load.indices for e in walk_expr(i))]
         alone: list[Load] = []

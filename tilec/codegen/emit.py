@@ -9,7 +9,7 @@ from dataclasses import replace
 from tilec import manifest as launch
 from tilec.codegen import clusters
 from tilec.codegen.address import SHARED_BASE, Addresses, Position
-from tilec.codegen.barriers import emit_barrier, emit_warpgroup_sync, warpgroup
+from tilec.codegen.barriers import emit_barrier, emit_warpgroup_sync, place_of, warpgroup
 from tilec.codegen.builder import Builder, Class, register_class
 from tilec.codegen.elementwise import emit_elementwise
 from tilec.codegen.local import clear_local, read_local
@@ -159,6 +159,9 @@ class _Entry:
         for made in program.barriers:
             self.barriers[made.name] = offset
             offset += warp.MBARRIER_BYTES * len(made.counts)
+        self.scalars.barrier = lambda load: place_of(
+            warp.Barrier(load.buffer.name, load.indices[0]), self.scalars, self.barriers[load.buffer.name]
+        )
         self.written = frozenset(_written(program))
         self.tensor: Reg | None = None  # where the block's tensor memory begins
         self.in_tensor = frozenset(tile.buffer.name for tile in program.tensor)

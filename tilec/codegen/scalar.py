@@ -20,6 +20,7 @@ from tilec.ir.tile import (
     BLOCK_WIDE,
     COMPARISONS,
     INTEGER_CALLS,
+    PHASE_DONE,
     WARP_WIDE,
     Binary,
     Call,
@@ -34,13 +35,17 @@ from tilec.ir.tile import (
     integer,
 )
 from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT32, DType
-from tilec.ptx.module import Imm, Operand, Reg, Vector
+from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
 
 SHORT = {**SMALL, FLOAT16: "f16", BFLOAT16: "bf16"}
 """The floats below 32 bits as PTX calls them."""
 
 ReadElement = Callable[[Load], Operand]
 """Gives the value of a buffer element that an expression reads."""
+
+
+def _no_barriers(barrier: Load) -> Address:
+    raise InternalError(f"{barrier.buffer.name} is asked for before barriers have places")
 
 
 def _no_memory(load: Load) -> Operand:
@@ -53,11 +58,12 @@ OVERFLOWING = frozenset({"add", "sub", "mul", "floordiv", "shl"})
 
 class Scalars:
     """`ranges` holds an interval for every variable, so that divisions and bounds can be simplified. `read_uniform`
-    gives the elements that all threads read alike, outside elementwise nests."""
+    gives the elements that all threads read alike, outside elementwise nests, and `barrier` where a barrier lies."""
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
         self.read_uniform: ReadElement = _no_memory
+        self.barrier: Callable[[Load], Address] = _no_barriers
         # Correctly rounded division and roots are subroutines, and a call serialises every wgmma of the kernel (C7509):
         # beside wgmma the forms without one are taken, exact to two units in the last place.
         self.may_call = True
@@ -316,9 +322,15 @@ class Scalars:
         wide = register_class(dtype)
         return self.wrap(self.builder.into(wide, f"neg.s{64 if wide == 'b64' else 32}", x), dtype)
 
+    def phase_done(self, barrier: Expr, parity: Reg) -> Reg:
+        assert isinstance(barrier, Load)
+        return self.builder.into("pred", "mbarrier.test_wait.parity.shared::cta.b64", self.barrier(barrier), parity)
+
     def call(self, fn: str, args: tuple[Expr, ...], dtype: DType, read: ReadElement | None) -> Reg:
         if fn in WARP_WIDE or fn in BLOCK_WIDE:
             return emit_warp_function(fn, args, dtype, self, read)
+        if fn == PHASE_DONE:
+            return self.phase_done(args[0], self.register(args[1], read))
         values = [self.value(a, read) for a in args]
         if fn == "reinterpret":
             return self.in_register(self.reinterpret(values[0], args[0].dtype, dtype), dtype)

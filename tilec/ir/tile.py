@@ -105,6 +105,8 @@ WARP_WIDE = frozenset(
 """Calls whose value in a thread is made of the arguments in all threads of its warp."""
 BLOCK_WIDE = frozenset({"block_count", "block_and", "block_or"})
 """Those made of the arguments in all threads of the block: all have one value."""
+PHASE_DONE = "phase_done"
+"""Whether the phase of a parity has completed of a barrier, without waiting for it."""
 BIT_COUNTS = frozenset({"popcount", "clz"})
 """Calls of one uint32 or uint64 that give an int32: the bits that are 1, and those that are 0 before the first 1."""
 INTEGER_CALLS: dict[str, tuple[tuple[DType, ...], DType]] = {
@@ -138,7 +140,7 @@ class Call:
     """A mathematical function of floats: exp exp2 exp10 log log2 log10 sqrt rsqrt sinh cosh tanh sigmoid erf abs sin
     cos tan atan floor ceil trunc round nearbyint pow fmod; or `reinterpret`, the bits of any type as another one of the
     same size; or one of `BIT_COUNTS` or `INTEGER_CALLS`; or what threads compute together, one of `WARP_WIDE` or
-    `BLOCK_WIDE`."""
+    `BLOCK_WIDE`; or `PHASE_DONE`, of a load of a barrier and a parity."""
 
     fn: str
     args: tuple[Expr, ...]

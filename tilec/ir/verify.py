@@ -30,6 +30,7 @@ from tilec.ir.tile import (
     BLOCK_WIDE,
     COMPARISONS,
     INTEGER_CALLS,
+    PHASE_DONE,
     THREAD,
     WARP_WIDE,
     WARPGROUP,
@@ -245,6 +246,9 @@ class _Checker:
                 elif expr.fn in INTEGER_CALLS:
                     if (tuple(a.dtype for a in args), dtype) != INTEGER_CALLS[expr.fn]:
                         yield f"{show_expr(expr)} is {dtype} of {', '.join(str(a.dtype) for a in args)}"
+                elif expr.fn == PHASE_DONE:
+                    if dtype != BOOL or not isinstance(args[0], Load) or args[0].buffer.scope != "barrier":
+                        yield f"{show_expr(expr)} is {dtype} of {show_expr(args[0])}"
                 elif expr.fn in WARP_WIDE or expr.fn in BLOCK_WIDE:
                     return
                 elif not dtype.is_float or any(a.dtype != dtype for a in args):

@@ -10,10 +10,10 @@ from itertools import combinations
 
 from tilec.diag import Label, Mistakes, fail
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import Cluster, Stmt, TileOp
+from tilec.ir.tile import Attr, Cluster, Stmt, TileOp, with_attr
 from tilec.ops.barriers import allocation, barrier_of
 from tilec.ops.values import SIDES, Pipeline, Side
-from tilec.passes.stages import Nested, Pipelines
+from tilec.passes.stages import Nested, Pipelines, payload_bytes
 
 _DOES: dict[Side, str] = {"producer": "fills", "consumer": "takes"}
 
@@ -31,6 +31,14 @@ def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, 
         for side, barriers in zip(SIDES, (pipeline.full, pipeline.empty), strict=True):
             threads = sum(WARPGROUP_THREADS * len(role) for role in pipeline.ends[side].roles)
             counts[barriers.name] = allocation(barriers, (max(threads, 1),) * pipeline.stages)
+        # For who reads the trace, beside the barriers that are the first of each pipeline.
+        holds: dict[str, Attr] = {
+            "pipeline": pipeline.name,
+            "tiles": ",".join(pipeline.tiles),
+            "bytes": payload_bytes(pipeline),
+        }
+        for key, value in holds.items():
+            counts[pipeline.full.name] = with_attr(counts[pipeline.full.name], key, value)
     if is_whole:
         with mistakes.caught():
             _check_order(pipelines.nested)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 from tilec.diag import Label, fail
 from tilec.ir.tile import Buffer, Load, TileOp, integer, walk, with_attr
-from tilec.ir.types import UINT64
+from tilec.ir.types import BOOL, UINT64
 from tilec.ops.barriers import allocation
-from tilec.ops.signature import Argument, Call, Parameter, Signature, bind, nearest
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, bind, nearest
 from tilec.ops.values import (
     SIDES,
     Dictionary,
@@ -32,7 +32,7 @@ from tilec.ops.values import (
 )
 from tilec.passes import teams
 from tilec.passes.functions import bind_target
-from tilec.passes.stages import acquire, drain, expect, release, release_by_hand, variable
+from tilec.passes.stages import acquire, drain, expect, release, release_by_hand, try_acquire, variable
 from tilec.passes.usage import reads, writes
 from tilec.source import Span
 from tilec.syntax import ast
@@ -49,13 +49,14 @@ HELD_IN = ("shared",)
 """The memories whose tiles a stage can hold."""
 
 _OF_PIPELINE = ("producer", "consumer", "acquire_producer", "acquire_consumer")
-_OF_HANDLE = ("acquire", "acquire_stage", "drain")
+_OF_HANDLE = ("acquire", "acquire_if_needed", "acquire_stage", "try_acquire", "drain")
 _OF_STAGE = ("release", "expect_bytes")
 _ACCESSORS = ("payload", "stage", "barrier", "mbar")
 STATEMENTS = ("release", "expect_bytes", "drain")
 """Methods that give no value."""
 _SIGNATURES = {
     **{name: Signature(name, ()) for name in (*_OF_PIPELINE, *_OF_HANDLE, *_OF_STAGE)},
+    "acquire_if_needed": Signature("acquire_if_needed", (Parameter("ready"),)),
     "expect_bytes": Signature("expect_bytes", (Parameter("bytes", None),)),
 }
 
@@ -286,6 +287,8 @@ def called(evaluator: Evaluator, function: Method, node: ast.Call) -> Value:
             return acquire(body, Handle(owner, side), node.span)
         case Handle() as handle, "acquire_stage":
             return acquire(body, handle, node.span)
+        case Handle() as handle, "try_acquire":
+            return try_acquire(body, handle, node.span)
         case Handle() as handle, "drain":
             drain(body, handle, node.span)
         case Stage() as stage, "release":
@@ -312,7 +315,7 @@ def entered(body: Body, node: ast.With, call: ast.Call) -> None:
     """`with producer.acquire() as tiles:`, and `with pipe.producer() as producer:`, which only gives it a name."""
     function = body.value(call.function)
     assert isinstance(function, Method)
-    if function.name not in ("acquire", *SIDES):
+    if function.name not in ("acquire", "acquire_if_needed", *SIDES):
         fail(
             "misplaced-statement",
             f".{function.name}() is nothing to enter",
@@ -324,12 +327,19 @@ def entered(body: Body, node: ast.With, call: ast.Call) -> None:
         body.block(node.body)
         return
     assert isinstance(function.owner, Handle)
-    bind(_SIGNATURES["acquire"], *body.operands(call), call.span)
+    _check_ready(bind(_SIGNATURES[function.name], *body.operands(call), call.span))
     stage = acquire(body, function.owner, call.span, returns=True)
     _bind(body, node, stage)
     body.block(node.body)
     if not body.ledger.is_left:
         release(body, stage, call.span)
+
+
+def _check_ready(call: Call) -> None:
+    """What is given to acquire_if_needed. To wait for a stage that is there is to go on: all stages are waited for."""
+    ready = dict(call.arguments).get("ready")
+    if ready is not None and not isinstance(ready.value, bool) and as_expr(ready).dtype != BOOL:
+        call.refuse("ready", "what .try_acquire() gave")
 
 
 def _bind(body: Body, node: ast.With, value: Value) -> None:

@@ -13,7 +13,22 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from tilec.diag import Label, fail
-from tilec.ir.tile import Binary, Bind, Buffer, Expr, For, Load, Parallel, Select, Store, TileOp, Var, integer
+from tilec.ir.tile import (
+    PHASE_DONE,
+    Binary,
+    Bind,
+    Buffer,
+    Expr,
+    For,
+    Load,
+    Parallel,
+    Select,
+    Store,
+    TileOp,
+    Var,
+    integer,
+)
+from tilec.ir.tile import Call as TileCall
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.barriers import MOST_ARRIVALS
 from tilec.ops.registry import tile_op
@@ -82,6 +97,20 @@ def acquire(body: Body, handle: Handle, span: Span, returns: bool = False) -> St
     return stage
 
 
+def try_acquire(body: Body, handle: Handle, span: Span) -> Var:
+    """Whether the next stage is this side's already. One thread looks, so that all of the role agree."""
+    made, side = handle.pipeline, handle.side
+    _role(body, handle, span)
+    index, parity = _turn(body, made, side, span)
+    found = Buffer(body.unique.take(f"{made.name}_found"), (1,), INT32, "shared", span)
+    body.buffers.append(found)
+    is_done = TileCall(PHASE_DONE, (Load(_awaited(handle), (index,)), parity), BOOL)
+    _set(body, found, Select(is_done, integer(1), integer(0), INT32), span)
+    ready = Var(body.unique.take(f"{made.name}_ready"), BOOL)
+    body.out.append(Bind(ready, Binary("eq", Load(found, (integer(0),)), integer(1), BOOL), span))
+    return ready
+
+
 def _role(body: Body, handle: Handle, span: Span) -> range:
     made = handle.pipeline
     if body.is_parallel:
@@ -134,10 +163,15 @@ def _turn(body: Body, made: Pipeline, side: Side, span: Span) -> tuple[Var, Var]
 
 
 def _wait(body: Body, handle: Handle, index: Expr, parity: Expr, span: Span) -> None:
-    barrier = handle.pipeline.empty if handle.side == "producer" else handle.pipeline.full
+    barrier = _awaited(handle)
     acquires = f"{handle.pipeline.name} {handle.side}"
     wait = tile_op("await_barrier", (), span, barrier=Load(barrier, (index,)), parity=parity, acquires=acquires)
     body.out.append(wait)
+
+
+def _awaited(handle: Handle) -> Buffer:
+    """The barriers at which this side waits for its stages."""
+    return handle.pipeline.empty if handle.side == "producer" else handle.pipeline.full
 
 
 def _other(parity: Expr) -> Expr:
@@ -165,7 +199,8 @@ def release(body: Body, stage: Stage, span: Span) -> None:
 
 def _arrival(stage: Stage, span: Span) -> TileOp:
     barrier = stage.barrier
-    return tile_op("arrive", (), span, barrier=Load(barrier.buffer, (stage.index,)))
+    releases = f"{stage.pipeline.name} {stage.side}"
+    return tile_op("arrive", (), span, barrier=Load(barrier.buffer, (stage.index,)), releases=releases)
 
 
 def drain(body: Body, handle: Handle, span: Span) -> None:

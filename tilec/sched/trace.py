@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from tilec.sched import text
@@ -35,9 +36,10 @@ def trace(
     calibration: str = "",
     decisions: Sequence[Decision] = (),
     stores: Sequence[Mapping[str, str | int]] = (),
+    by_hand: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The whole trace of a kernel; loops in program order. `stores` are those that go through shared memory, with what
-    they leave to the rings."""
+    they leave to the rings; `by_hand` are the members about what the kernel itself has decided."""
     # Whatever was to be decided about roles is part of the ops from here on.
     plain = [(resolve(problem, solution.schedule.role), solution) for problem, solution in loops]
     return {
@@ -52,6 +54,7 @@ def trace(
             "decisions": [text.encode(decision) for decision in decisions],
             "loops": [_loop(problem, solution) for problem, solution in plain],
             "stores": [dict(store) for store in stores],
+            **by_hand,
         },
     }
 
