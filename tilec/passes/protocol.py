@@ -31,6 +31,7 @@ from tilec.ir.tile import (
     walk,
 )
 from tilec.ops.barriers import condition_of, counts_of, is_meeting, is_signalling
+from tilec.ops.tcgen05 import is_committing
 from tilec.ops.values import EXPR_TYPES
 from tilec.passes.fold import compute_expr
 from tilec.source import Span
@@ -116,7 +117,8 @@ def barrier_name(op: TileOp) -> str:
 
 
 def _check_arrivals(made: dict[str, TileOp], statements: list[TileOp]) -> None:
-    arrived = {barrier_name(s) for s in statements if s.name in ("arrive", "cp_async_arrive", "expect_tx")}
+    arriving = ("arrive", "cp_async_arrive", "expect_tx")
+    arrived = {barrier_name(s) for s in statements if s.name in arriving or is_committing(s)}
     for op in statements:
         if op.name == "await_barrier" and barrier_name(op) not in arrived:
             fail(
@@ -167,7 +169,11 @@ def _body(body: tuple[Stmt, ...], role: Role, values: Values) -> Iterator[_Step]
 
 
 def _concerns(stmt: Stmt) -> bool:
-    return isinstance(stmt, Break) or (isinstance(stmt, TileOp) and (is_meeting(stmt) or is_signalling(stmt)))
+    return isinstance(stmt, Break) or (isinstance(stmt, TileOp) and _waits_or_signals(stmt))
+
+
+def _waits_or_signals(op: TileOp) -> bool:
+    return is_meeting(op) or is_signalling(op) or is_committing(op)
 
 
 def _known(expr: Expr, values: Values) -> int:
@@ -198,6 +204,8 @@ def _operation(op: TileOp, role: Role, values: Values) -> Iterator[_Step]:
             announced = op.attr("bytes")
             assert isinstance(announced, int)
             yield _Step(place, op.span, int(bool(op.attr("arrives"))), announced)
+        case "gemm" | "tensor_arrive":
+            yield _Step(place, op.span, 1)
         case "copy":
             moved = math.prod(op.regions[1].extent) * op.regions[1].buffer.dtype.bits // 8
             if op.attr("announces"):
