@@ -240,6 +240,14 @@ ALLOCATION = (
         (allocations.allocate,),
     ),
     Name(
+        ("T.alloc_tmem",),
+        allocations.SIGNATURES["T.alloc_tmem"][1],
+        """A tile in the tensor memory of sm_100a, which T.tcgen05_gemm adds to and T.copy loads from, in kernels that
+        share their work out themselves. It is allocated before the roles begin, and given back at the block's end.
+        Elsewhere, tilec puts the sum of a T.gemm there by itself.""",
+        (allocations.allocate,),
+    ),
+    Name(
         ("T.alloc_var",),
         allocations.VARIABLE,
         """A scalar that may change: `x = e` and `x += e` set it, outside T.Parallel; each thread has it, all alike

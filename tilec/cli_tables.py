@@ -41,7 +41,7 @@ def plain_table(title: str, *columns: str) -> Table:
 
 def decision_table(kernel: str, decisions: Sequence[Decision]) -> RenderableType:
     """What was decided for the kernel beside the schedules of its loops, by whom and why."""
-    table = _table(f"{kernel}: decisions", "<what", "<decision", "<by", "<because")
+    table = plain_table(f"{kernel}: decisions", "<what", "<decision", "<by", "<because")
     for decision in decisions:
         table.add_row(decision.what, decision.chosen, decision.by, decision.why)
     return table
@@ -94,7 +94,7 @@ def schedule_tables(
 
 def stores_table(stores: Sequence[Staging]) -> Table:
     """How accumulators leave through shared memory, and what that takes of it."""
-    table = _table("stores through shared memory", "<store", "chunks", "buffers", "bytes each", "bytes", "<by")
+    table = plain_table("stores through shared memory", "<store", "chunks", "buffers", "bytes each", "bytes", "<by")
     for store in stores:
         numbers = (store.chunks, store.buffers, store.buffer_bytes, store.buffers * store.buffer_bytes)
         by = f"{store.parts} warpgroups, each its rows" if store.parts > 1 else "all together"

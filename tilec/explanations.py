@@ -216,8 +216,8 @@ unsupported-operation
     A T.* operation that tilec does not have yet, or a name that is not an operation.
 
 needs-sm-100a
-    A T.* operation of tensor memory, of fifth-generation tensor cores or of block scaling. Only sm_100a and
-    its successors have them, and tilec makes no code for those yet.
+    A T.* operation of fifth-generation tensor cores or of block scaling that only sm_100a and its successors
+    have, and that tilec makes no code for yet.
 
 legacy-name
     A name of TVM, which lies below TileLang. Kernels of tilec are written in TileLang's own spelling, which
@@ -680,6 +680,10 @@ barriers-exhausted
 address-latency
     Index arithmetic, such as a division by a number that is no power of two, takes more cycles than the work on what
     it points to. It makes the compute side of a loop look long, so that fewer stages seem enough to hide the loads.
+
+tensor-memory-overflow
+    The tiles that the kernel makes by T.alloc_tmem need more columns of tensor memory than an SM has. Make them
+    smaller, or use one for several sums, one after the other.
 
 tensor-memory-full
     The accumulators of a kernel need more columns of tensor memory than an SM has (512): one for each column of the

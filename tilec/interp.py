@@ -55,6 +55,7 @@ from tilec.meetings import Meetings
 from tilec.ops import bits, philox, registry
 from tilec.ops.barriers import barrier_of, condition_of, counts_of, is_meeting
 from tilec.ops.intrinsics import fused, references
+from tilec.ops.tcgen05 import is_committing
 from tilec.ops.values import EXPR_TYPES
 from tilec.ops.warp_functions import REFERENCES
 from tilec.passes.divide import Part, parts
@@ -284,6 +285,8 @@ class _Machine:
                     self._meet(stmt, self.meeting)
                 case TileOp(name=name):
                     registry.get(name).reference(stmt, self)
+                    if self.meeting is not None and is_committing(stmt):
+                        self._meet(stmt, self.meeting)
                 case Store():
                     self._store(stmt)
                 case Print():
@@ -322,6 +325,8 @@ class _Machine:
                 parity = op.attr("parity")
                 assert isinstance(parity, EXPR_TYPES)
                 meeting.wait(barrier.name, index, int(self.expr(parity)), op.span)
+            case "gemm" | "tensor_arrive":
+                meeting.arrive(barrier.name, index, 1)
             case "expect_tx":
                 meeting.arrive(barrier.name, index, int(bool(op.attr("arrives"))))
             case _:

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 from ptx_source import kernel
-from tensor_source import AFTER, BEFORE, SMEM_BYTES, fill, run, smem_start, wait
+from tensor_source import AFTER, BEFORE, COMMIT, SMEM_BYTES, dump, fill, run, smem_start, wait
 from test_tcgen05_mma import FINISH, Layout, idesc, image, mma, set_up, whole
 
 from tilec.emu import Fault, TensorMap, launch
@@ -340,6 +340,24 @@ def test_a_store_before_the_product_must_be_waited_for(adversary: int | None) ->
         with pytest.raises(Fault) as fault:
             run(mutant, np.zeros(4, np.uint32), image(), np.zeros((128, 8), np.uint32), adversary=adversary)
         assert fault.value.kind in kinds, part
+
+
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+def test_a_commit_is_for_all_that_came_before_it(adversary: int | None) -> None:
+    """What is over when the thread commits is "prior" too: whoever waits for this commit alone may read it."""
+    body = (
+        product()
+        + "@%p1 mbarrier.init.shared::cta.b64 [mbar+8], 1;\nbar.sync 0;\n@!%p1 bra OTHERS;"
+        + f"{COMMIT} {wait(label='FIRST')}"
+        + COMMIT.replace("[mbar]", "[mbar+8]")
+        + f"OTHERS: {wait('mbar+8', label='SECOND')} {AFTER}"
+        + dump(8, 8)
+    )
+    source = whole(body)
+    run(source, np.zeros(128 * 8, np.uint32), image(), adversary=adversary)
+    with pytest.raises(Fault) as fault:
+        run(source.replace(wait("mbar+8", label="SECOND"), ""), np.zeros(128 * 8, np.uint32), image())
+    assert fault.value.kind in {"unarrived-read", "data-race"}
 
 
 def test_a_commit_that_comes_after_inval_is_no_fault() -> None:

@@ -28,9 +28,10 @@ def text(path: Path, stage: Stage, target: str, **defines: Value) -> str:
     return observer.texts[stage].decode()
 
 
-@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+@pytest.mark.parametrize("target", ["sm_100a", "sm_90a", "sm_80"])
 def test_warp_ir_of_a_gemm(golden: Golden, target: str) -> None:
-    """Two roles and a ring between them, or one role with versions, waits and barriers; the pipeline's three parts."""
+    """Two roles and a ring between them, or three with a sum in tensor memory, or one role with versions, waits and
+    barriers; the pipeline's three parts."""
     golden("warp", f"gemm_{target}", text(SAMPLES / "gemm.tl", "warp", target, **GEMM))
 
 
@@ -48,7 +49,7 @@ def test_expansion_of_nested_pipelines(golden: Golden, target: str) -> None:
     golden("expand", f"nested_{target}", text(path, "expand", target, counts=3))
 
 
-@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+@pytest.mark.parametrize("target", ["sm_100a", "sm_90a", "sm_80"])
 def test_layouts_of_a_gemm(golden: Golden, target: str) -> None:
     """Mechanisms, accumulator fragments and swizzled tiles."""
     golden("layout", f"gemm_{target}", text(SAMPLES / "gemm.tl", "layout", target, **GEMM))

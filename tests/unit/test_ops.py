@@ -52,6 +52,7 @@ def test_the_operations() -> None:
             "scan",
             "send",
             "set_registers",
+            "tensor_arrive",
             "transpose",
         ),
         "wait",

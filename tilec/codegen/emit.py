@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from tilec import manifest as launch
@@ -27,6 +28,7 @@ from tilec.codegen.tcgen05 import (
     emit_allocation,
     emit_commit,
     emit_deallocation,
+    emit_tensor_arrive,
     emit_tensor_load,
     emit_tensor_mma,
 )
@@ -261,6 +263,8 @@ class _Entry:
                 self.builder.emit("bra", Symbol(end))
         if len(roles) > 1 or roles[0].single_thread:
             self.builder.place(end)
+        if self.program.by_hand and self.program.tensor:  # any role may read it last
+            emit_deallocation(self.state, Imm(0), Imm(self.program.threads), self.scalars.register(WARP))
 
     def branch_to(self, roles: list[Role], labels: Mapping[str, str]) -> None:
         for role in reversed(roles):
@@ -336,8 +340,8 @@ class _Entry:
             self.take_turns(role, role.turns_at, state)
         else:
             self.body(role.body, state)
-        if self.tensor is not None and role is self.program.roles[0]:
-            emit_deallocation(state)
+        if self.tensor is not None and role is self.program.roles[0] and not self.program.by_hand:
+            emit_deallocation(state, Imm(barrier_id), Imm(role.threads), state.warp)
         self.scalars.ranges[THREAD], self.scalars.ranges[WARP] = before
 
     def set_cursors(self, role: Role) -> None:
@@ -429,9 +433,11 @@ class _Entry:
             case warp.Reduce():
                 emit_reduce(op, state)
             case warp.BarSync(id=number, threads=threads):
-                builder.emit("bar.sync", Imm(number), Imm(threads))
+                with self.fenced(arrives=True, waits=True):
+                    builder.emit("bar.sync", Imm(number), Imm(threads))
             case warp.WarpgroupSync():
-                emit_warpgroup_sync(op, state)
+                with self.fenced(arrives=True, waits=True):
+                    emit_warpgroup_sync(op, state)
             case warp.Await():
                 pass  # its waits stand before it
             case warp.CpAsyncCommit():
@@ -479,13 +485,27 @@ class _Entry:
             case warp.Advance(cursor=cursor, behind=behind):
                 self.advance(cursor, behind)
             case warp.Arrive() | warp.CopiesArrive() | warp.ExpectBytes() | warp.BarrierWait():
-                emit_barrier(op, state)
+                with self.fenced(arrives=isinstance(op, warp.Arrive), waits=isinstance(op, warp.BarrierWait)):
+                    emit_barrier(op, state)
+            case warp.TensorArrive():
+                emit_tensor_arrive(op, state)
             case warp.NamedBarrier(id=number, threads=threads, waits=waits):
-                builder.emit("bar.sync" if waits else "bar.arrive", Imm(number), Imm(threads))
+                with self.fenced(arrives=True, waits=waits):
+                    builder.emit("bar.sync" if waits else "bar.arrive", Imm(number), Imm(threads))
             case warp.SetRegisters(count=count):
                 self.registers(count)
             case _:
                 raise InternalError(f"no code for {type(op).__name__}")
+
+    @contextmanager
+    def fenced(self, *, arrives: bool, waits: bool) -> Iterator[None]:
+        """A barrier that may order what threads do to tensor memory, in a kernel that does so itself."""
+        does = self.program.by_hand and bool(self.program.tensor)
+        if does and arrives:
+            self.builder.emit(BEFORE_SYNC)
+        yield
+        if does and waits:
+            self.builder.emit(AFTER_SYNC)
 
     def wait(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
         """Spin on the version's barrier."""

@@ -7,7 +7,11 @@ cores' completion on an mbarrier (tcgen05.commit) nobody fences; who waits for i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from tilec.codegen.address import SHARED_BASE
+from tilec.codegen.barriers import is_thread, own_barrier
 from tilec.codegen.builder import Builder, register_class
 from tilec.codegen.clusters import mates_mask
 from tilec.codegen.matrix import K_BYTES, WARP
@@ -18,8 +22,8 @@ from tilec.codegen.wgmma import tile_byte
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.tile import Buffer, is_true
 from tilec.ir.types import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT8, INT32, UINT8, DType
-from tilec.ir.warp import Cursor, Program, Ring, TensorLoad, TensorMma
-from tilec.ptx.module import Address, Imm, Operand, Reg, Symbol, Vector
+from tilec.ir.warp import Cursor, Program, Ring, TensorArrive, TensorLoad, TensorMma
+from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Symbol, Vector
 
 GROUP = "cta_group::1"
 MAX_COLUMNS = 256  # of one instruction
@@ -57,14 +61,14 @@ def emit_address(program: Program, builder: Builder, scalars: Scalars) -> Reg:
     return builder.into("b32", "ld.shared.b32", place)
 
 
-def emit_deallocation(state: State) -> None:
-    """When all warps of the role, who alone read sums, have read theirs."""
+def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp: Reg) -> None:
+    """By the first warp, when all warps that read sums have met at a named barrier."""
     builder = state.builder
     assert state.tensor is not None
     past = builder.label("deallocated")
     builder.emit(BEFORE_SYNC)
-    builder.emit("bar.sync", Imm(state.barrier_id), Imm(state.role.threads))
-    builder.emit("bra", Symbol(past), guard=builder.into("pred", "setp.ne.u32", state.warp, Imm(0)))
+    builder.emit("bar.sync", barrier, threads)
+    builder.emit("bra", Symbol(past), guard=builder.into("pred", "setp.ne.u32", warp, Imm(0)))
     builder.emit(AFTER_SYNC)
     columns = Imm(state.program.tensor_columns)
     builder.emit(f"tcgen05.dealloc.{GROUP}.sync.aligned.b32", state.tensor, columns)
@@ -113,7 +117,7 @@ def emit_tensor_mma(op: TensorMma, state: State) -> None:
     step = K_BYTES // op.a.dtype.bytes
     depth = op.a.shape[0] if op.transpose_a else op.a.shape[1]
     opcode = f"tcgen05.mma.{GROUP}.kind::{_OPERANDS[op.a.dtype][0]}"
-    with state.scalars.scope():
+    with state.scalars.scope(), _only(op.leader, state):
         form = builder.into("b32", "mov.b32", Imm(instruction_descriptor(op, rows, columns)))
         always = builder.into("pred", "setp.eq.u32", Imm(1), Imm(1))
         first = _keeps(op, state, always)
@@ -128,6 +132,25 @@ def emit_tensor_mma(op: TensorMma, state: State) -> None:
                     left = _advance(a, _offset(op.a, not op.transpose_a, i * rows, k, state), state)
                     right = _advance(b, _offset(op.b, op.transpose_b, j * columns, k, state), state)
                     builder.emit(opcode, Address(into), left, right, form, always if k else first)
+
+
+@contextmanager
+def _only(leader: int | None, state: State) -> Iterator[None]:
+    """By one thread of the role, where it has several."""
+    past = state.builder.label("asked")
+    if leader is not None:
+        state.builder.emit("bra", Symbol(past), guard=Guard(is_thread(state, leader), True))
+    yield
+    if leader is not None:
+        state.builder.place(past)
+
+
+def emit_tensor_arrive(op: TensorArrive, state: State) -> None:
+    """At a barrier of the kernel's own, for all that the thread has asked for."""
+    builder = state.builder
+    builder.at(op.span)
+    opcode = f"tcgen05.commit.{GROUP}.mbarrier::arrive::one.shared::cluster.b64"
+    builder.emit(opcode, own_barrier(op.barrier, state), guard=is_thread(state, op.leader))
 
 
 def _keeps(op: TensorMma, state: State, always: Reg) -> Reg:

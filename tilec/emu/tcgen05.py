@@ -430,6 +430,7 @@ def _commit(form: Form) -> None:
             actor = int(actors[0])
             tracked = [op for op in memory.pending if not op.is_warps and int(op.actors[0]) == actor]
             memory.fence_before_commit(tracked)
+            before = memory.finished.get(actor, 0)  # all prior operations are tracked, those that are over too
             targets = [address]
             if is_multicast:
                 local = cta.peer(shared_address(address))[1]
@@ -441,9 +442,12 @@ def _commit(form: Form) -> None:
             knowledge = _knowledge(cta, actor)
 
             def finish(
-                tracked: list[Operation] = tracked, knowledge: Array | None = knowledge, actor: int = actor
+                tracked: list[Operation] = tracked,
+                knowledge: Array | None = knowledge,
+                actor: int = actor,
+                before: int = before,
             ) -> Array | None:
-                until = memory.complete(tracked)
+                until = max(before, memory.complete(tracked))
                 if knowledge is not None and cta.order is not None:
                     knowledge[cta.order.threads + actor // WARPGROUP] = until
                 return knowledge

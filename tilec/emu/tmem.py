@@ -118,6 +118,8 @@ class TensorMemory:
         """Where the allocations of a pair start."""
         self.pending: list[Operation] = []
         """What was issued and not waited for, in order."""
+        self.finished: dict[int, int] = {}
+        """By thread: the latest event by which one of its operations of the matrix unit was over."""
         self._unpublished: list[Operation] = []
         self._operations: list[Operation | None] = [None]
         self._numbers: dict[int, int] = {}
@@ -236,6 +238,8 @@ class TensorMemory:
             for end in operation.ends:
                 end()
             operation.done = self.cta.launch.events.tick(operation.step)
+            if not operation.is_warps:
+                self.finished[int(operation.actors[0])] = operation.done
         self.pending = [operation for operation in self.pending if not operation.done]
         return max((operation.done for operation in operations), default=0)
 

@@ -280,7 +280,8 @@ class Wgmma(Operation):
 @dataclass(frozen=True, slots=True)
 class TensorMma(Operation):
     """C += op(A)·op(B) by tcgen05.mma, A and B in shared memory and C in tensor memory, or C = op(A)·op(B) where
-    `clear` holds. One thread asks for it; that the tensor cores are done, they say themselves (`by_tensor_cores`)."""
+    `clear` holds. One thread asks for it, of the role's the one numbered `leader`; that the tensor cores are done, they
+    say themselves (`by_tensor_cores`, `TensorArrive`)."""
 
     a: Buffer
     b: Buffer
@@ -288,6 +289,7 @@ class TensorMma(Operation):
     transpose_a: bool
     transpose_b: bool
     clear: Expr
+    leader: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,6 +476,14 @@ class CopiesArrive(Operation):
 
     barrier: Barrier
     condition: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorArrive(Operation):
+    """The tensor cores arrive once they have done all that the role's thread `leader` has asked them for."""
+
+    barrier: Barrier
+    leader: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -710,6 +720,10 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (*indices, condition)
         case TmaLoad(start=starts, tap=tap):
             exprs = (*starts, *tap)
+        case TensorMma(clear=clear):
+            exprs = (clear,)
+        case TensorArrive(barrier=barrier):
+            exprs = (barrier.index,)
         case BarrierWait(barrier=barrier, parity=parity):
             exprs = (barrier.index, parity)
         case Arrive(barrier=barrier, condition=asked) | CopiesArrive(barrier=barrier, condition=asked):

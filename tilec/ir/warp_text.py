@@ -224,6 +224,8 @@ def _operation(op: Operation) -> str:
             return f"arrive at {_barrier(barrier)}{_where(condition)}"
         case warp.CopiesArrive(barrier=barrier, condition=condition):
             return f"cp_async arrive at {_barrier(barrier)}{_where(condition)}"
+        case warp.TensorArrive(barrier=barrier):
+            return f"tcgen05.commit to {_barrier(barrier)}"
         case warp.ExpectBytes(barrier=barrier, bytes=announced, arrives=arrives):
             return f"expect {announced} bytes at {_barrier(barrier)}{', arrive' if arrives else ''}"
         case warp.BarrierWait(barrier=barrier, parity=parity):

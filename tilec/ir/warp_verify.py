@@ -448,7 +448,7 @@ class _Run:
                 state.missing[place] = set(self.rings[cursor.ring].buffers)
                 return ""
             case warp.TensorMma():
-                return self.multiply(state, op)
+                return self.multiply(state, op) if op.leader is None else ""  # else by barriers of the kernel's own
             case warp.TmaLoad(destination=destination):
                 return "" if op.barrier is not None else self.load(state, op, destination.name)
             case warp.RingWait(cursor=cursor):

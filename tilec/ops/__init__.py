@@ -17,6 +17,7 @@ from tilec.ops import (
     refused,
     scan,
     sync,
+    tcgen05,
     transpose,
     warpgroups,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "refused",
     "scan",
     "sync",
+    "tcgen05",
     "transpose",
     "warpgroups",
 ]

@@ -22,14 +22,15 @@ MOST_ARRIVALS = (1 << 20) - 1
 
 BY_EACH_THREAD = frozenset({"arrive", "cp_async_arrive"})
 """What each thread does that comes to it, so that some threads may and others not."""
-BY_ONE_THREAD = frozenset({"expect_tx"})  # and copies that signal
+BY_ONE_THREAD = frozenset({"expect_tx", "tensor_arrive"})  # and copies that signal
 """What one thread does for all of those that come to it."""
 TAKING_BARRIERS = frozenset(
     {"T.barrier_arrive", "T.mbarrier_arrive", "T.barrier_wait", "T.mbarrier_wait_parity", "T.mbarrier_expect_tx",
-     "T.mbarrier_arrive_expect_tx", "T.cp_async_barrier_noinc", "T.tma_copy"}
+     "T.mbarrier_arrive_expect_tx", "T.cp_async_barrier_noinc", "T.tma_copy", "T.tcgen05_gemm",
+     "T.tcgen05_mma_arrive"}
 )  # fmt: skip
 """Names of operations that a barrier may be given to."""
-_MEETING = frozenset({"arrive", "await_barrier", "expect_tx", "cp_async_arrive"})
+_MEETING = frozenset({"arrive", "await_barrier", "expect_tx", "cp_async_arrive", "tensor_arrive"})
 BARRIER_OPERATIONS = ("alloc_barrier", "arrive", "await_barrier", "expect_tx", "cp_async_arrive")
 
 

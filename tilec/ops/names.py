@@ -22,8 +22,8 @@ def _rows(text: str, because: Diagnostic) -> dict[str, Diagnostic]:
 
 _BLACKWELL = _rows(
     """
-    tcgen05_gemm tcgen05_gemm_sp tcgen05_mma_arrive: write T.gemm, which takes the instructions of the target
-    alloc_tmem deallocate_tmem: write T.alloc_fragment, which lies in registers
+    tcgen05_gemm_sp: write T.gemm_sp, which takes the instructions of the target
+    deallocate_tmem: leave it out; tensor memory is given back when the block ends
     tcgen05_gemm_blockscaled tcgen05_cp_warpx4 tcgen05_sf_warp_transpose make_blockscaled_gemm_layout
     tcgen05_before_thread_sync tcgen05_after_thread_sync alloc_tcgen05_smem_desc initialize_tcgen05_descriptor
     alloc_tcgen05_instr_desc alloc_tcgen05_instruction_desc ptx_tcgen05_mma_ss ptx_tcgen05_mma_ts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from tilec.diag import AT_ONCE, Mistakes, fail
+from tilec.diag import AT_ONCE, Label, Mistakes, fail
 from tilec.ir.tile import Call, Stmt, TileOp, walk, walk_expr
 from tilec.ir.types import FLOAT64
 from tilec.passes.usage import expressions
@@ -33,6 +33,18 @@ def _check(stmt: Stmt) -> None:
                     "in this statement",
                     help="compute it in float32, as T.cast(x, 'float32')",
                 )
+
+
+def no_roles(op: TileOp) -> NoReturn:
+    """Refuse a T.tcgen05_gemm that nobody waits for."""
+    fail(
+        "unsupported-operand",
+        "T.tcgen05_gemm is for kernels that order their threads by barriers of their own",
+        op.span,
+        "nothing says when it is done",
+        secondary=(Label(op.regions[2].buffer.span, "C is allocated here"),),
+        help="write T.gemm into a fragment: tilec puts its sum in tensor memory itself",
+    )
 
 
 def no_wgmma(op: TileOp, target: Target) -> NoReturn:

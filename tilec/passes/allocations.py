@@ -30,6 +30,7 @@ SIGNATURES: dict[str, tuple[Scope, Signature]] = {
             (Parameter("shape"), Parameter("dtype"), Parameter("scope", "local.fragment", supported=False)),
         ),
     ),
+    "T.alloc_tmem": ("tmem", Signature("T.alloc_tmem", (Parameter("shape"), Parameter("dtype")))),
     "T.alloc_global": (
         "global",
         Signature("T.alloc_global", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "global"))),

@@ -35,7 +35,8 @@ from tilec.ir.tile import (
     with_attr,
 )
 from tilec.ir.types import INT32
-from tilec.ops.barriers import BARRIER_OPERATIONS, is_signalling
+from tilec.ops.barriers import BARRIER_OPERATIONS, BY_ONE_THREAD, is_signalling
+from tilec.ops.gemm import is_in_tensor_memory
 from tilec.ops.refused import is_refused
 from tilec.passes.expand import substitute_stmt
 from tilec.passes.select import is_variable
@@ -162,7 +163,8 @@ def _is_collective(stmt: Stmt) -> bool:
     """Whether threads do it together, so that who they are matters."""
     match stmt:
         case TileOp():
-            return stmt.name not in (*_BY_THREADS, "alloc_barrier", "expect_tx") and not is_signalling(stmt)
+            by_one = stmt.name in BY_ONE_THREAD or is_signalling(stmt) or is_in_tensor_memory(stmt)
+            return stmt.name not in (*_BY_THREADS, "alloc_barrier") and not by_one
         case Parallel():
             return not stmt.is_per_thread and not _is_private(stmt)
         case _:

@@ -58,7 +58,7 @@ from tilec.syntax import ast
 
 ALLOCATIONS = (
     "T.alloc_shared", "T.alloc_fragment", "T.alloc_var", "T.alloc_local", "T.alloc_global", "T.alloc_barrier",
-    "T.alloc_cluster_barrier",
+    "T.alloc_cluster_barrier", "T.alloc_tmem",
     ALLOCATE_REDUCER.name, *pipelines.PIPELINES,
 )  # fmt: skip
 LOOPS = (
@@ -584,6 +584,14 @@ class Evaluator:
                 span,
                 "a fragment is spread over the threads",
                 help="write `for i in T.Parallel(n):` around it",
+            )
+        if buffer.scope == "tmem":
+            fail(
+                "wrong-scope",
+                f"an element of {buffer.name} is {what}, which lies in tensor memory",
+                span,
+                secondary=(Label(buffer.span, "allocated here"),),
+                help="T.copy it to a fragment first",
             )
         if buffer.scope == "global" or self.guards:
             return

@@ -109,7 +109,7 @@ class _Expander:
         self.passes: dict[str, Passing] = {}
         self.renamed = 0
         self.tensor = tensor_tiles(laid.kernel, target)
-        for tile in self.tensor:
+        for tile in self.tensor if self.specialised else ():  # else the kernel itself hands them over
             self.add_tensor_ring(tile)
         for s in scheduled:
             self.add_rings(s)
@@ -250,7 +250,9 @@ class _Expander:
                 return (warp.Break(span=stmt.span),)
             case Bind():
                 return (warp.Let(stmt.var, stmt.value, cursors=cursors, span=stmt.span),)
-            case TileOp(name="copy", regions=(source, _)) if source.buffer.scope == "tmem":
+            case TileOp(name="copy", regions=(source, _)) if source.buffer.name in self.ring_of and (
+                source.buffer.scope == "tmem"
+            ):
                 if role_of(stmt, self.laid) != role:
                     return ()
                 cursor = self.sum_cursor(source.buffer.name, role)

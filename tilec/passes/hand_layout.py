@@ -30,6 +30,7 @@ from tilec.ir.tile import (
 )
 from tilec.ir.tile import children as operands
 from tilec.ops.barriers import is_signalling
+from tilec.ops.gemm import is_in_tensor_memory
 from tilec.ops.refused import is_refused
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.divide import Part, parts
@@ -38,6 +39,7 @@ from tilec.passes.pipeline_counts import check_counts
 from tilec.passes.protocol import Role, check_protocol
 from tilec.passes.select import Strategy, select, why_not_tma
 from tilec.passes.staging import chunked
+from tilec.passes.tensor_memory import check_columns, why_no_tensor_product
 from tilec.passes.versions import on_versions, versioned
 from tilec.source import Span
 from tilec.target import Target
@@ -68,6 +70,9 @@ def laid_out(
     made = tuple(
         LaidPart(part.name, part.first_thread // 32, one, part.is_common) for part, one in zip(found, laid, strict=True)
     )
+    if target.has("tcgen05"):
+        with mistakes.caught():
+            check_columns(kernel, target)
     with mistakes.caught():
         _check_registers(kernel, made, target)
     with mistakes.caught():
@@ -122,6 +127,18 @@ def _by_its_means(op: TileOp, announced: frozenset[str], target: Target) -> Tile
                 op.span,
                 reason,
                 help="write T.copy, and T.barrier_arrive behind it",
+            )
+    elif is_in_tensor_memory(op):
+        reason = why_no_tensor_product(op) if target.has("tcgen05") else f"{target.name} has no tensor memory"
+        op = with_attr(op, "via", "tcgen05")
+        if reason is not None:
+            fail(
+                "unsupported-operand",
+                "this T.tcgen05_gemm cannot go by tcgen05.mma",
+                op.span,
+                reason,
+                secondary=(Label(op.regions[2].buffer.span, "C is allocated here"),),
+                help="write T.gemm into a fragment, which takes the instruction that there is",
             )
     elif op.name == "wait_wgmma":
         op = with_attr(op, "via", "wgmma" if target.has("wgmma") else "nothing")

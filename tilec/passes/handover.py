@@ -17,15 +17,18 @@ from tilec.records import dataclass
 
 BY_TMA = "tma"
 """How copies that signal a barrier combine: their order among themselves is for the kernel to say."""
+BY_TENSOR_CORES = "tensor cores"
+"""How products into tensor memory combine: one after the other, as they were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """By place in the role: products that the kernel waits for, and the barrier that a copy signals. `by_async` are the
-    tiles that TMA or the tensor cores reach, in any role; `fragments` are nobody else's."""
+    """By place in the role: products that the kernel waits for, and the barriers that a copy, or the tensor cores when
+    they are done with a product, signal. `by_async` are the tiles that TMA or the tensor cores reach, in any role;
+    `fragments` are nobody else's."""
 
     waited_later: frozenset[int]
-    signals: dict[int, str]
+    signals: dict[int, tuple[str, ...]]
     by_async: frozenset[str]
     fragments: frozenset[str]
 
@@ -44,9 +47,10 @@ class Handover:
                 yield record, "barrier"
 
     def take_over(self, state: State, barrier: str) -> None:
-        """Behind the wait all threads see what TMA has copied that signals this barrier."""
+        """Behind the wait all threads see what TMA has copied that signals this barrier, and all that the tensor cores
+        have done."""
         for kept in state.records.values():
-            kept[:] = [r for r in kept if self.signals.get(r.place) != barrier]
+            kept[:] = [r for r in kept if barrier not in self.signals.get(r.place, ())]
 
 
 def forget_copies(state: State) -> None:

@@ -34,6 +34,7 @@ from tilec.ir.tile import (
     with_children,
 )
 from tilec.ops.barriers import condition_of, counts_of, is_meeting, is_signalling
+from tilec.ops.tcgen05 import is_committing
 from tilec.ops.values import EXPR_TYPES
 from tilec.passes.fold import compute_expr
 from tilec.passes.select import is_variable
@@ -124,7 +125,8 @@ def barrier_name(op: TileOp) -> str:
 
 
 def _check_arrivals(made: dict[str, TileOp], statements: list[TileOp]) -> None:
-    arrived = {barrier_name(s) for s in statements if s.name in ("arrive", "cp_async_arrive", "expect_tx")}
+    arriving = ("arrive", "cp_async_arrive", "expect_tx")
+    arrived = {barrier_name(s) for s in statements if s.name in arriving or is_committing(s)}
     for op in statements:
         is_of_drain = any(key == "drains" for key, _ in op.attrs)  # of nothing, where no trip has filled anything
         if op.name == "await_barrier" and barrier_name(op) not in arrived and not is_of_drain:
@@ -198,7 +200,11 @@ def _matters(body: tuple[Stmt, ...]) -> bool:
 
 
 def _concerns(stmt: Stmt) -> bool:
-    return isinstance(stmt, Break) or (isinstance(stmt, TileOp) and (is_meeting(stmt) or is_signalling(stmt)))
+    return isinstance(stmt, Break) or (isinstance(stmt, TileOp) and _waits_or_signals(stmt))
+
+
+def _waits_or_signals(op: TileOp) -> bool:
+    return is_meeting(op) or is_signalling(op) or is_committing(op)
 
 
 def _known(expr: Expr, values: Values) -> int:
@@ -230,6 +236,9 @@ def _operation(op: TileOp, role: Role, values: Values) -> Iterator[Step]:
             announced = op.attr("bytes")
             assert isinstance(announced, int)
             yield Step(place, op.span, int(bool(op.attr("arrives"))), announced)
+            yield Step(place, op.span, int(bool(op.attr("arrives"))), announced)
+        case "gemm" | "tensor_arrive":
+            yield Step(place, op.span, 1)
         case "copy":
             moved = math.prod(op.regions[1].extent) * op.regions[1].buffer.dtype.bits // 8
             if op.attr("announces"):

@@ -47,6 +47,7 @@ from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT32, UIN
 from tilec.ops import im2col
 from tilec.ops.barriers import is_signalling
 from tilec.ops.fill import masked
+from tilec.ops.gemm import is_in_tensor_memory
 from tilec.ops.lowering import TMA_ALIGNMENT
 from tilec.ops.meet import is_for_every_role
 from tilec.ops.reduce import kept_extents
@@ -54,12 +55,12 @@ from tilec.ops.refused import refused
 from tilec.ops.scan import expansion
 from tilec.ops.sync import spelled
 from tilec.options import NO_SWITCHES, Switches
-from tilec.passes.able import check_arithmetic, no_wgmma
+from tilec.passes.able import check_arithmetic, no_roles, no_wgmma
 from tilec.passes.atoms import MAX_BOX
 from tilec.passes.clusters import check_cluster
 from tilec.passes.ordering import is_asynchronous_copy
 from tilec.passes.rings import is_load, is_pipelined, pipelined_loops, why_not_fed
-from tilec.passes.tensor_memory import with_sums_in_tensor_memory
+from tilec.passes.tensor_memory import check_tensor_copy, with_sums_in_tensor_memory
 from tilec.passes.tensor_order import ordered_tensors
 from tilec.passes.turned import turned
 from tilec.passes.usage import expressions, reads, writes
@@ -341,6 +342,10 @@ class _Selector:
                 by_threads = self.target.has("cp.async") and im2col.cp_async_width(stmt)
                 via = "tma" if id(stmt) in self.fed else "cp_async" if by_threads else "registers"
                 return (with_attr(stmt, "via", via),)
+            case TileOp(name="gemm") if is_in_tensor_memory(stmt):
+                if ("via", "tcgen05") not in stmt.attrs:
+                    no_roles(stmt)
+                return (stmt,)
             case TileOp(name="gemm"):
                 if stmt.attr("policy") == "square" and stmt.regions[2].buffer.name in self.becoming_a:
                     stmt = with_attr(stmt, "policy", "full_row")
@@ -401,6 +406,9 @@ class _Selector:
         scopes = (source.buffer.scope, destination.buffer.scope)
         if is_signalling(op):
             return (op,)  # `passes.hand_layout`
+        if "tmem" in scopes:
+            check_tensor_copy(op, self.kernel.threads)
+            return (with_attr(op, "via", "tcgen05"),)
         if scopes == ("global", "shared"):
             if is_fed:
                 return (with_attr(op, "via", "tma"),)

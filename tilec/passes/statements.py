@@ -393,6 +393,15 @@ class Body(Loops):
                     secondary=(Label(value.span, "from here"),),
                     help="write T.barrier_arrive or T.barrier_wait",
                 )
+            if isinstance(value, Buffer) and value.scope == "tmem" and name not in ("T.tcgen05_gemm", "T.copy"):
+                fail(
+                    "wrong-scope",
+                    f"{name} of a tile in tensor memory",
+                    argument.span,
+                    f"{value.name} is written by T.tcgen05_gemm, and read by T.copy to a fragment",
+                    secondary=(Label(value.span, "from here"),),
+                    help="T.copy it to a fragment first",
+                )
             if isinstance(value, Buffer) and value.scope == "local" and name not in _OWN:
                 fail(
                     "thread-dependent",

@@ -27,7 +27,7 @@ from typing import Literal
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Load, Store, walk_expr
 from tilec.ir.tile import walk as walk_tile
-from tilec.passes.handover import BY_TMA, Handover, forget_copies, prepared
+from tilec.passes.handover import BY_TENSOR_CORES, BY_TMA, Handover, forget_copies, prepared
 from tilec.passes.inflight import QUEUES, Key, Meeting, Queue, Record, RingUse, State, Touch
 from tilec.passes.usage import expressions
 from tilec.source import NOWHERE
@@ -74,6 +74,11 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
                 Touch(c.name, True),
                 *(() if e is None else (Touch(e.name, False), Touch(_in_registers(e), True, "registers"))),
             ), "wgmma"
+        case warp.TensorMma(a=a, b=b, c=c, leader=leader):
+            if leader is None:
+                return (), None  # ordered by the barriers of rings alone
+            operands = (Touch(a.name, False, "async"), Touch(b.name, False, "async"))
+            return (*operands, Touch(c.name, True, "async", BY_TENSOR_CORES)), None
         case warp.TensorLoad(source=s, destination=d):
             return (Touch(s.name, False), Touch(d.name, True)), None
         case warp.Reduce(source=s, destination=d, scratch=scratch):
@@ -200,7 +205,7 @@ _STEERING = (
     warp.Loop, warp.Forever, warp.Break, warp.Pipeline, warp.Branch, warp.Advance,
     warp.RingRelease, warp.RingWait, warp.RingAcquire, warp.RingFill, warp.CpAsyncCommit, warp.TurnWait,
     warp.Await, warp.BarSync, warp.ProxyFence, warp.WgmmaWait, warp.ClusterWait, warp.GridSync,
-    warp.Arrive, warp.CopiesArrive, warp.BarrierWait, warp.NamedBarrier,
+    warp.Arrive, warp.CopiesArrive, warp.TensorArrive, warp.BarrierWait, warp.NamedBarrier,
 )  # fmt: skip
 """What is more, or less, than an access in its place."""
 
@@ -299,6 +304,8 @@ class _Role:
                     self.hand_on(node, together=False)
                     if waits:
                         self.state.meet("role")
+                case warp.TensorArrive():
+                    self.come_together(node)
                 case warp.CopiesArrive():
                     self.execute(node, ())
                     forget_copies(self.state)
@@ -557,6 +564,14 @@ class _Role:
                 needs.barrier = "role"
             self.apply(node.place)
 
+    def come_together(self, node: _Node) -> None:
+        """One thread speaks for all here, at a barrier that others wait for who will then go on: none of the threads
+        may be left waiting for a phase that has gone by."""
+        self.execute(node, ())
+        if not self.needs.get(node.place, Needs()).barrier:
+            self.needed(node.place).barrier = "role"
+            self.apply(node.place)
+
     def pass_on(self, node: _Node, cursor: warp.Cursor) -> None:
         """A version may pass to another role, for the asynchronous proxy to fill or to read, when nothing of this role
         is still under way in it. Whoever touches it next has waited for that, and so for all that is done with it."""
@@ -616,7 +631,10 @@ def _mixed(nodes: Sequence[_Node], loops: Sequence[_Node], fragments: set[str]) 
 def _handover(nodes: tuple[_Node, ...], by_async: frozenset[str], fragments: set[str]) -> Handover:
     every = [(node.place, node.op) for node in _flat(nodes)] if by_async else []
     later = frozenset(place for place, op in every if isinstance(op, warp.Wgmma) and op.waits_later)
-    signals = {p: op.barrier.name for p, op in every if isinstance(op, warp.TmaLoad) and op.barrier is not None}
+    signals: dict[int, tuple[str, ...]] = {}
+    signals |= {p: (op.barrier.name,) for p, op in every if isinstance(op, warp.TmaLoad) and op.barrier is not None}
+    committed = tuple(dict.fromkeys(op.barrier.name for _, op in every if isinstance(op, warp.TensorArrive)))
+    signals |= {p: committed for p, op in every if isinstance(op, warp.TensorMma)}
     return Handover(later, signals, by_async, frozenset(fragments))
 
 

@@ -18,6 +18,7 @@ from tilec.ir.tile import THREAD, Binary, Buffer, Expr, If, Kernel, TileOp, walk
 from tilec.ir.types import BOOL, UINT64
 from tilec.ops import registry
 from tilec.ops.barriers import BY_EACH_THREAD, BY_ONE_THREAD, allocation, arrivals, is_signalling
+from tilec.ops.gemm import is_in_tensor_memory
 from tilec.ops.signature import Argument, Signature, bind
 from tilec.passes.fold import compute_expr
 from tilec.passes.linear import Path
@@ -185,7 +186,7 @@ def by_threads(body: Body, op: TileOp) -> TileOp | None:
     if op.name in BY_EACH_THREAD:
         held = _mask(body)
         return op if held is None else with_attr(op, "condition", held)
-    if op.name in BY_ONE_THREAD:
+    if op.name in BY_ONE_THREAD or is_in_tensor_memory(op):
         return with_attr(op, "leader", leader(body, op.span))
     if is_signalling(op):
         return with_attr(with_attr(op, "leader", leader(body, op.span)), "announces", True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilec.diag import Label, fail
 from tilec.ir import warp
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.layout import tensor_accumulator
@@ -207,20 +208,78 @@ def _load(tile: Buffer, fragment: Buffer, loop: For) -> TileOp:
     return TileOp("copy", (source, destination), (("via", "tcgen05"),), loop.span)
 
 
+def check_tensor_copy(op: TileOp, threads: int) -> None:
+    """What a kernel copies from tensor memory goes to a fragment of whole warpgroups, as a whole."""
+    source, destination = op.regions
+    tile = source.buffer
+    scopes = (tile.scope, destination.buffer.scope)
+    whole = scopes == ("tmem", "fragment") and source.is_whole and destination.is_whole
+    if not whole or destination.buffer.dtype != tile.dtype or tile.shape != destination.buffer.shape:
+        fail(
+            "wrong-scope",
+            "tensor memory is copied to a fragment of the same shape and type, as a whole",
+            op.span,
+            " to ".join(f"{r.buffer.name} in {r.buffer.scope} memory" for r in op.regions),
+            secondary=tuple(Label(r.buffer.span, "from here") for r in op.regions),
+            help="T.copy it to such a fragment, and that on to where it is wanted",
+        )
+    rows, width = tile.shape
+    if tensor_accumulator((rows, width), threads) is None:
+        fail(
+            "unsupported-shape",
+            f"{threads} threads cannot share {rows} × {width} elements of tensor memory",
+            op.span,
+            f"each warp reaches 32 of the {TENSOR_LANES} lanes",
+            secondary=(Label(tile.span, "allocated here"),),
+            help=f"read it by whole warpgroups: 64 or {TENSOR_LANES} rows together, or {TENSOR_LANES} each",
+        )
+
+
+def check_columns(kernel: Kernel, target: Target) -> None:
+    """The tiles that a kernel itself allocates must fit."""
+    tiles = [b for b in kernel.buffers if b.scope == "tmem"]
+    total, limit = sum(map(columns, tiles)), target.limit("tmem_columns") if tiles else 0
+    if total > limit:
+        most = max(tiles, key=columns)
+        fail(
+            "tensor-memory-overflow",
+            f"the tiles take {total} columns of tensor memory, {target.name} has {limit}",
+            most.span,
+            f"{most.name} alone takes {columns(most)}",
+            secondary=tuple(Label(b.span, f"{columns(b)} columns") for b in tiles if b is not most),
+            help="use smaller tiles: a column of 32 bits holds 128 rows, whatever the type",
+        )
+
+
 def is_tensor_product(op: TileOp, threads: int) -> bool:
     """Whether tcgen05.mma does this product of tiles in shared memory, and the warps of the block can read its sum."""
+    rows, width = op.regions[2].buffer.shape
+    return why_no_tensor_product(op) is None and tensor_accumulator((rows, width), threads) is not None
+
+
+def why_no_tensor_product(op: TileOp) -> str | None:
+    """Why tcgen05.mma cannot do this product of tiles, or None (PTX ISA, tcgen05 "Matrix shape")."""
     if len(op.regions) > 3 or "nibbles" in dict(op.attrs):
-        return False
+        return "it takes dense operands of 8, 16 or 32 bits"
+    if part := next((r for r in op.regions if not r.is_whole), None):
+        return f"a part of {part.buffer.name} is given: T.copy it to a tile of its own first"
     a, b, c = (r.buffer for r in op.regions)
     rows, width = c.shape
     k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
-    if a.scope != "shared" or b.scope != "shared" or a.dtype.bits not in (8, 16, 32) or k * a.dtype.bytes % _K_BYTES:
-        return False
-    if a.dtype.per_byte > 1 or (c.dtype == FLOAT16 and a.dtype == FLOAT32) or c.dtype not in (FLOAT16, FLOAT32, INT32):
-        return False
+    if a.scope != "shared" or b.scope != "shared":
+        return "A and B must be shared tiles"
+    if a.dtype.bits not in (8, 16, 32) or a.dtype.per_byte > 1 or c.dtype not in (FLOAT16, FLOAT32, INT32):
+        return f"it has no products of {a.dtype} in {c.dtype}"
+    if c.dtype == FLOAT16 and a.dtype == FLOAT32:
+        return f"it has no products of {a.dtype} in {c.dtype}"
+    if k * a.dtype.bytes % _K_BYTES:
+        return f"it takes {_K_BYTES} bytes along K at a time"
     if a.dtype.bits != 16 and (op.attr("transpose_A") or not op.attr("transpose_B")):
-        return False  # along N or M only 16-bit types are read here
+        return "only 16-bit types may be stored along M or N"
     if any(t.shape[-1] * t.dtype.bytes % 32 for t in (a, b)):
-        return False  # no bank swizzle fits the rows
-    whole_pieces = width % 16 == 0 and (width <= 256 or width % 256 == 0)
-    return whole_pieces and tensor_accumulator((rows, width), threads) is not None
+        return "no bank swizzle fits rows that are not a multiple of 32 bytes"
+    if rows != 64 and rows % TENSOR_LANES:
+        return f"C has {rows} rows, not 64 or a multiple of {TENSOR_LANES}"
+    if width % 16 or (width > 256 and width % 256):
+        return f"C has {width} columns, not a multiple of 16 up to 256 or one of 256"
+    return None

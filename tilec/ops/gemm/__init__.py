@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from tilec.diag import Label, fail
 from tilec.ir.tile import Buffer, Region, TileOp, with_attr
 from tilec.ir.types import (
     BFLOAT16,
+    BOOL,
     FLOAT8_E4M3,
     FLOAT8_E5M2,
     FLOAT16,
@@ -22,9 +23,10 @@ from tilec.ir.types import (
     UINT8,
     DType,
 )
+from tilec.ops.barriers import as_barrier
 from tilec.ops.gemm.sparse import METADATA, SPARSE, expanded, metadata_columns
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
-from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
+from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
 from tilec.ops.values import Access, WarpPolicy, show_shape
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ _ACCUMULATORS: dict[DType, tuple[DType, ...]] = {
 
 _SCOPES = {
     "A": ("shared", "fragment"), "A_sparse": ("shared", "fragment"), "E": ("shared",), "B": ("shared",),
-    "C": ("fragment",),
+    "C": ("fragment",), "C in tensor memory": ("tmem",),
 }  # fmt: skip
 
 
@@ -104,9 +106,9 @@ def _check_sparse(call: Call) -> TileOp:
     return replace(op, regions=(*op.regions, metadata))
 
 
-def _product(call: Call, left: str) -> TileOp:
+def _product(call: Call, left: str, sum_scopes: str = "C") -> TileOp:
     """The checks that dense and sparse products share; `left` is what A is called."""
-    a, b, c = (_matrix(call, name) for name in (left, "B", "C"))
+    a, b, c = _matrix(call, left), _matrix(call, "B"), _matrix(call, "C", sum_scopes)
     transpose_a, transpose_b = call.boolean("transpose_A"), call.boolean("transpose_B")
     _check_dtypes(call, a.buffer.dtype, b.buffer.dtype, c.buffer.dtype)
     if transpose_a and a.buffer.scope == "fragment":
@@ -147,7 +149,7 @@ def _product(call: Call, left: str) -> TileOp:
         "gemm",
         (a, b, c),
         call.span,
-        clear_accum=call.boolean("clear_accum"),
+        clear_accum=sum_scopes == "C" and call.boolean("clear_accum"),
         policy=call.policy("policy"),
         transpose_A=transpose_a,
         transpose_B=transpose_b,
@@ -160,19 +162,39 @@ def _check_wgmma(call: Call) -> TileOp:
     return with_attr(_check(call), "wait", "wgmma")
 
 
-def _matrix(call: Call, name: str) -> Region:
+def _check_tcgen05(call: Call) -> TileOp:
+    op = _product(call, "A", "C in tensor memory")
+    for name, region in zip(("A", "B"), op.regions[:2], strict=True):
+        if region.buffer.scope != "shared":
+            fail(
+                "wrong-scope",
+                f"{call.name}: {name} must be a shared tile",
+                call[name].span,
+                f"{region.buffer.name} is a fragment",
+                secondary=(Label(region.buffer.span, "from here"),),
+                help="T.copy it to a shared tile first",
+            )
+    op = with_attr(op, "clear_when", as_expr(call["clear_accum"], BOOL))
+    return op if call["mbar"].value is None else with_attr(op, "barrier", as_barrier(call["mbar"], call.name))
+
+
+def _matrix(call: Call, name: str, scopes: str = "") -> Region:
     region = call.region(name)
     buffer = region.buffer
-    if buffer.scope not in _SCOPES[name]:
-        wanted = " or ".join(f"a {'shared tile' if s == 'shared' else s}" for s in _SCOPES[name])
-        where = {"global": "lies in global memory", "shared": "is a shared tile", "fragment": "is a fragment"}
+    if buffer.scope not in _SCOPES[scopes or name]:
+        called = {"shared": "shared tile", "tmem": "tile made by T.alloc_tmem"}
+        wanted = " or ".join(f"a {called.get(s, s)}" for s in _SCOPES[scopes or name])
+        where = {
+            "global": "lies in global memory", "shared": "is a shared tile", "fragment": "is a fragment",
+            "tmem": "lies in tensor memory",
+        }  # fmt: skip
         fail(
             "wrong-scope",
             f"{call.name}: {name} must be {wanted}",
             call[name].span,
             f"{buffer.name} {where[buffer.scope]}",
             secondary=(Label(buffer.span, "from here"),),
-            help=f"T.copy it to {wanted} first" if name != "C" else "accumulate in a fragment, then T.copy it out",
+            help=f"T.copy it to {wanted} first" if name != "C" else f"accumulate in {wanted}, then T.copy it out",
         )
     no_matrix = len(region.extent) < 2 or any(e != 1 for e in region.extent[:-2])
     if no_matrix or (region.is_whole and len(buffer.extents) != 2):
@@ -229,6 +251,11 @@ def _disagree(
     )
 
 
+def is_in_tensor_memory(op: object) -> TypeGuard[TileOp]:
+    """Whether it is a product that adds to tensor memory, for which one thread asks."""
+    return isinstance(op, TileOp) and op.name == "gemm" and op.regions[2].buffer.scope == "tmem"
+
+
 def _effects(op: TileOp) -> Effects:
     a, b, c, *metadata = op.regions
     return Effects((a, b, *metadata) if op.attr("clear_accum") else (a, b, c, *metadata), (c,))
@@ -249,7 +276,9 @@ def _reference(op: TileOp, env: Environment) -> None:
     if metadata:
         left = expanded(left, env.read(metadata[0]).reshape(matrix_shape(metadata[0])), a.buffer.dtype)
     product = left @ (right.T if op.attr("transpose_B") else right)
-    if not op.attr("clear_accum"):
+    when = dict(op.attrs).get("clear_when")
+    clears = op.attr("clear_accum") if when is None else bool(env.scalar(when))  # type: ignore[arg-type]
+    if not clears:
         product = product + env.read(c).reshape(matrix_shape(c)).astype(wide)
     env.write(c, product.reshape(c.extent))
 
@@ -343,6 +372,30 @@ GEMM = register(
                 with wg_wait=-1 is the same where the target has wgmma.
                 """,
                 _check_wgmma,
+            ),
+            Spelling(
+                Signature(
+                    "T.tcgen05_gemm",
+                    (
+                        Parameter("A"),
+                        Parameter("B"),
+                        Parameter("C"),
+                        Parameter("transpose_A", False),
+                        Parameter("transpose_B", False),
+                        Parameter("policy", WarpPolicy("square"), hint="the tensor cores share C out themselves"),
+                        Parameter("clear_accum", False),
+                        Parameter("mbar", None, keyword_only=True),
+                        Parameter("use_2cta", False, supported=False, keyword_only=True),
+                        ANNOTATIONS,
+                    ),
+                ),
+                """Begin C += op(A) · op(B) by tcgen05.mma, C made by T.alloc_tmem, and go on; A and B are shared tiles.
+
+                One thread of those that come here asks for it. When it is done, with all that this thread has asked
+                for before, the tensor cores arrive at `mbar`, once; without it T.tcgen05_mma_arrive says so.
+                `clear_accum` may depend on the trip: C = op(A) · op(B) where it holds.
+                """,
+                _check_tcgen05,
             ),
         ),
         _effects,

@@ -9,6 +9,7 @@ from tilec.ir.tile import TileOp
 from tilec.ir.warp import Mma, Operation, TensorMma, Wgmma
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.ops.registry import facet
+from tilec.ops.tcgen05 import arrival
 
 MAX_COLUMNS = 256  # of one tcgen05.mma (PTX ISA, tcgen05 "Matrix shape")
 
@@ -25,7 +26,10 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
     if op.attr("via") == "tcgen05":
         when = op.attr("clear_when")
         assert when is not None and not isinstance(when, int | float | str)
-        return (TensorMma(a, b, c, *turned, when, cursors=context.cursors, span=op.span),)
+        leader = dict(op.attrs).get("leader")
+        by = leader if isinstance(leader, int) else None
+        product = TensorMma(a, b, c, *turned, when, by, cursors=context.cursors, span=op.span)
+        return (product, arrival(op)) if "barrier" in dict(op.attrs) else (product,)
     packed = dict(op.attrs).get("nibbles")
     nibbles: Literal["", "s4", "u4"] = "" if packed is None else "s4" if packed == "s4" else "u4"
     return (Mma(a, b, c, *turned, clear, metadata, nibbles, cursors=context.cursors, span=op.span),)

@@ -1,0 +1,66 @@
+"""What a kernel that orders its roles itself says to the tensor cores of sm_100a, beside T.tcgen05_gemm."""
+
+from __future__ import annotations
+
+from tilec.ir import warp
+from tilec.ir.tile import TileOp
+from tilec.ops.barriers import as_barrier, barrier_of
+from tilec.ops.lowering import Context, Demand
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.signature import Call, Parameter, Signature
+
+
+def is_committing(op: TileOp) -> bool:
+    """Whether the tensor cores arrive at a barrier of the kernel's for it."""
+    return op.name == "tensor_arrive" or (op.name == "gemm" and "barrier" in dict(op.attrs))
+
+
+def arrival(op: TileOp) -> warp.TensorArrive:
+    """The arrival that a committing operation asks for."""
+    leader = op.attr("leader")
+    assert isinstance(leader, int)
+    return warp.TensorArrive(barrier_of(op), leader, span=op.span)
+
+
+def _check(call: Call) -> TileOp:
+    return tile_op("tensor_arrive", (), call.span, barrier=as_barrier(call["mbar"], call.name))
+
+
+def _effects(op: TileOp) -> Effects:
+    return Effects((), ())
+
+
+def _reference(op: TileOp, env: Environment) -> None:
+    """What a barrier orders is for `interp` to know, which runs the roles."""
+
+
+register(
+    Operation(
+        "tensor_arrive",
+        (
+            Spelling(
+                Signature(
+                    "T.tcgen05_mma_arrive", (Parameter("mbar"), Parameter("arrive_2cta", False, supported=False))
+                ),
+                """Let the tensor cores arrive at a barrier once they have done all that this thread has asked them for.
+
+                One thread of those that come here says so, the one that asks for T.tcgen05_gemm there.
+                """,
+                _check,
+            ),
+        ),
+        _effects,
+        _reference,
+    )
+)
+
+
+@facet("tensor_arrive", "lower")
+def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+    return (arrival(op),)
+
+
+@facet("tensor_arrive", "demand")
+def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+    """An issue slot: what is waited for is another role's time."""
+    return ()
