@@ -209,7 +209,10 @@ def _evaluate(expr: Expr, values: dict[str, int]) -> int:
         case Select(condition=c, then=a, orelse=b):
             return _evaluate(a if _evaluate(c, values) else b, values)
         case Binary(op=op, a=a, b=b):
-            return _apply(op, _evaluate(a, values), _evaluate(b, values))
+            left, right = _evaluate(a, values), _evaluate(b, values)
+            if right == 0 and op in ("floordiv", "floormod"):
+                raise _Unknown  # the machine computes something, which nobody uses
+            return _apply(op, left, right)
         case Call() | Load():
             raise _Unknown
 

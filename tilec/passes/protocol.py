@@ -236,7 +236,6 @@ def _operation(op: TileOp, role: Role, values: Values) -> Iterator[Step]:
             announced = op.attr("bytes")
             assert isinstance(announced, int)
             yield Step(place, op.span, int(bool(op.attr("arrives"))), announced)
-            yield Step(place, op.span, int(bool(op.attr("arrives"))), announced)
         case "gemm" | "tensor_arrive":
             yield Step(place, op.span, 1)
         case "copy":
