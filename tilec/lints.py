@@ -33,6 +33,7 @@ from tilec.options import Lint
 from tilec.passes.atoms import Sweep, conflicts, shared_accesses
 from tilec.passes.depend import LoopProblem, is_asynchronous
 from tilec.passes.layout import Laid
+from tilec.passes.nest_price import is_of_each
 from tilec.passes.ordering import is_asynchronous_copy
 from tilec.passes.rings import is_load
 from tilec.passes.tensor_memory import columns, crowded_out
@@ -249,7 +250,7 @@ def addresses(loop: LoopProblem, laid: Laid, target: Target) -> Iterator[Diagnos
     for stmt, op in ops:
         if not isinstance(stmt, Parallel):
             continue
-        work = sum(_instructions(index) for s in walk(stmt.body) for index in _indices(s))
+        work = sum(_instructions(index, stmt) for s in walk(stmt.body) for index in _indices(s))
         elements, threads = math.prod(stmt.extents), laid.kernel.threads
         spent = target.price("elementwise", ops=work, elements=elements, threads=threads).issue if work else 0
         # The schedule prices an operation as one instruction: what a division takes more comes on top.
@@ -286,11 +287,12 @@ def _indices(stmt: Stmt) -> Iterator[Expr]:
                 yield from part.indices
 
 
-def _instructions(index: Expr) -> int:
-    """Only divisions count: what adds and scales is folded into the address of the access."""
+def _instructions(index: Expr, nest: Parallel) -> int:
+    """Only divisions that each element has of its own count: what adds and scales is folded into the address of the
+    access, and what a row or column has in common is computed once."""
     found = 0
     for part in walk_expr(index):
-        if isinstance(part, Binary) and part.op in ("floordiv", "floormod"):
+        if isinstance(part, Binary) and part.op in ("floordiv", "floormod") and is_of_each(part, nest):
             by = part.b.value if isinstance(part.b, Const) else None
             is_power = isinstance(by, int) and by > 0 and by & (by - 1) == 0
             found += 0 if is_power else _BY_VALUE if by is None else _BY_CONSTANT

@@ -22,9 +22,8 @@ def schedule(capfd: pytest.CaptureFixture[str], *switches: str) -> list[str]:
 
 
 def interval(lines: list[str]) -> int:
-    found = re.search(r"II (\d+) cycles, optimal", lines[0])
-    assert found
-    return int(found[1])
+    (found,) = re.findall(r"II (\d+) cycles, optimal", "\n".join(lines))
+    return int(found)
 
 
 def test_the_reading_is_of_what_the_sample_gives(capfd: pytest.CaptureFixture[str]) -> None:

@@ -52,12 +52,12 @@ def nest_demands(nest: Parallel, threads: int, fast_math: bool) -> list[Demand]:
 def _each_element(expr: Expr, nest: Parallel, fast_math: bool) -> Iterator[Expr]:
     """The parts that every element of the nest has of its own, and all loads; without products that become one with a
     sum."""
-    if isinstance(expr, Load) or _is_of_each(expr, nest):
+    if isinstance(expr, Load) or is_of_each(expr, nest):
         yield expr
     parts = list(children(expr))
     if fast_math and isinstance(expr, Binary) and expr.op in ("add", "sub") and expr.dtype.is_float:
         products = [p for p in parts if isinstance(p, Binary) and p.op == "mul"]
-        fused = max(products, key=lambda p: _is_of_each(p, nest), default=None)
+        fused = max(products, key=lambda p: is_of_each(p, nest), default=None)
         if fused is not None:
             parts.remove(fused)
             parts += children(fused)
@@ -65,5 +65,6 @@ def _each_element(expr: Expr, nest: Parallel, fast_math: bool) -> Iterator[Expr]
         yield from _each_element(part, nest, fast_math)
 
 
-def _is_of_each(expr: Expr, nest: Parallel) -> bool:
+def is_of_each(expr: Expr, nest: Parallel) -> bool:
+    """Whether no row or column of the nest has the value in common."""
     return {*nest.vars} <= {e for e in walk_expr(expr) if isinstance(e, Var)}
