@@ -53,7 +53,7 @@ from tilec.passes.cuts import first_step, flights
 from tilec.passes.depend import Scheduled
 from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes
-from tilec.passes.pools import register_split
+from tilec.passes.pools import shared_out
 from tilec.passes.releases import adding, given_back
 from tilec.passes.rings import accesses, pipelined_loops
 from tilec.passes.roles import EVERY, STORE, Passing, passing, role_of
@@ -141,8 +141,7 @@ class _Expander:
         kernel = self.kernel
         warps = kernel.threads // 32
         if self.specialised:
-            groups = warps // WARPGROUP_WARPS
-            few, many = register_split(groups, self.target)
+            few, many = shared_out(self.laid, self.target)
             taken = any(s.turns for s in self.loops.values())
             first_barrier = warp.FIRST_TURN if taken else None
             consumer = warp.Role("consumer", 0, warps, self.body(kernel.body, "consumer"), many, turns_at=first_barrier)
