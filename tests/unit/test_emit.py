@@ -102,6 +102,15 @@ def test_an_unspecialised_kernel_needs_no_barriers() -> None:
     assert not [op for op in found if op.startswith(("mbarrier", "setmaxnreg", "elect"))]
 
 
+def test_descriptors_take_fourteen_bits_of_an_address() -> None:
+    """An address in shared memory has the block's number in its cluster above them, where descriptors have a field."""
+    module = parse_module(built(SAMPLES / "gemm" / "cluster.tl", "sm_90a", "auto", 3, ()).ptx)
+    items = [item for entry in module.entries for item in entry.body if isinstance(item, Instruction)]
+    writer = {item.operands[0]: item for item in items if item.operands}
+    starts = [writer[item.operands[1]] for item in items if item.opcode == "cvt.u64.u32"]
+    assert starts and all((i.opcode, *i.operands[2:]) == ("bfe.u32", Imm(4), Imm(14)) for i in starts)
+
+
 def test_a_full_version_needs_every_byte() -> None:
     """The bytes announced are those of the boxes that fill the version."""
     made = built(SAMPLES / "gemm.tl", "sm_90a", "auto", 3, SHORT)
