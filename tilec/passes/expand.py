@@ -49,6 +49,7 @@ from tilec.ops import registry
 from tilec.ops.barriers import barrier_of, counts_of
 from tilec.ops.lowering import Context
 from tilec.passes.binds import replayed, scheduled
+from tilec.passes.clears import set_by_products
 from tilec.passes.cuts import first_step, flights
 from tilec.passes.depend import Scheduled
 from tilec.passes.layout import Laid
@@ -69,9 +70,8 @@ Cursors = tuple[warp.Cursor, ...]
 
 
 def expand(laid: Laid, scheduled: Sequence[Scheduled], target: Target) -> warp.Program:
-    if laid.parts:
-        return _by_hand(laid, target)
-    return _Expander(laid, scheduled, target).program()
+    program = _by_hand(laid, target) if laid.parts else _Expander(laid, scheduled, target).program()
+    return set_by_products(program)
 
 
 def _by_hand(laid: Laid, target: Target) -> warp.Program:

@@ -85,10 +85,12 @@ def shared_out(laid: Laid, target: Target) -> tuple[int, int] | tuple[None, None
 
 
 def _needed(laid: Laid) -> int:
-    """At most, of a thread that owns fragments: as if all of them lived at once."""
+    """At most, of a thread that owns fragments: as if all of them lived at once, each element in registers of its own,
+    in which narrow ones are computed with."""
     kernel = laid.kernel
-    held = sum(_count(laid, b) for b in kernel.buffers if b.in_registers)
+    fragments = [(laid.fragments[b.name].register_count, b.dtype.bytes) for b in kernel.buffers if b.in_registers]
     computes = any(b.in_registers for s in walk(kernel.body) if isinstance(s, Parallel) for b in reads(s))
+    held = sum(elements * max(1, size // 4) for elements, size in fragments)
     return held + BESIDES_PRODUCTS + (_REGISTERS_BESIDES if computes else 0)
 
 
