@@ -114,7 +114,7 @@ def test_tiles_too_small_for_wgmma() -> None:
 def test_several_warpgroups(threads: int) -> None:
     """Each with rows of its own, fed by TMA."""
     made = check("sm_90a", M=200, N=136, K=512, block_M=threads // 2, block_N=128, block_K=128, threads=threads)
-    assert "wgmma.mma_async.sp" in made.ptx and "setmaxnreg" in made.ptx
+    assert "wgmma.mma_async.sp" in made.ptx and "elect.sync" in made.ptx
 
 
 @pytest.mark.parametrize(("dtype", "per_element"), [("bfloat16", 16), ("float32", 8)])

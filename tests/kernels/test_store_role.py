@@ -242,10 +242,10 @@ def test_a_sample_that_it_does_not_help_is_as_before() -> None:
 
 
 def test_it_takes_no_threads() -> None:
-    """It is a warp of the producer's warpgroup, all of which changes its number of registers at once."""
+    """It is a warp of the producer's warpgroup, all of which would change its number of registers at once."""
     chosen, kept = compiled(), compiled(store_role=False)
     assert chosen.manifest.block == kept.manifest.block == (256, 1, 1)
-    assert chosen.ptx.count("setmaxnreg") == kept.ptx.count("setmaxnreg") == 2
+    assert not any(role.registers for made in (chosen, kept) for role in made.program.roles)
     consumer, producer, store = chosen.program.roles
     assert [(r.first_warp, r.warps, r.single_thread) for r in (producer, store)] == [(4, 1, True), (5, 3, True)]
     assert not any(isinstance(op, warp.BarSync) for op in warp.walk(consumer.body))

@@ -117,7 +117,7 @@ def gemm(M=128, N=128, K=256):
             T.copy(C_l, C[by * 128, bx * 128])
     return main
 """
-SPECIALISED, TMA, APPROXIMATE = "setmaxnreg", "cp.async.bulk.tensor", "ex2.approx.ftz"
+SPECIALISED, TMA, APPROXIMATE = "elect.sync", "cp.async.bulk.tensor", "ex2.approx.ftz"
 KEY = "tilelang.PassConfigKey."
 
 

@@ -47,6 +47,7 @@ class Addresses:
     def __init__(self, builder: Builder, scalars: Scalars, program: Program, pointers: dict[str, Reg]) -> None:
         self.builder, self.scalars, self.pointers = builder, scalars, pointers
         self.tiles: dict[str, SharedTile] = {t.buffer.name: t for t in program.shared}
+        self.rings = program.rings
         self.ring_of: dict[str, Ring] = {b: r for r in program.rings for b in r.buffers}
         self.positions: dict[str, Position] = {}
         self.strides: dict[str, tuple[int | Reg, ...]] = {}
@@ -149,9 +150,14 @@ class Addresses:
             form = affine(cursor.index)
             moving = self.scalars.register(form.symbolic()) if form.terms else None
             return Place(tile.offset + tile.stride * form.constant, moving, tile.stride)
+        return self.version(cursor, tile.offset, tile.stride)
+
+    def version(self, cursor: Cursor, offset: int, stride: int) -> Place:
+        """Of what has a stretch of `stride` for each version of a cursor's ring: where it has barriers, a multiple of
+        their size."""
         position = self.positions[cursor.name]
-        first, step = self.first_place(ring)
-        return Place(tile.offset, position.place, tile.stride // step, first, position.moves)
+        first, step = self.first_place(next(ring for ring in self.rings if ring.name == cursor.ring))
+        return Place(offset, position.place, stride // step, first, position.moves)
 
     def first_place(self, ring: Ring) -> tuple[Reg | None, int]:
         """What a cursor of the ring holds at the first version (None: 0), and how much more at each further one."""
@@ -159,18 +165,23 @@ class Addresses:
 
     def tile_base(self, buffer: Buffer, cursors: tuple[Cursor, ...]) -> tuple[Reg, int]:
         """Where the version starts that the cursors point at: a register and a constant to add."""
-        base, place = self.scalars.register(SHARED_BASE), self.place(buffer, cursors)
-        moving, first = place.register, place.first
+        place = self.place(buffer, cursors)
+        return self.moved(self.scalars.register(SHARED_BASE), place), place.constant
+
+    def moved(self, base: Reg, place: Place) -> Reg:
+        """The base for the version at this place."""
+        moving, first, each = place.register, place.first, place.each
         if moving is None:
-            return base, place.constant
-        if first is not None:
-            base = self.scalars.ahead(
-                ("tiles", first, place.each),
-                lambda: self.builder.into("b32", "mad.lo.u32", first, Imm(-place.each), base),
-            )
-        key = ("tile", base, moving, place.each, place.moves)
-        compute = lambda: self.builder.into("b32", "mad.lo.u32", moving, Imm(place.each), base)  # noqa: E731
-        return self.scalars.once(key, compute), place.constant
+            return base
+        if first is None:
+            start = base
+        else:
+            start = self.scalars.ahead(("first", base, first, each), lambda: self.multiplied(first, -each, base))
+        key = ("version", start, moving, each, place.moves)
+        return self.scalars.once(key, lambda: self.multiplied(moving, each, start))
+
+    def multiplied(self, register: Reg, by: int, base: Reg) -> Reg:
+        return self.builder.into("b32", "mad.lo.u32", register, Imm(by), base)
 
     def forget_positions(self) -> None:
         """Cursors may have moved: at the borders of loops and branches."""

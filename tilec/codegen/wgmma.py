@@ -15,10 +15,9 @@ from tilec.ir.layout import SharedLayout
 from tilec.ir.tile import THREAD, Binary, Buffer, Expr, integer
 from tilec.ir.types import FLOAT16, INT32
 from tilec.ir.warp import Cursor, Wgmma
+from tilec.passes.pools import BESIDES_PRODUCTS
 from tilec.ptx.module import Imm, Operand, Reg, Vector
 
-BESIDES = 26
-"""Registers that the assembler wants for an instruction beside its accumulators: at 128 of those it says 154."""
 SWIZZLE_CODE = {128: 1, 64: 2, 32: 3}
 
 
@@ -82,7 +81,7 @@ def _pieces(count: int, columns: int, state: State) -> int:
     """How many instructions share the columns. One is refused whose `count` accumulators, and what it takes besides, do
     not fit the registers that a thread starts with, however many it asks for later (C7602)."""
     entry = state.target.limit("registers_per_sm") // state.program.threads
-    pieces = (p for p in (1, 2, 4) if columns % (16 * p) == 0 and count // p + BESIDES <= entry)
+    pieces = (p for p in (1, 2, 4) if columns % (16 * p) == 0 and count // p + BESIDES_PRODUCTS <= entry)
     return next(pieces, 1)
 
 

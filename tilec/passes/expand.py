@@ -49,11 +49,12 @@ from tilec.ops import registry
 from tilec.ops.barriers import barrier_of, counts_of
 from tilec.ops.lowering import Context
 from tilec.passes.binds import replayed, scheduled
+from tilec.passes.clears import set_by_products
 from tilec.passes.cuts import first_step, flights
 from tilec.passes.depend import Scheduled
 from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes
-from tilec.passes.pools import register_split
+from tilec.passes.pools import shared_out
 from tilec.passes.releases import adding, given_back
 from tilec.passes.rings import accesses, pipelined_loops
 from tilec.passes.roles import EVERY, MMA, STORE, Passing, passing, role_of
@@ -70,9 +71,8 @@ Cursors = tuple[warp.Cursor, ...]
 
 
 def expand(laid: Laid, scheduled: Sequence[Scheduled], target: Target) -> warp.Program:
-    if laid.parts:
-        return _by_hand(laid, target)
-    return _Expander(laid, scheduled, target).program()
+    program = _by_hand(laid, target) if laid.parts else _Expander(laid, scheduled, target).program()
+    return set_by_products(program)
 
 
 def _by_hand(laid: Laid, target: Target) -> warp.Program:
@@ -151,8 +151,7 @@ class _Expander:
         kernel = self.kernel
         warps = kernel.threads // 32
         if self.specialised:
-            groups = warps // WARPGROUP_WARPS
-            few, many = register_split(groups, self.target)
+            few, many = shared_out(self.laid, self.target)
             taken = any(s.turns for s in self.loops.values())
             first_barrier = warp.FIRST_TURN if taken else None
             consumer = warp.Role("consumer", 0, warps, self.body(kernel.body, "consumer"), many, turns_at=first_barrier)

@@ -11,16 +11,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import Buffer
+from tilec.ir.tile import Buffer, Parallel, walk
 from tilec.passes.layout import Laid
 from tilec.passes.rings import Accesses, RingPlan
 from tilec.passes.roles import ROLE_BARRIERS
+from tilec.passes.usage import reads
 from tilec.records import dataclass
 from tilec.sched.problem import UNLIMITED, Pool, Value
 from tilec.target import Target
 
 # Addresses, counters and pointers, which every thread keeps beside its fragments: a guess, as in `sched.problem.Role`.
 _REGISTERS_BESIDES = 24
+
+BESIDES_PRODUCTS = 26
+"""Registers that the assembler wants for wgmma beside its accumulators: at 128 of those it says 154."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,26 @@ def most_registers(laid: Laid, target: Target) -> int:
         return register_split(laid.kernel.threads // WARPGROUP_THREADS, target)[1]
     share = target.limit("registers_per_sm") // laid.kernel.threads // 8 * 8
     return min(share, target.limit("registers_per_thread"))
+
+
+def shared_out(laid: Laid, target: Target) -> tuple[int, int] | tuple[None, None]:
+    """Registers per thread for producer and consumers, as setmaxnreg shares them out. None where the consumers do with
+    what all threads get alike: the assembler then takes no more than they need, so that more blocks fit."""
+    threads = laid.kernel.threads + WARPGROUP_THREADS
+    alike = min(target.limit("registers_per_sm") // threads // 8 * 8, target.limit("registers_per_thread"))
+    if _needed(laid) <= alike:
+        return None, None
+    return register_split(laid.kernel.threads // WARPGROUP_THREADS, target)
+
+
+def _needed(laid: Laid) -> int:
+    """At most, of a thread that owns fragments: as if all of them lived at once, each element in registers of its own,
+    in which narrow ones are computed with."""
+    kernel = laid.kernel
+    fragments = [(laid.fragments[b.name].register_count, b.dtype.bytes) for b in kernel.buffers if b.in_registers]
+    computes = any(b.in_registers for s in walk(kernel.body) if isinstance(s, Parallel) for b in reads(s))
+    held = sum(elements * max(1, size // 4) for elements, size in fragments)
+    return held + BESIDES_PRODUCTS + (_REGISTERS_BESIDES if computes else 0)
 
 
 def register_split(consumer_groups: int, target: Target) -> tuple[int, int]:
