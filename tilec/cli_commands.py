@@ -39,8 +39,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 LEVELS = (
     "0: verify only, and write tile IR (.tile), which reads back identically. 1: one step further, tile IR with its "
-    "alias groups and dependences (.alias). 2: everything up to a cubin, the assembler at -O2. 3: the same schedule "
-    "and PTX, the assembler at -O3."
+    "alias groups and dependences (.alias). 2: everything up to a cubin, the assembler at -O2. 3: the same schedule; "
+    "kernels may begin while the one before them ends; the assembler at -O3."
 )
 
 
