@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from harness import SAMPLES
@@ -20,6 +22,10 @@ from tilec.options import CompileOptions
 from tilec.passes.usage import usage
 from tilec.ptx.text import print_module
 from tilec.source import SourceFile
+
+sys.path.insert(0, str(SAMPLES.parent / "benchmarks"))
+
+from sass import disassembled
 
 SMALL = (("M", 128), ("N", 128), ("K", 192))
 
@@ -174,3 +180,18 @@ def test_roles_by_hand_wait_too(name: str) -> None:
     assert found.program.by_hand and found.program.begins_early and list(program_violations(found.program)) == []
     assert all("wait" in what for what in controls(found).values())
     emulate.run(found, emulate.random_arguments(found.kernel, found.manifest, seed=1), options=RunOptions(sample=1))
+
+
+REACHES_MEMORY = {"LDG", "LDGSTS", "STG", "RED", "ATOMG", "UTMALDG", "UTMASTG", "UTMAREDG"}
+
+
+@pytest.mark.parametrize("name", ["gemm", "gemm/fp8_row_scaled", "gemm/bias_gelu"])
+def test_the_assembler_moves_nothing_in_front_of_a_wait(name: str, tmp_path: Path) -> None:
+    """Each of the two roles, one behind the other in the code, has a wait before all that it does in memory."""
+    cubin = tmp_path / "kernel.cubin"
+    cubin.write_bytes(made(name).cubin)
+    stems = [i.stem for i in disassembled(cubin).instructions]
+    consumer, producer = (at for at, stem in enumerate(stems) if stem == "ACQBULK")
+    assert not REACHES_MEMORY & set(stems[:consumer])
+    assert "UTMALDG" not in stems[:producer] and "UTMALDG" in stems[producer:]
+    assert stems.count("UTMACCTL") == len(made(name).program.maps)

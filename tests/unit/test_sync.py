@@ -33,6 +33,8 @@ CASES: list[Case] = [
     # Two tiles of four chunks through two buffers; three, where warpgroups store together.
     (KERNELS / "staged_store.tl", "sm_90a", "auto", ()),
     (KERNELS / "staged_store.tl", "sm_90a", "auto", (("threads", 128), ("bM", 64), ("M", 64), ("num_stages", 5))),
+    # A row that the producer fetches for each of the tiles.
+    (KERNELS / "staged_store.tl", "sm_90a", "auto", (("epilogue", "row"), ("tiles", 3), ("N", 768))),
     (KERNELS / "shared.tl", "sm_80", "auto", ()),
     *((KERNELS / "streaming.tl", "sm_90a", "auto", (("trips", 15), (form, True))) for form in ("add", "twice")),
     (KERNELS / "unrolled.tl", "sm_80", "auto", ()),

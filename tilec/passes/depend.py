@@ -32,6 +32,7 @@ from tilec.ops.lowering import Context, Demand, demand
 from tilec.passes import pools
 from tilec.passes.binds import scheduled, users_of_binds
 from tilec.passes.compound import Cost, cost, is_compound
+from tilec.passes.fetched import versions_of
 from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes
 from tilec.passes.nest_price import nest_demands
@@ -283,8 +284,8 @@ class _Builder:
     def reserved(self, rings: tuple[RingPlan, ...]) -> int:
         """Shared memory that is not this loop's rings: other tiles, scratch, barriers. Of the tiles of other loops as
         many versions as is decided, or given by hand, else one."""
-        versions = {b.name: 0 for r in rings for b in r.buffers}
-        barriers = (self.loop.num_stages or MOST_VERSIONS) * max(len(rings), 1)
+        versions = {**versions_of(self.laid.kernel), **{b.name: 0 for r in rings for b in r.buffers}}
+        barriers = (self.loop.num_stages or MOST_VERSIONS) * max(len(rings), 1) + sum(versions.values())
         for loop in loops_to_schedule(self.laid):
             if id(loop) in self.decided:
                 known = self.decided[id(loop)]

@@ -52,6 +52,7 @@ from tilec.passes.binds import replayed, scheduled
 from tilec.passes.clears import set_by_products
 from tilec.passes.cuts import first_step, flights
 from tilec.passes.depend import Scheduled
+from tilec.passes.fetched import Fetch, fetches, is_fetched, versions_of
 from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes
 from tilec.passes.pools import shared_out
@@ -60,6 +61,7 @@ from tilec.passes.rings import accesses, pipelined_loops
 from tilec.passes.roles import EVERY, MMA, STORE, Passing, passing, role_of
 from tilec.passes.tensor_memory import summed, tensor_tiles
 from tilec.passes.trips import static_trips, trip_count
+from tilec.passes.usage import reads
 from tilec.passes.versions import named_versions
 from tilec.records import dataclass
 from tilec.source import Span
@@ -113,6 +115,9 @@ class _Expander:
             self.add_tensor_ring(tile)
         for s in scheduled:
             self.add_rings(s)
+        for tile, versions in versions_of(self.kernel).items():
+            made = warp.Ring(tile, versions, (tile,), self.laid.shared[tile].bytes, self.arrivals("consumer"))
+            self.rings[tile] = self.ring_of[tile] = made
         passed = [name for s in scheduled for name in dict.fromkeys(r.name for r in s.loop.problem.rings)]
         self.shared = frozenset(name for name in passed if passed.count(name) > 1)
         self.most_cursors: dict[tuple[str, str], int] = {}
@@ -223,7 +228,28 @@ class _Expander:
     # ---- statements ----
 
     def body(self, stmts: Sequence[Stmt], role: str, cursors: Cursors = ()) -> tuple[warp.Operation, ...]:
-        return tuple(op for stmt in stmts for op in self.stmt(stmt, role, cursors))
+        fetched = [fetch for fetch in fetches(tuple(stmts)) if is_fetched(stmts[fetch.copy])]
+        return tuple(op for at in range(len(stmts)) for op in self.among(stmts, at, role, cursors, fetched))
+
+    def among(
+        self, stmts: Sequence[Stmt], at: int, role: str, cursors: Cursors, fetched: Sequence[Fetch]
+    ) -> Iterator[warp.Operation]:
+        """A statement of a list, with what hands over the tiles that the producer fetches for it."""
+        stmt = stmts[at]
+        filled = [fetch for fetch in fetched if role == "producer" and fetch.copy == at]
+        read = [fetch for fetch in fetched if role == "consumer" and fetch.tile in reads(stmt)]
+        own = {fetch: warp.Cursor(f"{fetch.tile.name}.{role}", fetch.tile.name) for fetch in (*filled, *read)}
+        done = [fetch for fetch in read if fetch.last == at]
+        for fetch in filled:
+            yield warp.RingAcquire(own[fetch], span=stmt.span)
+        for fetch in read:
+            if fetch.first == at:
+                yield warp.RingWait(own[fetch], span=stmt.span)
+        yield from self.stmt(stmt, role, (*cursors, *own.values()))
+        for fetch in done:
+            yield warp.RingRelease(own[fetch], span=stmt.span)
+        for fetch in (*filled, *done):
+            yield warp.Advance(own[fetch], span=stmt.span)
 
     def stmt(self, stmt: Stmt, role: str, cursors: Cursors = ()) -> tuple[warp.Operation, ...]:
         """The role's part of a statement, on the versions that `cursors` point at."""

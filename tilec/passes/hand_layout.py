@@ -34,6 +34,7 @@ from tilec.ops.gemm import is_in_tensor_memory
 from tilec.ops.refused import is_refused
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.divide import Part, parts
+from tilec.passes.fetched import fetched
 from tilec.passes.layout import Laid, LaidPart, assign, in_registers, shared_layouts
 from tilec.passes.pipeline_counts import check_counts
 from tilec.passes.protocol import Role, check_protocol
@@ -55,7 +56,7 @@ def laid_out(
     """The kernel with mechanisms and layouts."""
     found = parts(kernel)
     if not found:
-        return chunked(assign(select(kernel, target, strategy, switches, mistakes), mistakes), target)
+        return chunked(fetched(assign(select(kernel, target, strategy, switches, mistakes), mistakes)), target)
     versions = versioned(kernel)
     announced = _announced(kernel)
     taken: set[str] = {b.name for b in kernel.buffers}

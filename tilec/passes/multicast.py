@@ -32,6 +32,7 @@ from tilec.ir.tile import (
     walk,
     with_attr,
 )
+from tilec.passes.fetched import is_fetched
 from tilec.passes.layout import Laid
 
 
@@ -79,7 +80,7 @@ class Finder:
             case Bind():
                 self.values[stmt.var] = substitute(stmt.value, self.values)
                 return stmt
-            case TileOp(name="copy") if stmt.attr("via") == "tma":
+            case TileOp(name="copy") if stmt.attr("via") == "tma" and not is_fetched(stmt):
                 found = self.sliceable(stmt, self.along(axes, *stmt.regions[0].start))
                 return with_attr(stmt, "multicast", found) if found else stmt
             case _:

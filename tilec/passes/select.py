@@ -221,7 +221,7 @@ def why_not_tma(op: TileOp, placed: frozenset[Buffer]) -> str | None:
     source, destination = op.regions
     if destination.buffer in placed:
         return f"{destination.buffer.name} is given a layout that TMA does not know"
-    if _without_tma(op):
+    if without_tma(op):
         return "by disable_tma"
     if op.name == "im2col":
         return im2col.why_no_map(op)
@@ -230,16 +230,16 @@ def why_not_tma(op: TileOp, placed: frozenset[Buffer]) -> str | None:
     return why_no_tensor_map(source, destination.buffer)
 
 
-def _without_tma(op: TileOp) -> bool:
+def without_tma(op: TileOp) -> bool:
     return ("tma", False) in op.attrs
 
 
-def why_no_tensor_map(outside: Region, tile: Buffer) -> str | None:
-    """Why TMA cannot move between this region of a tensor and the tile, or None."""
+def why_no_tensor_map(outside: Region, tile: Buffer, least_dimensions: int = 2) -> str | None:
+    """Why TMA cannot, or should not, move between this region of a tensor and the tile, or None."""
     tensor = outside.buffer
     if tensor.dtype != tile.dtype:
         return f"it converts {tensor.dtype} to {tile.dtype}"
-    if len(tile.shape) < 2 or len(tensor.extents) > 5:
+    if len(tile.shape) < least_dimensions or len(tensor.extents) > 5:
         return f"the tile has {len(tile.shape)} dimension(s) and the tensor {len(tensor.extents)}"
     size = tensor.dtype.bytes
     if outside.extent[-1] != tile.shape[-1] or outside.shape != _squeeze(tile.shape):
@@ -417,7 +417,7 @@ class _Selector:
             return (with_attr(op, "via", "cp_async" if width else "registers"),)
         tma_store = (
             self.target.has("tma")
-            and not _without_tma(op)
+            and not without_tma(op)
             and destination.buffer.scope == "global"
             and destination.buffer.name not in self.ordered
             and source.buffer not in self.placed

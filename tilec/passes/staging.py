@@ -22,6 +22,7 @@ from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
 from tilec.ir.warp import PART_ROWS
 from tilec.passes.atoms import ACCUMULATOR_LANES
 from tilec.passes.depend import versions_asked
+from tilec.passes.fetched import versions_of
 from tilec.passes.layout import Laid
 from tilec.passes.rings import is_pipelined, pipelined_loops, rings
 from tilec.passes.select import CHUNK_BYTES, STAGED
@@ -153,7 +154,12 @@ def _buffers(laid: Laid, cuts: dict[Buffer, Cut], target: Target) -> dict[Buffer
     many of these as there can be; in turn, where several tiles want them."""
     versions = _versions(laid.kernel)
     staged = {tile.name for tile in cuts}
-    others = sum(_aligned(s.bytes) for name, s in laid.shared.items() if name not in versions and name not in staged)
+    kept = versions_of(laid.kernel)
+    others = sum(
+        _aligned(layout.bytes) * kept.get(name, 1)
+        for name, layout in laid.shared.items()
+        if name not in versions and name not in staged
+    )
     room = target.limit("smem_bytes_per_cta") - SYNC_BYTES - others
     sizes = {tile: _aligned(cut.chunk.bytes) for tile, cut in cuts.items()}
 
