@@ -122,6 +122,26 @@ def test_what_the_kernel_says_is_obeyed() -> None:
     assert found["persistent grid"][0].startswith("132 blocks walk over")
 
 
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("while B[0, 0] < 0:\n            T.clear(C_local)", "wait for others"),
+        (
+            "for i in T.Parallel(4):\n            before = T.atomic_add(C[0, i], 1.0, return_prev=True)\n"
+            "            C[1, i] = before",
+            "wait for others",
+        ),
+    ],
+)
+def test_blocks_that_may_wait_for_others_keep_their_order(statement: str, why: str) -> None:
+    text = MATMUL.read_text(encoding="utf-8").replace(
+        "T.clear(C_local)\n", f"T.clear(C_local)\n        {statement}\n", 1
+    )
+    asked = options({}, {"out_dtype": "float32"})
+    (decision,) = [d for d in plan(SourceFile("k.tl", text), asked, Observer()).decisions if d.what == "rasterisation"]
+    assert decision.chosen == "x first" and why in decision.why
+
+
 def test_small_tensors_are_walked_plainly() -> None:
     (decision,) = [d for d in planned(GEMM, M=2048, N=2048, K=2048).decisions if d.what == "rasterisation"]
     assert decision.chosen == "x first" and "L2" in decision.why
