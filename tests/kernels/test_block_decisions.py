@@ -100,6 +100,14 @@ def test_no_pairs(path: Path, defines: dict[str, object]) -> None:
     assert decided(planned(path, **defines))["cluster"] == "none"
 
 
+@pytest.mark.parametrize("name", ["stream_k", "split_k", "persistent"])
+def test_products_that_share_work_out_themselves_are_left_alone(name: str) -> None:
+    made = planned(SAMPLES / "gemm" / f"{name}.tl")
+    found = decided(made)
+    assert (found["persistent grid"], found["rasterisation"]) == ("no", "x first")
+    assert made.laid.kernel.grid == made.kernel.grid
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "int8"])
 def test_pairs_of_large_tiles_keep_their_registers(dtype: str) -> None:
     """What a product at full speed becomes: no spill, no serialised wgmma, no local memory."""
