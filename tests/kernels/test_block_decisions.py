@@ -100,6 +100,14 @@ def test_no_pairs(path: Path, defines: dict[str, object]) -> None:
     assert decided(planned(path, **defines))["cluster"] == "none"
 
 
+@pytest.mark.parametrize("name", ["stream_k", "split_k", "persistent"])
+def test_products_that_share_work_out_themselves_are_left_alone(name: str) -> None:
+    made = planned(SAMPLES / "gemm" / f"{name}.tl")
+    found = decided(made)
+    assert (found["persistent grid"], found["rasterisation"]) == ("no", "x first")
+    assert made.laid.kernel.grid == made.kernel.grid
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "int8"])
 def test_pairs_of_large_tiles_keep_their_registers(dtype: str) -> None:
     """What a product at full speed becomes: no spill, no serialised wgmma, no local memory."""
@@ -120,6 +128,26 @@ def test_what_the_kernel_says_is_obeyed() -> None:
     assert found["cluster"] == ("1x2", "the kernel")
     assert found["rasterisation"] == ("panels of 8 rows", "the kernel")
     assert found["persistent grid"][0].startswith("132 blocks walk over")
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("while B[0, 0] < 0:\n            T.clear(C_local)", "wait for others"),
+        (
+            "for i in T.Parallel(4):\n            before = T.atomic_add(C[0, i], 1.0, return_prev=True)\n"
+            "            C[1, i] = before",
+            "wait for others",
+        ),
+    ],
+)
+def test_blocks_that_may_wait_for_others_keep_their_order(statement: str, why: str) -> None:
+    text = MATMUL.read_text(encoding="utf-8").replace(
+        "T.clear(C_local)\n", f"T.clear(C_local)\n        {statement}\n", 1
+    )
+    asked = options({}, {"out_dtype": "float32"})
+    (decision,) = [d for d in plan(SourceFile("k.tl", text), asked, Observer()).decisions if d.what == "rasterisation"]
+    assert decision.chosen == "x first" and why in decision.why
 
 
 def test_small_tensors_are_walked_plainly() -> None:

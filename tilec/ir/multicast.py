@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 from tilec.ir.layout import SharedLayout
 
@@ -16,6 +17,7 @@ def mates(cluster: Extents, axes: str) -> tuple[int, ...]:
     return tuple(i + cluster[0] * (j + cluster[1] * k) for k in z for j in y for i in x)
 
 
+@cache
 def mates_by_any(cluster: Extents, shared: tuple[str, ...]) -> tuple[int, ...]:
     """The ranks of the blocks that share one of several tiles with the first one; of no tiles, its own."""
     return tuple(sorted({0, *(mate for axes in shared for mate in mates(cluster, axes))}))

@@ -191,7 +191,8 @@ HINTS: dict[str, Hint] = {
     hint.signature.name: hint
     for hint in (
         _hint("use_swizzle", (_P("panel_size"), _P("order", "row"), _P("enable", True)),
-              "Run the blocks of the grid in panels, which share rows and columns in the L2 cache.", _use_swizzle),
+              "Run the blocks of the grid in panels, which share rows and columns in the L2 cache; with enable=False "
+              "in the order of their numbers. Without this the compiler chooses.", _use_swizzle),
         _hint("annotate_layout", (_P("layout_map"), _P("allow_reannotation", False), _P("allow_buffer_region", False)),
               "Give layouts: a T.Fragment to a fragment, a swizzle or T.Layout to a shared tile, and a T.Layout to a "
               "tensor, whose elements then lie at other indices, for whoever launches the kernel too.",

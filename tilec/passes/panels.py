@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from tilec.ir.tile import Buffer, Kernel, Raster, Store, While, walk
+from tilec.ir.tile import Break, Buffer, Kernel, Raster, Store, While, walk
 from tilec.passes.rasterise import AS_NUMBERED
 from tilec.passes.strips import Strip
 from tilec.records import dataclass
@@ -160,4 +160,7 @@ def fits_cache(kernel: Kernel, target: Target) -> bool:
 
 def is_ordered_by_hand(kernel: Kernel) -> bool:
     """Whether blocks may wait for others that were begun before them: nobody may change the order of these."""
-    return any(isinstance(s, While) or (isinstance(s, Store) and s.atomic and s.previous) for s in walk(kernel.body))
+    return any(
+        isinstance(s, While | Break) or (isinstance(s, Store) and s.atomic is not None and s.previous is not None)
+        for s in walk(kernel.body)
+    )
