@@ -225,6 +225,7 @@ def main() -> None:
         sys.stdout.flush()
 
     with runtime.context():
+        say({"gpu": asdict(runtime.description())})
         code = run(json.load(sys.stdin), say)
         # Not through the interpreter's end: what is left of a lost context only complains.
         sys.stdout.flush()
