@@ -20,7 +20,7 @@ ROWS = 1 << 13
 """Of the emulated memory."""
 
 
-def emulated(probe: Probe, trips: int) -> tuple[Run, dict[str, Any]]:
+def emulated(probe: Probe, trips: int, adversary: int | None) -> tuple[Run, dict[str, Any]]:
     target = load("sm_90a")
     launched = frame.manifest(probe, target.name)
     blocks = 2 if probe.fills_chip else 1
@@ -43,13 +43,16 @@ def emulated(probe: Probe, trips: int) -> tuple[Run, dict[str, Any]]:
         probe.threads,
         emulate.launch_arguments(launched, arguments),
         dynamic_smem=probe.smem_bytes,
+        adversary=adversary,
     )
     return run, tensors
 
 
+@pytest.mark.parametrize("adversary", [None, 1])
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
-def test_chain_gives_its_result(probe: Probe) -> None:
-    run, tensors = emulated(probe, 2)
+def test_chain_gives_its_result(probe: Probe, adversary: int | None) -> None:
+    """On a friendly machine, and on one that does everything at the worst moment that is allowed."""
+    run, tensors = emulated(probe, 2, adversary)
     assert wrong_words(probe, run, tensors["result"]) == ""
     assert (tensors["times"] > 0).all()
 
