@@ -79,6 +79,10 @@ class Record:
         return {name: found["fault"] for name, found in self.results.items() if found["fault"]}
 
 
+class NoGpu(Exception):
+    """There is none, or no driver, or a package is missing: what the process wrote on standard error says it."""
+
+
 # ---- processes -------------------------------------------------------------------------------------------------------
 
 
@@ -87,8 +91,9 @@ def run_group(folder: Path, names: list[str], record: Record, deadline: float, p
     fault itself; those after it run in the next one."""
     left = list(names)
     while left and time.monotonic() < deadline:
-        begun, finished, ending = None, 0, ""
+        begun, finished, ending, spoke = None, 0, "", False
         for said in _talk(folder, left, record.asked, deadline, patience):
+            spoke = spoke or "ended" not in said
             if "begins" in said:
                 begun = said["begins"]
             elif "name" in said:
@@ -101,6 +106,8 @@ def run_group(folder: Path, names: list[str], record: Record, deadline: float, p
                 record.machine |= said
         if ending == OUT_OF_TIME:
             return
+        if not spoke:
+            raise NoGpu(f"no process can use the GPU: the first one {ending} before it said anything")
         # A process that got nowhere would get nowhere again.
         at_fault = begun or (left[0] if left and not finished else None)
         if at_fault is not None:
@@ -235,7 +242,10 @@ def main() -> None:
     if given.json is not None:
         given.json.parent.mkdir(parents=True, exist_ok=True)
     record = Record(asked, machine(), chosen, given.json)
-    run_all(given.folder, record, deadline)
+    try:
+        run_all(given.folder, record, deadline)
+    except NoGpu as missing:
+        sys.exit(str(missing))
     wrong, missing = record.wrong(), record.missing()
     for name, fault in wrong.items():
         print(f"WRONG {name}: {fault}")

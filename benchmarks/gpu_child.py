@@ -31,8 +31,8 @@ from tilec.sizes import shape_of
 STEP = {"float8_e4m3fn": 2.0**-3, "float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-21}
 L2_BYTES = 64 << 20
 WARM_UPS = 5
-AHEAD_CYCLES = 400_000
-"""The GPU waits so long before the first event, so that the launch is queued behind it by then."""
+AHEAD_CYCLES = 2_000_000
+"""The GPU waits about a millisecond before the first event: by then even a slow host has queued what is timed."""
 
 
 # ---- samples ---------------------------------------------------------------------------------------------------------
@@ -225,6 +225,7 @@ def main() -> None:
         sys.stdout.flush()
 
     with runtime.context():
+        say({"gpu": asdict(runtime.description())})
         code = run(json.load(sys.stdin), say)
         # Not through the interpreter's end: what is left of a lost context only complains.
         sys.stdout.flush()

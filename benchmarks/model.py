@@ -47,9 +47,10 @@ LOADS = ("tma.load", "cp.async", "ld.global")
 
 @dataclass(frozen=True)
 class Prediction:
-    """Cycles of one case: the larger of `compute` and `memory` of each kernel, in turn."""
+    """Cycles of one case of a workload: the larger of `compute` and `memory` of each kernel, in turn."""
 
     name: str
+    kind: str
     compute: int
     memory: int
     cycles: int
@@ -213,7 +214,7 @@ def predictions(pattern: str) -> Iterator[tuple[Prediction, gpu_cases.Plan]]:
         if plan.kernels and fnmatch.fnmatch(plan.case.name, pattern):
             pairs = [of_kernel(kernel) for kernel in plan.kernels]
             compute, memory = (sum(pair[i] for pair in pairs) for i in (0, 1))
-            yield Prediction(plan.case.name, compute, memory, sum(map(max, pairs))), plan
+            yield Prediction(plan.case.name, plan.case.kind, compute, memory, sum(map(max, pairs))), plan
 
 
 # ---- against what was measured ---------------------------------------------------------------------------------------
@@ -244,12 +245,19 @@ def table(predicted: Sequence[Prediction], measured: Mapping[str, float], mhz: i
         numbers = f"{one.compute:11,} {one.memory:11,} {one.cycles:11,} {one.milliseconds(mhz):8.3f}"
         lines.append(f"{one.name:{width}} {numbers} {found}")
     if off:
-        lines.append(f"mean absolute error over {len(off)} cases: {statistics.mean(map(abs, off.values())):.1%}")
+        lines.append("mean absolute error")
+        for kind in dict.fromkeys(one.kind for one in predicted if one.name in off):
+            lines.append(_mean(kind, [off[one.name] for one in predicted if one.kind == kind and one.name in off]))
+        lines.append(_mean("all", list(off.values())))
     else:
         lines.append(
             "not measured: --results FILE, of benchmarks/gpu.py on a GPU, puts the measured cycles beside these"
         )
     return lines
+
+
+def _mean(kind: str, off: Sequence[float]) -> str:
+    return f"  {kind:10} {statistics.mean(map(abs, off)):6.1%} over {len(off)}"
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,7 @@ class StandIn:
             tensors["result"][0, 3] += 1
 
 
+@cache
 def measured(device: StandIn | None = None) -> Measurement:
     return measure(device or StandIn(), MACHINE, lambda probe: probe.entry.encode(), DATE, repeats=3)
 

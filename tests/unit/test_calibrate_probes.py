@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from sass import disassembled
 
 from tilec import emulate
 from tilec.calibrate import probe as frame
@@ -20,7 +26,7 @@ ROWS = 1 << 13
 """Of the emulated memory."""
 
 
-def emulated(probe: Probe, trips: int) -> tuple[Run, dict[str, Any]]:
+def emulated(probe: Probe, trips: int, adversary: int | None) -> tuple[Run, dict[str, Any]]:
     target = load("sm_90a")
     launched = frame.manifest(probe, target.name)
     blocks = 2 if probe.fills_chip else 1
@@ -43,13 +49,16 @@ def emulated(probe: Probe, trips: int) -> tuple[Run, dict[str, Any]]:
         probe.threads,
         emulate.launch_arguments(launched, arguments),
         dynamic_smem=probe.smem_bytes,
+        adversary=adversary,
     )
     return run, tensors
 
 
+@pytest.mark.parametrize("adversary", [None, 1])
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
-def test_chain_gives_its_result(probe: Probe) -> None:
-    run, tensors = emulated(probe, 2)
+def test_chain_gives_its_result(probe: Probe, adversary: int | None) -> None:
+    """On a friendly machine, and on one that does everything at the worst moment that is allowed."""
+    run, tensors = emulated(probe, 2, adversary)
     assert wrong_words(probe, run, tensors["result"]) == ""
     assert (tensors["times"] > 0).all()
 
@@ -60,3 +69,45 @@ def test_assembles_without_a_remark(probe: Probe) -> None:
     made = assemble(frame.ptx(probe, target.ptx_target, target.ptx_version), target.name)
     assert made.remarks == ()
     assert extract(made.cubin) == [frame.manifest(probe, target.name)]
+
+
+# What a trip of a probe's loop must hold as machine code, by the beginning of its name: the assembler leaves out what
+# nobody uses, and joins what is the same. Of one warp, where several share the operations.
+HELD = {
+    "fma": ("FFMA", 64),
+    **{
+        f"{name} {what}": ("MUFU", 32) for name in ("ex2", "rcp", "rsqrt", "tanh") for what in ("latency", "throughput")
+    },
+    "shuffle": ("SHFL", 32),
+    "mma.sync bf16": ("HMMA", 32),
+    "mma.sync f16": ("HMMA", 32),
+    "mma.sync s8": ("IMMA", 32),
+    "wgmma.ss bf16 n64": ("HGMMA", 8),
+    "wgmma.rs bf16 n64": ("HGMMA", 8),
+    "wgmma.ss e4m3 n64": ("QGMMA", 8),
+    "wgmma.ss s8 n64": ("IGMMA", 8),
+    "wgmma issue 5": ("HGMMA", 5),
+    "ld.shared latency": ("LDS", 32),
+    "ld.shared throughput": ("LDS", 8),
+    "ldmatrix latency": ("LDSM", 32),
+    "ldmatrix throughput": ("LDSM", 8),
+    "st.shared throughput": ("STS", 8),
+    "stmatrix throughput": ("STSM", 8),
+    "barrier of": ("BAR", 4),
+    "tma.load throughput": ("UTMALDG", 8),
+    "tma.store throughput": ("UTMASTG", 8),
+    "cp.async": ("LDGSTS", 1),
+    "ld.global": ("LDG", 4),
+    "copy": ("LDG", 4),
+}
+
+
+@pytest.mark.parametrize("probe", [p for p in PROBES if p.name.startswith(tuple(HELD))], ids=lambda probe: probe.name)
+def test_machine_code_holds_the_whole_chain(probe: Probe, tmp_path: Path) -> None:
+    target = load("sm_90a")
+    file = tmp_path / "probe.cubin"
+    file.write_bytes(assemble(frame.ptx(probe, target.ptx_target, target.ptx_version), target.name).cubin)
+    stem, count = next(held for name, held in HELD.items() if probe.name.startswith(name))
+    loops = [sum(one.stem == stem for one in loop) for loop in disassembled(file).loops()]
+    # Unrolled or not.
+    assert any(held and held % count == 0 for held in loops), (stem, loops)

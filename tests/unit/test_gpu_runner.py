@@ -142,6 +142,14 @@ def test_one_fault_costs_nobody_else_a_result(tmp_path: Path, monkeypatch: pytes
     assert written["not_run"] == [] and written["seed"] == 1
 
 
+def test_where_no_process_can_use_the_gpu_none_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = record_of(["a", "b"], tmp_path, monkeypatch)
+    gpu.CHILD.write_text("import sys; sys.stdin.read(); sys.exit(1)")
+    with pytest.raises(gpu.NoGpu, match="ended with code 1"):
+        gpu.run_group(tmp_path, ["a", "b"], record, time.monotonic() + 60)
+    assert record.missing() == ["a", "b"]
+
+
 def test_the_budget_ends_it_and_what_is_known_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["a", "hangs", "b"]
     record = record_of(names, tmp_path, monkeypatch)

@@ -12,11 +12,12 @@ from tilec.calibrate.probe import Array, Probe, Run, loop, same_word, timed, tim
 CHAIN = 32
 MUFU: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
     "ex2": ("neg.ftz.f32 {t}, {x};", "ex2.approx.ftz.f32 {x}, {t};", lambda x: np.exp2(-x)),
-    "rcp": ("", "rcp.approx.ftz.f32 {x}, {x};", lambda x: 1 / x),
+    "rcp": ("add.ftz.f32 {x}, {x}, 0f3F800000;", "rcp.approx.ftz.f32 {x}, {x};", lambda x: 1 / (x + 1)),
     "rsqrt": ("", "rsqrt.approx.ftz.f32 {x}, {x};", lambda x: 1 / np.sqrt(x)),
     "tanh": ("", "tanh.approx.f32 {x}, {x};", np.tanh),
 }
-"""What comes before the instruction (a sign costs nothing: it is part of the operand), the instruction, its meaning."""
+"""What comes before the instruction, which takes an addition's time (so that the chain stays near a fixed point, or is
+not two of the same that undo each other), the instruction, its meaning."""
 START = 0.75
 WARPS, CHAINS, ROUNDS = 8, 4, 8
 

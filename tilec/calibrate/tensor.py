@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -71,10 +71,7 @@ def _mma_probes() -> Iterator[Probe]:
     for operand in OPERANDS:
         if operand.name not in ("bf16", "f16", "s8"):
             continue
-        dtype = np.float32 if operand.accumulator == "f32" else np.int32
-        total = operand.k * MMA_ROUNDS
-        many = same_word(lambda run, total=total: total * run.trips, WARPGROUP, dtype)  # type: ignore[misc]
-        one = same_word(lambda run, k=operand.k: k * each * run.trips, 32, dtype)  # type: ignore[misc]
+        many, one = _mma_total(operand, MMA_SUMS, MMA_ROUNDS, WARPGROUP), _mma_total(operand, 1, each, 32)
         name = f"mma.sync {operand.name}"
         yield Probe(f"{name} throughput", _mma(operand, MMA_SUMS, MMA_ROUNDS), many, each, threads=WARPGROUP,
                     registers=_sums(operand, 4 * MMA_SUMS), features=("mma.sync",))  # fmt: skip
@@ -91,7 +88,14 @@ def _zeros(operand: Operand, count: int) -> str:
     return "".join(f"    mov.{operand.accumulator} %sum{i}, {zero};\n" for i in range(count))
 
 
+def _mma_total(operand: Operand, sums: int, rounds: int, threads: int) -> Callable[[Run], Array]:
+    each = operand.k * rounds
+    dtype = np.float32 if operand.accumulator == "f32" else np.int32
+    return same_word(lambda run: sums * (sums - 1) // 2 + sums * each * run.trips, threads, dtype)
+
+
 def _mma(operand: Operand, sums: int, rounds: int) -> str:
+    """Every sum begins with another number, and all of them count: else the assembler would keep one."""
     d, a, b = operand.spelling.split(".")
     line = []
     for _ in range(rounds):
@@ -102,8 +106,14 @@ def _mma(operand: Operand, sums: int, rounds: int) -> str:
                 f"{{%r8, %r9}}, {own};"
             )
     ones = "".join(f"    mov.b32 %r{i}, {operand.ones};\n" for i in range(4, 10))
-    return f"""{ones}{_zeros(operand, 4 * sums)}    bar.sync 0;
-{timed(loop(chr(10).join(line)))}    mov.b32 %word, %sum0;
+    kind, begins = operand.accumulator, operand.accumulator.replace("b32", "u32")
+    apart = "".join(
+        f"    mov.u32 %r10, {tile};\n    {'cvt.rn.f32' if kind == 'f32' else 'mov'}.u32 %sum{4 * tile}, %r10;\n"
+        for tile in range(sums)
+    )
+    total = "".join(f"    add.{begins} %sum0, %sum0, %sum{4 * tile};\n" for tile in range(1, sums))
+    return f"""{ones}{_zeros(operand, 4 * sums)}{apart}    bar.sync 0;
+{timed(loop(chr(10).join(line)))}{total}    mov.b32 %word, %sum0;
 """
 
 
