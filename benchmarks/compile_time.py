@@ -79,7 +79,7 @@ def tilec(python: str, target: str) -> Compiler:
     )
 
 
-def peers(pythons: list[str]) -> list[Compiler]:
+def peers(pythons: list[str], kernel: str = "gemm") -> list[Compiler]:
     """The peers that these interpreters can import, each from the first that can."""
     found = []
     for key, name in PEERS.items():
@@ -89,7 +89,7 @@ def peers(pythons: list[str]) -> list[Compiler]:
             answer = subprocess.run([python, "-W", "ignore", "-c", ask], capture_output=True, text=True, check=False)
             if answer.returncode == 0:
                 version = answer.stdout.split()[-1] if answer.stdout.split() else "?"
-                script = str(HERE / "peers" / f"{key}_gemm.py")
+                script = str(HERE / "peers" / f"{key}_{kernel}.py")
                 found.append(Compiler(name, version, (python, "-W", "ignore", script, "OUT"), ("cold", "warm")))
                 break
         else:

@@ -1,74 +1,48 @@
-"""Triton's attention forward for the comparison on a GPU: tensor descriptors, tuned over a few tiles."""
+"""Attention forward in tiles of 128×128 with head dimension 128, compiled by Triton for sm_90a without a GPU:
+`OUT [causal]`. Tensor descriptors, and the masked blocks in a loop of their own."""
 
-import math
+import sys
+from pathlib import Path
 
 import triton
 import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
-
-# Queries, keys, warps, stages.
-TILES = [(128, 128, 8, 2), (128, 64, 8, 3), (128, 128, 8, 3), (128, 64, 4, 3), (64, 64, 4, 3)]
-
-
-def _box(arguments):
-    arguments["q"].block_shape = arguments["o"].block_shape = [1, arguments["BM"], 1, arguments["D"]]
-    arguments["k"].block_shape = arguments["v"].block_shape = [1, arguments["BN"], 1, arguments["D"]]
-
-
-@triton.autotune(
-    [
-        triton.Config({"BM": m, "BN": n}, num_warps=warps, num_stages=stages, pre_hook=_box)
-        for m, n, warps, stages in TILES
-    ],
-    key=["S", "D", "CAUSAL"],
-)
-@triton.jit
-def _attention(
-    q, k, v, o, S, heads, scale, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, CAUSAL: tl.constexpr,
-    TYPE: tl.constexpr,
-):  # fmt: skip
-    first, head, batch = tl.program_id(0) * BM, tl.program_id(1) % heads, tl.program_id(1) // heads
-    query = q.load([batch, first, head, 0]).reshape([BM, D])
-    largest = tl.full((BM,), float("-inf"), tl.float32)
-    total = tl.zeros((BM,), tl.float32)
-    out = tl.zeros((BM, D), tl.float32)
-    rows = first + tl.arange(0, BM)
-    # Where nothing is hidden, and then, if something is, the diagonal.
-    whole = first // BN * BN if CAUSAL else S
-    for at in range(0, whole, BN):
-        out, total, largest = _step(query, k, v, out, total, largest, rows, at, batch, head, scale, BN, D, False, TYPE)
-    if CAUSAL:
-        for at in range(whole, min(first + BM, S), BN):
-            out, total, largest = _step(
-                query, k, v, out, total, largest, rows, at, batch, head, scale, BN, D, True, TYPE
-            )
-    o.store([batch, first, head, 0], (out / total[:, None]).to(TYPE).reshape([1, BM, 1, D]))
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 
 
 @triton.jit
-def _step(
-    query, k, v, out, total, largest, rows, at, batch, head, scale, BN: tl.constexpr, D: tl.constexpr,
-    MASKS: tl.constexpr, TYPE: tl.constexpr,
-):  # fmt: skip
-    keys = k.load([batch, at, head, 0]).reshape([BN, D])
-    scores = tl.dot(query, keys.T) * scale
-    if MASKS:
+def step(queries, k, v, total, largest, weight, at, first, scale, BN: tl.constexpr, MASKED: tl.constexpr):
+    scores = tl.dot(queries, k.load([at, 0]).T)
+    if MASKED:
+        rows = first + tl.arange(0, queries.shape[0])
         scores = tl.where(rows[:, None] >= at + tl.arange(0, BN)[None, :], scores, float("-inf"))
-    now = tl.maximum(largest, tl.max(scores, 1))
-    weights = tl.math.exp2(scores - now[:, None])
-    shrink = tl.math.exp2(largest - now)
-    values = v.load([batch, at, head, 0]).reshape([BN, D])
-    out = tl.dot(weights.to(TYPE), values, out * shrink[:, None])
-    return out, total * shrink + tl.sum(weights, 1), now
+    now = tl.maximum(largest, tl.max(scores, 1) * scale)
+    weights = tl.exp2(scores * scale - now[:, None])
+    rescale = tl.exp2(largest - now)
+    total = total * rescale[:, None]
+    total = tl.dot(weights.to(tl.float16), v.load([at, 0]), total)
+    return total, now, weight * rescale + tl.sum(weights, 1)
 
 
-def attention(q, k, v, o, causal):
-    """o = softmax(q kᵀ / √D) v, each of (batch, S, heads, D) in 16-bit floats."""
-    batch, S, heads, D = q.shape
-    described = [TensorDescriptor.from_tensor(tensor, [1, 64, 1, D]) for tensor in (q, k, v, o)]
-    kind = {"torch.float16": tl.float16, "torch.bfloat16": tl.bfloat16}[str(q.dtype)]
+@triton.jit
+def attention(q, k, v, o, keys, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
+    first = tl.program_id(0) * BM
+    queries = q.load([first, 0])
+    total = tl.zeros((BM, D), tl.float32)
+    largest = tl.full((BM,), float("-inf"), tl.float32)
+    weight = tl.zeros((BM,), tl.float32)
+    whole = first if CAUSAL else keys
+    for at in range(0, whole, BN):
+        total, largest, weight = step(queries, k, v, total, largest, weight, at, first, scale, BN, False)
+    if CAUSAL:
+        for at in range(whole, first + BM, BN):
+            total, largest, weight = step(queries, k, v, total, largest, weight, at, first, scale, BN, True)
+    o.store([first, 0], (total / weight[:, None]).to(tl.float16))
 
-    def grid(meta):
-        return (triton.cdiv(S, meta["BM"]), batch * heads)
 
-    _attention[grid](*described, S, heads, math.log2(math.e) / math.sqrt(D), D=D, CAUSAL=causal, TYPE=kind)
+tile = "tensordesc<fp16[128, 128]>"
+signature = {"q": tile, "k": tile, "v": tile, "o": tile, "keys": "i32", "scale": "fp32"}
+constants = {"D": 128, "BM": 128, "BN": 128, "CAUSAL": "causal" in sys.argv[2:]}
+source = ASTSource(attention, signature | dict.fromkeys(constants, "constexpr"), constants)
+kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 8, "num_stages": 2})
+Path(sys.argv[1]).write_bytes(kernel.asm["cubin"])

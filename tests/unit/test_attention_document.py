@@ -12,12 +12,13 @@ from tilec.cli import main
 
 ROOT = Path(__file__).parents[2]
 FLASH = str(ROOT / "samples" / "flash_attention.tl")
+HALVES = str(ROOT / "tests" / "kernels" / "attention_halves.tl")
 TEXT = (ROOT / "docs" / "attention.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (.*) \|$", TEXT, re.MULTILINE)
 
 
-def schedule(capfd: pytest.CaptureFixture[str], *switches: str) -> list[str]:
-    assert main(["schedule", FLASH, *switches]) == 0
+def schedule(capfd: pytest.CaptureFixture[str], *switches: str, kernel: str = FLASH) -> list[str]:
+    assert main(["schedule", kernel, *switches]) == 0
     return capfd.readouterr().out.splitlines()
 
 
@@ -47,3 +48,17 @@ def test_what_each_overlap_is_worth(row: str, capfd: pytest.CaptureFixture[str])
     *switches, ii, relative = (cell.strip("` ") for cell in row.split("|"))
     assert interval(schedule(capfd, *shlex.split(" ".join(switches)))) == int(ii)
     assert float(relative) == round(2048 / int(ii), 2)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if re.fullmatch(r"`-D D=\d+` \| \d+ \| \d+", row)])
+def test_what_halves_are_worth_to_one_warpgroup(row: str, capfd: pytest.CaptureFixture[str]) -> None:
+    depth, whole, halves = (cell.strip("` ") for cell in row.split("|"))
+    one = ("-D", "block_M=64", "-D", "threads=128")
+    assert interval(schedule(capfd, *shlex.split(depth), *one)) == int(whole)
+    assert interval(schedule(capfd, *shlex.split(depth), kernel=HALVES)) == int(halves)
+
+
+def test_bytes(capfd: pytest.CaptureFixture[str]) -> None:
+    said = re.search(r"(\d+) cycles, bound by the chain", TEXT)
+    assert said
+    assert interval(schedule(capfd, "-D", "dtype=float8_e4m3fn")) == int(said[1])

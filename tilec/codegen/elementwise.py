@@ -98,7 +98,10 @@ class _Sweep:
                     yield e
 
     def vector(self) -> int:
-        """The run of consecutive elements of the last dimension that a thread holds."""
+        """The run of consecutive elements of the last dimension that a thread holds; in a nest that fills words, one of
+        them."""
+        if self.stored and self.stored[0].buffer.name in self.state.words:
+            return per_word(self.stored[0].buffer)
         if not self.op.nest.is_per_thread and any(s.buffer.scope == "local" for s in self.stored):
             return 1  # what one element leaves there the next one finds
         first = next((a for a in self.layout.registers if a.size > 1), None)

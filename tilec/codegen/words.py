@@ -43,17 +43,11 @@ def held_in_words(role: Role, layouts: Mapping[str, Fragment]) -> frozenset[Buff
 
 
 def nest_filled(nest: Parallel, layout: Fragment, layouts: Mapping[str, Fragment]) -> str | None:
-    """The fragment that the nest sets as it lies, word by word, and does nothing else."""
+    """The fragment that the nest sets as it lies, from registers alone, and does nothing else."""
     match nest.body:
         case (Store(buffer=buffer, indices=indices, atomic=None),) if indices == nest.vars:
-            in_words = buffer.scope == "fragment" and layouts[buffer.name] == layout and buffer not in reads(nest)
-            return buffer.name if in_words and _runs_in_words(layout, buffer) else None
+            is_moved = all(read.in_registers and read != buffer for read in reads(nest))
+            lies_so = buffer.scope == "fragment" and layouts[buffer.name] == layout
+            return buffer.name if lies_so and is_moved and layout.register_count % per_word(buffer) == 0 else None
         case _:
             return None
-
-
-def _runs_in_words(layout: Fragment, buffer: Buffer) -> bool:
-    """Whether consecutive registers hold neighbours, as many as a word has or more."""
-    first = next(iter(layout.registers), None)
-    last = len(layout.shape) - 1
-    return first is not None and (first.dim, first.stride) == (last, 1) and first.size % per_word(buffer) == 0

@@ -178,6 +178,13 @@ class Fragment:
         exact = all(found.extent(dim) == extent for dim, extent in enumerate(shape))
         return found if exact and not any(None in side for side in sides) else None
 
+    def shares_threads(self, other: Fragment) -> bool:
+        """Whether every thread holds the same elements in both, in whatever order."""
+        if self.shape != other.shape or self.canonical().threads != other.canonical().threads:
+            return False
+        mine, others = ({of.register_offset(r) for r in range(of.register_count)} for of in (self, other))
+        return mine == others
+
     def canonical(self) -> Fragment:
         """Equal functions compare equal: digits of size 1 dropped, neighbours that continue one another merged."""
         return Fragment(self.shape, _merge(self.threads), _merge(tuple(a for a in self.registers if a.dim >= 0)))
@@ -325,13 +332,29 @@ def tensor_accumulator(shape: tuple[int, int], threads: int) -> Fragment | None:
     return Fragment(shape, lanes + shared_out, registers)
 
 
-def operand_a(accumulator: Fragment, depth: int, element_bytes: int) -> Fragment:
+def operand_a(accumulator: Fragment, depth: int, element_bytes: int, as_accumulated: bool = False) -> Fragment:
     """A in registers, M × `depth`, for the mma.sync or wgmma that has this accumulator: each thread holds 4 bytes (or
-    one element) of a row; warps that share rows hold the same. For 16-bit elements it is an accumulator's layout."""
+    one element) of a row; warps that share rows hold the same. For 16-bit elements it is an accumulator's layout. Bytes
+    may be laid out `as_accumulated` too, if the other factor has the matching order along its depth
+    (`accumulated_order`)."""
     per = max(4 // element_bytes, 1)
     warps = tuple(a if a.dim == 0 else Axis(a.size, -1, 0) for a in accumulator.threads[2:])
-    registers = (Axis(per, 1, 1), Axis(2, 0, 8), Axis(depth // (4 * per), 1, 4 * per), accumulator.registers[3])
-    return Fragment((accumulator.shape[0], depth), (Axis(4, 1, per), Axis(8, 0, 1), *warps), registers)
+    word = (Axis(2, 1, 1), Axis(2, 1, 8)) if as_accumulated else (Axis(per, 1, 1),)
+    registers = (*word, Axis(2, 0, 8), Axis(depth // (4 * per), 1, 4 * per), accumulator.registers[3])
+    lanes = (Axis(4, 1, 2 if as_accumulated else per), Axis(8, 0, 1))
+    return Fragment((accumulator.shape[0], depth), (*lanes, *warps), registers)
+
+
+ACCUMULATED = 16
+"""Places after which the order below begins anew."""
+
+
+def accumulated_order(place: int) -> int:
+    """Which element along the depth an 8-bit product takes at a place, where A lies as it was accumulated: of each 16
+    columns a thread has two neighbours twice, 8 apart, and as A operand four neighbours."""
+    block, inside = divmod(place, ACCUMULATED)
+    thread, byte = divmod(inside, 4)
+    return ACCUMULATED * block + 8 * (byte // 2) + 2 * thread + byte % 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,10 @@ import math
 
 from tilec.diag import Label, fail
 from tilec.ir import warp
-from tilec.ir.layout import Fragment, column_major
-from tilec.ir.tile import Cast, Load, Parallel, Store, TileOp, Var
+from tilec.ir.affine import add, scale
+from tilec.ir.layout import ACCUMULATED, Fragment, accumulated_order, column_major
+from tilec.ir.tile import Binary, Cast, Expr, Load, Parallel, Store, TileOp, Var, integer
+from tilec.ir.types import INT32
 from tilec.ops.lowering import VECTOR_BYTES, Context, Demand, demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
@@ -45,9 +47,17 @@ def _effects(op: TileOp) -> Effects:
     return Effects((src,), (dst,))
 
 
+AS_ACCUMULATED = ("order", "as accumulated")
+"""An attribute of a transposition that tilec makes for an 8-bit product, and of that product: the rows of `dst` are in
+the order of `accumulated_order`, so that the other factor stays in the registers in which it was accumulated."""
+
+
 def _reference(op: TileOp, env: Environment) -> None:
     src, dst = op.regions
-    env.write(dst, env.read(src).T)
+    turned = env.read(src).T
+    if AS_ACCUMULATED in op.attrs:
+        turned = turned[:, [accumulated_order(place) for place in range(turned.shape[1])]]
+    env.write(dst, turned)
 
 
 TRANSPOSE = register(
@@ -80,13 +90,26 @@ def swept(op: TileOp, threads: int) -> Fragment:
 def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
     source, destination = (r.buffer for r in op.regions)
     row, column = Var("%e0"), Var("%e1")
-    value = Load(source, (column, row))
+    from_row = _accumulated_row(column) if AS_ACCUMULATED in op.attrs else column
+    value = Load(source, (from_row, row))
     store = Store(
         destination, (row, column), value if source.dtype == destination.dtype else Cast(value, destination.dtype),
         op.span,
     )  # fmt: skip
     nest = Parallel((row, column), destination.shape, (store,), op.span)
     return (warp.Elementwise(nest, swept(op, context.threads), cursors=context.cursors, span=op.span),)
+
+
+def _accumulated_row(place: Var) -> Expr:
+    """`accumulated_order`, as an expression."""
+
+    def digit(divisor: int, modulus: int, times: int) -> Expr:
+        shifted = Binary("floordiv", place, integer(divisor), INT32)
+        return scale(Binary("floormod", shifted, integer(modulus), INT32), times)
+
+    block = scale(Binary("floordiv", place, integer(ACCUMULATED), INT32), ACCUMULATED)
+    parity = Binary("floormod", place, integer(2), INT32)
+    return add(add(block, digit(2, 2, 8)), add(digit(4, 4, 2), parity))
 
 
 @facet("transpose", "demand")

@@ -45,6 +45,7 @@ from tilec.ir.tile import (
     with_attr,
 )
 from tilec.ops.refused import is_refused, refused
+from tilec.ops.transpose import AS_ACCUMULATED
 from tilec.passes import widths
 from tilec.passes.atoms import MAX_BOX, Access, candidates, is_legal, shared_accesses, shared_layout
 from tilec.passes.convert import Conflict, Conversion, resolve, rewritten
@@ -391,7 +392,8 @@ class _Fragments:
                 accumulator = self.accumulator(stmt)
                 self.fix(c, accumulator, stmt)
                 if a.scope == "fragment":
-                    self.fix(a, operand_a(accumulator, a.shape[1], a.dtype.bytes), stmt)
+                    as_accumulated = AS_ACCUMULATED in stmt.attrs
+                    self.fix(a, operand_a(accumulator, a.shape[1], a.dtype.bytes, as_accumulated), stmt)
             case TileOp(name="reduce"):
                 source = self.get(stmt.regions[0].buffer)
                 if source is not None:
@@ -453,7 +455,9 @@ class _Fragments:
             raise Conflict(op, source, source.span)
         a, b = self.known.get(source.name), self.known.get(destination.name)
         if a is not None and b is not None and self.differs(destination, a[0]):
-            raise Conflict(op, source, a[1])
+            if not a[0].shares_threads(b[0]):
+                raise Conflict(op, source, a[1])
+            return
         if a is not None:
             self.fix(destination, a[0], op)
         elif b is not None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilec.ir.tile import Buffer, Region, Stmt, TileOp, integer, with_attr
+from tilec.ir.tile import Attr, Buffer, Region, Stmt, TileOp, integer, with_attr
+from tilec.ops.transpose import AS_ACCUMULATED
 
 OPERANDS = ((0, "transpose_A", False), (1, "transpose_B", True))
 """Which region of a T.gemm, the attribute that says how it is stored, and what that is where it is along K."""
@@ -45,4 +46,8 @@ def turned(
         return (), op
     for _, whole in steps:
         tile(whole.buffer)
-    return tuple(TileOp("transpose", step, (), op.span) for step in steps), new
+    order: tuple[tuple[str, Attr], ...] = ()
+    if kind.bits == 8 and new.regions[0].buffer.scope == "fragment":
+        # Most such factors were accumulated by another product, and would else change threads.
+        order, new = (AS_ACCUMULATED,), with_attr(new, *AS_ACCUMULATED)
+    return tuple(TileOp("transpose", step, order, op.span) for step in steps), new

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
 from tilec.diag import Label, fail
+from tilec.ir.layout import accumulated_order
 from tilec.ir.tile import Buffer, Region, TileOp, with_attr
 from tilec.ir.types import (
     BFLOAT16,
@@ -27,6 +28,7 @@ from tilec.ops.barriers import as_barrier
 from tilec.ops.gemm.sparse import METADATA, SPARSE, expanded, metadata_columns
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
+from tilec.ops.transpose import AS_ACCUMULATED
 from tilec.ops.values import Access, WarpPolicy, show_shape
 
 if TYPE_CHECKING:
@@ -275,6 +277,8 @@ def _reference(op: TileOp, env: Environment) -> None:
     left = left.T if op.attr("transpose_A") else left
     if metadata:
         left = expanded(left, env.read(metadata[0]).reshape(matrix_shape(metadata[0])), a.buffer.dtype)
+    if AS_ACCUMULATED in op.attrs:
+        left = left[:, [accumulated_order(place) for place in range(left.shape[1])]]
     product = left @ (right.T if op.attr("transpose_B") else right)
     when = dict(op.attrs).get("clear_when")
     clears = op.attr("clear_accum") if when is None else bool(env.scalar(when))  # type: ignore[arg-type]
