@@ -14,6 +14,8 @@ CASES = {
     "gathered": {"ld.global.nc.v4.b32": 4, "ld.global.nc.b32": 4, "st.global.v4.b32": 4},
     "gathered_columns": {"ld.global.nc.b16": 32, "st.global.v4.b32": 4},
     "few": {"ld.global.nc.v2.b32": 1, "st.global.v2.b32": 1},  # wider ones would leave half of the threads idle
+    "some_rows": {"ld.global.nc.v4.b32": 4, "ld.global.nc.b32": 4, "st.global.v4.b32": 4},
+    "some_columns": {"ld.global.nc.v4.b32": 4, "st.global.b16": 32},
     "by_shared": {"ld.global.nc.v2.b32": 8, "st.shared.v4.f32": 8},  # elements of a tile without bank conflicts
 }
 ACCESS = re.compile(r"(?:ld|st)\.(?:global|shared)\S*")

@@ -165,6 +165,16 @@ def _(Q: Array, K: Array, V: Array, dO: Array, lse: Array, delta: Array) -> Outp
     return {"dK": np.swapaxes(gradients, -1, -2) @ Q, "dV": np.swapaxes(weights, -1, -2) @ dO}
 
 
+@sample(
+    "attention/backward_atomic", batch=1, heads=1, S=96, D=32, block_M=64, block_N=64, threads=128,
+    inputs={"lse": _likely}, **HALF,
+)  # fmt: skip
+def _(Q: Array, K: Array, V: Array, dO: Array, lse: Array, delta: Array, dQ: Array) -> Outputs:
+    weights, gradients = _weights_and_gradients(Q, K, V, dO, lse, delta)
+    dK, dV = np.swapaxes(gradients, -1, -2) @ Q, np.swapaxes(weights, -1, -2) @ dO
+    return {"dQ": dQ + gradients @ K, "dK": dK, "dV": dV}
+
+
 @sample("attention/backward_dq", batch=1, heads=1, S=96, D=32, block_N=32, inputs={"lse": _likely}, **HALF)
 def _(Q: Array, K: Array, V: Array, dO: Array, lse: Array, delta: Array) -> Outputs:
     return {"dQ": _weights_and_gradients(Q, K, V, dO, lse, delta)[1] @ K}

@@ -32,6 +32,7 @@ ALLOWED = {
     "gemm/tf32": {("store", 8): 2.0},
     "gemm/split_k": {("store", 8): 2.0},
     "gemm/stream_k": {("store", 8): 2.0},
+    "attention/backward_atomic": {("store", 8): 2.0},
     "models/linear_attention": {("store", 8): 2.0},
     "models/mamba_chunk_state": {("store", 8): 2.0},
     "models/gated_delta_rule": {("store", 8): 2.0, ("store", 4): 3.5},  # also columns of a triangular solve

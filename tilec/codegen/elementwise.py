@@ -59,6 +59,9 @@ class _Sweep:
         self.offsets = [op.layout.register_offset(r) for r in range(op.layout.register_count)]
         self.body = steps(op.nest)
         self.stored = [a.store for a in self.body if isinstance(a, Assignment)]
+        # What each element has a value of its own of.
+        self.kept = tuple(a.var for a in self.body if isinstance(a, Definition))
+        self.kept += tuple(s.previous for s in self.stored if s.previous is not None)
         replica = op.layout.replica()
         self.once = () if replica is None else (Binary("eq", replica, integer(0), BOOL),)
         if replica is not None and {"local", "fragment"} <= {s.buffer.scope for s in self.stored}:
@@ -435,9 +438,11 @@ class _Sweep:
 
     def vary(self, conditions: tuple[Expr, ...]) -> bool:
         """Whether they may hold for some elements of a run only."""
-        if not self.op.nest.is_per_thread:
-            return bool(conditions)
-        return any(isinstance(e, Load) or e in self.vars[1:] for c in conditions for e in walk_expr(c))
+        met = [e for c in conditions for e in walk_expr(c)]
+        if self.op.nest.is_per_thread:
+            return any(isinstance(e, Load) or e in self.vars[1:] for e in met)
+        stored = {s.buffer for s in self.stored}
+        return any(e == self.vars[-1] or e in self.kept or (isinstance(e, Load) and e.buffer in stored) for e in met)
 
     def assign_register(self, a: Assignment, run: _Run, lane: int) -> None:
         name = a.store.buffer.name

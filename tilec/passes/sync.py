@@ -426,6 +426,7 @@ class _Role:
         self.trip_count = op.stages + 1
         self.state = begun
         self.run(before)
+        self.before_steady(body[at])
         seen = set()
         while (shape := self.state.shape()) not in seen:
             seen.add(shape)
@@ -440,6 +441,22 @@ class _Role:
         for end in ends[1:]:
             self.state.join(end)
         self.trip_count = outer
+
+    def before_steady(self, loop: _Node) -> None:
+        """What the loop reads and nothing in it writes is waited for once, in front of it."""
+        self.apply(loop.place)
+        inner = tuple(_flat(loop.bodies[0]))
+        written = {touch.buffer for node in inner for touch in node.touches if touch.write}
+        conflicts = [
+            (record, touch)
+            for node in inner
+            for touch in node.touches
+            if touch.buffer not in written and touch.buffer not in self.fragments
+            for record in self.conflicting(node, touch, self.key(node, touch))
+        ]
+        if conflicts:
+            self.demand(loop, conflicts, ())
+            self.apply(loop.place)
 
     def execute(self, node: _Node, following: tuple[_Node, ...]) -> None:
         self.apply(node.place)
