@@ -40,8 +40,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 LEVELS = (
     "0: verify only, and write tile IR (.tile), which reads back identically. 1: one step further, tile IR with its "
     "alias groups and dependences (.alias). 2: everything up to a cubin, the assembler at -O2. 3: what the source "
-    "leaves open of clusters and of the order of blocks is decided too, and kernels may begin while the one before them "
-    "ends; the assembler at -O3."
+    "leaves open of clusters and of the order of blocks is decided too, and kernels may begin while the one before "
+    "them ends; the assembler at -O3."
 )
 
 

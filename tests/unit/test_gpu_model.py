@@ -46,6 +46,7 @@ def test_memory_counts_every_tensor_once_and_every_load() -> None:
 
 
 def test_blocks_that_load_together_ask_for_half() -> None:
+    wide = {"M": 4096, "N": 4096, "K": 512, "block_N": 128, "trans_B": False}
     kernels = [
         gpu_cases.Kernel(gpu_cases.KERNELS / "matmul.tl", wide, {"cluster": (2, 1, 1), "multicast": multicast})
         for multicast in (False, True)

@@ -111,8 +111,8 @@ class _Expander:
         self.passes: dict[str, Passing] = {}
         self.renamed = 0
         self.tensor = tensor_tiles(laid.kernel, target)
-        for tile in self.tensor if self.specialised else ():  # else the kernel itself hands them over
-            self.add_tensor_ring(tile)
+        for held in self.tensor if self.specialised else ():  # else the kernel itself hands them over
+            self.add_tensor_ring(held)
         for s in scheduled:
             self.add_rings(s)
         for tile, versions in versions_of(self.kernel).items():
