@@ -17,11 +17,11 @@ from tilec.emulate import Arguments
 KERNELS = HERE / "pipeline_objects.tl"
 SAMPLE = HERE.parents[1] / "samples" / "gemm" / "pipeline_objects.tl"
 BY_TMA = ("three_roles", "in_branches", "two_at_once", "four_roles", "left_early")
-ANYWHERE = ("two_at_once", "by_threads", "four_roles", "left_early")
+ANYWHERE = ("two_at_once", "by_threads", "four_roles", "left_early", "reduced")
 
 
 @pytest.mark.parametrize(
-    ("target", "name"), [("sm_90a", n) for n in (*BY_TMA, "by_threads")] + [("sm_80", n) for n in ANYWHERE]
+    ("target", "name"), [("sm_90a", n) for n in (*BY_TMA, "by_threads", "reduced")] + [("sm_80", n) for n in ANYWHERE]
 )
 def test_equals_the_reference(target: str, name: str) -> None:
     """With no spill and nothing serialised."""
