@@ -321,7 +321,9 @@ PIPELINES = (
         dictionary with names for them, and the barriers for it. `pipe.producer()` and `pipe.consumer()` are its sides:
         `with producer.acquire() as tiles:` waits for the next stage, names its tiles `tiles.A_shared`, and releases it
         at the end; `stage = producer.acquire_stage()`, or `pipe.acquire_producer()`, is released by `stage.release()`,
-        exactly once on every path. `producer.drain()` waits until all stages are released. Of a stage `payload` are the
+        exactly once on every path. `producer.try_acquire()` says whether the next stage is there, without waiting, and
+        `with producer.acquire_if_needed(ready) as tiles:` takes that answer. `producer.drain()` waits until all stages
+        are released. Of a stage `payload` are the
         tiles, also taken apart as `A, B = stage`, `stage` is its number, `barrier` or `mbar` the barrier that its
         release arrives at, and `expect_bytes(n)` announces bytes that the producer copies, which is not needed: T.copy
         and T.tma_copy into a stage announce their own. docs/pipelines.md tells more.""",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,15 +14,18 @@ from tilec import emulate
 from tilec.diag import CompileError
 from tilec.driver import Build
 from tilec.emulate import Arguments
+from tilec.ir.text import print_kernel
+from tilec.ir.tile import Kernel
+from tilec.ir.verify import verify_tile
 
 KERNELS = HERE / "pipeline_objects.tl"
 SAMPLE = HERE.parents[1] / "samples" / "gemm" / "pipeline_objects.tl"
 BY_TMA = ("three_roles", "in_branches", "two_at_once", "four_roles", "left_early")
-ANYWHERE = ("two_at_once", "by_threads", "four_roles", "left_early")
+ANYWHERE = ("two_at_once", "by_threads", "four_roles", "left_early", "reduced")
 
 
 @pytest.mark.parametrize(
-    ("target", "name"), [("sm_90a", n) for n in (*BY_TMA, "by_threads")] + [("sm_80", n) for n in ANYWHERE]
+    ("target", "name"), [("sm_90a", n) for n in (*BY_TMA, "by_threads", "reduced")] + [("sm_80", n) for n in ANYWHERE]
 )
 def test_equals_the_reference(target: str, name: str) -> None:
     """With no spill and nothing serialised."""
@@ -85,6 +89,27 @@ def test_looking_without_waiting(target: str, trips: int) -> None:
     for run in runs:
         for name, tensor in wanted.items():
             np.testing.assert_array_equal(run.tensors[name], tensor)
+
+
+STATEMENTS = """
+A_s = T.alloc_shared((64, 64), "float16")
+pipe = T.InputTilePipeline(A_s, stages=2)
+with T.ws(1):
+    with pipe.producer().acquire() as tiles:
+        T.copy(A, tiles.A_s)
+    pipe.producer().drain()
+with T.ws(0):
+    stage = pipe.acquire_consumer()
+    T.copy(stage.A_s, C)
+    stage.release()
+"""
+
+
+def test_what_pipelines_become(body: Callable[..., Kernel], golden: Callable[[str, str, str], None]) -> None:
+    """A wait for each acquire, an arrival for each release, and whose turn it is beside them."""
+    kernel = body(STATEMENTS, 'A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float16")', threads=256)
+    assert list(verify_tile(kernel)) == []
+    golden("tile", "pipelines", print_kernel(kernel))
 
 
 # ---- that all of it is needed ----------------------------------------------------------------------------------------

@@ -145,6 +145,13 @@ class Loops(PerThread):
             return
         with self.region("the loop", is_loop=True) as out:
             condition = arithmetic.condition(self.operand(node.condition))
+            if out:
+                fail(
+                    "misplaced-statement",
+                    "this condition takes more than reading: a `while` has no place for that",
+                    node.condition.span,
+                    help="write `while True:`, and in it `if` and `break`; or set what T.alloc_var makes in each trip",
+                )
             if isinstance(condition, bool) and not has_break(spelled(node.body, self.is_break)):
                 fail(
                     "endless-loop",

@@ -6,15 +6,19 @@ still be under way when the block ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from tilec.diag import Label, fail
-from tilec.ir.tile import Kernel, TileOp, walk
+from tilec.ir.tile import Kernel, TileOp, Var, walk
+from tilec.ir.types import INT32
 from tilec.passes.protocol import MOST_STEPS, Role, Unknown, steps
 from tilec.records import dataclass
 from tilec.source import Span
 
+SIZE = 7680
+"""What sizes that only a launch knows are taken for: a multiple of what tiles are, so that whatever a kernel may assume
+of it is so."""
 _DONE = {"producer": "filled", "consumer": "taken"}
 
 
@@ -30,10 +34,17 @@ class _Count:
 
 def check_counts(kernel: Kernel, roles: Sequence[Role]) -> None:
     """Errors: `pipeline-counts`."""
+    scalars = [param for param in kernel.params if isinstance(param, Var) and param.dtype == INT32]
+    given: dict[Var, int] = {}
     try:
-        found = [(pipeline, count) for role in roles for pipeline, count in _counts(role, kernel)]
+        found = _found(kernel, roles, given)
     except Unknown:
-        return
+        given = dict.fromkeys(scalars, SIZE)
+        try:
+            found = _found(kernel, roles, given)
+        except Unknown:
+            return
+    where = "".join(f", where {var.name} = {size:,}" for var, size in given.items())
     for pipeline in dict.fromkeys(name for name, _ in found):
         counts = sorted((c for name, c in found if name == pipeline), key=lambda c: c.stages)
         fewest, *others = counts
@@ -44,18 +55,22 @@ def check_counts(kernel: Kernel, roles: Sequence[Role]) -> None:
                 fewest.span,
                 _spoken(fewest),
                 secondary=tuple(Label(c.span, _spoken(c)) for c in others),
-                notes=("so it is in the first block of the grid",),
+                notes=(f"so it is in the first block of the grid{where}",),
                 help="let every role of a pipeline make as many trips; compare the bounds of the loops",
             )
 
 
-def _counts(role: Role, kernel: Kernel) -> Iterator[tuple[str, _Count]]:
+def _found(kernel: Kernel, roles: Sequence[Role], scalars: Mapping[Var, int]) -> list[tuple[str, _Count]]:
+    return [found for role in roles for found in _counts(role, kernel, scalars)]
+
+
+def _counts(role: Role, kernel: Kernel, scalars: Mapping[Var, int]) -> Iterator[tuple[str, _Count]]:
     """By pipeline. A role that has an acquire but never gets there acquires none."""
     places: dict[str, Span] = {}
     for stmt in walk(role.kernel.body):
         if isinstance(stmt, TileOp) and (acquires := dict(stmt.attrs).get("acquires")):
             places.setdefault(str(acquires), stmt.span)
-    made = [step.acquires for step in islice(steps(role, kernel), MOST_STEPS + 1)] if places else []
+    made = [step.acquires for step in islice(steps(role, kernel, scalars), MOST_STEPS + 1)] if places else []
     if len(made) > MOST_STEPS:
         raise Unknown
     for acquires, span in places.items():

@@ -134,10 +134,10 @@ def _payload(body: Body, call: Call) -> tuple[Literal["tile", "tuple", "dictiona
             _bad_payload(f"{tile.name} stands twice in the payload", argument.span, secondary=(here,))
         if key in (*_ACCESSORS, *_OF_STAGE) or not key.isidentifier():
             _bad_payload(f"a tile of a stage cannot be called {key!r}", argument.span, secondary=(here,))
-        used = next((s for top in body.out for s in walk((top,)) if tile in (*reads(s), *writes(s))), None)
-        pinned = body.hints.layouts.get(tile)
-        if used is not None or pinned is not None:
-            before = Label(used.span if used is not None else pinned.span, "used here")  # type: ignore[union-attr]
+        used = [s.span for s in walk(tuple(body.out)) if tile in (*reads(s), *writes(s))]
+        used += [pinned.span for pinned in body.hints.layouts.values() if pinned.buffer == tile]
+        if used:
+            before = Label(used[0], "used here")
             _bad_payload(f"{tile.name} is used before it becomes a part of stages", argument.span, secondary=(before,))
         tiles[key] = tile
     return form, tiles

@@ -8,9 +8,10 @@ barrier's index or a parity depends on what only a run knows, nothing is said: t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from tilec import records
 from tilec.diag import Label, fail
@@ -143,9 +144,10 @@ def _check_arrivals(made: dict[str, TileOp], statements: list[TileOp]) -> None:
 # ---- a role ----------------------------------------------------------------------------------------------------------
 
 
-def steps(role: Role, kernel: Kernel) -> Iterator[Step]:
-    """What a role of the first block does at barriers. Raises `Unknown` where only a run knows."""
-    yield from _body(role.kernel.body, role, dict.fromkeys(kernel.block_vars, 0))
+def steps(role: Role, kernel: Kernel, scalars: Mapping[Var, int] = MappingProxyType({})) -> Iterator[Step]:
+    """What a role of the first block does at barriers. Raises `Unknown` where only a run knows that has other scalars
+    than these."""
+    yield from _body(role.kernel.body, role, dict.fromkeys(kernel.block_vars, 0) | dict(scalars))
 
 
 def _body(body: tuple[Stmt, ...], role: Role, values: Values) -> Iterator[Step]:

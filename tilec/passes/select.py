@@ -21,6 +21,7 @@ from tilec.ir.tile import (
     BLOCK_WIDE,
     THREAD,
     WARP_WIDE,
+    Attr,
     Bind,
     Buffer,
     Call,
@@ -67,6 +68,7 @@ from tilec.passes.usage import expressions, reads, writes
 from tilec.passes.warp_partition import mma_warps, wgmma_groups
 from tilec.passes.wishes import asynchronous, awaited, expanded, honoured
 from tilec.records import dataclass
+from tilec.source import Span
 from tilec.target import Target, Weights
 
 Form = Literal["serial", "unspecialised", "warp_specialised"]
@@ -215,6 +217,14 @@ def _scalar_reads(body: tuple[Stmt, ...]) -> frozenset[str]:
 def placed_tiles(kernel: Kernel) -> frozenset[Buffer]:
     """The shared tiles to which a person gives a placement that is no hardware swizzle."""
     return frozenset(p.buffer for p in kernel.layouts if isinstance(p.layout, Placement))
+
+
+def _through_registers(source: Region, destination: Region, span: Span, **version: Attr) -> TileOp:
+    """A copy of a tile to or from a fragment, and which version of the tile it is (`passes.versions`), if any."""
+    op = TileOp("copy", (source, destination), (("via", "registers"),), span)
+    for key, value in version.items():
+        op = op if value is None else with_attr(op, key, value)
+    return op
 
 
 def why_not_tma(op: TileOp, placed: frozenset[Buffer]) -> str | None:
@@ -523,6 +533,7 @@ class _Selector:
         before: list[Stmt] = []
         after: list[Stmt] = []
         regions = []
+        versions = {key: value for key, value in op.attrs if key.startswith("version")}
         for i, region in enumerate(op.regions):
             if region.buffer.scope == "fragment":
                 if not region.is_whole:
@@ -542,12 +553,13 @@ class _Selector:
             self.staging.append(held)
             whole = Region(held, tuple(integer(0) for _ in extents), extents, op.span)
             regions.append(whole)
-            via = (("via", "registers"),)
+            version = versions.get(f"version{i}")
             if i == 0 or not op.attr("clear"):
-                before.append(TileOp("copy", (region, whole), via, op.span))
+                before.append(_through_registers(region, whole, op.span, version0=version))
             if i == 1:
-                after.append(TileOp("copy", (whole, region), via, op.span))
-        return *before, replace(op, regions=tuple(regions)), *after
+                after.append(_through_registers(whole, region, op.span, version1=version))
+        attrs = tuple((key, value) for key, value in op.attrs if key not in versions)
+        return *before, replace(op, regions=tuple(regions), attrs=attrs), *after
 
     def scan_tile(self, wanted: Buffer) -> Buffer:
         """A shared tile for a scan, the same one for all scans of a shape and type."""
