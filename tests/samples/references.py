@@ -189,6 +189,11 @@ def _(A: Array, B: Array) -> Outputs:
     return {"C": A @ B}
 
 
+@sample("gemm/gemm_sm100", M=600, N=256, K=136, walkers=2, block_N=128)
+def _(A: Array, B: Array) -> Outputs:
+    return {"C": A @ B.T}
+
+
 @sample(
     "gemm/cluster",
     **{"M": 256, "N": 256, "K": 128, "block_N": 128},

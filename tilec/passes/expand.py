@@ -55,7 +55,7 @@ from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes
 from tilec.passes.pools import register_split
 from tilec.passes.rings import accesses, pipelined_loops
-from tilec.passes.roles import EVERY, MMA, STORE, Passing, passing, role_of
+from tilec.passes.roles import EVERY, MMA, STORE, Passing, passing, role_of, runners
 from tilec.passes.tensor_memory import summed, tensor_tiles
 from tilec.passes.trips import static_trips, trip_count
 from tilec.passes.versions import named_versions
@@ -390,7 +390,7 @@ class _Pipeline:
         rings = {ring.name: plan for ring, plan in zip(problem.rings, self.scheduled.loop.rings, strict=True)}
         place = {op: k for k, op in enumerate(schedule.order)}
         roles = self.scheduled.roles
-        runs = [role in (self.role, EVERY) for role in roles]
+        runs = [self.runs(i, role) for i, role in enumerate(roles)]
         mine = [i for i in self.scheduled.loop.own if runs[i]]
         groups = (self.loop.wishes and self.loop.wishes.groups) or (-1,) * len(roles)
         # The rings that one role fills for others: there is something to wait for, and something to give back.
@@ -432,6 +432,12 @@ class _Pipeline:
             # Nothing that the filling role waits for may stand behind a statement that waits for that role.
             position = -1 if EVERY in roles else len(problem.ops)
             yield _Step(done // schedule.ii, done % schedule.ii, position, None, (name,), releases=name)
+
+    def runs(self, statement: int, role: str) -> bool:
+        """Whether a statement, which is given to `role`, has a part for this one."""
+        if role != EVERY:
+            return role == self.role
+        return self.role in runners(self.scheduled.loop.statements[statement], self.expander.laid)
 
     def from_the_first(self, steps: list[_Step]) -> list[_Step]:
         """The steps in the order of a trip that no turn, and if possible no product, goes on beyond."""
