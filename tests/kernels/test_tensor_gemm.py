@@ -100,6 +100,37 @@ def test_types(dtype: str, other: str, accumulator: str, depth: int) -> None:
     goes_by_tcgen05(made)
 
 
+def twice(first: str, second: str) -> Build:
+    """The loop again behind itself on the same shared tiles, each loop with this in front of it."""
+    head, _, rest = KERNEL.read_text(encoding="utf-8").partition("        T.clear(C_l)\n")
+    loop, store, end = rest.partition("        T.copy(C_l")
+    text = "".join([head, first, loop, second, loop, store, end])
+    sizes = (*SMALL.items(), ("bK", 32))
+    return build(SourceFile("twice.tl", text), CompileOptions(target=TARGET, defines=sizes), Observer())
+
+
+@pytest.mark.parametrize("adversary", [0, 1])
+def test_two_loops_with_the_same_tiles(adversary: int) -> None:
+    """Both sums in tensor memory, or neither: threads and the tensor cores do not release a ring alike."""
+    clear = "        T.clear(C_l)\n"
+    both = twice(clear, clear)
+    assert both.ptx.count("tcgen05.commit") == 4 and "mma.sync" not in both.ptx
+    check(both, adversary)
+    neither = twice(clear, "")
+    assert "tcgen05" not in neither.ptx
+    check(neither, adversary)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2)])
+def test_blocks_that_load_together(shape: tuple[int, int]) -> None:
+    """The tensor cores of each release a version to all that fill it."""
+    sizes = {"M": 256, "N": 256, "K": 320, "block_N": 128, "cluster_x": shape[0], "cluster_y": shape[1]}
+    _, made = built(SAMPLES / "gemm" / "cluster.tl", TARGET, **sizes)
+    assert made.manifest.cluster == (*shape, 1) and ".multicast::cluster.b64" in made.ptx
+    for adversary in range(2):
+        check(made, adversary)
+
+
 # ---- roles -----------------------------------------------------------------------------------------------------------
 
 

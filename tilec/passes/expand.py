@@ -116,7 +116,7 @@ class _Expander:
         self.shared = frozenset(name for name in passed if passed.count(name) > 1)
         self.most_cursors: dict[tuple[str, str], int] = {}
         for s in scheduled if self.shared else ():
-            for role in ("producer", "consumer") if self.specialised else ("all",):
+            for role in ("producer", "consumer", MMA) if self.specialised else ("all",):
                 for name, stages in _Pipeline(self, s, role, ()).cursor_stages().items():
                     self.most_cursors[name, role] = max(self.most_cursors.get((name, role), 0), len(stages))
 
