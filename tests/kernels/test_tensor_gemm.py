@@ -3,9 +3,11 @@ every piece of the protocol needed."""
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from harness import SAMPLES, agrees, built
@@ -98,6 +100,37 @@ def test_types(dtype: str, other: str, accumulator: str, depth: int) -> None:
     goes_by_tcgen05(made)
 
 
+def twice(first: str, second: str) -> Build:
+    """The loop again behind itself on the same shared tiles, each loop with this in front of it."""
+    head, _, rest = KERNEL.read_text(encoding="utf-8").partition("        T.clear(C_l)\n")
+    loop, store, end = rest.partition("        T.copy(C_l")
+    text = "".join([head, first, loop, second, loop, store, end])
+    sizes = (*SMALL.items(), ("bK", 32))
+    return build(SourceFile("twice.tl", text), CompileOptions(target=TARGET, defines=sizes), Observer())
+
+
+@pytest.mark.parametrize("adversary", [0, 1])
+def test_two_loops_with_the_same_tiles(adversary: int) -> None:
+    """Both sums in tensor memory, or neither: threads and the tensor cores do not release a ring alike."""
+    clear = "        T.clear(C_l)\n"
+    both = twice(clear, clear)
+    assert both.ptx.count("tcgen05.commit") == 4 and "mma.sync" not in both.ptx
+    check(both, adversary)
+    neither = twice(clear, "")
+    assert "tcgen05" not in neither.ptx
+    check(neither, adversary)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2)])
+def test_blocks_that_load_together(shape: tuple[int, int]) -> None:
+    """The tensor cores of each release a version to all that fill it."""
+    sizes = {"M": 256, "N": 256, "K": 320, "block_N": 128, "cluster_x": shape[0], "cluster_y": shape[1]}
+    _, made = built(SAMPLES / "gemm" / "cluster.tl", TARGET, **sizes)
+    assert made.manifest.cluster == (*shape, 1) and ".multicast::cluster.b64" in made.ptx
+    for adversary in range(2):
+        check(made, adversary)
+
+
 # ---- roles -----------------------------------------------------------------------------------------------------------
 
 
@@ -175,3 +208,55 @@ def two_tiles() -> Build:
     text += "        for by in T.serial(T.ceildiv(M, bM)):\n" + body
     sizes = (("M", 512), ("N", 64), ("K", 96), ("bK", 32))
     return build(SourceFile("two.tl", text), CompileOptions(target=TARGET, defines=sizes), Observer())
+
+
+# ---- schedules -------------------------------------------------------------------------------------------------------
+
+SAMPLE = SAMPLES / "gemm" / "gemm_sm100.tl"
+
+
+def loops_of(calibration: Literal["silicon", "book"]) -> list[dict[str, Any]]:
+    source = SourceFile(SAMPLE.name, SAMPLE.read_text(encoding="utf-8"))
+    made = build(source, CompileOptions(target=TARGET, calibration=calibration), Observer())
+    found: list[dict[str, Any]] = json.loads(made.trace)["tilec"]["loops"]
+    return found
+
+
+@pytest.mark.parametrize("calibration", ["silicon", "book"])
+def test_the_trace_names_tensor_memory(calibration: Literal["silicon", "book"]) -> None:
+    """The read of a sum by its port, the columns of both versions, and at most four iterations that hold some."""
+    tiles, products = loops_of(calibration)
+    load = next(op for op in tiles["ops"] if op["name"] == "copy C_local.tmem → C_local")
+    assert "tp_tmem_rd" in [row["slot"] for row in load["rows"]] and load["role"] == "consumer"
+    pools = {pool["name"]: pool for pool in tiles["pools"]}
+    assert pools["tmem"]["capacity"] == 512 and 256 <= pools["tmem"]["peak"] <= 512
+    assert pools["tmem_banks"]["capacity"] == 4 and pools["tmem_banks"]["peak"] in (1, 2)
+    (product,) = (op for op in products["ops"] if op["name"].startswith("gemm"))
+    assert product["role"] == "mma" and "tc_and_mma" in [row["slot"] for row in product["rows"]]
+    assert next(pool for pool in products["pools"] if pool["name"] == "tmem")["reserved"] == 512
+
+
+def test_the_next_sum_begins_before_the_last_is_read() -> None:
+    """The interval is that of the products alone: what is behind them is in the next stage."""
+    tiles, _ = loops_of("silicon")
+    loop, *behind = tiles["ops"]
+    assert tiles["ii"] == tiles["mii"] == loop["latency"]
+    assert [op["stage"] for op in behind] == [1] * len(behind)
+    (twice,) = (edge for edge in tiles["edges"] if edge["why"] == "anti C_local.tmem")
+    assert twice["distance"] == 2
+
+
+@pytest.mark.parametrize("adversary", [0, 1, 2])
+@pytest.mark.parametrize("columns", [128, 512])
+def test_tiles_in_a_pipeline(columns: int, adversary: int) -> None:
+    """Two versions of the sum, or one; more walkers than the last wave has work for."""
+    sizes = {"M": 640, "N": columns, "K": 128, "walkers": 2, "block_N": columns, "block_K": 32}
+    if columns == 512:
+        text = SAMPLE.read_text(encoding="utf-8").replace("(N, K)", "(K, N)").replace("transpose_B=True", "")
+        text = text.replace("(block_N, block_K)", "(block_K, block_N)")
+        text = text.replace("B[bx * block_N, ko * block_K]", "B[ko * block_K, bx * block_N]")
+        made = build(SourceFile("k.tl", text), CompileOptions(target=TARGET, defines=tuple(sizes.items())), Observer())
+    else:
+        _, made = built(SAMPLE, TARGET, **sizes)
+    assert made.program.tensor[0].depth == (2 if columns == 128 else 1)
+    check(made, adversary)

@@ -189,6 +189,11 @@ def _(A: Array, B: Array) -> Outputs:
     return {"C": A @ B}
 
 
+@sample("gemm/gemm_sm100", M=600, N=256, K=136, walkers=2, block_N=128)
+def _(A: Array, B: Array) -> Outputs:
+    return {"C": A @ B.T}
+
+
 @sample(
     "gemm/pipeline_objects", M=264, N=520, K=200, sms=3, feature="wgmma", noise=1e-3,
     also=({"K": 8}, {"K": 128}, {"K": 192}, {"K": 256}, {"sms": 1, "stages": 2}, {"sms": 9, "stages": 1}),

@@ -43,6 +43,9 @@ def _changed(body: tuple[warp.Operation, ...], place: str) -> Iterator[tuple[str
             continue  # there may be nothing in flight; it tells the assembler so
         if isinstance(op, REMOVED):
             yield f"{here} without {type(op).__name__}, line {op.span.line}", (*before, *after)
+        if isinstance(op, warp.RingFill | warp.RingRelease) and op.by_tensor_cores:
+            early = replace(op, by_tensor_cores=False)
+            yield f"{here} {type(op).__name__} by the thread, line {op.span.line}", (*before, early, *after)
         if isinstance(op, COUNTED):
             more = replace(op, pending=op.pending + 1)
             yield f"{here} {type(op).__name__} of {more.pending}, line {op.span.line}", (*before, more, *after)

@@ -17,6 +17,7 @@ Case = tuple[Path, str, Strategy, Defines]
 
 # Seven trips through rings of three: prologue, steady state and epilogue, and each version is used again.
 SHORT: Defines = (("M", 128), ("N", 128), ("K", 448), ("block_K", 32), ("num_stages", 3))
+WALK: Defines = (("M", 640), ("N", 128), ("K", 128), ("walkers", 1), ("block_N", 128), ("block_K", 32))
 FORMS: list[tuple[str, Strategy]] = [
     ("sm_80", "auto"),
     ("sm_80", "none"),
@@ -35,6 +36,9 @@ CASES: list[Case] = [
     (KERNELS / "staged_store.tl", "sm_90a", "auto", (("threads", 128), ("bM", 64), ("M", 64), ("num_stages", 5))),
     # A row that the producer fetches for each of the tiles.
     (KERNELS / "staged_store.tl", "sm_90a", "auto", (("epilogue", "row"), ("tiles", 3), ("N", 768))),
+    (SAMPLES / "gemm.tl", "sm_100a", "auto", SHORT),
+    (SAMPLES / "gemm" / "gemm_sm100.tl", "sm_100a", "auto", WALK),
+    (SAMPLES / "gemm" / "dequant_int4.tl", "sm_100a", "auto", (("M", 128), ("N", 128), ("K", 256))),
     (KERNELS / "shared.tl", "sm_80", "auto", ()),
     *((KERNELS / "streaming.tl", "sm_90a", "auto", (("trips", 15), (form, True))) for form in ("add", "twice")),
     (KERNELS / "unrolled.tl", "sm_80", "auto", ()),

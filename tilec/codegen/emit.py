@@ -316,7 +316,7 @@ class _Entry:
         self.fragments = state.fragments
         self.state = state
         by_threads = (op for op in warp.walk(role.body) if not isinstance(op, warp.Wgmma | warp.TensorMma))
-        state.touched = frozenset(touch.buffer for op in by_threads for touch in touches(op, frozenset())[0])
+        state.touched = frozenset(touch.buffer for op in by_threads for touch in touches(op)[0])
         for buffer, _ in self.program.fragments:
             if buffer.scope == "local" and buffer.name in state.fragments:
                 clear_local(buffer, state)

@@ -40,7 +40,6 @@ from tilec.passes.ordering import orders
 from tilec.passes.rings import RingPlan, accesses, is_load, pipelined_loops, shared_with, touched_outside
 from tilec.passes.rings import rings as ring_plans
 from tilec.passes.roles import (
-    EVERY,
     STORE,
     Stores,
     consumer_groups,
@@ -49,8 +48,10 @@ from tilec.passes.roles import (
     part_of,
     repeat,
     role_of,
+    runners,
     stores,
 )
+from tilec.passes.tensor_memory import tensor_tiles
 from tilec.passes.turns import turns
 from tilec.records import dataclass
 from tilec.sched.bounds import Unschedulable, bounds
@@ -202,7 +203,9 @@ class _Builder:
         self.stores = stores(laid, loop, self.plans) if overlap else Stores()
         self.open = frozenset(i for of in self.stores.together for i in of)
         self.candidates = ("consumer", STORE) if self.open else ()
-        role_names = tuple(dict.fromkeys([*(n for r in self.roles for n in _runners(r)), *self.candidates]))
+        running = (name for s in self.statements for name in runners(s, laid))
+        role_names = tuple(dict.fromkeys([*running, *self.candidates]))
+        self.tensor = tensor_tiles(laid.kernel, target)
         self.issue_slot = {role: len(target.slots) + i for i, role in enumerate(role_names)}
         self.slots = (*target.slots, *(Slot(f"issue ({role})") for role in role_names))
         self.slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
@@ -219,6 +222,7 @@ class _Builder:
         outside = touched_outside(self.laid.kernel, self.loop)
         fed = [p for p in rings if self.open & {*p.consumers} or all(self.roles[i] == "producer" for i in p.producers)]
         held = pools.held(self.laid, self.target, self.accesses, outside, fed, self.loop.stage is not None, self.groups)
+        held = pools.with_tensor_memory(held, self.tensor, self.target, self.accesses)
         problem = Problem(
             name,
             ops,
@@ -356,7 +360,7 @@ class _Builder:
         decided = {known: (s.loop.problem, s.schedule) for known, s in self.decided.items()}
         whole = cost(stmt, decided, self.flat)
         cycles = max(whole.cycles, 1)
-        uses = [Use(self.issue_slot[name], cycles) for name in _runners(role)]
+        uses = [Use(self.issue_slot[name], cycles) for name in runners(stmt, self.laid)]
         for slot, held in sorted(whole.held.items()):
             if held and slot < len(self.target.slots):
                 uses.append(Use(slot, min(held, cycles), cycles - min(held, cycles)))
@@ -374,6 +378,7 @@ class _Builder:
 
     def edges(self, ops: tuple[Op, ...], rings: tuple[RingPlan, ...]) -> list[Edge]:
         versioned = frozenset(b.name for r in rings for b in r.buffers)
+        turns = {t.buffer.name: t.depth for t in self.tensor}
         found: dict[tuple[int, int, int], Edge] = {}
 
         def add(src: int, dst: int, latency: int, distance: int, why: str) -> None:
@@ -397,7 +402,10 @@ class _Builder:
                     ("output", a.writes & b.writes),
                 ):
                     for name in sorted(names - apart):
-                        add(i, j, self.hand_over(ops, i, j), distance, f"{kind} {name}")
+                        # A sum in tensor memory has its versions in turns, and is overwritten as a whole.
+                        again = turns.get(name, 1) if distance and i != j else distance
+                        if not (kind == "data" and again > 1):
+                            add(i, j, self.hand_over(ops, i, j), again, f"{kind} {name}")
         if not self.overlap and self.loop.stage is None:
             computing = [i for i, s in enumerate(self.statements) if not _loads(s)]
             for i, j in product(computing, repeat=2):
@@ -428,10 +436,6 @@ class _Builder:
         if _accumulator(a) is not None and _accumulator(a) == _accumulator(b):
             return max(use.cycles for use in ops[i].uses)
         return ops[i].latency
-
-
-def _runners(role: str) -> tuple[str, ...]:
-    return ("consumer", "producer") if role == EVERY else (role,)
 
 
 def is_asynchronous(stmt: Stmt) -> bool:

@@ -58,7 +58,7 @@ from tilec.passes.multicast import shared_axes
 from tilec.passes.pools import shared_out
 from tilec.passes.releases import adding, given_back
 from tilec.passes.rings import accesses, pipelined_loops
-from tilec.passes.roles import EVERY, MMA, STORE, Passing, passing, role_of
+from tilec.passes.roles import EVERY, MMA, STORE, Passing, passing, role_of, runners
 from tilec.passes.tensor_memory import summed, tensor_tiles
 from tilec.passes.trips import static_trips, trip_count
 from tilec.passes.usage import reads
@@ -122,7 +122,7 @@ class _Expander:
         self.shared = frozenset(name for name in passed if passed.count(name) > 1)
         self.most_cursors: dict[tuple[str, str], int] = {}
         for s in scheduled if self.shared else ():
-            for role in ("producer", "consumer") if self.specialised else ("all",):
+            for role in ("producer", "consumer", MMA) if self.specialised else ("all",):
                 for name, stages in _Pipeline(self, s, role, ()).cursor_stages().items():
                     self.most_cursors[name, role] = max(self.most_cursors.get((name, role), 0), len(stages))
 
@@ -416,7 +416,7 @@ class _Pipeline:
         rings = {ring.name: plan for ring, plan in zip(problem.rings, self.scheduled.loop.rings, strict=True)}
         place = {op: k for k, op in enumerate(schedule.order)}
         roles = self.scheduled.roles
-        runs = [role in (self.role, EVERY) for role in roles]
+        runs = [self.runs(i, role) for i, role in enumerate(roles)]
         mine = [i for i in self.scheduled.loop.own if runs[i]]
         groups = (self.loop.wishes and self.loop.wishes.groups) or (-1,) * len(roles)
         # The rings that one role fills for others: there is something to wait for, and something to give back.
@@ -462,6 +462,12 @@ class _Pipeline:
                 done = given_back(problem, schedule, readers, freely, self.expander.rings[name].depth)
             position = -1 if is_shared else len(problem.ops)
             yield _Step(done // schedule.ii, done % schedule.ii, position, None, (name,), releases=name)
+
+    def runs(self, statement: int, role: str) -> bool:
+        """Whether a statement, which is given to `role`, has a part for this one."""
+        if role != EVERY:
+            return role == self.role
+        return self.role in runners(self.scheduled.loop.statements[statement], self.expander.laid)
 
     def from_the_first(self, steps: list[_Step]) -> list[_Step]:
         """The steps in the order of a trip that no turn, and if possible no product, goes on beyond."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import Buffer, Parallel, walk
+from tilec.ir.warp import TensorTile
 from tilec.passes.layout import Laid
 from tilec.passes.rings import Accesses, RingPlan
 from tilec.passes.roles import ROLE_BARRIERS
@@ -64,6 +65,30 @@ def held(
         return Held((registers, barriers), passing)
     mbarriers = replace(target.pool("mbarriers"), spare=False)
     return Held((registers, barriers, mbarriers), (*passing, *(_full_and_empty(ring) for ring in fed)))
+
+
+def with_tensor_memory(held: Held, tiles: Sequence[TensorTile], target: Target, accesses: Sequence[Accesses]) -> Held:
+    """Columns of tensor memory, and the iterations that hold some of it. A sum that the loop makes and reads takes its
+    columns from its first product until it is read; those that live longer are reserved."""
+    if not tiles:
+        return held
+    columns, banks = 1 + len(held.pools), 2 + len(held.pools)
+    values: list[Value] = []
+    kept = 0
+    for tile in tiles:
+        name = tile.buffer.name
+        makers = tuple(i for i, access in enumerate(accesses) if name in access.writes)
+        readers = tuple(i for i, access in enumerate(accesses) if name in access.reads - access.writes)
+        if makers and readers:
+            values.append(Value(name, makers, readers, tile.columns, columns))
+            values.append(Value(f"bank of {name}", makers, readers, 1, banks))
+        else:
+            kept += tile.columns * tile.depth
+    pools = (
+        replace(target.pool("tmem"), reserved=kept, spare=False),
+        replace(target.pool("tmem_banks"), reserved=int(kept > 0), spare=False),
+    )
+    return Held((*held.pools, *pools), (*held.values, *values))
 
 
 def most_registers(laid: Laid, target: Target) -> int:

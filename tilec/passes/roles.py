@@ -58,6 +58,16 @@ def role_of(stmt: Stmt, laid: Laid) -> str:
     return inside.pop() if len(inside) == 1 else EVERY
 
 
+def runners(stmt: Stmt, laid: Laid) -> tuple[str, ...]:
+    """The roles that run a part of a statement."""
+    if role_of(stmt, laid) != EVERY:
+        return (role_of(stmt, laid),)
+    if is_for_every_role(stmt):
+        return "consumer", "producer"
+    inside = {name for body in bodies(stmt) for s in body if not isinstance(s, Bind) for name in runners(s, laid)}
+    return tuple(name for name in ("consumer", "producer", MMA) if name in inside)
+
+
 def is_tensor_product(stmt: Stmt) -> bool:
     """Whether the statement is one for tcgen05.mma, which one thread of the block issues."""
     return isinstance(stmt, TileOp) and stmt.name == "gemm" and ("via", "tcgen05") in stmt.attrs

@@ -33,7 +33,7 @@ from tilec.passes.usage import expressions
 from tilec.source import NOWHERE
 
 
-def touches(op: warp.Operation, apart: frozenset[str]) -> tuple[tuple[Touch, ...], Queue | None]:
+def touches(op: warp.Operation, apart: frozenset[str] = frozenset()) -> tuple[tuple[Touch, ...], Queue | None]:
     """What an operation accesses, and the queue in which it completes (None: in program order). Of the tiles `apart`
     each warpgroup has a part."""
     mine, queue = _touches(op)

@@ -14,7 +14,7 @@ All other statements stay as they are. Products that go another way keep the ins
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from tilec.diag import Label, fail
@@ -40,10 +40,11 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32
 from tilec.ops.fill import fill_value
-from tilec.passes.rings import is_pipelined, pipelined_loops
+from tilec.passes.rings import is_pipelined, pipelined_loops, shared_with
 from tilec.passes.rings import rings as ring_plans
 from tilec.passes.trips import static_trips
 from tilec.passes.usage import reads, writes
+from tilec.source import Span
 from tilec.target import Target
 
 SUFFIX = ".tmem"
@@ -60,9 +61,31 @@ def columns(tile: Buffer) -> int:
 def with_sums_in_tensor_memory(kernel: Kernel, target: Target) -> Kernel:
     """The kernel, mechanisms selected and loads left to a producer, with the sums in tensor memory that can be there
     and that there are columns for, in the order of the text."""
-    rewriter = _Rewriter(kernel, target.limit("tmem_columns"))
-    body = rewriter.body(kernel.body)
-    return replace(kernel, body=body, buffers=(*kernel.buffers, *rewriter.tiles)) if rewriter.tiles else kernel
+    kept: set[Span] = set()
+    while True:
+        rewriter = _Rewriter(kernel, target.limit("tmem_columns"), kept)
+        body = rewriter.body(kernel.body)
+        if not rewriter.tiles:
+            return kernel
+        rewritten = replace(kernel, body=body, buffers=(*kernel.buffers, *rewriter.tiles))
+        uneven = set(_unevenly_read(rewritten))
+        if not uneven:
+            return rewritten
+        kept |= uneven
+
+
+def _unevenly_read(kernel: Kernel) -> Iterator[Span]:
+    """The loops that have tiles in one ring with other loops where others release them: a ring counts its arrivals."""
+    for loop in pipelined_loops(kernel.body):
+        for name, others in shared_with(kernel, loop).items():
+            if any(_releases(loop, name) != _releases(other, name) for other in others):
+                yield loop.span
+
+
+def _releases(loop: For, tile: str) -> set[bool]:
+    """Whether the tensor cores read a tile of the loop by themselves, or threads, or both."""
+    readers = (s for s in loop.body if any(b.name == tile for b in reads(s)))
+    return {isinstance(s, TileOp) and ("via", "tcgen05") in s.attrs for s in readers}
 
 
 def crowded_out(kernel: Kernel) -> tuple[Buffer, ...]:
@@ -102,10 +125,10 @@ def _summed_within(stmt: For | While) -> Iterator[Buffer]:
 
 
 class _Rewriter:
-    """`room` is for so many columns, or None for any number."""
+    """`room` is for so many columns, or None for any number. The loops in `kept` stay as they are."""
 
-    def __init__(self, kernel: Kernel, room: int | None) -> None:
-        self.kernel, self.room = kernel, room
+    def __init__(self, kernel: Kernel, room: int | None, kept: Collection[Span] = ()) -> None:
+        self.kernel, self.room, self.kept = kernel, room, kept
         self.tiles: list[Buffer] = []
 
     def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -128,6 +151,8 @@ class _Rewriter:
         """The accumulators of a loop that can lie in tensor memory, each with the place before the loop where it is
         cleared."""
         if not is_pipelined(loop) or pipelined_loops(loop.body) or loop.stage is not None or loop.wishes is not None:
+            return {}
+        if loop.span in self.kept:
             return {}
         if any(isinstance(e, Load) for e in walk_expr(loop.start)) or static_trips(loop) == 0:
             return {}
