@@ -13,16 +13,16 @@ from tilec.passes.clears import set_by_products
 A, B = (Buffer(name, (64, 64), FLOAT16, "shared") for name in "AB")
 C, D = (Buffer(name, (64, 64), FLOAT32, "fragment") for name in "CD")
 H = Buffer("H", (64, 64), FLOAT16, "fragment")
-I, J = Var("i"), Var("j")
+ROW, COLUMN = Var("i"), Var("j")
 LAYOUT = wgmma_accumulator((64, 64), 1, 1)
 
 
 def filled(buffer: Buffer, value: float = 0.0, extents: tuple[int, int] = (64, 64)) -> warp.Elementwise:
-    store = Store(buffer, (I, J), Const(value, buffer.dtype))
-    return warp.Elementwise(Parallel((I, J), extents, (store,)), LAYOUT)
+    store = Store(buffer, (ROW, COLUMN), Const(value, buffer.dtype))
+    return warp.Elementwise(Parallel((ROW, COLUMN), extents, (store,)), LAYOUT)
 
 
-COPY = warp.Elementwise(Parallel((I, J), (64, 64), (Store(D, (I, J), Load(C, (I, J))),)), LAYOUT)
+COPY = warp.Elementwise(Parallel((ROW, COLUMN), (64, 64), (Store(D, (ROW, COLUMN), Load(C, (ROW, COLUMN))),)), LAYOUT)
 PRODUCT = warp.Wgmma(A, B, C, False, False, False)
 SET = replace(PRODUCT, clear=True)
 WAIT = warp.WgmmaWait(0)
