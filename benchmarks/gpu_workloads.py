@@ -164,7 +164,7 @@ class Attention(Workload):
     def peers(self) -> dict[str, Peer]:
         found: dict[str, Peer] = {"cuDNN": self.sdpa("CUDNN_ATTENTION"), "flash": self.sdpa("FLASH_ATTENTION")}
         try:
-            from peers.triton_flash import attention
+            from peers.triton_flash_attention import attention
         except ImportError:
             return found
         return {**found, "Triton": lambda given, made: attention(*(given[n] for n in "QKV"), made["O"], self.causal)}

@@ -22,7 +22,8 @@ GEMM = {"M": 1024, "N": 1024, "K": 512, "block_M": 128, "block_N": 128}
 
 
 def matmul(**more: Any) -> gpu_cases.Kernel:
-    options = {"pipeline_strategy": "auto", **more.pop("options", {})}
+    """Each block on its own, whatever the compiler would decide."""
+    options = {"cluster": (1, 1, 1), **more.pop("options", {})}
     return gpu_cases.Kernel(gpu_cases.KERNELS / "matmul.tl", {**GEMM, **more}, options)
 
 
@@ -45,10 +46,10 @@ def test_memory_counts_every_tensor_once_and_every_load() -> None:
     assert memory == max(loaded // target.limit("l2_bytes_per_cycle"), moved // target.limit("dram_bytes_per_cycle"))
 
 
-def test_blocks_that_load_together_ask_for_half() -> None:
-    wide = {"M": 4096, "N": 4096, "K": 512, "block_N": 128, "trans_B": False}
+def test_blocks_that_load_together_ask_for_less() -> None:
+    sizes = {"M": 1024, "N": 1024, "K": 512, "cluster_x": 2, "cluster_y": 1}
     kernels = [
-        gpu_cases.Kernel(gpu_cases.KERNELS / "matmul.tl", wide, {"cluster": (2, 1, 1), "multicast": multicast})
+        gpu_cases.Kernel(gpu_cases.FOLDER / "gemm" / "cluster.tl", sizes, {"multicast": multicast})
         for multicast in (False, True)
     ]
     (_, apart), (_, together) = (model.of_kernel(kernel) for kernel in kernels)
