@@ -80,9 +80,16 @@ def test_tiles(rows: int, columns: int, threads: int) -> None:
 
 
 @pytest.mark.parametrize("stored", ["NN", "NT", "TN", "TT"])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_halves_stored_either_way(dtype: str, stored: str) -> None:
-    goes_by_tcgen05(agrees(KERNEL, TARGET, dtype=dtype, other=dtype, tA=stored[0] == "T", tB=stored[1] == "T"))
+@pytest.mark.parametrize(
+    ("dtype", "accumulator"),
+    [("float16", "float32"), ("bfloat16", "float32"), ("float8_e4m3fn", "float32"), ("int8", "int32")],
+)
+def test_stored_either_way(dtype: str, accumulator: str, stored: str) -> None:
+    made = agrees(
+        KERNEL, TARGET, dtype=dtype, other=dtype, accumulator=accumulator, out=accumulator,
+        tA=stored[0] == "T", tB=stored[1] == "T", K=128,
+    )  # fmt: skip
+    goes_by_tcgen05(made)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +97,7 @@ def test_halves_stored_either_way(dtype: str, stored: str) -> None:
     [
         ("float16", "float16", "float16", 64), ("float32", "float32", "float32", 32), ("int8", "int8", "int32", 64),
         ("uint8", "uint8", "int32", 32), ("float8_e4m3fn", "float8_e4m3fn", "float32", 128),
-        ("float8_e5m2", "float8_e4m3fn", "float32", 64),
+        ("float8_e5m2", "float8_e4m3fn", "float32", 64), ("float8_e4m3fn", "float8_e4m3fn", "float16", 64),
     ],
 )  # fmt: skip
 def test_types(dtype: str, other: str, accumulator: str, depth: int) -> None:
@@ -180,34 +187,56 @@ def test_right_on_every_machine() -> None:
         r"tcgen05\.wait::ld",
         r"mbarrier\.arrive\.expect_tx",
         r"mbarrier\.try_wait",
-        r"bar\.sync",
-        r"fence\.proxy\.async",
     ],
 )
 def test_each_piece_is_needed(pattern: str) -> None:
-    """Two tiles a block, one after the other, in versions of their own: without any one piece something is wrong."""
-    made = two_tiles()
+    """Several tiles a block, one after the other, in two versions: without any one piece something is wrong. Of the
+    fences those count that stand at mbarriers: what others order around allocation is not in tensor memory."""
+    made = in_one_block(columns=64)
     lines = made.ptx.split("\n")
+    assert is_right(made, lines)
+    ends = [place for place, line in enumerate(lines) if "dealloc" in line or "ld.shared.b32" in line]
     places = [place for place, line in enumerate(lines) if re.search(pattern, line)]
+    if "fence" in pattern:
+        places = [place for place in places if place > ends[0] and abs(place - ends[-1]) > 8]
     assert places
-    unseen = []
-    for place in places:
-        mutant = "\n".join([*lines[:place], "", *lines[place + 1 :]])
-        with suppress(Fault):
-            unseen += [lines[place]] if all(compute(made, mutant, adversary) for adversary in (None, 1, 2)) else []
+    unseen = [lines[place] for place in places if is_right(made, [*lines[:place], "", *lines[place + 1 :]])]
     assert unseen == []
 
 
-def two_tiles() -> Build:
-    """A loop over two tiles in one block, three trips each."""
-    text = KERNEL.read_text(encoding="utf-8")
-    head, _, body = text.partition("        T.clear(C_l)\n")
-    body = "        T.clear(C_l)\n" + body
-    body = "".join(f"    {line}\n" for line in body.splitlines())
+def test_all_meet_behind_the_allocation_and_before_its_end() -> None:
+    """One tile, which its warps store by themselves: nothing else makes them meet."""
+    _, made = built(KERNEL, TARGET, M=128, N=62, K=64)
+    lines = made.ptx.split("\n")
+    places = [place for place, line in enumerate(lines) if "bar.sync" in line]
+    assert len(places) == 2 and is_right(made, lines)
+    assert not any(is_right(made, [*lines[:place], "", *lines[place + 1 :]]) for place in places)
+
+
+def test_what_threads_write_is_fenced() -> None:
+    """Before TMA stores it, and before the tensor cores read it."""
+    _, dequantised = built(SAMPLES / "gemm" / "dequant_int4.tl", TARGET, M=128, N=128, K=256)
+    for made in (in_one_block(columns=64), dequantised):
+        lines = made.ptx.split("\n")
+        places = [place for place, line in enumerate(lines) if "fence.proxy.async" in line]
+        assert places and is_right(made, lines)
+        assert not any(is_right(made, [*lines[:place], "", *lines[place + 1 :]]) for place in places)
+
+
+def is_right(made: Build, lines: list[str]) -> bool:
+    with suppress(Fault):
+        return all(compute(made, "\n".join(lines), adversary) for adversary in (None, 1, 2))
+    return False
+
+
+def in_one_block(columns: int) -> Build:
+    """A loop over four tiles in one block, three trips each."""
+    head, _, body = KERNEL.read_text(encoding="utf-8").partition("        T.clear(C_l)\n")
+    body = "".join(f"    {line}\n" for line in ("        T.clear(C_l)\n" + body).splitlines())
     text = head.replace("T.ceildiv(M, bM), threads", "1, threads").replace("(bx, by)", "(bx, _)")
     text += "        for by in T.serial(T.ceildiv(M, bM)):\n" + body
-    sizes = (("M", 512), ("N", 64), ("K", 96), ("bK", 32))
-    return build(SourceFile("two.tl", text), CompileOptions(target=TARGET, defines=sizes), Observer())
+    sizes = (("M", 512), ("N", columns), ("K", 96), ("bK", 32))
+    return build(SourceFile("tiles.tl", text), CompileOptions(target=TARGET, defines=sizes), Observer())
 
 
 # ---- schedules -------------------------------------------------------------------------------------------------------

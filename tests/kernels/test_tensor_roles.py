@@ -70,6 +70,7 @@ def test_each_piece_is_needed(pattern: str) -> None:
     )
     found = False
     for kernel in (made, roles):
+        assert not faulty(kernel, kernel.ptx)
         lines = kernel.ptx.split("\n")
         for place, line in enumerate(lines):
             if re.search(pattern, line):
@@ -81,6 +82,7 @@ def test_each_piece_is_needed(pattern: str) -> None:
 def test_fences_stand_where_threads_meet() -> None:
     """All those behind waits, and those before arrivals, together: some of them serve only in other orders."""
     _, made = built(KERNEL, TARGET, entry="one_role", K=192)
+    assert not faulty(made, made.ptx)
     assert faulty(made, re.sub(r"tcgen05\.fence::after_thread_sync;", "", made.ptx))
     text = KERNEL.read_text(encoding="utf-8").replace('T.dynamic("k")', "192")
     options = CompileOptions(target=TARGET, entry="three_roles", defines=(("M", 256),))

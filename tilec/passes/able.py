@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NoReturn
 
 from tilec.diag import AT_ONCE, Label, Mistakes, fail
+from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.tile import Call, Stmt, TileOp, walk, walk_expr
-from tilec.ir.types import FLOAT64
+from tilec.ir.types import FLOAT16, FLOAT64
 from tilec.passes.usage import expressions
 from tilec.target import Target
 
@@ -33,6 +34,19 @@ def _check(stmt: Stmt) -> None:
                     "in this statement",
                     help="compute it in float32, as T.cast(x, 'float32')",
                 )
+
+
+def check_narrow_sum(op: TileOp) -> None:
+    """Refuse a sum that mma.sync has not."""
+    a, _, c, *_ = (r.buffer for r in op.regions)
+    if a.dtype in SMALL_FLOATS and c.dtype == FLOAT16:
+        fail(
+            "unsupported-type",
+            f"T.gemm of {a.dtype} accumulates in float16 only by wgmma or tcgen05",
+            op.span,
+            "which take whole warpgroups of 64 rows, and rows of 32 bytes or more",
+            help="allocate the accumulator as float32",
+        )
 
 
 def no_roles(op: TileOp) -> NoReturn:

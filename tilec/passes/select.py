@@ -56,7 +56,7 @@ from tilec.ops.refused import refused
 from tilec.ops.scan import expansion
 from tilec.ops.sync import spelled
 from tilec.options import NO_SWITCHES, Switches
-from tilec.passes.able import check_arithmetic, no_roles, no_wgmma
+from tilec.passes.able import check_arithmetic, check_narrow_sum, no_roles, no_wgmma
 from tilec.passes.atoms import MAX_BOX
 from tilec.passes.clusters import check_cluster
 from tilec.passes.ordering import is_asynchronous_copy
@@ -127,8 +127,12 @@ def select(
     selector = _Selector(kernel, target, form, switches, mistakes)
     body = selector.body(kernel.body)
     kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
-    if form == "warp_specialised" and target.has("tcgen05"):
+    if selector.has_tensor_memory:
         kernel = with_sums_in_tensor_memory(kernel, target)
+        for op in walk(kernel.body):
+            if isinstance(op, TileOp) and op.name == "gemm" and ("via", "mma") in op.attrs:
+                with mistakes.caught():
+                    check_narrow_sum(op)
     return Selected(kernel, form, target.weights, switches.always_swizzle)
 
 
@@ -323,6 +327,7 @@ class _Selector:
         self.becoming_a = _becoming_a(kernel)
         self.origins = _from_accumulators(kernel)
         self.accumulators = frozenset().union(*self.origins.values())
+        self.has_tensor_memory = form == "warp_specialised" and target.has("tcgen05")
 
     def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         return tuple(new for stmt in stmts for new in self.stmt(stmt))
@@ -617,14 +622,8 @@ class _Selector:
             return "wgmma"
         if ("wait", "wgmma") in op.attrs:
             no_wgmma(op, self.target)
-        if a.dtype in SMALL_FLOATS and c.dtype == FLOAT16:
-            fail(
-                "unsupported-type",
-                f"T.gemm of {a.dtype} accumulates in float16 only by wgmma",
-                op.span,
-                "which takes whole warpgroups of 64 rows, and rows of 32 bytes or more",
-                help="allocate the accumulator as float32",
-            )
+        if not self.has_tensor_memory:
+            check_narrow_sum(op)
         if mma_warps(op, self.kernel.threads) is None:
             m, n = c.shape
             fail(

@@ -299,8 +299,8 @@ def why_no_tensor_product(op: TileOp) -> str | None:
         return f"it has no products of {a.dtype} in {c.dtype}"
     if k * a.dtype.bytes % _K_BYTES:
         return f"it takes {_K_BYTES} bytes along K at a time"
-    if a.dtype.bits != 16 and (op.attr("transpose_A") or not op.attr("transpose_B")):
-        return "only 16-bit types may be stored along M or N"
+    if a.dtype.bits == 32 and (op.attr("transpose_A") or not op.attr("transpose_B")):
+        return "32-bit types are stored along K here"  # else a swizzle of atoms of 32 bytes, which TMA maps here lack
     if any(t.shape[-1] * t.dtype.bytes % 32 for t in (a, b)):
         return "no bank swizzle fits rows that are not a multiple of 32 bytes"
     if rows != 64 and rows % TENSOR_LANES:
