@@ -23,8 +23,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 BLOCKS = 2  # the others do the same
 
 ALLOWED = {
-    # Columns of 16-bit elements: a swizzle moves chunks of 16 bytes, of which 32 rows have eight places.
-    "elementwise/transpose": {("load", 2): 4.0},
     # Butterflies at a distance of a power of two, and sums that reach back by one, for which no layout serves all steps.
     "elementwise/hadamard": {("load", 4): 2.0},
     "rows/prefix_sum": {("load", 4): 4.0},
