@@ -419,7 +419,7 @@ def _scheduled(
         *about_roles(laid, options),
         *about_blocks,
         *about_multicast(laid, options),
-        about_dependent_launch(laid),
+        about_dependent_launch(laid, target, options),
     )
     return laid, decisions, _schedule(laid, target, options, observer)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import TileOp, walk
@@ -11,6 +12,7 @@ from tilec.passes.layout import Laid
 from tilec.passes.rings import pipelined_loops
 from tilec.passes.strips import strips
 from tilec.sched.decision import Decision
+from tilec.target import Target
 
 
 def about_roles(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
@@ -54,10 +56,22 @@ def about_multicast(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
         )
 
 
-def about_dependent_launch(laid: Laid) -> Decision:
-    """Whether the kernel may begin while the one before it still runs."""
-    statements = (stmt for one in laid.kernels for stmt in walk(one.kernel.body))
-    meetings = {s.attr("what") for s in statements if isinstance(s, TileOp) and s.name == "meet"}
+def about_dependent_launch(laid: Laid, target: Target, options: CompileOptions) -> Decision:
+    """Whether the kernel may begin while the one before it still runs (`passes.dependent`)."""
+    operations = [s for one in laid.kernels for s in walk(one.kernel.body) if isinstance(s, TileOp)]
+    meetings = {s.attr("what") for s in operations if s.name == "meet"}
+    has_barriers = laid.form == "warp_specialised" or any(s.name == "alloc_barrier" for s in operations)
+    decided = partial(Decision, "dependent launch")
     if meetings & {"pdl_sync", "pdl_trigger"}:
-        return Decision("dependent launch", "yes", "the kernel", "T.pdl_sync, T.pdl_trigger")
-    return Decision("dependent launch", "no", "the compiler", "the kernel says nothing of the one before it")
+        return decided("yes", "the kernel", "T.pdl_sync, T.pdl_trigger")
+    if not options.dependent_launch:
+        return decided("no", "the command line", "--no-dependent-launch")
+    if not target.has("cluster"):
+        return decided("no", "the compiler", f"{target.name} has no dependent launch")
+    if "sync_grid" in meetings:
+        return decided("no", "the compiler", "all blocks of its grid must run at the same time")
+    if not has_barriers:
+        return decided("no", "the compiler", "it begins with its loads, and has nothing to do before them")
+    if options.opt_level < 3:
+        return decided("no", "the compiler", f"not at -O{options.opt_level}")
+    return decided("yes", "the compiler", "its barriers and tensor maps are made ready while the kernel before it ends")
