@@ -62,7 +62,8 @@ class Rung:
 
 _NARROW = {"block_N": 128}
 _PLAIN: dict[str, Any] = {
-    "persistent": False, "cluster": (1, 1, 1), "rasterisation": 0, "switches": Switches(delay_tma_store_wait=False)
+    "persistent": False, "cluster": (1, 1, 1), "rasterisation": 0, "dependent_launch": False,
+    "switches": Switches(delay_tma_store_wait=False),
 }  # fmt: skip
 _WALKING = {**_PLAIN, "persistent": True}
 _PAIRS = {**_WALKING, "cluster": (1, 2, 1)}

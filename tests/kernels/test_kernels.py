@@ -361,10 +361,11 @@ def test_unroll_and_branches(target: str, strategy: Strategy) -> None:
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_opt_levels(target: str) -> None:
-    """The levels that make code make it of the same schedule; only the assembler is asked for less."""
+    """The levels that make code make it of the same schedule. Where kernels may begin early, they do at the last."""
     second, third = (agrees(SAMPLES / "gemm.tl", target, opt_level=level, M=128, N=128, K=192) for level in (2, 3))
     assert second.schedules == third.schedules != ()
-    assert (second.trace, second.ptx) == (third.trace, third.ptx)
+    early = ["griddepcontrol" in made.ptx for made in (second, third)]
+    assert early == [False, target == "sm_90a"] and (early[1] or second.ptx == third.ptx)
     assert len(third.program.roles) == (2 if target == "sm_90a" else 1)
 
 

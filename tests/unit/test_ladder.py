@@ -25,7 +25,7 @@ ADDS = {
     "multicast": {"multicast"},
     "asynchronous stores": set(),
     "rasterisation": {"rasterisation"},
-    "as the compiler decides": set(),
+    "as the compiler decides": {"dependent launch"},
 }
 """What is decided otherwise than on the rung before; the first is compared with nothing."""
 
