@@ -106,6 +106,26 @@ def test_which_copies_are_the_producers(before: str, behind: str, is_fetched: bo
         check(made, 1)
 
 
+LEFT = """for t in T.serial(3):
+            T.copy(bias, row)
+            for k in T.Pipelined(2, num_stages=2):
+                T.copy(A[0, k * 64], A_s)
+                T.copy(B[0, k * 64], B_s)
+                T.gemm(A_s, B_s, C_l, transpose_B=True)
+            if t == 1:
+                {leave}
+            for i, j in T.Parallel(64, 64):
+                C_l[i, j] += row[j]"""
+
+
+@pytest.mark.parametrize(("leave", "is_fetched"), [("break", False), ("continue", True)])
+def test_a_tile_that_is_not_always_given_back_is_not_fetched(leave: str, is_fetched: bool) -> None:
+    source = SourceFile("k.tl", EPILOGUE.format(before="", behind=LEFT.format(leave=leave)))
+    made = build(source, CompileOptions(target="sm_90a"), Observer())
+    assert (ring(made, "row") is not None) == is_fetched
+    check(made, 1)
+
+
 def test_blocks_of_a_cluster_fetch_each_for_themselves() -> None:
     source = SourceFile("k.tl", (SAMPLES / "gemm_bias_relu.tl").read_text(encoding="utf-8"))
     defines = (("M", 256), ("N", 256), ("K", 256))

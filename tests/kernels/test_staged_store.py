@@ -9,7 +9,7 @@ import pytest
 from harness import SAMPLES, built
 
 from tilec import emulate
-from tilec.driver import Build, Observer, Plan, plan
+from tilec.driver import Build, Observer, Plan, build, plan
 from tilec.emulate import RunOptions
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
@@ -130,6 +130,24 @@ def test_what_the_source_stages_itself_stays_as_it_says() -> None:
     assert [type(op).__name__ for op in stores] == ["StoreMatrix", "TmaStore"]
     assert stores[1].parts == 1  # type: ignore[union-attr]
     assert [tile.buffer.name for tile in made.program.shared] == ["A_s", "B_s", "C_s"]
+
+
+def test_one_accumulator_is_stored_in_two_types() -> None:
+    """In two chunks of floats and one of halves: all tiles have names of their own."""
+    text = KERNEL.read_text(encoding="utf-8")
+    text = text.replace(
+        "    C: T.Tensor((M, N), out),\n", "    C: T.Tensor((M, N), out),\n    D: T.Tensor((M, N), dtype),\n"
+    )
+    text += "                T.copy(C_l, D[by * bM, column])\n"
+    defines = {"out": "float32", "threads": 128, "M": 64, "bM": 64, "N": 128, "bN": 64, "num_stages": 2}
+    made = build(SourceFile("k.tl", text), CompileOptions(defines=tuple(defines.items())), Observer())
+    names = [tile.buffer.name for tile in made.program.shared]
+    assert len(names) == len(set(names)) == 5
+    found = emulate.random_arguments(made.kernel, made.manifest, seed=1)
+    expected = found.copy()
+    emulate.run(made, found, options=RunOptions(adversary=1))
+    emulate.reference(made.kernel, expected)
+    assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
 
 
 @pytest.mark.parametrize("epilogue", ["none", "cast"])

@@ -139,6 +139,13 @@ def test_roles_partition_the_threads() -> None:
     assert "role producer starts at warp 3, the one before ends at 4" in violations(overlap)
 
 
+def test_shared_tiles_have_names_of_their_own() -> None:
+    program = two_roles(PRODUCER, CONSUMER)
+    tile, *others = program.shared
+    twice = replace(program, shared=(tile, *others, tile))
+    assert f"two shared tiles are called {tile.buffer.name}" in violations(twice)
+
+
 def test_warpgroup_operations_run_in_whole_warpgroups() -> None:
     assert "role all has 2 warps, not whole warpgroups" in violations(one_role(wgmma(), warp.WgmmaWait(0), warps=2))
     program = two_roles(PRODUCER, CONSUMER)

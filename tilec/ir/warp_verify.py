@@ -3,7 +3,8 @@ arithmetic.
 
 1. Roles partition the threads of the block, whole warps each; warpgroup operations run in whole warpgroups, and roles
    that share a warpgroup ask for the same registers.
-2. Shared tiles do not overlap one another nor the barriers, and lie inside the dynamic shared memory asked for.
+2. Shared tiles have names of their own, do not overlap one another nor the barriers, and lie inside the dynamic shared
+   memory asked for.
 3. A tile with several versions is only touched through a cursor of its ring. A cursor that moves to where another one
    stands moves by one version.
 4. Barriers: a version is filled by a role that has acquired it, and nobody reads one that it has not waited for; every
@@ -80,6 +81,8 @@ def _partition(program: Program) -> Iterator[str]:
 
 
 def _memory(program: Program) -> Iterator[str]:
+    names = [t.buffer.name for t in program.shared]
+    yield from (f"two shared tiles are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1)
     taken = [(t.offset, t.offset + t.bytes, t.buffer.name) for t in program.shared]
     taken.append((program.barriers_at, program.barriers_at + program.barrier_bytes, "the barriers"))
     taken.sort()

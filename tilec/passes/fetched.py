@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilec.ir.tile import Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk, walk_expr, with_attr
+from tilec.ir.tile import Break, Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk, walk_expr, with_attr
 from tilec.passes.atoms import is_legal
 from tilec.passes.layout import Laid
 from tilec.passes.ordering import is_asynchronous_copy
@@ -101,8 +101,20 @@ def _is_fetched(laid: Laid, stmts: tuple[Stmt, ...], fetch: Fetch, ordered: froz
         and layout.bytes * versions <= MOST_BYTES
         and bool(pipelined_loops(stmts[: fetch.first]))
         and not any(tile in reads(loop) for loop in loops)
+        and not any(_may_leave(stmt) for stmt in stmts[fetch.copy + 1 : fetch.last + 1])
         and _touching(stmts, tile) == _touching(laid.kernel.body, tile)
     )
+
+
+def _may_leave(stmt: Stmt) -> bool:
+    """Whether the statement may leave the loop that it stands in: then its tile would not be given back."""
+    match stmt:
+        case Break():
+            return True
+        case If(then=then, orelse=orelse):
+            return any(map(_may_leave, (*then, *orelse)))
+        case _:
+            return False
 
 
 def _touching(body: tuple[Stmt, ...], tile: Buffer) -> int:

@@ -509,9 +509,8 @@ class _Selector:
             return None
         name = f"{source.buffer.name}.staging"
         taken = sum(s.name.startswith(name) for s in self.staging)
-        tile = Buffer(
-            name + (f".{taken}" if taken else ""), source.buffer.shape, destination.buffer.dtype, "shared", op.span
-        )
+        # No dot before the number: such names have the chunks that `passes.staging` cuts a tile into.
+        tile = Buffer(f"{name}{taken or ''}", source.buffer.shape, destination.buffer.dtype, "shared", op.span)
         if why_no_tensor_map(destination, tile) is not None:
             return None
         reuse = next((s for s in self.staging if replace(s, name=name) == replace(tile, name=name)), None)
