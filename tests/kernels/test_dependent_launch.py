@@ -91,12 +91,16 @@ def fault(of: Build, program: warp.Program) -> str:
 
 def test_a_missing_wait_is_found() -> None:
     """The consumers of a plain product store what the producer, which has waited, has loaded: that orders them too.
-    Those that add a residual read it themselves."""
-    for name, faults in (
-        ("gemm", {"consumer": "", "producer": "missing-grid-wait"}),
-        ("gemm/bias_gelu", {"consumer": "missing-grid-wait", "producer": "missing-grid-wait"}),
+    Those that begin with what is in C read that before."""
+    plain = (SAMPLES / "gemm.tl").read_text(encoding="utf-8")
+    clears, reads = "        T.clear(C_local)\n", "C_local[i, j] = C[by * block_M + i, bx * block_N + j]\n"
+    assert clears in plain
+    adding = plain.replace(clears, f"        for i, j in T.Parallel(block_M, block_N):\n            {reads}")
+    for text, faults in (
+        (plain, {"consumer": "", "producer": "missing-grid-wait"}),
+        (adding, {"consumer": "missing-grid-wait", "producer": "missing-grid-wait"}),
     ):
-        found = made(name, defines=SMALL)
+        found = made("gemm", text, defines=SMALL)
         assert fault(found, found.program) == ""
         changed = dict(without_waits(found.program))
         assert {role: fault(found, program) for role, program in changed.items()} == faults

@@ -17,7 +17,21 @@ from tilec.ir.affine import add
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.ir.multicast import SWIZZLE_BYTES
-from tilec.ir.tile import Buffer, For, If, Kernel, Region, Stmt, TileOp, While, integer, walk, with_attr
+from tilec.ir.tile import (
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Parallel,
+    Region,
+    Stmt,
+    Store,
+    TileOp,
+    While,
+    integer,
+    walk,
+    with_attr,
+)
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
 from tilec.ir.warp import PART_ROWS
 from tilec.passes.atoms import ACCUMULATOR_LANES
@@ -26,6 +40,7 @@ from tilec.passes.fetched import versions_of
 from tilec.passes.layout import Laid
 from tilec.passes.rings import is_pipelined, pipelined_loops, rings
 from tilec.passes.select import CHUNK_BYTES, STAGED
+from tilec.passes.usage import reads, writes
 from tilec.records import dataclass
 from tilec.target import Target
 
@@ -96,13 +111,18 @@ class Cut:
 
 
 def _cuts(laid: Laid) -> dict[Buffer, Cut]:
-    """The staged tiles that can be cut, all that they are used for being alike."""
+    """The staged tiles that can be cut: they serve stores alone, and these all alike."""
+    statements = tuple(walk(laid.kernel.body))
+    others = [s for s in statements if isinstance(s, TileOp | Parallel | Store) and not is_staged(s)]
+    used_otherwise = {buffer for s in others for buffer in (*reads(s), *writes(s))}
     sources: dict[Buffer, list[Buffer]] = {}
     for into in _stores(laid.kernel.body):
         sources.setdefault(into.regions[1].buffer, []).append(into.regions[0].buffer)
-    everywhere = [into.regions[1].buffer for into, _ in _pairs(tuple(walk(laid.kernel.body)))]
+    everywhere = [into.regions[1].buffer for into, _ in _pairs(statements)]
     found = {}
     for tile, fragments in sources.items():
+        if tile in used_otherwise:
+            continue
         width = _width(laid.shared[tile.name])
         layouts = [laid.fragments[fragment.name] for fragment in dict.fromkeys(fragments)]
         if everywhere.count(tile) == len(fragments) and all(layout.columns(width) is not None for layout in layouts):
