@@ -196,7 +196,13 @@ def test_attention(target: str, strategy: Strategy, stages: int) -> None:
 @forms
 @pytest.mark.parametrize(
     "defines",
-    [{}, {"causal": True}, {"rows": False}, {"dtype": "bfloat16", "num_stages": 1}, {"bM": 128, "threads": 256}],
+    [
+        {},
+        {"causal": True},
+        {"rows": False},
+        {"dtype": "bfloat16", "num_stages": 1},
+        {"bM": 128, "threads": 256, "causal": True},
+    ],
     ids=named,
 )
 def test_attention_through_registers(target: str, strategy: Strategy, defines: dict[str, Value]) -> None:
