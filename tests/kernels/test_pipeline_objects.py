@@ -20,8 +20,8 @@ from tilec.ir.verify import verify_tile
 
 KERNELS = HERE / "pipeline_objects.tl"
 SAMPLE = HERE.parents[1] / "samples" / "gemm" / "pipeline_objects.tl"
-BY_TMA = ("three_roles", "in_branches", "two_at_once", "four_roles", "left_early")
-ANYWHERE = ("two_at_once", "by_threads", "four_roles", "left_early", "reduced")
+BY_TMA = ("three_roles", "in_branches", "two_at_once", "four_roles", "left_early", "in_parts")
+ANYWHERE = ("two_at_once", "by_threads", "four_roles", "left_early", "in_parts", "reduced")
 
 
 @pytest.mark.parametrize(
