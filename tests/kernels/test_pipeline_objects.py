@@ -20,8 +20,8 @@ from tilec.ir.verify import verify_tile
 
 KERNELS = HERE / "pipeline_objects.tl"
 SAMPLE = HERE.parents[1] / "samples" / "gemm" / "pipeline_objects.tl"
-BY_TMA = ("three_roles", "in_branches", "two_at_once", "four_roles", "left_early")
-ANYWHERE = ("two_at_once", "by_threads", "four_roles", "left_early", "reduced")
+BY_TMA = ("three_roles", "in_branches", "two_at_once", "four_roles", "left_early", "in_parts")
+ANYWHERE = ("two_at_once", "by_threads", "four_roles", "left_early", "in_parts", "reduced")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_stage_is_not_filled_before_it_is_acquired() -> None:
     assert caught(made, moved(made.ptx, r"cp\.async\.bulk\.tensor", r"_wait:"))
 
 
-# In left_early the second wait drains the pipeline, which nothing in the kernel rests on.
+# The second wait of left_early is that of its drain, behind which the role ends.
 SWAPPED = [("left_early", 0), ("left_early", 2), ("three_roles", 0), ("three_roles", 1), ("three_roles", 2)]
 
 

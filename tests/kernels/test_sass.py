@@ -20,7 +20,7 @@ GEMMS = sorted(
     for path in (*SAMPLES.glob("gemm*.tl"), *SAMPLES.glob("gemm/*.tl"))
     if path.stem != "gemv"  # which has no product of tiles
 )
-NOT_SM_80 = ("gemm/cluster", "gemm/pipeline_objects", "gemm/fp8_block_scaled", "gemm/fp8_row_scaled")
+NOT_SM_80 = ("gemm/cluster", "gemm/fp8_block_scaled", "gemm/fp8_row_scaled", "gemm/pipeline_objects")
 PRODUCTS = {
     "sm_80": ("HMMA", "IMMA", "DMMA"),
     "sm_90a": ("HGMMA", "IGMMA", "QGMMA", "HMMA", "IMMA"),

@@ -26,7 +26,13 @@ TARGETS = ("sm_80", "sm_90a", "sm_100a")
 NAMES = sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.tl"))
 
 # Tiles for a target on which those of the file do not fit: samples/README.md.
-OTHER_SIZES = {("flash_attention", "sm_80"): {"block_N": 64}}
+OTHER_SIZES = {
+    ("flash_attention", "sm_80"): {"block_N": 64},
+    ("flash_attention", "sm_100a"): {"block_N": 64},
+    ("attention/backward_atomic", "sm_100a"): {"block_M": 64},
+    ("attention/varlen", "sm_100a"): {"block_N": 64},
+    ("gemm/fp8_block_scaled", "sm_100a"): {"block_M": 64, "block_N": 64},
+}
 
 # Relative to a value, one rounding of its type.
 STEP = {"float8_e4m3fn": 2.0**-3, "float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-21}

@@ -102,9 +102,10 @@ def test_an_unspecialised_kernel_needs_no_barriers() -> None:
     assert not [op for op in found if op.startswith(("mbarrier", "setmaxnreg", "elect"))]
 
 
-def test_descriptors_take_fourteen_bits_of_an_address() -> None:
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+def test_descriptors_take_fourteen_bits_of_an_address(target: str) -> None:
     """An address in shared memory has the block's number in its cluster above them, where descriptors have a field."""
-    module = parse_module(built(SAMPLES / "gemm" / "cluster.tl", "sm_90a", "auto", 3, ()).ptx)
+    module = parse_module(built(SAMPLES / "gemm" / "cluster.tl", target, "auto", 3, ()).ptx)
     items = [item for entry in module.entries for item in entry.body if isinstance(item, Instruction)]
     writer = {item.operands[0]: item for item in items if item.operands}
     starts = [writer[item.operands[1]] for item in items if item.opcode == "cvt.u64.u32"]

@@ -172,7 +172,8 @@ def _descriptor(tile: Buffer, cursors: tuple[Cursor, ...], state: State) -> Reg:
     builder, layout = state.builder, state.addresses.tiles[tile.name].layout
     base, offset = state.addresses.tile_base(tile, cursors)
     address = builder.into("b32", "add.u32", base, Imm(offset)) if offset else base
-    encoded = builder.into("b64", "cvt.u64.u32", builder.into("b32", "shr.u32", address, Imm(4)))
+    # Above the 18 bits that a descriptor has of an address stands the block's number in its cluster.
+    encoded = builder.into("b64", "cvt.u64.u32", builder.into("b32", "bfe.u32", address, Imm(4), Imm(14)))
     stride = 8 * layout.panel * layout.element_bytes
     leading = layout.panel_bytes  # of panels along M or N; swizzled rows along K do not use it
     fixed = (leading >> 4) << 16 | (stride >> 4) << 32 | _VERSION | _SWIZZLES[layout.swizzle] << 61

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tilec.ir.expr import constant
 from tilec.ir.tile import (
     THREAD,
     Bind,
@@ -35,7 +34,6 @@ from tilec.ir.tile import (
     with_attr,
     with_children,
 )
-from tilec.ir.types import INT32
 from tilec.ops.values import EXPR_TYPES
 from tilec.passes.usage import expressions
 
@@ -64,12 +62,11 @@ def _leaves(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def _named(stmt: Stmt, buffer: Buffer) -> tuple[Expr, ...] | None:
-    """The index of the version that the statement touches, if any; None where it may touch several, or a part that is
-    not of a version."""
+    """The index of the version that the statement touches, if any; None where it may touch several."""
     if isinstance(stmt, TileOp):
         regions = [r for r in stmt.regions if r.buffer == buffer]
         loads = [e for x in expressions(stmt) for e in walk_expr(x) if isinstance(e, Load) and e.buffer == buffer]
-        if loads or len(regions) > 1 or not all(map(_is_whole_version, regions)):
+        if loads or len(regions) > 1 or any(r.extent[0] != 1 for r in regions):
             return None
         return tuple(r.start[0] for r in regions)
     if not isinstance(stmt, Parallel):
@@ -79,11 +76,6 @@ def _named(stmt: Stmt, buffer: Buffer) -> tuple[Expr, ...] | None:
     found = tuple(dict.fromkeys(_leading(stmt, buffer)))
     own = any(e in inner or isinstance(e, Load) for index in found for e in walk_expr(index))
     return None if len(found) > 1 or own else found
-
-
-def _is_whole_version(region: Region) -> bool:
-    rest = zip(region.start[1:], region.extent[1:], region.buffer.shape[1:], strict=True)
-    return region.extent[0] == 1 and all(start == constant(0, INT32) and e == size for start, e, size in rest)
 
 
 def _leading(nest: Parallel, buffer: Buffer) -> Iterator[Expr]:
