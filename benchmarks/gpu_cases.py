@@ -286,6 +286,7 @@ def write(folder: Path, pattern: str, seed: int, note: Callable[[str], None] = l
     cases = []
     for name, known, constants in samples():
         if fnmatch.fnmatch(name, pattern):
+            note(name)
             cases.append(write_sample(folder, name, known, constants, seed))
     for plan in plans():
         if fnmatch.fnmatch(plan.case.name, pattern):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from harness import SAMPLES, built
 
-from tilec.ptx.module import Entry, Imm, Instruction, Label, Symbol
+from tilec.ptx.module import Entry, Imm, Instruction, Label, Symbol, Vector
 from tilec.ptx.parse import parse_module
 
 IN_FLIGHT = (
@@ -43,6 +43,15 @@ def test_a_product_is_always_in_flight(name: str) -> None:
     _, made = built(SAMPLES / f"{name}.tl", "sm_90a")
     left = pending(main_loop(made.ptx))
     assert left and min(left) >= 1
+
+
+@pytest.mark.parametrize("size", [1024, 4096])
+def test_halves_stay_in_flight_too(size: int) -> None:
+    """They come two to a register, and are taken apart only when the loop is over."""
+    _, made = built(SAMPLES / "gemm.tl", "sm_90a", M=size, N=size, accum_dtype="float16")
+    loop = main_loop(made.ptx)
+    assert pending(loop) == [1]
+    assert not any(isinstance(operand, Vector) for i in loop if i.opcode == "mov.b32" for operand in i.operands)
 
 
 @pytest.mark.parametrize("name", ["gemm/fp8_block_scaled", "gemm/dequant_int4"])

@@ -42,6 +42,7 @@ def loop(*body: warp.Operation) -> warp.Loop:
 def test_the_first_product_sets_what_was_cleared() -> None:
     assert made(filled(C), PRODUCT, PRODUCT) == (SET, PRODUCT)
     assert made(filled(C), filled(D), WAIT, PRODUCT, COPY) == (filled(D), WAIT, SET, COPY)
+    assert made(filled(H), replace(PRODUCT, c=H)) == (replace(SET, c=H),)
     assert made(loop(filled(C), PRODUCT, loop(PRODUCT), COPY)) == (loop(SET, loop(PRODUCT), COPY),)
 
 
@@ -52,7 +53,6 @@ def test_what_is_cleared_for_another_reason_is_cleared() -> None:
         (filled(C, 1.0), PRODUCT),
         (filled(C, 0.0, (32, 64)), PRODUCT),
         (filled(D), PRODUCT),
-        (filled(H), replace(PRODUCT, c=H)),  # whose registers are packed by threads
         (filled(C),),
     ):
         assert made(*body) == body

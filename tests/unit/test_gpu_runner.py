@@ -77,7 +77,9 @@ def test_an_output_that_nobody_wrote_is_wrong(folder: Path, monkeypatch: pytest.
 
 
 def test_another_seed_gives_other_inputs(folder: Path, tmp_path: Path) -> None:
-    gpu_cases.write(tmp_path, "sample softmax", seed=6)
+    said: list[str] = []
+    gpu_cases.write(tmp_path, "sample softmax", 6, said.append)
+    assert said == ["sample softmax"]
     inputs = []
     for place in (folder, tmp_path):
         with np.load(place / f"{read_cases(place)[0].files[0]}.npz") as held:

@@ -34,7 +34,7 @@ from tilec.codegen.tcgen05 import (
 )
 from tilec.codegen.transfer import barrier_address, emit_cp_async, emit_tma_load, emit_tma_store
 from tilec.codegen.wgmma import emit_wgmma
-from tilec.codegen.words import held_in_words, per_word
+from tilec.codegen.words import accumulated_in_pairs, held_in_words, per_word, taken_apart
 from tilec.diag import InternalError
 from tilec.ir import warp
 from tilec.ir.expr import as_size
@@ -295,7 +295,7 @@ class _Entry:
             self.scalars.ranges[THREAD] = (32 * role.first_warp, 32 * role.first_warp + role.threads - 1)
         layouts = {b.name: layout for b, layout in self.program.fragments}
         mine = [] if role.single_thread else self.program.fragments
-        in_words = held_in_words(role, layouts)
+        in_words, in_pairs = held_in_words(role, layouts), accumulated_in_pairs(role)
         state = State(
             builder,
             self.scalars,
@@ -307,6 +307,7 @@ class _Entry:
             layouts,
             {b.name: builder.many(register_class(b.dtype), f.register_count) for b, f in mine if b not in in_words},
             {b.name: builder.many("b32", f.register_count // per_word(b)) for b, f in mine if b in in_words},
+            {b.name: builder.many("b32", f.register_count // per_word(b)) for b, f in mine if b in in_pairs},
             self.written,
             self.scalars.register(WARP),
             barrier_id=barrier_id,
@@ -390,7 +391,8 @@ class _Entry:
 
     def body(self, operations: tuple[Operation, ...], state: State) -> None:
         for op in operations:
-            self.operation(op, state)
+            with taken_apart(op, state):
+                self.operation(op, state)
 
     def operation(self, op: Operation, state: State) -> None:
         builder = self.builder

@@ -45,30 +45,23 @@ def warp_part(layout: Fragment, lane_axes: int) -> tuple[Expr, ...]:
     return above.thread_coordinates()
 
 
+def accumulators(buffer: Buffer, state: State) -> tuple[Reg, ...]:
+    """As products take them: halves two to a register."""
+    return state.pairs.get(buffer.name) or state.fragments[buffer.name]
+
+
 def clear(buffer: Buffer, state: State) -> None:
-    cls = register_class(buffer.dtype)
-    for register in state.fragments[buffer.name]:
+    """The accumulators of a product."""
+    cls = "b32" if buffer.name in state.pairs else register_class(buffer.dtype)
+    for register in accumulators(buffer, state):
         state.builder.emit(f"mov.{cls}", register, ZERO.get(cls, Imm(0)))
-
-
-def packed_halves(buffer: Buffer, state: State) -> tuple[Reg, ...]:
-    """An accumulator of halves, two to a register."""
-    halves = state.fragments[buffer.name]
-    pairs = zip(halves[::2], halves[1::2], strict=True)
-    return tuple(state.builder.into("b32", "mov.b32", Vector(pair)) for pair in pairs)
-
-
-def unpack_halves(buffer: Buffer, packed: tuple[Reg, ...], state: State) -> None:
-    """Back to where the rest of the program looks for it."""
-    halves = state.fragments[buffer.name]
-    for i, register in enumerate(packed):
-        state.builder.emit("mov.b32", Vector(halves[2 * i : 2 * i + 2]), register)
 
 
 def packed_a(buffer: Buffer, state: State) -> tuple[Reg, ...]:
     """A fragment as A operand, in the order in which its layout (see `operand_a`) has it: 4 bytes to a register."""
-    if buffer.name in state.words:
-        return state.words[buffer.name]
+    for held in (state.words, state.pairs):
+        if buffer.name in held:
+            return held[buffer.name]
     registers = state.fragments[buffer.name]
     dtype = buffer.dtype
     if dtype == FLOAT64:

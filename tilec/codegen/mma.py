@@ -10,12 +10,11 @@ from tilec.codegen.matrix import (
     K_BYTES,
     KIND,
     LANE,
+    accumulators,
     clear,
     digit,
     operand_kind,
     packed_a,
-    packed_halves,
-    unpack_halves,
     warp_part,
 )
 from tilec.codegen.memory import load_vector, pack
@@ -23,7 +22,7 @@ from tilec.codegen.sparse import metadata
 from tilec.codegen.state import State
 from tilec.ir.affine import add, scale
 from tilec.ir.tile import Buffer, Expr, integer
-from tilec.ir.types import FLOAT16, FLOAT64
+from tilec.ir.types import FLOAT64
 from tilec.ir.warp import Cursor, Mma
 from tilec.ptx.module import Operand, Reg, Vector
 
@@ -42,9 +41,8 @@ def emit_mma(op: Mma, state: State) -> None:
     dense = 1 if op.metadata is None else 2  # elements of B along k for one of A
     if op.clear:
         clear(op.c, state)
-    halves = op.c.dtype == FLOAT16
-    accumulators = packed_halves(op.c, state) if halves else state.fragments[op.c.name]
-    count = len(accumulators) // (rows * columns)
+    sums = accumulators(op.c, state)
+    count = len(sums) // (rows * columns)
     per_step = 2 if op.a.dtype == FLOAT64 else 4
     a_registers = packed_a(op.a, state) if op.a.scope == "fragment" else ()
     with state.scalars.scope():
@@ -62,9 +60,7 @@ def emit_mma(op: Mma, state: State) -> None:
                 where = metadata(op, state, add(row, integer(16 * i)), k // step)
                 for j in range(columns):
                     first = count * (i * columns + j)
-                    _multiply(op, state, a[i], b[j], accumulators[first : first + count], where)
-    if halves:
-        unpack_halves(op.c, accumulators, state)
+                    _multiply(op, state, a[i], b[j], sums[first : first + count], where)
 
 
 def _multiply(

@@ -33,12 +33,14 @@ class Mate:
 @dataclass
 class State:
     """`fragments` are the registers of each fragment, an element to each, and `words` those of fragments that only
-    tensor cores read (see `codegen.words`); `leader` is true in the role's first thread, `lane_zero` in the first lane
-    of each warp (None: the role is one thread), `first_lanes` in the first thread of each warpgroup (None: nothing is
-    stored by warpgroups); `barriers` gives the shared address of each ring's first full barrier; `touched` are the
-    tiles that threads read or write themselves, as wgmma does not; `turns` are the numbers of the named barriers of the
-    thread's warpgroup and of the next one; `shares` and `mates` are the loads and the rings that blocks of the cluster
-    have in common, by the axes along which they do; `tensor` is where the block's tensor memory begins."""
+    tensor cores read (see `codegen.words`), `pairs` those of accumulators of halves, two to a register: of these
+    `fragments` holds copies while an operation that is no product is at them; `leader` is true in the role's first
+    thread, `lane_zero` in the first lane of each warp (None: the role is one thread), `first_lanes` in the first thread
+    of each warpgroup (None: nothing is stored by warpgroups); `barriers` gives the shared address of each ring's first
+    full barrier; `touched` are the tiles that threads read or write themselves, as wgmma does not; `turns` are the
+    numbers of the named barriers of the thread's warpgroup and of the next one; `shares` and `mates` are the loads and
+    the rings that blocks of the cluster have in common, by the axes along which they do; `tensor` is where the block's
+    tensor memory begins."""
 
     builder: Builder
     scalars: Scalars
@@ -50,6 +52,7 @@ class State:
     layouts: dict[str, Fragment]
     fragments: dict[str, tuple[Reg, ...]]
     words: dict[str, tuple[Reg, ...]]
+    pairs: dict[str, tuple[Reg, ...]]
     written: frozenset[str]
     warp: Reg
     leader: Reg | None = None

@@ -7,13 +7,13 @@ format".
 from __future__ import annotations
 
 from tilec.codegen.address import SHARED_BASE
-from tilec.codegen.matrix import K_BYTES, KIND, WARP, operand_kind, packed_a, packed_halves, unpack_halves, warp_part
+from tilec.codegen.matrix import K_BYTES, KIND, WARP, accumulators, operand_kind, packed_a, warp_part
 from tilec.codegen.sparse import metadata
 from tilec.codegen.state import State
 from tilec.ir.affine import add, scale
 from tilec.ir.layout import SharedLayout
 from tilec.ir.tile import THREAD, Binary, Buffer, Expr, integer
-from tilec.ir.types import FLOAT16, INT32
+from tilec.ir.types import INT32
 from tilec.ir.warp import Cursor, Wgmma
 from tilec.passes.pools import BESIDES_PRODUCTS
 from tilec.ptx.module import Imm, Operand, Reg, Vector
@@ -22,8 +22,7 @@ SWIZZLE_CODE = {128: 1, 64: 2, 32: 3}
 
 
 def emit_wgmma(op: Wgmma, state: State) -> None:
-    """All products of the tile as one group, in flight until a wait. Halves as accumulators travel in pairs, so that
-    group is waited for here."""
+    """All products of the tile as one group, in flight until a wait."""
     builder = state.builder
     builder.at(op.span)
     layout = state.layouts[op.c.name]
@@ -33,9 +32,8 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
     step = K_BYTES // op.a.dtype.bytes
     depth = op.a.shape[0] if op.transpose_a else op.a.shape[1]
     in_registers = op.a.scope == "fragment"
-    halves = op.c.dtype == FLOAT16
-    accumulators = packed_halves(op.c, state) if halves else state.fragments[op.c.name]
-    count = len(accumulators) // blocks
+    sums = accumulators(op.c, state)
+    count = len(sums) // blocks
     kinds = f"{KIND[op.c.dtype]}.{operand_kind(op.a.dtype)}.{operand_kind(op.b.dtype)}"
     dense = 1 if op.metadata is None else 2  # elements of B along k for one of A
     pieces = _pieces(count, columns, state)
@@ -69,12 +67,9 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
                     a = _advance(state, a_base, _offset(state, op.a, not op.transpose_a, i * block_rows, k))
                 for p in range(pieces):
                     first, last = (i * count + q * count // pieces for q in (p, p + 1))
-                    both = Vector(accumulators[first:last])
+                    both = Vector(sums[first:last])
                     builder.emit(opcode, both, a, b[p], *where[i, k], scale_d, *modifiers)
     builder.emit("wgmma.commit_group.sync.aligned")
-    if halves:
-        builder.emit("wgmma.wait_group.sync.aligned", Imm(0))
-        unpack_halves(op.c, accumulators, state)
 
 
 def _pieces(count: int, columns: int, state: State) -> int:

@@ -1,17 +1,22 @@
-"""Fragments of small floats that only tensor cores read: whole words of registers, as those take them.
+"""Fragments of small floats in whole words of registers, as tensor cores take them: factors and accumulators.
 
-What fills one converts several elements at a time. One by one they would stand in registers of their own until they are
-put together before each product.
+What fills a factor that only tensor cores read converts several elements at a time. One by one they would stand in
+registers of their own until they are put together before each product.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
+from tilec.codegen.state import State
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import Buffer, Parallel, Store
-from tilec.ir.warp import Elementwise, Mma, Reduce, Role, StoreMatrix, Wgmma, scalar_reads, walk
+from tilec.ir.types import FLOAT16
+from tilec.ir.warp import Elementwise, Mma, Operation, Reduce, Role, StoreMatrix, Wgmma, nested, scalar_reads, walk
+from tilec.passes.sync import touches
 from tilec.passes.usage import reads, writes
+from tilec.ptx.module import Reg, Vector
 
 _WORD_BYTES = 4
 
@@ -40,6 +45,31 @@ def held_in_words(role: Role, layouts: Mapping[str, Fragment]) -> frozenset[Buff
             case _:
                 pass
     return frozenset(factor for factor in factors if factor.name not in taken_apart)
+
+
+def accumulated_in_pairs(role: Role) -> frozenset[Buffer]:
+    """The role's accumulators of halves, which tensor cores take two to a register."""
+    return frozenset(p.c for p in walk(role.body) if isinstance(p, Mma | Wgmma) and p.c.dtype == FLOAT16)
+
+
+@contextmanager
+def taken_apart(op: Operation, state: State) -> Iterator[None]:
+    """Accumulators of halves, an element to a register for an operation that is no product: a product may be in flight
+    for as long as nothing else is at its accumulators."""
+    touched = () if isinstance(op, Mma | Wgmma) or nested(op) or not state.pairs else touches(op)[0]
+    names = {touch.buffer: touch for touch in touched if touch.buffer in state.pairs}
+    for name in names:
+        for pair, packed in _pairs(name, state):
+            state.builder.emit("mov.b32", Vector(pair), packed)
+    yield
+    for name in dict.fromkeys(touch.buffer for touch in touched if touch.buffer in names and touch.write):
+        for pair, packed in _pairs(name, state):
+            state.builder.emit("mov.b32", packed, Vector(pair))
+
+
+def _pairs(name: str, state: State) -> Iterator[tuple[tuple[Reg, Reg], Reg]]:
+    halves = state.fragments[name]
+    return zip(zip(halves[::2], halves[1::2], strict=True), state.pairs[name], strict=True)
 
 
 def nest_filled(nest: Parallel, layout: Fragment, layouts: Mapping[str, Fragment]) -> str | None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from tilec.ir import warp
 from tilec.ir.tile import Const, Store
-from tilec.ir.types import FLOAT16
 from tilec.passes.sync import touches
 
 
@@ -57,6 +56,6 @@ def _first_to_touch(fragment: str, following: Sequence[warp.Operation]) -> int |
         if warp.nested(op) or isinstance(op, warp.Break):
             return None
         if any(touch.buffer == fragment for touch in touches(op)[0]):
-            is_sum = isinstance(op, warp.Wgmma) and op.c.name == fragment and op.c.dtype != FLOAT16
+            is_sum = isinstance(op, warp.Wgmma) and op.c.name == fragment
             return at if is_sum else None
     return None
