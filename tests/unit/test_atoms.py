@@ -82,6 +82,8 @@ def test_ties_go_to_registers_then_to_conflicts_then_to_the_first() -> None:
         (plain((64, 64), 4), "accumulator", 4),
         (swizzled((64, 64), 4), "accumulator", 1),
         (plain((64, 64), 4), "tma", 1),
+        (plain((64, 16), 1), "accumulator", 1),  # a byte for a thread: one turn, for 64 bytes
+        (plain((32, 32), 1), "columns", 8),  # rows of 32 bytes: every fourth lies on the same bank
     ],
 )
 def test_bank_conflicts(layout: SharedLayout, pattern: Pattern, ways: float) -> None:

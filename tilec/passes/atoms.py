@@ -138,7 +138,7 @@ def cost(layout: SharedLayout, patterns: Iterable[Pattern]) -> Cost:
     needed = -(-layout.bytes // TRANSACTION)
     transactions = conflicts = registers = 0
     for pattern in patterns:
-        taken = _transactions(layout, pattern)
+        taken, _ = _transactions(layout, pattern)
         transactions += taken
         conflicts += max(0, taken - needed) if pattern != "tma" else 0
         if layout.swizzle and pattern not in ("tma", "wgmma"):
@@ -147,24 +147,37 @@ def cost(layout: SharedLayout, patterns: Iterable[Pattern]) -> Cost:
 
 
 def conflicts(layout: SharedLayout, pattern: Pattern) -> float:
-    """How many times longer the pattern takes than its bytes need: 1 without bank conflicts."""
-    return 1.0 if pattern == "tma" else _transactions(layout, pattern) * TRANSACTION / max(layout.bytes, TRANSACTION)
+    """How many times longer the pattern takes than the words that it reaches at once need: 1 without bank conflicts."""
+    taken, needed = _transactions(layout, pattern)
+    return taken / max(needed, 1)  # nothing of the tile is reached where none is needed
 
 
 @lru_cache(maxsize=1024)
-def _transactions(layout: SharedLayout, pattern: Pattern) -> int:
+def _transactions(layout: SharedLayout, pattern: Pattern) -> tuple[int, int]:
+    """Those that the pattern takes, and those that it would take if no bank had more to give than another."""
     if pattern == "tma":
         row = -(-layout.panel * layout.element_bytes // TRANSACTION)
         # Each row of a box is reached by itself; each panel is a box, and an instruction, of its own.
-        return layout.rows * layout.panels * row + layout.panels
+        boxes = layout.rows * layout.panels * row + layout.panels
+        return boxes, boxes
     if isinstance(pattern, Sweep):
         return _swept(layout, pattern)
     rows = min(layout.rows, BANKS if pattern == "columns" else _PERIOD)
-    sampled = sum(_busiest_bank(phase) for phase in _phases(layout, pattern, rows))
-    return -(-sampled * layout.rows // rows)
+    sampled = _of_phases(_phases(layout, pattern, rows))
+    return _scaled(sampled, layout.rows, rows)
 
 
-def _swept(layout: SharedLayout, sweep: Sweep) -> int:
+def _of_phases(phases: Iterable[list[int]]) -> tuple[int, int]:
+    turns = [(_busiest_bank(phase), _least_transactions(phase)) for phase in phases]
+    return sum(taken for taken, _ in turns), sum(needed for _, needed in turns)
+
+
+def _scaled(sampled: tuple[int, int], whole: int, part: int) -> tuple[int, int]:
+    taken, needed = (-(-count * whole // part) for count in sampled)
+    return taken, needed
+
+
+def _swept(layout: SharedLayout, sweep: Sweep) -> tuple[int, int]:
     """What the first warp takes for its first runs of registers, for all of them and all warps."""
     spread, size = sweep.layout, layout.element_bytes
     vector = next((a for a in spread.registers if a.size > 1), None)
@@ -173,15 +186,15 @@ def _swept(layout: SharedLayout, sweep: Sweep) -> int:
     at_once = min(BANKS, TRANSACTION // max(run * size, BANK_BYTES))
     lanes = [spread.thread_offset(lane) for lane in range(BANKS)]
     runs = range(0, spread.register_count, run)
-    sampled = 0
+    phases = []
     for register in runs[:_RUNS]:
         moved = spread.register_offset(register)
         places = [tuple(lane[d] + moved[d] for d in sweep.dims) for lane in lanes]
         inside = [p if all(c < extent for c, extent in zip(p, layout.shape, strict=True)) else None for p in places]
         for first in range(0, BANKS, at_once):
             reached = [_byte(layout, p) for p in inside[first : first + at_once] if p is not None]
-            sampled += _busiest_bank(_words(reached, run * size)) if reached else 0
-    return -(-sampled * len(runs) * spread.thread_count // (min(len(runs), _RUNS) * BANKS))
+            phases += [_words(reached, run * size)] if reached else []
+    return _scaled(_of_phases(phases), len(runs) * spread.thread_count, min(len(runs), _RUNS) * BANKS)
 
 
 def _byte(layout: SharedLayout, place: tuple[int, ...]) -> int:
@@ -233,6 +246,11 @@ def _busiest_bank(offsets: list[int]) -> int:
     for word in words:
         counts[word % BANKS] += 1
     return max(counts)
+
+
+def _least_transactions(offsets: list[int]) -> int:
+    """Transactions of one phase in which every bank has as much to give as any other."""
+    return -(-len({offset // BANK_BYTES for offset in offsets}) // BANKS)
 
 
 def offset(layout: SharedLayout, row: int, byte: int) -> int:
