@@ -62,7 +62,7 @@ class Rung:
 
 _NARROW = {"block_N": 128}
 _PLAIN: dict[str, Any] = {
-    "persistent": False, "cluster": (1, 1, 1), "rasterisation": 0, "dependent_launch": False,
+    "persistent": False, "cluster": (1, 1, 1), "rasterisation": 0, "dependent_launch": False, "stmatrix": False,
     "switches": Switches(delay_tma_store_wait=False),
 }  # fmt: skip
 _WALKING = {**_PLAIN, "persistent": True}
@@ -80,6 +80,7 @@ LADDER = (
     Rung("multicast", "matmul", {}, _PAIRS),
     Rung("asynchronous stores", "matmul", {}, _STORING),
     Rung("rasterisation", "matmul", {}, {**_STORING, "rasterisation": None}),
+    Rung("stmatrix", "matmul", {}, {**_STORING, "rasterisation": None, "stmatrix": True}),
     Rung("as the compiler decides", "matmul", {}, {}),
 )
 

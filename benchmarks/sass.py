@@ -60,6 +60,8 @@ class Resources:
 
     registers: int
     stack_bytes: int
+    shared_bytes: int
+    """Of a block, without what its launch asks for."""
 
 
 PRODUCTS = ("HGMMA", "QGMMA", "IGMMA")
@@ -160,7 +162,7 @@ def resources(cubin: Path) -> Resources:
     usage = _RESOURCES.search(_said(tool("cuobjdump"), "-res-usage", cubin))
     if usage is None:
         raise ValueError(f"{cubin}: cuobjdump names no resources")
-    return Resources(int(usage[1]), int(usage[2]))
+    return Resources(int(usage[1]), int(usage[2]), int(usage[3]))
 
 
 def _said(program: Path, option: str, cubin: Path) -> str:

@@ -19,6 +19,8 @@ from pathlib import Path
 import sass
 from compile_time import Compiler, caches, peers, run, tilec
 
+from tilec.manifest import extract
+
 WIDTHS = (128, 256)
 K_STEP = 64
 
@@ -26,7 +28,8 @@ K_STEP = 64
 @dataclass(frozen=True)
 class Row:
     """What one compiler makes of one tile. `loop`: instructions of the main loop for each product of a warpgroup;
-    `barriers`: of those, what waits or signals, for each step of 64 along k; `code`: all instructions of the kernel."""
+    `barriers`: of those, what waits or signals, for each step of 64 along k; `code`: all instructions of the kernel;
+    `shared`: bytes of a block, with those that its launch asks for."""
 
     compiler: str
     version: str
@@ -38,6 +41,7 @@ class Row:
     loop: float
     barriers: float
     code: int
+    shared: int
     seconds: float
 
 
@@ -57,6 +61,7 @@ def measure(pythons: list[str]) -> list[Row]:
                 seconds, _, _ = run((*compiler.command, *sizes), environment, out, keep=True)
                 rows.append(described(compiler, width, out, seconds))
                 out.unlink()
+                out.with_name(f"{out.name}.shared").unlink(missing_ok=True)
     return rows
 
 
@@ -76,8 +81,17 @@ def described(compiler: Compiler, width: int, cubin: Path, seconds: float) -> Ro
         round(len(loop) / max(products, 1), 2),
         round(sass.barriers(loop) / steps, 2),
         len(code.instructions),
+        resources.shared_bytes + at_launch(compiler, cubin),
         round(seconds, 2),
     )
+
+
+def at_launch(compiler: Compiler, cubin: Path) -> int:
+    """The bytes of shared memory that the launch gives a block: in tilec's manifest, or beside the cubin, if any."""
+    if compiler.name == "tilec":
+        return extract(cubin.read_bytes())[0].dynamic_smem
+    said = cubin.with_name(f"{cubin.name}.shared")
+    return int(said.read_text()) if said.exists() else 0
 
 
 def main() -> None:
@@ -90,12 +104,15 @@ def main() -> None:
 
     rows = measure(asked.peers)
     print(f"{'tile':12} {'compiler':18} {'version':9} {'regs':>5} {'stack':>6} {'spills':>6}  {'products':12}", end="")
-    print(f" {'loop/product':>12} {'barriers/step':>13} {'code':>6} {'seconds':>8}")
+    print(f" {'loop/product':>12} {'barriers/step':>13} {'code':>6} {'shared':>7} {'seconds':>8}")
     for r in rows:
         print(f"128×{r.width}×{K_STEP:<5} {r.compiler:18} {r.version:9} {r.registers:5} {r.stack_bytes:6}", end="")
-        print(f" {r.spills:6}  {r.shapes:12} {r.loop:12.2f} {r.barriers:13.2f} {r.code:6} {r.seconds:8.2f}")
+        print(
+            f" {r.spills:6}  {r.shapes:12} {r.loop:12.2f} {r.barriers:13.2f} {r.code:6} {r.shared:7} {r.seconds:8.2f}"
+        )
     if asked.json:
-        record = {"cpus": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "rows": [asdict(r) for r in rows]}
+        shown = [asdict(r) for r in rows]
+        record = {"cpus": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "rows": shown}
         Path(asked.json).write_text(json.dumps(record, indent=1) + "\n")
     if any(r.spills for r in rows if r.compiler == "tilec"):
         sys.exit("tilec spills registers")

@@ -120,6 +120,11 @@ def kernel_options(command: Command) -> Command:
             "pays]",
         ),
         click.option(
+            "--stmatrix/--no-stmatrix",
+            default=True,
+            help="Whether accumulators may go to shared memory by stmatrix.  [yes, where it takes them]",
+        ),
+        click.option(
             "--dependent-launch/--no-dependent-launch",
             default=True,
             help="Whether a kernel may begin while the one before it in the stream ends, and let the next one do so.  "
@@ -182,6 +187,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         multicast=given["multicast"],
         store_role=given["store_role"],
         dependent_launch=given["dependent_launch"],
+        stmatrix=given["stmatrix"],
         cluster=_cluster(given),
         consumers=given["consumers"],
         rasterisation=options.parse_rasterisation(given["rasterisation"]),

@@ -368,6 +368,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     from tilec.sched.trace import trace as write_trace
 
     target = targets.load(options.target, options.calibration)
+    target = target if options.stmatrix else target.without("stmatrix")
     laid, decisions, planned = _scheduled(kernel, target, options, observer)
     for found in (
         *unset(kernel),

@@ -10,6 +10,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Literal, NoReturn, get_args
 
@@ -93,6 +94,10 @@ class Target:
 
     def has(self, feature: str) -> bool:
         return feature in self.features
+
+    def without(self, feature: str) -> Target:
+        """The same machine, of which the feature is not used."""
+        return replace(self, features=tuple(f for f in self.features if f != feature))
 
     def limit(self, name: str) -> int:
         found = next((limit for limit in self.limits if limit.name == name), None)

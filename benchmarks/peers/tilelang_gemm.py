@@ -34,5 +34,7 @@ if "cubin" in sys.argv[3:]:  # what `lower` compiled is out of reach: the same c
 
     includes = [f"-I{env.TILELANG_TEMPLATE_PATH}", f"-I{env.CUTLASS_INCLUDE_DIR}", "-std=c++17"]
     Path(sys.argv[1]).write_bytes(nvcc.compile_cuda(source, "cubin", ["-arch=sm_90a"], options=includes))
+    (function,) = artifact.device_mod.functions.values()
+    Path(f"{sys.argv[1]}.shared").write_text(str(function.attrs["dyn_shared_memory_buf"]))
 else:
     Path(sys.argv[1]).write_text(source)

@@ -26,3 +26,4 @@ signature = {
 source = ASTSource(gemm, signature, {"BM": 128, "BN": BN, "BK": 64})
 kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 8, "num_stages": 4})
 Path(sys.argv[1]).write_bytes(kernel.asm["cubin"])
+Path(f"{sys.argv[1]}.shared").write_text(str(kernel.metadata.shared))

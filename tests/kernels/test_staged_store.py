@@ -161,3 +161,17 @@ def test_accumulators_of_warpgroups_side_by_side_are_stored_together() -> None:
     made = staged(bM=64, M=64, num_stages=2)
     assert (made.chunks, made.buffers, made.parts) == (1, 1, 1)
     agrees(1, bM=64, M=64, num_stages=2)
+
+
+@pytest.mark.parametrize("adversary", [None, 1])
+def test_stmatrix_has_its_switch(adversary: int | None) -> None:
+    path = SAMPLES / "gemm.tl"
+    source = SourceFile(path.name, path.read_text(encoding="utf-8"))
+    asked = CompileOptions(defines=(("M", 128), ("N", 256), ("K", 128)), stmatrix=False)
+    made = build(source, asked, Observer())
+    assert "stmatrix" not in made.ptx and "cp.async.bulk.tensor.2d.global" in made.ptx
+    found = emulate.random_arguments(made.kernel, made.manifest, seed=1)
+    expected = found.copy()
+    emulate.run(made, found, options=RunOptions(adversary=adversary))
+    emulate.reference(made.kernel, expected)
+    assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))

@@ -76,7 +76,7 @@ def chunked(laid: Laid, target: Target) -> Laid:
         tile: tuple(replace(cut.chunk, name=f"{tile.name}.{k}" if k else tile.name) for k in range(counts[tile]))
         for tile, cut in cuts.items()
     }
-    body = _rewritten(laid.kernel.body, lambda into, out: _chunks(laid, into, out, cuts, made))
+    body = _rewritten(laid.kernel.body, lambda into, out: _chunks(laid, into, out, cuts, made, target))
     buffers = tuple(n for b in laid.kernel.buffers for n in made.get(b, (b,)))
     shared = {
         new.name: laid.shared[old.name] if new == old else replace(laid.shared[old.name], shape=new.shape)
@@ -269,14 +269,19 @@ def by_matrix(fragment: Buffer, tile: Buffer, laid: Laid) -> bool:
 
 
 def _chunks(
-    laid: Laid, into: TileOp, out: TileOp, cuts: dict[Buffer, Cut], made: dict[Buffer, tuple[Buffer, ...]]
+    laid: Laid,
+    into: TileOp,
+    out: TileOp,
+    cuts: dict[Buffer, Cut],
+    made: dict[Buffer, tuple[Buffer, ...]],
+    target: Target,
 ) -> tuple[Stmt, ...]:
     """One chunk after the other, each to shared memory and on."""
     staged, source, destination = into.regions[1].buffer, into.regions[0], out.regions[1]
     if staged not in cuts:
         return into, out
     width, parts, buffers = cuts[staged].chunk.shape[-1], cuts[staged].parts, made[staged]
-    if by_matrix(source.buffer, staged, laid):
+    if target.has("stmatrix") and by_matrix(source.buffer, staged, laid):
         into = with_attr(into, "via", "stmatrix")
     chunks: list[Stmt] = []
     for k, column in enumerate(range(0, source.buffer.shape[-1], width)):
