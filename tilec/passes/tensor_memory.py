@@ -39,6 +39,7 @@ from tilec.ir.tile import (
     with_attr,
 )
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32
+from tilec.ops.copy import refuse_scopes
 from tilec.ops.fill import fill_value
 from tilec.passes.rings import is_pipelined, pipelined_loops, shared_with
 from tilec.passes.rings import rings as ring_plans
@@ -240,12 +241,9 @@ def check_tensor_copy(op: TileOp, threads: int) -> None:
     scopes = (tile.scope, destination.buffer.scope)
     whole = scopes == ("tmem", "fragment") and source.is_whole and destination.is_whole
     if not whole or destination.buffer.dtype != tile.dtype or tile.shape != destination.buffer.shape:
-        fail(
-            "wrong-scope",
+        refuse_scopes(
+            op,
             "tensor memory is copied to a fragment of the same shape and type, as a whole",
-            op.span,
-            " to ".join(f"{r.buffer.name} in {r.buffer.scope} memory" for r in op.regions),
-            secondary=tuple(Label(r.buffer.span, "from here") for r in op.regions),
             help="T.copy it to such a fragment, and that on to where it is wanted",
         )
     rows, width = tile.shape

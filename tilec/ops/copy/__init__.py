@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from tilec.diag import Label, fail
 from tilec.ir.tile import Attr, Region, TileOp, with_attr
 from tilec.ops.barriers import as_barrier
@@ -27,17 +29,22 @@ def _check(call: Call) -> TileOp:
     return tile_op("copy", (src, dst), call.span, **_asked(call))
 
 
+def refuse_scopes(op: TileOp, message: str, help: str) -> NoReturn:
+    """Says where the two sides of a copy lie."""
+    fail(
+        "wrong-scope",
+        message,
+        op.span,
+        " to ".join(f"{r.buffer.name} in {r.buffer.scope} memory" for r in op.regions),
+        secondary=tuple(Label(r.buffer.span, "from here") for r in op.regions),
+        help=help,
+    )
+
+
 def _check_async(call: Call) -> TileOp:
     op = _check(call)
     if tuple(r.buffer.scope for r in op.regions) != ("global", "shared"):
-        fail(
-            "wrong-scope",
-            "T.async_copy is from a tensor to a shared tile",
-            call.span,
-            " to ".join(f"{r.buffer.name} in {r.buffer.scope} memory" for r in op.regions),
-            secondary=tuple(Label(r.buffer.span, "from here") for r in op.regions),
-            help="write T.copy",
-        )
+        refuse_scopes(op, "T.async_copy is from a tensor to a shared tile", help="write T.copy")
     return with_attr(op, "asynchronous", True)
 
 
@@ -46,14 +53,7 @@ def _check_tma(call: Call) -> TileOp:
     op = _check(call)
     scopes = tuple(r.buffer.scope for r in op.regions)
     if scopes not in (("global", "shared"), ("shared", "global")):
-        fail(
-            "wrong-scope",
-            "T.tma_copy is between a tensor and a shared tile",
-            call.span,
-            " to ".join(f"{r.buffer.name} in {r.buffer.scope} memory" for r in op.regions),
-            secondary=tuple(Label(r.buffer.span, "from here") for r in op.regions),
-            help="write T.copy",
-        )
+        refuse_scopes(op, "T.tma_copy is between a tensor and a shared tile", help="write T.copy")
     if op.regions[1].buffer.scope == "global":
         if call["barrier"].value is not None:
             call.refuse("barrier", "left out: a store signals nobody")
