@@ -121,10 +121,11 @@ def test_programs_that_keep_every_promise() -> None:
 
 def test_a_program_longer_than_it_is_followed_is_not_at_fault_for_that() -> None:
     """Of the consumer more is executed in a trip than of the producer, who is left waiting."""
-    producer = (loop(ACQUIRE, *LOADS, NEXT_FILL, trips=10_000),)
-    consumer = (loop(WAIT, wgmma(USE), warp.WgmmaWait(0), RELEASE, NEXT_USE, trips=10_000),)
-    assert violations(two_roles(producer, consumer)) == ""
-    assert violations(two_roles(producer, (loop(WAIT, wgmma(USE), warp.WgmmaWait(0), NEXT_USE, trips=10_000),))) != ""
+    filling = (ACQUIRE, *LOADS, NEXT_FILL) * 6_000
+    using = (WAIT, wgmma(USE), warp.WgmmaWait(0), RELEASE, NEXT_USE) * 6_000
+    assert violations(two_roles(filling, using)) == ""
+    for_ever = (WAIT, wgmma(USE), warp.WgmmaWait(0), NEXT_USE) * 6_000
+    assert violations(two_roles(filling, for_ever)) != ""
 
 
 # ---- 1, 2: threads and memory ----------------------------------------------------------------------------------------
@@ -338,6 +339,19 @@ def test_trip_counts_of_scalar_parameters_are_followed() -> None:
     body = warp.Loop(K, integer(0), n, 1, (write(A),))
     program = replace(one_role(body), params=(GLOBAL, n))
     assert "has no barrier" in violations(program)
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_long_loops_are_followed_where_something_new_happens(depth: int) -> None:
+    """At both ends, whatever the roles peel off, and whatever a part of the program does a thousand times."""
+    fill, use = (ACQUIRE, *LOADS, NEXT_FILL), (WAIT, wgmma(USE), warp.WgmmaWait(0), RELEASE, NEXT_USE)
+    consumer = (*use, loop(*use, trips=997), *use, *use)
+    assert violations(two_roles((loop(*fill, trips=1000),), consumer, depth)) == ""
+    assert violations(two_roles((loop(*fill, *fill, trips=500),), consumer, depth)) == ""
+    assert "waits for ever" in violations(two_roles((loop(*fill, trips=999),), consumer, depth))
+    assert "waits for ever" in violations(two_roles((loop(*fill, trips=1000 + depth + 1),), consumer, depth))
+    last = warp.Branch(Binary("eq", K, integer(999), BOOL), (WAIT, wgmma(USE), NEXT_USE), use[:-1])
+    assert violations(two_roles((loop(*fill, trips=1000),), (loop(last, NEXT_USE, trips=1000),), depth)) != ""
 
 
 def test_where_data_decides_a_loop_runs_twice() -> None:
