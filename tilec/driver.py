@@ -145,8 +145,8 @@ def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: 
     scheduled = [Scheduled(p.loop, p.solution.schedule) for p in planned.loops]
     program = expand(planned.laid, scheduled, target)
     observer.saw("expand", program, show_program)
-    program = synchronise(program)
     program = place(program, target, unlimited=options.switches.unlimited_smem)
+    program = synchronise(program)
     if options.dependent_launch and options.opt_level > 2 and target.has("cluster"):  # what came with clusters
         program = dependent(program)
     for found in lints.barriers(program, target, planned.kernel.span):

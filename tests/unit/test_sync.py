@@ -67,6 +67,18 @@ def test_the_emulator_sees_what_chunks_need() -> None:
     assert [what for what, program in changed.items() if not outcome(made, program, "sm_90a")] == []
 
 
+def test_the_barrier_before_a_tile_over_a_ring_is_needed() -> None:
+    """Both see it, the verifier and the emulator, where a warpgroup's rows of C lie over rows of A that the other one
+    reads."""
+    defines = (("M", 128), ("N", 128), ("K", 128), ("block_K", 32), ("num_stages", 3))
+    made = built(SAMPLES / "gemm.tl", "sm_90a", "auto", 3, defines)
+    assert outcome(made, made.program, "sm_90a") == ""
+    (mutant,) = (program for what, program in mutants(made.program) if "BarSync" in what)
+    (violation,) = program_violations(mutant)
+    assert violation.endswith("StoreMatrix on A_shared has no barrier after Wgmma, and C_local.staging has its memory")
+    assert "data-race" in outcome(made, mutant, "sm_90a")
+
+
 def test_the_mutants_are_many() -> None:
     """The test above means something: every kind of operation is taken away somewhere."""
     found = [what for path, *form in CASES for what, _ in mutants(built(path, form[0], form[1], 3, form[2]).program)]

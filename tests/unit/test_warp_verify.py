@@ -460,3 +460,65 @@ def test_warpgroups_that_store_apart_meet_apart() -> None:
 )
 def test_what_warpgroups_that_store_apart_need(program: warp.Program, says: str) -> None:
     assert says in violations(program)
+
+
+# ---- 10: tiles over the rings ----------------------------------------------------------------------------------------
+
+OVER = Buffer("O", (64, 64), FLOAT16, "shared")
+STORED = (write(OVER), warp.ProxyFence(), BAR, store(OVER), warp.BulkWait(0))
+
+
+def with_tile_over(program: warp.Program, offset: int = 0, *, over_rings: bool = True) -> warp.Program:
+    return replace(program, shared=(*program.shared, warp.SharedTile(OVER, LAYOUT, 1, offset, over_rings)))
+
+
+def over(producer: tuple[warp.Operation, ...], consumer: tuple[warp.Operation, ...]) -> str:
+    return violations(with_tile_over(two_roles(producer, consumer)))
+
+
+def test_a_tile_may_lie_over_a_ring() -> None:
+    assert over(PRODUCER, (*CONSUMER, BAR, *STORED)) == ""
+    named = with_tile_over(two_roles(PRODUCER, (*CONSUMER, BAR, *STORED)), over_rings=False)
+    assert "A ends at byte 16384 of shared memory, O starts at 0" in violations(named)
+    plain = with_tile_over(one_role(write(A), BAR, *STORED))
+    assert "A ends at byte 8192 of shared memory, O starts at 0" in violations(plain)
+
+
+@pytest.mark.parametrize(
+    ("producer", "consumer", "message"),
+    [
+        (PRODUCER, (*CONSUMER, *STORED), "Elementwise on A has no barrier after Wgmma, and O has its memory"),
+        (PRODUCER, (BAR, *STORED, *CONSUMER), "ring is acquired again while O has its memory"),
+        (PRODUCER, (*CONSUMER, BAR, *STORED, WAIT), "waits for ever at RingWait"),
+        ((*PRODUCER, ACQUIRE, *LOADS), (*CONSUMER, BAR, *STORED), "O has the memory of ring, which is not done with"),
+        ((*PRODUCER, ACQUIRE), (*CONSUMER, BAR, *STORED), "O has the memory of ring, which is not done with"),
+        (PRODUCER, (loop(WAIT, wgmma(USE), warp.WgmmaWait(0), BAR, *STORED, RELEASE, NEXT_USE),), "is not done with"),
+    ],
+)
+def test_a_tile_over_a_ring_waits_for_it(
+    producer: tuple[warp.Operation, ...], consumer: tuple[warp.Operation, ...], message: str
+) -> None:
+    assert message in over(producer, consumer)
+
+
+def test_the_role_that_reads_a_ring_has_what_lies_over_it() -> None:
+    """No barrier of one role says when another one is done."""
+    program = with_tile_over(
+        two_roles((loop(ACQUIRE, *LOADS, NEXT_FILL, trips=1),), (WAIT, wgmma(USE), warp.WgmmaWait(0), RELEASE))
+    )
+    consumer, producer = program.roles
+    roles = (replace(producer, first_warp=0), replace(consumer, first_warp=4), warp.Role("other", 8, 4, (BAR, *STORED)))
+    assert "O has the memory of A, of consumer too" in violations(replace(program, roles=roles))
+
+
+def test_a_ring_of_one_role_is_not_touched_again() -> None:
+    """Versions that nobody else fills, by the same rule."""
+    cursor = (USE,)
+    ring = loop(copy(A, *cursor), COMMIT, warp.CpAsyncWait(0), BAR, replace(read(A), cursors=cursor), BAR, NEXT_USE)
+    assert violations(with_tile_over(one_role(ring, *STORED, depth=3))) == ""
+    early = (loop(copy(A, *cursor), COMMIT, NEXT_USE, trips=2),)
+    assert "Elementwise on A does not wait for CpAsync" in violations(
+        with_tile_over(one_role(*early, *STORED, depth=3))
+    )
+    later = with_tile_over(one_role(ring, *STORED, BAR, change(A, USE), depth=3))
+    assert "Elementwise touches A while O has its memory" in violations(later)

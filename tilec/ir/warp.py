@@ -70,12 +70,14 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class SharedTile:
-    """A shared buffer with all its versions: `depth` of them, `stride` bytes apart, the first at `offset`."""
+    """A shared buffer with all its versions: `depth` of them, `stride` bytes apart, the first at `offset`. One that is
+    `over_rings` lives when the rings are done with, and may lie in their memory."""
 
     buffer: Buffer
     layout: SharedLayout
     depth: int = 1
     offset: int = 0
+    over_rings: bool = False
 
     @property
     def stride(self) -> int:
@@ -84,6 +86,10 @@ class SharedTile:
     @property
     def bytes(self) -> int:
         return self.stride * self.depth
+
+    def meets(self, other: SharedTile) -> bool:
+        """Whether both have some byte."""
+        return self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,8 @@ def _program(program: Program) -> Iterator[str]:
         yield f"  map {tensor_map.name}: {tensor_map.tensor.name}, {boxes}"
     for tile in program.shared:
         versions = f", {tile.depth} versions {tile.stride} bytes apart" if tile.depth > 1 else ""
-        yield f"  shared {show_declared(tile.buffer)} at {tile.offset}: {show_shared(tile.layout)}{versions}"
+        over = ", over the rings" if tile.over_rings else ""
+        yield f"  shared {show_declared(tile.buffer)} at {tile.offset}: {show_shared(tile.layout)}{versions}{over}"
     for held in program.tensor:
         versions = f", {held.depth} versions" if held.depth > 1 else ""
         yield f"  tmem {show_declared(held.buffer)} at column {held.offset}: {held.columns} columns{versions}"

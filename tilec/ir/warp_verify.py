@@ -3,8 +3,8 @@ arithmetic.
 
 1. Roles partition the threads of the block, whole warps each; warpgroup operations run in whole warpgroups, and roles
    that share a warpgroup ask for the same registers.
-2. Shared tiles have names of their own, do not overlap one another nor the barriers, and lie inside the dynamic shared
-   memory asked for.
+2. Shared tiles have names of their own, lie inside the dynamic shared memory asked for, and overlap neither the
+   barriers nor one another, but for those over the rings, which may have the memory of tiles in rings.
 3. A tile with several versions is only touched through a cursor of its ring. A cursor that moves to where another one
    stands moves by one version.
 4. Barriers: a version is filled by a role that has acquired it, and nobody reads one that it has not waited for; every
@@ -21,6 +21,9 @@ arithmetic.
 8. Of a tile that warpgroups store apart, each reaches its own rows only; so a barrier of each warpgroup will do there.
 9. Where a program begins early, each role waits for the grid before it, whatever path it takes, until it reaches a
    tensor; and some role does at all events.
+10. A tile over the rings is touched only when the tiles whose memory it has are done with: all versions that were begun
+   to be filled have been released, nobody but this role has touched them besides who filled them, and its threads have
+   had a barrier since they did. From then on nobody fills or touches these tiles.
 
 Not checked here: the barriers that a kernel itself arrives at and waits for (`passes.protocol` runs them, the emulator
 finds what that cannot know); that a cursor points at the iteration that the schedule means (the emulator's comparison
@@ -31,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import combinations
 from math import lcm
 
 from tilec.ir import warp
@@ -90,14 +93,22 @@ def _partition(program: Program) -> Iterator[str]:
 def _memory(program: Program) -> Iterator[str]:
     names = [t.buffer.name for t in program.shared]
     yield from (f"two shared tiles are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1)
-    taken = [(t.offset, t.offset + t.bytes, t.buffer.name) for t in program.shared]
-    taken.append((program.barriers_at, program.barriers_at + program.barrier_bytes, "the barriers"))
-    taken.sort()
-    for (_, end, name), (start, _, other) in pairwise(taken):
-        if end > start:
-            yield f"{name} ends at byte {end} of shared memory, {other} starts at {start}"
-    if taken[-1][1] > program.smem_bytes:
-        yield f"{taken[-1][2]} ends at byte {taken[-1][1]} of {program.smem_bytes}"
+    in_rings = {name for ring in program.rings for name in ring.buffers}
+    for first, second in combinations(sorted(program.shared, key=lambda t: (t.offset, t.buffer.name)), 2):
+        over = [t for t in (first, second) if t.over_rings and t.buffer.name not in in_rings]
+        if first.meets(second) and (len(over) != 1 or {first.buffer.name, second.buffer.name}.isdisjoint(in_rings)):
+            yield (
+                f"{first.buffer.name} ends at byte {first.offset + first.bytes} of shared memory, "
+                f"{second.buffer.name} starts at {second.offset}"
+            )
+    last = max(program.shared, key=lambda t: t.offset + t.bytes, default=None)
+    end = 0 if last is None else last.offset + last.bytes
+    barriers_end = program.barriers_at + program.barrier_bytes
+    if last is not None and program.barrier_bytes and program.barriers_at < end:
+        yield f"{last.buffer.name} ends at byte {end} of shared memory, the barriers starts at {program.barriers_at}"
+    if max(end, barriers_end) > program.smem_bytes:
+        name = "the barriers" if last is None or barriers_end > end else last.buffer.name
+        yield f"{name} ends at byte {max(end, barriers_end)} of {program.smem_bytes}"
 
 
 def _parts(program: Program) -> Iterator[str]:
@@ -409,6 +420,8 @@ class _RoleState:
     interval: int = 0
     part: int = 0
     accesses: dict[tuple[str, int], list[_Access]] = field(default_factory=dict)
+    spent: dict[tuple[str, int], list[_Access]] = field(default_factory=dict)  # those of versions since released
+    mates: tuple[_RoleState, ...] = ()  # the other warpgroups of the role, where they go on by themselves
 
 
 class _Run:
@@ -431,6 +444,11 @@ class _Run:
             _RoleState(part, execution.run(part.body, dict(scenario.values)), number=number)
             for (number, part), execution in zip(numbered, self.executions, strict=True)
         ]
+        for state in self.roles:
+            same = (other for other in self.roles if other.role.turns_at == state.role.turns_at is not None)
+            state.mates = tuple(other for other in same if other is not state)
+        self.beneath = _beneath(program)
+        self.covered: dict[str, str] = {}  # the tiles whose memory another tile has, and which
 
     def violations(self) -> Iterator[str]:
         while True:
@@ -464,7 +482,8 @@ class _Run:
                 state.done = True
                 return
             state.waiting = None
-            message = self.step(state, op)
+            behind = any(mate.interval < state.interval and not mate.done for mate in state.mates)
+            message = None if behind else self.step(state, op)
             if message is None:
                 state.waiting = op
                 return
@@ -479,6 +498,9 @@ class _Run:
                 if version.frees < turn:
                     return None
                 place = (cursor.ring, state.positions.get(cursor.name, 0))
+                for tile in self.rings[cursor.ring].buffers:
+                    if over := self.covered.get(tile):
+                        return f"line {op.span.line}: {cursor.ring} is acquired again while {over} has its memory"
                 if state.missing.get(place):
                     return f"line {op.span.line}: {cursor.ring} is acquired again before all its tiles are filled"
                 state.acquired[cursor.ring] = state.acquired.get(cursor.ring, 0) + 1
@@ -631,7 +653,9 @@ class _Run:
                     return f"line {op.span.line}: {ring.name} is {how} while {access.op} still reads it"
                 if access.write and not access.fenced:
                     return f"line {op.span.line}: {ring.name} is {how} with no proxy fence after {access.op}"
-            state.accesses.pop((buffer, slot), None)  # whoever has waited for the other role comes after them
+            # Whoever has waited for the other role comes after them.
+            if (done := state.accesses.pop((buffer, slot), None)) and how == "released":
+                state.spent[(buffer, slot)] = done
         state.left[ring.name] = max(state.left.get(ring.name, 0), position + 1)
         return ""
 
@@ -681,6 +705,8 @@ class _Run:
             slot = self.version(state, op, name)
             if isinstance(slot, str):
                 return slot
+            if message := self.moves_in(state, op, name):
+                return message
             kept_of[name] = state.accesses.setdefault((name, slot), [])
             for earlier in kept_of[name]:
                 if earlier.atomic and name in combined:
@@ -702,6 +728,8 @@ class _Run:
 
     def version(self, state: _RoleState, op: warp.Operation, name: str) -> int | str:
         """Which version of a tile an operation touches, or what is wrong with that."""
+        if over := self.covered.get(name):
+            return f"line {op.span.line}: {_name(op)} touches {name} while {over} has its memory"
         ring = self.ring_of.get(name)
         if ring is None or (ring.depth == 1 and not ring.has_barriers):
             return 0
@@ -714,6 +742,25 @@ class _Run:
         if ring.has_barriers and position < state.left.get(ring.name, 0):
             return f"line {op.span.line}: {_name(op)} touches {name} after it has passed the version on"
         return position % ring.depth
+
+    def moves_in(self, state: _RoleState, op: warp.Operation, name: str) -> str:
+        """Promise 10, where a tile over the rings is touched."""
+        for tile in self.beneath.get(name, ()):
+            ring = self.ring_of[tile]
+            begun = max(other.acquired.get(ring.name, 0) for other in self.roles)
+            for version in range(ring.depth):
+                done = self.versions[(ring.name, version)]
+                if ring.has_barriers and not len(range(version, begun, ring.depth)) == done.fills == done.frees:
+                    return f"line {op.span.line}: {name} has the memory of {ring.name}, which is not done with"
+                for other in self.roles:
+                    place = (tile, version)
+                    for earlier in (*other.accesses.get(place, ()), *other.spent.get(place, ())):
+                        if other is not state and other not in state.mates:
+                            return f"line {op.span.line}: {name} has the memory of {tile}, of {other.role.name} too"
+                        if message := self.conflict(state, op, tile, earlier, True, None, False):
+                            return f"{message}, and {name} has its memory"
+            self.covered[tile] = name
+        return ""
 
     def await_(self, state: _RoleState, op: warp.Await) -> str:
         """As if it read the tiles, or overwrote them; without `meet`, what the thread itself has under way counts
@@ -774,6 +821,13 @@ def _warpgroups(role: Role) -> tuple[Role, ...]:
         replace(role, name=f"{role.name} {number + 1}", first_warp=role.first_warp + 4 * number, warps=4)
         for number in range(len(role.turn_barriers))
     )
+
+
+def _beneath(program: Program) -> dict[str, tuple[str, ...]]:
+    """For each tile over the rings those whose memory it has."""
+    in_rings = [t for t in program.shared if any(t.buffer.name in ring.buffers for ring in program.rings)]
+    over = (tile for tile in program.shared if tile.over_rings)
+    return {tile.buffer.name: tuple(t.buffer.name for t in in_rings if t.meets(tile)) for tile in over}
 
 
 def _name(op: Operation) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilec.diag import Label, fail
@@ -11,18 +12,20 @@ from tilec.target import Target
 
 
 def place(program: Program, target: Target, *, unlimited: bool = False) -> Program:
-    """Tiles one after another in program order, barriers behind them. `unlimited` accepts what no block could hold."""
-    placed: list[SharedTile] = []
-    offset = 0
-    for tile in program.shared:
-        offset = -(-offset // SWIZZLE_BYTES) * SWIZZLE_BYTES
-        placed.append(replace(tile, offset=offset))
-        offset += tile.bytes
-    barriers_at = -(-offset // MBARRIER_BYTES) * MBARRIER_BYTES
+    """Tiles one after another in program order, the rings' behind the others, and what may lie over these from where
+    they begin; barriers behind all. `unlimited` accepts what no block could hold."""
+    in_rings = {name for ring in program.rings for name in ring.buffers}
+    kept = [t for t in program.shared if not t.over_rings and t.buffer.name not in in_rings]
+    placed, begin = _stacked(kept, 0)
+    rings, end = _stacked([t for t in program.shared if t.buffer.name in in_rings], begin)
+    over, end_over = _stacked([t for t in program.shared if t.over_rings], begin)
+    offsets = placed | rings | over
+    tiles = tuple(replace(t, offset=offsets[t.buffer.name]) for t in program.shared)
+    barriers_at = -(-max(end, end_over) // MBARRIER_BYTES) * MBARRIER_BYTES
     total = barriers_at + program.barrier_bytes + (MBARRIER_BYTES if program.tensor else 0)
     limit = target.limit("smem_bytes_per_cta")
     if total > limit and not unlimited:
-        largest = sorted(placed, key=lambda t: -t.bytes)
+        largest = sorted(tiles, key=lambda t: -t.bytes)
         fail(
             "shared-memory-overflow",
             f"the tiles take {total:,} bytes of shared memory, {target.name} has {limit:,} for a block",
@@ -31,4 +34,14 @@ def place(program: Program, target: Target, *, unlimited: bool = False) -> Progr
             secondary=tuple(Label(t.buffer.span, f"{t.bytes:,} bytes") for t in largest[1:3]),
             help="use smaller tiles or fewer stages",
         )
-    return replace(program, shared=tuple(placed), smem_bytes=total, barriers_at=barriers_at)
+    return replace(program, shared=tiles, smem_bytes=total, barriers_at=barriers_at)
+
+
+def _stacked(tiles: Sequence[SharedTile], begin: int) -> tuple[dict[str, int], int]:
+    """The offset of each, by name, one behind the other from `begin` on; and where the last one ends."""
+    offsets = {}
+    for tile in tiles:
+        begin = -(-begin // SWIZZLE_BYTES) * SWIZZLE_BYTES
+        offsets[tile.buffer.name] = begin
+        begin += tile.bytes
+    return offsets, begin

@@ -37,6 +37,7 @@ from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes
 from tilec.passes.nest_price import nest_demands
 from tilec.passes.ordering import orders
+from tilec.passes.overlays import over_rings
 from tilec.passes.rings import RingPlan, accesses, is_load, pipelined_loops, shared_with, touched_outside
 from tilec.passes.rings import rings as ring_plans
 from tilec.passes.roles import (
@@ -300,7 +301,9 @@ class _Builder:
                 around = ring_plans(self.laid.kernel, loop)
                 versions |= {b.name: versions_asked(loop) or 1 for r in around for b in r.buffers}
                 barriers += (versions_asked(loop) or loop.num_stages or MOST_VERSIONS) * len(around)
-        tiles = sum(_aligned(layout.bytes) * versions.get(name, 1) for name, layout in self.laid.shared.items())
+        late = over_rings(self.laid.kernel)  # there is room for them where the rings are
+        beside = ((name, layout) for name, layout in self.laid.shared.items() if name not in late)
+        tiles = sum(_aligned(layout.bytes) * versions.get(name, 1) for name, layout in beside)
         return tiles + _aligned(barriers * BARRIER_BYTES)
 
     # ---- costs ----

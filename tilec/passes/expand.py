@@ -55,6 +55,7 @@ from tilec.passes.depend import Scheduled
 from tilec.passes.fetched import Fetch, fetches, is_fetched, versions_of
 from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes
+from tilec.passes.overlays import over_rings
 from tilec.passes.pools import shared_out
 from tilec.passes.releases import adding, given_back
 from tilec.passes.rings import accesses, pipelined_loops
@@ -199,10 +200,11 @@ class _Expander:
         self.ring_of, self.rings = other.ring_of, other.rings
 
     def shared_tiles(self) -> Iterator[warp.SharedTile]:
+        late = frozenset() if self.laid.parts else over_rings(self.kernel)
         for buffer in self.kernel.buffers:
             if buffer.scope == "shared":
-                ring = self.ring_of.get(buffer.name)
-                yield warp.SharedTile(buffer, self.laid.shared[buffer.name], ring.depth if ring else 1)
+                ring, layout = self.ring_of.get(buffer.name), self.laid.shared[buffer.name]
+                yield warp.SharedTile(buffer, layout, ring.depth if ring else 1, over_rings=buffer.name in late)
         for buffer in self.scratch_tiles.values():
             yield warp.SharedTile(buffer, plain(buffer.shape, 1))
 

@@ -9,7 +9,7 @@ its part by itself, and waits for nobody else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -38,6 +38,7 @@ from tilec.passes.atoms import ACCUMULATOR_LANES
 from tilec.passes.depend import versions_asked
 from tilec.passes.fetched import versions_of
 from tilec.passes.layout import Laid
+from tilec.passes.overlays import over_rings
 from tilec.passes.rings import is_pipelined, pipelined_loops, rings
 from tilec.passes.select import CHUNK_BYTES, STAGED
 from tilec.passes.usage import reads, writes
@@ -170,27 +171,36 @@ def row_parts(layout: Fragment, threads: int) -> int:
 
 
 def _buffers(laid: Laid, cuts: dict[Buffer, Cut], target: Target) -> dict[Buffer, int]:
-    """For each staged tile, as many as it has chunks if they fit beside the versions that loops ask for, or beside as
-    many of these as there can be; in turn, where several tiles want them."""
-    versions = _versions(laid.kernel)
+    """For each staged tile, as many as it has chunks if they fit: beside the versions that loops ask for, or beside as
+    many of these as there can be, or else in their place, where that is free by then."""
+    versions, late = _versions(laid.kernel), over_rings(laid.kernel)
+    beside = {tile: cut for tile, cut in cuts.items() if tile.name not in late}
     staged = {tile.name for tile in cuts}
     kept = versions_of(laid.kernel)
-    others = sum(
-        _aligned(layout.bytes) * kept.get(name, 1)
-        for name, layout in laid.shared.items()
-        if name not in versions and name not in staged
-    )
-    room = target.limit("smem_bytes_per_cta") - SYNC_BYTES - others
-    sizes = {tile: _aligned(cut.chunk.bytes) for tile, cut in cuts.items()}
+
+    def others(names: Collection[str]) -> int:
+        return sum(_aligned(laid.shared[name].bytes) * kept.get(name, 1) for name in names if name not in staged)
+
+    room = target.limit("smem_bytes_per_cta") - SYNC_BYTES - others(laid.shared.keys() - versions.keys() - late)
+    least = sum(_aligned(cut.chunk.bytes) for cut in beside.values())
 
     def asked(most: int) -> int:
         return sum(_aligned(laid.shared[name].bytes) * min(n, most) for name, n in versions.items())
 
     deepest = max(versions.values(), default=1)
-    while deepest > 1 and asked(deepest) + sum(sizes.values()) > room:
+    while deepest > 1 and asked(deepest) + least > room:
         deepest -= 1
-    room -= asked(deepest) + sum(sizes.values())
+    counts = _shared_out(beside, room - asked(deepest))
+    room -= sum(_aligned(cut.chunk.bytes) * counts[tile] for tile, cut in beside.items())
+    over = {tile: cut for tile, cut in cuts.items() if tile.name in late}
+    return counts | _shared_out(over, room - others(late))
+
+
+def _shared_out(cuts: dict[Buffer, Cut], room: int) -> dict[Buffer, int]:
+    """How many buffers for a chunk each of the tiles gets: one at least, and more in turn while there is room."""
     counts = dict.fromkeys(cuts, 1)
+    sizes = {tile: _aligned(cut.chunk.bytes) for tile, cut in cuts.items()}
+    room -= sum(sizes.values())
     wanting = list(cuts)
     while wanting:
         for tile in tuple(wanting):

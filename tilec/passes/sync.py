@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -129,14 +129,22 @@ def synchronise(program: warp.Program) -> warp.Program:
     by_async = frozenset(_by_async(program)) if program.by_hand else frozenset()
     if program.by_hand:
         program = prepared(program, by_async)
+    over = _lying_over(program)
     roles = []
     for number, role in enumerate(program.roles):
         barrier = warp.BarSync(program.named_barrier(number), role.threads)
-        roles.append(_synchronised(role, rings, fragments, by_async, barrier))
+        roles.append(_synchronised(role, rings, fragments, by_async, over, barrier))
     common = program.common
     if common is not None:
-        common = _synchronised(common, rings, fragments, by_async, warp.BarSync(0, common.threads))
+        common = _synchronised(common, rings, fragments, by_async, over, warp.BarSync(0, common.threads))
     return replace(program, roles=tuple(roles), common=common)
+
+
+def _lying_over(program: warp.Program) -> dict[str, tuple[str, ...]]:
+    """For each tile of a ring those that come to lie in its memory."""
+    late = [tile for tile in program.shared if tile.over_rings]
+    over = {t.buffer.name: tuple(s.buffer.name for s in late if s is not t and s.meets(t)) for t in program.shared}
+    return {name: names for name, names in over.items() if names}
 
 
 def _synchronised(
@@ -144,9 +152,10 @@ def _synchronised(
     rings: dict[str, warp.Ring],
     fragments: set[str],
     by_async: frozenset[str],
+    over: Mapping[str, tuple[str, ...]],
     barrier: warp.BarSync,
 ) -> warp.Role:
-    execution = _Role(role, rings, fragments, by_async)
+    execution = _Role(role, rings, fragments, by_async, over)
     placed = execution.place()
     return replace(role, body=_insert(role.body, placed, execution.emptied, barrier, _Counter()))
 
@@ -177,23 +186,32 @@ class _Counter:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """An operation of the text with its number, what it touches and, for structured ones, its numbered bodies."""
+    """An operation of the text with its number, what it touches and, for structured ones, its numbered bodies. `early`
+    are its touches of the memory that other tiles have later, as touches of these."""
 
     place: int
     op: warp.Operation
     touches: tuple[Touch, ...]
+    early: tuple[Touch, ...]
     queue: Queue | None
     cursors: dict[str, str]  # by ring
     bodies: tuple[tuple[_Node, ...], ...]
 
 
-def _number(body: tuple[warp.Operation, ...], counter: _Counter, apart: frozenset[str]) -> tuple[_Node, ...]:
+def _number(
+    body: tuple[warp.Operation, ...],
+    counter: _Counter,
+    apart: frozenset[str],
+    over: Mapping[str, tuple[str, ...]],
+) -> tuple[_Node, ...]:
     nodes = []
     for op in body:
         place = counter.next()
         mine, queue = touches(op, apart)
         cursors = {c.ring: c.name for c in op.cursors}
-        nodes.append(_Node(place, op, mine, queue, cursors, tuple(_number(b, counter, apart) for b in warp.nested(op))))
+        early = tuple(dict.fromkeys(replace(t, buffer=name) for t in mine for name in over.get(t.buffer, ())))
+        inner = tuple(_number(b, counter, apart, over) for b in warp.nested(op))
+        nodes.append(_Node(place, op, mine, early, queue, cursors, inner))
     return tuple(nodes)
 
 
@@ -214,10 +232,15 @@ END = -1  # the place after the role's last operation
 
 class _Role:
     def __init__(
-        self, role: warp.Role, rings: dict[str, warp.Ring], fragments: set[str], by_async: frozenset[str]
+        self,
+        role: warp.Role,
+        rings: dict[str, warp.Ring],
+        fragments: set[str],
+        by_async: frozenset[str],
+        over: Mapping[str, tuple[str, ...]],
     ) -> None:
         self.rings, self.fragments = rings, fragments
-        self.nodes = _number(role.body, _Counter(), _apart(role))
+        self.nodes = _number(role.body, _Counter(), _apart(role), over)
         every = list(_flat(self.nodes))
         kept = [n for n in every if isinstance(n.op, warp.Loop) and not _can_be_emptied(n.op)]
         self.mixed = _mixed(every, kept, fragments)
@@ -473,9 +496,14 @@ class _Role:
             kept = state.records.setdefault(key, [])
             if touch.write and node.queue is None:
                 kept.clear()  # whoever conflicts with what came before conflicts with this one first
-            if any(r.place == node.place for r in kept):
-                kept[:] = [r for r in kept if r.place != node.place or r.touch != touch]
-            kept.append(Record(node.place, touch, node.queue, group, "", False))
+            self.record(kept, node, touch, group)
+        for touch in node.early:  # of whatever version: they may only conflict with the tile whose memory it becomes
+            self.record(state.records.setdefault((touch.buffer, 0), []), node, touch, group)
+
+    def record(self, kept: list[Record], node: _Node, touch: Touch, group: int) -> None:
+        if any(r.place == node.place for r in kept):
+            kept[:] = [r for r in kept if r.place != node.place or r.touch != touch]
+        kept.append(Record(node.place, touch, node.queue, group, "", False))
 
     def key(self, node: _Node, touch: Touch) -> Key:
         """The buffer and its version: which one, by counting how far the cursor has moved."""
@@ -509,7 +537,7 @@ class _Role:
             self.add_wait(needs, record)
             if touch.buffer not in self.fragments:
                 if needs.barrier != "role":
-                    needs.barrier = "warpgroup" if touch.apart else "role"
+                    needs.barrier = "warpgroup" if record.touch.apart and touch.apart else "role"
                 needs.fence |= self.unfenced(record, touch)
         if needs.barrier:
             self.look_ahead(needs, following)
@@ -614,8 +642,8 @@ class _Role:
 
 
 def has_met(record: Record, touch: Touch) -> bool:
-    """Whether who has met since the access is enough for this one. A tile is reached apart by all, or by none."""
-    return record.met == "role" or (touch.apart and record.met == "warpgroup")
+    """Whether who has met since the access is enough for this one."""
+    return record.met == "role" or (record.touch.apart and touch.apart and record.met == "warpgroup")
 
 
 def _uses(role: warp.Role, rings: dict[str, warp.Ring]) -> Iterator[RingUse]:

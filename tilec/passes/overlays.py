@@ -1,0 +1,33 @@
+"""Which shared tiles may lie in the memory of the rings: those that begin to live when no ring does any more.
+
+Once the last pipelined loop is over, nothing is loaded ahead, and what the rings took is free: for the tiles through
+which results leave, for instance. A loop around both, as a persistent grid has, fills the rings again, and its tiles
+have memory of their own.
+"""
+
+from __future__ import annotations
+
+from tilec.ir.tile import Kernel, Stmt, TileOp, walk
+from tilec.ops.sync import is_explicit
+from tilec.passes.fetched import versions_of
+from tilec.passes.rings import accesses, pipelined_loops
+
+
+def over_rings(kernel: Kernel) -> frozenset[str]:
+    """The names of these tiles. Lifetimes are counted in statements of the kernel's outermost list."""
+    loops = [at for at, stmt in enumerate(kernel.body) if pipelined_loops((stmt,))]
+    if not loops or any(map(_orders_more, walk(kernel.body))):
+        return frozenset()
+    early = {name for stmt in kernel.body[: loops[-1] + 1] for name in accesses(stmt).all}
+    late = {name for stmt in kernel.body[loops[-1] + 1 :] for name in accesses(stmt).all}
+    tiles = {b.name for b in kernel.buffers if b.scope == "shared"}
+    # What the producer fetches for the statements behind the loops, it loads while they still run.
+    return frozenset((tiles & late) - early - versions_of(kernel).keys())
+
+
+def _orders_more(stmt: Stmt) -> bool:
+    """Whether somebody besides this block's loops may have the memory of a ring, or the text says who waits for whom:
+    another block that sends a tile here, or tensor cores that read the rings for a role of their own."""
+    if not isinstance(stmt, TileOp):
+        return False
+    return is_explicit(stmt) or stmt.name == "send" or any(r.buffer.scope == "tmem" for r in stmt.regions)
