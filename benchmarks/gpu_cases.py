@@ -63,10 +63,11 @@ class Rung:
 _NARROW = {"block_N": 128}
 _PLAIN: dict[str, Any] = {
     "persistent": False, "cluster": (1, 1, 1), "rasterisation": 0, "dependent_launch": False, "stmatrix": False,
-    "switches": Switches(delay_tma_store_wait=False),
+    "arrivals": "thread", "switches": Switches(delay_tma_store_wait=False),
 }  # fmt: skip
 _WALKING = {**_PLAIN, "persistent": True}
-_PAIRS = {**_WALKING, "cluster": (1, 2, 1)}
+_ELECTING = {**_WALKING, "arrivals": "warp"}
+_PAIRS = {**_ELECTING, "cluster": (1, 2, 1)}
 _STORING = {**_PAIRS, "switches": Switches()}
 LADDER = (
     Rung(
@@ -76,6 +77,7 @@ LADDER = (
     Rung("a producer warp", "matmul", _NARROW, {**_PLAIN, "consumers": 1}),
     Rung("tile 128×256, two consumers", "matmul", {}, {**_PLAIN, "consumers": 2}),
     Rung("persistent", "matmul", {}, _WALKING),
+    Rung("one arrival a warp", "matmul", {}, _ELECTING),
     Rung("clusters of two", "matmul", {}, {**_PAIRS, "multicast": False}),
     Rung("multicast", "matmul", {}, _PAIRS),
     Rung("asynchronous stores", "matmul", {}, _STORING),

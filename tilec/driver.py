@@ -143,7 +143,7 @@ def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: 
 
     target = planned.target
     scheduled = [Scheduled(p.loop, p.solution.schedule) for p in planned.loops]
-    program = expand(planned.laid, scheduled, target)
+    program = expand(planned.laid, scheduled, target, options.arrivals)
     observer.saw("expand", program, show_program)
     program = synchronise(program)
     program = place(program, target, unlimited=options.switches.unlimited_smem)

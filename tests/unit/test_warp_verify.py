@@ -239,6 +239,14 @@ def test_as_many_warps_release_as_the_barrier_counts() -> None:
     assert "waits for ever" in violations(many) or "its barrier counts 5" in violations(many)
 
 
+def test_as_many_threads_release_as_the_barrier_counts() -> None:
+    program = two_roles(PRODUCER, CONSUMER)
+    (ring,) = program.rings
+    assert violations(replace(program, rings=(replace(ring, by="thread", arrivals=128),))) == ""
+    few = replace(program, rings=(replace(ring, by="thread"),))
+    assert "128 threads release ring, its barrier counts 4" in violations(few)
+
+
 # ---- 5: asynchronous operations --------------------------------------------------------------------------------------
 
 ACC = sweep(Store(GLOBAL, (ROW, COLUMN), Load(C, (ROW, COLUMN))))

@@ -329,7 +329,8 @@ class _Entry:
             place = builder.into("b32", "and.b32", thread, Imm(WARPGROUP_THREADS - 1))
             state.first_lanes = builder.into("pred", "setp.eq.u32", place, Imm(0))
             warpgroup(state)  # once for the whole role
-        if kinds & {warp.RingRelease, warp.RingFill} and not role.single_thread:
+        arrives = (self.ring(op.cursor).by for op in warp.walk(role.body) if isinstance(op, _ARRIVING))
+        if "warp" in arrives and not role.single_thread:
             lane = builder.into("b32", "and.b32", thread, Imm(31))
             state.lane_zero = builder.into("pred", "setp.eq.u32", lane, Imm(0))
         if warp.Wgmma in kinds:
@@ -535,12 +536,15 @@ class _Entry:
         clusters.release_to_mates(ring, cursor, state)
 
     def arrive(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-        """Once a warp, when all of it is done; a thread that is alone with its role arrives as it is."""
+        """Once a warp, when all of it is done; or each thread, as one that is alone with its role does."""
+        ring = self.ring(cursor)
         if cursor.ring in self.in_tensor:
             self.builder.emit(BEFORE_SYNC)
-        self.gather(self.ring(cursor), state)
+        if ring.by == "warp":
+            self.gather(ring, state)
         address = barrier_address(state, cursor.name, cursor.ring, empty=empty)
-        self.builder.emit("mbarrier.arrive.shared::cta.b64", Reg("_"), address, guard=state.lane_zero)
+        elected = state.lane_zero if ring.by == "warp" else None
+        self.builder.emit("mbarrier.arrive.shared::cta.b64", Reg("_"), address, guard=elected)
 
     def gather(self, ring: warp.Ring, state: State) -> None:
         """The warp's threads, each done with the version; whoever waits for its wgmma waits for the warp's."""
@@ -653,6 +657,9 @@ class _Entry:
         if op.orelse:
             builder.place(end)
         self.addresses.forget_positions()
+
+
+_ARRIVING = (warp.RingRelease, warp.RingFill)
 
 
 def _shares_warpgroup(role: Role) -> bool:

@@ -28,6 +28,8 @@ def about_roles(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
         given = Decision("consumers", chosen, "the command line", f"--consumers {options.consumers}")
         said = Decision("consumers", chosen, "the kernel", f"threads={laid.kernel.threads}")
         yield said if options.consumers is None else given
+        if options.arrivals == "thread":
+            yield Decision("arrivals", "each thread", "the command line", "--arrivals thread")
         return
     loops = pipelined_loops(laid.kernel.body)
     chosen = "all warps alike, loops one trip after the other" if loops and laid.form == "serial" else "all warps alike"

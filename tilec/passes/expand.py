@@ -48,6 +48,7 @@ from tilec.ir.types import BOOL, INT8, INT32
 from tilec.ops import registry
 from tilec.ops.barriers import barrier_of, counts_of
 from tilec.ops.lowering import Context
+from tilec.options import Arrivals
 from tilec.passes.binds import replayed, scheduled
 from tilec.passes.clears import set_by_products
 from tilec.passes.cuts import first_step, flights
@@ -72,8 +73,9 @@ MAX_UNROLL = 64  # trips; a T.unroll of more stays a loop
 Cursors = tuple[warp.Cursor, ...]
 
 
-def expand(laid: Laid, scheduled: Sequence[Scheduled], target: Target) -> warp.Program:
-    program = _by_hand(laid, target) if laid.parts else _Expander(laid, scheduled, target).program()
+def expand(laid: Laid, scheduled: Sequence[Scheduled], target: Target, arrivals: Arrivals = "warp") -> warp.Program:
+    """`arrivals`: who arrives at the barriers of rings that a block has to itself."""
+    program = _by_hand(laid, target) if laid.parts else _Expander(laid, scheduled, target, arrivals).program()
     return set_by_products(program)
 
 
@@ -99,8 +101,8 @@ def _by_hand(laid: Laid, target: Target) -> warp.Program:
 
 
 class _Expander:
-    def __init__(self, laid: Laid, scheduled: Sequence[Scheduled], target: Target) -> None:
-        self.laid, self.kernel, self.target = laid, laid.kernel, target
+    def __init__(self, laid: Laid, scheduled: Sequence[Scheduled], target: Target, arriving: Arrivals = "warp") -> None:
+        self.laid, self.kernel, self.target, self.arriving = laid, laid.kernel, target, arriving
         self.loops = {id(s.loop.loop): s for s in scheduled}
         self.trips = {id(n): static_trips(n) for s in scheduled for n in pipelined_loops(s.loop.loop.body)}
         self.specialised = laid.form == "warp_specialised"
@@ -116,7 +118,8 @@ class _Expander:
         for s in scheduled:
             self.add_rings(s)
         for tile, versions in versions_of(self.kernel).items():
-            made = warp.Ring(tile, versions, (tile,), self.laid.shared[tile].bytes, self.arrivals("consumer"))
+            size, by = self.laid.shared[tile].bytes, self.arriving
+            made = warp.Ring(tile, versions, (tile,), size, self.arrivals("consumer", by), by=by)
             self.rings[tile] = self.ring_of[tile] = made
         passed = [name for s in scheduled for name in dict.fromkeys(r.name for r in s.loop.problem.rings)]
         self.shared = frozenset(name for name in passed if passed.count(name) > 1)
@@ -132,23 +135,25 @@ class _Expander:
             size = sum(self.laid.shared[b.name].bytes for b in plan.buffers) if who.filler == "producer" else 0
             shared = tuple(dict.fromkeys(a for p in plan.producers if (a := shared_axes(s.loop.statements[p]))))
             blocks = len(mates_by_any(self.kernel.cluster.extents, shared))
-            arrivals, fills = sum(map(self.arrivals, who.readers)) * blocks, self.arrivals(who.filler)
+            by = "warp" if shared else self.arriving  # a warp has a lane for each block
+            arrivals = sum(self.arrivals(reader, by) for reader in who.readers) * blocks
+            fills = self.arrivals(who.filler, by)
             if ring.name in self.rings:  # another loop has begun it, with at least as many versions
                 depth = max(depth, self.rings[ring.name].depth)
-            made = warp.Ring(ring.name, depth, tuple(b.name for b in plan.buffers), size, arrivals, fills, shared)
+            made = warp.Ring(ring.name, depth, tuple(b.name for b in plan.buffers), size, arrivals, fills, shared, by)
             self.rings[ring.name] = made
             for b in plan.buffers:
                 self.ring_of[b.name] = made
 
     def add_tensor_ring(self, tile: warp.TensorTile) -> None:
         """A sum in tensor memory is a ring: the tensor cores fill it, the consumers read it."""
-        name = tile.buffer.name
-        arrivals = self.arrivals("consumer")
-        self.ring_of[name] = self.rings[name] = warp.Ring(name, tile.depth, (name,), 0, arrivals, self.arrivals(MMA))
+        name, by = tile.buffer.name, self.arriving
+        arrivals, fills = self.arrivals("consumer", by), self.arrivals(MMA, by)
+        self.ring_of[name] = self.rings[name] = warp.Ring(name, tile.depth, (name,), 0, arrivals, fills, by=by)
 
-    def arrivals(self, role: str) -> int:
-        """How often a role arrives at a barrier: once if it is one thread, else once a warp."""
-        return 1 if role in ("producer", STORE, MMA) else self.kernel.threads // 32
+    def arrivals(self, role: str, by: Arrivals) -> int:
+        """How often a role arrives at a barrier to say one thing."""
+        return 1 if role in ("producer", STORE, MMA) else warp.arrivals_of(self.kernel.threads // 32, by)
 
     # ---- the program ----
 
