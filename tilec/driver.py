@@ -400,7 +400,7 @@ def _scheduled(
     """The kernel with the grid that is launched and its layouts, what was decided about both, and a schedule for each
     loop."""
     from tilec.passes.blocks import arranged
-    from tilec.passes.decisions import about_dependent_launch, about_multicast, about_roles
+    from tilec.passes.decisions import about_dependent_launch, about_multicast, about_products, about_roles
     from tilec.passes.hand_layout import laid_out
     from tilec.passes.multicast import with_multicast
     from tilec.passes.narrow import widened
@@ -418,6 +418,7 @@ def _scheduled(
     observer.saw("layout", laid, _laid_text)
     decisions = (
         *about_roles(laid, options),
+        *about_products(laid, target),
         *about_blocks,
         *about_multicast(laid, options),
         about_dependent_launch(laid, target, options),
