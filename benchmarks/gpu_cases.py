@@ -71,7 +71,10 @@ _PAIRS = {**_ELECTING, "cluster": (1, 2, 1)}
 _STORING = {**_PAIRS, "switches": Switches()}
 LADDER = (
     Rung(
-        "serial loop", "matmul", {**_NARROW, "num_stages": 1}, {**_PLAIN, "consumers": 1, "pipeline_strategy": "none"}
+        "wgmma and TMA, serial loop",
+        "matmul",
+        {**_NARROW, "num_stages": 1},
+        {**_PLAIN, "consumers": 1, "pipeline_strategy": "none"},
     ),
     Rung("pipelined, one role", "matmul", _NARROW, {**_PLAIN, "consumers": 1, "pipeline_strategy": "unspecialize"}),
     Rung("a producer warp", "matmul", _NARROW, {**_PLAIN, "consumers": 1}),

@@ -125,6 +125,11 @@ def kernel_options(command: Command) -> Command:
             help="Whether accumulators may go to shared memory by stmatrix.  [yes, where it takes them]",
         ),
         click.option(
+            "--tma-loads/--no-tma-loads",
+            default=True,
+            help="Whether loops without a producer warp may load by TMA.  [yes, where wgmma takes the tiles]",
+        ),
+        click.option(
             "--arrivals",
             type=click.Choice(options.ARRIVALS),
             default=options.ARRIVALS[0],
@@ -196,6 +201,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         dependent_launch=given["dependent_launch"],
         stmatrix=given["stmatrix"],
         arrivals=given["arrivals"],
+        tma_loads=given["tma_loads"],
         cluster=_cluster(given),
         consumers=given["consumers"],
         rasterisation=options.parse_rasterisation(given["rasterisation"]),

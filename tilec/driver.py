@@ -400,13 +400,14 @@ def _scheduled(
     """The kernel with the grid that is launched and its layouts, what was decided about both, and a schedule for each
     loop."""
     from tilec.passes.blocks import arranged
-    from tilec.passes.decisions import about_dependent_launch, about_multicast, about_products, about_roles
+    from tilec.passes.decisions import about_dependent_launch, about_loads, about_multicast, about_products, about_roles
     from tilec.passes.hand_layout import laid_out
     from tilec.passes.multicast import with_multicast
     from tilec.passes.narrow import widened
 
     def in_place(kernel: Kernel) -> Laid:
-        return laid_out(widened(kernel), target, _strategy(kernel, options), options.switches)
+        strategy, switches = _strategy(kernel, options), options.switches
+        return laid_out(widened(kernel), target, strategy, switches, tma_loads=options.tma_loads)
 
     written = in_place(kernel)
     launched, about_blocks = arranged(kernel, written, target, options)
@@ -418,6 +419,7 @@ def _scheduled(
     observer.saw("layout", laid, _laid_text)
     decisions = (
         *about_roles(laid, options),
+        *about_loads(laid, options),
         *about_products(laid, target),
         *about_blocks,
         *about_multicast(laid, options),

@@ -100,6 +100,7 @@ class CompileOptions:
     dependent_launch: bool = True
     stmatrix: bool = True
     arrivals: Arrivals = "warp"
+    tma_loads: bool = True
     cluster: tuple[int, int, int] | None = None
     rasterisation: int | None = None
     consumers: int | None = None

@@ -323,7 +323,8 @@ class _Entry:
                 clear_local(buffer, state)
         kinds = {type(op) for op in warp.walk(role.body)}
         thread = self.scalars.register(THREAD)
-        if warp.TmaStore in kinds and not role.single_thread:
+        for_all = (isinstance(op, warp.TmaLoad) and op.barrier is None for op in warp.walk(role.body))
+        if (warp.TmaStore in kinds or any(for_all)) and not role.single_thread:
             state.leader = builder.into("pred", "setp.eq.u32", thread, Imm(int(self.scalars.ranges[THREAD][0])))
         if any(isinstance(op, warp.TmaStore) and op.parts > 1 for op in warp.walk(role.body)):
             place = builder.into("b32", "and.b32", thread, Imm(WARPGROUP_THREADS - 1))
@@ -454,11 +455,7 @@ class _Entry:
             case warp.ProxyFence():
                 builder.emit("fence.proxy.async.shared::cta")
             case warp.RingAcquire(cursor=cursor):
-                self.wait(cursor, state, empty=True)
-                ring = self.ring(cursor)
-                if ring.bytes:
-                    full = barrier_address(state, cursor.name, cursor.ring, empty=False)
-                    builder.emit("mbarrier.arrive.expect_tx.shared::cta.b64", Reg("_"), full, Imm(ring.bytes))
+                self.acquire(cursor, state)
             case warp.RingWait(cursor=cursor):
                 self.wait(cursor, state, empty=False)
             case warp.RingFill(cursor=cursor, by_tensor_cores=True):
@@ -509,6 +506,21 @@ class _Entry:
         yield
         if does and waits:
             self.builder.emit(AFTER_SYNC)
+
+    def acquire(self, cursor: warp.Cursor, state: State) -> None:
+        """What TMA fills is waited for by who asks for it alone."""
+        builder, ring = self.builder, self.ring(cursor)
+        if not ring.bytes:
+            self.wait(cursor, state, empty=True)
+            return
+        past = builder.label("acquired")
+        if state.leader is not None:
+            builder.emit("bra", Symbol(past), guard=Guard(state.leader, True))
+        self.wait(cursor, state, empty=True)
+        full = barrier_address(state, cursor.name, cursor.ring, empty=False)
+        builder.emit("mbarrier.arrive.expect_tx.shared::cta.b64", Reg("_"), full, Imm(ring.bytes))
+        if state.leader is not None:
+            builder.place(past)
 
     def wait(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
         """Spin on the version's barrier."""

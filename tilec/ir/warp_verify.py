@@ -677,7 +677,8 @@ class _Run:
         if cursor is None:
             return f"line {op.span.line}: {_name(op)} touches {name} without saying which version"
         position = state.positions.get(cursor.name, 0)
-        if ring.has_barriers and position >= max(state.waited.get(ring.name, 0), state.acquired.get(ring.name, 0)):
+        filling = 0 if ring.bytes else state.acquired.get(ring.name, 0)  # what TMA fills is nobody else's meanwhile
+        if ring.has_barriers and position >= max(state.waited.get(ring.name, 0), filling):
             return f"line {op.span.line}: {_name(op)} touches {name} before it has waited for the version"
         if ring.has_barriers and position < state.left.get(ring.name, 0):
             return f"line {op.span.line}: {_name(op)} touches {name} after it has passed the version on"

@@ -11,6 +11,7 @@ from tilec.options import CompileOptions
 from tilec.passes.layout import Laid
 from tilec.passes.pools import product_pieces
 from tilec.passes.rings import pipelined_loops
+from tilec.passes.roles import is_bulk_load
 from tilec.passes.strips import strips
 from tilec.passes.warp_partition import wgmma_groups
 from tilec.sched.decision import Decision
@@ -30,8 +31,6 @@ def about_roles(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
         given = Decision("consumers", chosen, "the command line", f"--consumers {options.consumers}")
         said = Decision("consumers", chosen, "the kernel", f"threads={laid.kernel.threads}")
         yield said if options.consumers is None else given
-        if options.arrivals == "thread":
-            yield Decision("arrivals", "each thread", "the command line", "--arrivals thread")
         return
     loops = pipelined_loops(laid.kernel.body)
     chosen = "all warps alike, loops one trip after the other" if loops and laid.form == "serial" else "all warps alike"
@@ -42,6 +41,17 @@ def about_roles(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
     else:
         why = "the loads of its loops cannot all be left to a warp that only loads by TMA"
         yield Decision("roles", chosen, "the compiler", why if loops else "it has no pipelined loop")
+
+
+def about_loads(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
+    """Who begins the copies of pipelined loops where that is no role of its own, and who says that a tile is free."""
+    by_tma = any(is_bulk_load(s) for s in walk(laid.kernel.body)) and not laid.parts
+    if laid.form != "warp_specialised" and by_tma:
+        yield Decision("loads", "by TMA", "the compiler", "one of the threads begins all that wgmma takes")
+    elif laid.form != "warp_specialised" and not options.tma_loads:
+        yield Decision("loads", "by all threads", "the command line", "--no-tma-loads")
+    if by_tma and options.arrivals == "thread":
+        yield Decision("arrivals", "each thread", "the command line", "--arrivals thread")
 
 
 def about_products(laid: Laid, target: Target) -> Iterator[Decision]:
