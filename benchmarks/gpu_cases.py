@@ -63,19 +63,24 @@ class Rung:
 _NARROW = {"block_N": 128}
 _PLAIN: dict[str, Any] = {
     "persistent": False, "cluster": (1, 1, 1), "rasterisation": 0, "dependent_launch": False, "stmatrix": False,
-    "switches": Switches(delay_tma_store_wait=False),
+    "arrivals": "thread", "switches": Switches(delay_tma_store_wait=False),
 }  # fmt: skip
 _WALKING = {**_PLAIN, "persistent": True}
-_PAIRS = {**_WALKING, "cluster": (1, 2, 1)}
+_ELECTING = {**_WALKING, "arrivals": "warp"}
+_PAIRS = {**_ELECTING, "cluster": (1, 2, 1)}
 _STORING = {**_PAIRS, "switches": Switches()}
 LADDER = (
     Rung(
-        "serial loop", "matmul", {**_NARROW, "num_stages": 1}, {**_PLAIN, "consumers": 1, "pipeline_strategy": "none"}
+        "wgmma and TMA, serial loop",
+        "matmul",
+        {**_NARROW, "num_stages": 1},
+        {**_PLAIN, "consumers": 1, "pipeline_strategy": "none"},
     ),
     Rung("pipelined, one role", "matmul", _NARROW, {**_PLAIN, "consumers": 1, "pipeline_strategy": "unspecialize"}),
     Rung("a producer warp", "matmul", _NARROW, {**_PLAIN, "consumers": 1}),
     Rung("tile 128×256, two consumers", "matmul", {}, {**_PLAIN, "consumers": 2}),
     Rung("persistent", "matmul", {}, _WALKING),
+    Rung("one arrival a warp", "matmul", {}, _ELECTING),
     Rung("clusters of two", "matmul", {}, {**_PAIRS, "multicast": False}),
     Rung("multicast", "matmul", {}, _PAIRS),
     Rung("asynchronous stores", "matmul", {}, _STORING),

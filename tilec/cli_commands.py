@@ -125,6 +125,18 @@ def kernel_options(command: Command) -> Command:
             help="Whether accumulators may go to shared memory by stmatrix.  [yes, where it takes them]",
         ),
         click.option(
+            "--tma-loads/--no-tma-loads",
+            default=True,
+            help="Whether loops without a producer warp may load by TMA.  [yes, where wgmma takes the tiles]",
+        ),
+        click.option(
+            "--arrivals",
+            type=click.Choice(options.ARRIVALS),
+            default=options.ARRIVALS[0],
+            show_default=True,
+            help="Who arrives at a barrier when warps are done with a tile: one thread of each warp, or every thread.",
+        ),
+        click.option(
             "--dependent-launch/--no-dependent-launch",
             default=True,
             help="Whether a kernel may begin while the one before it in the stream ends, and let the next one do so.  "
@@ -188,6 +200,8 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         store_role=given["store_role"],
         dependent_launch=given["dependent_launch"],
         stmatrix=given["stmatrix"],
+        arrivals=given["arrivals"],
+        tma_loads=given["tma_loads"],
         cluster=_cluster(given),
         consumers=given["consumers"],
         rasterisation=options.parse_rasterisation(given["rasterisation"]),

@@ -143,7 +143,7 @@ def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: 
 
     target = planned.target
     scheduled = [Scheduled(p.loop, p.solution.schedule) for p in planned.loops]
-    program = expand(planned.laid, scheduled, target)
+    program = expand(planned.laid, scheduled, target, options.arrivals)
     observer.saw("expand", program, show_program)
     program = place(program, target, unlimited=options.switches.unlimited_smem)
     program = synchronise(program)
@@ -400,13 +400,14 @@ def _scheduled(
     """The kernel with the grid that is launched and its layouts, what was decided about both, and a schedule for each
     loop."""
     from tilec.passes.blocks import arranged
-    from tilec.passes.decisions import about_dependent_launch, about_multicast, about_roles
+    from tilec.passes.decisions import about_dependent_launch, about_loads, about_multicast, about_products, about_roles
     from tilec.passes.hand_layout import laid_out
     from tilec.passes.multicast import with_multicast
     from tilec.passes.narrow import widened
 
     def in_place(kernel: Kernel) -> Laid:
-        return laid_out(widened(kernel), target, _strategy(kernel, options), options.switches)
+        strategy, switches = _strategy(kernel, options), options.switches
+        return laid_out(widened(kernel), target, strategy, switches, tma_loads=options.tma_loads)
 
     written = in_place(kernel)
     launched, about_blocks = arranged(kernel, written, target, options)
@@ -418,6 +419,8 @@ def _scheduled(
     observer.saw("layout", laid, _laid_text)
     decisions = (
         *about_roles(laid, options),
+        *about_loads(laid, options),
+        *about_products(laid, target),
         *about_blocks,
         *about_multicast(laid, options),
         about_dependent_launch(laid, target, options),

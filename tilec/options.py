@@ -17,6 +17,12 @@ STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 CALIBRATIONS = ("silicon", "book")
 """The sets of cycles that every target file carries; the first is the default."""
 
+Arrivals = Literal["warp", "thread"]
+"""Who arrives at an mbarrier when a role of several warps is done with a tile: one thread of each warp, or every
+thread. One for a warpgroup would do where CUTLASS lets it: PTX has a wait for wgmma end for the threads that wait, and
+says nothing of the warpgroup's other warps."""
+ARRIVALS: tuple[Arrivals, ...] = get_args(Arrivals)
+
 Scheduler = Literal["exact", "heuristic"]
 SCHEDULERS: tuple[Scheduler, ...] = get_args(Scheduler)
 
@@ -61,11 +67,12 @@ class CompileOptions:
     run several of the grid's, one after the other; `multicast` lets blocks of a cluster load together what they have in
     common; `store_role` lets a role of its own begin the copies to global memory, where that pays. `dependent_launch`
     lets a kernel begin while the one before it ends, where it does not say itself what it waits for. `stmatrix` lets
-    warps write accumulators to shared memory by that instruction, where the target has it. `cluster` has the
+    warps write accumulators to shared memory by that instruction, where the target has it. `arrivals` says who arrives
+    at the barriers of rings (blocks that share a ring hear from one thread of each warp in any case). `cluster` has the
     blocks of a cluster along x, y and z, for kernels that do not say (1, 1, 1: each block on its own even if they do,
-    where nothing else changes by that; None: as pays). `rasterisation` is the height or width of the panels that
-    blocks go over the grid in, for kernels that do not say (0: x counts fastest; None: as pays). `consumers` is how
-    many warpgroups of 128 threads a block computes with, whatever the kernel says. `cache_dir` keeps parser tables and
+    where nothing else changes by that; None: as pays). `rasterisation` is the height or width of the panels that blocks
+    go over the grid in, for kernels that do not say (0: x counts fastest; None: as pays). `consumers` is how many
+    warpgroups of 128 threads a block computes with, whatever the kernel says. `cache_dir` keeps parser tables and
     solved schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone. `fast_math` allows
     approximate functions and fused products and sums. `lint` says what becomes of lints; with "error" they end the
     compilation. `silenced` are codes of warnings that nobody wants to see ("all": none of them)."""
@@ -92,6 +99,8 @@ class CompileOptions:
     store_role: bool = True
     dependent_launch: bool = True
     stmatrix: bool = True
+    arrivals: Arrivals = "warp"
+    tma_loads: bool = True
     cluster: tuple[int, int, int] | None = None
     rasterisation: int | None = None
     consumers: int | None = None

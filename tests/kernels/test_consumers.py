@@ -3,6 +3,8 @@ not."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,18 @@ def test_tiles_shared_in_other_ways(consumers: int, rows: int, columns: int) -> 
     built = made(TYPES, consumers, M=2 * rows, N=columns, K=128, bM=rows, bN=columns)
     for seed in (None, 1):
         assert is_right(built, seed)
+
+
+@pytest.mark.parametrize(("consumers", "columns"), [(1, 256), (2, 256), (3, 128)])
+def test_the_largest_shape_where_the_assembler_takes_it(consumers: int, columns: int) -> None:
+    """m64n256 wants 154 registers when a kernel starts: 128 is what each of four warpgroups then has. What is decided
+    says so, and the assembler has nothing to say of the code."""
+    rows = 64 * consumers
+    built = made(SAMPLES / "gemm.tl", consumers, M=4 * rows, N=1024, K=512, block_M=rows, block_N=256)
+    said = [d["chosen"] for d in json.loads(built.trace)["tilec"]["decisions"] if d["what"] == "products"]
+    assert said == (["256 columns by 2 instructions"] if columns < 256 else [])
+    assert set(re.findall(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16", built.ptx)) == {str(columns)}
+    assert not re.search(r"C7\d{3}|spill", " ".join(w.title for w in built.warnings))
 
 
 def test_on_ampere() -> None:

@@ -132,9 +132,9 @@ def check(
             assert ran[name] == list(range(trips)), f"{role.name}: {name} runs for iterations {ran[name]}"
         for name, count in position.items():
             assert count == trips, f"{name} is advanced {count} times in {trips} iterations"
-        fed = trips if len(program.roles) > 1 else 0
-        assert met[warp.RingAcquire] == (fed if role.name == "producer" else 0)
-        assert met[warp.RingWait] == met[warp.RingRelease] == (fed if role.name == "consumer" else 0)
+        fed = trips if any(ring.has_barriers for ring in program.rings) else 0
+        assert met[warp.RingAcquire] == (fed if role.name != "consumer" else 0)
+        assert met[warp.RingWait] == met[warp.RingRelease] == (fed if role.name != "producer" else 0)
         respects_dependences(loop, times)
         if program.roles[0].body and "n" not in values:
             in_order(loop, schedule, times)

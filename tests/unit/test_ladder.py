@@ -19,9 +19,10 @@ import gpu_cases  # noqa: E402
 
 ADDS = {
     "pipelined, one role": {"roles"},
-    "a producer warp": {"roles", "consumers"},
+    "a producer warp": {"roles", "consumers", "loads"},
     "tile 128×256, two consumers": {"consumers"},
     "persistent": {"persistent grid"},
+    "one arrival a warp": {"arrivals"},
     "clusters of two": {"cluster"},
     "multicast": {"multicast"},
     "asynchronous stores": set(),

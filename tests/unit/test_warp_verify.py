@@ -240,6 +240,27 @@ def test_as_many_warps_release_as_the_barrier_counts() -> None:
     assert "waits for ever" in violations(many) or "its barrier counts 5" in violations(many)
 
 
+def test_as_many_threads_release_as_the_barrier_counts() -> None:
+    program = two_roles(PRODUCER, CONSUMER)
+    (ring,) = program.rings
+    assert violations(replace(program, rings=(replace(ring, by="thread", arrivals=128),))) == ""
+    few = replace(program, rings=(replace(ring, by="thread"),))
+    assert "128 threads release ring, its barrier counts 4" in violations(few)
+
+
+def test_a_role_may_fill_what_it_reads_itself() -> None:
+    """One of its threads begins the copies; all wait for them, and give the version back for it."""
+
+    def alone(*trip: warp.Operation) -> str:
+        both = two_roles((), (ACQUIRE, *LOADS, NEXT_FILL, loop(*trip, trips=4)), depth=3)
+        return violations(replace(both, roles=(replace(both.roles[0], name="all", registers=None),)))
+
+    ahead, product = (ACQUIRE, *LOADS, NEXT_FILL), (wgmma(USE), warp.WgmmaWait(0))
+    assert "is filled 2 times and released 1 times" in alone(*ahead, WAIT, *product, RELEASE, NEXT_USE)
+    assert "touches A before it has waited for the version" in alone(*ahead, *product, RELEASE, NEXT_USE)
+    assert "waits for ever at RingAcquire" in alone(*ahead, WAIT, *product, NEXT_USE)
+
+
 # ---- 5: asynchronous operations --------------------------------------------------------------------------------------
 
 ACC = sweep(Store(GLOBAL, (ROW, COLUMN), Load(C, (ROW, COLUMN))))

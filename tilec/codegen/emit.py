@@ -323,13 +323,15 @@ class _Entry:
                 clear_local(buffer, state)
         kinds = {type(op) for op in warp.walk(role.body)}
         thread = self.scalars.register(THREAD)
-        if warp.TmaStore in kinds and not role.single_thread:
+        for_all = (isinstance(op, warp.TmaLoad) and op.barrier is None for op in warp.walk(role.body))
+        if (warp.TmaStore in kinds or any(for_all)) and not role.single_thread:
             state.leader = builder.into("pred", "setp.eq.u32", thread, Imm(int(self.scalars.ranges[THREAD][0])))
         if any(isinstance(op, warp.TmaStore) and op.parts > 1 for op in warp.walk(role.body)):
             place = builder.into("b32", "and.b32", thread, Imm(WARPGROUP_THREADS - 1))
             state.first_lanes = builder.into("pred", "setp.eq.u32", place, Imm(0))
             warpgroup(state)  # once for the whole role
-        if kinds & {warp.RingRelease, warp.RingFill} and not role.single_thread:
+        arrives = (self.ring(op.cursor).by for op in warp.walk(role.body) if isinstance(op, _ARRIVING))
+        if "warp" in arrives and not role.single_thread:
             lane = builder.into("b32", "and.b32", thread, Imm(31))
             state.lane_zero = builder.into("pred", "setp.eq.u32", lane, Imm(0))
         if warp.Wgmma in kinds:
@@ -453,11 +455,7 @@ class _Entry:
             case warp.ProxyFence():
                 builder.emit("fence.proxy.async.shared::cta")
             case warp.RingAcquire(cursor=cursor):
-                self.wait(cursor, state, empty=True)
-                ring = self.ring(cursor)
-                if ring.bytes:
-                    full = barrier_address(state, cursor.name, cursor.ring, empty=False)
-                    builder.emit("mbarrier.arrive.expect_tx.shared::cta.b64", Reg("_"), full, Imm(ring.bytes))
+                self.acquire(cursor, state)
             case warp.RingWait(cursor=cursor):
                 self.wait(cursor, state, empty=False)
             case warp.RingFill(cursor=cursor, by_tensor_cores=True):
@@ -509,6 +507,21 @@ class _Entry:
         if does and waits:
             self.builder.emit(AFTER_SYNC)
 
+    def acquire(self, cursor: warp.Cursor, state: State) -> None:
+        """What TMA fills is waited for by who asks for it alone."""
+        builder, ring = self.builder, self.ring(cursor)
+        if not ring.bytes:
+            self.wait(cursor, state, empty=True)
+            return
+        past = builder.label("acquired")
+        if state.leader is not None:
+            builder.emit("bra", Symbol(past), guard=Guard(state.leader, True))
+        self.wait(cursor, state, empty=True)
+        full = barrier_address(state, cursor.name, cursor.ring, empty=False)
+        builder.emit("mbarrier.arrive.expect_tx.shared::cta.b64", Reg("_"), full, Imm(ring.bytes))
+        if state.leader is not None:
+            builder.place(past)
+
     def wait(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
         """Spin on the version's barrier."""
         builder = self.builder
@@ -535,12 +548,15 @@ class _Entry:
         clusters.release_to_mates(ring, cursor, state)
 
     def arrive(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-        """Once a warp, when all of it is done; a thread that is alone with its role arrives as it is."""
+        """Once a warp, when all of it is done; or each thread, as one that is alone with its role does."""
+        ring = self.ring(cursor)
         if cursor.ring in self.in_tensor:
             self.builder.emit(BEFORE_SYNC)
-        self.gather(self.ring(cursor), state)
+        if ring.by == "warp":
+            self.gather(ring, state)
         address = barrier_address(state, cursor.name, cursor.ring, empty=empty)
-        self.builder.emit("mbarrier.arrive.shared::cta.b64", Reg("_"), address, guard=state.lane_zero)
+        elected = state.lane_zero if ring.by == "warp" else None
+        self.builder.emit("mbarrier.arrive.shared::cta.b64", Reg("_"), address, guard=elected)
 
     def gather(self, ring: warp.Ring, state: State) -> None:
         """The warp's threads, each done with the version; whoever waits for its wgmma waits for the warp's."""
@@ -653,6 +669,9 @@ class _Entry:
         if op.orelse:
             builder.place(end)
         self.addresses.forget_positions()
+
+
+_ARRIVING = (warp.RingRelease, warp.RingFill)
 
 
 def _shares_warpgroup(role: Role) -> bool:

@@ -76,6 +76,7 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
     else:
         ring = state.addresses.ring_of[op.destination.name]
         cursor = next(c for c in op.cursors if c.ring == ring.name)
+        leader = state.leader
         barrier = barrier_address(state, cursor.name, ring.name, empty=False)
     base, offset = state.addresses.tile_base(op.destination, op.cursors)
     layout = state.addresses.tiles[op.destination.name].layout

@@ -15,7 +15,7 @@ from tilec.ir.layout import SharedLayout
 from tilec.ir.tile import THREAD, Binary, Buffer, Expr, integer
 from tilec.ir.types import INT32
 from tilec.ir.warp import Cursor, Wgmma
-from tilec.passes.pools import BESIDES_PRODUCTS
+from tilec.passes.pools import product_pieces
 from tilec.ptx.module import Imm, Operand, Reg, Vector
 
 SWIZZLE_CODE = {128: 1, 64: 2, 32: 3}
@@ -36,7 +36,7 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
     count = len(sums) // blocks
     kinds = f"{KIND[op.c.dtype]}.{operand_kind(op.a.dtype)}.{operand_kind(op.b.dtype)}"
     dense = 1 if op.metadata is None else 2  # elements of B along k for one of A
-    pieces = _pieces(count, columns, state)
+    pieces = product_pieces(columns, count, state.program.threads, state.target)
     shape = f"m64n{columns // pieces}k{dense * step}"
     opcode = f"wgmma.mma_async{'.sp' if op.metadata else ''}.sync.aligned.{shape}.{kinds}"
     modifiers = _modifiers(op, in_registers)
@@ -70,14 +70,6 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
                     both = Vector(sums[first:last])
                     builder.emit(opcode, both, a, b[p], *where[i, k], scale_d, *modifiers)
     builder.emit("wgmma.commit_group.sync.aligned")
-
-
-def _pieces(count: int, columns: int, state: State) -> int:
-    """How many instructions share the columns. One is refused whose `count` accumulators, and what it takes besides, do
-    not fit the registers that a thread starts with, however many it asks for later (C7602)."""
-    entry = state.target.limit("registers_per_sm") // state.program.threads
-    pieces = (p for p in (1, 2, 4) if columns % (16 * p) == 0 and count // p + BESIDES_PRODUCTS <= entry)
-    return next(pieces, 1)
 
 
 def _modifiers(op: Wgmma, in_registers: bool) -> tuple[Imm, ...]:

@@ -17,6 +17,7 @@ from typing import Literal
 from tilec.ir.affine import affine
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.ir.tile import Binary, Buffer, Const, Expr, Extent, Load, Parallel, Region, Var, substitute, walk_expr
+from tilec.options import Arrivals
 from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
@@ -32,14 +33,19 @@ FIRST_APART = 6
 """The first named barrier for warpgroups that meet apart: at most three take turns."""
 
 
+def arrivals_of(warps: int, by: Arrivals) -> int:
+    """How often so many warps arrive at an mbarrier to say one thing."""
+    return warps if by == "warp" else 32 * warps
+
+
 @dataclass(frozen=True, slots=True)
 class Ring:
     """`depth` versions of some shared tiles that are filled and freed together.
 
     With mbarriers (`arrivals` > 0) one role fills it for others: `full` completes with `fills` arrivals of those who
     fill the version, and the `bytes` that TMA copies into it; `empty` with `arrivals` of those who have released it.
-    A role of one thread arrives once, any other one once a warp. Without, all that touch it are of one role, which
-    orders them by waits and barriers.
+    A role of one thread arrives once, any other one as `arrivals_of` says. Without, all that touch it are of one role,
+    which orders them by waits and barriers.
 
     `shared` has the axes of the cluster along which blocks load some of the tiles together (`ir.multicast`): then a
     version is released to all who fill it, and `arrivals` counts those of all whom this block fills it for.
@@ -52,6 +58,7 @@ class Ring:
     arrivals: int = 0
     fills: int = 1
     shared: tuple[str, ...] = ()
+    by: Arrivals = "warp"
 
     @property
     def has_barriers(self) -> bool:
@@ -390,7 +397,7 @@ class RingAcquire(Operation):
 
 @dataclass(frozen=True, slots=True)
 class RingFill(Operation):
-    """Who fills by ordinary writes: each warp arrives on the version's full barrier, and leaves the version alone.
+    """Who fills by ordinary writes: it arrives on the version's full barrier, and leaves the version alone.
     `by_tensor_cores`: they arrive themselves, once they have done all that this thread has asked them for."""
 
     cursor: Cursor
@@ -406,8 +413,7 @@ class RingWait(Operation):
 
 @dataclass(frozen=True, slots=True)
 class RingRelease(Operation):
-    """Who reads: each warp, or the only thread, arrives on the version's empty barrier; or as in `RingFill` the tensor
-    cores."""
+    """Who reads: it arrives on the version's empty barrier; or as in `RingFill` the tensor cores do."""
 
     cursor: Cursor
     by_tensor_cores: bool = False
@@ -607,10 +613,9 @@ class Role:
     def threads(self) -> int:
         return self.warps * 32
 
-    @property
-    def arrivals(self) -> int:
+    def arrivals(self, by: Arrivals) -> int:
         """How often the role arrives at an mbarrier to say one thing."""
-        return 1 if self.single_thread else self.warps
+        return 1 if self.single_thread else arrivals_of(self.warps, by)
 
     @property
     def turn_barriers(self) -> tuple[int, ...]:

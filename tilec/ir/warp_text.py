@@ -61,8 +61,8 @@ def _program(program: Program) -> Iterator[str]:
 def _barriers(ring: warp.Ring) -> str:
     if not ring.has_barriers:
         return ""
-    filled = f"{ring.bytes} bytes a version" if ring.bytes else f"{ring.fills} warps fill it"
-    return f", {filled}, {'one thread releases' if ring.arrivals == 1 else f'{ring.arrivals} warps release'} it"
+    filled = f"{ring.bytes} bytes a version" if ring.bytes else f"{ring.fills} {ring.by}s fill it"
+    return f", {filled}, {'one thread releases' if ring.arrivals == 1 else f'{ring.arrivals} {ring.by}s release'} it"
 
 
 def show_shared(layout: SharedLayout) -> str:

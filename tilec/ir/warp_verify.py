@@ -623,7 +623,7 @@ class _Run:
         return ""
 
     def fill(self, state: _RoleState, op: warp.RingFill, cursor: warp.Cursor) -> str:
-        """By ordinary writes: the role's warps arrive, each when it is done."""
+        """By ordinary writes: the role's warps or threads arrive, each when it is done."""
         ring, version, _ = self.position(state, cursor)
         position = state.positions.get(cursor.name, 0)
         if position >= state.acquired.get(ring.name, 0):
@@ -636,9 +636,10 @@ class _Run:
             return f"line {op.span.line}: {ring.name} is handed on with nothing in {min(missing)}"
         if message := self.leave(state, op, ring, position, "handed on"):
             return message
-        version.handed_on += 1 if state.role.single_thread else state.role.warps
+        version.handed_on += state.role.arrivals(ring.by)
         if version.handed_on > ring.fills:
-            return f"line {op.span.line}: {version.handed_on} warps fill {ring.name}, its barrier counts {ring.fills}"
+            fills = f"{version.handed_on} {ring.by}s fill"
+            return f"line {op.span.line}: {fills} {ring.name}, its barrier counts {ring.fills}"
         if version.handed_on == ring.fills:
             version.handed_on = 0
             version.fills += 1
@@ -668,12 +669,10 @@ class _Run:
         if version.fills <= turn:
             return f"line {op.span.line}: {ring.name} is released before it was filled"
         # Blocks that share tiles do the same: as many release this version as it is released to.
-        once = 1 if state.role.single_thread else state.role.warps
-        version.released += once * len(mates_by_any(self.program.cluster, ring.shared))
+        version.released += state.role.arrivals(ring.by) * len(mates_by_any(self.program.cluster, ring.shared))
         if version.released > ring.arrivals:
-            return (
-                f"line {op.span.line}: {version.released} warps release {ring.name}, its barrier counts {ring.arrivals}"
-            )
+            releases = f"{version.released} {ring.by}s release"
+            return f"line {op.span.line}: {releases} {ring.name}, its barrier counts {ring.arrivals}"
         if version.released == ring.arrivals:
             version.released = 0
             version.frees += 1
@@ -737,7 +736,8 @@ class _Run:
         if cursor is None:
             return f"line {op.span.line}: {_name(op)} touches {name} without saying which version"
         position = state.positions.get(cursor.name, 0)
-        if ring.has_barriers and position >= max(state.waited.get(ring.name, 0), state.acquired.get(ring.name, 0)):
+        filling = 0 if ring.bytes else state.acquired.get(ring.name, 0)  # what TMA fills is nobody else's meanwhile
+        if ring.has_barriers and position >= max(state.waited.get(ring.name, 0), filling):
             return f"line {op.span.line}: {_name(op)} touches {name} before it has waited for the version"
         if ring.has_barriers and position < state.left.get(ring.name, 0):
             return f"line {op.span.line}: {_name(op)} touches {name} after it has passed the version on"

@@ -9,8 +9,11 @@ from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import TileOp, walk
 from tilec.options import CompileOptions
 from tilec.passes.layout import Laid
+from tilec.passes.pools import product_pieces
 from tilec.passes.rings import pipelined_loops
+from tilec.passes.roles import is_bulk_load
 from tilec.passes.strips import strips
+from tilec.passes.warp_partition import wgmma_groups
 from tilec.sched.decision import Decision
 from tilec.target import Target
 
@@ -38,6 +41,40 @@ def about_roles(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
     else:
         why = "the loads of its loops cannot all be left to a warp that only loads by TMA"
         yield Decision("roles", chosen, "the compiler", why if loops else "it has no pipelined loop")
+
+
+def about_loads(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
+    """Who begins the copies of pipelined loops where that is no role of its own, and who says that a tile is free."""
+    by_tma = any(is_bulk_load(s) for s in walk(laid.kernel.body)) and not laid.parts
+    if laid.form != "warp_specialised" and by_tma:
+        yield Decision("loads", "by TMA", "the compiler", "one of the threads begins all that wgmma takes")
+    elif laid.form != "warp_specialised" and not options.tma_loads:
+        yield Decision("loads", "by all threads", "the command line", "--no-tma-loads")
+    if by_tma and options.arrivals == "thread":
+        yield Decision("arrivals", "each thread", "the command line", "--arrivals thread")
+
+
+def about_products(laid: Laid, target: Target) -> Iterator[Decision]:
+    """Where one wgmma cannot have all columns that a warpgroup has of a product."""
+    threads = laid.kernel.threads + (WARPGROUP_THREADS if laid.form == "warp_specialised" else 0)
+    start = target.limit("registers_per_sm") // threads
+    shared: dict[int, int] = {}  # columns among instructions
+    for role in laid.kernels:
+        for op in walk(role.kernel.body):
+            if isinstance(op, TileOp) and op.name == "gemm" and dict(op.attrs).get("via") == "wgmma":
+                sums = op.regions[2].buffer
+                _, across = wgmma_groups(op, role.kernel.threads) or (1, 1)
+                columns = sums.shape[1] // across
+                shared[columns] = product_pieces(columns, columns * sums.dtype.bytes // 8, threads, target)
+    for columns, pieces in shared.items():
+        if pieces == 1:
+            continue
+        yield Decision(
+            "products",
+            f"{columns} columns by {pieces} instructions",
+            "the compiler",
+            f"{threads} threads start with {start} registers each, and the assembler wants more for m64n{columns}",
+        )
 
 
 def about_multicast(laid: Laid, options: CompileOptions) -> Iterator[Decision]:

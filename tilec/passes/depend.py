@@ -44,6 +44,7 @@ from tilec.passes.roles import (
     STORE,
     Stores,
     consumer_groups,
+    is_bulk_load,
     is_bulk_store,
     is_product,
     part_of,
@@ -221,7 +222,7 @@ class _Builder:
                 self.overflow(needed, pool.capacity, rings)
         name = f"{self.laid.kernel.name}.{self.loop.var.name}"
         outside = touched_outside(self.laid.kernel, self.loop)
-        fed = [p for p in rings if self.open & {*p.consumers} or all(self.roles[i] == "producer" for i in p.producers)]
+        fed = [p for p in rings if self.open & {*p.consumers} or self.is_loaded(p)]
         held = pools.held(self.laid, self.target, self.accesses, outside, fed, self.loop.stage is not None, self.groups)
         held = pools.with_tensor_memory(held, self.tensor, self.target, self.accesses)
         problem = Problem(
@@ -249,6 +250,10 @@ class _Builder:
             rings,
             repeat(problem, self.groups),
         )
+
+    def is_loaded(self, plan: RingPlan) -> bool:
+        """Whether TMA fills the ring."""
+        return all(is_bulk_load(self.statements[i]) for i in plan.producers)
 
     def ring(self, plan: RingPlan, begun: int | None) -> Ring:
         """A ring that a loop further up has begun has its versions, which are reserved."""

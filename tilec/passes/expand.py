@@ -48,6 +48,7 @@ from tilec.ir.types import BOOL, INT8, INT32
 from tilec.ops import registry
 from tilec.ops.barriers import barrier_of, counts_of
 from tilec.ops.lowering import Context
+from tilec.options import Arrivals
 from tilec.passes.binds import replayed, scheduled
 from tilec.passes.clears import set_by_products
 from tilec.passes.cuts import first_step, flights
@@ -59,7 +60,7 @@ from tilec.passes.overlays import over_rings
 from tilec.passes.pools import shared_out
 from tilec.passes.releases import adding, given_back
 from tilec.passes.rings import accesses, pipelined_loops
-from tilec.passes.roles import EVERY, MMA, STORE, Passing, passing, role_of, runners
+from tilec.passes.roles import EVERY, LOADS, MMA, STORE, Passing, is_bulk_load, passing, role_of, runners
 from tilec.passes.tensor_memory import summed, tensor_tiles
 from tilec.passes.trips import static_trips, trip_count
 from tilec.passes.usage import reads
@@ -70,11 +71,15 @@ from tilec.target import Target
 
 MAX_UNROLL = 64  # trips; a T.unroll of more stays a loop
 
+BY_TMA = ("producer", LOADS)
+"""Who fills rings with copies that complete by themselves."""
+
 Cursors = tuple[warp.Cursor, ...]
 
 
-def expand(laid: Laid, scheduled: Sequence[Scheduled], target: Target) -> warp.Program:
-    program = _by_hand(laid, target) if laid.parts else _Expander(laid, scheduled, target).program()
+def expand(laid: Laid, scheduled: Sequence[Scheduled], target: Target, arrivals: Arrivals = "warp") -> warp.Program:
+    """`arrivals`: who arrives at the barriers of rings that a block has to itself."""
+    program = _by_hand(laid, target) if laid.parts else _Expander(laid, scheduled, target, arrivals).program()
     return set_by_products(program)
 
 
@@ -100,8 +105,8 @@ def _by_hand(laid: Laid, target: Target) -> warp.Program:
 
 
 class _Expander:
-    def __init__(self, laid: Laid, scheduled: Sequence[Scheduled], target: Target) -> None:
-        self.laid, self.kernel, self.target = laid, laid.kernel, target
+    def __init__(self, laid: Laid, scheduled: Sequence[Scheduled], target: Target, arriving: Arrivals = "warp") -> None:
+        self.laid, self.kernel, self.target, self.arriving = laid, laid.kernel, target, arriving
         self.loops = {id(s.loop.loop): s for s in scheduled}
         self.trips = {id(n): static_trips(n) for s in scheduled for n in pipelined_loops(s.loop.loop.body)}
         self.specialised = laid.form == "warp_specialised"
@@ -117,39 +122,42 @@ class _Expander:
         for s in scheduled:
             self.add_rings(s)
         for tile, versions in versions_of(self.kernel).items():
-            made = warp.Ring(tile, versions, (tile,), self.laid.shared[tile].bytes, self.arrivals("consumer"))
+            size, by = self.laid.shared[tile].bytes, self.arriving
+            made = warp.Ring(tile, versions, (tile,), size, self.arrivals("consumer", by), by=by)
             self.rings[tile] = self.ring_of[tile] = made
         passed = [name for s in scheduled for name in dict.fromkeys(r.name for r in s.loop.problem.rings)]
         self.shared = frozenset(name for name in passed if passed.count(name) > 1)
         self.most_cursors: dict[tuple[str, str], int] = {}
         for s in scheduled if self.shared else ():
             for role in ("producer", "consumer", MMA) if self.specialised else ("all",):
-                for name, stages in _Pipeline(self, s, role, ()).cursor_stages().items():
-                    self.most_cursors[name, role] = max(self.most_cursors.get((name, role), 0), len(stages))
+                for side, stages in _Pipeline(self, s, role, ()).cursor_stages().items():
+                    self.most_cursors[side] = max(self.most_cursors.get(side, 0), len(stages))
 
     def add_rings(self, s: Scheduled) -> None:
         for plan, ring, depth in zip(s.loop.rings, s.loop.problem.rings, s.schedule.depth, strict=True):
-            who = self.passes[ring.name] = passing(plan, s.roles)
-            size = sum(self.laid.shared[b.name].bytes for b in plan.buffers) if who.filler == "producer" else 0
+            who = self.passes[ring.name] = passing(plan, s.roles, s.loop.statements)
+            size = sum(self.laid.shared[b.name].bytes for b in plan.buffers) if who.filler in BY_TMA else 0
             shared = tuple(dict.fromkeys(a for p in plan.producers if (a := shared_axes(s.loop.statements[p]))))
             blocks = len(mates_by_any(self.kernel.cluster.extents, shared))
-            arrivals, fills = sum(map(self.arrivals, who.readers)) * blocks, self.arrivals(who.filler)
+            by = "warp" if shared else self.arriving  # a warp has a lane for each block
+            arrivals = sum(self.arrivals(reader, by) for reader in who.readers) * blocks
+            fills = self.arrivals(who.filler, by)
             if ring.name in self.rings:  # another loop has begun it, with at least as many versions
                 depth = max(depth, self.rings[ring.name].depth)
-            made = warp.Ring(ring.name, depth, tuple(b.name for b in plan.buffers), size, arrivals, fills, shared)
+            made = warp.Ring(ring.name, depth, tuple(b.name for b in plan.buffers), size, arrivals, fills, shared, by)
             self.rings[ring.name] = made
             for b in plan.buffers:
                 self.ring_of[b.name] = made
 
     def add_tensor_ring(self, tile: warp.TensorTile) -> None:
         """A sum in tensor memory is a ring: the tensor cores fill it, the consumers read it."""
-        name = tile.buffer.name
-        arrivals = self.arrivals("consumer")
-        self.ring_of[name] = self.rings[name] = warp.Ring(name, tile.depth, (name,), 0, arrivals, self.arrivals(MMA))
+        name, by = tile.buffer.name, self.arriving
+        arrivals, fills = self.arrivals("consumer", by), self.arrivals(MMA, by)
+        self.ring_of[name] = self.rings[name] = warp.Ring(name, tile.depth, (name,), 0, arrivals, fills, by=by)
 
-    def arrivals(self, role: str) -> int:
-        """How often a role arrives at a barrier: once if it is one thread, else once a warp."""
-        return 1 if role in ("producer", STORE, MMA) else self.kernel.threads // 32
+    def arrivals(self, role: str, by: Arrivals) -> int:
+        """How often a role arrives at a barrier to say one thing."""
+        return 1 if role in (*BY_TMA, STORE, MMA) else warp.arrivals_of(self.kernel.threads // 32, by)
 
     # ---- the program ----
 
@@ -238,9 +246,10 @@ class _Expander:
     ) -> Iterator[warp.Operation]:
         """A statement of a list, with what hands over the tiles that the producer fetches for it."""
         stmt = stmts[at]
-        filled = [fetch for fetch in fetched if role == "producer" and fetch.copy == at]
-        read = [fetch for fetch in fetched if role == "consumer" and fetch.tile in reads(stmt)]
-        own = {fetch: warp.Cursor(f"{fetch.tile.name}.{role}", fetch.tile.name) for fetch in (*filled, *read)}
+        filled = [fetch for fetch in fetched if role in ("producer", "all") and fetch.copy == at]
+        read = [fetch for fetch in fetched if role in ("consumer", "all") and fetch.tile in reads(stmt)]
+        side = LOADS if role == "all" and filled else role
+        own = {fetch: warp.Cursor(f"{fetch.tile.name}.{side}", fetch.tile.name) for fetch in (*filled, *read)}
         done = [fetch for fetch in read if fetch.last == at]
         for fetch in filled:
             yield warp.RingAcquire(own[fetch], span=stmt.span)
@@ -379,6 +388,7 @@ class _Step:
     position: int
     statement: Stmt | None
     rings: tuple[str, ...]  # whose versions it uses
+    side: str  # in whose name it does: the role's, or `LOADS`
     acquires: tuple[str, ...] = ()
     waits: tuple[str, ...] = ()
     hands_on: tuple[str, ...] = ()
@@ -403,13 +413,14 @@ class _Pipeline:
         self.last_stage = max((s.stage for s in self.steps_in_order), default=0)
         self.stages_of = self.cursor_stages()
 
-    def cursor_stages(self) -> dict[str, tuple[int, ...]]:
-        """The stages in which each ring is used that other loops use too."""
-        names = [name for step in self.steps_in_order for name in step.rings if name in self.expander.shared]
-        return {
-            name: tuple(sorted({s.stage for s in self.steps_in_order if name in s.rings}))
-            for name in dict.fromkeys(names)
-        }
+    def cursor_stages(self) -> dict[tuple[str, str], tuple[int, ...]]:
+        """The stages in which each ring is used that other loops use too, by side."""
+        found: dict[tuple[str, str], set[int]] = {}
+        for step in self.steps_in_order:
+            for name in step.rings:
+                if name in self.expander.shared:
+                    found.setdefault((name, step.side), set()).add(step.stage)
+        return {side: tuple(sorted(stages)) for side, stages in found.items()}
 
     # ---- what this role does, in order of issue ----
 
@@ -423,7 +434,8 @@ class _Pipeline:
         groups = (self.loop.wishes and self.loop.wishes.groups) or (-1,) * len(roles)
         # The rings that one role fills for others: there is something to wait for, and something to give back.
         fed = {name: ring for name, ring in rings.items() if self.expander.rings[name].has_barriers}
-        filled = {name: ring for name, ring in fed.items() if self.expander.passes[name].filler == self.role}
+        begins = LOADS if self.role == "all" else self.role
+        filled = {name: ring for name, ring in fed.items() if self.expander.passes[name].filler == begins}
         read = {name: ring for name, ring in fed.items() if self.role in self.expander.passes[name].readers}
         turns = self.scheduled.turns if self.role == "consumer" else ()
         for i in mine:
@@ -439,7 +451,7 @@ class _Pipeline:
                 n
                 for n, r in filled.items()
                 # What TMA copies completes by itself.
-                if self.role != "producer" and self.last([u for u in (*r.producers, *r.consumers) if runs[u]]) == i
+                if begins not in BY_TMA and self.last([u for u in (*r.producers, *r.consumers) if runs[u]]) == i
             )
             yield _Step(
                 schedule.start[i] // schedule.ii,
@@ -447,6 +459,7 @@ class _Pipeline:
                 place[i],
                 self.scheduled.loop.statements[i],
                 touched,
+                begins if is_bulk_load(self.scheduled.loop.statements[i]) else self.role,
                 acquires,
                 waits,
                 hands_on,
@@ -458,12 +471,15 @@ class _Pipeline:
         freely = adding(self.scheduled.loop.statements, () if is_shared or turns else mine)
         for name, ring in read.items():
             readers = [c for c in ring.consumers if c in mine]
+            depth = self.expander.rings[name].depth
             if self.role == MMA:  # The tensor cores give back themselves what they have read: they are asked at once.
                 done = max(schedule.start[reader] for reader in readers)
             else:
-                done = given_back(problem, schedule, readers, freely, self.expander.rings[name].depth)
-            position = -1 if is_shared else len(problem.ops)
-            yield _Step(done // schedule.ii, done % schedule.ii, position, None, (name,), releases=name)
+                done = given_back(problem, schedule, readers, freely, depth)
+            if name in filled:  # who waits for it here is who gives it back
+                done = min(done, schedule.start[self.first(ring.producers)] + depth * schedule.ii)
+            position = -1 if is_shared or name in filled else len(problem.ops)
+            yield _Step(done // schedule.ii, done % schedule.ii, position, None, (name,), self.role, releases=name)
 
     def runs(self, statement: int, role: str) -> bool:
         """Whether a statement, which is given to `role`, has a part for this one."""
@@ -551,13 +567,13 @@ class _Pipeline:
             yield _stamped(operation, moment if step is None else stamps[step.stage])
 
     def operations_of(self, values: Mapping[int, Expr]) -> Iterator[tuple[_Step | None, warp.Operation]]:
-        cursors: dict[tuple[str, int], warp.Cursor] = {}
+        cursors: dict[tuple[str, str, int], warp.Cursor] = {}
         live = [step for step in self.steps_in_order if step.stage in values]
         begins, ends = _ends_of_turns(live)
         bound: dict[Var, Expr] = {}  # what the scheduled binds of this step are called
         for step in live:
-            mine = tuple(c for name in step.rings if (c := self.cursor(name, step.stage)) is not None)
-            cursors |= {(c.ring, step.stage): c for c in mine}
+            mine = tuple(c for name in step.rings if (c := self.cursor(name, step.side, step.stage)) is not None)
+            cursors |= {(c.ring, step.side, step.stage): c for c in mine}
             by_ring = {c.ring: c for c in mine}
             for name in step.acquires:
                 yield step, warp.RingAcquire(by_ring[name], span=self.loop.span)
@@ -583,28 +599,28 @@ class _Pipeline:
             if step.releases:
                 yield step, warp.RingRelease(by_ring[step.releases], self.role == MMA, span=self.loop.span)
         # Before who is ahead has moved on.
-        for (ring, stage), cursor in sorted(cursors.items(), key=lambda c: -c[0][1]):
-            behind = cursors.get((ring, stage - 1))
+        for (ring, side, stage), cursor in sorted(cursors.items(), key=lambda c: -c[0][2]):
+            behind = cursors.get((ring, side, stage - 1))
             yield None, warp.Advance(cursor, behind, span=self.loop.span)
-            for spare in self.spare_cursors(ring, stage):
+            for spare in self.spare_cursors(ring, side, stage):
                 yield None, warp.Advance(spare, span=self.loop.span)
 
-    def cursor(self, ring: str, stage: int) -> warp.Cursor | None:
+    def cursor(self, ring: str, side: str, stage: int) -> warp.Cursor | None:
         """A ring of one version without barriers needs no position."""
         made = self.expander.rings[ring]
         if made.depth == 1 and not made.has_barriers:
             return None
-        number = self.stages_of[ring].index(stage) if ring in self.stages_of else stage
-        return warp.Cursor(f"{ring}.{self.role}.{number}", ring)
+        number = self.stages_of[ring, side].index(stage) if (ring, side) in self.stages_of else stage
+        return warp.Cursor(f"{ring}.{side}.{number}", ring)
 
-    def spare_cursors(self, ring: str, stage: int) -> tuple[warp.Cursor, ...]:
+    def spare_cursors(self, ring: str, side: str, stage: int) -> tuple[warp.Cursor, ...]:
         """Those that only other loops use: they go along with the last of this one's, so that all stand together at its
         end."""
-        mine = self.stages_of.get(ring, ())
+        mine = self.stages_of.get((ring, side), ())
         if not mine or stage != mine[-1]:
             return ()
-        most = self.expander.most_cursors[ring, self.role]
-        return tuple(warp.Cursor(f"{ring}.{self.role}.{n}", ring) for n in range(len(mine), most))
+        most = self.expander.most_cursors[ring, side]
+        return tuple(warp.Cursor(f"{ring}.{side}.{n}", ring) for n in range(len(mine), most))
 
     def reached(self, stmt: Stmt) -> Cursors:
         """The cursors of the loops around through which the statement, binds replayed, reaches its tiles."""

@@ -27,7 +27,9 @@ FETCHED = "fetched"
 
 
 def fetched(laid: Laid) -> Laid:
-    """The kernel, with these copies by TMA."""
+    """The kernel, with these copies by TMA. Where nothing is scheduled, all copies by TMA are such."""
+    if laid.form == "serial":
+        return replace(laid, kernel=replace(laid.kernel, body=tuple(map(_one_at_a_time, laid.kernel.body))))
     if laid.form != "warp_specialised":
         return laid
     ordered = ordered_tensors(laid.kernel)
@@ -125,6 +127,20 @@ def _touching(body: tuple[Stmt, ...], tile: Buffer) -> int:
         else tile in (*reads(stmt), *writes(stmt))
         for stmt in walk(body)
     )
+
+
+def _one_at_a_time(stmt: Stmt) -> Stmt:
+    """The statement, with the copies of its loops by TMA in rings of one version."""
+    match stmt:
+        case TileOp() if is_load(stmt) and dict(stmt.attrs).get("via") == "tma":
+            return with_attr(stmt, FETCHED, 1)
+        case For() | While():
+            return replace(stmt, body=tuple(map(_one_at_a_time, stmt.body)))
+        case If():
+            then, orelse = tuple(map(_one_at_a_time, stmt.then)), tuple(map(_one_at_a_time, stmt.orelse))
+            return replace(stmt, then=then, orelse=orelse)
+        case _:
+            return stmt
 
 
 def _by_tma(stmt: Stmt, versions: int) -> Stmt:

@@ -52,11 +52,13 @@ def laid_out(
     strategy: Strategy,
     switches: Switches = NO_SWITCHES,
     mistakes: Mistakes = AT_ONCE,
+    tma_loads: bool = True,
 ) -> Laid:
-    """The kernel with mechanisms and layouts."""
+    """The kernel with mechanisms and layouts. `tma_loads` as in `passes.select`."""
     found = parts(kernel)
     if not found:
-        return chunked(fetched(assign(select(kernel, target, strategy, switches, mistakes), mistakes)), target)
+        selected = select(kernel, target, strategy, switches, mistakes, tma_loads)
+        return chunked(fetched(assign(selected, mistakes)), target)
     versions = versioned(kernel)
     announced = _announced(kernel)
     taken: set[str] = {b.name for b in kernel.buffers}
@@ -64,7 +66,8 @@ def laid_out(
     for part in found:
         body = tuple(_by_own_means(on_versions(s, versions), announced, target) for s in part.kernel.body)
         buffers = tuple(versions.get(b, b) for b in part.kernel.buffers)
-        selected = select(replace(part.kernel, body=body, buffers=buffers), target, "none", switches, mistakes)
+        apart = replace(part.kernel, body=body, buffers=buffers)
+        selected = select(apart, target, "none", switches, mistakes, tma_loads=False)
         laid.append(_with_own_names(in_registers(selected, mistakes), {b.name for b in buffers}, taken, part))
     shared = shared_layouts(laid, selected, mistakes)
     laid = [replace(one, shared={n: s for n, s in shared.items() if n in _names(one.kernel)}) for one in laid]

@@ -127,6 +127,15 @@ def register_split(consumer_groups: int, target: Target) -> tuple[int, int]:
     return few, min(240, left // consumer_groups // 8 * 8)
 
 
+def product_pieces(columns: int, accumulators: int, threads: int, target: Target) -> int:
+    """How many wgmma instructions share the columns of a product, of which a thread has so many `accumulators`. The
+    assembler refuses one that does not fit the registers with which each of the block's `threads` starts, however many
+    setmaxnreg gives it later (its C7602, which .maxnreg and .minnctapersm do not change)."""
+    entry = target.limit("registers_per_sm") // threads
+    pieces = (p for p in (1, 2, 4) if columns % (16 * p) == 0 and accumulators // p + BESIDES_PRODUCTS <= entry)
+    return next(pieces, 1)
+
+
 def _fragments(laid: Laid, accesses: Sequence[Accesses]) -> list[Buffer]:
     """The fragments that the loop uses."""
     used = {name for access in accesses for name in access.all}

@@ -37,13 +37,19 @@ from tilec.target import Target
 
 STORE = "store"  # the role of one thread that begins copies to global memory, and waits for them
 MMA = "mma"  # the role of one thread that asks the tensor cores for what goes by tcgen05
+LOADS = "loads"  # in place of a role: the thread of the only one that begins its copies by TMA
 EVERY = "every"  # the role of a statement of which each role runs a part
 ROLE_BARRIERS = 3  # named barriers that are spoken for: the whole block's, and one for each of two roles
 
 
+def is_bulk_load(stmt: Stmt) -> bool:
+    """Whether it is a copy from a tensor to shared memory that one thread begins and TMA makes."""
+    return isinstance(stmt, TileOp) and is_load(stmt) and dict(stmt.attrs).get("via") == "tma"
+
+
 def is_producer(stmt: Stmt, laid: Laid) -> bool:
     """Whether a statement of a pipelined loop belongs to the producer role."""
-    return laid.form == "warp_specialised" and isinstance(stmt, TileOp) and is_load(stmt) and stmt.attr("via") == "tma"
+    return laid.form == "warp_specialised" and is_bulk_load(stmt)
 
 
 def role_of(stmt: Stmt, laid: Laid) -> str:
@@ -158,9 +164,11 @@ class Passing:
     readers: tuple[str, ...]
 
 
-def passing(ring: RingPlan, roles: Sequence[str]) -> Passing:
+def passing(ring: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]) -> Passing:
     """`roles` run the statements of the loop. Of one that every role runs a part of, the tiles are the consumers'."""
     (filler,) = dict.fromkeys(_user(roles[i]) for i in ring.producers)
+    if filler == "all" and all(is_bulk_load(statements[i]) for i in ring.producers):
+        return Passing(LOADS, (filler,))
     return Passing(filler, tuple(dict.fromkeys(r for i in ring.consumers if (r := _user(roles[i])) != filler)))
 
 

@@ -23,6 +23,7 @@ from tilec.ir.tile import (
     WARP_WIDE,
     Attr,
     Bind,
+    Break,
     Buffer,
     Call,
     Expr,
@@ -117,14 +118,16 @@ def select(
     strategy: Strategy,
     switches: Switches = NO_SWITCHES,
     mistakes: Mistakes = AT_ONCE,
+    tma_loads: bool = True,
 ) -> Selected:
+    """`tma_loads`: loops of kernels without a producer role may load by TMA too."""
     check_arithmetic(kernel.body, mistakes)
     form: Form = "unspecialised"
     with mistakes.caught():
         check_cluster(kernel, target)
     with mistakes.caught():
         form = _form(kernel, target, strategy)
-    selector = _Selector(kernel, target, form, switches, mistakes)
+    selector = _Selector(kernel, target, form, switches, mistakes, tma_loads and target.has("tma"))
     body = selector.body(kernel.body)
     kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
     if selector.has_tensor_memory:
@@ -205,6 +208,13 @@ def _why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
         if reason:
             return reason
     return None if fed else "no copy from global to shared memory in a pipelined loop"
+
+
+def _is_alone(copy: TileOp, loop: For) -> bool:
+    """Whether nothing else in the loop fills the tile, and no element of a tensor or a tile says what is copied."""
+    source, tile = copy.regions[0], copy.regions[1].buffer
+    by_data = any(isinstance(e, Load) for index in source.start for e in walk_expr(index))
+    return not by_data and sum(tile in writes(s) for s in loop.body) == 1
 
 
 def _scalar_reads(body: tuple[Stmt, ...]) -> frozenset[str]:
@@ -316,8 +326,17 @@ def _from_accumulators(kernel: Kernel) -> dict[str, frozenset[str]]:
 
 
 class _Selector:
-    def __init__(self, kernel: Kernel, target: Target, form: Form, switches: Switches, mistakes: Mistakes) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        target: Target,
+        form: Form,
+        switches: Switches,
+        mistakes: Mistakes,
+        tma_loads: bool,
+    ) -> None:
         self.kernel, self.target, self.form, self.switches, self.mistakes = kernel, target, form, switches, mistakes
+        self.tma_loads = tma_loads
         self.staging: list[Buffer] = []
         self.values: dict[Var, Expr] = {}  # of the integer binds that have been met
         self.fed: set[int] = set()  # the copies that are left to a producer role
@@ -383,8 +402,8 @@ class _Selector:
 
     def loop(self, loop: For) -> For:
         """A statement that becomes two leaves both in its place of a manual schedule."""
-        if self.form == "warp_specialised" and is_pipelined(loop):
-            self.fed |= {id(s) for s in self.for_a_producer(loop)}
+        if is_pipelined(loop):
+            self.fed |= {id(s) for s in self.begun_by_one(loop)}
         outside, self.in_pipeline = self.in_pipeline, self.in_pipeline or is_pipelined(loop)
         parts = [self.stmt(s) for s in loop.body]
         self.in_pipeline = outside
@@ -400,6 +419,28 @@ class _Selector:
         except CompileError as error:
             self.mistakes.add(error)
             return part
+
+    def begun_by_one(self, loop: For) -> Iterator[TileOp]:
+        """The copies that one thread begins by TMA: a producer's, or one of those that compute."""
+        if self.form == "warp_specialised":
+            yield from self.for_a_producer(loop)
+        elif self.loads_by_tma(loop):
+            able = [copy for copy in self.for_a_producer(loop) if _is_alone(copy, loop)]
+            loads = [s for s in walk(loop.body) if isinstance(s, TileOp) and is_load(s)]
+            yield from able if len(able) == len(loads) else ()  # else all threads have to meet for the others
+
+    def loads_by_tma(self, loop: For) -> bool:
+        """Whether one thread of those that compute begins the loop's copies by TMA, as it pays where wgmma takes what
+        they bring: nobody else spends instructions on them, nor needs the others' threads to have waited for theirs.
+        What threads read themselves they load themselves, each its part."""
+        products = (s for s in walk(loop.body) if isinstance(s, TileOp) and s.name == "gemm")
+        return (
+            self.tma_loads
+            and self.target.has("wgmma")
+            and loop.stage is None
+            and not any(isinstance(s, Break) or (isinstance(s, For) and is_pipelined(s)) for s in walk(loop.body))
+            and any(not is_in_tensor_memory(s) and self.fits_wgmma(s) for s in products)
+        )
 
     def for_a_producer(self, loop: For) -> Iterator[TileOp]:
         """The copies of a pipelined loop by which a producer role can feed it."""

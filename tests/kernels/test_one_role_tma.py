@@ -1,0 +1,114 @@
+"""Kernels without a producer warp whose loops load by TMA: one thread begins the copies, all wait for them."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+from harness import SAMPLES
+
+from tilec import emulate
+from tilec.driver import Build, Observer, build
+from tilec.ir import warp
+from tilec.options import CompileOptions, Strategy, Value
+from tilec.source import SourceFile
+
+ALONE: tuple[Strategy, ...] = ("none", "unspecialize")
+TILES = {"block_M": 128, "block_N": 64, "block_K": 32}
+
+
+def gemm(strategy: Strategy, trips: int, *, tma_loads: bool = True, **constants: Value) -> Build:
+    path = SAMPLES / "gemm.tl"
+    source = SourceFile(path.name, path.read_text(encoding="utf-8"))
+    defines = {"M": 256, "N": 64, "K": 32 * trips, "num_stages": 3, **TILES, **constants}
+    asked = CompileOptions(defines=tuple(defines.items()), pipeline_strategy=strategy, tma_loads=tma_loads)
+    return build(source, asked, Observer())
+
+
+def agrees(made: Build, adversary: int | None) -> bool:
+    found = emulate.random_arguments(made.kernel, made.manifest, seed=1)
+    expected = found.copy()
+    emulate.run(made, found, options=emulate.RunOptions(adversary=adversary))
+    emulate.reference(made.kernel, expected)
+    return all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
+
+
+@pytest.mark.parametrize("strategy", ALONE)
+def test_one_thread_begins_the_copies(strategy: Strategy) -> None:
+    made = gemm(strategy, 8)
+    (role,) = made.program.roles
+    kinds = {type(op) for op in warp.walk(role.body)}
+    assert {warp.TmaLoad, warp.RingAcquire, warp.RingWait, warp.RingRelease, warp.Wgmma} <= kinds
+    assert not kinds & {warp.CpAsync, warp.BarSync}
+    assert "cp.async.bulk.tensor.2d.shared" in made.ptx and not re.search(r"cp\.async\.c[ag]", made.ptx)
+
+
+def test_a_product_stays_in_flight() -> None:
+    """The version of the product before is given back while this one runs, as in a role of its own."""
+    made = gemm("unspecialize", 16, block_N=128, N=128, block_K=64, K=1024, num_stages=4)
+    (role,) = made.program.roles
+    loop = next(op for op in warp.walk(role.body) if isinstance(op, warp.Loop))
+    waits = [op.pending for op in warp.walk(loop.body) if isinstance(op, warp.WgmmaWait)]
+    assert waits == [1]
+
+
+@pytest.mark.parametrize("strategy", ALONE)
+@pytest.mark.parametrize("trips", range(1, 8))
+def test_every_trip_count(strategy: Strategy, trips: int) -> None:
+    made = gemm(strategy, trips)
+    assert max(ring.depth for ring in made.program.rings) < 7
+    for adversary in (None, 1, 2):
+        assert agrees(made, adversary)
+
+
+AT_RUN_TIME = """import tilelang.language as T
+
+@T.prim_func
+def k(A: T.Tensor((256, 512), "float16"), B: T.Tensor((512, 64), "float16"), n: T.int32, m: T.int32,
+      C: T.Tensor((256, 64), "float32")):
+    with T.Kernel(2, threads=256) as bx:
+        a = T.alloc_shared((128, 64), "float16")
+        b = T.alloc_shared((64, 64), "float16")
+        c = T.alloc_fragment((128, 64), "float32")
+        T.clear(c)
+        for again in T.serial(m):
+            for ko in T.Pipelined(n, num_stages=3):
+                T.copy(A[bx * 128, ko * 64], a)
+                T.copy(B[ko * 64, 0], b)
+                T.gemm(a, b, c)
+        T.copy(c, C[bx * 128, 0])
+"""
+
+
+@cache
+def at_run_time(strategy: Strategy) -> Build:
+    made = build(SourceFile("k.tl", AT_RUN_TIME), CompileOptions(pipeline_strategy=strategy), Observer())
+    assert "cp.async.bulk.tensor.2d.shared" in made.ptx and len(made.program.roles) == 1
+    return made
+
+
+@pytest.mark.parametrize("strategy", ALONE)
+@pytest.mark.parametrize("again", [1, 2])
+@pytest.mark.parametrize("trips", range(8))
+def test_trips_known_at_run_time(strategy: Strategy, trips: int, again: int) -> None:
+    """None too; and where the loop is run twice, its versions go on where they were."""
+    made = at_run_time(strategy)
+    random = np.random.default_rng(trips)
+    a, b = (random.standard_normal(shape).astype(np.float16) for shape in ((256, 512), (512, 64)))
+    expected = again * a[:, : 64 * trips].astype(np.float32) @ b[: 64 * trips].astype(np.float32)
+    for adversary in (None, 1):
+        arguments = emulate.Arguments(
+            {"A": a, "B": b, "C": np.full((256, 64), np.nan, np.float32)}, {"n": trips, "m": again}
+        )
+        emulate.run(made, arguments, options=emulate.RunOptions(adversary=adversary))
+        np.testing.assert_allclose(arguments.tensors["C"], expected, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("strategy", ALONE)
+def test_the_switch(strategy: Strategy) -> None:
+    made = gemm(strategy, 3, tma_loads=False)
+    assert '"by all threads"' in made.trace and '"by TMA"' in gemm(strategy, 3).trace
+    assert re.search(r"cp\.async\.cg", made.ptx) and not any(ring.has_barriers for ring in made.program.rings)
+    assert agrees(made, 1)
