@@ -11,7 +11,7 @@ from tilec.ptx.parse import parse_module
 IN_FLIGHT = (
     *("gemm", "gemm_bias_relu", "gemm/batched", "gemm/bias_gelu", "gemm/cluster", "gemm/dynamic", "gemm/grouped"),
     *("gemm/fp8_row_scaled", "gemm/int8", "gemm/persistent", "gemm/split_k", "gemm/stream_k", "gemm/swiglu"),
-    *("gemm/tf32", "gemm/transposed"),
+    *("gemm/tf32", "gemm/transposed", "gemm/gemm_sm100"),
 )
 """Those in which nothing but products touches the accumulators meanwhile, and no thread fills a tile."""
 
