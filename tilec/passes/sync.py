@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -383,7 +383,7 @@ class _Role:
             self.state.wait("wgmma", 0)
 
     def crossing(self, loop: _Node) -> frozenset[str]:
-        """The registers that wgmma and others use in the loop, if a wgmma is in flight with any at the end of a trip."""
+        """The registers that wgmma and others use in the loop, if a wgmma is in flight with any as a trip ends."""
         inner = [n for body in loop.bodies for n in _flat(body)]
         multiplied = {name for n in inner for name in self.registers.get(n.place, ())}
         mixed = multiplied & {t.buffer for n in inner if n.place not in self.registers for t in n.touches}
