@@ -11,9 +11,9 @@ from tilec.ptx.parse import parse_module
 IN_FLIGHT = (
     *("gemm", "gemm_bias_relu", "gemm/batched", "gemm/bias_gelu", "gemm/cluster", "gemm/dynamic", "gemm/grouped"),
     *("gemm/fp8_row_scaled", "gemm/int8", "gemm/persistent", "gemm/split_k", "gemm/stream_k", "gemm/swiglu"),
-    *("gemm/tf32", "gemm/transposed"),
+    *("gemm/tf32", "gemm/transposed", "gemm/gemm_sm100", "gemm/dequant_int4", "gemm/sparse_2_4"),
 )
-"""Those in which nothing but products touches the accumulators meanwhile, and no thread fills a tile."""
+"""Those in which nothing but products touches the accumulators meanwhile, or what they read in registers."""
 
 
 def loops(entry: Entry) -> list[tuple[Instruction, ...]]:
@@ -54,10 +54,14 @@ def test_halves_stay_in_flight_too(size: int) -> None:
     assert not any(isinstance(operand, Vector) for i in loop if i.opcode == "mov.b32" for operand in i.operands)
 
 
-@pytest.mark.parametrize("name", ["gemm/fp8_block_scaled", "gemm/dequant_int4"])
-def test_threads_that_need_the_result_wait_for_it(name: str) -> None:
-    _, made = built(SAMPLES / f"{name}.tl", "sm_90a")
+def test_threads_that_need_the_result_wait_for_it() -> None:
+    _, made = built(SAMPLES / "gemm/fp8_block_scaled.tl", "sm_90a")
     assert 0 in pending(main_loop(made.ptx))
+
+
+def test_weights_are_unpacked_under_a_product_however_long_it_is() -> None:
+    _, made = built(SAMPLES / "gemm/dequant_int4.tl", "sm_90a", block_M=256)
+    assert pending(main_loop(made.ptx)) == [1]
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4])

@@ -294,7 +294,8 @@ class _Entry:
         else:
             self.scalars.ranges[THREAD] = (32 * role.first_warp, 32 * role.first_warp + role.threads - 1)
         layouts = {b.name: layout for b, layout in self.program.fragments}
-        mine = [] if role.single_thread else self.program.fragments
+        used = {touch.buffer for op in warp.walk(role.body) for touch in touches(op)[0]}
+        mine = [(b, f) for b, f in self.program.fragments if not role.single_thread or b.name in used]
         in_words, in_pairs = held_in_words(role, layouts), accumulated_in_pairs(role)
         state = State(
             builder,

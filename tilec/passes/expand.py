@@ -469,13 +469,14 @@ class _Pipeline:
         # Nothing that the filling role waits for may stand behind a statement that waits for that role.
         is_shared = EVERY in roles
         freely = adding(self.scheduled.loop.statements, () if is_shared or turns else mine)
+        computes = any(i not in freely for i in mine)
         for name, ring in read.items():
             readers = [c for c in ring.consumers if c in mine]
             depth = self.expander.rings[name].depth
             if self.role == MMA:  # The tensor cores give back themselves what they have read: they are asked at once.
                 done = max(schedule.start[reader] for reader in readers)
             else:
-                done = given_back(problem, schedule, readers, freely, depth)
+                done = given_back(problem, schedule, ring, readers, freely, depth, computes)
             if name in filled:  # who waits for it here is who gives it back
                 done = min(done, schedule.start[self.first(ring.producers)] + depth * schedule.ii)
             position = -1 if is_shared or name in filled else len(problem.ops)

@@ -14,7 +14,7 @@ from tilec.ops.values import SIDES
 from tilec.passes.depend import describe
 from tilec.passes.layout import Laid, LaidPart
 from tilec.passes.protocol import barrier_name
-from tilec.passes.select import is_variable
+from tilec.passes.steering import is_variable
 
 Listing = dict[str, list[dict[str, Any]]]
 

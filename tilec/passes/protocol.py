@@ -38,7 +38,7 @@ from tilec.ops.barriers import condition_of, counts_of, is_meeting, is_signallin
 from tilec.ops.tcgen05 import is_committing
 from tilec.ops.values import EXPR_TYPES
 from tilec.passes.fold import compute_expr
-from tilec.passes.select import is_variable
+from tilec.passes.steering import is_variable
 from tilec.passes.usage import writes
 from tilec.source import Span
 

@@ -30,6 +30,7 @@ from tilec.passes.binds import scheduled
 from tilec.passes.compound import is_compound
 from tilec.passes.layout import Laid
 from tilec.passes.rings import RingPlan, accesses, is_load, pipelined_loops
+from tilec.passes.steering import is_kept_by_every_role
 from tilec.passes.usage import reads, writes
 from tilec.records import dataclass
 from tilec.sched.problem import Op, Problem, Ring, Slot, Use, Value
@@ -56,7 +57,7 @@ def role_of(stmt: Stmt, laid: Laid) -> str:
     """The role of the warp program that runs a statement; one that holds work for both is for `EVERY` role."""
     if laid.form != "warp_specialised":
         return "all"
-    if is_for_every_role(stmt):
+    if is_for_every_role(stmt) or is_kept_by_every_role(stmt, laid.kernel):
         return EVERY
     if not is_compound(stmt):
         return "producer" if is_producer(stmt, laid) else MMA if is_tensor_product(stmt) else "consumer"

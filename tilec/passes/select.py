@@ -18,14 +18,10 @@ from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.placement import run
 from tilec.ir.tile import (
-    BLOCK_WIDE,
-    THREAD,
-    WARP_WIDE,
     Attr,
     Bind,
     Break,
     Buffer,
-    Call,
     Expr,
     For,
     If,
@@ -38,7 +34,6 @@ from tilec.ir.tile import (
     TileOp,
     Var,
     While,
-    bodies,
     integer,
     substitute,
     walk,
@@ -62,10 +57,11 @@ from tilec.passes.atoms import MAX_BOX
 from tilec.passes.clusters import check_cluster
 from tilec.passes.ordering import is_asynchronous_copy
 from tilec.passes.rings import is_load, is_pipelined, pipelined_loops, why_not_fed
+from tilec.passes.steering import is_per_thread, kept_by_every_role, scalar_reads
 from tilec.passes.tensor_memory import check_tensor_copy, with_sums_in_tensor_memory
 from tilec.passes.tensor_order import ordered_tensors
 from tilec.passes.turned import turned
-from tilec.passes.usage import expressions, reads, writes
+from tilec.passes.usage import reads, writes
 from tilec.passes.warp_partition import mma_warps, wgmma_groups
 from tilec.passes.wishes import asynchronous, awaited, expanded, honoured
 from tilec.records import dataclass
@@ -95,21 +91,6 @@ class Selected:
     form: Form
     weights: Weights
     always_swizzle: bool = False
-
-
-def is_variable(buffer: Buffer) -> bool:
-    """Whether every thread has a copy of it, as of what T.alloc_var makes."""
-    return buffer.scope == "fragment" and buffer.shape == (1,)
-
-
-def is_per_thread(expr: Expr) -> bool:
-    """Whether it names the thread, or something that every thread has of its own."""
-    return any(
-        e == THREAD
-        or (isinstance(e, Load) and e.buffer.scope == "local")
-        or (isinstance(e, Call) and (e.fn in WARP_WIDE or e.fn in BLOCK_WIDE))
-        for e in walk_expr(expr)
-    )
 
 
 def select(
@@ -179,8 +160,8 @@ def _why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
         return f"{kernel.threads} threads are not one to three warpgroups of {WARPGROUP_THREADS}"
     fed = 0
     ordered, placed = ordered_tensors(kernel), placed_tiles(kernel)
-    tiles = {b.name for b in kernel.buffers}
-    if steering := _scalar_reads(kernel.body) & (ordered | tiles):
+    tiles = {b.name for b in kernel.buffers} - kept_by_every_role(kernel)
+    if steering := scalar_reads(kernel.body) & (ordered | tiles):
         return f"the kernel computes {min(steering)}, which decides what is copied"
     if own := next((s for s in walk(kernel.body) if isinstance(s, Bind) and is_per_thread(s.value)), None):
         return f"in {own.span.place}, each thread reads for itself"
@@ -215,17 +196,6 @@ def _is_alone(copy: TileOp, loop: For) -> bool:
     source, tile = copy.regions[0], copy.regions[1].buffer
     by_data = any(isinstance(e, Load) for index in source.start for e in walk_expr(index))
     return not by_data and sum(tile in writes(s) for s in loop.body) == 1
-
-
-def _scalar_reads(body: tuple[Stmt, ...]) -> frozenset[str]:
-    """Tensors and tiles whose elements are indices, conditions or bounds outside elementwise nests."""
-    found: set[str] = set()
-    for stmt in body:
-        if not isinstance(stmt, Parallel):
-            found |= {e.buffer.name for x in expressions(stmt) for e in walk_expr(x) if isinstance(e, Load)}
-            for nested in bodies(stmt):
-                found |= _scalar_reads(nested)
-    return frozenset(found)
 
 
 def placed_tiles(kernel: Kernel) -> frozenset[Buffer]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -241,9 +241,8 @@ class _Role:
     ) -> None:
         self.rings, self.fragments = rings, fragments
         self.nodes = _number(role.body, _Counter(), _apart(role), over)
-        every = list(_flat(self.nodes))
-        kept = [n for n in every if isinstance(n.op, warp.Loop) and not _can_be_emptied(n.op)]
-        self.mixed = _mixed(every, kept, fragments)
+        self.registers = _registers(self.nodes, fragments)
+        self.mixed: frozenset[str] = frozenset()  # registers of wgmma in flight between trips, which others use too
         self.here = range(0)  # the places of the run of operations being executed, up to where it is
         self.uses = tuple(_uses(role, rings))
         self.handover = _handover(self.nodes, by_async, fragments)
@@ -392,21 +391,27 @@ class _Role:
 
     def trip(self, node: _Node) -> None:
         """The assembler lets no wgmma be in flight from one trip of a loop to the next where threads use its
-        accumulator: at the border registers may have to be moved."""
+        accumulator: at the border registers may have to be moved. A loop that has to keep it has dearer waits, which
+        are then all placed anew."""
         self.run(node.bodies[0])
-        if node.place not in self.emptied and not self.is_final and self.crosses(node):
+        crossing = frozenset() if self.is_final or node.place in self.emptied else self.crossing(node)
+        if crossing and isinstance(node.op, warp.Loop) and _can_be_emptied(node.op):
             self.emptied.add(node.place)
+            self.changed = True
+        elif not crossing <= self.mixed:
+            self.mixed |= crossing
+            self.needs, self.emptied = {}, set()
             self.changed = True
         if node.place in self.emptied:
             self.state.wait("wgmma", 0)
 
-    def crosses(self, node: _Node) -> bool:
-        """Whether a wgmma of a loop that can be emptied is in flight at the end of a trip, with registers that others
-        use in the loop."""
-        if not isinstance(node.op, warp.Loop) or not _can_be_emptied(node.op):
-            return False
-        mixed = _mixed(list(_flat((node,))), (node,), self.fragments)
-        return any(record.group and record.place in mixed for record in self.state.all())
+    def crossing(self, loop: _Node) -> frozenset[str]:
+        """The registers that wgmma and others use in the loop, if a wgmma is in flight with any as a trip ends."""
+        inner = [n for body in loop.bodies for n in _flat(body)]
+        multiplied = {name for n in inner for name in self.registers.get(n.place, ())}
+        mixed = multiplied & {t.buffer for n in inner if n.place not in self.registers for t in n.touches}
+        flying = (self.registers.get(record.place, frozenset()) for record in self.state.all() if record.group)
+        return frozenset(mixed) if any(names & mixed for names in flying) else frozenset()
 
     def until_stable(self, body: tuple[_Node, ...], loop: _Node | None = None) -> None:
         """Any number of trips. What a `Break` leaves in flight is among what its trip's end does: it stands last in its
@@ -435,7 +440,7 @@ class _Role:
         """Every trip count that makes a difference."""
         body = node.bodies[0]
         at = next(i for i, inner in enumerate(body) if isinstance(inner.op, warp.Loop) and inner.op.part == "steady")
-        before, steady, after = body[:at], body[at].bodies[0], body[at + 1 :]
+        before, after = body[:at], body[at + 1 :]
         drained = _is_drained(body[at].op)
         outer = self.trip_count
         self.state.settle_cursors()
@@ -453,7 +458,7 @@ class _Role:
         seen = set()
         while (shape := self.state.shape()) not in seen:
             seen.add(shape)
-            self.run(steady)
+            self.trip(body[at])
             reached = self.state.copy()
             if drained:
                 self.state.wait("wgmma", 0)
@@ -554,7 +559,7 @@ class _Role:
         if record.group and record.queue:
             # Where threads use an accumulator, the assembler understands no wait for it but for all, unless the wgmma
             # stands in the same run of operations.
-            whole = record.place in self.mixed and record.place not in self.here
+            whole = record.place not in self.here and self.mixed & self.registers.get(record.place, frozenset())
             pending = 0 if whole else self.state.pending(record)
             needs.waits[record.queue] = min(needs.waits.get(record.queue, pending), pending)
 
@@ -661,16 +666,10 @@ def _can_be_emptied(op: warp.Loop) -> bool:
     return op.part != "steady" and not any(isinstance(inner, warp.Break) for inner in warp.walk(op.body))
 
 
-def _mixed(nodes: Sequence[_Node], loops: Sequence[_Node], fragments: set[str]) -> frozenset[int]:
-    """The places of the wgmma among `nodes` whose accumulator, or operand in registers, other operations use in one of
-    the loops with one."""
-    registers = {n.place: {n.op.a.name, n.op.c.name} & fragments for n in nodes if isinstance(n.op, warp.Wgmma)}
-    mixed: set[str] = set()
-    for loop in loops:
-        inner = [n for body in loop.bodies for n in _flat(body)]
-        multiplied = {name for n in inner for name in registers.get(n.place, ())}
-        mixed |= multiplied & {t.buffer for n in inner if n.place not in registers for t in n.touches}
-    return frozenset(place for place, names in registers.items() if names & mixed)
+def _registers(nodes: tuple[_Node, ...], fragments: set[str]) -> dict[int, frozenset[str]]:
+    """The accumulator of each wgmma, and its operand in registers, by the place of the wgmma."""
+    found = ((n.place, n.op) for n in _flat(nodes))
+    return {at: frozenset({op.a.name, op.c.name} & fragments) for at, op in found if isinstance(op, warp.Wgmma)}
 
 
 def _handover(nodes: tuple[_Node, ...], by_async: frozenset[str], fragments: set[str]) -> Handover:
