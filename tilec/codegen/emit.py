@@ -329,7 +329,8 @@ class _Entry:
             place = builder.into("b32", "and.b32", thread, Imm(WARPGROUP_THREADS - 1))
             state.first_lanes = builder.into("pred", "setp.eq.u32", place, Imm(0))
             warpgroup(state)  # once for the whole role
-        if kinds & {warp.RingRelease, warp.RingFill} and not role.single_thread:
+        by_warps = any(isinstance(op, warp.Arrive) and op.by_warps for op in warp.walk(role.body))
+        if (by_warps or kinds & {warp.RingRelease, warp.RingFill}) and not role.single_thread:
             lane = builder.into("b32", "and.b32", thread, Imm(31))
             state.lane_zero = builder.into("pred", "setp.eq.u32", lane, Imm(0))
         if warp.Wgmma in kinds:

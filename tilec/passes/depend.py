@@ -205,7 +205,7 @@ class _Builder:
         self.candidates = ("consumer", STORE) if self.open else ()
         running = (name for s in self.statements for name in runners(s, laid))
         role_names = tuple(dict.fromkeys([*running, *self.candidates]))
-        self.tensor = tensor_tiles(laid.kernel, target)
+        self.tensor = tensor_tiles(laid.kernel, target, dict(laid.versions))
         self.issue_slot = {role: len(target.slots) + i for i, role in enumerate(role_names)}
         self.slots = (*target.slots, *(Slot(f"issue ({role})") for role in role_names))
         self.slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
