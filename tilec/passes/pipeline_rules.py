@@ -39,6 +39,7 @@ def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, 
             "pipeline": pipeline.name,
             "tiles": ",".join(pipeline.tiles),
             "bytes": payload_bytes(pipeline),
+            "holds": ",".join(tile.name for tile in pipeline.tiles.values()),
         }
         for key, value in holds.items():
             counts[pipeline.full.name] = with_attr(counts[pipeline.full.name], key, value)
