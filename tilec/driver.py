@@ -425,7 +425,8 @@ def _scheduled(
         *about_multicast(laid, options),
         about_dependent_launch(laid, target, options),
     )
-    return laid, decisions, _schedule(laid, target, options, observer)
+    planned = _schedule(laid, target, options, observer)
+    return _in_order(laid, planned), decisions, planned
 
 
 def _schedule(laid: Laid, target: Target, options: CompileOptions, observer: Observer) -> tuple[Planned, ...]:
@@ -435,6 +436,8 @@ def _schedule(laid: Laid, target: Target, options: CompileOptions, observer: Obs
     from tilec.legality import check_ceilings
     from tilec.passes.depend import Scheduled, loops_to_schedule, problems
 
+    if laid.parts:
+        return _schedule_roles(laid, target, options, observer)
     place = {id(loop): k for k, loop in enumerate(loops_to_schedule(laid))}
     read = None if options.schedule is None else _read_schedules(options.schedule, len(place))
     planned: list[Planned] = []
@@ -461,6 +464,29 @@ def _schedule(laid: Laid, target: Target, options: CompileOptions, observer: Obs
             if read is None and len(planned) == 1 and laid.form == "warp_specialised":
                 planned = [_deepened(planned[0])]
             return tuple(sorted(planned, key=lambda p: place[id(p.loop.loop)]))
+
+
+def _schedule_roles(laid: Laid, target: Target, options: CompileOptions, observer: Observer) -> tuple[Planned, ...]:
+    """A schedule for each loop in which a role of the kernel's own acquires stages of pipelines."""
+    if _strategy(laid.kernel, options) == "none":
+        return ()
+    from tilec.passes.role_loops import problems
+
+    loops = problems(laid, target)
+    observer.saw("problem", loops, _problem_text, _problem_violations)
+    if options.schedule is None:
+        return tuple(_decide(loop, options) for loop in loops)
+    read = _read_schedules(options.schedule, len(loops))
+    return tuple(_carried_out(loop, schedule) for loop, schedule in zip(loops, read, strict=True))
+
+
+def _in_order(laid: Laid, planned: tuple[Planned, ...]) -> Laid:
+    """The roles that a kernel makes itself, with their statements in the order of the schedules."""
+    if not laid.parts or not planned:
+        return laid
+    from tilec.passes.role_loops import in_order
+
+    return in_order(laid, {id(p.loop.loop): p.solution.schedule for p in planned})
 
 
 def _deepened(planned: Planned) -> Planned:

@@ -567,9 +567,9 @@ pipeline-stages
     fills one stage while consumers use another.
 
 pipeline-payload
-    What one stage of a pipeline holds are shared tiles, each once, which nothing has used before: the pipeline
-    makes as many versions of them as it has stages. A tuple of tiles gives them their own names in a stage, a
-    dictionary other ones.
+    What one stage of a pipeline holds are shared tiles, or for T.OutputTilePipeline sums in tensor memory, each
+    once, which nothing has used before: the pipeline makes as many versions of them as it has stages. A tuple of
+    tiles gives them their own names in a stage, a dictionary other ones.
 
 pipeline-tile
     A tile that a pipeline holds has one version for each stage. It is reached by a stage that has been

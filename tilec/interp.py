@@ -53,7 +53,7 @@ from tilec.ir.tile import (
 from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
 from tilec.meetings import Meetings
 from tilec.ops import bits, philox, registry
-from tilec.ops.barriers import barrier_of, condition_of, counts_of, is_meeting
+from tilec.ops.barriers import barrier_of, condition_of, counts_of, is_by_warps, is_meeting
 from tilec.ops.intrinsics import fused, references
 from tilec.ops.tcgen05 import is_committing
 from tilec.ops.values import EXPR_TYPES
@@ -329,6 +329,8 @@ class _Machine:
                 meeting.arrive(barrier.name, index, 1)
             case "expect_tx":
                 meeting.arrive(barrier.name, index, int(bool(op.attr("arrives"))))
+            case "arrive" if is_by_warps(op):
+                meeting.arrive(barrier.name, index, self.threads // 32)
             case _:
                 condition = condition_of(op)
                 come = True if condition is None else self.expr(condition)

@@ -17,6 +17,7 @@ from tilec.emulate import Arguments
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
 from tilec.ir.verify import verify_tile
+from tilec.ir.warp import BarrierWait, walk
 
 KERNELS = HERE / "pipeline_objects.tl"
 SAMPLE = HERE.parents[1] / "samples" / "gemm" / "pipeline_objects.tl"
@@ -89,6 +90,21 @@ def test_looking_without_waiting(target: str, trips: int) -> None:
     for run in runs:
         for name, tensor in wanted.items():
             np.testing.assert_array_equal(run.tensors[name], tensor)
+
+
+def test_an_answer_is_used_for_the_stage_that_it_is_about() -> None:
+    """The wait of acquire_if_needed is left out where the stage was there; of another stage the answer says nothing."""
+    _, made = built(KERNELS, "sm_90a", entry="polled")
+    assert [bool(op.unless) for op in waits_for(made, "pipe_empty")] == [True]
+    _, made = built(KERNELS, "sm_90a", entry="stale")
+    assert [bool(op.unless) for op in waits_for(made, "pipe_empty")] == [False, True, False]
+    agrees(KERNELS, "sm_90a", entry="stale")
+    assert right(made, made.ptx, 1)
+
+
+def waits_for(made: Build, barrier: str) -> list[BarrierWait]:
+    every = (op for role in made.program.roles for op in walk(role.body))
+    return [op for op in every if isinstance(op, BarrierWait) and op.barrier.name == barrier]
 
 
 STATEMENTS = """

@@ -195,7 +195,7 @@ def _(A: Array, B: Array) -> Outputs:
 
 
 @sample(
-    "gemm/pipeline_objects", M=264, N=520, K=200, sms=3, feature="wgmma", noise=1e-3,
+    "gemm/pipeline_objects", M=264, N=520, K=200, sms=3, feature="tma", noise=1e-3,
     also=({"K": 8}, {"K": 128}, {"K": 192}, {"K": 256}, {"sms": 1, "stages": 2}, {"sms": 9, "stages": 1}),
 )  # fmt: skip
 def _(A: Array, B: Array) -> Outputs:

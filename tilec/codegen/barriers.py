@@ -58,6 +58,9 @@ def emit_barrier(op: Arrive | CopiesArrive | ExpectBytes | BarrierWait, state: S
     builder.at(op.span)
     address = own_barrier(op.barrier, state)
     match op:
+        case Arrive(by_warps=True):
+            builder.emit("bar.warp.sync", Imm(-1))
+            builder.emit("mbarrier.arrive.shared::cta.b64", Reg("_"), address, guard=state.lane_zero)
         case Arrive(condition=condition):
             guard = None if condition is None else state.scalars.register(condition)
             builder.emit("mbarrier.arrive.shared::cta.b64", Reg("_"), address, guard=guard)
@@ -70,8 +73,15 @@ def emit_barrier(op: Arrive | CopiesArrive | ExpectBytes | BarrierWait, state: S
         case ExpectBytes(bytes=announced, leader=leader):
             opcode = "mbarrier.expect_tx.relaxed.cta.shared::cta.b64"
             builder.emit(opcode, address, Imm(announced), guard=is_thread(state, leader))
-        case BarrierWait(parity=parity):
-            _wait(address, state.scalars.register(parity), state)
+        case BarrierWait(parity=parity, unless=unless):
+            awaited = state.scalars.register(parity)
+            if unless is None:
+                _wait(address, awaited, state)
+                return
+            past = builder.label("known")
+            builder.emit("bra", Symbol(past), guard=state.scalars.register(unless))
+            _wait(address, awaited, state)
+            builder.place(past)
 
 
 def _wait(address: Address, parity: Reg, state: State) -> None:

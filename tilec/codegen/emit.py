@@ -331,8 +331,12 @@ class _Entry:
             place = builder.into("b32", "and.b32", thread, Imm(WARPGROUP_THREADS - 1))
             state.first_lanes = builder.into("pred", "setp.eq.u32", place, Imm(0))
             warpgroup(state)  # once for the whole role
-        arrives = (self.ring(op.cursor).by for op in warp.walk(role.body) if isinstance(op, _ARRIVING))
-        if "warp" in arrives and not role.single_thread:
+        by_warps = any(
+            self.ring(op.cursor).by == "warp" if isinstance(op, _ARRIVING) else op.by_warps
+            for op in warp.walk(role.body)
+            if isinstance(op, (*_ARRIVING, warp.Arrive))
+        )
+        if by_warps and not role.single_thread:
             lane = builder.into("b32", "and.b32", thread, Imm(31))
             state.lane_zero = builder.into("pred", "setp.eq.u32", lane, Imm(0))
         if warp.Wgmma in kinds:

@@ -86,6 +86,9 @@ def _version(tile: Buffer, cursors: tuple[Cursor, ...], state: State) -> Reg:
     if held.depth == 1:
         return base
     cursor = next(c for c in cursors if c.ring == tile.name)
+    if cursor.index is not None:
+        moving = scalars.register(cursor.index)
+        return builder.into("b32", "mad.lo.u32", moving, Imm(held.columns), base)
     position = state.addresses.positions[cursor.name]
     first, step = state.addresses.first_place(next(ring for ring in state.program.rings if ring.name == tile.name))
     each = Imm(held.columns // step)

@@ -476,10 +476,12 @@ class Advance(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Arrive(Operation):
-    """Each thread of the role arrives, or those for which `condition` holds, after what it has done before."""
+    """Each thread of the role arrives, or those for which `condition` holds, after what it has done before; or with
+    `by_warps` one of each warp, after what all of it have done."""
 
     barrier: Barrier
     condition: Expr | None = None
+    by_warps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -510,10 +512,12 @@ class ExpectBytes(Operation):
 
 @dataclass(frozen=True, slots=True)
 class BarrierWait(Operation):
-    """All threads of the role wait until the barrier's phase of this parity has completed."""
+    """All threads of the role wait until the barrier's phase of this parity has completed. Where `unless` holds, it has
+    already, and nobody looks."""
 
     barrier: Barrier
     parity: Expr
+    unless: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -735,8 +739,8 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (clear,)
         case TensorArrive(barrier=barrier):
             exprs = (barrier.index,)
-        case BarrierWait(barrier=barrier, parity=parity):
-            exprs = (barrier.index, parity)
+        case BarrierWait(barrier=barrier, parity=parity, unless=unless):
+            exprs = (barrier.index, parity) if unless is None else (barrier.index, parity, unless)
         case Arrive(barrier=barrier, condition=asked) | CopiesArrive(barrier=barrier, condition=asked):
             exprs = (barrier.index,) if asked is None else (barrier.index, asked)
         case _:

@@ -221,16 +221,17 @@ def _operation(op: Operation) -> str:
             return "pass the turn on"
         case warp.Advance(cursor=cursor, behind=behind):
             return f"advance {cursor.name}{f' to {behind.name}' if behind else ''}"
-        case warp.Arrive(barrier=barrier, condition=condition):
-            return f"arrive at {_barrier(barrier)}{_where(condition)}"
+        case warp.Arrive(barrier=barrier, condition=condition, by_warps=by_warps):
+            return f"arrive at {_barrier(barrier)}{_where(condition)}{', once a warp' if by_warps else ''}"
         case warp.CopiesArrive(barrier=barrier, condition=condition):
             return f"cp_async arrive at {_barrier(barrier)}{_where(condition)}"
         case warp.TensorArrive(barrier=barrier):
             return f"tcgen05.commit to {_barrier(barrier)}"
         case warp.ExpectBytes(barrier=barrier, bytes=announced, arrives=arrives):
             return f"expect {announced} bytes at {_barrier(barrier)}{', arrive' if arrives else ''}"
-        case warp.BarrierWait(barrier=barrier, parity=parity):
-            return f"wait for {_barrier(barrier)}, parity {show_expr(parity)}"
+        case warp.BarrierWait(barrier=barrier, parity=parity, unless=unless):
+            known = "" if unless is None else f", unless {show_expr(unless)}"
+            return f"wait for {_barrier(barrier)}, parity {show_expr(parity)}{known}"
         case warp.NamedBarrier(id=number, threads=threads, waits=waits):
             return f"{'meet' if waits else 'arrive'} at named barrier {number}, {threads} threads"
         case warp.SetRegisters(count=count):

@@ -270,14 +270,16 @@ def lower_allocation(op: TileOp, context: Context) -> tuple[warp.Operation, ...]
 
 @facet("arrive", "lower")
 def lower_arrive(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
-    return (warp.Arrive(barrier_of(op), condition_of(op), span=op.span),)
+    return (warp.Arrive(barrier_of(op), condition_of(op), is_by_warps(op), span=op.span),)
 
 
 @facet("await_barrier", "lower")
 def lower_wait(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
     parity = op.attr("parity")
     assert isinstance(parity, EXPR_TYPES)
-    return (warp.BarrierWait(barrier_of(op), parity, span=op.span),)
+    unless = dict(op.attrs).get("unless")
+    known = unless if isinstance(unless, EXPR_TYPES) else None
+    return (warp.BarrierWait(barrier_of(op), parity, known, span=op.span),)
 
 
 @facet("expect_tx", "lower")
@@ -297,6 +299,11 @@ def condition_of(op: TileOp) -> Expr | None:
     """Which of the threads that come here do it; None: all."""
     condition = dict(op.attrs).get("condition")
     return condition if isinstance(condition, EXPR_TYPES) else None
+
+
+def is_by_warps(op: TileOp) -> bool:
+    """Whether one thread of each warp arrives for all of it, as at the release of a pipeline's stage."""
+    return bool(dict(op.attrs).get("by_warps"))
 
 
 def _price(op: TileOp, context: Context) -> tuple[Demand, ...]:

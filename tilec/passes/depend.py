@@ -207,10 +207,9 @@ class _Builder:
         self.candidates = ("consumer", STORE) if self.open else ()
         running = (name for s in self.statements for name in runners(s, laid))
         role_names = tuple(dict.fromkeys([*running, *self.candidates]))
-        self.tensor = tensor_tiles(laid.kernel, target)
+        self.tensor = tensor_tiles(laid.kernel, target, dict(laid.versions))
         self.issue_slot = {role: len(target.slots) + i for i, role in enumerate(role_names)}
         self.slots = (*target.slots, *(Slot(f"issue ({role})") for role in role_names))
-        self.slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
 
     def build(self) -> LoopProblem:
         rings = self.plans
@@ -317,7 +316,9 @@ class _Builder:
         stmt = self.statements[index]
         if is_compound(stmt):
             return self.compound(index)
-        issue, latency, uses = self.price(stmt, self.groups if self.roles[index] == "consumer" else 1)
+        issue, latency, uses = price(
+            stmt, self.laid, self.target, self.groups if self.roles[index] == "consumer" else 1
+        )
         roles: tuple[int, ...] = ()
         if self.roles[index] in self.candidates:
             roles = tuple(range(len(self.candidates))) if index in self.open else (0,)
@@ -342,24 +343,8 @@ class _Builder:
         barrier = self.target.price("barrier")
         return barrier.issue + barrier.latency
 
-    def price(self, stmt: Stmt, groups: int = 1) -> tuple[int, int, dict[int, tuple[int, int]]]:
-        """Cycles in which the role issues nothing else, cycles until all is through, and for how many cycles, after how
-        many, each slot is held; for one of `groups` warpgroups."""
-        asked = (part_of(d, groups) for d in demands(stmt, self.laid))
-        timings = [self.target.price(d.kind, **dict(d.parameters)) for d in asked]
-        # The parts of a tile operation overlap, warp by warp; those of a nest wait for one another.
-        together = max if isinstance(stmt, TileOp) else sum
-        issue = max(together(self.busy(t, stmt) for t in timings), 1)
-        latency = together(t.latency for t in timings)
-        uses: dict[int, tuple[int, int]] = {}
-        for timing in timings:
-            for slot, cycles, offset in timing.uses:
-                held, first = uses.get(self.slot_ids[slot], (0, offset))
-                uses[self.slot_ids[slot]] = (held + cycles, min(first, offset))
-        return issue, max(latency, issue, 1), uses
-
     def flat(self, stmt: Stmt) -> Cost:
-        _, latency, uses = self.price(stmt)
+        _, latency, uses = price(stmt, self.laid, self.target)
         return Cost(latency, {slot: cycles for slot, (cycles, _) in uses.items()})
 
     def compound(self, index: int) -> Op:
@@ -374,13 +359,6 @@ class _Builder:
                 uses.append(Use(slot, min(held, cycles), cycles - min(held, cycles)))
         ordered = tuple(sorted(uses, key=lambda u: u.slot))
         return Op(describe(stmt), ordered, cycles, cycles, role, stmt.span.line, file=stmt.span.file)
-
-    def busy(self, timing: Timing, stmt: Stmt) -> int:
-        """Cycles in which the role's warps issue nothing else. What is not asynchronous they do themselves: they are
-        busy until the last of the units is through."""
-        if is_asynchronous(stmt):
-            return timing.issue
-        return max([timing.issue, *(offset + cycles for _, cycles, offset in timing.uses)])
 
     # ---- dependences ----
 
@@ -444,6 +422,32 @@ class _Builder:
         if _accumulator(a) is not None and _accumulator(a) == _accumulator(b):
             return max(use.cycles for use in ops[i].uses)
         return ops[i].latency
+
+
+def price(stmt: Stmt, laid: Laid, target: Target, groups: int = 1) -> tuple[int, int, dict[int, tuple[int, int]]]:
+    """Cycles in which the role issues nothing else, cycles until all is through, and for how many cycles, after how
+    many, each slot is held; for one of `groups` warpgroups."""
+    slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
+    asked = (part_of(d, groups) for d in demands(stmt, laid))
+    timings = [target.price(d.kind, **dict(d.parameters)) for d in asked]
+    # The parts of a tile operation overlap, warp by warp; those of a nest wait for one another.
+    together = max if isinstance(stmt, TileOp) else sum
+    issue = max(together(_busy(t, stmt) for t in timings), 1)
+    latency = together(t.latency for t in timings)
+    uses: dict[int, tuple[int, int]] = {}
+    for timing in timings:
+        for slot, cycles, offset in timing.uses:
+            held, first = uses.get(slot_ids[slot], (0, offset))
+            uses[slot_ids[slot]] = (held + cycles, min(first, offset))
+    return issue, max(latency, issue, 1), uses
+
+
+def _busy(timing: Timing, stmt: Stmt) -> int:
+    """Cycles in which the role's warps issue nothing else. What is not asynchronous they do themselves: they are busy
+    until the last of the units is through."""
+    if is_asynchronous(stmt):
+        return timing.issue
+    return max([timing.issue, *(offset + cycles for _, cycles, offset in timing.uses)])
 
 
 def is_asynchronous(stmt: Stmt) -> bool:

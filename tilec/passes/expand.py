@@ -116,7 +116,7 @@ class _Expander:
         self.rings: dict[str, warp.Ring] = {}
         self.passes: dict[str, Passing] = {}
         self.renamed = 0
-        self.tensor = tensor_tiles(laid.kernel, target)
+        self.tensor = tensor_tiles(laid.kernel, target, dict(laid.versions))
         for held in self.tensor if self.specialised else ():  # else the kernel itself hands them over
             self.add_tensor_ring(held)
         for s in scheduled:
@@ -286,9 +286,7 @@ class _Expander:
                 return (warp.Break(span=stmt.span),)
             case Bind():
                 return (warp.Let(stmt.var, stmt.value, cursors=cursors, span=stmt.span),)
-            case TileOp(name="copy", regions=(source, _)) if source.buffer.name in self.ring_of and (
-                source.buffer.scope == "tmem"
-            ):
+            case TileOp(name="copy", regions=(source, _)) if self.is_handed_sum(source.buffer):
                 if role_of(stmt, self.laid) != role:
                     return ()
                 cursor = self.sum_cursor(source.buffer.name, role)
@@ -297,6 +295,10 @@ class _Expander:
                 return warp.RingWait(cursor, span=stmt.span), *load, *read
             case _:
                 return self.lower(stmt, cursors) if role_of(stmt, self.laid) in (role, EVERY) else ()
+
+    def is_handed_sum(self, tile: Buffer) -> bool:
+        """Whether the tensor cores hand it on as a ring; else the kernel itself orders who reads it."""
+        return tile.scope == "tmem" and tile.name in self.ring_of and self.ring_of[tile.name].has_barriers
 
     def sum_cursor(self, tile: str, role: str) -> warp.Cursor:
         return warp.Cursor(f"{tile}.{role}", tile)

@@ -1,6 +1,7 @@
 """What a kernel with roles of its own has decided, for people and for the trace: the roles, and pipelines between them.
 
-A role's statements are listed in the order in which they run, as no solver moves them.
+A role's statements are listed in the order in which they run: as written, but where it acquires stages
+(`passes.role_loops`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ from typing import Any
 from tilec.ir.tile import Bind, Kernel, Parallel, Stmt, Store, TileOp, bodies, walk
 from tilec.ops.barriers import counts_of
 from tilec.ops.values import SIDES
-from tilec.passes.depend import describe
 from tilec.passes.layout import Laid, LaidPart
-from tilec.passes.protocol import barrier_name
+from tilec.passes.role_loops import named
 from tilec.passes.steering import is_variable
 
 Listing = dict[str, list[dict[str, Any]]]
@@ -66,7 +66,7 @@ def _statements(body: tuple[Stmt, ...], depth: int) -> Iterator[dict[str, Any]]:
     for stmt in body:
         if isinstance(stmt, Bind) or _counts(stmt):
             continue
-        yield {"name": _name(stmt), "line": stmt.span.line, "depth": depth}
+        yield {"name": named(stmt), "line": stmt.span.line, "depth": depth}
         if not isinstance(stmt, Parallel):
             for inner in bodies(stmt):
                 yield from _statements(inner, depth + 1)
@@ -75,12 +75,3 @@ def _statements(body: tuple[Stmt, ...], depth: int) -> Iterator[dict[str, Any]]:
 def _counts(stmt: Stmt) -> bool:
     """Whether it only sets variables."""
     return isinstance(stmt, Parallel) and all(isinstance(s, Store) and is_variable(s.buffer) for s in stmt.body)
-
-
-def _name(stmt: Stmt) -> str:
-    if not isinstance(stmt, TileOp):
-        return describe(stmt)
-    for what in ("acquires", "releases", "drains"):
-        if what in _of(stmt):
-            return f"{what.removesuffix('s')} {str(_of(stmt)[what]).split()[0]}"
-    return f"{stmt.name} {barrier_name(stmt)}" if "barrier" in _of(stmt) and not stmt.regions else describe(stmt)

@@ -172,12 +172,14 @@ class Loops(PerThread):
     def loop(self, kind: str, span: Span) -> Iterator[None]:
         """Inside is a trip of a loop of this kind, which `break` leaves."""
         self.loops.append(kind)
+        self.pipelines.looked.clear()  # in the next trip it would be about another stage
         outer, self.withs = self.withs, 0
         try:
             with self.ledger.loop(Path(span, "the next trip begins with it")):
                 yield
         finally:
             self.loops.pop()
+            self.pipelines.looked.clear()
             self.withs = outer
 
     def trip(self, body: tuple[ast.Stmt, ...]) -> tuple[ast.Stmt, ...]:

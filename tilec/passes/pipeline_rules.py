@@ -9,19 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 from tilec.diag import Label, Mistakes, fail
-from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import Attr, Cluster, Stmt, TileOp, with_attr
 from tilec.ops.barriers import allocation, barrier_of
 from tilec.ops.values import SIDES, Pipeline, Side
+from tilec.passes.stage_arrivals import Arriving, arriving, with_arrivals
 from tilec.passes.stages import Nested, Pipelines, payload_bytes
 
 _DOES: dict[Side, str] = {"producer": "fills", "consumer": "takes"}
 
 
 def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, mistakes: Mistakes) -> list[Stmt]:
-    """The statements, with the counts of the pipelines' barriers. Errors: `pipeline-role`, `pipeline-order`,
-    `pipeline-drain`."""
+    """The statements, with the counts of the pipelines' barriers, and who arrives at each release. Errors:
+    `pipeline-role`, `pipeline-order`, `pipeline-drain`."""
     counts: dict[str, TileOp] = {}
+    releases: dict[tuple[str, range], Arriving] = {}
     is_whole = not mistakes.met  # what is missing may have been an acquire
     for pipeline in pipelines.made:
         if is_whole:
@@ -29,20 +30,23 @@ def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, 
                 _check_roles(pipeline)
                 _check_drained(pipeline, cluster)
         for side, barriers in zip(SIDES, (pipeline.full, pipeline.empty), strict=True):
-            threads = sum(WARPGROUP_THREADS * len(role) for role in pipeline.ends[side].roles)
-            counts[barriers.name] = allocation(barriers, (max(threads, 1),) * pipeline.stages)
+            who = {role: arriving(statements, pipeline, role) for role in pipeline.ends[side].roles}
+            arrivals = sum(a.warps + a.by_tensor_cores for a in who.values())
+            counts[barriers.name] = allocation(barriers, (max(arrivals, 1),) * pipeline.stages)
+            releases |= {(barriers.name, role): a for role, a in who.items()}
         # For who reads the trace, beside the barriers that are the first of each pipeline.
         holds: dict[str, Attr] = {
             "pipeline": pipeline.name,
             "tiles": ",".join(pipeline.tiles),
             "bytes": payload_bytes(pipeline),
+            "holds": ",".join(tile.name for tile in pipeline.tiles.values()),
         }
         for key, value in holds.items():
             counts[pipeline.full.name] = with_attr(counts[pipeline.full.name], key, value)
     if is_whole:
         with mistakes.caught():
             _check_order(pipelines.nested)
-    return [_counted(stmt, counts) for stmt in statements]
+    return [_counted(stmt, counts) for stmt in with_arrivals(statements, releases)]
 
 
 def _counted(stmt: Stmt, counts: Mapping[str, TileOp]) -> Stmt:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from tilec.diag import Label, fail
-from tilec.ir.tile import Buffer, Load, TileOp, integer, walk, with_attr
+from tilec.ir.tile import Buffer, Expr, Load, TileOp, integer, walk, with_attr
 from tilec.ir.types import BOOL, UINT64
 from tilec.ops.barriers import allocation
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, bind, nearest
@@ -45,7 +45,7 @@ PIPELINES = {
     name: Signature(name, (Parameter("payload"), Parameter("stages")))
     for name in ("T.InputTilePipeline", "T.OutputTilePipeline")
 }
-HELD_IN = ("shared",)
+HELD_IN = ("shared", "tmem")
 """The memories whose tiles a stage can hold."""
 
 _OF_PIPELINE = ("producer", "consumer", "acquire_producer", "acquire_consumer")
@@ -77,7 +77,7 @@ def pipeline(body: Body, name: str, node: ast.Call) -> Pipeline:
             help="move it to the beginning of the kernel",
         )
     stages = _stages(call)
-    form, tiles = _payload(body, call)
+    form, tiles = _payload(body, call, path)
     staged = {key: replace(tile, extents=(stages, *tile.extents)) for key, tile in tiles.items()}
     for key, tile in tiles.items():
         body.buffers[body.buffers.index(tile)] = staged[key]
@@ -112,7 +112,7 @@ def _stages(call: Call) -> int:
     return stages
 
 
-def _payload(body: Body, call: Call) -> tuple[Literal["tile", "tuple", "dictionary"], dict[str, Buffer]]:
+def _payload(body: Body, call: Call, function: str) -> tuple[Literal["tile", "tuple", "dictionary"], dict[str, Buffer]]:
     argument = call["payload"]
     form: Literal["tile", "tuple", "dictionary"]
     given: list[tuple[str, Value]]
@@ -128,8 +128,11 @@ def _payload(body: Body, call: Call) -> tuple[Literal["tile", "tuple", "dictiona
     tiles: dict[str, Buffer] = {}
     for key, tile in given:
         if not isinstance(tile, Buffer) or tile.scope not in HELD_IN:
-            _bad_payload("a stage holds tiles made by T.alloc_shared", argument.span, f"this is {describe(tile)}")
+            made = "T.alloc_shared, or T.alloc_tmem"
+            _bad_payload(f"a stage holds tiles made by {made}", argument.span, f"this is {describe(tile)}")
         here = Label(tile.span, "allocated here")
+        if tile.scope == "tmem" and function == "T.InputTilePipeline":
+            _bad_payload("inputs are tiles in shared memory", argument.span, "this holds sums", secondary=(here,))
         if tile in tiles.values():
             _bad_payload(f"{tile.name} stands twice in the payload", argument.span, secondary=(here,))
         if key in (*_ACCESSORS, *_OF_STAGE) or not key.isidentifier():
@@ -154,7 +157,8 @@ def _bad_payload(title: str, span: Span, label: str = "", secondary: tuple[Label
         span,
         label,
         secondary=secondary,
-        help="give it the shared tiles that one stage holds: (A_shared, B_shared), or {'A': A_shared, 'B': B_shared}",
+        help="give it the shared tiles that one stage holds: (A_shared, B_shared), or {'A': A_shared, 'B': B_shared}; "
+        "T.OutputTilePipeline takes sums in tensor memory too",
     )
 
 
@@ -327,19 +331,22 @@ def entered(body: Body, node: ast.With, call: ast.Call) -> None:
         body.block(node.body)
         return
     assert isinstance(function.owner, Handle)
-    _check_ready(bind(_SIGNATURES[function.name], *body.operands(call), call.span))
-    stage = acquire(body, function.owner, call.span, returns=True)
+    ready = _ready(bind(_SIGNATURES[function.name], *body.operands(call), call.span))
+    stage = acquire(body, function.owner, call.span, returns=True, ready=ready)
     _bind(body, node, stage)
     body.block(node.body)
     if not body.ledger.is_left:
         release(body, stage, call.span)
 
 
-def _check_ready(call: Call) -> None:
-    """What is given to acquire_if_needed. To wait for a stage that is there is to go on: all stages are waited for."""
+def _ready(call: Call) -> Expr | None:
+    """What is given to acquire_if_needed."""
     ready = dict(call.arguments).get("ready")
-    if ready is not None and not isinstance(ready.value, bool) and as_expr(ready).dtype != BOOL:
+    if ready is None or isinstance(ready.value, bool):
+        return None
+    if as_expr(ready).dtype != BOOL:
         call.refuse("ready", "what .try_acquire() gave")
+    return as_expr(ready)
 
 
 def _bind(body: Body, node: ast.With, value: Value) -> None:

@@ -34,7 +34,7 @@ from tilec.ir.tile import (
     walk,
     with_children,
 )
-from tilec.ops.barriers import condition_of, counts_of, is_meeting, is_signalling
+from tilec.ops.barriers import condition_of, counts_of, is_by_warps, is_meeting, is_signalling
 from tilec.ops.tcgen05 import is_committing
 from tilec.ops.values import EXPR_TYPES
 from tilec.passes.fold import compute_expr
@@ -251,6 +251,8 @@ def _operation(op: TileOp, role: Role, values: Values) -> Iterator[Step]:
 
 def _arrivals(op: TileOp, role: Role, values: Values) -> int:
     """How many threads of the role arrive."""
+    if is_by_warps(op):
+        return role.kernel.threads // 32
     condition, every = condition_of(op), range(role.kernel.threads)
     return len(every) if condition is None else sum(_known(condition, {**values, THREAD: t}) for t in every)
 

@@ -27,6 +27,7 @@ from tilec.ir.tile import (
     TileOp,
     Var,
     integer,
+    with_attr,
 )
 from tilec.ir.tile import Call as TileCall
 from tilec.ir.types import BOOL, INT32
@@ -57,11 +58,13 @@ class Nested:
 @dataclasses.dataclass(slots=True)
 class Pipelines:
     """Those of a kernel, with what its statements have done with them so far; `tiles` are the pipelines of the tiles
-    that they hold, by name."""
+    that they hold, by name. `looked` has what a side found by `try_acquire`, as long as the stage that it is about
+    is the next one."""
 
     made: list[Pipeline] = field(default_factory=list)
     tiles: dict[str, Pipeline] = field(default_factory=dict)
     nested: list[Nested] = field(default_factory=list)
+    looked: dict[tuple[str, Side], Var] = field(default_factory=dict)
 
 
 def variable(body: Body, name: str, value: int, span: Span) -> Buffer:
@@ -77,8 +80,9 @@ def _set(body: Body, variable: Buffer, value: Expr, span: Span) -> None:
     body.out.append(Parallel((each,), (1,), (Store(variable, (each,), value, span),), span))
 
 
-def acquire(body: Body, handle: Handle, span: Span, returns: bool = False) -> Stage:
-    """Wait until the next stage is this side's, and take it. Errors: `pipeline-role`, `pipeline-order`."""
+def acquire(body: Body, handle: Handle, span: Span, returns: bool = False, ready: Expr | None = None) -> Stage:
+    """Wait until the next stage is this side's, unless `ready` says of this one that it is, and take it. Errors:
+    `pipeline-role`, `pipeline-order`."""
     made, side, role = handle.pipeline, handle.side, _role(body, handle, span)
     held = body.ledger.held()
     _check_room(handle, held, span)
@@ -88,7 +92,8 @@ def acquire(body: Body, handle: Handle, span: Span, returns: bool = False) -> St
         Nested(t.owner.pipeline, made, role, t.span, span) for t in held if t.owner.pipeline is not made
     ]
     index, parity = _turn(body, made, side, span)
-    _wait(body, handle, index, parity, span)
+    looked = body.pipelines.looked.pop((made.name, side), None)
+    _wait(body, handle, index, parity, span, None if looked is None or looked != ready else looked)
     is_last = Binary("eq", index, integer(made.stages - 1), BOOL)
     _set(body, end.index, Select(is_last, integer(0), Binary("add", index, integer(1), INT32), INT32), span)
     _set(body, end.parity, Select(is_last, _other(parity), parity, INT32), span)
@@ -108,6 +113,7 @@ def try_acquire(body: Body, handle: Handle, span: Span) -> Var:
     _set(body, found, Select(is_done, integer(1), integer(0), INT32), span)
     ready = Var(body.unique.take(f"{made.name}_ready"), BOOL)
     body.out.append(Bind(ready, Binary("eq", Load(found, (integer(0),)), integer(1), BOOL), span))
+    body.pipelines.looked[made.name, side] = ready
     return ready
 
 
@@ -162,11 +168,11 @@ def _turn(body: Body, made: Pipeline, side: Side, span: Span) -> tuple[Var, Var]
     return index, parity
 
 
-def _wait(body: Body, handle: Handle, index: Expr, parity: Expr, span: Span) -> None:
+def _wait(body: Body, handle: Handle, index: Expr, parity: Expr, span: Span, unless: Expr | None) -> None:
     barrier = _awaited(handle)
     acquires = f"{handle.pipeline.name} {handle.side}"
     wait = tile_op("await_barrier", (), span, barrier=Load(barrier, (index,)), parity=parity, acquires=acquires)
-    body.out.append(wait)
+    body.out.append(wait if unless is None else with_attr(wait, "unless", unless))
 
 
 def _awaited(handle: Handle) -> Buffer:

@@ -14,7 +14,8 @@ All other statements stay as they are. Products that go another way keep the ins
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import math
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from tilec.diag import Label, fail
@@ -54,9 +55,9 @@ _K_BYTES = 32  # along k, of one tcgen05.mma of any kind
 
 def columns(tile: Buffer) -> int:
     """The columns that a tile takes: 128 rows share one, and each element has 32 bits of its own, however many it needs
-    (PTX ISA, tcgen05 "Data Path Layout Organization")."""
-    rows, width = tile.shape
-    return -(-rows // TENSOR_LANES) * width
+    (PTX ISA, tcgen05 "Data Path Layout Organization"). Leading dimensions number versions of it."""
+    *versions, rows, width = tile.shape
+    return math.prod(versions) * -(-rows // TENSOR_LANES) * width
 
 
 def with_sums_in_tensor_memory(kernel: Kernel, target: Target) -> Kernel:
@@ -96,9 +97,10 @@ def crowded_out(kernel: Kernel) -> tuple[Buffer, ...]:
     return tuple(replace(t, name=t.name.removesuffix(SUFFIX)) for t in rewriter.tiles)
 
 
-def tensor_tiles(kernel: Kernel, target: Target) -> tuple[warp.TensorTile, ...]:
-    """The tiles in tensor memory, one behind the other. Sums that a block makes again and again have two versions, so
-    that the next one begins while this one is read, if there are columns for that."""
+def tensor_tiles(kernel: Kernel, target: Target, versions: Mapping[str, int]) -> tuple[warp.TensorTile, ...]:
+    """The tiles in tensor memory, one behind the other, with as many versions as a kernel says itself. Other sums that
+    a block makes again and again have two, so that the next one begins while this one is read, if there are columns for
+    that."""
     tiles = [b for b in kernel.buffers if b.scope == "tmem"]
     if not tiles:
         return ()
@@ -106,7 +108,8 @@ def tensor_tiles(kernel: Kernel, target: Target) -> tuple[warp.TensorTile, ...]:
     twice = sum(columns(t) * (2 if t.name in again else 1) for t in tiles) <= target.limit("tmem_columns")
     placed, offset = [], 0
     for tile in tiles:
-        placed.append(warp.TensorTile(tile, columns(tile), 2 if twice and tile.name in again else 1, offset))
+        depth = versions.get(tile.name, 2 if twice and tile.name in again else 1)
+        placed.append(warp.TensorTile(tile, columns(tile), depth, offset))
         offset += placed[-1].columns * placed[-1].depth
     return tuple(placed)
 

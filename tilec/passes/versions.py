@@ -45,7 +45,8 @@ _MARK = "%version|"
 
 def versioned(kernel: Kernel) -> dict[Buffer, Buffer]:
     """The tiles of which every statement names one version."""
-    fit = {b: replace(b, extents=b.shape[1:]) for b in kernel.buffers if b.scope == "shared" and len(b.shape) > 2}
+    held = (b for b in kernel.buffers if b.scope in ("shared", "tmem") and len(b.shape) > 2)
+    fit = {b: replace(b, extents=b.shape[1:]) for b in held}
     for stmt in _leaves(kernel.body):
         for buffer in [b for b in fit if _named(stmt, b) is None]:
             fit.pop(buffer)
