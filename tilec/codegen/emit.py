@@ -29,7 +29,7 @@ from tilec.codegen.tcgen05 import (
     emit_commit,
     emit_deallocation,
     emit_tensor_arrive,
-    emit_tensor_load,
+    emit_tensor_move,
     emit_tensor_mma,
 )
 from tilec.codegen.transfer import barrier_address, emit_cp_async, emit_tma_load, emit_tma_store
@@ -437,8 +437,8 @@ class _Entry:
                 emit_wgmma(op, state)
             case warp.TensorMma():
                 emit_tensor_mma(op, state)
-            case warp.TensorLoad():
-                emit_tensor_load(op, state)
+            case warp.TensorLoad() | warp.TensorStore():
+                emit_tensor_move(op, state)
             case warp.Reduce():
                 emit_reduce(op, state)
             case warp.BarSync(id=number, threads=threads):

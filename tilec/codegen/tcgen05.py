@@ -1,5 +1,5 @@
-"""tcgen05: products of whole tiles into tensor memory, asked for by one thread; sums from there to registers; and the
-memory itself, allocated before the roles begin and given back by the first one at its end.
+"""tcgen05: products of whole tiles into tensor memory, asked for by one thread; tiles from there to registers and back;
+and the memory itself, allocated before the roles begin and given back by the first one at its end.
 
 Descriptors are those of the PTX ISA: tcgen05 "Instruction descriptor" and "Shared memory descriptor". For the tensor
 cores' completion on an mbarrier (tcgen05.commit) nobody fences; who waits for it does (tcgen05.fence).
@@ -14,7 +14,7 @@ from tilec.codegen.address import SHARED_BASE
 from tilec.codegen.barriers import is_thread, own_barrier
 from tilec.codegen.builder import Builder, register_class
 from tilec.codegen.clusters import mates_mask
-from tilec.codegen.matrix import K_BYTES, WARP
+from tilec.codegen.matrix import K_BYTES, WARP, packed_a
 from tilec.codegen.scalar import Scalars
 from tilec.codegen.state import State
 from tilec.codegen.transfer import barrier_address
@@ -22,7 +22,7 @@ from tilec.codegen.wgmma import tile_byte
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.tile import Buffer, is_true
 from tilec.ir.types import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT8, INT32, UINT8, DType
-from tilec.ir.warp import Cursor, Program, Ring, TensorArrive, TensorLoad, TensorMma
+from tilec.ir.warp import Cursor, Program, Ring, TensorArrive, TensorLoad, TensorMma, TensorStore, TensorTile
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Symbol, Vector
 
 GROUP = "cta_group::1"
@@ -125,14 +125,19 @@ def emit_tensor_mma(op: TensorMma, state: State) -> None:
         always = builder.into("pred", "setp.eq.u32", Imm(1), Imm(1))
         first = _keeps(op, state, always)
         sums = _version(op.c, op.cursors, state)
-        a = _descriptor(op.a, op.cursors, state)
+        in_tensor_memory = op.a.scope == "tmem"
+        a = _version(op.a, op.cursors, state) if in_tensor_memory else _descriptor(op.a, op.cursors, state)
         b = _descriptor(op.b, op.cursors, state)
         for i in range(m // rows):
             for j in range(n // columns):
                 beyond = i * n + j * columns
                 into = builder.into("b32", "add.u32", sums, Imm(beyond)) if beyond else sums
                 for k in range(0, depth, step):
-                    left = _advance(a, _offset(op.a, not op.transpose_a, i * rows, k, state), state)
+                    left: Operand
+                    if in_tensor_memory:
+                        left = Address(a, (i * depth + k) * op.a.dtype.bytes // 4)
+                    else:
+                        left = _advance(a, _offset(op.a, not op.transpose_a, i * rows, k, state), state)
                     right = _advance(b, _offset(op.b, op.transpose_b, j * columns, k, state), state)
                     builder.emit(opcode, Address(into), left, right, form, always if k else first)
 
@@ -202,34 +207,79 @@ def emit_commit(ring: Ring, cursor: Cursor, state: State, *, empty: bool) -> Non
     state.builder.emit(f"{opcode}.b64", barrier, *operands)
 
 
-# ---- sums ------------------------------------------------------------------------------------------------------------
+# ---- to and from registers ------------------------------------------------------------------------------------------------------------
 
 
-def emit_tensor_load(op: TensorLoad, state: State) -> None:
-    """Each warp reads its rows, from the quarter of the lanes that is its own, 16 lanes by 256 bits at a time."""
-    builder, layout = state.builder, state.layouts[op.destination.name]
+def emit_tensor_move(op: TensorLoad | TensorStore, state: State) -> None:
+    """Between a fragment and a tile. Each warp reaches its rows, in the quarter of the lanes that is its own, 16 lanes
+    at a time: of a sum 256 bits of each, of a factor 128."""
+    tile, fragment = (op.source, op.destination) if isinstance(op, TensorLoad) else (op.destination, op.source)
+    builder, layout = state.builder, state.layouts[fragment.name]
     builder.at(op.span)
     blocks, halves = layout.registers[2].size, layout.registers[3].size
-    registers = state.fragments[op.destination.name]
+    held = next(t for t in state.program.tensor if t.buffer == tile)
+    shape, words = ("16x256b", 4) if held.per_column == 1 else ("16x128b", 2)
     with state.scalars.scope():
         quarter = builder.into("b32", "and.b32", state.warp, Imm(3))
         group = builder.into("b32", "shr.u32", state.warp, Imm(2))
-        lanes = builder.into("b32", "mad.lo.u32", quarter, Imm(32 * _LANE), _version(op.source, op.cursors, state))
-        start = builder.into("b32", "mad.lo.u32", group, Imm(8 * blocks), lanes)
-        narrow: list[tuple[Reg, Reg]] = []
+        lanes = builder.into("b32", "mad.lo.u32", quarter, Imm(32 * _LANE), _version(tile, op.cursors, state))
+        start = builder.into("b32", "mad.lo.u32", group, Imm(2 * words * blocks), lanes)
+        is_load = isinstance(op, TensorLoad)
+        registers = _words_into(fragment, held, state) if is_load else _words_of(fragment, held, state)
         for half in range(halves):
-            done = 0
-            while done < blocks:
-                count = 1 << (min(blocks - done, 32).bit_length() - 1)
-                first = 4 * (half * blocks + done)
-                into = registers[first : first + 4 * count]
-                if register_class(op.destination.dtype) == "b16":
-                    wide = builder.many("b32", len(into))
-                    narrow += zip(into, wide, strict=True)
-                    into = wide
-                place = Address(start, 16 * half * _LANE + 8 * done)
-                builder.emit(f"tcgen05.ld.sync.aligned.16x256b.x{count}.b32", Vector(into), place)
-                done += count
-        builder.emit("tcgen05.wait::ld.sync.aligned")
-        for register, wide_one in narrow:
-            builder.emit("cvt.u16.u32", register, wide_one)
+            for done, count in _powers(blocks, 128 // words):
+                first = words * (half * blocks + done)
+                values = Vector(registers[first : first + words * count])
+                place = Address(start, 16 * half * _LANE + 2 * words * done)
+                if is_load:
+                    builder.emit(f"tcgen05.ld.sync.aligned.{shape}.x{count}.b32", values, place)
+                else:
+                    builder.emit(f"tcgen05.st.sync.aligned.{shape}.x{count}.b32", place, values)
+        builder.emit(f"tcgen05.wait::{'ld' if is_load else 'st'}.sync.aligned")
+        if is_load:
+            _take_apart(fragment, held, registers, state)
+
+
+def _powers(count: int, most: int) -> Iterator[tuple[int, int]]:
+    """How many are done before, and the next power of two of them, up to `most`."""
+    done = 0
+    while done < count:
+        part = 1 << (min(count - done, most).bit_length() - 1)
+        yield done, part
+        done += part
+
+
+def _words_into(fragment: Buffer, held: TensorTile, state: State) -> tuple[Reg, ...]:
+    """Registers to load into: the fragment's own, or wider ones."""
+    registers = state.fragments[fragment.name]
+    if held.per_column == 1 and register_class(fragment.dtype) != "b16":
+        return registers
+    return state.builder.many("b32", len(registers) // held.per_column)
+
+
+def _take_apart(fragment: Buffer, held: TensorTile, words: tuple[Reg, ...], state: State) -> None:
+    registers, builder = state.fragments[fragment.name], state.builder
+    if words == registers:
+        return
+    if held.per_column == 1:
+        for register, word in zip(registers, words, strict=True):
+            builder.emit("cvt.u16.u32", register, word)
+        return
+    for number, word in enumerate(words):
+        parts = registers[number * held.per_column : (number + 1) * held.per_column]
+        if register_class(fragment.dtype) == "b16":
+            builder.emit("mov.b32", Vector(parts), word)
+            continue
+        signed = fragment.dtype.kind == "int"
+        for place, part in enumerate(parts):
+            builder.emit(f"bfe.{'s' if signed else 'u'}32", part, word, Imm(8 * place), Imm(8))
+
+
+def _words_of(fragment: Buffer, held: TensorTile, state: State) -> tuple[Reg, ...]:
+    """The fragment as it is stored, each word of it in one register."""
+    registers, builder = state.fragments[fragment.name], state.builder
+    if held.per_column > 1:
+        return packed_a(fragment, state)
+    if register_class(fragment.dtype) == "b16":
+        return tuple(builder.into("b32", "cvt.u32.u16", register) for register in registers)
+    return registers

@@ -311,9 +311,11 @@ def wgmma_accumulator(shape: tuple[int, int], groups_m: int, groups_n: int) -> F
     return Fragment(shape, lanes + groups, registers)
 
 
-def tensor_accumulator(shape: tuple[int, int], threads: int) -> Fragment | None:
-    """Registers of an accumulator read from tensor memory in blocks of 16 lanes by 8 columns, for whole warpgroups: the
-    lanes of a warp share a block as those of mma.sync do (PTX ISA, tcgen05.ld .16x256b).
+def tensor_accumulator(shape: tuple[int, int], threads: int, run: int = 2) -> Fragment | None:
+    """Registers of a tile in tensor memory in blocks of 16 lanes by 4 · `run` elements, for whole warpgroups: the lanes
+    of a warp share a block as those of mma.sync do. Runs of 2 are 2 columns of a sum (PTX ISA, tcgen05.ld .16x256b), or
+    one of 16-bit elements that are a factor, of which each takes half a column; of 8-bit ones a column has 4
+    (.16x128b).
 
     Of 64 rows a quarter of the lanes holds 16, of 128 all (PTX ISA, tcgen05 "Data Path Layout Organization", layouts F
     and D). Warpgroups share the columns, or have 128 rows each. None where they cannot."""
@@ -323,12 +325,13 @@ def tensor_accumulator(shape: tuple[int, int], threads: int) -> Fragment | None:
         return None
     down = max(rows // TENSOR_LANES, 1)
     across = groups // down
-    if columns % (8 * across):
+    if columns % (4 * run * across):
         return None
     of_warp = min(rows, TENSOR_LANES) // WARPGROUP_WARPS
-    lanes = (Axis(4, 1, 2), Axis(8, 0, 1), Axis(WARPGROUP_WARPS, 0, of_warp))
+    lanes = (Axis(4, 1, run), Axis(8, 0, 1), Axis(WARPGROUP_WARPS, 0, of_warp))
     shared_out = (Axis(down, 0, TENSOR_LANES), Axis(across, 1, columns // across))
-    registers = (Axis(2, 1, 1), Axis(2, 0, 8), Axis(columns // across // 8, 1, 8), Axis(of_warp // 16, 0, 16))
+    blocks = Axis(columns // across // (4 * run), 1, 4 * run)
+    registers = (Axis(run, 1, 1), Axis(2, 0, 8), blocks, Axis(of_warp // 16, 0, 16))
     return Fragment(shape, lanes + shared_out, registers)
 
 

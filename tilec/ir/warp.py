@@ -15,6 +15,7 @@ from dataclasses import field, replace
 from typing import Literal
 
 from tilec.ir.affine import affine
+from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.ir.tile import Binary, Buffer, Const, Expr, Extent, Load, Parallel, Region, Var, substitute, walk_expr
 from tilec.options import Arrivals
@@ -108,6 +109,12 @@ class TensorTile:
     columns: int
     depth: int = 1
     offset: int = 0
+
+    @property
+    def per_column(self) -> int:
+        """How many elements of a row share a column: several where the tile is a factor, not a sum."""
+        rows, width = self.buffer.shape
+        return -(-rows // TENSOR_LANES) * width // self.columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +299,8 @@ class Wgmma(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TensorMma(Operation):
-    """C += op(A)·op(B) by tcgen05.mma, A and B in shared memory and C in tensor memory, or C = op(A)·op(B) where
-    `clear` holds. One thread asks for it, of the role's the one numbered `leader`; that the tensor cores are done, they
+    """C += op(A)·op(B) by tcgen05.mma, A in shared or tensor memory, B in shared and C in tensor memory, or C =
+    op(A)·op(B) where `clear` holds. One thread asks for it, of the role's the one numbered `leader`; that the tensor cores are done, they
     say themselves (`by_tensor_cores`, `TensorArrive`)."""
 
     a: Buffer
@@ -308,6 +315,14 @@ class TensorMma(Operation):
 @dataclass(frozen=True, slots=True)
 class TensorLoad(Operation):
     """A whole tile from tensor memory to registers, waited for."""
+
+    source: Buffer
+    destination: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class TensorStore(Operation):
+    """A whole tile from registers to tensor memory, waited for."""
 
     source: Buffer
     destination: Buffer

@@ -177,6 +177,8 @@ def _operation(op: Operation) -> str:
             return f"tcgen05.mma {c.name} += {left} @ {right}, cleared if {show_expr(clear)}"
         case warp.TensorLoad(source=source, destination=destination):
             return f"tcgen05.ld {destination.name} = {source.name}"
+        case warp.TensorStore(source=source, destination=destination):
+            return f"tcgen05.st {destination.name} = {source.name}"
         case warp.Reduce(source=source, destination=destination, kind=kind, dim=dim):
             return f"reduce_{kind} {destination.name} = {source.name} along {dim}"
         case warp.BarSync(id=number, threads=threads):

@@ -867,7 +867,7 @@ def _own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str
             return {a.name, b.name, *([e.name] if e else [])}, {c.name}, None, set()
         case warp.Wgmma(a=a, b=b, c=c, metadata=e):
             return {a.name, b.name, *([e.name] if e else [])}, {c.name}, "wgmma", {a.name, b.name}
-        case warp.TensorLoad(source=s, destination=d):
+        case warp.TensorLoad(source=s, destination=d) | warp.TensorStore(source=s, destination=d):
             return {s.name}, {d.name}, None, set()
         case warp.Reduce(source=s, destination=d, scratch=scratch):
             return {s.name}, {d.name} | ({scratch.name} if scratch else set()), None, set()

@@ -40,7 +40,7 @@ from tilec.passes.pipeline_counts import check_counts
 from tilec.passes.protocol import Role, check_protocol
 from tilec.passes.select import Strategy, select, why_not_tma
 from tilec.passes.staging import chunked
-from tilec.passes.tensor_memory import check_columns, why_no_tensor_product
+from tilec.passes.tensor_memory import IS_FACTOR, check_columns, factors, why_no_tensor_product
 from tilec.passes.versions import on_versions, versioned
 from tilec.source import Span
 from tilec.target import Target
@@ -60,11 +60,11 @@ def laid_out(
         selected = select(kernel, target, strategy, switches, mistakes, tma_loads)
         return chunked(fetched(assign(selected, mistakes)), target)
     versions = versioned(kernel)
-    announced = _announced(kernel)
+    announced, multiplied = _announced(kernel), factors(kernel)
     taken: set[str] = {b.name for b in kernel.buffers}
     laid: list[Laid] = []
     for part in found:
-        body = tuple(_by_own_means(on_versions(s, versions), announced, target) for s in part.kernel.body)
+        body = tuple(_by_own_means(on_versions(s, versions), announced, multiplied, target) for s in part.kernel.body)
         buffers = tuple(versions.get(b, b) for b in part.kernel.buffers)
         apart = replace(part.kernel, body=body, buffers=buffers)
         selected = select(apart, target, "none", switches, mistakes, tma_loads=False)
@@ -102,15 +102,19 @@ def _names(kernel: Kernel) -> set[str]:
 # ---- mechanisms ------------------------------------------------------------------------------------------------------
 
 
-def _by_own_means(stmt: Stmt, announced: frozenset[str], target: Target) -> Stmt:
+def _by_own_means(stmt: Stmt, announced: frozenset[str], multiplied: frozenset[Buffer], target: Target) -> Stmt:
+    def all_of(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(_by_own_means(s, announced, multiplied, target) for s in body)
+
     match stmt:
+        case TileOp(name="copy") if not multiplied.isdisjoint(r.buffer for r in stmt.regions):
+            return with_attr(stmt, *IS_FACTOR)
         case TileOp():
             return _by_its_means(stmt, announced, target)
         case For() | While():
-            return replace(stmt, body=tuple(_by_own_means(s, announced, target) for s in stmt.body))
+            return replace(stmt, body=all_of(stmt.body))
         case If():
-            then, orelse = (tuple(_by_own_means(s, announced, target) for s in b) for b in (stmt.then, stmt.orelse))
-            return replace(stmt, then=then, orelse=orelse)
+            return replace(stmt, then=all_of(stmt.then), orelse=all_of(stmt.orelse))
         case _:
             return stmt
 

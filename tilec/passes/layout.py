@@ -22,7 +22,6 @@ from tilec.ir.layout import (
     per_thread,
     placed,
     row_major,
-    tensor_accumulator,
     wgmma_accumulator,
 )
 from tilec.ir.tile import (
@@ -53,6 +52,7 @@ from tilec.passes.loop_layout import digits
 from tilec.passes.reducer_layout import additions, everywhere, parts_layout, with_parts_of_its_own
 from tilec.passes.reshaped import moved
 from tilec.passes.select import Form, Selected
+from tilec.passes.tensor_memory import copied_layout
 from tilec.passes.usage import expressions, reads, writes
 from tilec.passes.warp_partition import mma_warps, wgmma_groups
 from tilec.records import dataclass
@@ -445,10 +445,10 @@ class _Fragments:
             if region.buffer.scope == "fragment" and not region.is_whole:
                 raise Conflict(op, region.buffer, region.buffer.span)
         source, destination = (r.buffer for r in op.regions)
-        if source.scope == "tmem":
-            loaded = tensor_accumulator((source.shape[0], source.shape[1]), self.kernel.threads)
-            assert loaded is not None, "a sum that no warps can load"
-            self.fix(destination, loaded, op)
+        if "tmem" in (source.scope, destination.scope):
+            held = copied_layout(op, self.kernel.threads)
+            assert held is not None, "a tile that no warps can reach"
+            self.fix(destination if source.scope == "tmem" else source, held, op)
         if source.scope != "fragment" or destination.scope != "fragment":
             return
         if source.shape != destination.shape:

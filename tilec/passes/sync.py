@@ -77,10 +77,12 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
         case warp.TensorMma(a=a, b=b, c=c, leader=leader):
             if leader is None:
                 return (), None  # ordered by the barriers of rings alone
-            operands = (Touch(a.name, False, "async"), Touch(b.name, False, "async"))
-            return (*operands, Touch(c.name, True, "async", BY_TENSOR_CORES)), None
+            left = Touch(a.name, False, "async" if a.scope == "shared" else "tensor")
+            return (left, Touch(b.name, False, "async"), Touch(c.name, True, "tensor", BY_TENSOR_CORES)), None
         case warp.TensorLoad(source=s, destination=d):
-            return (Touch(s.name, False), Touch(d.name, True)), None
+            return (Touch(s.name, False, "tensor"), Touch(d.name, True)), None
+        case warp.TensorStore(source=s, destination=d):
+            return (Touch(s.name, False), Touch(d.name, True, "tensor")), None
         case warp.Reduce(source=s, destination=d, scratch=scratch):
             own = () if scratch is None else (Touch(scratch.name, True),)
             return (Touch(s.name, False), Touch(d.name, True), *own), None

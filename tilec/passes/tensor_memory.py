@@ -21,7 +21,7 @@ from dataclasses import replace
 from tilec.diag import Label, fail
 from tilec.ir import warp
 from tilec.ir.groups import TENSOR_LANES
-from tilec.ir.layout import tensor_accumulator
+from tilec.ir.layout import Fragment, tensor_accumulator
 from tilec.ir.tile import (
     Binary,
     Break,
@@ -53,11 +53,23 @@ SUFFIX = ".tmem"
 _K_BYTES = 32  # along k, of one tcgen05.mma of any kind
 
 
-def columns(tile: Buffer) -> int:
-    """The columns that a tile takes: 128 rows share one, and each element has 32 bits of its own, however many it needs
-    (PTX ISA, tcgen05 "Data Path Layout Organization"). Leading dimensions number versions of it."""
+def columns(tile: Buffer, is_factor: bool = False) -> int:
+    """The columns that a tile takes: 128 rows share one, and each element of a sum has 32 bits of its own, however many
+    it needs; those of a factor share them (PTX ISA, tcgen05 "Data Path Layout Organization"). Leading dimensions number
+    versions of it."""
     *versions, rows, width = tile.shape
-    return math.prod(versions) * -(-rows // TENSOR_LANES) * width
+    return math.prod(versions) * -(-rows // TENSOR_LANES) * width // (factor_run(tile) if is_factor else 1)
+
+
+def factor_run(tile: Buffer) -> int:
+    """How many elements of a factor in tensor memory share a column."""
+    return 32 // tile.dtype.bits
+
+
+def factors(kernel: Kernel) -> frozenset[Buffer]:
+    """The tiles in tensor memory that are multiplied, not summed up."""
+    products = (s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm")
+    return frozenset(p.regions[0].buffer for p in products if p.regions[0].buffer.scope == "tmem")
 
 
 def with_sums_in_tensor_memory(kernel: Kernel, target: Target) -> Kernel:
@@ -104,12 +116,14 @@ def tensor_tiles(kernel: Kernel, target: Target, versions: Mapping[str, int]) ->
     tiles = [b for b in kernel.buffers if b.scope == "tmem"]
     if not tiles:
         return ()
+    multiplied = factors(kernel)
     again = {b.name for s in walk(kernel.body) if isinstance(s, For | While) for b in _summed_within(s)}
-    twice = sum(columns(t) * (2 if t.name in again else 1) for t in tiles) <= target.limit("tmem_columns")
+    needed = {t: columns(t, t in multiplied) for t in tiles}
+    twice = sum(needed[t] * (2 if t.name in again else 1) for t in tiles) <= target.limit("tmem_columns")
     placed, offset = [], 0
     for tile in tiles:
         depth = versions.get(tile.name, 2 if twice and tile.name in again else 1)
-        placed.append(warp.TensorTile(tile, columns(tile), depth, offset))
+        placed.append(warp.TensorTile(tile, needed[tile], depth, offset))
         offset += placed[-1].columns * placed[-1].depth
     return tuple(placed)
 
@@ -237,42 +251,53 @@ def _load(tile: Buffer, fragment: Buffer, loop: For) -> TileOp:
     return TileOp("copy", (source, destination), (("via", "tcgen05"),), loop.span)
 
 
+IS_FACTOR = ("factor", True)
+"""Of a copy to or from a tile in tensor memory that is multiplied, not summed up."""
+
+
+def copied_layout(op: TileOp, threads: int) -> Fragment | None:
+    """How the fragment lies that a copy to or from tensor memory is about, or None where no warps can."""
+    tile = next(r.buffer for r in op.regions if r.buffer.scope == "tmem")
+    *_, rows, width = tile.shape
+    return tensor_accumulator((rows, width), threads, max(factor_run(tile), 2) if IS_FACTOR in op.attrs else 2)
+
+
 def check_tensor_copy(op: TileOp, threads: int) -> None:
-    """What a kernel copies from tensor memory goes to a fragment of whole warpgroups, as a whole."""
+    """What a kernel copies between tensor memory and registers is whole, and a fragment of whole warpgroups."""
     source, destination = op.regions
-    tile = source.buffer
-    scopes = (tile.scope, destination.buffer.scope)
-    whole = scopes == ("tmem", "fragment") and source.is_whole and destination.is_whole
-    if not whole or destination.buffer.dtype != tile.dtype or tile.shape != destination.buffer.shape:
+    fragment, tile = (r.buffer for r in (op.regions if destination.buffer.scope == "tmem" else op.regions[::-1]))
+    whole = fragment.scope == "fragment" and source.is_whole and destination.is_whole
+    if not whole or fragment.dtype != tile.dtype or fragment.shape != tile.shape:
         refuse_scopes(
             op,
-            "tensor memory is copied to a fragment of the same shape and type, as a whole",
+            "tensor memory is copied to and from a fragment of the same shape and type, as a whole",
             help="T.copy it to such a fragment, and that on to where it is wanted",
         )
-    rows, width = tile.shape
-    if tensor_accumulator((rows, width), threads) is None:
+    *_, rows, width = tile.shape
+    if copied_layout(op, threads) is None:
         fail(
             "unsupported-shape",
             f"{threads} threads cannot share {rows} × {width} elements of tensor memory",
             op.span,
             f"each warp reaches 32 of the {TENSOR_LANES} lanes",
             secondary=(Label(tile.span, "allocated here"),),
-            help=f"read it by whole warpgroups: 64 or {TENSOR_LANES} rows together, or {TENSOR_LANES} each",
+            help=f"copy it by whole warpgroups: 64 or {TENSOR_LANES} rows together, or {TENSOR_LANES} each",
         )
 
 
 def check_columns(kernel: Kernel, target: Target) -> None:
     """The tiles that a kernel itself allocates must fit."""
-    tiles = [b for b in kernel.buffers if b.scope == "tmem"]
-    total, limit = sum(map(columns, tiles)), target.limit("tmem_columns") if tiles else 0
+    multiplied = factors(kernel)
+    needed = {b: columns(b, b in multiplied) for b in kernel.buffers if b.scope == "tmem"}
+    total, limit = sum(needed.values()), target.limit("tmem_columns") if needed else 0
     if total > limit:
-        most = max(tiles, key=columns)
+        most = max(needed, key=lambda tile: needed[tile])
         fail(
             "tensor-memory-overflow",
             f"the tiles take {total} columns of tensor memory, {target.name} has {limit}",
             most.span,
-            f"{most.name} alone takes {columns(most)}",
-            secondary=tuple(Label(b.span, f"{columns(b)} columns") for b in tiles if b is not most),
+            f"{most.name} alone takes {needed[most]}",
+            secondary=tuple(Label(b.span, f"{each} columns") for b, each in needed.items() if b is not most),
             help="use smaller tiles: a column of 32 bits holds 128 rows, whatever the type",
         )
 
@@ -292,8 +317,10 @@ def why_no_tensor_product(op: TileOp) -> str | None:
     a, b, c = (r.buffer for r in op.regions)
     rows, width = c.shape
     k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
-    if a.scope != "shared" or b.scope != "shared":
+    if a.scope not in ("shared", "tmem") or b.scope != "shared":
         return "A and B must be shared tiles"
+    if a.scope == "tmem" and op.attr("transpose_A"):
+        return "A in tensor memory cannot be transposed"
     if a.dtype.bits not in (8, 16, 32) or a.dtype.per_byte > 1 or c.dtype not in (FLOAT16, FLOAT32, INT32):
         return f"it has no products of {a.dtype} in {c.dtype}"
     if c.dtype == FLOAT16 and a.dtype == FLOAT32:
@@ -302,7 +329,7 @@ def why_no_tensor_product(op: TileOp) -> str | None:
         return f"it takes {_K_BYTES} bytes along K at a time"
     if a.dtype.bits == 32 and (op.attr("transpose_A") or not op.attr("transpose_B")):
         return "32-bit types are stored along K here"  # else a swizzle of atoms of 32 bytes, which TMA maps here lack
-    if any(t.shape[-1] * t.dtype.bytes % 32 for t in (a, b)):
+    if any(t.shape[-1] * t.dtype.bytes % 32 for t in (a, b) if t.scope == "shared"):
         return "no bank swizzle fits rows that are not a multiple of 32 bytes"
     if rows != 64 and rows % TENSOR_LANES:
         return f"C has {rows} rows, not 64 or a multiple of {TENSOR_LANES}"

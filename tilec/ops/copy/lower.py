@@ -1,4 +1,4 @@
-"""T.copy by its mechanisms: TMA in, TMA out, cp.async, stmatrix, tcgen05.ld, and plain accesses through registers."""
+"""T.copy by its mechanisms: TMA in, TMA out, cp.async, stmatrix, tcgen05.ld and .st, and plain accesses through registers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilec.ir.affine import affine, row_divisor
 from tilec.ir.layout import SharedLayout, row_major
 from tilec.ir.multicast import number, sliced_dimension
 from tilec.ir.tile import Region, TileOp
-from tilec.ir.warp import CpAsync, CpAsyncCommit, Operation, StoreMatrix, TensorLoad, TmaLoad
+from tilec.ir.warp import CpAsync, CpAsyncCommit, Operation, StoreMatrix, TensorLoad, TensorStore, TmaLoad
 from tilec.ops.barriers import barrier_of, is_signalling
 from tilec.ops.lowering import Context, Demand, demand, sweep, tensor_map_of, tma_store
 from tilec.ops.registry import facet
@@ -26,7 +26,8 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
         case "tma_store":
             return tma_store(op, context)
         case "tcgen05":
-            return (TensorLoad(source.buffer, destination.buffer, cursors=context.cursors, span=op.span),)
+            move = TensorLoad if source.buffer.scope == "tmem" else TensorStore
+            return (move(source.buffer, destination.buffer, cursors=context.cursors, span=op.span),)
         case "stmatrix":
             column = affine(source.start[-1]).constant
             return (StoreMatrix(source.buffer, destination.buffer, column, cursors=context.cursors, span=op.span),)
@@ -101,7 +102,7 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
         case "tma_store":
             return (demand("tma.store", bytes=written),)
         case "tcgen05":
-            return (demand("tcgen05.ld", bytes=read),)
+            return (demand("tcgen05.ld" if source.buffer.scope == "tmem" else "tcgen05.st", bytes=read),)
         case "cp_async":
             return (demand("cp.async", bytes=read, threads=context.threads),)
         case _:

@@ -51,7 +51,7 @@ _ACCUMULATORS: dict[DType, tuple[DType, ...]] = {
 
 _SCOPES = {
     "A": ("shared", "fragment"), "A_sparse": ("shared", "fragment"), "E": ("shared",), "B": ("shared",),
-    "C": ("fragment",), "C in tensor memory": ("tmem",),
+    "C": ("fragment",), "C in tensor memory": ("tmem",), "A of tcgen05": ("shared", "tmem"),
 }  # fmt: skip
 
 
@@ -110,7 +110,9 @@ def _check_sparse(call: Call) -> TileOp:
 
 def _product(call: Call, left: str, sum_scopes: str = "C") -> TileOp:
     """The checks that dense and sparse products share; `left` is what A is called."""
-    a, b, c = _matrix(call, left), _matrix(call, "B"), _matrix(call, "C", sum_scopes)
+    in_tensor_memory = sum_scopes != "C"
+    a = _matrix(call, left, "A of tcgen05" if in_tensor_memory else "")
+    b, c = _matrix(call, "B"), _matrix(call, "C", sum_scopes)
     transpose_a, transpose_b = call.boolean("transpose_A"), call.boolean("transpose_B")
     _check_dtypes(call, a.buffer.dtype, b.buffer.dtype, c.buffer.dtype)
     if transpose_a and a.buffer.scope == "fragment":
@@ -151,7 +153,7 @@ def _product(call: Call, left: str, sum_scopes: str = "C") -> TileOp:
         "gemm",
         (a, b, c),
         call.span,
-        clear_accum=sum_scopes == "C" and call.boolean("clear_accum"),
+        clear_accum=not in_tensor_memory and call.boolean("clear_accum"),
         policy=call.policy("policy"),
         transpose_A=transpose_a,
         transpose_B=transpose_b,
@@ -166,16 +168,14 @@ def _check_wgmma(call: Call) -> TileOp:
 
 def _check_tcgen05(call: Call) -> TileOp:
     op = _product(call, "A", "C in tensor memory")
-    for name, region in zip(("A", "B"), op.regions[:2], strict=True):
-        if region.buffer.scope != "shared":
-            fail(
-                "wrong-scope",
-                f"{call.name}: {name} must be a shared tile",
-                call[name].span,
-                f"{region.buffer.name} is a fragment",
-                secondary=(Label(region.buffer.span, "from here"),),
-                help="T.copy it to a shared tile first",
-            )
+    if op.regions[0].buffer == op.regions[2].buffer:
+        fail(
+            "wrong-scope",
+            f"{call.name}: C is one of the factors",
+            call["C"].span,
+            secondary=(Label(call["A"].span, "and this"),),
+            help="add to another tile made by T.alloc_tmem",
+        )
     op = with_attr(op, "clear_when", as_expr(call["clear_accum"], BOOL))
     return op if call["mbar"].value is None else with_attr(op, "barrier", as_barrier(call["mbar"], call.name))
 
@@ -393,8 +393,9 @@ GEMM = register(
                         ANNOTATIONS,
                     ),
                 ),
-                """Begin C += op(A) · op(B) by tcgen05.mma, C made by T.alloc_tmem, and go on; A and B are shared tiles.
+                """Begin C += op(A) · op(B) by tcgen05.mma, C made by T.alloc_tmem, and go on.
 
+                B is a shared tile, and A is one too or made by T.alloc_tmem: T.copy fills it from a fragment.
                 One thread of those that come here asks for it. When it is done, with all that this thread has asked
                 for before, the tensor cores arrive at `mbar`, once; without it T.tcgen05_mma_arrive says so.
                 `clear_accum` may depend on the trip: C = op(A) · op(B) where it holds.

@@ -50,7 +50,8 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     if op.attr("via") == "tcgen05":
         rows, columns = min(m, TENSOR_LANES), min(n, MAX_COLUMNS)
         count = (m // rows) * (n // columns) * (k * a.dtype.bytes // 32)
-        return (demand("tcgen05.mma.ss", m=rows, n=columns, count=count),)
+        form = "tcgen05.mma.ss" if a.scope == "shared" else "tcgen05.mma.ts"
+        return (demand(form, m=rows, n=columns, count=count),)
     warps = context.threads // 32
     # Every warp loads its rows of A and columns of B: the block's perimeter, once per k.
     layout = context.fragments[c.name]
