@@ -237,6 +237,11 @@ def _stages(context: click.Context, parameter: click.Parameter, value: str | Non
 @click.option("--dump-ir", metavar="DIR", help="Write every stage into this folder, each before it is verified.")
 @click.option("--stop-after", type=click.Choice(STAGES), help="Go no further, and print that stage unless -o is given.")
 @click.option("--time", "show_time", is_flag=True, help="Say how long each stage took.")
+@click.option(
+    "--report",
+    is_flag=True,
+    help="Say how long the kernel is predicted to take, what bounds it, and how near its roofline that is.",
+)
 @kernel_options
 @click.version_option(__version__, message="tilec %(version)s")
 def build(
@@ -247,6 +252,7 @@ def build(
     dump_ir: str | None,
     stop_after: Stage | None,
     show_time: bool,
+    report: bool,
     verbose: bool,
     **given: Any,
 ) -> None:
@@ -270,6 +276,8 @@ def build(
         outputs = _outputs(file, output, emit, stop_after, schedule_trace_file, given["opt_level"])
         source = _kernel_file(file)
         asked = compile_options(given)
+        if report and (stop_after or LAST_STAGE.get(asked.opt_level, STAGES[-1])) != STAGES[-1]:
+            usage("--report is about a cubin: compile with -O2 or -O3, and without --stop-after")
         files.check_outputs((path for paths in outputs.values() for path in paths), input_files(file, given))
         if dump_ir is not None:
             files.make_folder(dump_ir)
@@ -278,7 +286,8 @@ def build(
     keep = {*outputs} | ({printed} if printed else set())
     # No further than what is asked for; a dump asks for everything.
     end = LAST_STAGE.get(asked.opt_level)
-    last = stop_after or (end if dump_ir is not None else max(keep, key=STAGES.index))
+    everything = end if dump_ir is not None or report else max(keep, key=STAGES.index)
+    last = stop_after or everything
     observer = Observer(keep=keep, dump_dir=dump_ir, stop_after=None if last == STAGES[-1] else last)
     with reported(source):
         result = None
@@ -292,6 +301,11 @@ def build(
         sys.stdout.buffer.write(observer.texts[printed])
     if verbose and result is not None:
         show_entries(result.entries, result.manifests)
+    if report and result is not None:
+        from tilec.cli_report import report_tables
+
+        for one in driver.reports(result):
+            show_tables(report_tables(one))
     if show_time:
         show_times(observer.seconds, time.perf_counter() - began)
 
