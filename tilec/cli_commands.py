@@ -68,6 +68,11 @@ def kernel_options(command: Command) -> Command:
             "warp-specialize: loads in a warp of their own.",
         ),
         click.option(
+            "--auto-pipeline/--no-auto-pipeline",
+            default=True,
+            help="Whether loops may be pipelined that load tiles for products and are not said to be.  [yes, at -O3]",
+        ),
+        click.option(
             "--scheduler",
             type=click.Choice(SCHEDULERS),
             default=SCHEDULERS[0],
@@ -188,6 +193,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         store_role=given["store_role"],
         dependent_launch=given["dependent_launch"],
         stmatrix=given["stmatrix"],
+        auto_pipeline=given["auto_pipeline"],
         cluster=_cluster(given),
         consumers=given["consumers"],
         rasterisation=options.parse_rasterisation(given["rasterisation"]),
@@ -268,6 +274,7 @@ def build(
       tilec targets            list the machines
       tilec calibrate          measure a GPU, and rewrite its target file
       tilec explain CODE       more about an error or warning
+      tilec explain pipeline FILE.tl   which loads run ahead, and why not the others
     """
     from tilec import driver
 
@@ -513,6 +520,12 @@ def _calibrate() -> click.Command:
     return calibrate
 
 
+def _explain_pipeline() -> click.Command:
+    from tilec.cli_pipeline import explain_pipeline
+
+    return explain_pipeline
+
+
 # Loaders, so that a command costs only its own imports.
 COMMANDS: dict[str, Callable[[], click.Command]] = {
     "emulate": _emulate,
@@ -521,21 +534,23 @@ COMMANDS: dict[str, Callable[[], click.Command]] = {
     "calibrate": _calibrate,
     "check": lambda: check,
     "explain": lambda: explain,
+    "explain pipeline": _explain_pipeline,
     "inspect": lambda: inspect,
 }
 
 
 def run(arguments: Sequence[str]) -> int:
     """One command line. A first word that is no command is the kernel file (or an option) of the compiler proper."""
-    name = arguments[0] if arguments else ""
-    command = COMMANDS[name]() if name in COMMANDS else build
-    rest = list(arguments[1:] if name in COMMANDS else arguments)
+    words = next((n for n in (2, 1) if " ".join(arguments[:n]) in COMMANDS), 0)
+    name = " ".join(arguments[:words])
+    command = COMMANDS[name]() if name else build
+    rest = list(arguments[words:])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show → is no reason to fail
     try:
         # Not click's `main`, which takes every EOFError and broken pipe for the terminal's.
-        with command.make_context(f"tilec {name}" if name in COMMANDS else "tilec", list(rest)) as context:
+        with command.make_context(f"tilec {name}".rstrip(), list(rest)) as context:
             command.invoke(context)
     except Exit as ended:
         return ended.code

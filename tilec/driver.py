@@ -419,15 +419,27 @@ def _scheduled(
     """The kernel with the grid that is launched and its layouts, what was decided about both, and a schedule for each
     loop."""
     from tilec.passes.blocks import arranged
-    from tilec.passes.decisions import about_dependent_launch, about_multicast, about_roles
+    from tilec.passes.decisions import (
+        about_dependent_launch,
+        about_detection,
+        about_multicast,
+        about_roles,
+        why_not_detected,
+    )
     from tilec.passes.hand_layout import laid_out
+    from tilec.passes.load_use import detected, loads_ahead, with_detected
     from tilec.passes.multicast import with_multicast
     from tilec.passes.narrow import widened
 
     def in_place(kernel: Kernel) -> Laid:
         return laid_out(widened(kernel), target, _strategy(kernel, options), options.switches)
 
+    as_written, found = kernel, with_detected(kernel, target)
     written = in_place(kernel)
+    if found is not kernel and why_not_detected(_strategy(kernel, options), options) is None:
+        ahead = in_place(found)
+        if loads_ahead(ahead, detected(as_written, found)):
+            kernel, written = found, ahead
     launched, about_blocks = arranged(kernel, written, target, options)
     laid = written if launched is kernel else in_place(launched)
     if laid.form != written.form:
@@ -437,6 +449,7 @@ def _scheduled(
     observer.saw("layout", laid, _laid_text)
     decisions = (
         *about_roles(laid, options),
+        *about_detection(as_written, found, kernel, _strategy(as_written, options), options),
         *about_blocks,
         *about_multicast(laid, options),
         about_dependent_launch(laid, target, options),

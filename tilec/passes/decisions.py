@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import TileOp, walk
-from tilec.options import CompileOptions
+from tilec.ir.tile import Kernel, TileOp, walk
+from tilec.options import CompileOptions, Strategy
 from tilec.passes.layout import Laid
+from tilec.passes.load_use import detected
 from tilec.passes.rings import pipelined_loops
 from tilec.passes.strips import strips
-from tilec.sched.decision import Decision
+from tilec.sched.decision import Decider, Decision
 from tilec.target import Target
 
 
@@ -38,6 +39,29 @@ def about_roles(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
     else:
         why = "the loads of its loops cannot all be left to a warp that only loads by TMA"
         yield Decision("roles", chosen, "the compiler", why if loops else "it has no pipelined loop")
+
+
+def about_detection(
+    written: Kernel, found: Kernel, taken: Kernel, strategy: Strategy, options: CompileOptions
+) -> Iterator[Decision]:
+    """Which loops are pipelined without being said to be: those in `found`, if it was `taken`."""
+    for loop in detected(written, found):
+        decided = partial(Decision, f"loop at line {loop.span.line}")
+        if taken is found:
+            yield decided("pipelined", "the compiler", "it loads tiles for a product, and nothing speaks against it")
+        else:
+            said = why_not_detected(strategy, options)
+            by, why = said or ("the compiler", "no asynchronous copy can load its tiles")
+            yield decided("as it is written", by, why)
+
+
+def why_not_detected(strategy: Strategy, options: CompileOptions) -> tuple[Decider, str] | None:
+    """Who says that loops are pipelined only where the text says so, and how; None if nobody does."""
+    if not options.auto_pipeline:
+        return "the command line", "--no-auto-pipeline"
+    if options.opt_level < 3:
+        return "the compiler", f"not at -O{options.opt_level}"
+    return ("the command line", "--pipeline-strategy none") if strategy == "none" else None
 
 
 def about_multicast(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
