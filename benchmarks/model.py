@@ -21,6 +21,7 @@ import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +30,13 @@ import gpu_cases
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tilec import driver
-from tilec.ir.multicast import number
-from tilec.ir.placement import NotArithmetic, evaluated
-from tilec.ir.tile import Bind, Buffer, Expr, For, If, Stmt, TileOp, Var, While, integer, substitute
-from tilec.ir.types import INT32
+from tilec.ir.tile import Buffer
 from tilec.options import CompileOptions
-from tilec.passes.depend import demands
+from tilec.passes.depend import Scheduled
 from tilec.source import SourceFile
-from tilec.target import Target, load
-from tilec.tune.model import LoopCost, Residence, cta_cycles, ctas_per_sm
-
-MOST_BLOCKS = 1024
-"""Of a grid, that are looked at: its blocks at equal distances, so that those of a causal kernel count alike."""
-NOBODY = Var("nobody", INT32)
-LOADS = ("tma.load", "cp.async", "ld.global")
+from tilec.target import load
+from tilec.tune.kernel import Block, Walk, machine, places, residence, schedule_cost, tensor_bytes
+from tilec.tune.model import Launch, cta_cycles, ctas_per_sm, predict_blocks
 
 
 @dataclass(frozen=True)
@@ -59,154 +53,31 @@ class Prediction:
         return self.cycles / mhz / 1000
 
 
-@dataclass
-class Block:
-    """What one block does: its pipelined loops, the cycles of all else, and the bytes that it asks L2 for."""
-
-    loops: list[LoopCost]
-    around: int = 0
-    loaded: int = 0
-
-    def cycles(self, neighbours: int) -> int:
-        return cta_cycles(self.loops, neighbours) + self.around
-
-
-class _Walk:
-    """One block's way through a kernel whose loops are scheduled."""
-
-    def __init__(self, planned: driver.Plan) -> None:
-        self.planned, self.target = planned, planned.target
-        self.decided = {id(one.loop.loop): one for one in planned.loops}
-        self.flat: dict[int, tuple[int, int]] = {}
-
-    def block(self, place: Sequence[int]) -> Block:
-        kernel = self.planned.laid.kernel
-        found = Block([])
-        self.body(kernel.body, dict(zip(kernel.block_vars, place, strict=False)), found)
-        return found
-
-    def body(self, body: Sequence[Stmt], values: dict[Var, int], found: Block) -> None:
-        for stmt in body:
-            match stmt:
-                case Bind(var=var, value=value):
-                    if (known := _value(value, values)) is not None:
-                        values[var] = known
-                case For() if id(stmt) in self.decided:
-                    self.pipelined(stmt, values, found)
-                case For(var=var, body=inner):
-                    for at in _range(stmt, values):
-                        self.body(inner, {**values, var: at}, found)
-                case If(condition=condition, then=then, orelse=orelse):
-                    known = _value(condition, values)
-                    self.body(then if known is None or known else orelse, dict(values), found)
-                case While(body=inner):
-                    self.body(inner, dict(values), found)
-                case _:
-                    cycles, loaded = self.price(stmt)
-                    found.around += cycles
-                    found.loaded += loaded
-
-    def pipelined(self, loop: For, values: dict[Var, int], found: Block) -> None:
-        one = self.decided[id(loop)]
-        problem, schedule = one.loop.problem, one.solution.schedule
-        trips = len(_range(loop, values))
-        length = max((s + op.latency for op, s in zip(problem.ops, schedule.start, strict=True)), default=0)
-        held: dict[int, int] = {}
-        for op in problem.ops:
-            for use in op.uses:
-                held[use.slot] = held.get(use.slot, 0) + use.cycles
-        busy = max((-(-cycles // problem.slots[slot].width) for slot, cycles in held.items()), default=0)
-        found.loops.append(LoopCost(schedule.ii, length, trips, busy))
-        found.loaded += trips * sum(self.price(stmt)[1] for stmt in loop.body)
-
-    def price(self, stmt: Stmt) -> tuple[int, int]:
-        """Of a statement on its own: the cycles until its result is there, and the bytes that it loads."""
-        if id(stmt) not in self.flat:
-            cycles = loaded = 0
-            after = 0
-            for demand in demands(stmt, self.planned.laid):
-                parameters = dict(demand.parameters)
-                timing = self.target.price(demand.kind, **parameters)
-                held = max((cycles for _, cycles, _ in timing.uses), default=0)
-                cycles += max(held, timing.issue)
-                after = max(after, timing.latency - held)
-                loaded += parameters.get("bytes", 0) if demand.kind in LOADS else 0
-            self.flat[id(stmt)] = (cycles + after, loaded // self.mates(stmt))
-        return self.flat[id(stmt)]
-
-    def mates(self, stmt: Stmt) -> int:
-        """How many blocks load it together: each asks L2 for its share."""
-        axes = str(dict(stmt.attrs).get("multicast", "")) if isinstance(stmt, TileOp) else ""
-        return number(self.planned.laid.kernel.cluster.extents, axes)
-
-
-def _value(expr: Expr, values: Mapping[Var, int]) -> int | None:
-    """Where it follows from the block and the loops around; None where only the data say it."""
-    try:
-        return int(evaluated(substitute(expr, {var: integer(at) for var, at in values.items()}), (1,), (NOBODY,))[0])
-    except NotArithmetic:
-        return None
-
-
-def _range(loop: For, values: Mapping[Var, int]) -> range:
-    """Its trips; one where only the data say how many there are."""
-    start, stop = _value(loop.start, values), _value(loop.stop, values)
-    return range(1) if start is None or stop is None else range(start, stop, loop.step)
-
-
 def of_kernel(kernel: gpu_cases.Kernel) -> tuple[int, int]:
     """The cycles that computing takes, and those that memory takes."""
     source = SourceFile(kernel.file.name, kernel.file.read_text(encoding="utf-8"))
     options = CompileOptions(target=gpu_cases.TARGET, defines=tuple(kernel.constants.items()), **kernel.options)
     built, planned = driver.build(source, options, driver.Observer()), driver.plan(source, options, driver.Observer())
-    manifest, target, walk = built.manifest, planned.target, _Walk(planned)
+    manifest, target = built.manifest, planned.target
+    decided = {id(p.loop.loop): Scheduled(p.loop, p.solution.schedule) for p in planned.loops}
+    walk = Walk(planned.laid, target, (p.loop.loop for p in planned.loops))
     grid = manifest.blocks({})
     (entry,) = built.entries
     together = ctas_per_sm(manifest.dynamic_smem, entry.registers, math.prod(manifest.block), residence(target))
-    blocks = [walk.block(place) for place in _places(grid)]
-    count = math.prod(grid)
-    compute = _waves(blocks, count, target.limit("sms"), max(together, 1))
-    loaded = sum(block.loaded for block in blocks) * count // len(blocks)
-    moved = sum(_bytes(p) for p in planned.kernel.params if isinstance(p, Buffer))
-    memory = max(loaded // target.limit("l2_bytes_per_cycle"), moved // target.limit("dram_bytes_per_cycle"))
-    return compute, memory
-
-
-def _places(grid: tuple[int, int, int]) -> Iterator[tuple[int, int, int]]:
-    """Of at most MOST_BLOCKS blocks, x fastest."""
-    count = math.prod(grid)
-    for index in range(min(count, MOST_BLOCKS)):
-        at = index * count // min(count, MOST_BLOCKS)
-        yield at % grid[0], at // grid[0] % grid[1], at // grid[0] // grid[1]
-
-
-def _waves(blocks: Sequence[Block], count: int, sms: int, together: int) -> int:
-    """Every wave as long as its longest block; the last one shares each multiprocessor among as few as there are."""
-    at_once = sms * together
-    full, rest = divmod(count, at_once)
-    if not full:
-        return max(block.cycles(-(-rest // sms)) for block in blocks)
-    cycles = sorted((block.cycles(together) for block in blocks), reverse=True)
-    # A long grid of unequal blocks evens out: each multiprocessor takes the next block as soon as it is free.
-    mean = statistics.mean(cycles)
-    last = max(block.cycles(-(-rest // sms)) for block in blocks) if rest else 0
-    return max(round(full * mean) + last, cycles[0])
-
-
-def _bytes(buffer: Buffer) -> int:
-    return math.prod(int(extent) for extent in buffer.shape) * buffer.dtype.bits // 8
-
-
-def residence(target: Target) -> Residence:
-    return Residence(
-        smem_bytes=target.limit("smem_bytes_per_sm"),
-        smem_reserved_bytes_per_cta=target.limit("smem_reserved_bytes_per_cta"),
-        smem_allocation_bytes=target.limit("smem_allocation_bytes"),
-        registers=target.limit("registers_per_sm"),
-        registers_allocation_per_warp=target.limit("registers_allocation_per_warp"),
-        threads=target.limit("threads_per_sm"),
-        ctas=target.limit("ctas_per_sm"),
+    blocks = [walk.block(place) for place in places(grid)]
+    launch = Launch(
+        math.prod(grid),
+        max(together, 1),
+        sum(block.loaded for block in blocks) * math.prod(grid) // len(blocks),
+        sum(tensor_bytes(p) for p in planned.kernel.params if isinstance(p, Buffer)),
     )
+
+    def cycles(block: Block, neighbours: int) -> int:
+        loops = [schedule_cost(decided[id(loop)], trips) for loop, trips in block.loops]
+        return cta_cycles(loops, neighbours) + block.around
+
+    predicted = predict_blocks([partial(cycles, block) for block in blocks], launch, machine(target))
+    return predicted.compute, predicted.memory
 
 
 def predictions(pattern: str) -> Iterator[tuple[Prediction, gpu_cases.Plan]]:

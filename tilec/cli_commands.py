@@ -68,6 +68,11 @@ def kernel_options(command: Command) -> Command:
             "warp-specialize: loads in a warp of their own.",
         ),
         click.option(
+            "--auto-pipeline/--no-auto-pipeline",
+            default=True,
+            help="Whether loops may be pipelined that load tiles for products and are not said to be.  [yes, at -O3]",
+        ),
+        click.option(
             "--scheduler",
             type=click.Choice(SCHEDULERS),
             default=SCHEDULERS[0],
@@ -202,6 +207,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         stmatrix=given["stmatrix"],
         arrivals=given["arrivals"],
         tma_loads=given["tma_loads"],
+        auto_pipeline=given["auto_pipeline"],
         cluster=_cluster(given),
         consumers=given["consumers"],
         rasterisation=options.parse_rasterisation(given["rasterisation"]),
@@ -251,6 +257,11 @@ def _stages(context: click.Context, parameter: click.Parameter, value: str | Non
 @click.option("--dump-ir", metavar="DIR", help="Write every stage into this folder, each before it is verified.")
 @click.option("--stop-after", type=click.Choice(STAGES), help="Go no further, and print that stage unless -o is given.")
 @click.option("--time", "show_time", is_flag=True, help="Say how long each stage took.")
+@click.option(
+    "--report",
+    is_flag=True,
+    help="Say how long the kernel is predicted to take, what bounds it, and how near its roofline that is.",
+)
 @kernel_options
 @click.version_option(__version__, message="tilec %(version)s")
 def build(
@@ -261,6 +272,7 @@ def build(
     dump_ir: str | None,
     stop_after: Stage | None,
     show_time: bool,
+    report: bool,
     verbose: bool,
     **given: Any,
 ) -> None:
@@ -276,6 +288,7 @@ def build(
       tilec targets            list the machines
       tilec calibrate          measure a GPU, and rewrite its target file
       tilec explain CODE       more about an error or warning
+      tilec explain pipeline FILE.tl   which loads run ahead, and why not the others
     """
     from tilec import driver
 
@@ -284,6 +297,8 @@ def build(
         outputs = _outputs(file, output, emit, stop_after, schedule_trace_file, given["opt_level"])
         source = _kernel_file(file)
         asked = compile_options(given)
+        if report and (stop_after or LAST_STAGE.get(asked.opt_level, STAGES[-1])) != STAGES[-1]:
+            usage("--report is about a cubin: compile with -O2 or -O3, and without --stop-after")
         files.check_outputs((path for paths in outputs.values() for path in paths), input_files(file, given))
         if dump_ir is not None:
             files.make_folder(dump_ir)
@@ -292,7 +307,8 @@ def build(
     keep = {*outputs} | ({printed} if printed else set())
     # No further than what is asked for; a dump asks for everything.
     end = LAST_STAGE.get(asked.opt_level)
-    last = stop_after or (end if dump_ir is not None else max(keep, key=STAGES.index))
+    everything = end if dump_ir is not None or report else max(keep, key=STAGES.index)
+    last = stop_after or everything
     observer = Observer(keep=keep, dump_dir=dump_ir, stop_after=None if last == STAGES[-1] else last)
     with reported(source):
         result = None
@@ -306,6 +322,11 @@ def build(
         sys.stdout.buffer.write(observer.texts[printed])
     if verbose and result is not None:
         show_entries(result.entries, result.manifests)
+    if report and result is not None:
+        from tilec.cli_report import report_tables
+
+        for one in driver.reports(result):
+            show_tables(report_tables(one))
     if show_time:
         show_times(observer.seconds, time.perf_counter() - began)
 
@@ -513,6 +534,12 @@ def _calibrate() -> click.Command:
     return calibrate
 
 
+def _explain_pipeline() -> click.Command:
+    from tilec.cli_pipeline import explain_pipeline
+
+    return explain_pipeline
+
+
 # Loaders, so that a command costs only its own imports.
 COMMANDS: dict[str, Callable[[], click.Command]] = {
     "emulate": _emulate,
@@ -521,21 +548,23 @@ COMMANDS: dict[str, Callable[[], click.Command]] = {
     "calibrate": _calibrate,
     "check": lambda: check,
     "explain": lambda: explain,
+    "explain pipeline": _explain_pipeline,
     "inspect": lambda: inspect,
 }
 
 
 def run(arguments: Sequence[str]) -> int:
     """One command line. A first word that is no command is the kernel file (or an option) of the compiler proper."""
-    name = arguments[0] if arguments else ""
-    command = COMMANDS[name]() if name in COMMANDS else build
-    rest = list(arguments[1:] if name in COMMANDS else arguments)
+    words = next((n for n in (2, 1) if " ".join(arguments[:n]) in COMMANDS), 0)
+    name = " ".join(arguments[:words])
+    command = COMMANDS[name]() if name else build
+    rest = list(arguments[words:])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show → is no reason to fail
     try:
         # Not click's `main`, which takes every EOFError and broken pipe for the terminal's.
-        with command.make_context(f"tilec {name}" if name in COMMANDS else "tilec", list(rest)) as context:
+        with command.make_context(f"tilec {name}".rstrip(), list(rest)) as context:
             command.invoke(context)
     except Exit as ended:
         return ended.code

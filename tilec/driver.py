@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tilec.sched.solution import Solution
     from tilec.syntax import ast as syntax
     from tilec.target import Target
+    from tilec.tune.report import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +75,13 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A cubin with one entry or several, and the launch manifest of each."""
+    """A cubin with one entry or several, the launch manifest of each, and the plan that it carries out."""
 
     ptx: str
     cubin: bytes
     manifests: tuple[Manifest, ...]
     entries: tuple[EntryReport, ...]
+    plans: tuple[Plan, ...] = ()
 
 
 def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Build:
@@ -109,7 +111,7 @@ def build_all(source: SourceFile, options: CompileOptions, observer: Observer) -
         observers = _apart(observer, kernels)
         plans = [plan_kernel(kernel, options, seen) for kernel, seen in zip(kernels, observers, strict=True)]
     modules = [_code(p, source, options, seen)[1] for p, seen in zip(plans, observers, strict=True)]
-    return _assembled(_joined(modules), source, kernels[0], options, observer)
+    return replace(_assembled(_joined(modules), source, kernels[0], options, observer), plans=tuple(plans))
 
 
 def _apart(observer: Observer, kernels: tuple[Kernel, ...]) -> list[Observer]:
@@ -189,6 +191,23 @@ def _assembled(
     observer.warnings[:] = lints.judge(observer.warnings, options.lint)
     observer.saw("cubin", assembled.cubin, bytes)
     return Library(ptx, assembled.cubin, in_module(module), assembled.entries)
+
+
+def reports(library: Library) -> tuple[Report, ...]:
+    """What the model says of each kernel of a cubin."""
+    from math import prod
+
+    from tilec.passes.depend import Scheduled
+    from tilec.tune.report import report
+
+    registers = {entry.name: entry.registers for entry in library.entries}
+    found = []
+    for planned, manifest in zip(library.plans, library.manifests, strict=True):
+        schedules = [Scheduled(p.loop, p.solution.schedule) for p in planned.loops]
+        grid = manifest.blocks({}) if all(isinstance(size, int) for size in manifest.grid) else None
+        threads, used = prod(manifest.block), registers[manifest.entry]
+        found.append(report(planned.laid, schedules, planned.target, grid, threads, manifest.dynamic_smem, used))
+    return tuple(found)
 
 
 def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Kernel:
@@ -400,8 +419,17 @@ def _scheduled(
     """The kernel with the grid that is launched and its layouts, what was decided about both, and a schedule for each
     loop."""
     from tilec.passes.blocks import arranged
-    from tilec.passes.decisions import about_dependent_launch, about_loads, about_multicast, about_products, about_roles
+    from tilec.passes.decisions import (
+        about_dependent_launch,
+        about_detection,
+        about_loads,
+        about_multicast,
+        about_products,
+        about_roles,
+        why_not_detected,
+    )
     from tilec.passes.hand_layout import laid_out
+    from tilec.passes.load_use import detected, loads_ahead, with_detected
     from tilec.passes.multicast import with_multicast
     from tilec.passes.narrow import widened
 
@@ -409,7 +437,12 @@ def _scheduled(
         strategy, switches = _strategy(kernel, options), options.switches
         return laid_out(widened(kernel), target, strategy, switches, tma_loads=options.tma_loads)
 
+    as_written, found = kernel, with_detected(kernel, target)
     written = in_place(kernel)
+    if found is not kernel and why_not_detected(_strategy(kernel, options), options) is None:
+        ahead = in_place(found)
+        if loads_ahead(ahead, detected(as_written, found)):
+            kernel, written = found, ahead
     launched, about_blocks = arranged(kernel, written, target, options)
     laid = written if launched is kernel else in_place(launched)
     if laid.form != written.form:
@@ -421,6 +454,7 @@ def _scheduled(
         *about_roles(laid, options),
         *about_loads(laid, options),
         *about_products(laid, target),
+        *about_detection(as_written, found, kernel, _strategy(as_written, options), options),
         *about_blocks,
         *about_multicast(laid, options),
         about_dependent_launch(laid, target, options),

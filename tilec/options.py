@@ -66,9 +66,10 @@ class CompileOptions:
     that pays; `overlap` lets a role compute in one iteration before it is done with the last; `persistent` lets a block
     run several of the grid's, one after the other; `multicast` lets blocks of a cluster load together what they have in
     common; `store_role` lets a role of its own begin the copies to global memory, where that pays. `dependent_launch`
-    lets a kernel begin while the one before it ends, where it does not say itself what it waits for. `stmatrix` lets
-    warps write accumulators to shared memory by that instruction, where the target has it. `arrivals` says who arrives
-    at the barriers of rings (blocks that share a ring hear from one thread of each warp in any case). `cluster` has the
+    lets a kernel begin while the one before it ends, where it does not say itself what it waits for. `auto_pipeline`
+    lets loops be pipelined that load tiles for products and are not said to be. `stmatrix` lets warps write
+    accumulators to shared memory by that instruction, where the target has it. `arrivals` says who arrives at the
+    barriers of rings (blocks that share a ring hear from one thread of each warp in any case). `cluster` has the
     blocks of a cluster along x, y and z, for kernels that do not say (1, 1, 1: each block on its own even if they do,
     where nothing else changes by that; None: as pays). `rasterisation` is the height or width of the panels that blocks
     go over the grid in, for kernels that do not say (0: x counts fastest; None: as pays). `consumers` is how many
@@ -101,6 +102,7 @@ class CompileOptions:
     stmatrix: bool = True
     arrivals: Arrivals = "warp"
     tma_loads: bool = True
+    auto_pipeline: bool = True
     cluster: tuple[int, int, int] | None = None
     rasterisation: int | None = None
     consumers: int | None = None

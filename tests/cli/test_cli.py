@@ -132,6 +132,21 @@ def test_main_job(tmp_path: Path) -> None:
     assert trace["tilec"]
 
 
+def test_report_says_how_long_each_kernel_takes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(VECTOR_ADD, "--report") == 0
+    shown = capfd.readouterr().out
+    assert shown.startswith("vector_add on sm_90a: ") and "µs predicted" in shown and "bound by" in shown
+    assert (tmp_path / "vector_add.cubin").exists()
+    assert tilec(VECTOR_ADD, "--report", "--emit", "ptx") == 0  # further than what is written
+    assert "µs predicted" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("asked", [["-O0"], ["--stop-after", "schedule"]])
+def test_there_is_no_report_without_a_cubin(asked: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(VECTOR_ADD, "--report", *asked) == 2
+    assert "--report is about a cubin" in capfd.readouterr().err
+
+
 def test_version(capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("--version") == 0
     assert capfd.readouterr().out == f"tilec {__version__}\n"

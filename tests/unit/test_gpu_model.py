@@ -43,7 +43,9 @@ def test_memory_counts_every_tensor_once_and_every_load() -> None:
     _, memory = model.of_kernel(matmul())
     loaded, moved = 64 * 8 * 2 * 128 * 64 * 2, 2 * (2 * 1024 * 512 + 1024 * 1024)
     target = load("sm_90a")
-    assert memory == max(loaded // target.limit("l2_bytes_per_cycle"), moved // target.limit("dram_bytes_per_cycle"))
+    assert memory == max(
+        -(-loaded // target.limit("l2_bytes_per_cycle")), -(-moved // target.limit("dram_bytes_per_cycle"))
+    )
 
 
 def test_blocks_that_load_together_ask_for_less() -> None:

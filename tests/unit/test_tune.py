@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
-from tilec.tune.model import Launch, LoopCost, Machine, Prediction, Residence, cta_cycles, ctas_per_sm, predict
+from tilec.tune.model import (
+    Launch,
+    Level,
+    LoopCost,
+    Machine,
+    Prediction,
+    Residence,
+    cta_cycles,
+    ctas_per_sm,
+    pipeline_times,
+    predict,
+)
 from tilec.tune.search import Candidate, Refused, Rejection, search
 from tilec.tune.space import Point, SpaceError, space
 
@@ -61,6 +73,73 @@ def test_bandwidth_is_a_roof() -> None:
 )
 def test_residence(smem: int, registers: int, threads: int, expected: int) -> None:
     assert ctas_per_sm(smem, registers, threads, SM) == expected
+
+
+# ---- levels ----------------------------------------------------------------------------------------------------------
+
+SHARED = Level("shared", latency=500, transfer=100, trips=10)
+
+
+def cycles(level: Level, use: int, neighbours: int = 1, *inner: Level) -> tuple[int, str]:
+    time = pipeline_times([level, *inner], use, neighbours)[0]
+    return time.cycles, time.bound
+
+
+def test_one_stage_loads_and_uses_in_turn() -> None:
+    assert cycles(SHARED, 200) == (10 * (600 + 200), "latency")
+
+
+def test_as_many_stages_as_cover_the_load_leave_only_the_use() -> None:
+    # Bound by its use from load <= (stages - 1) * use on: 600 <= 3 * 200.
+    assert cycles(replace(SHARED, stages=4), 200) == (600 + 10 * 200, "use")
+    assert cycles(replace(SHARED, stages=3), 200) == (3 * 800 + 600 + 200, "latency")
+
+
+def test_neighbours_hide_each_others_loads() -> None:
+    # Four CTAs with one stage: 4 * 100 for the transfers, 500 of latency, 4 * 250 of use.
+    assert cycles(SHARED, 250, 4) == (10 * (900 + 250), "latency")
+    assert cycles(replace(SHARED, stages=2), 250, 4) == (900 + 10 * 1000, "use")
+
+
+def test_transfers_that_take_longer_than_the_use() -> None:
+    assert cycles(replace(SHARED, transfer=300, stages=8), 200) == (500 + 10 * 300 + 200, "bandwidth")
+
+
+def test_the_use_of_a_level_is_the_loop_in_it() -> None:
+    fragments = Level("registers", latency=30, transfer=20, trips=4, stages=2)
+    outer = replace(SHARED, stages=4)
+    inner = 50 + 4 * 100
+    assert cycles(outer, 100, 1, fragments) == (600 + 10 * inner, "use")
+    # Begun in the trip before, the inner loop has no first load of its own.
+    assert cycles(outer, 100, 1, replace(fragments, carried=True)) == (600 + 10 * 400, "use")
+    # One version: each step of the product waits for its fragments.
+    assert cycles(outer, 100, 1, replace(fragments, stages=1)) == (600 + 10 * 4 * 150, "use")
+    # Of several warps on a scheduler one computes while the others wait.
+    assert cycles(outer, 100, 1, replace(fragments, stages=1, parts=4)) == (600 + 10 * inner, "use")
+
+
+def test_beginning_loads_takes_the_warps_time() -> None:
+    assert cycles(replace(SHARED, stages=4, issue=50), 200) == (600 + 10 * 250, "use")
+
+
+def test_a_loop_without_trips() -> None:
+    assert cycles(replace(SHARED, trips=0), 200) == (0, "use")
+
+
+def test_more_of_what_hides_never_costs_time() -> None:
+    uses, latencies, transfers = (1, 40, 300, 1000), (0, 90, 700), (0, 60, 400)
+    for use, latency, transfer, trips, carried in product(uses, latencies, transfers, (1, 2, 5, 16), (False, True)):
+        level = Level("any", latency, transfer, trips, carried=carried)
+        taken = [cycles(replace(level, stages=stages), use)[0] for stages in range(1, 9)]
+        assert taken == sorted(taken, reverse=True)
+        assert all(found >= trips * max(use, transfer) for found in taken)
+        for stages in (1, 3):
+            staged = replace(level, stages=stages)
+            assert cycles(staged, use)[0] <= cycles(replace(staged, latency=latency + 1), use)[0]
+            assert cycles(staged, use)[0] <= cycles(replace(staged, transfer=transfer + 1), use)[0]
+            assert cycles(staged, use)[0] <= cycles(staged, use + 1)[0]
+            each = [cycles(staged, use, neighbours)[0] / neighbours for neighbours in (1, 2, 3, 4)]
+            assert each == sorted(each, reverse=True)
 
 
 def test_space() -> None:

@@ -29,8 +29,8 @@ from tilec.codegen.tcgen05 import (
     emit_commit,
     emit_deallocation,
     emit_tensor_arrive,
-    emit_tensor_move,
     emit_tensor_mma,
+    emit_tensor_move,
 )
 from tilec.codegen.transfer import barrier_address, emit_cp_async, emit_tma_load, emit_tma_store
 from tilec.codegen.wgmma import emit_wgmma

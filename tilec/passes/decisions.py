@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from functools import partial
 
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import TileOp, walk
-from tilec.options import CompileOptions
+from tilec.ir.tile import Kernel, TileOp, walk
+from tilec.options import CompileOptions, Strategy
 from tilec.passes.layout import Laid
+from tilec.passes.load_use import detected
 from tilec.passes.pools import product_pieces
 from tilec.passes.rings import pipelined_loops
 from tilec.passes.roles import is_bulk_load
 from tilec.passes.strips import strips
 from tilec.passes.warp_partition import wgmma_groups
-from tilec.sched.decision import Decision
+from tilec.sched.decision import Decider, Decision
 from tilec.target import Target
 
 
@@ -75,6 +76,29 @@ def about_products(laid: Laid, target: Target) -> Iterator[Decision]:
             "the compiler",
             f"{threads} threads start with {start} registers each, and the assembler wants more for m64n{columns}",
         )
+
+
+def about_detection(
+    written: Kernel, found: Kernel, taken: Kernel, strategy: Strategy, options: CompileOptions
+) -> Iterator[Decision]:
+    """Which loops are pipelined without being said to be: those in `found`, if it was `taken`."""
+    for loop in detected(written, found):
+        decided = partial(Decision, f"loop at line {loop.span.line}")
+        if taken is found:
+            yield decided("pipelined", "the compiler", "it loads tiles for a product, and nothing speaks against it")
+        else:
+            said = why_not_detected(strategy, options)
+            by, why = said or ("the compiler", "no asynchronous copy can load its tiles")
+            yield decided("as it is written", by, why)
+
+
+def why_not_detected(strategy: Strategy, options: CompileOptions) -> tuple[Decider, str] | None:
+    """Who says that loops are pipelined only where the text says so, and how; None if nobody does."""
+    if not options.auto_pipeline:
+        return "the command line", "--no-auto-pipeline"
+    if options.opt_level < 3:
+        return "the compiler", f"not at -O{options.opt_level}"
+    return ("the command line", "--pipeline-strategy none") if strategy == "none" else None
 
 
 def about_multicast(laid: Laid, options: CompileOptions) -> Iterator[Decision]:

@@ -1,16 +1,17 @@
-"""Predicts the cycles of a kernel from the schedules of its loops.
+"""Predicts the cycles of a kernel: from the schedules of its loops, or, before anything is solved, from what they load
+and use at each level of memory.
 
 A CTA takes the fill of each pipeline and one interval per further trip. CTAs run in waves over the SMs; those that
 share an SM share its slots, so they hide each other's latencies but not each other's work. Bytes to and from L2 and
 DRAM put a roof over the whole kernel.
 
-What it leaves out: code outside the loops, clocks that drop under load, and L2 hits. It ranks variants; it does not
-time them.
+What it leaves out: clocks that drop under load, and L2 hits. It ranks variants; it does not time them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 from tilec.records import dataclass
 
@@ -71,23 +72,119 @@ def _loop_cycles(loop: LoopCost, neighbours: int) -> int:
 
 
 def predict(loops: Sequence[LoopCost], launch: Launch, machine: Machine) -> Prediction:
-    """The time of a launch. A last wave that does not fill every SM shares each of them among fewer CTAs."""
-    if launch.ctas == 0:
-        return Prediction(0, 0, 0)
+    """The time of a launch whose CTAs are all alike."""
+    return predict_blocks([lambda neighbours: cta_cycles(loops, neighbours)], launch, machine)
+
+
+def predict_blocks(blocks: Sequence[Callable[[int], int]], launch: Launch, machine: Machine) -> Prediction:
+    """The time of a launch. `blocks` are CTAs at equal distances in the grid: each gives the cycles in which as many of
+    it as share an SM are done."""
     slots = machine.sms * launch.ctas_per_sm
-    full, rest = divmod(launch.ctas, slots)
-    compute = full * cta_cycles(loops, launch.ctas_per_sm)
-    if rest:
-        compute += cta_cycles(loops, -(-rest // machine.sms))
+    compute = waves(blocks, launch.ctas, machine.sms, launch.ctas_per_sm) if launch.ctas else 0
     memory = max(
         _over(launch.l2_bytes, machine.l2_bytes_per_cycle),
         _over(launch.dram_bytes, machine.dram_bytes_per_cycle),
     )
-    return Prediction(compute, memory, full + (1 if rest else 0))
+    return Prediction(compute, memory, -(-launch.ctas // slots))
+
+
+def waves(blocks: Sequence[Callable[[int], int]], count: int, sms: int, together: int) -> int:
+    """The cycles of `count` CTAs, so many of them together on an SM. Every wave is as long as its longest CTA; the last
+    one shares each SM among as few as there are."""
+    full, rest = divmod(count, sms * together)
+    if not full:
+        return max(block(-(-rest // sms)) for block in blocks)
+    cycles = [block(together) for block in blocks]
+    # A long grid of unequal CTAs evens out: each SM takes the next one as soon as it is free.
+    mean = sum(cycles) / len(cycles)
+    last = max(block(-(-rest // sms)) for block in blocks) if rest else 0
+    return max(round(full * mean) + last, max(cycles))
 
 
 def _over(amount: int, rate: int) -> int:
     return -(-amount // rate) if rate else 0
+
+
+# ---- loops that load and use at several levels -----------------------------------------------------------------------
+
+Bound = Literal["use", "bandwidth", "latency"]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A loop that loads tiles and uses them, as one CTA runs it: cycles from asking for a tile until its first bytes
+    come, and for which a tile holds the way that it comes; trips; how many tiles there are room for. `parts` of the
+    CTA's warps load and use their share each on its own. For `issue` cycles of a trip they begin loads. Where
+    `carried`, the loads for the first trips are begun while the loop around is in its trip before."""
+
+    name: str
+    latency: int
+    transfer: int
+    trips: int
+    stages: int = 1
+    parts: int = 1
+    issue: int = 0
+    carried: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LevelTime:
+    """Of all trips of a level, by all CTAs of an SM: cycles, what they are made of, and what one trip's use takes."""
+
+    level: Level
+    cycles: int
+    bound: Bound
+    use: int
+
+
+def pipeline_times(levels: Sequence[Level], use: int, neighbours: int = 1, own: int | None = None) -> list[LevelTime]:
+    """The time of loops inside each other, the outermost first, with `neighbours` CTAs on the SM. `use` is for how many
+    cycles a trip of the innermost one holds the busiest slot, `own` how long it takes in a CTA by itself (None: as
+    long).
+
+    Each level is what ALCOP (Huang et al., MLSys 2023, arXiv 2210.16691) says of a load-use loop, with the transfer
+    apart from the latency: bound by its use if load ≤ (stages · neighbours − 1) · use, else by its loads, of which as
+    many are under way as there are stages. The use of a level is the loop in it.
+    """
+    if not levels:
+        return []
+    level, *inner = levels
+    own = use if own is None else own
+    of_inner = pipeline_times(inner, use, neighbours, own)
+    if of_inner:
+        use_all, use_own = of_inner[0].cycles, pipeline_times(inner, use, 1, own)[0].cycles
+    else:
+        use_all, use_own = max(use * neighbours, own), own
+    use_own += level.issue
+    return [_level_time(level, max(use_all, use_own), use_own, neighbours), *of_inner]
+
+
+def _level_time(level: Level, use_all: int, use_own: int, neighbours: int) -> LevelTime:
+    if level.trips == 0:
+        return LevelTime(level, 0, "use", use_all)
+    transfer = level.transfer * neighbours
+    load, part = level.latency + transfer, -(-use_own // level.parts)
+    rounds, rest = divmod(level.trips - 1, level.stages)
+    # Whatever is busy all the time; or rounds of as many loads as there are stages, each of which waits for the uses of
+    # the round before.
+    times: dict[Bound, int]
+    if level.carried and level.stages > 1:
+        times = {
+            "use": level.trips * use_all,
+            "bandwidth": level.trips * transfer,
+            "latency": -(-level.trips * (load + part) // level.stages),
+        }
+    else:
+        times = {
+            "use": load + level.trips * use_all,
+            "bandwidth": level.latency + level.trips * transfer + use_own,
+            "latency": rounds * (load + part) + load + (rest + 1) * part,
+        }
+    bound = max(times, key=lambda name: times[name])
+    return LevelTime(level, times[bound], bound, use_all)
+
+
+# ---- occupancy -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +202,21 @@ class Residence:
 
 def ctas_per_sm(smem_bytes: int, registers_per_thread: int, threads: int, residence: Residence) -> int:
     """How many CTAs fit on an SM at once; 0 if not even one does."""
+    return min(occupancy(smem_bytes, registers_per_thread, threads, residence).values())
+
+
+def occupancy(smem_bytes: int, registers_per_thread: int, threads: int, residence: Residence) -> dict[str, int]:
+    """How many CTAs each resource of an SM has room for."""
     smem = _step(smem_bytes + residence.smem_reserved_bytes_per_cta, residence.smem_allocation_bytes)
     warps = -(-threads // 32)
     # Registers go to warps in steps, and warps to the four schedulers evenly.
     registers = _step(registers_per_thread * 32, residence.registers_allocation_per_warp) * _step(warps, 4)
-    return min(
-        residence.ctas,
-        residence.smem_bytes // smem if smem else residence.ctas,
-        residence.registers // registers if registers else residence.ctas,
-        residence.threads // (warps * 32) if warps else residence.ctas,
-    )
+    return {
+        "blocks": residence.ctas,
+        "shared memory": residence.smem_bytes // smem if smem else residence.ctas,
+        "registers": residence.registers // registers if registers else residence.ctas,
+        "threads": residence.threads // (warps * 32) if warps else residence.ctas,
+    }
 
 
 def _step(amount: int, step: int) -> int:

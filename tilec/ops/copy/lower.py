@@ -1,4 +1,4 @@
-"""T.copy by its mechanisms: TMA in, TMA out, cp.async, stmatrix, tcgen05.ld and .st, and plain accesses through registers."""
+"""T.copy by its mechanisms: TMA, cp.async, stmatrix, tcgen05.ld and .st, and plain accesses through registers."""
 
 from __future__ import annotations
 

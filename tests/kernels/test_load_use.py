@@ -1,0 +1,80 @@
+"""Loops that load and use are pipelined without being said to be, and what speaks against it is said."""
+
+from __future__ import annotations
+
+import pytest
+from harness import HERE, agrees
+
+from tilec import driver
+from tilec.options import CompileOptions
+from tilec.passes.depend import Scheduled
+from tilec.passes.pipelined_buffers import LoadedTile, loaded_tiles
+from tilec.source import SourceFile
+
+KERNEL = HERE / "load_use.tl"
+
+
+def planned(entry: str, target: str = "sm_90a", **options: object) -> driver.Plan:
+    source = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
+    return driver.plan(source, CompileOptions(target=target, entry=entry, **options), driver.Observer())  # type: ignore[arg-type]
+
+
+def tiles(plan: driver.Plan) -> list[LoadedTile]:
+    schedules = [Scheduled(p.loop, p.solution.schedule) for p in plan.loops]
+    return [t for t in loaded_tiles(plan.laid, schedules, plan.target) if t.memory == "global → shared"]
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("entry", ["plain", "nested", "between"])
+def test_load_use_loops_are_pipelined(entry: str, target: str) -> None:
+    made = agrees(KERNEL, target, entry=entry)
+    (schedule,) = made.schedules
+    assert min(schedule.depth) > 1
+    for found in tiles(planned(entry, target)):
+        by = "cp.async" if target == "sm_80" else "TMA"
+        assert found.versions > 1 and found.why.startswith(f"asynchronous, by {by}; {found.versions} × 4,096 bytes")
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ("kept", "a is also used outside the loop"),
+        ("once", "it makes 1 trip"),
+        ("left", "line 93 must run in the order of the text"),
+        ("copied", "no product uses what it loads: T.Pipelined pipelines it"),
+        ("rewritten", "the kernel also writes B"),
+        ("large", "two versions of its tiles take 262,144 bytes, and there are 216,064"),
+    ],
+)
+def test_what_speaks_against_it(entry: str, why: str) -> None:
+    plan = planned(entry)
+    assert plan.loops == ()
+    assert {(found.versions, found.why) for found in tiles(plan)} == {(1, why)}
+    assert not any(decision.what.startswith("loop at line") for decision in plan.decisions)
+
+
+@pytest.mark.parametrize("entry", ["kept", "once", "left", "copied", "rewritten", "converted"])
+def test_loops_that_stay_serial_compute_the_same(entry: str) -> None:
+    assert agrees(KERNEL, "sm_90a", entry=entry, strict=False).schedules == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "by", "why"),
+    [
+        ({"auto_pipeline": False}, "the command line", "--no-auto-pipeline"),
+        ({"opt_level": 2}, "the compiler", "not at -O2"),
+        ({"pipeline_strategy": "none"}, "the command line", "--pipeline-strategy none"),
+    ],
+)
+def test_the_text_can_be_followed_to_the_letter(options: dict[str, object], by: str, why: str) -> None:
+    plan = planned("plain", **options)
+    assert plan.loops == ()
+    (decision,) = (d for d in plan.decisions if d.what.startswith("loop at line"))
+    assert (decision.chosen, decision.by, decision.why) == ("as it is written", by, why)
+
+
+def test_loads_that_are_not_asynchronous_gain_nothing() -> None:
+    plan = planned("converted")
+    assert plan.loops == ()
+    (decision,) = (d for d in plan.decisions if d.what.startswith("loop at line"))
+    assert decision.why == "no asynchronous copy can load its tiles"

@@ -1,0 +1,91 @@
+"""What `--report` says of kernels: levels from their statements, occupancy, waves and the roofline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilec import driver
+from tilec.cli import main
+from tilec.options import CompileOptions
+from tilec.source import SourceFile
+from tilec.target import load
+from tilec.tune.report import Report
+
+ROOT = Path(__file__).parents[2]
+GEMM = ROOT / "samples" / "gemm.tl"
+
+
+def reported(path: Path, target: str, **defines: Any) -> Report:
+    source = SourceFile(path.name, path.read_text(encoding="utf-8"))
+    options = CompileOptions(target=target, defines=tuple(defines.items()))
+    (report,) = driver.reports(driver.build_all(source, options, driver.Observer()))
+    return report
+
+
+def test_a_product_on_hopper_is_one_level() -> None:
+    found = reported(GEMM, "sm_90a")
+    (loop,) = found.loops
+    (time,) = loop.levels
+    # 128 x 128 x 64: 8 m64n128k16 of 64 cycles; 32 KiB at 64 bytes a cycle.
+    assert (time.use, time.level.transfer, time.level.trips, time.level.stages) == (512, 512, 16, 4)
+    assert time.level.latency == 928  # of tma.load, without what its bytes take
+    assert (time.cycles, time.bound) == (928 + 512 + 16 * 512, "use")
+    assert loop.ii == 512
+    assert found.bound == "what the loop at line 25 computes"
+    assert (found.ctas, found.by_levels.waves, found.together) == (64, 1, 1)
+    # All 64 blocks' products, and the clears of their accumulators, shared among 132 multiprocessors.
+    assert found.roofline == (64 * 16 * 512) // 132 and found.limit == "compute"
+    assert found.achieved == found.roofline / found.by_levels.cycles
+
+
+def test_a_product_on_ampere_reads_fragments_at_a_level_of_its_own() -> None:
+    (loop,) = reported(GEMM, "sm_80").loops
+    outer, inner = loop.levels
+    assert (outer.level.name, inner.level.name) == ("global → shared", "shared → registers")
+    # 4 steps of 16 columns: 128 products m16n8k16 of 2 cycles each and a quarter of 96 KiB at 128 bytes a cycle.
+    assert (inner.level.trips, inner.use, inner.level.transfer) == (4, 256, 192)
+    assert (inner.level.latency, inner.level.parts, inner.cycles) == (32, 2, 32 + 192 + 4 * 256)
+    assert outer.use == inner.cycles + outer.level.issue
+    assert outer.level.latency == 496 and outer.level.transfer == 512
+
+
+def test_waves_and_occupancy() -> None:
+    found = reported(GEMM, "sm_80", M=2048, N=2048, num_stages=1)
+    assert dict(found.fits)["shared memory"] == 167936 // (32 * 1024 + 1024)
+    assert (found.ctas, found.together) == (256, dict(found.fits)["registers"])
+    assert found.by_levels.waves == -(-256 // (108 * found.together))
+
+
+def test_a_kernel_that_only_moves_bytes_is_bound_by_them() -> None:
+    found = reported(ROOT / "samples" / "softmax.tl", "sm_90a")
+    assert (found.bound, found.limit, found.loops) == ("DRAM bandwidth", "DRAM", ())
+    assert found.achieved == pytest.approx(1, abs=0.01)
+
+
+def test_more_stages_are_never_slower() -> None:
+    times = [reported(GEMM, "sm_90a", num_stages=stages).by_levels.cycles for stages in (1, 2, 4)]
+    assert times == sorted(times, reverse=True) and times[0] > times[-1]
+
+
+def test_a_grid_known_at_launch_is_one_full_wave() -> None:
+    found = reported(ROOT / "tests" / "kernels" / "dynamic_gemm.tl", "sm_90a")
+    assert found.is_one_wave
+    assert found.ctas == load("sm_90a").limit("sms") * found.together
+
+
+def test_roles_by_hand_run_beside_each_other() -> None:
+    found = reported(ROOT / "samples" / "gemm" / "pipeline_objects.tl", "sm_90a")
+    assert found.loops == () and found.roofline < found.by_levels.cycles < 3 * found.roofline
+
+
+def test_the_report_shown_is_that_of_the_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
+    shown = text.split("```text\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    assert main([str(GEMM), "--target", "sm_80", "--report"]) == 0
+    assert capfd.readouterr().out.strip() == shown.strip()
