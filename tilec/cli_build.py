@@ -23,13 +23,13 @@ from tilec.source import SourceFile
 if TYPE_CHECKING:
     from tilec.batch import Job, Made
 
-Kind = Stage | Literal["json", "fatbin"]
+Kind = Stage | Literal["json", "fatbin", "header"]
 """What can be written: the text of a stage, or what is made of cubins."""
 
-FROM_CUBIN: tuple[Kind, ...] = ("json", "fatbin")
+FROM_CUBIN: tuple[Kind, ...] = ("json", "fatbin", "header")
 KINDS: tuple[Kind, ...] = (*STAGES, *FROM_CUBIN)
-SUFFIX: dict[str, str] = {"json": ".json", "fatbin": ".fatbin", **dict(STAGE_SUFFIX.items())}
-JOINED: tuple[Kind, ...] = ("fatbin",)
+SUFFIX: dict[str, str] = {"json": ".json", "fatbin": ".fatbin", "header": ".h", **dict(STAGE_SUFFIX.items())}
+JOINED: tuple[Kind, ...] = ("fatbin", "header")
 """Of these there is one for all targets."""
 
 
@@ -52,6 +52,12 @@ def _version(context: click.Context, _: click.Parameter, is_asked: bool) -> None
         context.exit()
 
 
+def _cmake_folder(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        print(resources.cmake_folder())
+        context.exit()
+
+
 @click.command("tilec", no_args_is_help=True)
 @click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
 @click.option(
@@ -71,6 +77,14 @@ def _version(context: click.Context, _: click.Parameter, is_asked: bool) -> None
 @kernel_options
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Say which this is."
+)
+@click.option(
+    "--cmake-dir",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_cmake_folder,
+    help="Say where FindTilec.cmake lies.",
 )
 def build(
     kernels: tuple[str, ...],
@@ -185,7 +199,7 @@ class Plan:
 
 
 def _stage(kind: Kind) -> Stage:
-    assert kind != "json" and kind != "fatbin"
+    assert kind != "json" and kind != "fatbin" and kind != "header"
     return kind
 
 
@@ -287,6 +301,11 @@ def _contents(plan: Plan, made: dict[str, Made]) -> dict[str, bytes]:
 
             name = Path(plan.kernel).name
             contents[path] = fatbin({name: one.texts["cubin"] for name, one in made.items()}, name)
+        elif kind == "header":
+            from tilec.header import Variant, header
+
+            variants = [Variant(name, one.texts["cubin"], one.manifests) for name, one in made.items()]
+            contents[path] = header(Path(plan.kernel).name, variants).encode()
         elif kind == "json":
             assert target is not None
             contents[path] = _manifests(made[target])

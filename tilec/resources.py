@@ -37,3 +37,8 @@ def target_text(name: str) -> str:
 def target_names() -> tuple[str, ...]:
     """The targets that ship, by name."""
     return tuple(sorted(path.stem for path in _folder("targets").glob("*.toml")))
+
+
+def cmake_folder() -> Path:
+    """Where `FindTilec.cmake` lies."""
+    return _folder("cmake")

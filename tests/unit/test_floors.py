@@ -28,6 +28,7 @@ FLOORS = [
     "ptx",
     "manifest",
     "fatbin",
+    "header",
     "syntax",
     "imports",
     "emu",
