@@ -9,8 +9,6 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from tilec import __version__
-
 _NOBODY_READS = 141  # as a shell reports a process ended by SIGPIPE
 
 
@@ -36,7 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
-        print(f"tilec {__version__}")
+        from tilec.cli_version import versions
+
+        print(versions())
         return 0
     if arguments[:1] != ["check"]:
         return _carried_out(arguments)

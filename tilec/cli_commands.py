@@ -6,15 +6,13 @@ import errno
 import io
 import re
 import sys
-import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from tilec import __version__, files, options
+from tilec import files, options
+from tilec.cli_arguments import expanded
 from tilec.cli_console import (
     BUG,
     OK,
@@ -23,17 +21,17 @@ from tilec.cli_console import (
     Exit,
     console,
     reported,
+    reported_all,
+    set_format,
     show,
     show_bug,
-    show_entries,
     show_tables,
-    show_times,
     usage,
 )
+from tilec.cli_diagnostics import FORMATS
 from tilec.diag import CompileError, fail
-from tilec.driver import SUFFIX, Observer, Stopped
-from tilec.options import CALIBRATIONS, LAST_STAGE, LINTS, SCHEDULERS, STAGES, STRATEGIES, CompileOptions, Stage
-from tilec.source import SourceFile
+from tilec.driver import Observer
+from tilec.options import CALIBRATIONS, LINTS, SCHEDULERS, STRATEGIES, CompileOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -48,7 +46,7 @@ LEVELS = (
 def kernel_options(command: Command) -> Command:
     """The options of every command that compiles a kernel."""
     decorators = [
-        click.option("--target", default="sm_90a", show_default=True, metavar="NAME", help="Machine to compile for."),
+        click.option("--target", default="sm_90a", show_default=True, metavar="NAME,…", help="Machine to compile for."),
         click.option(
             "--calibration",
             type=click.Choice(CALIBRATIONS),
@@ -171,6 +169,17 @@ def kernel_options(command: Command) -> Command:
             metavar="WORD",
             help="-Wno-CODE silences a warning, -Wno-all every one; -Werror makes them errors.",
         ),
+        click.option(
+            "--diagnostics-format",
+            type=click.Choice(FORMATS),
+            default=FORMATS[0],
+            show_default=True,
+            expose_value=False,
+            is_eager=True,
+            callback=set_format,
+            help="How errors and warnings are written: for people, as JSON lines, as one SARIF log, or for GitHub to "
+            "show beside the lines of a change.",
+        ),
         click.option("--verbose", "-v", is_flag=True, help="Also say what the assembler reports; tracebacks for bugs."),
     ]
     for decorate in reversed(decorators):
@@ -230,167 +239,31 @@ def _check_warn(word: str) -> None:
     fail("unknown-code", f"-W{word} is no warning option", help="write -Wno-CODE, -Wno-all or -Werror")
 
 
-def input_files(file: str, given: dict[str, Any]) -> list[str]:
+def target_names(given: dict[str, Any]) -> tuple[str, ...]:
+    """The targets that the values of `kernel_options` name, each once, where a command takes several."""
+    return tuple(dict.fromkeys(given["target"].split(",")))
+
+
+def input_files(kernels: Sequence[str], given: dict[str, Any]) -> list[str]:
     """The files that the values of `kernel_options` make a command read: none of them may be an output."""
-    return [file, given["schedule"]] if given["schedule"] is not None else [file]
-
-
-# ---- tilec FILE ------------------------------------------------------------------------------------------------------
-
-
-def _stages(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Stage, ...] | None:
-    if value is None:
-        return None
-    wanted = []
-    for name in value.split(","):
-        if name not in STAGES:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(STAGES)}", context, parameter)
-        wanted.append(name)
-    return tuple(dict.fromkeys(wanted))
-
-
-@click.command("tilec", no_args_is_help=True)
-@click.argument("file", metavar="FILE.tl")
-@click.option("--output", "-o", metavar="FILE", help="Where the cubin goes; with several --emit, their common name.")
-@click.option("--emit", callback=_stages, metavar="KIND,…", help=f"What to write, of {', '.join(STAGES)}.  [cubin]")
-@click.option("--schedule-trace-file", metavar="FILE", help="Write the schedule trace (JSON; opens in Perfetto).")
-@click.option("--dump-ir", metavar="DIR", help="Write every stage into this folder, each before it is verified.")
-@click.option("--stop-after", type=click.Choice(STAGES), help="Go no further, and print that stage unless -o is given.")
-@click.option("--time", "show_time", is_flag=True, help="Say how long each stage took.")
-@click.option(
-    "--report",
-    is_flag=True,
-    help="Say how long the kernel is predicted to take, what bounds it, and how near its roofline that is.",
-)
-@kernel_options
-@click.version_option(__version__, message="tilec %(version)s")
-def build(
-    file: str,
-    output: str | None,
-    emit: tuple[Stage, ...] | None,
-    schedule_trace_file: str | None,
-    dump_ir: str | None,
-    stop_after: Stage | None,
-    show_time: bool,
-    report: bool,
-    verbose: bool,
-    **given: Any,
-) -> None:
-    """Compile a tile kernel to a cubin whose software pipeline is solved and explained.
-
-    Other commands, each with its own --help:
-
-    \b
-      tilec emulate FILE.tl    run the PTX on the CPU and compare with the reference
-      tilec schedule FILE.tl   show the solved pipeline
-      tilec check FILE.tl      look for mistakes only
-      tilec inspect CUBIN      show the launch manifest in a cubin
-      tilec targets            list the machines
-      tilec calibrate          measure a GPU, and rewrite its target file
-      tilec explain CODE       more about an error or warning
-      tilec explain pipeline FILE.tl   which loads run ahead, and why not the others
-    """
-    from tilec import driver
-
-    began = time.perf_counter()
-    with reported(None):
-        outputs = _outputs(file, output, emit, stop_after, schedule_trace_file, given["opt_level"])
-        source = _kernel_file(file)
-        asked = compile_options(given)
-        if report and (stop_after or LAST_STAGE.get(asked.opt_level, STAGES[-1])) != STAGES[-1]:
-            usage("--report is about a cubin: compile with -O2 or -O3, and without --stop-after")
-        files.check_outputs((path for paths in outputs.values() for path in paths), input_files(file, given))
-        if dump_ir is not None:
-            files.make_folder(dump_ir)
-
-    printed = stop_after if stop_after is not None and not outputs else None
-    keep = {*outputs} | ({printed} if printed else set())
-    # No further than what is asked for; a dump asks for everything.
-    end = LAST_STAGE.get(asked.opt_level)
-    everything = end if dump_ir is not None or report else max(keep, key=STAGES.index)
-    last = stop_after or everything
-    observer = Observer(keep=keep, dump_dir=dump_ir, stop_after=None if last == STAGES[-1] else last)
-    with reported(source):
-        result = None
-        with suppress(Stopped):
-            result = driver.build_all(source, asked, observer)
-        show(observer.warnings, source)
-        written = {path: observer.texts[stage] for stage, paths in outputs.items() for path in paths}
-        files.check_outputs(written, [imported.path for imported in source.imported.values()])
-        files.write_all(written)
-    if printed:
-        sys.stdout.buffer.write(observer.texts[printed])
-    if verbose and result is not None:
-        show_entries(result.entries, result.manifests)
-    if report and result is not None:
-        from tilec.cli_report import report_tables
-
-        for one in driver.reports(result):
-            show_tables(report_tables(one))
-    if show_time:
-        show_times(observer.seconds, time.perf_counter() - began)
-
-
-def _outputs(
-    file: str,
-    output: str | None,
-    emit: tuple[Stage, ...] | None,
-    stop_after: Stage | None,
-    trace: str | None,
-    level: int,
-) -> dict[Stage, list[str]]:
-    """Which files each wanted stage goes to. With `--stop-after` alone, none: the stage is printed."""
-    outputs: dict[Stage, list[str]] = {}
-    end = LAST_STAGE.get(level, "cubin")
-    if emit is None:
-        emit = () if stop_after is not None and output is None else (stop_after or end,)
-    if output is not None and len(emit) == 1:
-        outputs[emit[0]] = [output]
-    else:
-        base = Path(output).with_suffix("") if output is not None else Path(Path(file).stem)
-        outputs |= {stage: [f"{base}{SUFFIX[stage]}"] for stage in emit}
-    if trace is not None:
-        outputs["schedule"] = [*outputs.get("schedule", []), trace]
-    if stop_after is not None and (beyond := [s for s in outputs if STAGES.index(s) > STAGES.index(stop_after)]):
-        asked = f"--emit {beyond[0]}" if beyond[0] in emit else "--schedule-trace-file"
-        usage(f"--stop-after {stop_after} comes before {asked}")
-    wanted = [*outputs, *([stop_after] if stop_after is not None else [])]
-    if late := [stage for stage in wanted if STAGES.index(stage) > STAGES.index(end)]:
-        usage(f"-O{level} ends with stage {end}: there is no {late[0]}")
-    return outputs
-
-
-def _kernel_file(path: str) -> SourceFile:
-    """The kernel file; a name that looks like a mistyped command is met with that command."""
-    if not Path(path).exists() and "." not in path:
-        import difflib
-
-        near = difflib.get_close_matches(path, COMMANDS, n=1)
-        fail(
-            "no-such-file",
-            f"{path} is neither a file nor a command",
-            help=f"did you mean 'tilec {near[0]}'?" if near else f"commands: {', '.join(COMMANDS)}",
-        )
-    return files.read_source(path)
+    return [*kernels, given["schedule"]] if given["schedule"] is not None else [*kernels]
 
 
 # ---- the smaller commands --------------------------------------------------------------------------------------------
 
 
 @click.command()
-@click.argument("file", metavar="FILE.tl")
+@click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
+@click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Check so many at a time.")
 @kernel_options
-def check(file: str, verbose: bool, **given: Any) -> None:
-    """Look for mistakes in a kernel, without compiling it. Prints nothing if there are none."""
-    from tilec import driver
+def check(kernels: tuple[str, ...], jobs: int, verbose: bool, **given: Any) -> None:
+    """Look for mistakes in kernels, without compiling them. Prints nothing if there are none."""
+    from tilec.batch import Job, compile_all
 
     with reported(None):
-        source = files.read_source(file)
-        asked = compile_options(given)
-    observer = Observer()
-    with reported(source):
-        driver.legal(source, asked, observer)
-    show(observer.warnings, source)
+        sources = [files.read_source(kernel) for kernel in kernels]
+        asked = [compile_options({**given, "target": target}) for target in target_names(given)]
+    reported_all(compile_all([Job(s, options, only_check=True) for s in sources for options in asked], jobs))
 
 
 @click.command()
@@ -492,7 +365,7 @@ def schedule(
         source = files.read_source(file)
         asked = compile_options(given)
         if html is not None:
-            files.check_outputs([html], input_files(file, given))
+            files.check_outputs([html], input_files([file], given))
     observer = Observer()
     with reported(source):
         plan = driver.plan(source, asked, observer)
@@ -520,6 +393,12 @@ def schedule(
         show_tables(schedule_tables(planned.loop.problem, planned.solution, width, line, planned.loop.kept))
     if stores := [store for one in plan.laid.kernels for store in stagings(one)]:
         show_tables((Text(), stores_table(stores)))
+
+
+def _build() -> click.Command:
+    from tilec.cli_build import build
+
+    return build
 
 
 def _emulate() -> click.Command:
@@ -555,16 +434,21 @@ COMMANDS: dict[str, Callable[[], click.Command]] = {
 
 def run(arguments: Sequence[str]) -> int:
     """One command line. A first word that is no command is the kernel file (or an option) of the compiler proper."""
+    try:
+        arguments = expanded(arguments)
+    except CompileError as error:
+        show(error.diagnostics, None)
+        return WRONG_KERNEL
     words = next((n for n in (2, 1) if " ".join(arguments[:n]) in COMMANDS), 0)
     name = " ".join(arguments[:words])
-    command = COMMANDS[name]() if name else build
+    command = COMMANDS[name]() if name else _build()
     rest = list(arguments[words:])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show → is no reason to fail
     try:
         # Not click's `main`, which takes every EOFError and broken pipe for the terminal's.
-        with command.make_context(f"tilec {name}".rstrip(), list(rest)) as context:
+        with command.make_context(f"tilec {name}".rstrip(), list(rest)) as context, reported(None):
             command.invoke(context)
     except Exit as ended:
         return ended.code
@@ -575,9 +459,6 @@ def run(arguments: Sequence[str]) -> int:
         return USAGE
     except KeyboardInterrupt:
         return 130  # as a shell reports a process ended by SIGINT
-    except CompileError as error:
-        show(error.diagnostics, None)
-        return WRONG_KERNEL
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC):
             raise  # where our output goes is at fault: `main` knows

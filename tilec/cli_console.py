@@ -11,8 +11,11 @@ from tilec import __version__
 from tilec.diag import CompileError, Diagnostic
 
 if TYPE_CHECKING:
+    import click
     from rich.console import Console, RenderableType
 
+    from tilec.batch import Made
+    from tilec.cli_diagnostics import Format, Found
     from tilec.manifest import Manifest
     from tilec.options import Stage
     from tilec.ptx.assemble import EntryReport
@@ -63,10 +66,37 @@ def reported(source: SourceFile | None) -> Iterator[None]:
         raise Exit(WRONG_KERNEL) from error
 
 
+def reported_all(results: Iterable[Made]) -> list[Made]:
+    """What came of several jobs, each diagnostic shown once: of one kernel for several targets, many are the same. Ends
+    the command where a kernel is wrong."""
+    made: list[Made] = []
+    shown: set[tuple[str, Diagnostic]] = set()
+    for one in results:
+        made.append(one)
+        new = [d for d in one.diagnostics if (one.source.path, d) not in shown]
+        show(new, one.source)
+        shown.update((one.source.path, d) for d in new)
+    if any(one.failed for one in made):
+        raise Exit(WRONG_KERNEL)
+    return made
+
+
 def show(diagnostics: Iterable[Diagnostic], source: SourceFile | None) -> None:
+    """As `--diagnostics-format` says; SARIF, which is one text, at the end of the command."""
     listed = list(diagnostics)
     if not listed:
         return
+    form, kept = _wanted_format()
+    if form != "text":
+        from tilec import cli_diagnostics
+
+        found = [(diagnostic, source) for diagnostic in listed]
+        kept += found
+        if form != "sarif":
+            write = cli_diagnostics.as_json if form == "json" else cli_diagnostics.as_github
+            sys.stderr.write(write(found))
+        return
+
     from tilec.render import render
 
     out = console(stderr=True)
@@ -75,6 +105,28 @@ def show(diagnostics: Iterable[Diagnostic], source: SourceFile | None) -> None:
             out.print(render(diagnostic, source), soft_wrap=True)
             out.print()
     sys.stderr.write(captured.get())
+
+
+_META = "tilec.diagnostics"
+"""Under it, a command knows the format of its diagnostics, and those that it has met."""
+
+
+def set_format(context: click.Context, _: click.Parameter, form: Format) -> None:
+    """What becomes of diagnostics until the end of the command."""
+    kept: list[Found] = []
+    context.meta[_META] = (form, kept)
+    if form == "sarif":
+        from tilec.cli_diagnostics import as_sarif
+
+        context.call_on_close(lambda: sys.stderr.write(as_sarif(kept)))
+
+
+def _wanted_format() -> tuple[Format, list[Found]]:
+    import click
+
+    context = click.get_current_context(silent=True)
+    found: tuple[Format, list[Found]] = ("text", []) if context is None else context.meta.get(_META, ("text", []))
+    return found
 
 
 def show_bug(error: BaseException, arguments: Sequence[str], *, traceback: bool) -> None:

@@ -135,7 +135,7 @@ def _emulate_kernel(
         source = files.read_source(file)
         asked = compile_options(given)
         given_arrays = files.read_bytes(inputs) if inputs is not None else None
-        made.check([*input_files(file, given), *([inputs] if inputs is not None else [])])
+        made.check([*input_files([file], given), *([inputs] if inputs is not None else [])])
     observer = driver.Observer()
     with reported(source):
         build = driver.build(source, asked, observer)

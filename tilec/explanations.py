@@ -24,6 +24,10 @@ unwritable-output
     destination and then renamed, so an error never leaves half a file and never touches the old one.
     Nor may an output be a file that the command reads, or two outputs be one file.
 
+bad-response-file
+    `@FILE` on the command line stands for the words in that file, quoted as in a shell. This one has a quotation that
+    does not end, or names itself.
+
 unknown-target
     There is no target file of that name. `tilec targets` lists the machines.
 

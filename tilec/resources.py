@@ -25,11 +25,20 @@ def tables_folder() -> Path:
     return _PACKAGE / "_data" / "tables"
 
 
+def target_file(name: str) -> Path:
+    """The target file of `name`: `sm_90a`. `target_names` lists them."""
+    return _folder("targets") / f"{name}.toml"
+
+
 def target_text(name: str) -> str:
-    """The text of the target file of `name`: `sm_90a`. `target_names` lists them."""
-    return (_folder("targets") / f"{name}.toml").read_text(encoding="utf-8")
+    return target_file(name).read_text(encoding="utf-8")
 
 
 def target_names() -> tuple[str, ...]:
     """The targets that ship, by name."""
     return tuple(sorted(path.stem for path in _folder("targets").glob("*.toml")))
+
+
+def cmake_folder() -> Path:
+    """Where `FindTilec.cmake` lies."""
+    return _folder("cmake")

@@ -275,7 +275,7 @@ def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mappi
     strides = [size * step for step in reversed(steps)]
     swizzle = "NONE" if param.swizzle == 0 else f"{param.swizzle}B"
     tensor = (
-        driver.CUtensorMapDataType[f"CU_TENSOR_MAP_DATA_TYPE_{element}"],
+        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{element}"),
         rank,
         address,
         [driver.cuuint64_t(extent) for extent in reversed(shape)],
@@ -283,7 +283,7 @@ def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mappi
     )
     modes = (
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        driver.CUtensorMapSwizzle[f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"],
+        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"),
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )

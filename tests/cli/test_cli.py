@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,13 @@ def test_there_is_no_report_without_a_cubin(asked: list[str], capfd: pytest.Capt
 
 def test_version(capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("--version") == 0
-    assert capfd.readouterr().out == f"tilec {__version__}\n"
+    first, *others = capfd.readouterr().out.splitlines()
+    assert first == f"tilec {__version__}"
+    assert [line.split() for line in others] == [
+        [name, version(name)] for name in ("ortools", "nvidia-nvjitlink", "nvidia-nvfatbin", "cuda-python", "lark")
+    ]
+    assert tilec("--target", "sm_80", "--version") == 0
+    assert capfd.readouterr().out.splitlines() == [first, *others]
 
 
 def test_help_names_every_command(capfd: pytest.CaptureFixture[str]) -> None:

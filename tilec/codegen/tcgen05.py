@@ -207,7 +207,7 @@ def emit_commit(ring: Ring, cursor: Cursor, state: State, *, empty: bool) -> Non
     state.builder.emit(f"{opcode}.b64", barrier, *operands)
 
 
-# ---- to and from registers ------------------------------------------------------------------------------------------------------------
+# ---- to and from registers -------------------------------------------------------------------------------------------
 
 
 def emit_tensor_move(op: TensorLoad | TensorStore, state: State) -> None:

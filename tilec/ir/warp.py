@@ -300,8 +300,8 @@ class Wgmma(Operation):
 @dataclass(frozen=True, slots=True)
 class TensorMma(Operation):
     """C += op(A)·op(B) by tcgen05.mma, A in shared or tensor memory, B in shared and C in tensor memory, or C =
-    op(A)·op(B) where `clear` holds. One thread asks for it, of the role's the one numbered `leader`; that the tensor cores are done, they
-    say themselves (`by_tensor_cores`, `TensorArrive`)."""
+    op(A)·op(B) where `clear` holds. One thread asks for it, of the role's the one numbered `leader`; that the tensor
+    cores are done, they say themselves (`by_tensor_cores`, `TensorArrive`)."""
 
     a: Buffer
     b: Buffer

@@ -42,7 +42,9 @@ def print_module(module: Module) -> str:
     """The module as text that `ptxas` and `ptx.parse` take."""
     lines = [f".version {module.version}", f".target {module.target}", ".address_size 64", ""]
     if module.files:
-        lines.extend(f'.file {index} "{path}"' for index, path in enumerate(module.files, start=1))
+        # Time and size are given, or the assembler takes those of a file of that name in the folder that it runs in
+        # for its line table: the same input would not be the same output. A time of 0 counts as not given.
+        lines.extend(f'.file {index} "{path}", 1, 1' for index, path in enumerate(module.files, start=1))
         lines.append("")
     if module.variables:
         lines.extend(print_variable(variable) for variable in module.variables)

@@ -1,0 +1,61 @@
+#[[
+Finds tilec, and defines tilec_add_kernels.
+
+  find_package(Tilec [VERSION] [REQUIRED])
+
+sets Tilec_FOUND, Tilec_EXECUTABLE and Tilec_VERSION.
+
+  tilec_add_kernels(TARGET SOURCES FILE.tl… TARGETS sm_80 sm_90a… [DEFINES NAME=VALUE…] [OPTIONS --option…])
+
+compiles each kernel file to a header of the same name, FILE.h, with the machine code of all TARGETS, which the sources of
+TARGET can include. They are made again when a kernel file, a file that it imports or a target file of tilec changes.
+]]
+
+find_program(Tilec_EXECUTABLE NAMES tilec DOC "The tile compiler")
+if(Tilec_EXECUTABLE)
+  execute_process(COMMAND "${Tilec_EXECUTABLE}" --version OUTPUT_VARIABLE _tilec_said ERROR_QUIET)
+  if(_tilec_said MATCHES "^tilec ([0-9.]+)")
+    set(Tilec_VERSION "${CMAKE_MATCH_1}")
+  endif()
+  unset(_tilec_said)
+endif()
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(Tilec REQUIRED_VARS Tilec_EXECUTABLE VERSION_VAR Tilec_VERSION)
+mark_as_advanced(Tilec_EXECUTABLE)
+
+function(tilec_add_kernels target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;TARGETS;DEFINES;OPTIONS")
+  if(NOT TARGET "${target}")
+    message(FATAL_ERROR "tilec_add_kernels: there is no target ${target}")
+  endif()
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "tilec_add_kernels: ${arg_UNPARSED_ARGUMENTS} is behind none of SOURCES, TARGETS, DEFINES, OPTIONS")
+  endif()
+  foreach(needed IN ITEMS SOURCES TARGETS)
+    if(NOT arg_${needed})
+      message(FATAL_ERROR "tilec_add_kernels: ${needed} are missing")
+    endif()
+  endforeach()
+
+  list(JOIN arg_TARGETS "," machines)
+  list(TRANSFORM arg_DEFINES PREPEND "-D")
+  set(folder "${CMAKE_CURRENT_BINARY_DIR}/${target}.kernels")
+  file(MAKE_DIRECTORY "${folder}")
+  foreach(source IN LISTS arg_SOURCES)
+    get_filename_component(path "${source}" ABSOLUTE)
+    get_filename_component(name "${source}" NAME_WLE)
+    set(header "${folder}/${name}.h")
+    add_custom_command(
+      OUTPUT "${header}"
+      COMMAND "${Tilec_EXECUTABLE}" "${path}" --target "${machines}" --emit header -o "${header}" -MF "${header}.d"
+              ${arg_DEFINES} ${arg_OPTIONS}
+      DEPENDS "${path}"
+      DEPFILE "${header}.d"
+      COMMENT "Compiling tile kernel ${source}"
+      COMMAND_EXPAND_LISTS
+      VERBATIM)
+    target_sources("${target}" PRIVATE "${header}")
+  endforeach()
+  target_include_directories("${target}" PRIVATE "${folder}")
+endfunction()

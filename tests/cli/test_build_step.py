@@ -1,0 +1,211 @@
+"""tilec as a step of a build: several files and targets at once, depfiles, response files, and the same bytes again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from command import GEMM, SMALL, VECTOR_ADD, tilec
+
+from tilec import resources
+from tilec.manifest import extract, to_json
+
+TWO = ["--target", "sm_80,sm_90a"]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+# ---- several files, several targets ----------------------------------------------------------------------------------
+
+
+def test_each_target_has_its_cubin_and_a_fatbin_has_them_all(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, *TWO, "-o", "out.cubin") == 0
+    assert names(tmp_path) == ["out.fatbin", "out.sm_80.cubin", "out.sm_90a.cubin"]
+    whole = (tmp_path / "out.fatbin").read_bytes()
+    for target in ("sm_80", "sm_90a"):
+        cubin = (tmp_path / f"out.{target}.cubin").read_bytes()
+        assert [m.target for m in extract(cubin)] == [target]
+        assert cubin in whole
+
+
+def test_a_target_named_twice_is_one(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, "--target", "sm_80,sm_80") == 0
+    assert names(tmp_path) == ["vector_add.cubin"]
+
+
+def test_only_the_fatbin_goes_where_it_is_told(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, *TWO, "--emit", "fatbin", "-o", "anything") == 0
+    assert names(tmp_path) == ["anything"]
+
+
+def test_several_files_share_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    assert tilec(VECTOR_ADD, GEMM, "-o", "out", "--emit", "cubin,ptx") == 0
+    assert names(tmp_path / "out") == ["gemm.cubin", "gemm.ptx", "vector_add.cubin", "vector_add.ptx"]
+
+
+def test_several_processes_make_the_same(tmp_path: Path) -> None:
+    for jobs in ("1", "4"):
+        (tmp_path / jobs).mkdir()
+        assert tilec(VECTOR_ADD, GEMM, *TWO, "-j", jobs, "-o", jobs, "--emit", "cubin,fatbin,schedule") == 0
+    assert len(names(tmp_path / "1")) == 10
+    for name in names(tmp_path / "1"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "4" / name).read_bytes(), name
+
+
+def test_the_launch_manifests_as_json(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, "--emit", "json,cubin") == 0
+    (record,) = json.loads((tmp_path / "vector_add.json").read_text())
+    (manifest,) = extract((tmp_path / "vector_add.cubin").read_bytes())
+    assert record == json.loads(to_json(manifest))
+
+
+def test_dumps_of_several_have_folders(tmp_path: Path) -> None:
+    assert tilec(VECTOR_ADD, *TWO, "--dump-ir", "dump", "--emit", "ptx") == 0
+    assert names(tmp_path / "dump") == ["sm_80", "sm_90a"]
+    assert len(names(tmp_path / "dump" / "sm_80")) == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([GEMM, VECTOR_ADD, "--schedule-trace-file", "t.json"], "--schedule-trace-file is for one kernel file"),
+        ([GEMM, *TWO, "--schedule", "t.json"], "--schedule is for one kernel file and one target"),
+        ([GEMM, *TWO, "--stop-after", "ptx"], "--stop-after without -o or --emit is for one"),
+        ([GEMM, VECTOR_ADD, "-MF", "all.d"], "-MF names one file"),
+        ([GEMM, "--stop-after", "ptx", "-MD"], "-MD and -MF are of what is written"),
+        ([GEMM, "-O1", "--emit", "fatbin"], "-O1 ends with stage alias: there is no cubin"),
+        ([GEMM, "--stop-after", "ptx", "--emit", "json"], "--stop-after ptx comes before --emit json"),
+    ],
+)
+def test_what_is_for_one_file(
+    arguments: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert tilec(*arguments) == 2
+    assert said in " ".join(capfd.readouterr().err.split())
+    assert names(tmp_path) == []
+
+
+def test_files_of_one_name_do_not_replace_each_other(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a").mkdir()
+    shutil.copy(VECTOR_ADD, "a/gemm.tl")
+    assert tilec("a/gemm.tl", GEMM) == 1
+    assert "cannot write gemm.cubin: another output goes there" in capfd.readouterr().err
+    assert names(tmp_path) == ["a"]
+
+
+BAD = """\
+import tilelang.language as T
+@T.prim_func
+def kernel(A: T.Tensor((64,), "float32")):
+    with T.Kernel(1, threads=128) as bx:
+        T.copy(A, nowhere)
+"""
+
+
+@pytest.mark.parametrize("jobs", ["1", "3"])
+def test_one_wrong_kernel_leaves_nothing_written_and_is_told_once(
+    jobs: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.tl").write_text(BAD)
+    (tmp_path / "worse.tl").write_text(BAD.replace("nowhere", "anywhere"))
+    assert tilec("bad.tl", VECTOR_ADD, "worse.tl", *TWO, "-j", jobs) == 1
+    said = capfd.readouterr().err
+    assert said.count("error[") == 2
+    assert said.index("nowhere") < said.index("anywhere")
+    assert names(tmp_path) == ["bad.tl", "worse.tl"]
+    assert tilec("check", "bad.tl", GEMM, "worse.tl", *TWO, "-j", jobs) == 1
+    assert capfd.readouterr().err == said
+
+
+# ---- depfiles --------------------------------------------------------------------------------------------------------
+
+
+def rule(path: Path) -> tuple[list[str], list[str]]:
+    """Outputs and inputs, as make reads them."""
+    outputs, _, inputs = path.read_text().replace("\\ ", "\0").replace("$$", "$").strip().partition(": ")
+    return tuple([w.replace("\0", " ") for w in side.split()] for side in (outputs, inputs))  # type: ignore[return-value]
+
+
+def test_the_depfile_names_everything_that_was_read(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "sizes.tl").write_text("N = 1024\n")
+    text = Path(VECTOR_ADD).read_text()
+    (tmp_path / "my $kernel.tl").write_text("from .parts.sizes import N as M\n" + text)
+    assert tilec("my $kernel.tl", *TWO, "-MD", "--emit", "cubin,ptx") == 0
+    outputs, inputs = rule(tmp_path / "my $kernel.d")
+    assert outputs == [f"my $kernel.{t}.{s}" for s in ("cubin", "ptx") for t in ("sm_80", "sm_90a")]
+    machines = [str(resources.target_file(name)) for name in ("sm_80", "sm_90a")]
+    assert inputs == ["my $kernel.tl", "parts/sizes.tl", *machines]
+    assert all(Path(path).is_file() for path in [*outputs, *inputs])
+
+
+def test_a_schedule_that_is_read_is_a_dependence(tmp_path: Path) -> None:
+    assert tilec(GEMM, "--emit", "schedule") == 0
+    assert tilec(GEMM, "--schedule", "gemm.trace.json", "-o", "a.cubin", "-MF", "some.d") == 0
+    assert rule(tmp_path / "some.d") == (
+        ["a.cubin"],
+        [GEMM, "gemm.trace.json", str(resources.target_file("sm_90a"))],
+    )
+
+
+def test_the_depfile_is_no_other_output(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(VECTOR_ADD, "-o", "a.cubin", "-MF", "a.cubin") == 1
+    assert "error[unwritable-output]" in capfd.readouterr().err
+
+
+# ---- response files --------------------------------------------------------------------------------------------------
+
+
+def test_words_come_from_files(tmp_path: Path) -> None:
+    (tmp_path / "options.txt").write_text("# how\n--target sm_80 -D 'N=2048'\n@more.txt\n")
+    (tmp_path / "more.txt").write_text(f'"{VECTOR_ADD}"\n-o "with space.cubin"')
+    assert tilec("@options.txt") == 0
+    (manifest,) = extract((tmp_path / "with space.cubin").read_bytes())
+    assert (manifest.target, manifest.grid) == ("sm_80", (2, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("@r.txt", "r.txt names itself"), ("-o 'a", "no closing quotation"), (None, "does not exist")]
+)
+def test_response_files_that_cannot_be_used(text: str | None, said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    if text is not None:
+        Path("r.txt").write_text(text)
+    assert tilec(VECTOR_ADD, "@r.txt") == 1
+    shown = capfd.readouterr().err
+    assert said in shown
+    assert ("bad-response-file" if text is not None else "no-such-file") in shown
+
+
+# ---- the same bytes --------------------------------------------------------------------------------------------------
+
+
+def test_output_does_not_depend_on_where_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another folder, another cache, another name of the file's place: every kind of output has the same bytes."""
+    kinds = "cubin,ptx,warp,schedule,json,fatbin,tile,alias,layout,problem,expand"
+    made: list[dict[str, bytes]] = []
+    for place in ("here", "there/further"):
+        folder = tmp_path / place
+        folder.mkdir(parents=True)
+        shutil.copy(GEMM, folder)
+        monkeypatch.setenv("TILEC_CACHE_DIR", str(folder / "cache"))
+        monkeypatch.chdir(folder if place == "here" else tmp_path)
+        source = "gemm.tl" if place == "here" else os.path.join(place, "gemm.tl")  # noqa: PTH118 - relative, as typed
+        (folder / "out").mkdir()
+        assert tilec(source, *TWO, "--emit", kinds, "-o", str(folder / "out" / "k")) == 0
+        made.append({p.name: p.read_bytes() for p in (folder / "out").iterdir()})
+    assert len(made[0]) == 21
+    assert [name for name in made[0] if made[0][name] != made[1][name]] == []
+    assert made[0].keys() == made[1].keys()
+
+
+def test_a_smaller_problem_is_another_output(tmp_path: Path) -> None:
+    """That the comparison above can fail."""
+    assert tilec(VECTOR_ADD, "-o", "a.cubin") == 0
+    assert tilec(VECTOR_ADD, *SMALL, "-o", "b.cubin") == 0
+    assert (tmp_path / "a.cubin").read_bytes() != (tmp_path / "b.cubin").read_bytes()

@@ -1,0 +1,215 @@
+"""A C++ project with kernels, configured and built with CMake and Ninja; and the documents about builds."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from command import GEMM, SAMPLES, VECTOR_ADD, tilec
+from test_header import CUDA, STRICT, driver_library  # noqa: F401 - a fixture
+
+ROOT = Path(__file__).parents[2]
+TOOLS = {name: shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+         for name in ("cmake", "ninja", "make", "g++")}  # fmt: skip
+
+needs_cmake = pytest.mark.skipif(
+    CUDA is None or not all(TOOLS[name] for name in ("cmake", "ninja", "g++")), reason="no CMake, Ninja or compiler"
+)
+
+MAIN = """\
+#include "doubled.h"
+#include "vector_add.h"
+int main() {
+    doubled_kernel kernel;
+    return doubled_load(&kernel) == CUDA_SUCCESS ? 0 : 1;
+}
+"""
+KERNEL = """\
+import tilelang.language as T
+from .parts.factor import FACTOR
+N = 256
+@T.prim_func
+def doubled(A: T.Tensor((N,), "float32")):
+    with T.Kernel(1, threads=128):
+        for i in T.Parallel(N):
+            A[i] = A[i] * FACTOR
+"""
+PROJECT = """\
+cmake_minimum_required(VERSION 3.20)
+project(program CXX)
+find_package(Tilec 0.1 REQUIRED)
+add_executable(program main.cpp)
+tilec_add_kernels(program SOURCES kernels/doubled.tl vector_add.tl TARGETS sm_80 sm_90a DEFINES N=2048 OPTIONS -Werror)
+target_link_libraries(program PRIVATE cuda)
+"""
+
+
+def environment() -> dict[str, str]:
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def ran(command: Sequence[str | None], folder: Path, code: int = 0) -> str:
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode == 0) == (code == 0), done.stdout
+    return done.stdout
+
+
+@pytest.fixture
+def tilec_program(tmp_path: Path) -> Path:
+    """The command, as it is here."""
+    program = tmp_path / "bin" / "tilec"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tilec.cli "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+def configured(tmp_path: Path, program: Path, library: Path, project: str = PROJECT, code: int = 0) -> str:
+    (tmp_path / "kernels" / "parts").mkdir(parents=True)
+    (tmp_path / "kernels" / "parts" / "factor.tl").write_text("FACTOR = 2.0\n")
+    (tmp_path / "kernels" / "doubled.tl").write_text(KERNEL)
+    shutil.copy(VECTOR_ADD, tmp_path)
+    (tmp_path / "main.cpp").write_text(MAIN)
+    (tmp_path / "CMakeLists.txt").write_text(project)
+    modules = ran([str(program), "--cmake-dir"], tmp_path).strip()
+    settings = [
+        f"-DCMAKE_MODULE_PATH={modules}",
+        f"-DTilec_EXECUTABLE={program}",
+        f"-DCMAKE_CXX_FLAGS=-isystem {CUDA} -Wall -Wextra -Werror",
+        f"-DCMAKE_EXE_LINKER_FLAGS=-L{library} -Wl,-rpath,{library}",
+        f"-DCMAKE_MAKE_PROGRAM={TOOLS['ninja']}",
+    ]
+    return ran([TOOLS["cmake"], "-G", "Ninja", "-S", ".", "-B", "out", *settings], tmp_path, code)
+
+
+@needs_cmake
+def test_a_project_with_kernels(tilec_program: Path, driver_library: Path, tmp_path: Path) -> None:  # noqa: F811
+    configured(tmp_path, tilec_program, driver_library)
+    build = [TOOLS["cmake"], "--build", "out"]
+    assert "Compiling tile kernel kernels/doubled.tl" in ran(build, tmp_path)
+    assert '"doubled"' in ran(["out/program"], tmp_path)
+    assert "no work to do" in ran(build, tmp_path)
+    assert "grid[3] = {2, 1, 1}" in (tmp_path / "out" / "program.kernels" / "vector_add.h").read_text(), "-DN=2048"
+    (tmp_path / "kernels" / "parts" / "factor.tl").write_text("FACTOR = 3.0\n")
+    said = ran(build, tmp_path)
+    assert "doubled.tl" in said
+    assert "vector_add.tl" not in said
+    assert "no work to do" in ran(build, tmp_path)
+
+
+@needs_cmake
+def test_a_wrong_kernel_fails_the_build(tilec_program: Path, driver_library: Path, tmp_path: Path) -> None:  # noqa: F811
+    configured(tmp_path, tilec_program, driver_library)
+    (tmp_path / "kernels" / "doubled.tl").write_text(KERNEL.replace("* FACTOR", "* nowhere"))
+    assert re.search(r"error\[[a-z-]+\].*nowhere", ran([TOOLS["cmake"], "--build", "out"], tmp_path, 1))
+
+
+@needs_cmake
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("tilec_add_kernels(nobody SOURCES a.tl TARGETS sm_80)", "there is no target nobody"),
+        ("tilec_add_kernels(program SOURCES a.tl)", "TARGETS are missing"),
+        ("tilec_add_kernels(program a.tl TARGETS sm_80)", "a.tl is behind none of SOURCES"),
+        ("find_package(Tilec 99 REQUIRED)", 'required is at least "99"'),
+    ],
+)
+def test_calls_that_say_too_little(
+    call: str, said: str, tilec_program: Path, driver_library: Path, tmp_path: Path  # noqa: F811
+) -> None:  # fmt: skip
+    before = PROJECT.split("tilec_add_kernels")[0]
+    assert said in " ".join(configured(tmp_path, tilec_program, driver_library, f"{before}{call}\n", 1).split())
+
+
+# ---- documents -------------------------------------------------------------------------------------------------------
+
+
+def blocks(document: str, language: str) -> list[str]:
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def in_a_folder_of_kernels(tmp_path: Path) -> None:
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "out").mkdir()
+    for kernel in (GEMM, str(SAMPLES / "softmax.tl")):
+        shutil.copy(kernel, tmp_path)
+        shutil.copy(kernel, tmp_path / "kernels")
+
+
+def test_the_call_of_the_document(tmp_path: Path) -> None:
+    in_a_folder_of_kernels(tmp_path)
+    (call,) = blocks("building.md", "sh")
+    assert tilec(*call.split()[1:]) == 0
+    made = sorted(p.name for p in (tmp_path / "out").iterdir())
+    suffixes = ("d", "fatbin", "sm_80.cubin", "sm_80.json", "sm_90a.cubin", "sm_90a.json")
+    assert made == [f"{name}.{suffix}" for name in ("gemm", "softmax") for suffix in suffixes]
+
+
+def test_the_calls_of_the_workflow(tmp_path: Path) -> None:
+    in_a_folder_of_kernels(tmp_path)
+    (workflow,) = (block for block in blocks("building.md", "yaml") if "runs-on" in block)
+    calls = re.findall(r"run: (?:.*&& )?tilec (.*)", workflow)
+    assert len(calls) == 2
+    for call in calls:
+        words = [w for word in call.split() for w in (sorted(map(str, Path().glob(word))) if "*" in word else [word])]
+        assert tilec(*words) == 0
+    assert (tmp_path / "out" / "gemm.fatbin").exists()
+
+
+def test_the_pre_commit_hook_of_the_document_exists() -> None:
+    hooks = (ROOT / ".pre-commit-hooks.yaml").read_text()
+    (used,) = (block for block in blocks("building.md", "yaml") if "hooks:" in block)
+    (name,) = re.findall(r"- id: (\S+)", used)
+    assert f"- id: {name}\n" in hooks
+    (entry,) = re.findall(r"entry: tilec (.*)", hooks)
+    (arguments,) = re.findall(r"args: \[(.*)\]", used)
+    assert tilec(entry, *arguments.split(", "), GEMM, VECTOR_ADD) == 0
+
+
+@pytest.mark.parametrize("tool", ["make", "ninja"])
+def test_the_rules_of_the_document(
+    tool: str, tilec_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if TOOLS[tool] is None:
+        pytest.skip(f"no {tool} here")
+    monkeypatch.setenv("PATH", f"{tilec_program.parent}{os.pathsep}{os.environ['PATH']}")
+    shutil.copy(GEMM, tmp_path)
+    if tool == "make":
+        (tmp_path / "Makefile").write_text(blocks("building.md", "make")[0])
+    else:
+        (tmp_path / "build.ninja").write_text(blocks("building.md", "ninja")[0] + "build gemm.cubin: tilec gemm.tl\n")
+    ran([TOOLS[tool]], tmp_path)
+    assert (tmp_path / "gemm.cubin").exists()
+    assert re.search("no work to do|up to date", ran([TOOLS[tool]], tmp_path))
+    os.utime(tmp_path / "gemm.tl")
+    assert "gemm.tl" in ran([TOOLS[tool], *(["-v"] if tool == "ninja" else [])], tmp_path)
+
+
+@pytest.mark.skipif(CUDA is None, reason="no cuda.h")
+def test_the_program_of_the_document_compiles(tmp_path: Path) -> None:
+    assert tilec(GEMM, "--target", "sm_80,sm_90a", "--emit", "header") == 0
+    (program,) = blocks("cpp.md", "c")
+    for name, compiler in (("main.c", ["gcc", "-std=c11"]), ("main.cpp", ["g++", "-std=c++11"])):
+        (tmp_path / name).write_text(program)
+        ran([*compiler, *STRICT, "-c", name], tmp_path)
+
+
+def test_the_project_of_the_document_is_the_one_that_is_built() -> None:
+    """Its calls, with what only differs in names."""
+    (project,) = blocks("cpp.md", "cmake")
+    pattern = r"^(?:cmake_minimum_required|project|find_package|add_executable|target_link_libraries)\(.*\)$"
+    assert re.findall(pattern, project, re.MULTILINE) == re.findall(pattern, PROJECT, re.MULTILINE)
+    call = re.compile(r"tilec_add_kernels\(program ([A-Z]+) .* ([A-Z]+) .* ([A-Z]+) .* ([A-Z]+) .*\)")
+    matches = [call.search(text) for text in (project, PROJECT)]
+    assert matches[0] and matches[1] and matches[0].groups() == matches[1].groups()

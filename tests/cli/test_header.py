@@ -1,0 +1,362 @@
+"""Headers for C and C++: they compile, and ask the driver for what the launcher in Python asks it for.
+
+A driver of our own stands behind both (`fake_cuda.c`; here, in place of cuda-python's functions) and writes it down.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import shutil
+import site
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import GEMM, SAMPLES, VECTOR_ADD, tilec
+
+from tilec import runtime
+from tilec.manifest import Manifest, PointerParam, ScalarParam, extract
+
+HERE = Path(__file__).parent
+
+
+def cuda_headers() -> Path | None:
+    """The folder with cuda.h: of the package that the tests ask for, or of a toolkit."""
+    nvcc = shutil.which("nvcc")
+    toolkits = [Path(nvcc).resolve().parents[1]] if nvcc else []
+    packages = [Path(folder) / "nvidia" / "cu13" for folder in site.getsitepackages()]
+    places = [*packages, *toolkits, *sorted(Path("/usr/local").glob("cuda*"), reverse=True)]
+    return next((place / "include" for place in places if (place / "include" / "cuda.h").is_file()), None)
+
+
+CUDA = cuda_headers()
+pytestmark = pytest.mark.skipif(CUDA is None or shutil.which("g++") is None, reason="no cuda.h, or no compiler")
+STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-isystem", str(CUDA), "-I."]
+
+
+def done(*command: str, **environment: str) -> str:
+    finished = subprocess.run(
+        command,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout
+    return finished.stdout
+
+
+@pytest.fixture(scope="session")
+def driver_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fake")
+    source, library = str(HERE / "fake_cuda.c"), str(folder / "libcuda.so")
+    done("gcc", "-std=c11", "-shared", "-fPIC", *STRICT, "-Wno-pedantic", source, "-o", library)
+    return folder
+
+
+def run(body: str, header: str, library: Path, parameters: int = 0, sm: str = "90") -> list[Any]:
+    """What the driver is asked for, and what is printed, by a C program with the header."""
+    lines = ["#include <stdio.h>", f'#include "{header}"', "int main(void) {", body, "    return 0;", "}", ""]
+    Path("main.c").write_text("\n".join(lines))
+    done("gcc", "-std=c11", *STRICT, "main.c", "-o", "main", f"-L{library}", "-lcuda", f"-Wl,-rpath,{library}")
+    said = done("./main", FAKE_PARAMETERS=str(parameters), FAKE_SM=sm)
+    return [json.loads(line) for line in said.splitlines()]
+
+
+# ---- what Python's launcher asks for ---------------------------------------------------------------------------------
+
+
+class _Map:
+    def __init__(self, number: int) -> None:
+        self.held = ctypes.c_uint32(number)
+
+    def getPtr(self) -> int:
+        return ctypes.addressof(self.held)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    from cuda.bindings import driver
+
+    seen: list[dict[str, Any]] = []
+    maps: list[_Map] = []
+
+    def encoded(record: dict[str, Any], modes: Iterable[Any]) -> tuple[Any, _Map]:
+        seen.append({**record, "modes": [int(mode) for mode in modes]})
+        maps.append(_Map(len(maps) + 1))
+        return driver.CUresult.CUDA_SUCCESS, maps[-1]
+
+    def first(call: str, kind: Any, rank: int, address: int, extents: list[Any], strides: list[Any]) -> dict[str, Any]:
+        listed = {"extents": [int(e) for e in extents], "strides": [int(s) for s in strides]}
+        return {"call": call, "type": int(kind), "rank": rank, "address": address, **listed}
+
+    def tiled(*given: Any) -> Any:
+        box, steps = ([int(value) for value in values] for values in given[5:7])
+        return encoded({**first("tiled", *given[:5]), "box": box, "steps": steps}, given[7:])
+
+    def im2col(*given: Any) -> Any:
+        lower, upper, channels, pixels, steps = given[5:10]
+        of_places = {"lower": lower, "upper": upper, "channels": channels, "pixels": pixels}
+        record = {**first("im2col", *given[:5]), **of_places, "steps": [int(step) for step in steps]}
+        return encoded(record, given[10:])
+
+    def launch(config: Any, function: Any, packed: int, extra: int) -> tuple[Any]:
+        pointers = ctypes.cast(packed, ctypes.POINTER(ctypes.c_void_p))
+        values = [ctypes.c_uint32.from_address(pointers[i] or 0).value for i in range(len(function.params))]
+        attributes = []
+        for one in config.attrs:
+            dims = one.value.clusterDim
+            is_cluster = one.id == driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            attributes.append([int(one.id), *((dims.x, dims.y, dims.z) if is_cluster else (one.value.cooperative,))])
+        grid = [config.gridDimX, config.gridDimY, config.gridDimZ]
+        block = [config.blockDimX, config.blockDimY, config.blockDimZ]
+        geometry = {"grid": grid, "block": block, "smem": config.sharedMemBytes, "stream": int(config.hStream)}
+        seen.append({"call": "launch", **geometry, "attributes": attributes, "values": values})
+        return (driver.CUresult.CUDA_SUCCESS,)
+
+    monkeypatch.setattr(driver, "cuTensorMapEncodeTiled", tiled)
+    monkeypatch.setattr(driver, "cuTensorMapEncodeIm2col", im2col)
+    monkeypatch.setattr(driver, "cuLaunchKernelEx", launch)
+    return seen
+
+
+def launched_from_python(manifest: Manifest, scalars: dict[str, int], empty: tuple[str, ...]) -> None:
+    kernel = object.__new__(runtime.Kernel)
+    kernel.manifest, kernel._function = manifest, manifest
+    places = {**addresses(manifest), **dict.fromkeys(empty, 0x7000)}
+    kernel.launch(places, scalars, stream=64)
+
+
+def addresses(manifest: Manifest) -> dict[str, int]:
+    return {tensor.name: 0x10000 * (i + 1) for i, tensor in enumerate(manifest.tensors)}
+
+
+def own_arguments(manifest: Manifest, scalars: dict[str, int]) -> list[str]:
+    """As C, in the order of the header's functions: the memory that the caller lends comes last."""
+    places = addresses(manifest)
+    lent = {t.name for t in manifest.tensors if t.role in ("workspace", "zeroed")}
+    written = {
+        p.tensor if isinstance(p, PointerParam) else p.name: (
+            f"(void *){places[p.tensor]}" if isinstance(p, PointerParam) else str(scalars[p.name])
+        )
+        for p in manifest.params
+        if isinstance(p, PointerParam | ScalarParam)
+    }
+    return [text for name, text in written.items() if name not in lent] + [written[n] for n in written if n in lent]
+
+
+BY_HAND = HERE.parent / "kernels"
+CASES = [
+    (SAMPLES / "vector_add.tl", "sm_80", {}, ""),
+    (SAMPLES / "gemm.tl", "sm_90a", {}, ""),
+    (SAMPLES / "gemm.tl", "sm_80", {}, ""),
+    (SAMPLES / "gemm" / "dynamic.tl", "sm_90a", {"M": 300}, ""),
+    (SAMPLES / "gemm" / "dynamic.tl", "sm_90a", {"M": 0}, ""),
+    (SAMPLES / "gemm" / "dynamic.tl", "sm_80", {"M": 300}, ""),
+    (SAMPLES / "gemm" / "stream_k.tl", "sm_90a", {}, ""),
+    (SAMPLES / "models" / "conv2d_im2col.tl", "sm_90a", {}, ""),
+    (SAMPLES / "attention" / "varlen.tl", "sm_90a", {"tokens": 1000}, ""),
+    (BY_HAND / "grid.tl", "sm_90a", {}, "chained"),
+]
+
+
+@pytest.mark.parametrize(
+    ("sample", "target", "sizes", "entry"),
+    CASES,
+    ids=lambda v: v.stem if isinstance(v, Path) else "-".join(map(str, v.values())) if isinstance(v, dict) else v,
+)
+def test_the_driver_is_asked_for_what_python_asks_it_for(
+    sample: Path,
+    target: str,
+    sizes: dict[str, int],
+    entry: str,
+    asked: list[dict[str, Any]],
+    driver_library: Path,
+    tmp_path: Path,
+) -> None:
+    options = ["--entry", entry] if entry else []
+    assert tilec(str(sample), "--target", target, "--emit", "header,cubin", *options) == 0
+    (manifest,) = extract((tmp_path / f"{sample.stem}.cubin").read_bytes())
+    scalars = {s.name: sizes.get(s.name, 3) for s in manifest.scalars}
+    empty = tuple(t.name for t in manifest.tensors if 0 in map(scalars.get, (e for e in t.shape if isinstance(e, str))))
+    launched_from_python(manifest, scalars, empty)
+    name, given = manifest.entry, ", ".join(own_arguments(manifest, scalars))
+    body = f"""\
+    {name}_kernel k;
+    if ({name}_load(&k) != CUDA_SUCCESS) return 1;
+    if ({name}_check(&k, {given}) != NULL) return 2;
+    if ({name}_launch(&k, (CUstream)64, {given}) != CUDA_SUCCESS) return 3;
+    if ({name}_unload(&k) != CUDA_SUCCESS) return 4;"""
+    calls = run(body, f"{sample.stem}.h", driver_library, len(manifest.params), target.strip("sm_a"))
+    assert calls[0]["image"] == (tmp_path / f"{sample.stem}.cubin").read_bytes()[:256].hex()
+    assert calls[1]["name"] == manifest.entry
+    assert [c["bytes"] for c in calls if c["call"] == "smem"] == [manifest.dynamic_smem] * (manifest.dynamic_smem > 0)
+    assert {"call": "unload", "loaded": 1} in calls
+    # Python's tells a tensor of nothing by its address, which its caller gives.
+    pointers = {k: p.tensor for k, p in enumerate(manifest.params) if isinstance(p, PointerParam)}
+    for call in asked:
+        if call["call"] == "launch":
+            call["values"] = [
+                addresses(manifest)[pointers[k]] if k in pointers else v for k, v in enumerate(call["values"])
+            ]
+    assert [c for c in calls if c["call"] in ("tiled", "im2col", "launch")] == asked
+    assert asked[-1]["call"] == "launch"
+
+
+def test_the_whole_cubin_is_in_the_header(tmp_path: Path) -> None:
+    assert tilec(GEMM, "--emit", "header,cubin") == 0
+    text = (tmp_path / "gemm.h").read_text()
+    words = text.split("image[")[1].split("{\n")[1].split("}")[0].replace("\n", "").split(",")
+    data = b"".join(int(word.strip("u"), 16).to_bytes(8, "little") for word in words)
+    cubin = (tmp_path / "gemm.cubin").read_bytes()
+    assert data[: len(cubin)] == cubin
+    assert len(data) - len(cubin) < 8
+
+
+# ---- which variant ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("sm", "threads"), [("80", 256), ("86", 256), ("90", 384), ("100", None), ("75", None)])
+def test_the_variant_of_the_machine_is_loaded(sm: str, threads: int | None, driver_library: Path) -> None:
+    assert tilec(GEMM, "--target", "sm_80,sm_90a", "--emit", "header", "-o", "k.h") == 0
+    body = """\
+    gemm_kernel k;
+    CUresult status = gemm_load(&k);
+    if (status != CUDA_SUCCESS) return printf("%d\\n", (int)status), 0;
+    if (gemm_launch(&k, NULL, (void *)16, (void *)32, (void *)48) != CUDA_SUCCESS) return 1;"""
+    calls = run(body, "k.h", driver_library, 3, sm)
+    if threads is None:
+        assert calls == [209], "CUDA_ERROR_NO_BINARY_FOR_GPU"
+    else:
+        assert calls[-1]["block"] == [threads, 1, 1]
+
+
+# ---- what is wrong with arguments ------------------------------------------------------------------------------------
+
+SIZED = """\
+import tilelang.language as T
+m, n = T.dynamic("m"), T.dynamic("n")
+@T.prim_func
+def k(A: T.Tensor((m, n * 8), "float16"), B: T.Tensor((m, n * 8), "float16"), register: T.int32):
+    with T.Kernel(T.ceildiv(m, 64), threads=128) as bx:
+        s = T.alloc_shared((64, 64), "float16")
+        for j in T.Pipelined(T.ceildiv(n * 8, 64), num_stages=2):
+            T.copy(A[bx * 64, j * 64], s)
+            T.copy(s, B[bx * 64, j * 64])
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("(void *)32, (void *)48, 1, 64, 8", "fine"),
+        ("(void *)0, (void *)48, 1, 64, 8", "A is NULL"),
+        ("(void *)32, (void *)50, 1, 64, 8", "B is not aligned to 16 bytes"),
+        ("(void *)32, (void *)48, 1, -1, 8", "m, extent 0 of A, is negative"),
+        ("(void *)32, (void *)48, 1, 64, -8", "n * 8, extent 1 of A, is negative"),
+        ("(void *)0, (void *)0, 1, 0, 8", "fine"),
+        ("(void *)0, (void *)0, 1, 64, 0", "fine"),
+    ],
+)
+def test_wrong_arguments_are_told_before_anything_is_launched(arguments: str, said: str, driver_library: Path) -> None:
+    Path("k.tl").write_text(SIZED)
+    assert tilec("k.tl", "--emit", "header") == 0
+    body = f"""\
+    k_kernel k;
+    if (k_load(&k) != CUDA_SUCCESS) return 1;
+    const char *wrong = k_check(&k, {arguments});
+    printf("\\"%s\\"\\n", wrong ? wrong : "fine");
+    printf("%d\\n", (int)k_launch(&k, NULL, {arguments}));"""
+    calls = run(body, "k.h", driver_library, 5)
+    assert said in calls
+    launches = [call for call in calls if isinstance(call, dict) and call["call"] in ("tiled", "launch")]
+    if said == "fine":
+        assert calls[-1] == 0
+    else:
+        assert calls[-1] == 1, "CUDA_ERROR_INVALID_VALUE"
+        assert launches == []
+
+
+def test_a_kernel_that_was_not_loaded_says_so(driver_library: Path) -> None:
+    assert tilec(VECTOR_ADD, "--emit", "header", "--target", "sm_90a") == 0
+    body = """\
+    vector_add_kernel k;
+    printf("%d\\n", (int)vector_add_load(&k));
+    printf("\\"%s\\"\\n", vector_add_check(&k, (void *)16, (void *)16, (void *)16));
+    printf("%d\\n", (int)vector_add_launch(&k, NULL, (void *)16, (void *)16, (void *)16));"""
+    assert run(body, "vector_add.h", driver_library, 3, "80") == [209, "the kernel is not loaded", 1]
+
+
+# ---- memory that the caller lends ------------------------------------------------------------------------------------
+
+
+def test_what_is_to_be_zero_is_set_before_each_launch(driver_library: Path, tmp_path: Path) -> None:
+    kernel = BY_HAND / "split_k_meeting.tl"
+    assert tilec(str(kernel), "--emit", "header,cubin") == 0
+    (manifest,) = extract((tmp_path / "split_k_meeting.cubin").read_bytes())
+    lent = [t for t in manifest.tensors if t.role in ("workspace", "zeroed")]
+    assert {t.role for t in lent} == {"workspace", "zeroed"}, "else this test shows nothing"
+    name, given = manifest.entry, ", ".join(own_arguments(manifest, {}))
+    body = f"    {name}_kernel k;\n    if ({name}_load(&k) != CUDA_SUCCESS) return 1;\n"
+    body += "".join(f'    printf("%zu\\n", {name}_{t.name}_bytes(&k));\n' for t in lent)
+    body += f"    if ({name}_launch(&k, (CUstream)64, {given}) != CUDA_SUCCESS) return 2;"
+    calls = run(body, "split_k_meeting.h", driver_library, len(manifest.params))
+    printed = [call for call in calls if isinstance(call, int)]
+    places = addresses(manifest)
+    sets = [call for call in calls if isinstance(call, dict) and call["call"] == "set"]
+    assert sets == [
+        {"call": "set", "address": places[t.name], "value": 0, "bytes": size, "stream": 64}
+        for t, size in zip(lent, printed, strict=True)
+        if t.role == "zeroed"
+    ]
+    assert all(size >= math.prod(t.shape) * 4 for t, size in zip(lent, printed, strict=True))
+    assert calls.index(sets[-1]) < len(calls) - 1
+    assert calls[-1]["call"] == "launch"
+
+
+# ---- other compilers -------------------------------------------------------------------------------------------------
+
+TYPED = """\
+#include <cuda_fp16.h>
+#include "gemm.h"
+int main() {
+    gemm_kernel kernel;
+    const __half *a = nullptr, *b = nullptr;
+    RESULT *c = nullptr;
+    if (gemm_load(&kernel) != CUDA_SUCCESS) return 1;
+    return gemm_launch(&kernel, nullptr, a, b, c) == CUDA_ERROR_INVALID_VALUE ? gemm_unload(&kernel) : 2;
+}
+"""
+
+
+@pytest.mark.parametrize("compiler", ["g++", "nvcc"])
+def test_cplusplus_programs_with_typed_tensors(compiler: str, driver_library: Path, tmp_path: Path) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler} here")
+    assert tilec(GEMM, "--emit", "header", "--target", "sm_80,sm_90a") == 0
+    suffix, linked = ("cu", f"-L{driver_library}"), ["-lcuda"]
+    if compiler == "g++":
+        suffix = ("cpp", f"-Wl,-rpath,{driver_library}")
+    options = [*STRICT, "-std=c++17"] if compiler == "g++" else ["-std=c++17", "-I."]
+    source = f"main.{suffix[0]}"
+    Path(source).write_text(TYPED.replace("RESULT", "__half"))
+    done(compiler, *options, source, "-o", "main", f"-L{driver_library}", *linked)
+    done("./main", LD_LIBRARY_PATH=str(driver_library))
+    Path(source).write_text(TYPED.replace("RESULT", "float"))
+    failed = subprocess.run([compiler, *options, "-c", source], capture_output=True, text=True, check=False)
+    assert failed.returncode != 0
+    assert "float" in failed.stderr + failed.stdout
+
+
+def test_headers_of_several_kernels_go_together(driver_library: Path) -> None:
+    assert tilec(VECTOR_ADD, GEMM, "--emit", "header") == 0
+    Path("main.c").write_text(
+        '#include "gemm.h"\n#include "vector_add.h"\n#include "gemm.h"\nint main(void) { return 0; }\n'
+    )
+    done("gcc", "-std=c11", *STRICT, "main.c", "-o", "main", f"-L{driver_library}", "-lcuda")

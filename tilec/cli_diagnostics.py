@@ -1,0 +1,137 @@
+"""Diagnostics for programs: JSON lines, SARIF 2.1.0, and the workflow commands by which GitHub marks lines of a change.
+
+They go to standard error, where the text for people goes. Lines and columns count from 1, columns in characters, and
+the end of a range is exclusive.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+from urllib.parse import quote
+
+from tilec import __version__
+from tilec.diag import Diagnostic, Label
+from tilec.source import SourceFile
+
+Format = Literal["text", "json", "sarif", "github"]
+FORMATS: tuple[Format, ...] = ("text", "json", "sarif", "github")
+
+Found = tuple[Diagnostic, SourceFile | None]
+"""A diagnostic, and the file that it is about, if it is about one."""
+
+
+def as_json(found: Iterable[Found]) -> str:
+    """An object a line."""
+    return "".join(json.dumps(_record(*one), ensure_ascii=False) + "\n" for one in found)
+
+
+def _record(diagnostic: Diagnostic, source: SourceFile | None) -> dict[str, Any]:
+    return {
+        "severity": diagnostic.severity,
+        "code": diagnostic.code,
+        "title": diagnostic.title,
+        "primary": _place(diagnostic.primary, source),
+        "secondary": [_place(label, source) for label in diagnostic.secondary],
+        "notes": diagnostic.notes,
+        "help": diagnostic.help,
+    }
+
+
+def _place(label: Label | None, source: SourceFile | None) -> dict[str, Any] | None:
+    """Where a label points, and what it says; None where there is no such text."""
+    if label is None or source is None or label.span.line < 1:
+        return None
+    span = label.span
+    return {
+        "file": source.of(span).path,
+        "line": span.line,
+        "column": span.column,
+        "end_line": span.end_line,
+        "end_column": span.end_column,
+        "text": label.text,
+    }
+
+
+# ---- GitHub ----------------------------------------------------------------------------------------------------------
+
+_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
+
+
+def as_github(found: Iterable[Found]) -> str:
+    """A workflow command a line. GitHub shows its message beside the line of the file."""
+    return "".join(_command(*one) + "\n" for one in found)
+
+
+def _command(diagnostic: Diagnostic, source: SourceFile | None) -> str:
+    place = _place(diagnostic.primary, source)
+    properties = {"title": f"tilec[{diagnostic.code}]"}
+    if place is not None:
+        keys = {"file": "file", "line": "line", "endLine": "end_line", "col": "column"}
+        properties = {name: str(place[key]) for name, key in keys.items()} | properties
+    written = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::{_COMMANDS[diagnostic.severity]} {written}::{_message(_all_of(diagnostic, source))}"
+
+
+def _all_of(diagnostic: Diagnostic, source: SourceFile | None) -> str:
+    """All that it says, without the text of the file."""
+    lines = [diagnostic.title]
+    if diagnostic.primary is not None and diagnostic.primary.text:
+        lines.append(diagnostic.primary.text)
+    for place in (_place(label, source) for label in diagnostic.secondary):
+        if place is not None:
+            lines.append(f"{place['file']}:{place['line']}:{place['column']}: {place['text']}")
+    lines += [f"note: {note}" for note in diagnostic.notes]
+    return "\n".join([*lines, *([f"help: {diagnostic.help}"] if diagnostic.help is not None else [])])
+
+
+def _message(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _message(text).replace(":", "%3A").replace(",", "%2C")
+
+
+# ---- SARIF -----------------------------------------------------------------------------------------------------------
+
+
+def as_sarif(found: Sequence[Found]) -> str:
+    """One log with one run. The rules are the codes that are met, explained as `tilec explain` does."""
+    from tilec.explanations import EXPLANATIONS
+
+    codes = list(dict.fromkeys(diagnostic.code for diagnostic, _ in found))
+    rules = [{"id": code, "fullDescription": {"text": " ".join(EXPLANATIONS[code].split())}} for code in codes]
+    run = {
+        "tool": {"driver": {"name": "tilec", "version": __version__, "rules": rules}},
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(diagnostic, source, codes.index(diagnostic.code)) for diagnostic, source in found],
+    }
+    log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
+    return json.dumps(log, indent=1, ensure_ascii=False) + "\n"
+
+
+def _result(diagnostic: Diagnostic, source: SourceFile | None, rule: int) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "ruleId": diagnostic.code,
+        "ruleIndex": rule,
+        "level": diagnostic.severity,
+        "message": {"text": _all_of(diagnostic, source)},
+    }
+    if (primary := _place(diagnostic.primary, source)) is not None:
+        result["locations"] = [_location(primary)]
+    related = [place for label in diagnostic.secondary if (place := _place(label, source)) is not None]
+    if related:
+        result["relatedLocations"] = [_location(place) | {"message": {"text": place["text"]}} for place in related]
+    return result
+
+
+def _location(place: dict[str, Any]) -> dict[str, Any]:
+    region = {
+        "startLine": place["line"],
+        "startColumn": place["column"],
+        "endLine": place["end_line"],
+        "endColumn": place["end_column"],
+    }
+    return {"physicalLocation": {"artifactLocation": {"uri": quote(place["file"])}, "region": region}}
