@@ -194,8 +194,9 @@ def _forward(group: str, name: str, D: int, S: int, causal: bool, options: Mappi
 
 
 def _backward() -> Plan:
-    sizes = {"batch": 2, "heads": HIDDEN // 128, "S": 8192, "D": 128, "dtype": "float16"}
-    rows = {"rows": 2 * sizes["heads"] * 8192, "D": 128, "dtype": "float16"}  # type: ignore[operator]
+    batch, heads, S = 2, HIDDEN // 128, 8192
+    sizes = {"batch": batch, "heads": heads, "S": S, "D": 128, "dtype": "float16"}
+    rows = {"rows": batch * heads * S, "D": 128, "dtype": "float16"}
     names = ("backward_delta", "backward_dkdv", "backward_dq")
     kernels = tuple(
         Kernel(FOLDER / "attention" / f"{name}.tl", rows if name == "backward_delta" else sizes) for name in names

@@ -6,6 +6,7 @@ Tensors go by the names of the kernels' parameters. Nothing here needs a GPU but
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -24,7 +25,7 @@ ROUNDED_BETWEEN = {**MOST_ERROR, "torch.float16": 3e-3, "torch.bfloat16": 2e-2}
 """Where what is multiplied last was itself computed, and rounded."""
 
 
-class Workload:
+class Workload(ABC):
     """One computation of some size. `work` is what it must do, at least: floating-point operations where `unit` is
     "TFLOP/s", bytes read and written where it is "TB/s". `ceiling` names the measured peak that it is compared with."""
 
@@ -38,22 +39,22 @@ class Workload:
         self.torch, self.device = torch, device
         self.set_up(**parameters)
 
-    def set_up(self, **parameters: Any) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def set_up(self, **parameters: Any) -> None: ...
 
-    def inputs(self) -> Tensors:
-        raise NotImplementedError
+    @abstractmethod
+    def inputs(self) -> Tensors: ...
 
+    @abstractmethod
     def outputs(self) -> Tensors:
         """Not yet written."""
-        raise NotImplementedError
 
     def between(self) -> Tensors:
         """What kernels of one computation hand on to each other."""
         return {}
 
-    def wanted(self, given: Tensors) -> Tensors:
-        raise NotImplementedError
+    @abstractmethod
+    def wanted(self, given: Tensors) -> Tensors: ...
 
     def scalars(self) -> dict[str, float]:
         return {}

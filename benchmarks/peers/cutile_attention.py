@@ -24,8 +24,9 @@ def attention(Q, K, V, Out, D: ct.Constant[int], BM: ct.Constant[int], BN: ct.Co
     for j in range(blocks):
         keys = ct.load(K, index=(head, 0, j), shape=(1, D, BN), order=(0, 2, 1), latency=2)
         scores = ct.mma(queries, ct.reshape(keys, (D, BN)), ct.full((BM, BN), 0.0, dtype=ct.float32))
-        if CAUSAL:  # noqa: SIM102 - the one is known when compiling, the other when running
-            if (j + 1) * BN > i * BM:
+        if CAUSAL:  # known when compiling
+            reaches = (j + 1) * BN > i * BM
+            if reaches:
                 scores = ct.where(rows >= j * BN + columns, scores, float("-inf"))
         now = ct.maximum(largest, ct.max(scores, axis=-1, keepdims=True) * SCALE)
         weights = ct.exp2(scores * SCALE - now, flush_to_zero=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from ptx_source import kernel
 
@@ -102,7 +104,7 @@ def tensor_kernel(body: str, *, params: str = ".param .u64 out, .param .u64 imag
     return kernel(body, params, registers=REGISTERS, variables=SMEM, target="sm_100a", version="9.0")
 
 
-def run(source: str, out: Array, image: Array, fill_data: Array | None = None, **more: object) -> Report:
+def run(source: str, out: Array, image: Array, fill_data: Array | None = None, **more: Any) -> Report:
     block = more.pop("block", 128)
     data = np.zeros(4, np.uint32) if fill_data is None else fill_data
     return launch(
@@ -112,7 +114,7 @@ def run(source: str, out: Array, image: Array, fill_data: Array | None = None, *
         block,
         [out, image, data],
         dynamic_smem=SMEM_BYTES,
-        **more,  # type: ignore[arg-type]
+        **more,
     )
 
 

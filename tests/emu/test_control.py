@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from ptx_source import kernel
@@ -87,7 +89,7 @@ def test_special_registers() -> None:
         ("bfly.b32 %r8|%p1, %r1, 16, 31, -1", lambda lane: (lane ^ 16, True)),
     ],
 )
-def test_shuffles(mode: str, expected) -> None:  # type: ignore[no-untyped-def]
+def test_shuffles(mode: str, expected: Callable[[int], tuple[int, bool]]) -> None:
     body = f"""
     mov.u32 %r1, %tid.x;
     shfl.sync.{mode};

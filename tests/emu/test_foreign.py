@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from ptx_source import kernel
@@ -12,9 +14,9 @@ from tilec.emu.numbers import Array, f32_to_bf16
 SMEM = ".extern .shared .align 16 .b8 smem[];\n.shared .align 8 .b64 bar;"
 
 
-def run(body: str, out: Array, threads: int = 32, *, variables: str = "", registers: str = "", **more: int) -> None:
+def run(body: str, out: Array, threads: int = 32, *, variables: str = "", registers: str = "", **more: Any) -> None:
     source = kernel(body, variables=variables, registers=registers)
-    launch(source, "k", 1, threads, [out], **more)  # type: ignore[arg-type]
+    launch(source, "k", 1, threads, [out], **more)
 
 
 STORE = """
@@ -25,7 +27,7 @@ STORE = """
 """
 
 
-def result(body: str, threads: int = 32, *, variables: str = "", registers: str = "", **more: int) -> list[int]:
+def result(body: str, threads: int = 32, *, variables: str = "", registers: str = "", **more: Any) -> list[int]:
     """What each thread leaves in %r62."""
     out = np.zeros(threads, np.uint32)
     run(body + STORE, out, threads, variables=variables, registers=registers, **more)
@@ -295,7 +297,7 @@ others:
     bar.sync 0;
     add.u32 %r62, %r4, %r5;
     """
-    assert result(body, 64, adversary=adversary) == [106 if t % 32 == 0 else 6 for t in range(64)]  # type: ignore[arg-type]
+    assert result(body, 64, adversary=adversary) == [106 if t % 32 == 0 else 6 for t in range(64)]
 
 
 def test_named_barriers_count_threads_wherever_they_are() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,7 +94,7 @@ def test_14_stores_finish_with_the_kernel(adversary: int | None) -> None:
     cp.async.bulk.wait_group.read 0;
 done:
     """
-    run(body, out, variables=SMEM, dynamic_smem=128, adversary=adversary)  # type: ignore[arg-type]
+    run(body, out, variables=SMEM, dynamic_smem=128, adversary=adversary)
     assert out.tolist() == [t + 5 for t in range(32)]
 
 
@@ -146,7 +147,7 @@ def test_21_numbers_of_fields() -> None:
     check_replaced(10, np.dtype(np.uint16), "bfloat16")
 
 
-def check_replaced(number: int, dtype: np.dtype, name: str | None) -> None:  # type: ignore[type-arg]
+def check_replaced(number: int, dtype: np.dtype[Any], name: str | None) -> None:
     """A map whose element type is written anew is as good as it was."""
     x = np.arange(512 // dtype.itemsize).astype(dtype).reshape(8, -1)
     out = np.zeros_like(x)

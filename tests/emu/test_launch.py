@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,10 +103,16 @@ def test_arguments_that_do_not_fit(arguments: list[object], message: str) -> Non
         ({"on_fault": "ignore"}, "on_fault is 'raise' or 'report', not 'ignore'"),
     ],
 )
-def test_launches_that_do_not_fit(geometry: dict[str, object], message: str) -> None:
-    given = {"ptx": kernel(ONE), "entry": "k", "grid": 4, "block": 1, "args": [np.zeros(1, np.uint32)]} | geometry
+def test_launches_that_do_not_fit(geometry: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {
+        "ptx": kernel(ONE),
+        "entry": "k",
+        "grid": 4,
+        "block": 1,
+        "args": [np.zeros(1, np.uint32)],
+    } | geometry
     with pytest.raises(ValueError, match=message):
-        launch(**given)  # type: ignore[arg-type]
+        launch(**given)
 
 
 def test_blocks_that_the_kernel_is_not_made_for() -> None:

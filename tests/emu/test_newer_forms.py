@@ -3,6 +3,8 @@ mbarriers, packed and mixed f32."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from one_instruction import THREADS, U16, U32, U64, compute, floats, integers
@@ -16,10 +18,10 @@ PARAMS = ".param .align 64 .b8 map[128], .param .u64 out"
 
 
 def run(
-    body: str, args: list[object], params: str = PARAMS, threads: int = 1, registers: str = "", **more: int
+    body: str, args: list[object], params: str = PARAMS, threads: int = 1, registers: str = "", **more: Any
 ) -> None:
     source = kernel(body, params, variables=SMEM, registers=registers, target="sm_100a", version="8.8")
-    launch(source, "k", 1, threads, args, dynamic_smem=1024, **more)  # type: ignore[arg-type]
+    launch(source, "k", 1, threads, args, dynamic_smem=1024, **more)
 
 
 @pytest.mark.parametrize("swizzle", [0, 64])
@@ -45,7 +47,7 @@ wait:
     """
     maps = [TensorMap(array, (1, 16), swizzle=swizzle) for array in (x, out)]
     params = ".param .align 64 .b8 map[128], .param .align 64 .b8 back[128]"
-    run(body, [*maps], params, adversary=adversary)  # type: ignore[arg-type]
+    run(body, [*maps], params, adversary=adversary)
     expected = np.zeros_like(out)
     # Row 0 of the tensor goes nowhere; row 25 does not exist, and arrives as zeros.
     expected[3, 4:20], expected[19, 4:20], expected[7, 4:20] = x[7, 4:20], x[19, 4:20], 0
@@ -97,7 +99,7 @@ wait:
     selp.u32 %r6, 1, 2, %p2;
     st.global.u32 [%rd1], %r6;
     """
-    run(body, [out], ".param .u64 out", registers=".reg .b128 wide;", adversary=adversary)  # type: ignore[arg-type]
+    run(body, [out], ".param .u64 out", registers=".reg .b128 wide;", adversary=adversary)
     assert out.tolist() == [2]
 
 

@@ -19,7 +19,7 @@ import pytest
 from tilec.diag import CompileError, Diagnostic
 from tilec.driver import Observer, build
 from tilec.files import read_source
-from tilec.options import CompileOptions, parse_define
+from tilec.options import STRATEGIES, CompileOptions, parse_define
 from tilec.render import render
 from tilec.source import SourceFile
 
@@ -62,7 +62,7 @@ def compile_diagnostics(source: SourceFile, options: Sequence[str]) -> tuple[Dia
             target=given.get("--target", "sm_90a"),
             defines=tuple(parse_define(value) for flag, value in pairs if flag == "-D"),
             entry=given.get("--entry"),
-            pipeline_strategy=given.get("--pipeline-strategy", "auto"),  # type: ignore[arg-type]
+            pipeline_strategy=next(s for s in STRATEGIES if s == given.get("--pipeline-strategy", "auto")),
         )
         build(source, asked, observer)
     except CompileError as error:

@@ -6,7 +6,6 @@ The tiles are those of FlashAttention-3 on Hopper.
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from harness import HERE, SAMPLES, built
 from numpy.typing import NDArray
+from sass import Instruction, disassembled
 
 from tilec import emulate
 from tilec.driver import Build
@@ -23,10 +23,6 @@ from tilec.emu import launch
 from tilec.ir import warp
 from tilec.ir.tile import Buffer
 from tilec.options import Value
-
-sys.path.insert(0, str(SAMPLES.parent / "benchmarks"))
-
-from sass import Instruction, disassembled
 
 FLASH = SAMPLES / "flash_attention.tl"
 LOCAL = {"LDL", "STL"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import HERE, SAMPLES
@@ -22,8 +23,8 @@ MATMUL = HERE.parents[1] / "benchmarks" / "kernels" / "matmul.tl"
 AT_ONCE = 8
 
 
-def options(asked: dict[str, object], defines: dict[str, object]) -> CompileOptions:
-    return CompileOptions(defines=tuple(defines.items()), **asked)  # type: ignore[arg-type]
+def options(asked: dict[str, Any], defines: dict[str, Any]) -> CompileOptions:
+    return CompileOptions(defines=tuple(defines.items()), **asked)
 
 
 def source(path: Path) -> SourceFile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import HERE, SAMPLES
@@ -117,9 +118,9 @@ def test_persistent_blocks_share_too(rows: int, shared: list[str]) -> None:
 
 
 def test_the_command_line_chooses_for_kernels_that_do_not_say() -> None:
-    def cluster(path: Path, entry: str | None = None, **options: tuple[int, int, int]) -> tuple[int, int, int]:
+    def cluster(path: Path, entry: str | None = None, **options: Any) -> tuple[int, int, int]:
         source = SourceFile(str(path), path.read_text(encoding="utf-8"))
-        return build(source, CompileOptions(entry=entry, **options), Observer()).manifest.cluster  # type: ignore[arg-type]
+        return build(source, CompileOptions(entry=entry, **options), Observer()).manifest.cluster
 
     plain, says, needs = SAMPLES / "gemm.tl", GEMM, HERE / "grid.tl"
     assert cluster(plain) == (1, 1, 1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import SAMPLES
+from sass import disassembled
 
 from tilec import emulate
 from tilec import target as targets
@@ -23,16 +24,12 @@ from tilec.passes.usage import usage
 from tilec.ptx.text import print_module
 from tilec.source import SourceFile
 
-sys.path.insert(0, str(SAMPLES.parent / "benchmarks"))
-
-from sass import disassembled
-
 SMALL = (("M", 128), ("N", 128), ("K", 192))
 
 
-def made(name: str = "gemm", text: str = "", **options: object) -> Build:
+def made(name: str = "gemm", text: str = "", **options: Any) -> Build:
     text = text or (SAMPLES / f"{name}.tl").read_text(encoding="utf-8")
-    asked = CompileOptions(**{"target": "sm_90a", **options})  # type: ignore[arg-type]
+    asked = CompileOptions(**{"target": "sm_90a", **options})
     return build(SourceFile(f"{name}.tl", text), asked, Observer())
 
 
@@ -80,10 +77,10 @@ def fault(of: Build, program: warp.Program) -> str:
     ptx = print_module(emit(program, targets.load("sm_90a"), "kernel.tl", usage(of.kernel)))
     manifest = of.manifest
     arguments = emulate.launch_arguments(manifest, emulate.random_arguments(of.kernel, manifest, seed=1))
-    shape = {"cluster": manifest.cluster, "dynamic_smem": manifest.dynamic_smem}
+    shape: dict[str, Any] = {"cluster": manifest.cluster, "dynamic_smem": manifest.dynamic_smem}
     assert isinstance(manifest.grid, tuple)
     try:
-        launch(ptx, manifest.entry, manifest.grid, manifest.block, arguments, begins_early=True, **shape)  # type: ignore[arg-type]
+        launch(ptx, manifest.entry, manifest.grid, manifest.block, arguments, begins_early=True, **shape)
     except Fault as found:
         return found.kind
     return ""

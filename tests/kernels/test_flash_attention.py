@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from harness import HERE, SAMPLES, agrees, built
@@ -153,9 +154,9 @@ def test_who_misses_a_turn_is_found_out(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("path", [SAMPLES / "gemm.tl", HERE / "attention.tl"])
-def test_who_has_nothing_to_overlap_takes_no_turns(path: object) -> None:
+def test_who_has_nothing_to_overlap_takes_no_turns(path: Path) -> None:
     """A GEMM has products only; this attention passes its weights through shared memory, and has one warpgroup."""
-    _, made = built(path, "sm_90a")  # type: ignore[arg-type]
+    _, made = built(path, "sm_90a")
     assert all(role.turns_at is None for role in made.program.roles)
 
 

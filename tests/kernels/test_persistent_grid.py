@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import agrees, built
@@ -96,9 +97,9 @@ def test_stores_go_by_tma_and_wait_when_the_tile_is_needed_again() -> None:
         ({}, {"target": "sm_80"}),
     ],
 )
-def test_the_grid_stays(changes: dict[str, int], options: dict[str, object]) -> None:
+def test_the_grid_stays(changes: dict[str, int], options: dict[str, Any]) -> None:
     source = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
-    asked = CompileOptions(**{"target": "sm_90a", "defines": tuple(changes.items()), **options})  # type: ignore[arg-type]
+    asked = CompileOptions(**{"target": "sm_90a", "defines": tuple(changes.items()), **options})
     assert build(source, asked, Observer()).manifest.grid == (7, 7 * changes.get("batch", 3), 1)
 
 

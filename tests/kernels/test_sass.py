@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from harness import SAMPLES, built
+from sass import Code, Instruction, disassembled
 
 from tilec.driver import Build
-
-sys.path.insert(0, str(SAMPLES.parent / "benchmarks"))
-
-from sass import Code, Instruction, disassembled
 
 GEMMS = sorted(
     path.relative_to(SAMPLES).with_suffix("").as_posix()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,16 +33,16 @@ FORMS: dict[str, dict[str, Value]] = {
 }
 
 
-def compiled(**options: object) -> Build:
+def compiled(**options: Any) -> Build:
     source = SourceFile(PATH.name, PATH.read_text(encoding="utf-8"))
-    return build(source, CompileOptions(**options), Observer())  # type: ignore[arg-type]
+    return build(source, CompileOptions(**options), Observer())
 
 
 def roles(made: Build) -> list[str]:
     return [role.name for role in made.program.roles]
 
 
-def loop_record(made: Build) -> dict[str, object]:
+def loop_record(made: Build) -> dict[str, Any]:
     import json
 
     (loop,) = json.loads(made.trace)["tilec"]["loops"]
@@ -192,7 +193,7 @@ def test_it_makes_the_interval_smaller() -> None:
     # The consumers do nothing but compute.
     assert with_it.ii == 96 < without.ii
     assert (with_it.status, without.status) == ("optimal", "optimal")
-    assert with_it.ii < loop_record(chosen)["ii_by_rule"] <= without.ii  # type: ignore[operator]
+    assert with_it.ii < loop_record(chosen)["ii_by_rule"] <= without.ii
     assert loop_record(chosen)["roles"] == [None, 0, 1]
     assert loop_record(kept)["roles"] == [None, 0, 0]
 

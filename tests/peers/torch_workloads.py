@@ -108,12 +108,13 @@ class Event:
         return (end.at - self.at) * 1000
 
 
-def contest(kernel: StandIn) -> gpu_child.Contest:
-    return gpu_child.Contest(WORKLOADS["copy"](torch, ROWS, device="cpu"), [kernel], torch)  # type: ignore[list-item]
+def contest(kernel: Any) -> gpu_child.Contest:
+    return gpu_child.Contest(WORKLOADS["copy"](torch, ROWS, device="cpu"), [kernel], torch)
 
 
 def contests() -> dict[str, Any]:
-    torch.cuda = SimpleNamespace(  # type: ignore[assignment]
+    library: Any = torch
+    library.cuda = SimpleNamespace(
         current_stream=lambda: SimpleNamespace(cuda_stream=0), synchronize=lambda: None, Event=Event,
         _sleep=lambda cycles: None,
     )  # fmt: skip

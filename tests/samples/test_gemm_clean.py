@@ -16,8 +16,6 @@ from test_every_sample import FOLDER, arguments_of, made
 
 from tilec import emulate
 
-sys.path.insert(0, str(FOLDER.parent / "benchmarks"))
-
 from sass import PRODUCTS, disassembled, local_accesses, products
 
 GEMMS = sorted(

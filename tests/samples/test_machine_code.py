@@ -21,8 +21,6 @@ from tilec.emu.memory import Memory
 from tilec.target import load
 from tilec.tune.model import Residence, ctas_per_sm
 
-sys.path.insert(0, str(FOLDER.parent / "benchmarks"))
-
 from sass import Accesses, accesses, disassembled
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -8,6 +8,7 @@ import pytest
 from graphs import graph
 from loops import KNOWN, gemm, random_problem
 
+from tilec.options import SCHEDULERS
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.heuristic import ARMS, heuristic, is_serial, place
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
@@ -74,8 +75,8 @@ def test_the_exact_scheduler_pipelines_small_bodies_too() -> None:
 
 def test_forced_to_be_serial_nothing_overlaps() -> None:
     problem = replace(gemm(), force_serial=True)
-    for scheduler in ("exact", "heuristic"):
-        solution = solve(problem, scheduler=scheduler)  # type: ignore[arg-type]
+    for scheduler in SCHEDULERS:
+        solution = solve(problem, scheduler=scheduler)
         schedule = solution.schedule
         assert schedule.stage == (0, 0, 0) and schedule.depth == (1,) and schedule.order == (0, 1, 2)
         assert solution.warning is None and not list(violations(problem, schedule))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tilec.ir.affine import UNKNOWN, Affine, Interval, add, affine, interval, scale
 from tilec.ir.text import show_expr
-from tilec.ir.tile import COMPARISONS, Binary, Cast, Const, Expr, Select, Unary, Var, integer, walk_expr
-from tilec.ir.types import BOOL, FLOAT32, INT8, INT32, INT64, UINT8, UINT32
+from tilec.ir.tile import COMPARISONS, Binary, BinaryOp, Cast, Const, Expr, Select, Unary, Var, integer, walk_expr
+from tilec.ir.types import BOOL, FLOAT32, INT8, INT32, INT64, UINT8, UINT32, DType
 from tilec.passes.fold import compute_expr, fold_expr
 
 VARIABLES = (Var("x"), Var("y"), Var("z"))
@@ -24,14 +24,14 @@ divisors = st.sampled_from([1, 2, 3, 4, 8, 16]).map(integer)
 
 
 def combine(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
-    def binary(op: str, a: Expr, b: Expr) -> Expr:
-        return Binary(op, a, b, INT32)  # type: ignore[arg-type]
+    def binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
+        return Binary(op, a, b, INT32)
 
-    def select(op: str, a: Expr, b: Expr, c: Expr, d: Expr) -> Expr:
-        return Select(Binary(op, a, b, BOOL), c, d, INT32)  # type: ignore[arg-type]
+    def select(op: BinaryOp, a: Expr, b: Expr, c: Expr, d: Expr) -> Expr:
+        return Select(Binary(op, a, b, BOOL), c, d, INT32)
 
-    def there_and_back(a: Expr, through: object) -> Expr:
-        return Cast(Cast(a, through), INT32)  # type: ignore[arg-type]
+    def there_and_back(a: Expr, through: DType) -> Expr:
+        return Cast(Cast(a, through), INT32)
 
     return st.one_of(
         st.builds(lambda a: Unary("neg", a, INT32), inner),

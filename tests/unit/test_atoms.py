@@ -56,7 +56,8 @@ def test_ties_go_to_registers_then_to_conflicts_then_to_the_first() -> None:
     assert cheapest((a, b), anything, WEIGHTS) is b
     c = Atom("c", "shared", Cost(4, 0, 0, bank_conflicts=1))
     assert cheapest((c, b), anything, WEIGHTS) is b
-    assert cheapest((Atom("d", "shared", b.cost), b), anything, WEIGHTS).name == "d"  # type: ignore[union-attr]
+    d = Atom("d", "shared", b.cost)
+    assert cheapest((d, b), anything, WEIGHTS) is d
 
 
 # ---- bank conflicts --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -72,8 +72,12 @@ class StandIn:
     """Takes the made-up time for each operation and 5000 at each launch, and leaves the right words."""
 
     gpu, driver, sms = "Stand-in", "1.2.3", 4
-    fails: Callable[[Probe], bool] = staticmethod(lambda probe: False)
-    scrambles: Callable[[Probe], bool] = staticmethod(lambda probe: False)
+
+    def fails(self, probe: Probe) -> bool:
+        return False
+
+    def scrambles(self, probe: Probe) -> bool:
+        return False
 
     @contextmanager
     def opened(self, cubin: bytes) -> Iterator[StandIn]:
@@ -169,10 +173,14 @@ def test_the_source_says_where_and_when() -> None:
 
 
 def test_a_fault_costs_its_own_rows_only() -> None:
-    device = StandIn()
-    device.fails = lambda probe: probe.name == "wgmma.ss bf16 n256"  # type: ignore[method-assign]
-    device.scrambles = lambda probe: probe.name == "mma.sync bf16 latency"  # type: ignore[method-assign]
-    measurement = measured(device)
+    class Faulty(StandIn):
+        def fails(self, probe: Probe) -> bool:
+            return probe.name == "wgmma.ss bf16 n256"
+
+        def scrambles(self, probe: Probe) -> bool:
+            return probe.name == "mma.sync bf16 latency"
+
+    measurement = measured(Faulty())
     assert set(measurement.faults) == {"wgmma.ss bf16 n256", "mma.sync bf16 latency"}
     assert "thread 3 of block 0 left" in measurement.faults["mma.sync bf16 latency"]
     tables = {row.table for row in plan.rows(measurement)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tilec.ir.tile import Buffer
 from tilec.passes.elaborate import elaborate
 from tilec.source import SourceFile
 from tilec.syntax.parse import parse
@@ -42,5 +43,6 @@ def test_value(python: str, expected: int) -> None:
     text = f"import tilelang.language as T\n{python}\n{KERNEL}"
     source = SourceFile("x.tl", text)
     module = parse(source, None)
-    assert elaborate(module, source).params[0].shape == (expected, 64)  # type: ignore[union-attr]
+    tensor = elaborate(module, source).params[0]
+    assert isinstance(tensor, Buffer) and tensor.shape == (expected, 64)
     assert parse(SourceFile("y.tl", unparse(module)), None) == module

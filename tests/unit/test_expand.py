@@ -17,7 +17,7 @@ from evaluation import evaluate
 
 from tilec import target as targets
 from tilec.ir import warp
-from tilec.ir.tile import For, Kernel, Store
+from tilec.ir.tile import For, Kernel, Store, integer
 from tilec.ir.warp_verify import program_violations
 from tilec.options import Strategy
 from tilec.passes.annotate import given_schedule
@@ -211,7 +211,7 @@ def test_trip_counts_do_not_unroll_the_steady_state(body: Make, target: str, str
         (role,) = short.roles
         (steady,) = (op for op in role.body if isinstance(op, warp.Loop))
         # One trip fewer overlaps than there are stages: the text begins where no product is in flight (`passes.cuts`).
-        assert (steady.part, steady.start.value) == ("steady", max(schedule.stage) - 1)  # type: ignore[union-attr]
+        assert (steady.part, steady.start) == ("steady", integer(max(schedule.stage) - 1))
 
 
 # ---- the rest of the program -----------------------------------------------------------------------------------------

@@ -8,12 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
 import gpu_cases
 import model
+import pytest
 
 from tilec.target import load
 

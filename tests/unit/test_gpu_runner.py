@@ -10,14 +10,11 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
 import gpu
 import gpu_cases
 import gpu_child
+import numpy as np
+import pytest
 from gpu_case import GROUPS, Case, cubins, read_cases, summary
 from gpu_workloads import WORKLOADS
 

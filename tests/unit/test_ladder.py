@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import pairwise
-from pathlib import Path
 
+import gpu_cases
 import pytest
 
 from tilec.driver import Observer, Plan, plan
 from tilec.options import CompileOptions
 from tilec.source import SourceFile
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-
-import gpu_cases  # noqa: E402
 
 ADDS = {
     "pipelined, one role": {"roles"},
@@ -35,7 +29,7 @@ ADDS = {
 
 @pytest.fixture(scope="module")
 def rungs() -> dict[str, Plan]:
-    file = BENCHMARKS / "kernels" / "matmul.tl"
+    file = gpu_cases.KERNELS / "matmul.tl"
     source = SourceFile(file.name, file.read_text(encoding="utf-8"))
     return {
         rung.name: plan(source, CompileOptions(defines=tuple(rung.constants.items()), **rung.options), Observer())

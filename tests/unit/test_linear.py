@@ -102,7 +102,10 @@ def test_on_one_path(ledger: Ledger, first: bool) -> None:
 def test_paths_inside_paths(ledger: Ledger) -> None:
     with ledger.region(Path(at(9), "")):
         thing = take(ledger, 1)
-        back = lambda line: lambda: ledger.give_back(thing, at(line), ROLE)  # noqa: E731
+
+        def back(line: int) -> Callable[[], None]:
+            return lambda: ledger.give_back(thing, at(line), ROLE)
+
         part(ledger, lambda: part(ledger, back(6), back(7), line=4), back(8))
     assert reported(ledger) == []
 

@@ -15,7 +15,7 @@ from tilec.cli import main
 from tilec.diag import CompileError, Diagnostic
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Kernel
-from tilec.ir.types import FLOAT16, FLOAT32
+from tilec.ir.types import FLOAT16, FLOAT32, DType
 from tilec.options import CompileOptions, Lint
 from tilec.passes.tensor_memory import columns
 from tilec.ptx.assemble import parse_remarks
@@ -256,9 +256,9 @@ def test_a_command_warns_and_refuses(code: str, source: str, tmp_path: Path, cap
     ("shape", "dtype", "wanted"),
     [((128, 128), FLOAT32, 128), ((256, 256), FLOAT32, 512), ((128, 256), FLOAT16, 256), ((64, 8), FLOAT32, 8)],
 )
-def test_columns_of_an_accumulator(shape: tuple[int, int], dtype: object, wanted: int) -> None:
+def test_columns_of_an_accumulator(shape: tuple[int, int], dtype: DType, wanted: int) -> None:
     """A row of up to 128 lanes takes a column for each element, halves too."""
-    assert columns(Buffer("c", shape, dtype, "tmem")) == wanted  # type: ignore[arg-type]
+    assert columns(Buffer("c", shape, dtype, "tmem")) == wanted
 
 
 def test_accumulators_that_do_not_fit(capfd: pytest.CaptureFixture[str]) -> None:

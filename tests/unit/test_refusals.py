@@ -77,7 +77,7 @@ def test_every_mutation_that_the_verifier_refuses_is_explained() -> None:
     for op in range(3):
         for by in range(-12, 13):
             start = tuple(at + by * (i == op) for i, at in enumerate(GOOD.start))
-            order = tuple(sorted(range(3), key=lambda i, s=start: s[i] % 14))  # type: ignore[misc]
+            order = tuple(at for _, at in sorted((begin % 14, at) for at, begin in enumerate(start)))
             moved = replace(GOOD, start=start, order=order)
             if min(start) >= 0:
                 assert bool(list(violations(LOOP, moved))) == bool(found(moved)), start

@@ -281,7 +281,8 @@ def _reference(op: TileOp, env: Environment) -> None:
         left = left[:, [accumulated_order(place) for place in range(left.shape[1])]]
     product = left @ (right.T if op.attr("transpose_B") else right)
     when = dict(op.attrs).get("clear_when")
-    clears = op.attr("clear_accum") if when is None else bool(env.scalar(when))  # type: ignore[arg-type]
+    assert not isinstance(when, int | float | str)
+    clears = op.attr("clear_accum") if when is None else env.scalar(when)
     if not clears:
         product = product + env.read(c).reshape(matrix_shape(c)).astype(wide)
     env.write(c, product.reshape(c.extent))
