@@ -208,7 +208,8 @@ ALLOCATION = (
         ("T.alloc_tmem",),
         allocations.SIGNATURES["T.alloc_tmem"][1],
         """A tile in the tensor memory of sm_100a, which T.tcgen05_gemm adds to or multiplies, and T.copy loads from and
-        stores to, in kernels that share their work out themselves. It is allocated before the roles begin, and given back at the block's end.
+        stores to, in kernels that share their work out themselves. It is allocated before the roles begin, and given
+        back at the block's end.
         Elsewhere, tilec puts the sum of a T.gemm there by itself.""",
         (allocations.allocate,),
     ),

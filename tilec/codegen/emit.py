@@ -29,8 +29,8 @@ from tilec.codegen.tcgen05 import (
     emit_commit,
     emit_deallocation,
     emit_tensor_arrive,
-    emit_tensor_move,
     emit_tensor_mma,
+    emit_tensor_move,
 )
 from tilec.codegen.transfer import barrier_address, emit_cp_async, emit_tma_load, emit_tma_store
 from tilec.codegen.wgmma import emit_wgmma
@@ -295,7 +295,7 @@ class _Entry:
             self.scalars.ranges[THREAD] = (32 * role.first_warp, 32 * role.first_warp + role.threads - 1)
         layouts = {b.name: layout for b, layout in self.program.fragments}
         mine = [] if role.single_thread else self.program.fragments
-        in_words, in_pairs = held_in_words(role, layouts), accumulated_in_pairs(role)
+        in_words, in_pairs = held_in_words(role, layouts, self.program.tensor), accumulated_in_pairs(role)
         state = State(
             builder,
             self.scalars,

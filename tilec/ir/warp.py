@@ -287,8 +287,8 @@ class Wgmma(Operation):
 @dataclass(frozen=True, slots=True)
 class TensorMma(Operation):
     """C += op(A)·op(B) by tcgen05.mma, A in shared or tensor memory, B in shared and C in tensor memory, or C =
-    op(A)·op(B) where `clear` holds. One thread asks for it, of the role's the one numbered `leader`; that the tensor cores are done, they
-    say themselves (`by_tensor_cores`, `TensorArrive`)."""
+    op(A)·op(B) where `clear` holds. One thread asks for it, of the role's the one numbered `leader`; that the tensor
+    cores are done, they say themselves (`by_tensor_cores`, `TensorArrive`)."""
 
     a: Buffer
     b: Buffer
@@ -301,18 +301,20 @@ class TensorMma(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TensorLoad(Operation):
-    """A whole tile from tensor memory to registers, waited for."""
+    """Columns of a tile in tensor memory to registers, from one on and as many as the fragment has, waited for."""
 
     source: Buffer
     destination: Buffer
+    column: Expr
 
 
 @dataclass(frozen=True, slots=True)
 class TensorStore(Operation):
-    """A whole tile from registers to tensor memory, waited for."""
+    """Registers to columns of a tile in tensor memory, waited for."""
 
     source: Buffer
     destination: Buffer
+    column: Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -737,6 +739,8 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (*starts, *tap)
         case TensorMma(clear=clear):
             exprs = (clear,)
+        case TensorLoad(column=column) | TensorStore(column=column):
+            exprs = (column,)
         case TensorArrive(barrier=barrier):
             exprs = (barrier.index,)
         case BarrierWait(barrier=barrier, parity=parity):

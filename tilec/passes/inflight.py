@@ -31,8 +31,8 @@ MOST_PENDING = 32  # groups: more are not counted apart, and waited for as if th
 @records.dataclass(frozen=True, slots=True)
 class Touch:
     """One access: a shared tile, a fragment or a tensor, by name. `atomic` is the combination that it makes, whose
-    accesses need no order among themselves. What lies in tensor memory ("tensor") no proxy fence orders. `apart`: each warpgroup reaches a part of its own, so that it need only
-    meet itself."""
+    accesses need no order among themselves. What lies in tensor memory ("tensor") no proxy fence orders. `apart`: each
+    warpgroup reaches a part of its own, so that it need only meet itself."""
 
     buffer: str
     write: bool

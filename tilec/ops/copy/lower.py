@@ -1,4 +1,5 @@
-"""T.copy by its mechanisms: TMA in, TMA out, cp.async, stmatrix, tcgen05.ld and .st, and plain accesses through registers."""
+"""T.copy by its mechanisms: TMA in, TMA out, cp.async, stmatrix, tcgen05.ld and .st, and plain accesses through
+registers."""
 
 from __future__ import annotations
 
@@ -26,8 +27,10 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
         case "tma_store":
             return tma_store(op, context)
         case "tcgen05":
-            move = TensorLoad if source.buffer.scope == "tmem" else TensorStore
-            return (move(source.buffer, destination.buffer, cursors=context.cursors, span=op.span),)
+            is_load = source.buffer.scope == "tmem"
+            first = (source if is_load else destination).start[-1]
+            move = TensorLoad if is_load else TensorStore
+            return (move(source.buffer, destination.buffer, first, cursors=context.cursors, span=op.span),)
         case "stmatrix":
             column = affine(source.start[-1]).constant
             return (StoreMatrix(source.buffer, destination.buffer, column, cursors=context.cursors, span=op.span),)
