@@ -49,6 +49,15 @@ def _(Q: Array, K: Array, V: Array) -> Outputs:
     return {"O": _heads_first(_weighted(_scores(Q, K), V))[0]}
 
 
+@sample(
+    "attention/flash_attention_sm100", batch=1, heads=1, S=200, D=64, feature="tcgen05",
+    also=({"S": 40}, {"S": 64}, {"S": 320, "block_N": 96}, {"S": 300, "stages": 3, "D": 128}), **HALF,
+)  # fmt: skip
+def _(Q: Array, K: Array, V: Array) -> Outputs:
+    Q, K, V = _heads_first(Q, K, V)
+    return {"O": _heads_first(_weighted(_scores(Q, K), V))[0]}
+
+
 @sample("attention/gqa", batch=1, heads=8, kv_heads=2, S=64, D=32, block_M=64, block_N=32, threads=128, **BRAIN)
 def _(Q: Array, K: Array, V: Array) -> Outputs:
     Q, K, V = _heads_first(Q, K, V)

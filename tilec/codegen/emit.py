@@ -296,7 +296,7 @@ class _Entry:
         layouts = {b.name: layout for b, layout in self.program.fragments}
         used = {touch.buffer for op in warp.walk(role.body) for touch in touches(op)[0]}
         mine = [(b, f) for b, f in self.program.fragments if not role.single_thread or b.name in used]
-        in_words, in_pairs = held_in_words(role, layouts), accumulated_in_pairs(role)
+        in_words, in_pairs = held_in_words(role, layouts, self.program.tensor), accumulated_in_pairs(role)
         state = State(
             builder,
             self.scalars,

@@ -20,7 +20,7 @@ from tilec.codegen.state import State
 from tilec.codegen.transfer import barrier_address
 from tilec.codegen.wgmma import tile_byte
 from tilec.ir.groups import TENSOR_LANES
-from tilec.ir.tile import Buffer, is_true
+from tilec.ir.tile import Binary, Buffer, integer, is_true
 from tilec.ir.types import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT8, INT32, UINT8, DType
 from tilec.ir.warp import Cursor, Program, Ring, TensorArrive, TensorLoad, TensorMma, TensorStore, TensorTile
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Symbol, Vector
@@ -211,8 +211,8 @@ def emit_commit(ring: Ring, cursor: Cursor, state: State, *, empty: bool) -> Non
 
 
 def emit_tensor_move(op: TensorLoad | TensorStore, state: State) -> None:
-    """Between a fragment and a tile. Each warp reaches its rows, in the quarter of the lanes that is its own, 16 lanes
-    at a time: of a sum 256 bits of each, of a factor 128."""
+    """Between a fragment and columns of a tile. Each warp reaches its rows, in the quarter of the lanes that is its
+    own, 16 lanes at a time: of a sum 256 bits of each, of a factor 128."""
     tile, fragment = (op.source, op.destination) if isinstance(op, TensorLoad) else (op.destination, op.source)
     builder, layout = state.builder, state.layouts[fragment.name]
     builder.at(op.span)
@@ -223,7 +223,10 @@ def emit_tensor_move(op: TensorLoad | TensorStore, state: State) -> None:
         quarter = builder.into("b32", "and.b32", state.warp, Imm(3))
         group = builder.into("b32", "shr.u32", state.warp, Imm(2))
         lanes = builder.into("b32", "mad.lo.u32", quarter, Imm(32 * _LANE), _version(tile, op.cursors, state))
-        start = builder.into("b32", "mad.lo.u32", group, Imm(2 * words * blocks), lanes)
+        apart = held.columns // (fragment.shape[0] // TENSOR_LANES) if fragment.shape[0] > TENSOR_LANES else 0
+        start = builder.into("b32", "mad.lo.u32", group, Imm(apart or 2 * words * blocks), lanes)
+        column = state.scalars.value(Binary("floordiv", op.column, integer(held.per_column), INT32))
+        start = builder.into("b32", "add.u32", start, column) if column != Imm(0) else start
         is_load = isinstance(op, TensorLoad)
         registers = _words_into(fragment, held, state) if is_load else _words_of(fragment, held, state)
         for half in range(halves):
@@ -277,9 +280,9 @@ def _take_apart(fragment: Buffer, held: TensorTile, words: tuple[Reg, ...], stat
 
 def _words_of(fragment: Buffer, held: TensorTile, state: State) -> tuple[Reg, ...]:
     """The fragment as it is stored, each word of it in one register."""
-    registers, builder = state.fragments[fragment.name], state.builder
     if held.per_column > 1:
         return packed_a(fragment, state)
+    registers, builder = state.fragments[fragment.name], state.builder
     if register_class(fragment.dtype) == "b16":
         return tuple(builder.into("b32", "cvt.u32.u16", register) for register in registers)
     return registers

@@ -6,14 +6,28 @@ registers of their own until they are put together before each product.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from tilec.codegen.state import State
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import Buffer, Parallel, Store
 from tilec.ir.types import FLOAT16
-from tilec.ir.warp import Elementwise, Mma, Operation, Reduce, Role, StoreMatrix, Wgmma, nested, scalar_reads, walk
+from tilec.ir.warp import (
+    Elementwise,
+    Mma,
+    Operation,
+    Reduce,
+    Role,
+    StoreMatrix,
+    TensorLoad,
+    TensorStore,
+    TensorTile,
+    Wgmma,
+    nested,
+    scalar_reads,
+    walk,
+)
 from tilec.passes.sync import touches
 from tilec.passes.usage import reads, writes
 from tilec.ptx.module import Reg, Vector
@@ -26,11 +40,15 @@ def per_word(buffer: Buffer) -> int:
     return max(1, _WORD_BYTES // buffer.dtype.bytes)
 
 
-def held_in_words(role: Role, layouts: Mapping[str, Fragment]) -> frozenset[Buffer]:
-    """Those of the role's fragments of which no element is set or read by itself."""
+def held_in_words(role: Role, layouts: Mapping[str, Fragment], tensor: Sequence[TensorTile]) -> frozenset[Buffer]:
+    """Those of the role's fragments of which no element is set or read by itself: factors of its products, or of those
+    that find them in tensor memory."""
     operations = tuple(walk(role.body))
     products = [op for op in operations if isinstance(op, Mma | Wgmma)]
-    factors = [p.a for p in products if p.a.scope == "fragment" and p.a.dtype.is_float and per_word(p.a) > 1]
+    packed = {tile.buffer for tile in tensor if tile.per_column > 1}
+    stored = [op.source for op in operations if isinstance(op, TensorStore) and op.destination in packed]
+    multiplied = (*(p.a for p in products if p.a.scope == "fragment"), *stored)
+    factors = [a for a in multiplied if a.dtype.is_float and per_word(a) > 1]
     taken_apart = {buffer.name for p in products for buffer in (p.b, p.c)}
     for op in operations:
         taken_apart |= {*scalar_reads(op)}
@@ -42,6 +60,8 @@ def held_in_words(role: Role, layouts: Mapping[str, Fragment]) -> frozenset[Buff
                 taken_apart |= {source.name, destination.name}
             case StoreMatrix(source=source):
                 taken_apart.add(source.name)
+            case TensorLoad(destination=destination):
+                taken_apart.add(destination.name)
             case _:
                 pass
     return frozenset(factor for factor in factors if factor.name not in taken_apart)

@@ -314,18 +314,20 @@ class TensorMma(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TensorLoad(Operation):
-    """A whole tile from tensor memory to registers, waited for."""
+    """Columns of a tile in tensor memory to registers, from one on and as many as the fragment has, waited for."""
 
     source: Buffer
     destination: Buffer
+    column: Expr
 
 
 @dataclass(frozen=True, slots=True)
 class TensorStore(Operation):
-    """A whole tile from registers to tensor memory, waited for."""
+    """Registers to columns of a tile in tensor memory, waited for."""
 
     source: Buffer
     destination: Buffer
+    column: Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -752,6 +754,8 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (*starts, *tap)
         case TensorMma(clear=clear):
             exprs = (clear,)
+        case TensorLoad(column=column) | TensorStore(column=column):
+            exprs = (column,)
         case TensorArrive(barrier=barrier):
             exprs = (barrier.index,)
         case BarrierWait(barrier=barrier, parity=parity, unless=unless):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilec.ir import warp
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.ir.text import show_declared, show_expr, show_extent, show_region, show_store
-from tilec.ir.tile import Expr, Region, Store, walk, walk_expr
+from tilec.ir.tile import Buffer, Expr, Region, Store, integer, walk, walk_expr
 from tilec.ir.warp import Operation, Program
 
 
@@ -175,10 +175,10 @@ def _operation(op: Operation) -> str:
         case warp.TensorMma(a=a, b=b, c=c, clear=clear):
             left, right = a.name + ".T" * op.transpose_a, b.name + ".T" * op.transpose_b
             return f"tcgen05.mma {c.name} += {left} @ {right}, cleared if {show_expr(clear)}"
-        case warp.TensorLoad(source=source, destination=destination):
-            return f"tcgen05.ld {destination.name} = {source.name}"
-        case warp.TensorStore(source=source, destination=destination):
-            return f"tcgen05.st {destination.name} = {source.name}"
+        case warp.TensorLoad(source=source, destination=destination, column=column):
+            return f"tcgen05.ld {destination.name} = {_from_column(source, column)}"
+        case warp.TensorStore(source=source, destination=destination, column=column):
+            return f"tcgen05.st {_from_column(destination, column)} = {source.name}"
         case warp.Reduce(source=source, destination=destination, kind=kind, dim=dim):
             return f"reduce_{kind} {destination.name} = {source.name} along {dim}"
         case warp.BarSync(id=number, threads=threads):
@@ -247,3 +247,7 @@ def _source(source: Region | warp.Gather) -> str:
         return show_region(source)
     element = f"{source.buffer.name}[{', '.join(map(show_expr, source.indices))}]"
     return f"{element} if {show_expr(source.condition)}"
+
+
+def _from_column(tile: Buffer, column: Expr) -> str:
+    return tile.name if column == integer(0) else f"{tile.name} from column {show_expr(column)}"

@@ -38,7 +38,7 @@ from itertools import combinations
 from math import lcm
 
 from tilec.ir import warp
-from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.groups import WARPGROUP_THREADS, WARPGROUP_WARPS
 from tilec.ir.layout import Fragment
 from tilec.ir.multicast import mates_by_any
 from tilec.ir.tile import Binary, Call, Cast, Const, Expr, Load, Select, Store, Unary, Var, walk_expr
@@ -434,6 +434,7 @@ class _Run:
         self.ring_of: dict[str, Ring] = {b: r for r in program.rings for b in r.buffers}
         self.fragments = {b.name for b, _ in program.fragments}
         self.apart = {op.source.name for op in program.operations() if isinstance(op, warp.TmaStore) and op.parts > 1}
+        self.tensor = {tile.buffer.name for tile in program.tensor}
         self.versions = {(r.name, v): _Version() for r in program.rings for v in range(r.depth)}
         self.turn = 0  # the warpgroup whose turn it is
         period = 0 if whole else lcm(*(r.depth for r in program.rings))
@@ -793,6 +794,9 @@ class _Run:
             return f"{where} does not wait for {earlier.op}"
         if name in self.fragments:
             return ""
+        moves = {_name(op), earlier.op} <= {"TensorLoad", "TensorStore"}
+        if moves and name in self.tensor and state.role.warps == WARPGROUP_WARPS:
+            return ""  # in tensor memory each warp of a warpgroup has lanes of its own
         has_met = earlier.part < state.part if name in self.apart else earlier.interval < state.interval
         if not has_met:
             return f"{where} has no barrier after {earlier.op}"

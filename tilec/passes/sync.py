@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tilec.ir import warp
+from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.ir.tile import Buffer, Load, Store, walk_expr
 from tilec.ir.tile import walk as walk_tile
 from tilec.passes.handover import BY_TENSOR_CORES, BY_TMA, Handover, forget_copies, prepared
@@ -77,7 +78,9 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
         case warp.TensorMma(a=a, b=b, c=c, leader=leader):
             if leader is None:
                 return (), None  # ordered by the barriers of rings alone
-            left = Touch(a.name, False, "async" if a.scope == "shared" else "tensor")
+            left = Touch(a.name, False, "async")
+            if a.scope == "tmem":
+                left = Touch(a.name, False, "tensor", BY_TENSOR_CORES)
             return (left, Touch(b.name, False, "async"), Touch(c.name, True, "tensor", BY_TENSOR_CORES)), None
         case warp.TensorLoad(source=s, destination=d):
             return (Touch(s.name, False, "tensor"), Touch(d.name, True)), None
@@ -241,7 +244,7 @@ class _Role:
         by_async: frozenset[str],
         over: Mapping[str, tuple[str, ...]],
     ) -> None:
-        self.rings, self.fragments = rings, fragments
+        self.rings, self.fragments, self.warps = rings, fragments, role.warps
         self.nodes = _number(role.body, _Counter(), _apart(role), over)
         self.registers = _registers(self.nodes, fragments)
         self.mixed: frozenset[str] = frozenset()  # registers of wgmma in flight between trips, which others use too
@@ -521,7 +524,7 @@ class _Role:
 
     def conflicting(self, node: _Node, touch: Touch, key: Key) -> Iterator[Record]:
         for record in self.state.records.get(key, ()):
-            commute = record.touch.atomic == touch.atomic != ""
+            commute = record.touch.atomic == touch.atomic != "" or self.by_same_warp(record.touch, touch)
             if commute or not (record.touch.write or touch.write):
                 continue
             if touch.buffer in self.fragments:
@@ -531,6 +534,10 @@ class _Role:
                     yield record
             elif record.group or not has_met(record, touch) or self.unfenced(record, touch):
                 yield record
+
+    def by_same_warp(self, one: Touch, other: Touch) -> bool:
+        """Whether threads reach tensor memory both times, in a role where each warp has lanes of its own."""
+        return self.warps == WARPGROUP_WARPS and one.proxy == other.proxy == "tensor" and not one.atomic + other.atomic
 
     def unfenced(self, record: Record, touch: Touch) -> bool:
         return touch.proxy == "async" and record.touch.proxy == "generic" and record.touch.write and not record.fenced

@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from tilec.diag import Label, fail
 from tilec.ir import warp
+from tilec.ir.affine import affine
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.layout import Fragment, tensor_accumulator
 from tilec.ir.tile import (
@@ -257,23 +258,25 @@ IS_FACTOR = ("factor", True)
 
 def copied_layout(op: TileOp, threads: int) -> Fragment | None:
     """How the fragment lies that a copy to or from tensor memory is about, or None where no warps can."""
-    tile = next(r.buffer for r in op.regions if r.buffer.scope == "tmem")
-    *_, rows, width = tile.shape
+    tile, fragment = sorted((r.buffer for r in op.regions), key=lambda buffer: buffer.scope != "tmem")
+    rows, width = fragment.shape
     return tensor_accumulator((rows, width), threads, max(factor_run(tile), 2) if IS_FACTOR in op.attrs else 2)
 
 
 def check_tensor_copy(op: TileOp, threads: int) -> None:
-    """What a kernel copies between tensor memory and registers is whole, and a fragment of whole warpgroups."""
-    source, destination = op.regions
-    fragment, tile = (r.buffer for r in (op.regions if destination.buffer.scope == "tmem" else op.regions[::-1]))
-    whole = fragment.scope == "fragment" and source.is_whole and destination.is_whole
-    if not whole or fragment.dtype != tile.dtype or fragment.shape != tile.shape:
+    """What a kernel copies between tensor memory and registers is all rows of a tile, and columns from one on by which
+    a block of columns can start; and a fragment, of whole warpgroups, as a whole."""
+    registers, part = op.regions if op.regions[1].buffer.scope == "tmem" else op.regions[::-1]
+    fragment, tile = registers.buffer, part.buffer
+    is_block = part.extent[0] == tile.shape[0] and affine(part.start[-1]).divisor % (2 * factor_run(tile)) == 0
+    fits = fragment.scope == "fragment" and registers.is_whole and part.extent == fragment.extents and is_block
+    if not fits or fragment.dtype != tile.dtype:
         refuse_scopes(
             op,
-            "tensor memory is copied to and from a fragment of the same shape and type, as a whole",
+            "tensor memory is copied to and from a fragment of the same shape and type, in all rows",
             help="T.copy it to such a fragment, and that on to where it is wanted",
         )
-    *_, rows, width = tile.shape
+    rows, width = fragment.shape
     if copied_layout(op, threads) is None:
         fail(
             "unsupported-shape",

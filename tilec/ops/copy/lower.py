@@ -26,8 +26,10 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
         case "tma_store":
             return tma_store(op, context)
         case "tcgen05":
-            move = TensorLoad if source.buffer.scope == "tmem" else TensorStore
-            return (move(source.buffer, destination.buffer, cursors=context.cursors, span=op.span),)
+            is_load = source.buffer.scope == "tmem"
+            first = (source if is_load else destination).start[-1]
+            move = TensorLoad if is_load else TensorStore
+            return (move(source.buffer, destination.buffer, first, cursors=context.cursors, span=op.span),)
         case "stmatrix":
             column = affine(source.start[-1]).constant
             return (StoreMatrix(source.buffer, destination.buffer, column, cursors=context.cursors, span=op.span),)
