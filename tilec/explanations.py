@@ -570,6 +570,12 @@ pipeline-stages
     A pipeline holds at least one stage. With one, filling and using take turns; with two or more, a producer
     fills one stage while consumers use another.
 
+pipeline-impossible
+    `tile.pipeline(stage=n)` and `T.annotate_pipeline({tile: n})` ask for n versions of a shared tile, so that
+    the loads of later trips are under way while one is used. So a loop must load the whole tile in each trip,
+    nothing outside the loop may use it, the loop must not be left in the middle, and all tiles of a loop have
+    as many stages. What a product reads into registers it reads a step ahead by itself.
+
 pipeline-payload
     What one stage of a pipeline holds are shared tiles, or for T.OutputTilePipeline sums in tensor memory, each
     once, which nothing has used before: the pipeline makes as many versions of them as it has stages. A tuple of

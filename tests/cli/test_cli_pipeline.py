@@ -15,15 +15,15 @@ def test_each_level_of_a_product(capfd: pytest.CaptureFixture[str]) -> None:
     shown = capfd.readouterr().out
     assert shown.startswith("plain on sm_80: tiles that are loaded and used\n")
     rows = [line.split() for line in shown.splitlines()[2:6]]
-    assert [(row[0], row[1]) for row in rows[:2]] == [("17", "a"), ("18", "b")]
+    assert [(row[0], row[1]) for row in rows[:2]] == [("18", "a"), ("19", "b")]
     assert "asynchronous, by cp.async; 5 × 4,096 bytes" in shown
     assert shown.count("shared → registers") == 2 and "ldmatrix" in shown
-    assert "loop at line 16: pipelined, by the compiler: it loads tiles for a product" in shown
+    assert "loop at line 17: pipelined, by the compiler: it loads tiles for a product" in shown
 
 
 def test_a_switch_leaves_loops_as_they_are_written(capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("explain", "pipeline", LOAD_USE, "--entry", "plain", "--no-auto-pipeline") == 0
-    assert "loop at line 16: as it is written, by the command line: --no-auto-pipeline" in capfd.readouterr().out
+    assert "loop at line 17: as it is written, by the command line: --no-auto-pipeline" in capfd.readouterr().out
 
 
 def test_products_that_read_shared_memory_need_no_fragments(capfd: pytest.CaptureFixture[str]) -> None:

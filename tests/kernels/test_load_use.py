@@ -40,7 +40,7 @@ def test_load_use_loops_are_pipelined(entry: str, target: str) -> None:
     [
         ("kept", "a is also used outside the loop"),
         ("once", "it makes 1 trip"),
-        ("left", "line 93 must run in the order of the text"),
+        ("left", "line 94 must run in the order of the text"),
         ("copied", "no product uses what it loads: T.Pipelined pipelines it"),
         ("rewritten", "the kernel also writes B"),
         ("large", "two versions of its tiles take 262,144 bytes, and there are 216,064"),
@@ -78,3 +78,22 @@ def test_loads_that_are_not_asynchronous_gain_nothing() -> None:
     assert plan.loops == ()
     (decision,) = (d for d in plan.decisions if d.what.startswith("loop at line"))
     assert decision.why == "no asynchronous copy can load its tiles"
+
+
+# ---- stages that a person asks for -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("entry", ["asked", "asked_of_two_loops"])
+def test_tiles_have_the_stages_that_are_asked_for(entry: str, stages: int, target: str) -> None:
+    made = agrees(KERNEL, target, entry=entry, stages=stages)
+    assert {depth for schedule in made.schedules for depth in schedule.depth} == {stages}
+    source = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
+    options = CompileOptions(target=target, entry=entry, auto_pipeline=False, defines=(("stages", stages),))
+    assert {t.versions for t in tiles(driver.plan(source, options, driver.Observer()))} == {stages}
+
+
+def test_one_stage_is_the_loop_as_it_is_written() -> None:
+    made = agrees(KERNEL, "sm_90a", entry="asked", stages=1)
+    assert made.schedules == ()

@@ -284,6 +284,8 @@ class Evaluator:
             return Method(owner, node.name)
         if isinstance(owner, Function):
             fail("foreign-call", f"{describe(owner)} has no `{node.name}`", node.span, "what a program does with it")
+        if isinstance(owner, Buffer) and node.name == "pipeline":
+            return Method(owner, node.name)
         if not isinstance(owner, Buffer) or node.name not in ("shape", "dtype"):
             fail(
                 "unknown-attribute",

@@ -14,22 +14,26 @@ from tilec.ir.expr import cast
 from tilec.ir.tile import Ask, Buffer, Expr, LoopLayout, Pinned, Placement, Raster
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import Dictionary, Entry, IndexMap, Swizzle, describe, show_shape
+from tilec.passes.asked_stages import Asked
 from tilec.passes.atoms import candidates
 from tilec.passes.configs import asked
 from tilec.passes.loop_layout import why_irregular
 from tilec.passes.placements import placement_of, tensor_places
+from tilec.source import Span
 
 
 @dataclass(slots=True)
 class Hints:
     """What a kernel's hints have said so far. `raster` is the order of the blocks; `tensors` has where the elements of
-    tensors lie that are given a layout, `outside` what they are where a tensor ends; `asks` is of the compiler."""
+    tensors lie that are given a layout, `outside` what they are where a tensor ends; `asks` is of the compiler, and
+    `stages` of the loops that load tiles."""
 
     raster: Raster | None = None
     layouts: dict[Buffer, Pinned] = field(default_factory=dict)
     tensors: dict[str, IndexMap] = field(default_factory=dict)
     outside: dict[Buffer, Expr] = field(default_factory=dict)
     asks: list[Ask] = field(default_factory=list)
+    stages: list[Asked] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +174,30 @@ def _pass_configs(hints: Hints, call: Call, warn: Warn) -> None:
     hints.asks += asked(call["configs"], warn)
 
 
+PIPELINE = Signature(".pipeline", (Parameter("stage"),))
+"""`tile.pipeline(stage=3)`."""
+
+
+def staged(hints: Hints, tile: Buffer, call: Call) -> None:
+    """A tile is asked to have stages by its method."""
+    _stages(hints, tile, call["stage"].value, call.span, ".pipeline")
+
+
+def _annotate_pipeline(hints: Hints, call: Call, warn: Warn) -> None:
+    for buffer, entry in entries(call, "stages"):
+        _stages(hints, buffer, entry.value, entry.span, call.name)
+
+
+def _stages(hints: Hints, tile: Buffer, stages: object, span: Span, name: str) -> None:
+    if not isinstance(stages, int) or isinstance(stages, bool) or stages < 1:
+        fail("wrong-argument", f"{name}: a tile has a number of stages, at least 1", span, f"this is {stages!r}")
+    for before in hints.stages:
+        if before.tile == tile:
+            first = Label(before.span, "first here")
+            fail("duplicate-argument", f"{tile.name} is given stages twice", span, secondary=(first,))
+    hints.stages.append(Asked(tile, stages, span))
+
+
 def _nothing(instead: str) -> Callable[[Hints, Call, Warn], None]:
     """A hint that tilec does not follow."""
 
@@ -197,6 +225,9 @@ HINTS: dict[str, Hint] = {
               "Give layouts: a T.Fragment to a fragment, a swizzle or T.Layout to a shared tile, and a T.Layout to a "
               "tensor, whose elements then lie at other indices, for whoever launches the kernel too.",
               _annotate_layout),
+        _hint("annotate_pipeline", (_P("stages"),),
+              "Give shared tiles stages, as in {A_shared: 3}: the loops that load them are pipelined, with as many "
+              "versions of them. tile.pipeline(stage=3) is the same for one tile.", _annotate_pipeline),
         _hint("annotate_safe_value", (_P("values"),),
               "What an element of a tensor reads as outside of it, instead of 0.", _outside),
         _hint("annotate_padding", (_P("values"),),

@@ -15,6 +15,7 @@ from tilec.ops.refused import refused
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, bind
 from tilec.ops.values import EXPR_TYPES, Member, describe
 from tilec.passes import dynamic
+from tilec.passes.asked_stages import with_stages
 from tilec.passes.awaits import with_awaited
 from tilec.passes.clusters import cluster_of, rank, uses_rank, with_counter, with_masks, with_rank
 from tilec.passes.fold import fold_expr
@@ -112,6 +113,7 @@ def _made(function: ast.Function, body: Body, shape: _Launch, params: Callable[[
         raster=body.hints.raster,
     )
     without_effect(made, body.by_hand, body.warn)
+    made = with_stages(made, body.hints.stages, body.asides)
     return dynamic.with_sizes(with_awaited(made, body.warn, body.asides))
 
 

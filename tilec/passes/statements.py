@@ -64,7 +64,7 @@ from tilec.passes.allocations import allocate
 from tilec.passes.calls import ACTIONS, VALUES, carried_out
 from tilec.passes.evaluate import ALLOCATIONS, Evaluator, supported_names
 from tilec.passes.functions import check_assert, kind, refuse_raise, unpack
-from tilec.passes.hints import HINTS, Hints
+from tilec.passes.hints import HINTS, PIPELINE, Hints, staged
 from tilec.passes.loop_statements import Loops
 from tilec.passes.loops import LOOP_BREAK
 from tilec.passes.recover import poison
@@ -192,6 +192,9 @@ class Body(Loops):
             return
         if isinstance(function, Method) and isinstance(function.owner, TileScheduler) and function.name == "init":
             self.value(node)
+            return
+        if isinstance(function, Method) and isinstance(function.owner, Buffer):
+            staged(self.hints, function.owner, bind(PIPELINE, *self.arguments(node), node.span))
             return
         if isinstance(function, Method) and function.name in pipelines.STATEMENTS and pipelines.is_entered(self, node):
             self.value(node)
