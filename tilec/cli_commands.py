@@ -112,6 +112,14 @@ def kernel_options(command: Command) -> Command:
             "none: x first. A number: in panels of as many rows, or columns.",
         ),
         click.option(
+            "--subtile",
+            default="auto",
+            show_default=True,
+            metavar="N",
+            help="In how many parts tiles are whose products are computed with, so that one part computes while "
+            "another multiplies, for kernels that do not say. auto: as is fastest. none: whole. A number: so many.",
+        ),
+        click.option(
             "--multicast/--no-multicast",
             default=True,
             help="Whether blocks of a cluster may load together what they have in common.  [yes]",
@@ -220,6 +228,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         cluster=_cluster(given),
         consumers=given["consumers"],
         rasterisation=options.parse_rasterisation(given["rasterisation"]),
+        subtile=options.parse_subtile(given["subtile"]),
         schedule=None if trace is None else files.read_text(trace),
         cache_dir=options.cache_folder(),
         solve_afresh=given["no_cache"],

@@ -17,12 +17,12 @@ from tilec.diag import CompileError, Diagnostic, Label, Mistakes, fail, warning
 from tilec.observer import SUFFIX as SUFFIX
 from tilec.observer import Observer as Observer
 from tilec.observer import Stopped as Stopped
-from tilec.options import LAST_STAGE, STAGES, CompileOptions, Strategy
+from tilec.options import LAST_STAGE, STAGES, CompileOptions, Scheduler, Strategy
 from tilec.records import dataclass
 from tilec.source import SourceFile
 
 if TYPE_CHECKING:
-    from tilec.ir.tile import Kernel
+    from tilec.ir.tile import Kernel, Subtile
     from tilec.ir.warp import Program
     from tilec.manifest import Manifest
     from tilec.passes.depend import LoopProblem
@@ -297,9 +297,12 @@ def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> No
     if options.opt_level not in LAST_STAGE:
         from tilec import target as targets
         from tilec.legality import examine
+        from tilec.passes.subtiling import as_asked
 
         target = targets.load(options.target, options.calibration)
         for kernel in kernels:
+            with mistakes.caught():
+                kernel, _ = as_asked(kernel, options)
             examine(kernel, target, _strategy(kernel, options), options.switches, mistakes)
     mistakes.end()
     from tilec.passes.unset import unset
@@ -416,8 +419,54 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
 def _scheduled(
     kernel: Kernel, target: Target, options: CompileOptions, observer: Observer
 ) -> tuple[Laid, tuple[Decision, ...], tuple[Planned, ...]]:
-    """The kernel with the grid that is launched and its layouts, what was decided about both, and a schedule for each
-    loop."""
+    """The kernel with the grid that is launched and its layouts, what was decided about both and about its tiles, and a
+    schedule for each loop."""
+    from tilec.passes.subtiling import as_asked, candidates
+
+    kernel, asked = as_asked(kernel, options)
+    laid, decisions = _in_place(kernel, target, options)
+    if not asked and (ways := candidates(kernel, laid, options)):
+        return _cut_as_pays(kernel, (laid, decisions), ways, target, options, observer)
+    observer.saw("layout", laid, _laid_text)
+    planned = _schedule(laid, target, options, observer)
+    return _in_order(laid, planned), (*decisions, *asked), planned
+
+
+def _cut_as_pays(
+    kernel: Kernel,
+    whole: tuple[Laid, tuple[Decision, ...]],
+    ways: tuple[Subtile, ...],
+    target: Target,
+    options: CompileOptions,
+    observer: Observer,
+) -> tuple[Laid, tuple[Decision, ...], tuple[Planned, ...]]:
+    """The same, with the tiles of the only loop whole or cut in one of these ways: the observer sees what is taken."""
+    from tilec.passes.roles import products
+    from tilec.passes.subtiling import as_pays
+
+    plans = {id(kernel): (*whole, _schedule(whole[0], target, options, Observer()))}
+
+    def price(cut: Kernel, scheduler: Scheduler) -> Solution | None:
+        try:
+            laid, decisions = _in_place(cut, target, options)
+            if len(products(laid.kernel.body)) < len(products(whole[0].kernel.body)):
+                return None
+            loops = _schedule(laid, target, replace(options, scheduler=scheduler), Observer())
+        except CompileError:
+            return None
+        plans[id(cut)] = laid, decisions, loops
+        return loops[0].solution if len(loops) == 1 else None
+
+    (loop,) = plans[id(kernel)][2]
+    best, decision = as_pays(kernel, loop.solution, options, ways, price)
+    laid, decisions, loops = plans[id(best)]
+    observer.saw("layout", laid, _laid_text)
+    observer.saw("problem", tuple(p.loop for p in loops), _problem_text, _problem_violations)
+    return laid, (*decisions, decision), loops
+
+
+def _in_place(kernel: Kernel, target: Target, options: CompileOptions) -> tuple[Laid, tuple[Decision, ...]]:
+    """The kernel with the grid that is launched and its layouts, and what was decided about both."""
     from tilec.passes.blocks import arranged
     from tilec.passes.decisions import (
         about_dependent_launch,
@@ -449,8 +498,7 @@ def _scheduled(
         launched, about_blocks = arranged(kernel, written, target, options, walks=False)
         laid = in_place(launched)
     laid = with_multicast(laid, enabled=options.multicast)
-    observer.saw("layout", laid, _laid_text)
-    decisions = (
+    return laid, (
         *about_roles(laid, options),
         *about_loads(laid, options),
         *about_products(laid, target),
@@ -459,8 +507,6 @@ def _scheduled(
         *about_multicast(laid, options),
         about_dependent_launch(laid, target, options),
     )
-    planned = _schedule(laid, target, options, observer)
-    return _in_order(laid, planned), decisions, planned
 
 
 def _schedule(laid: Laid, target: Target, options: CompileOptions, observer: Observer) -> tuple[Planned, ...]:

@@ -439,6 +439,13 @@ bad-consumers
     counts threads at a barrier. Of a product each warpgroup has 64 rows or a multiple of them; where there
     are more warpgroups than that, those with the same rows have 64 columns each, or a multiple of them.
 
+bad-subtile
+    A tile is cut by T.annotate_subtile or --subtile N into parts of equal size along one dimension, and with
+    it every tile that has the same index: those that are copied from or to it, computed with it element by
+    element, or multiplied along it. That works for T.copy, T.gemm, T.fill, the T.reduce family and nests of
+    T.Parallel that use whole tiles, each by the loop's own index, and not where a layout or the stages of a
+    loop are given by hand.
+
 bad-rasterisation
     The order in which blocks go over a grid is `auto`, `none` (x counts fastest, as CUDA numbers them), or
     a number: in panels of as many rows of blocks, or of as many columns, whichever touches less memory.

@@ -71,12 +71,14 @@ class CompileOptions:
     accumulators to shared memory by that instruction, where the target has it. `arrivals` says who arrives at the
     barriers of rings (blocks that share a ring hear from one thread of each warp in any case). `cluster` has the
     blocks of a cluster along x, y and z, for kernels that do not say (1, 1, 1: each block on its own even if they do,
-    where nothing else changes by that; None: as pays). `rasterisation` is the height or width of the panels that blocks
-    go over the grid in, for kernels that do not say (0: x counts fastest; None: as pays). `consumers` is how many
-    warpgroups of 128 threads a block computes with, whatever the kernel says. `cache_dir` keeps parser tables and
-    solved schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone. `fast_math` allows
-    approximate functions and fused products and sums. `lint` says what becomes of lints; with "error" they end the
-    compilation. `silenced` are codes of warnings that nobody wants to see ("all": none of them)."""
+    where nothing else changes by that; None: as pays). `rasterisation` is the height or width of the panels that
+    blocks go over the grid in, for kernels that do not say (0: x counts fastest; None: as pays). `consumers` is how
+    many warpgroups of 128 threads a block computes with, whatever the kernel says. `subtile` is in how many parts the
+    tiles of a loop are whose products are computed with, for kernels that do not say (1: none; None: as pays).
+    `cache_dir` keeps parser tables and solved schedules (None: nothing is kept); `solve_afresh` leaves the schedules in
+    it alone. `fast_math` allows approximate functions and fused products and sums. `lint` says what becomes of lints;
+    with "error" they end the compilation. `silenced` are codes of warnings that nobody wants to see ("all": none of
+    them)."""
 
     target: str = "sm_90a"
     calibration: str = "silicon"
@@ -106,6 +108,7 @@ class CompileOptions:
     cluster: tuple[int, int, int] | None = None
     rasterisation: int | None = None
     consumers: int | None = None
+    subtile: int | None = None
     warnings_are_errors: bool = False
 
 
@@ -129,6 +132,15 @@ def parse_rasterisation(text: str) -> int | None:
             help="write auto, none, or the rows of a panel, as in --rasterisation 8",
         )
     return 0 if text == "none" else int(text)
+
+
+def parse_subtile(text: str) -> int | None:
+    """`auto`, `none` or a number of parts."""
+    if text == "auto":
+        return None
+    if text != "none" and not (text.isdecimal() and int(text)):
+        fail("bad-subtile", f"--subtile {text} is no number of parts", help="write auto, none, or --subtile 2")
+    return 1 if text == "none" else int(text)
 
 
 def parse_define(text: str) -> tuple[str, Value]:

@@ -98,7 +98,7 @@ def test_the_schedule_has_both_groups() -> None:
 
 def test_without_ping_pong() -> None:
     source = SourceFile(FLASH.name, FLASH.read_text(encoding="utf-8"))
-    made = build(source, CompileOptions(ping_pong=False), Observer())
+    made = build(source, CompileOptions(ping_pong=False, subtile=1), Observer())
     assert consumer(made).turns_at is None
     assert made.schedules[0].ii > 2800
     light = build(source, CompileOptions(rrt_size_threshold=0), Observer())

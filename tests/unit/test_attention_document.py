@@ -46,19 +46,25 @@ def test_intervals_of_tiles(row: str, capfd: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize("row", [row for row in ROWS if re.fullmatch(r"(`--.*`)? ?\| \d+ \| [\d.]+", row.lstrip("| "))])
 def test_what_each_overlap_is_worth(row: str, capfd: pytest.CaptureFixture[str]) -> None:
     *switches, ii, relative = (cell.strip("` ") for cell in row.split("|"))
-    assert interval(schedule(capfd, *shlex.split(" ".join(switches)))) == int(ii)
+    assert interval(schedule(capfd, *shlex.split(" ".join(switches)), "--subtile", "none")) == int(ii)
     assert float(relative) == round(2048 / int(ii), 2)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if re.fullmatch(r"`-D D=\d+` \| \d+ \| \d+", row)])
-def test_what_halves_are_worth_to_one_warpgroup(row: str, capfd: pytest.CaptureFixture[str]) -> None:
-    depth, whole, halves = (cell.strip("` ") for cell in row.split("|"))
-    one = ("-D", "block_M=64", "-D", "threads=128")
-    assert interval(schedule(capfd, *shlex.split(depth), *one)) == int(whole)
-    assert interval(schedule(capfd, *shlex.split(depth), kernel=HALVES)) == int(halves)
+@pytest.mark.parametrize("row", [row for row in ROWS if re.fullmatch(r".*\| \d+ \| \w+ \(\d, \d\) \| \d+", row)])
+def test_what_parts_are_worth(row: str, capfd: pytest.CaptureFixture[str]) -> None:
+    tile, whole, chosen, parts = (cell.strip("` ") for cell in row.split("|"))
+    assert interval(schedule(capfd, *shlex.split(tile), "--subtile", "none")) == int(whole)
+    shown = schedule(capfd, *shlex.split(tile))
+    assert interval(shown) == int(parts)
+    assert any(line.split()[:1] == ["subtile"] and f" {chosen} " in line for line in shown)
+
+
+def test_halves_with_a_state_of_their_own(capfd: pytest.CaptureFixture[str]) -> None:
+    for depth, ii in re.findall(r"(\d+) cycles with head dimension (\d+)", TEXT):
+        assert interval(schedule(capfd, "-D", f"D={ii}", kernel=HALVES)) == int(depth)
 
 
 def test_bytes(capfd: pytest.CaptureFixture[str]) -> None:
     said = re.search(r"(\d+) cycles, bound by the chain", TEXT)
     assert said
-    assert interval(schedule(capfd, "-D", "dtype=float8_e4m3fn")) == int(said[1])
+    assert interval(schedule(capfd, "-D", "dtype=float8_e4m3fn", "--subtile", "none")) == int(said[1])

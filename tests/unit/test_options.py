@@ -12,6 +12,7 @@ from tilec.options import (
     parse_cluster,
     parse_define,
     parse_rasterisation,
+    parse_subtile,
     switches,
 )
 
@@ -81,6 +82,17 @@ def test_clusters(text: str, extents: tuple[int, int, int]) -> None:
 def test_no_cluster(text: str) -> None:
     with pytest.raises(CompileError, match="bad-cluster"):
         parse_cluster(text)
+
+
+@pytest.mark.parametrize(("text", "parts"), [("auto", None), ("none", 1), ("1", 1), ("4", 4)])
+def test_subtiles(text: str, parts: int | None) -> None:
+    assert parse_subtile(text) == parts
+
+
+@pytest.mark.parametrize("text", ["", "0", "-2", "half"])
+def test_no_subtiles(text: str) -> None:
+    with pytest.raises(CompileError, match="bad-subtile"):
+        parse_subtile(text)
 
 
 @pytest.mark.parametrize(("text", "panel"), [("auto", None), ("none", 0), ("8", 8)])

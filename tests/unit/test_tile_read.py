@@ -112,6 +112,8 @@ kernel all_of_it(A, B, C, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 t
   layout t: placement([8, 8], 71, lambda %0, %1: %0 * 9 + %1)
   layout u: placement([4], 7, lambda %0: %0 * 2)
   layout f: fragment([8, 8], lambda %0, %1: (%0 * 8 + %1, 0))
+  subtile f: 1, 2
+  subtile s: 1, 1
   cluster 2, 1, 1
   raster panels(4, columns)
   returns B, A

@@ -50,6 +50,7 @@ from tilec.ir.tile import (
     Select,
     Stmt,
     Store,
+    Subtile,
     TileOp,
     Unary,
     Var,
@@ -68,6 +69,7 @@ _DECLARATION = re.compile(
 _CLUSTER = re.compile(r"cluster (\d+), (\d+), (\d+)")
 _RASTER = re.compile(r"raster (?:none|panels\((\d+), (rows|columns)\))")
 _PINNED = re.compile(r"layout ([\w.]+): (.*)")
+_SUBTILE = re.compile(r"subtile ([\w.]+): (\d+(?:, \d+)*)")
 _LOOP = re.compile(r"for (.*) in (serial|pipelined|unroll|parallel)\((.*)\):")
 _ATOMIC = re.compile(rf"(?:([\w.]+): (\w+) = )?atomic_({'|'.join(get_args(Atomic))}) ([\w.]+\[.*)")
 _BIND = re.compile(r"(%?[\w.]+): (\w+) = (.*)")
@@ -163,7 +165,7 @@ class _Reader:
         tiles = tuple(b for b in buffers if isinstance(b, Buffer))
         self.buffers = {b.name: b for b in declared if isinstance(b, Buffer)}
         self.vars = {v.name: v for v in (*params, *block_vars, THREAD, WARPGROUP) if isinstance(v, Var)}
-        layouts = tuple(self.pinned())
+        layouts, subtiles = tuple(self.pinned()), tuple(self.subtiles())
         cluster, raster = self.cluster(), self.raster()
         outputs = self.listed("returns", tuple(p.name for p in params if isinstance(p, Buffer)))
         asks = self.listed("asks", get_args(Ask))
@@ -175,6 +177,7 @@ class _Reader:
             *(match[1], tuple(params), grid, block_vars, threads, tiles, body, header.span, layouts, outputs, asks),
             cluster,
             raster,
+            subtiles,
         )
 
     def cluster(self) -> Cluster:
@@ -185,6 +188,12 @@ class _Reader:
             return ALONE
         self.at += 1
         return Cluster((int(found[1]), int(found[2]), int(found[3])), line.span)
+
+    def subtiles(self) -> Iterator[Subtile]:
+        """In how many parts tiles are to be."""
+        while (line := self.peek(1)) and (found := _SUBTILE.fullmatch(line.text)):
+            yield Subtile(self.buffer(ast.Name(found[1]), line), tuple(map(int, found[2].split(", "))), line.span)
+            self.at += 1
 
     def raster(self) -> Raster | None:
         """The order of the blocks, if a line says."""

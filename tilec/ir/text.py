@@ -77,6 +77,8 @@ def _kernel(kernel: Kernel, note: Note | None) -> Iterator[str]:
         yield f"  {_declaration(buffer)}"
     for pinned in kernel.layouts:
         yield f"  layout {pinned.buffer.name}: {_pinned(pinned.layout)}"
+    for cut in kernel.subtiles:
+        yield f"  subtile {cut.buffer.name}: {', '.join(map(str, cut.parts))}"
     if kernel.cluster.blocks > 1:
         yield f"  cluster {', '.join(map(str, kernel.cluster.extents))}"
     if kernel.raster is not None:

@@ -387,6 +387,16 @@ class Pinned:
     span: Span = field(default=NOWHERE, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Subtile:
+    """In how many parts of equal size, each a tile of its own, a person wants a tile along each dimension, with all
+    tiles that go with it; 1 all over: as it is. At most one number is larger."""
+
+    buffer: Buffer
+    parts: tuple[int, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
 Stmt = TileOp | Store | Print | Bind | Parallel | For | If | While | Break
 
 
@@ -428,7 +438,8 @@ Ask = Literal["fast-math", "unspecialised", "without-tma"]
 class Kernel:
     """`params` in launch order: global buffers and scalar variables, among them those that extents are made of. `grid`
     and `block_vars` are x, y, z, as many as written. `outputs` are the tensors that the file says it returns, in that
-    order; `asks` is what it asks of the compiler; `raster` is the order of the blocks that it states (None: left open).
+    order; `asks` is what it asks of the compiler; `raster` is the order of the blocks that it states (None: left open);
+    `subtiles` are the tiles of which it says in how many parts they are.
     """
 
     name: str
@@ -444,6 +455,7 @@ class Kernel:
     asks: tuple[Ask, ...] = ()
     cluster: Cluster = ALONE
     raster: Raster | None = None
+    subtiles: tuple[Subtile, ...] = ()
 
     @property
     def workspaces(self) -> tuple[Buffer, ...]:

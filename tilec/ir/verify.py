@@ -109,6 +109,11 @@ class _Checker:
             wanted = "shared" if isinstance(pinned.layout, int | Placement) else "fragment"
             if pinned.buffer not in kernel.buffers or pinned.buffer.scope != wanted:
                 yield f"the layout of {pinned.buffer.name} is not that of a tile of its kind"
+        for cut in kernel.subtiles:
+            if cut.buffer not in kernel.buffers or len(cut.parts) != len(cut.buffer.extents):
+                yield f"{cut.buffer.name} is no tile with {len(cut.parts)} dimensions to be cut"
+            if min(cut.parts) < 1 or sum(p > 1 for p in cut.parts) > 1:
+                yield f"{cut.buffer.name} can be cut along one dimension only, into one part at least"
         if len({pinned.buffer for pinned in kernel.layouts}) != len(kernel.layouts):
             yield "a tile is given two layouts"
 

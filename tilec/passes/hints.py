@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from tilec.diag import Label, Warn, fail, warning
 from tilec.ir.expr import cast
-from tilec.ir.tile import Ask, Buffer, Expr, LoopLayout, Pinned, Placement, Raster
+from tilec.ir.tile import Ask, Buffer, Expr, LoopLayout, Pinned, Placement, Raster, Subtile
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import Dictionary, Entry, IndexMap, Swizzle, describe, show_shape
 from tilec.passes.asked_stages import Asked
@@ -25,13 +25,14 @@ from tilec.source import Span
 @dataclass(slots=True)
 class Hints:
     """What a kernel's hints have said so far. `raster` is the order of the blocks; `tensors` has where the elements of
-    tensors lie that are given a layout, `outside` what they are where a tensor ends; `asks` is of the compiler, and
-    `stages` of the loops that load tiles."""
+    tensors lie that are given a layout, `outside` what they are where a tensor ends; `subtiles` are tiles in
+    parts; `asks` is of the compiler, and `stages` of the loops that load tiles."""
 
     raster: Raster | None = None
     layouts: dict[Buffer, Pinned] = field(default_factory=dict)
     tensors: dict[str, IndexMap] = field(default_factory=dict)
     outside: dict[Buffer, Expr] = field(default_factory=dict)
+    subtiles: dict[Buffer, Subtile] = field(default_factory=dict)
     asks: list[Ask] = field(default_factory=list)
     stages: list[Asked] = field(default_factory=list)
 
@@ -161,6 +162,31 @@ def _outside(hints: Hints, call: Call, warn: Warn) -> None:
         hints.outside[buffer] = cast(as_expr(Argument(entry.value, entry.span)), buffer.dtype)
 
 
+def _subtile(hints: Hints, call: Call, warn: Warn) -> None:
+    for buffer, entry in entries(call, "subtile_map"):
+        given = entry.value
+        parts = given if isinstance(given, tuple) else (given,)
+        if buffer.scope == "global" or len(parts) != len(buffer.extents):
+            fail(
+                "wrong-argument",
+                f"{call.name}: this does not say in how many parts {buffer.name} is",
+                entry.span,
+                f"{describe(given)} for {describe(buffer)}",
+                secondary=(Label(buffer.span, "from here"),),
+                help="give a tile a number for each of its dimensions, as in {scores: (1, 2)}",
+            )
+        numbers = tuple(n for n in parts if isinstance(n, int) and not isinstance(n, bool) and n >= 1)
+        if len(numbers) != len(parts) or sum(n != 1 for n in numbers) > 1:
+            fail(
+                "wrong-argument",
+                f"{call.name}: a tile is cut along one dimension",
+                entry.span,
+                f"this is {describe(given)}",
+                help="give 1 for the other dimensions, and for all to keep the tile whole",
+            )
+        hints.subtiles[buffer] = Subtile(buffer, numbers, entry.span)
+
+
 def _assume(hints: Hints, call: Call, warn: Warn) -> None:
     """A promise allows more; nothing tilec does needs it. That it is a condition is worth a look."""
     value = call["condition"].value
@@ -228,6 +254,10 @@ HINTS: dict[str, Hint] = {
         _hint("annotate_pipeline", (_P("stages"),),
               "Give shared tiles stages, as in {A_shared: 3}: the loops that load them are pipelined, with as many "
               "versions of them. tile.pipeline(stage=3) is the same for one tile.", _annotate_pipeline),
+        _hint("annotate_subtile", (_P("subtile_map"),),
+              "In how many parts a tile is along each dimension, {scores: (1, 2)} for two halves of its columns; the "
+              "tiles that go with it are cut too. Parts overlap: one computes while another multiplies. (1, 1) keeps "
+              "it whole. Without this the compiler chooses.", _subtile),
         _hint("annotate_safe_value", (_P("values"),),
               "What an element of a tensor reads as outside of it, instead of 0.", _outside),
         _hint("annotate_padding", (_P("values"),),

@@ -111,6 +111,7 @@ def _made(function: ast.Function, body: Body, shape: _Launch, params: Callable[[
         tuple(body.hints.layouts.values()),
         cluster=body.cluster,
         raster=body.hints.raster,
+        subtiles=tuple(body.hints.subtiles.values()),
     )
     without_effect(made, body.by_hand, body.warn)
     made = with_stages(made, body.hints.stages, body.asides)

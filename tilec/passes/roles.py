@@ -182,6 +182,11 @@ def is_product(stmt: Stmt) -> bool:
     return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "wgmma"
 
 
+def products(body: tuple[Stmt, ...]) -> tuple[TileOp, ...]:
+    """The products that warpgroups do not wait for, wherever they stand below these statements."""
+    return tuple(s for s in walk(body) if isinstance(s, TileOp) and is_product(s))
+
+
 def _keeps_to_itself(stmt: Stmt, laid: Laid) -> bool:
     """Whether each warpgroup can run its part without what another one computes in the loop: it writes nothing but its
     own registers, and no row is spread over several warps."""

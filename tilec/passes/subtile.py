@@ -213,8 +213,7 @@ class _Part:
             case Bind(var=var, value=value):
                 return replace(stmt, var=self.names[var], value=self.expr(value))
             case If(condition=condition, then=then, orelse=orelse):
-                taken, otherwise = (tuple(map(self.stmt, branch)) for branch in (then, orelse))
-                return If(self.expr(condition), taken, otherwise, stmt.span)
+                return If(self.expr(condition), tuple(map(self.stmt, then)), tuple(map(self.stmt, orelse)), stmt.span)
             case _:
                 raise Indivisible(f"line {stmt.span.line} cannot be done part by part")
 
