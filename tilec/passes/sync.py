@@ -29,6 +29,7 @@ from tilec.ir.tile import Buffer, Load, Store, walk_expr
 from tilec.ir.tile import walk as walk_tile
 from tilec.passes.handover import BY_TENSOR_CORES, BY_TMA, Handover, forget_copies, prepared
 from tilec.passes.inflight import QUEUES, Key, Meeting, Queue, Record, RingUse, State, Touch
+from tilec.passes.staging import row_parts
 from tilec.passes.usage import expressions
 from tilec.source import NOWHERE
 
@@ -140,11 +141,36 @@ def synchronise(program: warp.Program) -> warp.Program:
     return replace(program, roles=tuple(roles), common=common)
 
 
-def _lying_over(program: warp.Program) -> dict[str, tuple[str, ...]]:
-    """For each tile of a ring those that come to lie in its memory."""
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """What comes to lie in the memory of a tile. `by_rows` are the sums of products for which each warpgroup reads that
+    memory's rows of its own part alone; empty where the two do not share their rows out alike."""
+
+    tile: str
+    by_rows: frozenset[str]
+
+
+def _lying_over(program: warp.Program) -> dict[str, tuple[_Over, ...]]:
+    """That of each tile in a ring."""
     late = [tile for tile in program.shared if tile.over_rings]
-    over = {t.buffer.name: tuple(s.buffer.name for s in late if s is not t and s.meets(t)) for t in program.shared}
-    return {name: names for name, names in over.items() if names}
+    if not late:
+        return {}
+    layouts = {buffer.name: layout for buffer, layout in program.fragments}
+    sums = dict.fromkeys(op.c.name for op in program.operations() if isinstance(op, warp.Wgmma))
+    parts = {name: row_parts(layouts[name], layouts[name].thread_count) for name in sums}
+    found: dict[str, tuple[_Over, ...]] = {}
+    for beneath in (tile for tile in program.shared if not tile.over_rings):
+        for tile in (tile for tile in late if tile.meets(beneath)):
+            by_rows = frozenset(n for n, k in parts.items() if k > 1 and _alike(tile, beneath, k))
+            found[beneath.buffer.name] = (*found.get(beneath.buffer.name, ()), _Over(tile.buffer.name, by_rows))
+    return found
+
+
+def _alike(tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
+    """Whether a byte that both have is of rows of the same part, where parts have `PART_ROWS` each in turn."""
+    row, turn = tile.layout.row_bytes, tile.layout.row_bytes * warp.PART_ROWS * parts
+    sizes = (tile.offset - other.offset, other.stride, tile.layout.panel_bytes, other.layout.panel_bytes)
+    return other.layout.row_bytes == row and not any(size % turn for size in sizes)
 
 
 def _synchronised(
@@ -152,7 +178,7 @@ def _synchronised(
     rings: dict[str, warp.Ring],
     fragments: set[str],
     by_async: frozenset[str],
-    over: Mapping[str, tuple[str, ...]],
+    over: Mapping[str, tuple[_Over, ...]],
     barrier: warp.BarSync,
 ) -> warp.Role:
     execution = _Role(role, rings, fragments, by_async, over)
@@ -202,17 +228,23 @@ def _number(
     body: tuple[warp.Operation, ...],
     counter: _Counter,
     apart: frozenset[str],
-    over: Mapping[str, tuple[str, ...]],
+    over: Mapping[str, tuple[_Over, ...]],
 ) -> tuple[_Node, ...]:
     nodes = []
     for op in body:
         place = counter.next()
         mine, queue = touches(op, apart)
         cursors = {c.ring: c.name for c in op.cursors}
-        early = tuple(dict.fromkeys(replace(t, buffer=name) for t in mine for name in over.get(t.buffer, ())))
+        early = tuple(dict.fromkeys(_early(op, touch, later) for touch in mine for later in over.get(touch.buffer, ())))
         inner = tuple(_number(b, counter, apart, over) for b in warp.nested(op))
         nodes.append(_Node(place, op, mine, early, queue, cursors, inner))
     return tuple(nodes)
+
+
+def _early(op: warp.Operation, touch: Touch, later: _Over) -> Touch:
+    """The same touch, of what lies there later."""
+    apart = isinstance(op, warp.Wgmma) and op.c.name in later.by_rows and touch.buffer in warp.own_rows(op)
+    return replace(touch, buffer=later.tile, apart=apart)
 
 
 class _Missing(Exception):
@@ -237,7 +269,7 @@ class _Role:
         rings: dict[str, warp.Ring],
         fragments: set[str],
         by_async: frozenset[str],
-        over: Mapping[str, tuple[str, ...]],
+        over: Mapping[str, tuple[_Over, ...]],
     ) -> None:
         self.rings, self.fragments = rings, fragments
         self.nodes = _number(role.body, _Counter(), _apart(role), over)
