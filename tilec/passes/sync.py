@@ -155,6 +155,7 @@ def _lying_over(program: warp.Program) -> dict[str, tuple[_Over, ...]]:
     late = [tile for tile in program.shared if tile.over_rings]
     if not late:
         return {}
+    assert program.smem_bytes, "what lies over what is known when the tiles have been placed"
     layouts = {buffer.name: layout for buffer, layout in program.fragments}
     sums = dict.fromkeys(op.c.name for op in program.operations() if isinstance(op, warp.Wgmma))
     parts = {name: row_parts(layouts[name], layouts[name].thread_count) for name in sums}
