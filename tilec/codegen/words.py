@@ -14,7 +14,7 @@ from tilec.ir.layout import Fragment
 from tilec.ir.tile import Buffer, Parallel, Store
 from tilec.ir.types import FLOAT16
 from tilec.ir.warp import Elementwise, Mma, Operation, Reduce, Role, StoreMatrix, Wgmma, nested, scalar_reads, walk
-from tilec.passes.sync import touches
+from tilec.passes.touches import touches
 from tilec.passes.usage import reads, writes
 from tilec.ptx.module import Reg, Vector
 
