@@ -21,6 +21,7 @@ from tilec import target as targets
 from tilec.driver import Observer, check
 from tilec.options import CompileOptions, Strategy
 from tilec.passes.annotate import given_schedule
+from tilec.passes.buffers import place
 from tilec.passes.depend import problems
 from tilec.passes.expand import Scheduled, expand
 from tilec.passes.layout import assign
@@ -94,7 +95,7 @@ def measure(target: str, strategy: Strategy, trips: str, repeat: int) -> Row:
     times: list[tuple[float, float]] = []
     for _ in range(repeat):
         start = time.process_time()
-        program = expand(laid, scheduled, machine)
+        program = place(expand(laid, scheduled, machine), machine)
         between = time.process_time()
         synchronise(program)
         times.append((between - start, time.process_time() - between))

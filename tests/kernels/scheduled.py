@@ -154,7 +154,7 @@ def compiled(
     scheduled: list[Scheduled] = []
     while ready := problems(laid, machine, scheduled):  # of nested loops the inner ones first
         scheduled += [Scheduled(loop, schedule_of(loop, steps, deeper)) for loop in ready]
-    program = place(synchronise(expand(laid, scheduled, machine)), machine)
+    program = synchronise(place(expand(laid, scheduled, machine), machine))
     broken = list(program_violations(program))
     assert not broken, broken[0]
     return print_module(emit(program, machine, "drawn.tl", usage(kernel))), scheduled

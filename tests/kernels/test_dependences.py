@@ -112,7 +112,7 @@ def breaking(problem: Problem, edge: Edge) -> Schedule | None:
 def noticed(loop: Loop, kernel: Kernel, laid: Laid, scheduled: Scheduled, target: str) -> bool:
     """Whether the program of this schedule is refused, faults, or computes something else."""
     machine = targets.load(target)
-    program = place(synchronise(expand(laid, [scheduled], machine)), machine)
+    program = synchronise(place(expand(laid, [scheduled], machine), machine))
     if list(program_violations(program)):
         return True
     ptx = print_module(emit(program, machine, "drawn.tl", usage(kernel)))

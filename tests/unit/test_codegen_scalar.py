@@ -64,7 +64,7 @@ def compiled(expr: Expr, target: str) -> tuple[Kernel, str, Any]:
     body = Parallel((LANE,), (N,), (Store(out, (LANE,), expr),))
     kernel = Kernel("scalar", (*loaded, out), (1,), (Var("bx"),), N, (), (body,))
     machine = targets.load(target)
-    program = place(synchronise(expand(assign(select(kernel, machine, "auto")), [], machine)), machine)
+    program = synchronise(place(expand(assign(select(kernel, machine, "auto")), [], machine), machine))
     module = emit(program, machine, "scalar.tl", usage(kernel))
     for item in module.entries[0].body:
         if isinstance(item, Instruction):

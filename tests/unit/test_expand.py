@@ -68,7 +68,7 @@ def programs(
     laid = assign(select(made, machine, strategy))
     (loop,) = problems(laid, machine)
     schedule = given_schedule(loop) or solve(loop.problem).schedule
-    program = place(synchronise(expand(laid, [Scheduled(loop, schedule)], machine)), machine)
+    program = synchronise(place(expand(laid, [Scheduled(loop, schedule)], machine), machine))
     assert list(program_violations(program)) == []
     return loop, schedule, program
 

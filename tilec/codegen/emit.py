@@ -41,7 +41,7 @@ from tilec.ir.expr import as_size
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import THREAD, Buffer, Extent, Load, Store, walk, walk_expr
 from tilec.ir.warp import Operation, Program, Role, TensorMap
-from tilec.passes.sync import touches
+from tilec.passes.touches import touches
 from tilec.ptx.module import Address, Entry, Guard, Imm, Item, Module, Operand, Pair, Param, Reg, Symbol, Variable
 from tilec.sizes import Size
 from tilec.target import Target

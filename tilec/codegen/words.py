@@ -28,7 +28,7 @@ from tilec.ir.warp import (
     scalar_reads,
     walk,
 )
-from tilec.passes.sync import touches
+from tilec.passes.touches import touches
 from tilec.passes.usage import reads, writes
 from tilec.ptx.module import Reg, Vector
 

@@ -767,6 +767,11 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
     return tuple(dict.fromkeys(e.buffer.name for x in exprs for e in walk_expr(x) if isinstance(e, Load)))
 
 
+def own_rows(op: Wgmma) -> tuple[str, ...]:
+    """The shared tiles of which each warpgroup reads only the rows that its part of the sum has."""
+    return () if op.transpose_a or op.a.name == op.b.name else (op.a.name,)
+
+
 def nested(op: Operation) -> tuple[tuple[Operation, ...], ...]:
     """The operation lists inside a structured operation."""
     match op:

@@ -23,7 +23,8 @@ arithmetic.
    tensor; and some role does at all events.
 10. A tile over the rings is touched only when the tiles whose memory it has are done with: all versions that were begun
    to be filled have been released, nobody but this role has touched them besides who filled them, and its threads have
-   had a barrier since they did. From then on nobody fills or touches these tiles.
+   had a barrier since they did: one of each warpgroup will do where it has only read what lies beneath its own rows.
+   From then on nobody fills or touches these tiles.
 
 Not checked here: the barriers that a kernel itself arrives at and waits for (`passes.protocol` runs them, the emulator
 finds what that cannot know); that a cursor points at the iteration that the schedule means (the emulator's comparison
@@ -55,14 +56,15 @@ def program_violations(program: Program) -> Iterator[str]:
     yield from _memory(program)
     yield from _parts(program)
     yield from _early(program)
+    overlaps = _overlaps(program)
     same_for_all_trips: set[tuple[tuple[str, int], ...]] = set()
     for scenario in _scenarios(program):
         known = tuple(scenario.values.items())
         if known in same_for_all_trips and scenario.taken is None:
             continue
-        run = _Run(program, scenario)
+        run = _Run(program, scenario, overlaps)
         if any(run.violations()):
-            yield from _Run(program, scenario, whole=True).violations()
+            yield from _Run(program, scenario, overlaps, whole=True).violations()
             return
         if not any(execution.asked for execution in run.executions):
             same_for_all_trips.add(known)
@@ -398,6 +400,7 @@ class _Access:
     interval: int
     part: int
     atomic: bool = False
+    own_rows: bool = False  # whether each warpgroup reaches those of its part of the product alone
     fenced: bool = False
 
 
@@ -428,7 +431,7 @@ class _Run:
     """All roles together, each until it must wait. Unless it is the `whole` run, loops are cut where nothing new is
     expected: what that finds, the whole run has to confirm."""
 
-    def __init__(self, program: Program, scenario: _Scenario, whole: bool = False) -> None:
+    def __init__(self, program: Program, scenario: _Scenario, overlaps: _Overlaps, whole: bool = False) -> None:
         self.program = program
         self.rings = {r.name: r for r in program.rings}
         self.ring_of: dict[str, Ring] = {b: r for r in program.rings for b in r.buffers}
@@ -448,7 +451,7 @@ class _Run:
         for state in self.roles:
             same = (other for other in self.roles if other.role.turns_at == state.role.turns_at is not None)
             state.mates = tuple(other for other in same if other is not state)
-        self.beneath = _beneath(program)
+        self.overlaps = overlaps
         self.covered: dict[str, str] = {}  # the tiles whose memory another tile has, and which
 
     def violations(self) -> Iterator[str]:
@@ -723,7 +726,8 @@ class _Run:
                 state.missing.get((ring.name, state.positions.get(cursor, 0)), set()).discard(name)
             kept[:] = kept[-8:]
             now = state.interval, state.part
-            kept.append(_Access(_name(op), write, name in async_reads, queue, group, *now, name in combined))
+            own_rows = name in self.overlaps.own_rows(op)
+            kept.append(_Access(_name(op), write, name in async_reads, queue, group, *now, name in combined, own_rows))
         return ""
 
     def version(self, state: _RoleState, op: warp.Operation, name: str) -> int | str:
@@ -746,7 +750,7 @@ class _Run:
 
     def moves_in(self, state: _RoleState, op: warp.Operation, name: str) -> str:
         """Promise 10, where a tile over the rings is touched."""
-        for tile in self.beneath.get(name, ()):
+        for tile, rows_alike in self.overlaps.beneath.get(name, ()):
             ring = self.ring_of[tile]
             begun = max(other.acquired.get(ring.name, 0) for other in self.roles)
             for version in range(ring.depth):
@@ -758,6 +762,9 @@ class _Run:
                     for earlier in (*other.accesses.get(place, ()), *other.spent.get(place, ())):
                         if other is not state and other not in state.mates:
                             return f"line {op.span.line}: {name} has the memory of {tile}, of {other.role.name} too"
+                        apart = rows_alike and name in self.apart and earlier.own_rows
+                        if apart and not earlier.group and earlier.part < state.part:
+                            continue
                         if message := self.conflict(state, op, tile, earlier, True, None, False):
                             return f"{message}, and {name} has its memory"
             self.covered[tile] = name
@@ -827,11 +834,56 @@ def _warpgroups(role: Role) -> tuple[Role, ...]:
     )
 
 
-def _beneath(program: Program) -> dict[str, tuple[str, ...]]:
-    """For each tile over the rings those whose memory it has."""
+@dataclass(frozen=True, slots=True)
+class _Overlaps:
+    """For each tile over the rings those whose memory it has, and whether, where both have a row, that belongs to the
+    same warpgroup's part of them. `by_rows` are the sums of which each warpgroup has such a part."""
+
+    beneath: dict[str, tuple[tuple[str, bool], ...]]
+    by_rows: frozenset[str]
+
+    def own_rows(self, op: Operation) -> tuple[str, ...]:
+        """The tiles of which each warpgroup reads only the rows of its part."""
+        return warp.own_rows(op) if isinstance(op, warp.Wgmma) and op.c.name in self.by_rows else ()
+
+
+def _overlaps(program: Program) -> _Overlaps:
+    over = [tile for tile in program.shared if tile.over_rings]
+    if not over:
+        return _Overlaps({}, frozenset())
     in_rings = [t for t in program.shared if any(t.buffer.name in ring.buffers for ring in program.rings)]
-    over = (tile for tile in program.shared if tile.over_rings)
-    return {tile.buffer.name: tuple(t.buffer.name for t in in_rings if t.meets(tile)) for tile in over}
+    parts = {op.source.name: op.parts for op in program.operations() if isinstance(op, warp.TmaStore)}
+    beneath = {
+        tile.buffer.name: tuple(
+            (other.buffer.name, _rows_alike(tile, other, parts.get(tile.buffer.name, 1)))
+            for other in in_rings
+            if other.meets(tile)
+        )
+        for tile in over
+    }
+    by_rows = {b.name for b, layout in program.fragments if _keeps_rows(layout, max(parts.values(), default=1))}
+    return _Overlaps(beneath, frozenset(by_rows))
+
+
+def _rows_alike(tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
+    """Row by row: their first bytes are the same, and so is whose they are."""
+    if tile.layout.row_bytes != other.layout.row_bytes:
+        return False
+    mine, others = (_row_owners(t, parts) for t in (tile, other))
+    within = [at for at in mine if other.offset <= at < other.offset + other.bytes]
+    return (
+        all(mine[at] == others.get(at) for at in within) and (tile.offset - other.offset) % tile.layout.row_bytes == 0
+    )
+
+
+def _row_owners(tile: warp.SharedTile, parts: int) -> dict[int, int]:
+    """Where each row of a panel begins, and which warpgroup's it is."""
+    layout = tile.layout
+    begins = (
+        tile.offset + v * tile.stride + p * layout.panel_bytes for v in range(tile.depth) for p in range(layout.panels)
+    )
+    rows = range(layout.rows)
+    return {begin + row * layout.row_bytes: row // warp.PART_ROWS % parts for begin in begins for row in rows}
 
 
 def _name(op: Operation) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tilec.ir import warp
 from tilec.ir.tile import Const, Store
-from tilec.passes.sync import touches
+from tilec.passes.touches import touches
 
 
 def set_by_products(program: warp.Program) -> warp.Program:

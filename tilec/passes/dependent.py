@@ -20,7 +20,7 @@ from dataclasses import replace
 from tilec.ir import warp
 from tilec.ir.tile import Buffer
 from tilec.ir.warp import GridControl, Operation, Program, Role
-from tilec.passes.sync import touches
+from tilec.passes.touches import touches
 from tilec.source import NOWHERE, Span
 
 

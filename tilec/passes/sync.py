@@ -21,120 +21,24 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, replace
 
 from tilec.ir import warp
 from tilec.ir.groups import WARPGROUP_WARPS
-from tilec.ir.tile import Buffer, Load, Store, walk_expr
-from tilec.ir.tile import walk as walk_tile
-from tilec.passes.handover import BY_TENSOR_CORES, BY_TMA, Handover, forget_copies, prepared
-from tilec.passes.inflight import QUEUES, Key, Meeting, Queue, Record, RingUse, State, Touch
-from tilec.passes.usage import expressions
-from tilec.source import NOWHERE
-
-
-def touches(op: warp.Operation, apart: frozenset[str] = frozenset()) -> tuple[tuple[Touch, ...], Queue | None]:
-    """What an operation accesses, and the queue in which it completes (None: in program order). Of the tiles `apart`
-    each warpgroup has a part."""
-    mine, queue = _touches(op)
-    if apart:
-        mine = tuple(replace(t, apart=True) if t.buffer in apart else t for t in mine)
-    return mine + tuple(Touch(name, False) for name in warp.scalar_reads(op)), queue
-
-
-def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
-    match op:
-        case warp.Elementwise(nest=nest):
-            found: list[Touch] = []
-            for stmt in walk_tile(nest.body):
-                for expr in expressions(stmt):
-                    found += [Touch(e.buffer.name, False) for e in walk_expr(expr) if isinstance(e, Load)]
-                if isinstance(stmt, Store):
-                    found.append(Touch(stmt.buffer.name, True, atomic=_commuting(stmt.atomic)))
-            return tuple(dict.fromkeys(found)), None
-        case warp.CpAsync(source=s, destination=into):
-            return (Touch(s.buffer.name, False), Touch(into.buffer.name, True)), "cp_async"
-        case warp.TmaLoad(destination=d, barrier=barrier):
-            if barrier is None:
-                return (), None  # ordered by its ring's barriers alone
-            return (Touch(d.name, True, "async", BY_TMA),), None
-        case warp.TmaStore(source=s):
-            return (Touch(s.name, False, "async"),), "bulk"
-        case warp.StoreMatrix(source=s, destination=d):
-            return (Touch(s.name, False), Touch(d.name, True)), None
-        case warp.Mma(a=a, b=b, c=c, metadata=e):
-            places = () if e is None else (Touch(e.name, False),)
-            return (Touch(a.name, False), Touch(b.name, False), Touch(c.name, True), *places), None
-        case warp.Wgmma(a=a, b=b, c=c, metadata=e):
-            # From a fragment, registers of their own are filled anew each time: one group at a time may read them.
-            packs = a.scope == "fragment"
-            return (
-                Touch(a.name, packs, "registers" if packs else "async"),
-                Touch(b.name, False, "async"),
-                Touch(c.name, True),
-                *(() if e is None else (Touch(e.name, False), Touch(_in_registers(e), True, "registers"))),
-            ), "wgmma"
-        case warp.TensorMma(a=a, b=b, c=c, leader=leader):
-            if leader is None:
-                return (), None  # ordered by the barriers of rings alone
-            left = Touch(a.name, False, "async")
-            if a.scope == "tmem":
-                left = Touch(a.name, False, "tensor", BY_TENSOR_CORES)
-            return (left, Touch(b.name, False, "async"), Touch(c.name, True, "tensor", BY_TENSOR_CORES)), None
-        case warp.TensorLoad(source=s, destination=d):
-            return (Touch(s.name, False, "tensor"), Touch(d.name, True)), None
-        case warp.TensorStore(source=s, destination=d):
-            return (Touch(s.name, False), Touch(d.name, True, "tensor")), None
-        case warp.Reduce(source=s, destination=d, scratch=scratch):
-            own = () if scratch is None else (Touch(scratch.name, True),)
-            return (Touch(s.name, False), Touch(d.name, True), *own), None
-        case _:
-            return (), None
-
-
-def _in_registers(metadata: Buffer) -> str:
-    """The registers that the metadata of a sparse operand passes through, filled anew for each group of wgmma."""
-    return f"{metadata.name} in registers"
-
-
-def _commuting(atomic: str | None) -> str:
-    """Additions may come in any order, but not an addition and a maximum; of two stores the last one counts."""
-    return "" if atomic in (None, "store") else atomic
-
-
-@dataclass(slots=True)
-class Needs:
-    """What must stand in front of one operation of the text."""
-
-    waits: dict[Queue, int] = field(default_factory=dict)
-    fence: bool = False
-    barrier: Meeting = ""
-
-
-Part = Literal["all", "barrier", "fence"] | Queue
-
-
-def _without(needs: Needs, part: Part) -> Needs:
-    match part:
-        case "all":
-            return Needs()
-        case "barrier":
-            return replace(needs, barrier="")
-        case "fence":
-            return replace(needs, fence=False)
-        case _:
-            return replace(needs, waits={q: n for q, n in needs.waits.items() if q != part})
+from tilec.passes.handover import Handover, forget_copies, prepared
+from tilec.passes.inflight import QUEUES, Key, Queue, Record, RingUse, State, Touch
+from tilec.passes.placed_waits import END, Counter, Needs, Part, inserted, is_drained, without
+from tilec.passes.touches import Over, in_registers, lying_over, reached_by_async, stored_apart, touched_early, touches
 
 
 def synchronise(program: warp.Program) -> warp.Program:
     rings = {b: ring for ring in program.rings for b in ring.buffers}
     fragments = {b.name for b, _ in program.fragments}
-    fragments |= {_in_registers(tile.buffer) for tile in program.shared}
-    by_async = frozenset(_by_async(program)) if program.by_hand else frozenset()
+    fragments |= {in_registers(tile.buffer) for tile in program.shared}
+    by_async = frozenset(reached_by_async(program)) if program.by_hand else frozenset()
     if program.by_hand:
         program = prepared(program, by_async)
-    over = _lying_over(program)
+    over = lying_over(program)
     roles = []
     for number, role in enumerate(program.roles):
         barrier = warp.BarSync(program.named_barrier(number), role.threads)
@@ -145,48 +49,17 @@ def synchronise(program: warp.Program) -> warp.Program:
     return replace(program, roles=tuple(roles), common=common)
 
 
-def _lying_over(program: warp.Program) -> dict[str, tuple[str, ...]]:
-    """For each tile of a ring those that come to lie in its memory."""
-    late = [tile for tile in program.shared if tile.over_rings]
-    over = {t.buffer.name: tuple(s.buffer.name for s in late if s is not t and s.meets(t)) for t in program.shared}
-    return {name: names for name, names in over.items() if names}
-
-
 def _synchronised(
     role: warp.Role,
     rings: dict[str, warp.Ring],
     fragments: set[str],
     by_async: frozenset[str],
-    over: Mapping[str, tuple[str, ...]],
+    over: Mapping[str, tuple[Over, ...]],
     barrier: warp.BarSync,
 ) -> warp.Role:
     execution = _Role(role, rings, fragments, by_async, over)
     placed = execution.place()
-    return replace(role, body=_insert(role.body, placed, execution.emptied, barrier, _Counter()))
-
-
-def _apart(role: warp.Role) -> frozenset[str]:
-    """The tiles of which each warpgroup stores its part by itself, and of which it therefore only reaches that."""
-    return frozenset(op.source.name for op in warp.walk(role.body) if isinstance(op, warp.TmaStore) and op.parts > 1)
-
-
-def _by_async(program: warp.Program) -> Iterator[str]:
-    """The tiles that TMA or the tensor cores reach by themselves."""
-    common = () if program.common is None else (program.common,)
-    for role in (*program.roles, *common):
-        for op in warp.walk(role.body):
-            yield from (t.buffer for t in _touches(op)[0] if t.proxy == "async")
-
-
-class _Counter:
-    """A running number, the same in the walk and in the rewriting."""
-
-    def __init__(self) -> None:
-        self.value = -1
-
-    def next(self) -> int:
-        self.value += 1
-        return self.value
+    return replace(role, body=inserted(role.body, placed, execution.emptied, barrier, Counter()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,16 +78,18 @@ class _Node:
 
 def _number(
     body: tuple[warp.Operation, ...],
-    counter: _Counter,
+    counter: Counter,
     apart: frozenset[str],
-    over: Mapping[str, tuple[str, ...]],
+    over: Mapping[str, tuple[Over, ...]],
 ) -> tuple[_Node, ...]:
     nodes = []
     for op in body:
         place = counter.next()
         mine, queue = touches(op, apart)
         cursors = {c.ring: c.name for c in op.cursors}
-        early = tuple(dict.fromkeys(replace(t, buffer=name) for t in mine for name in over.get(t.buffer, ())))
+        early = tuple(
+            dict.fromkeys(touched_early(op, touch, later) for touch in mine for later in over.get(touch.buffer, ()))
+        )
         inner = tuple(_number(b, counter, apart, over) for b in warp.nested(op))
         nodes.append(_Node(place, op, mine, early, queue, cursors, inner))
     return tuple(nodes)
@@ -232,8 +107,6 @@ _STEERING = (
 )  # fmt: skip
 """What is more, or less, than an access in its place."""
 
-END = -1  # the place after the role's last operation
-
 
 class _Role:
     def __init__(
@@ -242,10 +115,10 @@ class _Role:
         rings: dict[str, warp.Ring],
         fragments: set[str],
         by_async: frozenset[str],
-        over: Mapping[str, tuple[str, ...]],
+        over: Mapping[str, tuple[Over, ...]],
     ) -> None:
         self.rings, self.fragments, self.warps = rings, fragments, role.warps
-        self.nodes = _number(role.body, _Counter(), _apart(role), over)
+        self.nodes = _number(role.body, Counter(), stored_apart(role), over)
         self.registers = _registers(self.nodes, fragments)
         self.mixed: frozenset[str] = frozenset()  # registers of wgmma in flight between trips, which others use too
         self.here = range(0)  # the places of the run of operations being executed, up to where it is
@@ -287,7 +160,7 @@ class _Role:
         last_first = sorted(self.needs, key=lambda place: (place == END, place), reverse=True)
         for place, part in itertools.product(last_first, parts):
             whole = self.needs[place]
-            lighter = _without(whole, part)
+            lighter = without(whole, part)
             if lighter not in (whole, Needs()) or part == "all":
                 self.needs[place] = lighter
                 at = len(self.nodes) if place == END else bisect.bisect_right(firsts, place) - 1
@@ -344,7 +217,7 @@ class _Role:
                 case warp.Branch(part="guard", least=least):
                     if self.trip_count >= least:
                         self.run(node.bodies[0])
-                        if _is_drained(node.op):
+                        if is_drained(node.op):
                             self.state.wait("wgmma", 0)
                 case warp.Branch():
                     self.execute(node, ())
@@ -446,7 +319,7 @@ class _Role:
         body = node.bodies[0]
         at = next(i for i, inner in enumerate(body) if isinstance(inner.op, warp.Loop) and inner.op.part == "steady")
         before, after = body[:at], body[at + 1 :]
-        drained = _is_drained(body[at].op)
+        drained = is_drained(body[at].op)
         outer = self.trip_count
         self.state.settle_cursors()
         ends = []
@@ -696,72 +569,3 @@ def _flat(nodes: tuple[_Node, ...]) -> Iterator[_Node]:
         yield node
         for body in node.bodies:
             yield from _flat(body)
-
-
-def _is_drained(op: warp.Operation) -> bool:
-    """Whether no wgmma may be in flight at its end: after the steady state of a pipeline, and in the guards that follow
-    it. The assembler does not see that a wait in a guard is skipped only where there is nothing to wait for, and would
-    serialise them all."""
-    match op:
-        case warp.Loop(part="steady") | warp.Branch(part="guard", moment=warp.Moment(part="epilogue")):
-            return any(isinstance(inner, warp.Wgmma) for inner in warp.walk((op,)))
-        case _:
-            return False
-
-
-def _insert(
-    body: tuple[warp.Operation, ...],
-    placed: dict[int, Needs],
-    emptied: set[int],
-    barrier: warp.BarSync,
-    counter: _Counter,
-    outer: bool = True,
-) -> tuple[warp.Operation, ...]:
-    new: list[warp.Operation] = []
-    for op in body:
-        place = counter.next()
-        new += (replace(n, moment=op.moment) for n in _before(placed.get(place), barrier, op))
-        match op:
-            case warp.Loop() | warp.Forever() | warp.Pipeline():
-                inside = _insert(op.body, placed, emptied, barrier, counter, False)
-                end = (warp.WgmmaWait(0, span=op.span, moment=op.moment),) if place in emptied else ()
-                op = replace(op, body=(*inside, *end))
-                if isinstance(op, warp.Pipeline):
-                    op = replace(op, body=tuple(itertools.chain.from_iterable(map(_drained, op.body))))
-            case warp.BarSync():
-                op = replace(barrier, moment=op.moment, span=op.span)
-            case warp.Branch():
-                then = _insert(op.then, placed, emptied, barrier, counter, False)
-                op = replace(op, then=then, orelse=_insert(op.orelse, placed, emptied, barrier, counter, False))
-            case _:
-                pass
-        new.append(op)
-    if outer:
-        new += _before(placed.get(END), barrier, None)
-    return tuple(new)
-
-
-def _drained(piece: warp.Operation) -> tuple[warp.Operation, ...]:
-    """A piece of a pipeline, and the wait that `_is_drained` asks for."""
-    if not _is_drained(piece):
-        return (piece,)
-    wait = warp.WgmmaWait(0, span=piece.span)
-    if isinstance(piece, warp.Branch):
-        return (replace(piece, then=(*piece.then, wait)),)
-    return (piece, wait)
-
-
-def _before(needs: Needs | None, barrier: warp.BarSync, op: warp.Operation | None) -> Iterator[warp.Operation]:
-    if needs is None:
-        return
-    span = NOWHERE if op is None else op.span
-    waits = {"cp_async": warp.CpAsyncWait, "wgmma": warp.WgmmaWait, "bulk": warp.BulkWait}
-    for queue in QUEUES:
-        if queue in needs.waits:
-            yield waits[queue](needs.waits[queue], span=span)
-    if needs.fence:
-        yield warp.ProxyFence(span=span)
-    if needs.barrier:
-        yield (
-            replace(barrier, span=span) if needs.barrier == "role" else warp.WarpgroupSync(warp.FIRST_APART, span=span)
-        )
