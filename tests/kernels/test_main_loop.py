@@ -59,6 +59,14 @@ def test_threads_that_need_the_result_wait_for_it() -> None:
     assert 0 in pending(main_loop(made.ptx))
 
 
+def test_products_that_are_scaled_one_by_one_take_turns() -> None:
+    """What one group adds up under the products of the other waits for no barrier of all."""
+    _, made = built(SAMPLES / "gemm/fp8_block_scaled.tl", "sm_90a")
+    assert made.program.roles[0].turns_at is not None
+    barriers = [i.operands[0] for i in main_loop(made.ptx) if i.opcode == "bar.sync"]
+    assert barriers and Imm(1) not in barriers
+
+
 def test_weights_are_unpacked_under_a_product_however_long_it_is() -> None:
     _, made = built(SAMPLES / "gemm/dequant_int4.tl", "sm_90a", block_M=256)
     assert pending(main_loop(made.ptx)) == [1]

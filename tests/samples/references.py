@@ -124,7 +124,7 @@ def _(A: Array, B: Array, A_scale: Array, B_scale: Array) -> Outputs:
 @sample("gemm/fp8_block_scaled", M=64, N=64, K=96, group=32, block_M=64, block_N=32, threads=128, feature="fp8")
 def _(A: Array, B: Array, A_scale: Array, B_scale: Array, group: int) -> Outputs:
     wide = np.repeat(np.repeat(B_scale, group, 0), group, 1)
-    return {"C": (A * np.repeat(A_scale, group, 1)) @ (B * wide).T}
+    return {"C": (A * np.repeat(A_scale.T, group, 1)) @ (B * wide).T}
 
 
 @sample("gemm/int8", M=64, N=48, K=128, block_M=64, block_N=64, block_K=64, threads=128)
@@ -316,7 +316,7 @@ def _(X: Array) -> Outputs:
 @sample("rows/cast_fp8_groups", M=6, N=128, group=64, block_M=4, steps=1)
 def _(X: Array, group: int) -> Outputs:
     scaled, scale = _scaled(X.reshape(-1, group), 1e-4, 448)
-    return {"Y": scaled.reshape(X.shape), "scale": scale.reshape(len(X), -1)}
+    return {"Y": scaled.reshape(X.shape), "scale": scale.reshape(len(X), -1).T}
 
 
 @sample("rows/cast_int8_rows", M=6, N=128)

@@ -505,7 +505,7 @@ def demands(stmt: Stmt, laid: Laid) -> tuple[Demand, ...]:
         if isinstance(s, TileOp):
             total += registry.get(s.name).demand(s, context)
         elif isinstance(s, Parallel):
-            total += nest_demands(s, laid.kernel.threads, "fast-math" in laid.kernel.asks)
+            total += nest_demands(s, laid.nest_layout(s), laid.kernel.threads, "fast-math" in laid.kernel.asks)
         elif isinstance(s, Bind):
             loads = (e.buffer for e in walk_expr(s.value) if isinstance(e, Load))
             reads = [b for b in loads if not b.in_registers]

@@ -1,7 +1,7 @@
 """What an elementwise nest asks of the machine: accesses to memory, functions of the special unit, other operations.
 
-Counted as the assembler leaves them: what the same in a row or column it computes once, and with fast math a product
-that is added to something is one operation with the sum.
+Counted as the assembler leaves them: what the same in a row or column it computes once, and loads once where the nest
+stores to registers alone; with fast math a product that is added to something is one operation with the sum.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from tilec.ir.layout import Fragment
 from tilec.ir.tile import Binary, Call, Cast, Expr, Load, Parallel, Select, Store, Unary, Var, children, walk, walk_expr
 from tilec.ops.lowering import Demand, demand
 from tilec.passes.usage import expressions
@@ -23,8 +24,9 @@ SUBNORMAL_EXP2 = 3
 it)."""
 
 
-def nest_demands(nest: Parallel, threads: int, fast_math: bool) -> list[Demand]:
-    """`threads` run the nest together."""
+def nest_demands(nest: Parallel, layout: Fragment, threads: int, fast_math: bool) -> list[Demand]:
+    """`threads` run the nest together, each what `layout` gives it."""
+    in_registers = all(s.buffer.in_registers for s in walk(nest.body) if isinstance(s, Store))
     elements = math.prod(nest.extents)
     found: list[Demand] = []
     operations = special = 0
@@ -33,7 +35,9 @@ def nest_demands(nest: Parallel, threads: int, fast_math: bool) -> list[Demand]:
             for e in _each_element(expr, nest, fast_math):
                 match e:
                     case Load(buffer=buffer) if not buffer.in_registers:
-                        found.append(demand(f"ld.{buffer.scope}", bytes=elements * buffer.dtype.bytes, threads=threads))
+                        loaded = _distinct(e, nest, layout) * threads if in_registers else elements
+                        size = min(loaded, elements) * buffer.dtype.bytes
+                        found.append(demand(f"ld.{buffer.scope}", bytes=size, threads=threads))
                     case Call(fn=fn) if fn in TRANSCENDENTAL:
                         special += 1
                         operations += SUBNORMAL_EXP2 if fn == "exp2" and not fast_math else 0
@@ -63,6 +67,15 @@ def _each_element(expr: Expr, nest: Parallel, fast_math: bool) -> Iterator[Expr]
             parts += children(fused)
     for part in parts:
         yield from _each_element(part, nest, fast_math)
+
+
+def _distinct(load: Load, nest: Parallel, layout: Fragment) -> int:
+    """How many elements a thread loads: as many as its part of the nest has different values of the variables that say
+    which."""
+    used = {e for e in walk_expr(load) if isinstance(e, Var)}
+    dims = [dim for dim, var in enumerate(nest.vars) if var in used]
+    offsets = map(layout.register_offset, range(layout.register_count))
+    return len({tuple(offset[dim] for dim in dims) for offset in offsets})
 
 
 def is_of_each(expr: Expr, nest: Parallel) -> bool:

@@ -221,7 +221,7 @@ def why_not_tma(op: TileOp, placed: frozenset[Buffer]) -> str | None:
         return im2col.why_no_map(op)
     if not destination.is_whole:
         return "it fills a part of a tile"
-    return why_no_tensor_map(source, destination.buffer)
+    return why_no_tensor_map(source, destination.buffer, least_dimensions=1)
 
 
 def without_tma(op: TileOp) -> bool:

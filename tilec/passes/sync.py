@@ -261,6 +261,8 @@ class _Role:
 
     def loop(self, node: _Node, op: warp.Loop) -> None:
         """As often as it runs, or, where that is not known, until no further trip adds anything."""
+        if op.part == "steady":
+            self.before_steady(node)
         trips = warp.static_trips(op)
         if trips is None or any(isinstance(inner, warp.Break) for inner in warp.walk(op.body)):
             self.until_stable(node.bodies[0], node)
