@@ -1,3 +1,23 @@
-"""tilec: an ahead-of-time compiler from TileLang-syntax kernels to cubins."""
+"""tilec: an ahead-of-time compiler from TileLang-syntax kernels to cubins. `compile` and `load` are for programs."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # to a type checker it is true; `typing` takes long to import
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from tilec.api import Kernel as Kernel
+    from tilec.api import compile as compile
+    from tilec.api import load as load
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """What programs use is imported when they use it: everything imports this file."""
+    if name not in ("Kernel", "compile", "load"):
+        raise AttributeError(f"module 'tilec' has no attribute {name!r}")
+    from tilec import api
+
+    return getattr(api, name)

@@ -134,9 +134,9 @@ def _call(result: Sequence[Any]) -> Any:
 
 
 class Kernel:
-    """A loaded kernel. Holds the module and the context of device 0; `close` gives them back."""
+    """A loaded kernel. Holds the module and the primary context of a GPU; `close` gives them back."""
 
-    def __init__(self, cubin: bytes, entry: str | None = None) -> None:
+    def __init__(self, cubin: bytes, entry: str | None = None, number: int = 0) -> None:
         from cuda.bindings import driver
 
         found = extract(cubin)
@@ -145,7 +145,7 @@ class Kernel:
             raise ValueError(f"which kernel? the cubin has {', '.join(m.entry for m in found)}")
         self.manifest: Manifest = chosen[0]
         _call(driver.cuInit(0))
-        self._device = _call(driver.cuDeviceGet(0))
+        self._device = _call(driver.cuDeviceGet(number))
         self._context = _call(driver.cuDevicePrimaryCtxRetain(self._device))
         _call(driver.cuCtxSetCurrent(self._context))
         self._module = _call(driver.cuModuleLoadData(cubin))
@@ -204,6 +204,30 @@ class Kernel:
         finally:
             for address in addresses.values():
                 driver.cuMemFree(address)
+
+    def call(self, addresses: Mapping[str, int], scalars: Mapping[str, int | float], stream: int) -> None:
+        """The same as `launch`, in the kernel's own context and with what a launcher adds: memory that the kernel wants
+        besides its tensors, and what stands for an empty one, both for as long as the stream needs them."""
+        from cuda.bindings import driver
+
+        sizes = self.manifest.sizes({}, scalars)
+        lent: dict[str, int] = {}
+        queue = driver.CUstream(stream)
+        _call(driver.cuCtxPushCurrent(self._context))
+        try:
+            for tensor in self.manifest.tensors:
+                is_scratch = tensor.role in ("workspace", "zeroed")
+                if not is_scratch and 0 not in shape_of(tensor.shape, sizes):
+                    continue
+                size = _bytes(tensor, sizes)
+                lent[tensor.name] = int(_call(driver.cuMemAllocAsync(size, queue)))
+                if tensor.role != "workspace":
+                    _call(driver.cuMemsetD8Async(lent[tensor.name], 0, size, queue))
+            self.launch({**addresses, **lent}, scalars, stream)
+        finally:
+            for address in lent.values():
+                driver.cuMemFreeAsync(address, queue)
+            driver.cuCtxPopCurrent()
 
     def launch(self, addresses: Mapping[str, int], scalars: Mapping[str, int | float], stream: int = 0) -> None:
         """Launch on device addresses, without waiting; `scalars` has every scalar of the manifest. The address of an

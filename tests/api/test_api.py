@@ -1,0 +1,306 @@
+"""Kernels called from Python: in the emulator with numpy, and on the GPU as the driver is asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilec
+from tilec import api, runtime
+from tilec.diag import CompileError
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+
+SCALED = """\
+import tilelang.language as T
+factor = 2.0
+@T.prim_func
+def scaled(A: T.Tensor((T.dynamic("m"), 64), "float32"), B: T.Tensor((T.dynamic("m"), 64), "float32"), by: T.float32):
+    with T.Kernel(T.ceildiv(T.dynamic("m"), 4), threads=64) as bx:
+        for i, j in T.Parallel(4, 64):
+            if bx * 4 + i < T.dynamic("m"):
+                B[bx * 4 + i, j] = A[bx * 4 + i, j] * by * factor
+"""
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+# ---- in the emulator -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_a_gemm_in_the_emulator(target: str) -> None:
+    kernel = tilec.compile(SAMPLES / "gemm.tl", target=target, device="emulator", M=128, N=128, K=128)
+    generator = np.random.default_rng(0)
+    a, b = (generator.standard_normal((128, 128)).astype(np.float16) for _ in "ab")
+    c = np.zeros((128, 128), np.float16)
+    kernel(a, b, c)
+    np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), rtol=2e-3, atol=2e-2)
+    assert kernel.manifest.target == target
+    assert ".entry gemm" in kernel.ptx
+
+
+def test_text_sizes_and_scalars() -> None:
+    kernel = tilec.compile(SCALED, device="emulator", factor=3.0)
+    assert kernel.signature() == "scaled(A, B, by, [m])"
+    a = np.arange(6 * 64, dtype=np.float32).reshape(6, 64)
+    for call in (lambda b: kernel(a, b, 0.5), lambda b: kernel(a, b, 0.5, 6), lambda b: kernel(B=b, A=a, by=0.5)):
+        b = np.zeros_like(a)
+        call(b)
+        np.testing.assert_array_equal(b, a * 1.5)
+
+
+def test_an_array_of_nothing() -> None:
+    tilec.compile(SCALED, device="emulator")(np.zeros((0, 64), np.float32), np.zeros((0, 64), np.float32), 1.0)
+
+
+class Lent:
+    """An array of another library, which lends its memory by DLPack alone."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack__(self) -> object:
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def test_arrays_of_any_library_are_written_in_place() -> None:
+    kernel = tilec.compile(SCALED, device="emulator")
+    a, b = np.ones((4, 64), np.float32), np.zeros((4, 64), np.float32)
+    kernel(Lent(a), Lent(b), 4.0)
+    assert (b == 8.0).all()
+
+
+HALF = """\
+import tilelang.language as T
+@T.prim_func
+def doubled(A: T.Tensor((64,), "bfloat16")):
+    with T.Kernel(1, threads=64):
+        for i in T.Parallel(64):
+            A[i] = A[i] + A[i]
+"""
+
+
+def test_bfloat16_as_bits() -> None:
+    a = np.full(64, 0x3F80, np.uint16)  # 1.0
+    tilec.compile(HALF, device="emulator")(a)
+    assert (a == 0x4000).all()  # 2.0
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def scaled(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return tilec.compile(SCALED, device="emulator")
+
+
+ROWS = np.ones((4, 64), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "kind", "said"),
+    [
+        ((ROWS, ROWS), {}, TypeError, r"scaled\(A, B, by, \[m\]\) takes 3 arguments, 2 are given"),
+        ((ROWS, ROWS, 1.0, 4, 5), {}, TypeError, "takes 4 arguments, 5 are given"),
+        ((ROWS, ROWS, 1.0), {"C": ROWS}, TypeError, "has no C"),
+        ((ROWS, 3, 1.0), {}, TypeError, "B of scaled is an array, not int"),
+        ((ROWS, ROWS, "much"), {}, TypeError, "by of scaled is a number, not str"),
+        ((ROWS, ROWS.astype(np.float64), 1.0), {}, TypeError, "B is float64, the kernel takes float32"),
+        ((ROWS, np.ones((4, 32), np.float32), 1.0), {}, ValueError, r"B has the shape \[4, 32\], .* takes \[4, 64\]"),
+        ((ROWS, np.ones((5, 64), np.float32), 1.0), {}, ValueError, r"m is 4 by A.shape\[0\] = 4, but 5 by B"),
+        ((ROWS, ROWS, 1.0, 7), {}, ValueError, "m is given as 7, but the arrays make it 4"),
+        (
+            (ROWS, np.ones((64, 4), np.float32).T, 1.0),
+            {},
+            ValueError,
+            r"B has the strides \[1, 4\], .* takes \[64, 1\]",
+        ),
+    ],
+)
+def test_arguments_that_do_not_fit(
+    scaled: Any, arguments: tuple[Any, ...], named: dict[str, Any], kind: type[Exception], said: str
+) -> None:
+    before = ROWS.copy()
+    with pytest.raises(kind, match=said):
+        scaled(*arguments, **named)
+    np.testing.assert_array_equal(before, ROWS)
+
+
+def test_a_mistake_in_the_kernel_shows_its_place() -> None:
+    with pytest.raises(CompileError, match=r"\[unknown-define\]"):
+        tilec.compile(SCALED, device="emulator", nothing=3)
+    with pytest.raises(CompileError) as caught:
+        tilec.compile(SCALED.replace("* by", "* nowhere"), device="emulator")
+    assert "--> kernel.tl:8:" in "\n".join(caught.value.__notes__)
+
+
+ODD = """\
+import tilelang.language as T
+@T.prim_func
+def kernel(A: T.Tensor((512, 64), "float16"), C: T.Tensor((64, 64), "float32")):
+    with T.Kernel(1, threads=128) as bx:
+        s = T.alloc_shared((64, 64), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        T.clear(c)
+        for k in T.Pipelined(8, num_stages=3, stage=[0, 1], order=[0, 1], sync=[[], []]):
+            T.copy(A[k * 64, 0], s)
+            T.gemm(s, s, c)
+        T.copy(c, C)
+"""
+
+
+def test_warnings_are_pythons() -> None:
+    switches = {"silenced": ("sync-incomplete",)}
+    with pytest.warns(UserWarning, match=r"warning\[depth-override\]: [^\0]*--> kernel.tl:8:"):
+        tilec.compile(ODD, target="sm_80", switches=switches)
+
+
+def test_words_that_mean_nothing() -> None:
+    with pytest.raises(ValueError, match="device is 'cuda' or 'emulator', not 'cpu'"):
+        tilec.compile(SCALED, device="cpu")  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="no attribute 'compiled'"):
+        _ = tilec.compiled
+
+
+# ---- cubins ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_cubin_is_loaded_with_its_manifest(tmp_path: Path) -> None:
+    kernel = tilec.compile(SAMPLES / "gemm.tl", target="sm_90a")
+    (tmp_path / "k.cubin").write_bytes(kernel.cubin)
+    for loaded in (
+        tilec.load(tmp_path / "k.cubin"),
+        tilec.load(str(tmp_path / "k.cubin"), "gemm"),
+        tilec.load(kernel.cubin),
+    ):
+        assert loaded.manifest == kernel.manifest
+        assert repr(loaded) == "<tilec kernel gemm(A, B, C) for sm_90a>"
+    with pytest.raises(ValueError, match="the cubin has no kernel other, but gemm"):
+        tilec.load(kernel.cubin, "other")
+    with pytest.raises(CompileError, match="not-a-cubin"):
+        tilec.load(b"no cubin")
+
+
+def test_without_a_gpu_the_target_is_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "has_gpu", lambda: False)
+    assert tilec.compile(SCALED).manifest.target == "sm_90a"
+    monkeypatch.setattr(runtime, "has_gpu", lambda: True)
+    for capability, target in (((8, 0), "sm_80"), ((8, 6), "sm_80"), ((9, 0), "sm_90a"), ((12, 0), "sm_90a")):
+        monkeypatch.setattr(runtime, "compute_capability", lambda found=capability: found)
+        assert tilec.compile(SCALED).manifest.target == target
+
+
+# ---- on a GPU --------------------------------------------------------------------------------------------------------
+
+
+class OnGpu:
+    """An array of the GPU by `__cuda_array_interface__`: like a numpy array, at an address that nobody reads."""
+
+    def __init__(self, array: Any, address: int) -> None:
+        interface = array.__array_interface__
+        self.__cuda_array_interface__ = {**interface, "data": (address, False), "version": 3}
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """cuda-python's driver, of which every call succeeds and the interesting ones are written down."""
+    from cuda.bindings import driver
+
+    seen: list[Any] = []
+    done = driver.CUresult.CUDA_SUCCESS
+
+    def answer(name: str, *values: Any) -> None:
+        def called(*given: Any) -> tuple[Any, ...]:
+            seen.append((name, *(int(g) if isinstance(g, driver.CUstream) else g for g in given)))
+            return done, *values
+
+        monkeypatch.setattr(driver, name, called)
+
+    for name, *values in (
+        ("cuInit",), ("cuDeviceGet", 5), ("cuDevicePrimaryCtxRetain", "context"), ("cuCtxSetCurrent",),
+        ("cuCtxPushCurrent",), ("cuCtxPopCurrent", "context"), ("cuModuleLoadData", "module"),
+        ("cuModuleGetFunction", "function"), ("cuFuncSetAttribute",), ("cuMemAllocAsync", 0x9000),
+        ("cuMemsetD8Async",), ("cuMemFreeAsync",),
+    ):  # fmt: skip
+        answer(name, *values)
+
+    def launch(config: Any, function: Any, packed: int, extra: int) -> tuple[Any]:
+        seen.append(("launch", config.gridDimX, int(config.hStream)))
+        return (done,)
+
+    monkeypatch.setattr(driver, "cuLaunchKernelEx", launch)
+    return seen
+
+
+def test_a_call_launches_on_the_callers_stream(driver: list[Any]) -> None:
+    kernel = tilec.compile(SCALED, target="sm_90a")
+    a = OnGpu(np.zeros((10, 64), np.float32), 0x1000)
+    streams = (
+        7,
+        SimpleNamespace(cuda_stream=8),
+        SimpleNamespace(ptr=9),
+        SimpleNamespace(__cuda_stream__=lambda: (0, 10)),
+    )
+    for stream in streams:
+        kernel(a, a, 1.0, stream=stream)
+    assert [call for call in driver if call[0] == "launch"] == [("launch", 3, s) for s in (7, 8, 9, 10)]
+    assert sum(call[0] == "cuModuleLoadData" for call in driver) == 1, "it is loaded once"
+    pushed = [call[0] for call in driver if call[0] in ("cuCtxPushCurrent", "launch", "cuCtxPopCurrent")]
+    assert pushed == ["cuCtxPushCurrent", "launch", "cuCtxPopCurrent"] * 4, "the caller's context is left as it was"
+    with pytest.raises(TypeError, match="stream is a number or a stream, not str"):
+        kernel(a, a, 1.0, stream="main")
+
+
+def test_scratch_memory_lives_on_the_stream(driver: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "encode", lambda *_: SimpleNamespace(getPtr=lambda: 0))
+    kernel = tilec.compile(SAMPLES.parent / "tests" / "kernels" / "split_k_meeting.tl", target="sm_90a")
+    arrays = [
+        OnGpu(np.zeros(t.shape, t.dtype), 0x1000) for t in kernel.manifest.tensors if t.name in kernel.parameters()
+    ]
+    kernel(*arrays, stream=3)
+    lent = [t for t in kernel.manifest.tensors if t.role in ("workspace", "zeroed")]
+    order = [call[0] for call in driver if "Async" in call[0] or call[0] == "launch"]
+    asked = [name for t in lent for name in ("cuMemAllocAsync", *(["cuMemsetD8Async"] * (t.role == "zeroed")))]
+    assert lent
+    assert order == [*asked, "launch", *["cuMemFreeAsync"] * len(lent)]
+    assert {call[-1] for call in driver if "Async" in call[0]} == {3}
+
+
+def test_arrays_must_be_where_the_kernel_runs(driver: list[Any]) -> None:
+    kernel = tilec.compile(SCALED, target="sm_90a")
+    host = np.zeros((4, 64), np.float32)
+    with pytest.raises(ValueError, match="A of scaled must be on the GPU; compile for device='emulator'"):
+        kernel(host, host, 1.0)
+    emulated = tilec.compile(SCALED, device="emulator")
+    with pytest.raises(ValueError, match="A of scaled must be on the CPU, where the emulator runs"):
+        emulated(OnGpu(host, 0x1000), host, 1.0)
+    assert not any(call[0] == "launch" for call in driver)
+
+
+# ---- views -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64", "float16", "float32", "float64", "bool"])
+def test_what_dlpack_and_the_interface_say(dtype: str) -> None:
+    array = np.zeros((4, 6, 8), dtype)[1:, ::2, 4:]
+    by_dlpack, by_interface = tilec.api.view(array), tilec.api.view(OnGpu(array, array.ctypes.data))
+    assert by_dlpack is not None and by_interface is not None
+    for found in (by_dlpack, by_interface):
+        assert (found.address, found.dtype, found.shape) == (array.ctypes.data, dtype, (3, 3, 4))
+        assert found.strides == (48, 16, 1)
+    assert (by_dlpack.device, by_interface.device) == ((1, 0), (2, 0))
+    by_dlpack.as_numpy(array.dtype)[...] = 1
+    assert array.all()
+    assert api.view(3.0) is None
