@@ -8,16 +8,15 @@ and nvidia-cuda-cuobjdump. Fails where tilec spills.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import sass
 from compile_time import Compiler, caches, peers, run, tilec
+from static_report import report
 
 from tilec.manifest import extract
 
@@ -94,29 +93,17 @@ def at_launch(compiler: Compiler, cubin: Path) -> int:
     return int(said.read_text()) if said.exists() else 0
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument(
-        "--peers", nargs="+", default=[sys.executable], metavar="PYTHON", help="interpreters with peers"
+def table(rows: Sequence[Row]) -> Iterator[str]:
+    yield (
+        f"{'tile':12} {'compiler':18} {'version':9} {'regs':>5} {'stack':>6} {'spills':>6}  {'products':12}"
+        f" {'loop/product':>12} {'barriers/step':>13} {'code':>6} {'shared':>7} {'seconds':>8}"
     )
-    parser.add_argument("--json", metavar="FILE", help="also write the rows here")
-    asked = parser.parse_args()
-
-    rows = measure(asked.peers)
-    print(f"{'tile':12} {'compiler':18} {'version':9} {'regs':>5} {'stack':>6} {'spills':>6}  {'products':12}", end="")
-    print(f" {'loop/product':>12} {'barriers/step':>13} {'code':>6} {'shared':>7} {'seconds':>8}")
     for r in rows:
-        print(f"128×{r.width}×{K_STEP:<5} {r.compiler:18} {r.version:9} {r.registers:5} {r.stack_bytes:6}", end="")
-        print(
-            f" {r.spills:6}  {r.shapes:12} {r.loop:12.2f} {r.barriers:13.2f} {r.code:6} {r.shared:7} {r.seconds:8.2f}"
+        yield (
+            f"128×{r.width}×{K_STEP:<5} {r.compiler:18} {r.version:9} {r.registers:5} {r.stack_bytes:6} {r.spills:6}"
+            f"  {r.shapes:12} {r.loop:12.2f} {r.barriers:13.2f} {r.code:6} {r.shared:7} {r.seconds:8.2f}"
         )
-    if asked.json:
-        shown = [asdict(r) for r in rows]
-        record = {"cpus": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "rows": shown}
-        Path(asked.json).write_text(json.dumps(record, indent=1) + "\n")
-    if any(r.spills for r in rows if r.compiler == "tilec"):
-        sys.exit("tilec spills registers")
 
 
 if __name__ == "__main__":
-    main()
+    report(__doc__ or "", measure, table)

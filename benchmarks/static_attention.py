@@ -8,17 +8,16 @@ nvidia-cuda-cuobjdump. Fails where tilec spills.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import sys
 import tempfile
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import sass
 from compile_time import ROOT, Compiler, caches, peers, run, tilec
+from static_report import report
 
 SAMPLE = str(ROOT / "samples" / "flash_attention.tl")
 EXPONENTIALS = 128 * 128 / 256
@@ -88,30 +87,19 @@ def measure(pythons: list[str]) -> list[Row]:
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument(
-        "--peers", nargs="+", default=[sys.executable], metavar="PYTHON", help="interpreters with peers"
-    )
-    parser.add_argument("--json", metavar="FILE", help="also write the rows here")
-    asked = parser.parse_args()
-
-    rows = measure(asked.peers)
+def table(rows: Sequence[Row]) -> Iterator[str]:
     names = "".join(f"{name:>13}" for name in COUNTED)
-    print(f"{'mask':7} {'compiler':18} {'version':9} {'regs':>5} {'stack':>6} {'spills':>6} {'in loop':>7}", end="")
-    print(f" {'loop':>6}{names} {'code':>6}")
+    yield (
+        f"{'mask':7} {'compiler':18} {'version':9} {'regs':>5} {'stack':>6} {'spills':>6} {'in loop':>7}"
+        f" {'loop':>6}{names} {'code':>6}"
+    )
     for r in rows:
-        print(
-            f"{'causal' if r.causal else '':7} {r.compiler:18} {r.version:9} {r.registers:5} {r.stack_bytes:6}", end=""
+        counts = "".join(f"{count:13.0f}" for count in r.counts.values())
+        yield (
+            f"{'causal' if r.causal else '':7} {r.compiler:18} {r.version:9} {r.registers:5} {r.stack_bytes:6}"
+            f" {r.spills:6} {r.loop_spills:7.0f} {r.loop:6.0f}{counts} {r.code:6}"
         )
-        print(f" {r.spills:6} {r.loop_spills:7.0f} {r.loop:6.0f}", end="")
-        print("".join(f"{count:13.0f}" for count in r.counts.values()), f"{r.code:6}")
-    if asked.json:
-        record = {"cpus": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "rows": [asdict(r) for r in rows]}
-        Path(asked.json).write_text(json.dumps(record, indent=1) + "\n")
-    if any(r.spills for r in rows if r.compiler == "tilec"):
-        sys.exit("tilec spills registers")
 
 
 if __name__ == "__main__":
-    main()
+    report(__doc__ or "", measure, table)

@@ -112,3 +112,38 @@ def test_the_switch(strategy: Strategy) -> None:
     assert '"by all threads"' in made.trace and '"by TMA"' in gemm(strategy, 3).trace
     assert re.search(r"cp\.async\.cg", made.ptx) and not any(ring.has_barriers for ring in made.program.rings)
     assert agrees(made, 1)
+
+
+@pytest.mark.parametrize("strategy", ALONE)
+@pytest.mark.parametrize(("ordered", "by_tma"), [(False, True), (True, False)])
+def test_loops_that_fill_the_same_tiles_agree(strategy: Strategy, ordered: bool, by_tma: bool) -> None:
+    """What the kernel itself has written is not read by TMA; then neither loop's tile is filled by it."""
+    source = SourceFile("k.tl", TWICE.format(source="C" if ordered else "A"))
+    made = build(source, CompileOptions(pipeline_strategy=strategy), Observer())
+    assert ("cp.async.bulk.tensor.2d.shared" in made.ptx) == by_tma
+    for adversary in (None, 1):
+        assert agrees(made, adversary)
+
+
+TWICE = """import tilelang.language as T
+
+@T.prim_func
+def k(A: T.Tensor((64, 256), "float16"), B: T.Tensor((256, 64), "float16"), C: T.Tensor((64, 256), "float16"),
+      D: T.Tensor((64, 64), "float32")):
+    with T.Kernel(1, threads=128) as bx:
+        a = T.alloc_shared((64, 64), "float16")
+        b = T.alloc_shared((64, 64), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        T.clear(c)
+        for ko in T.Pipelined(3, num_stages=2):
+            T.copy(A[0, ko * 64], a)
+            T.copy(B[ko * 64, 0], b)
+            T.gemm(a, b, c)
+        for i, j in T.Parallel(64, 256):
+            C[i, j] = T.cast(i - j, "float16") * T.cast(0.01, "float16")
+        for ko in T.Pipelined(4, num_stages=2):
+            T.copy({source}[0, ko * 64], a)
+            T.copy(B[ko * 64, 0], b)
+            T.gemm(a, b, c)
+        T.copy(c, D)
+"""

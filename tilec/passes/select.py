@@ -191,6 +191,10 @@ def _why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
     return None if fed else "no copy from global to shared memory in a pipelined loop"
 
 
+def _loads(loop: For) -> tuple[TileOp, ...]:
+    return tuple(s for s in walk(loop.body) if isinstance(s, TileOp) and is_load(s))
+
+
 def _is_alone(copy: TileOp, loop: For) -> bool:
     """Whether nothing else in the loop fills the tile, and no element of a tensor or a tile says what is copied."""
     source, tile = copy.regions[0], copy.regions[1].buffer
@@ -317,6 +321,8 @@ class _Selector:
         self.origins = _from_accumulators(kernel)
         self.accumulators = frozenset().union(*self.origins.values())
         self.has_tensor_memory = form == "warp_specialised" and target.has("tcgen05")
+        if form != "warp_specialised":
+            self.fed |= {id(copy) for copy in self.begun_by_one()}
 
     def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         return tuple(new for stmt in stmts for new in self.stmt(stmt))
@@ -372,8 +378,8 @@ class _Selector:
 
     def loop(self, loop: For) -> For:
         """A statement that becomes two leaves both in its place of a manual schedule."""
-        if is_pipelined(loop):
-            self.fed |= {id(s) for s in self.begun_by_one(loop)}
+        if self.form == "warp_specialised" and is_pipelined(loop):
+            self.fed |= {id(s) for s in self.for_a_producer(loop)}
         outside, self.in_pipeline = self.in_pipeline, self.in_pipeline or is_pipelined(loop)
         parts = [self.stmt(s) for s in loop.body]
         self.in_pipeline = outside
@@ -390,14 +396,18 @@ class _Selector:
             self.mistakes.add(error)
             return part
 
-    def begun_by_one(self, loop: For) -> Iterator[TileOp]:
-        """The copies that one thread begins by TMA: a producer's, or one of those that compute."""
-        if self.form == "warp_specialised":
-            yield from self.for_a_producer(loop)
-        elif self.loads_by_tma(loop):
-            able = [copy for copy in self.for_a_producer(loop) if _is_alone(copy, loop)]
-            loads = [s for s in walk(loop.body) if isinstance(s, TileOp) and is_load(s)]
-            yield from able if len(able) == len(loads) else ()  # else all threads have to meet for the others
+    def begun_by_one(self) -> Iterator[TileOp]:
+        """The copies that one of the threads that compute begins by TMA: all those of a loop, and of those that fill
+        the same tiles, or none."""
+        loads = {id(loop): _loads(loop) for loop in pipelined_loops(self.kernel.body)}
+        able = {id(loop) for loop in pipelined_loops(self.kernel.body) if self.loads_by_tma(loop)}
+        while True:
+            tiles = {s.regions[1].buffer for loop, copies in loads.items() if loop not in able for s in copies}
+            others = {loop for loop in able if any(s.regions[1].buffer in tiles for s in loads[loop])}
+            if not others:
+                break
+            able -= others
+        yield from (copy for loop in loads if loop in able for copy in loads[loop])
 
     def loads_by_tma(self, loop: For) -> bool:
         """Whether one thread of those that compute begins the loop's copies by TMA, as it pays where wgmma takes what
@@ -410,6 +420,7 @@ class _Selector:
             and loop.stage is None
             and not any(isinstance(s, Break) or (isinstance(s, For) and is_pipelined(s)) for s in walk(loop.body))
             and any(not is_in_tensor_memory(s) and self.fits_wgmma(s) for s in products)
+            and sum(_is_alone(copy, loop) for copy in self.for_a_producer(loop)) == len(_loads(loop))
         )
 
     def for_a_producer(self, loop: For) -> Iterator[TileOp]:
