@@ -131,12 +131,22 @@ def softmax_weighted(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any], causal: 
     scores = q @ np.swapaxes(k, -1, -2) / math.sqrt(q.shape[-1])
     if causal:
         scores = np.where(np.tri(q.shape[2], k.shape[2], k.shape[2] - q.shape[2], dtype=bool), scores, -np.inf)
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return np.swapaxes(weights / weights.sum(axis=-1, keepdims=True) @ v, 1, 2)
+    weights = np.exp(scores - np.maximum(scores.max(axis=-1, keepdims=True), np.finfo(np.float64).min))
+    total = weights.sum(axis=-1, keepdims=True)
+    return np.swapaxes(weights / np.where(total > 0, total, 1) @ v, 1, 2)
 
 
 # Queries and keys: ends inside a tile, one block of keys, two, three and so on, fewer and more queries than keys.
 LENGTHS = [(64, 1), (1, 200), (130, 70), (200, 256), (129, 385), (300, 300), (90, 700)]
+
+
+@pytest.mark.parametrize(("S", "keys"), [(200, 30), (130, 129)])
+def test_queries_that_see_no_key(S: int, keys: int) -> None:
+    """They get zeros, in a block of their own, which has no trip, and beside others."""
+    _, made = built(FLASH, "sm_90a", heads=1, S=S, keys=keys, causal=True)
+    found, wanted = computed(made, S, causal=True)
+    assert not found[:, : S - keys].any() and wanted[:, S - keys :].all()
+    np.testing.assert_allclose(found, wanted, rtol=2.0**-9, atol=2.0**-8)
 
 
 @pytest.mark.parametrize(("S", "keys"), LENGTHS)

@@ -130,6 +130,7 @@ class _Role:
         self.is_final = False  # whether what is missing is an error
         self.state = State(self.uses)
         self.trip_count = 0
+        self.steady: tuple[_Node, ...] = ()  # the operations of a trip of the pipeline that is being executed
 
     def place(self) -> dict[int, Needs]:
         while self.sweep():
@@ -221,7 +222,7 @@ class _Role:
                             self.state.wait("wgmma", 0)
                 case warp.Branch():
                     self.execute(node, ())
-                    self.before_branch(node, nodes[i + 1 :])
+                    self.before_branch(node, (*nodes[i + 1 :], *self.steady))
                     other = self.state.copy()
                     self.run(node.bodies[0])
                     self.state, other = other, self.state
@@ -249,11 +250,12 @@ class _Role:
             self.demand(node, conflicts, following)
             self.apply(node.place)
 
-    def before_branch(self, node: _Node, following: tuple[_Node, ...]) -> None:
-        """Products whose registers are used in the branch and behind it are waited for in front of it: in the branch
-        that would be for all that is in flight (see `add_wait`)."""
-        behind = {t.buffer for later in following if later.queue is None for t in later.touches}
-        touched = [(inner, t) for inner in _flat((node,)) for t in inner.touches if t.buffer in self.fragments & behind]
+    def before_branch(self, node: _Node, others: tuple[_Node, ...]) -> None:
+        """Products whose registers are used in the branch and behind it, which may be in the next trip of a pipeline,
+        are waited for in front of it: in the branch that would be for all that is in flight (see `add_wait`), and the
+        assembler does not follow such a wait to the next trip."""
+        shared = {t.buffer for other in others if other.queue is None for t in other.touches} & self.fragments
+        touched = [(inner, t) for inner in _flat((node,)) for t in inner.touches if t.buffer in shared]
         for inner, touch in touched:
             for record in self.conflicting(inner, touch, self.key(inner, touch)):
                 self.add_wait(self.needed(node.place), record)
@@ -322,7 +324,7 @@ class _Role:
         at = next(i for i, inner in enumerate(body) if isinstance(inner.op, warp.Loop) and inner.op.part == "steady")
         before, after = body[:at], body[at + 1 :]
         drained = is_drained(body[at].op)
-        outer = self.trip_count
+        outer, self.steady = (self.trip_count, self.steady), body[at].bodies[0]
         self.state.settle_cursors()
         ends = []
         begun = self.state
@@ -348,7 +350,7 @@ class _Role:
         self.state = ends[0]
         for end in ends[1:]:
             self.state.join(end)
-        self.trip_count = outer
+        self.trip_count, self.steady = outer
 
     def before_steady(self, loop: _Node) -> None:
         """What the loop reads and nothing in it writes is waited for once, in front of it."""
