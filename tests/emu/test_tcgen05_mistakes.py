@@ -318,6 +318,20 @@ def test_operands_written_by_threads_need_a_proxy_fence() -> None:
 
 
 @pytest.mark.parametrize("adversary", [None, 1, 2])
+def test_operands_copied_by_threads_need_a_proxy_fence(adversary: int | None) -> None:
+    """cp.async writes by the generic proxy, whoever waits for it."""
+    source = whole(product(), FINISH).replace("ld.global.v4.b32 {%r4, %r5, %r6, %r7}, [%rd2];", "")
+    stored, fence = "st.shared.v4.b32 [%r8], {%r4, %r5, %r6, %r7};", "fence.proxy.async.shared::cta;"
+    assert stored in source and fence in source
+    source = source.replace(stored, "cp.async.cg.shared.global [%r8], [%rd2], 16;")
+    run(source.replace(fence, f"cp.async.wait_all; {fence}"), np.zeros(4, np.uint32), image(), adversary=adversary)
+    for wrong in ("cp.async.wait_all;", f"{fence} cp.async.wait_all;"):
+        with pytest.raises(Fault) as fault:
+            run(source.replace(fence, wrong), np.zeros(4, np.uint32), image(), adversary=adversary)
+        assert fault.value.kind == "missing-proxy-fence"
+
+
+@pytest.mark.parametrize("adversary", [None, 1, 2])
 def test_operands_must_stay_until_the_commit(adversary: int | None) -> None:
     late = "@%p1 st.shared.b32 [smem], 0;"
     run(whole(product(), FINISH, late), np.zeros(4, np.uint32), image(), adversary=adversary)

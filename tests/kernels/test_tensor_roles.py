@@ -58,6 +58,7 @@ def faulty(made: Build, mutant: str) -> bool:
         r"mbarrier\.try_wait",
         r"mbarrier\.arrive\.shared",
         r"cp\.async\.wait_group",
+        r"fence\.proxy\.async",
     ],
 )
 def test_each_piece_is_needed(pattern: str) -> None:

@@ -33,6 +33,9 @@ BARRIER = 8
 """Holds a live mbarrier."""
 GUARD = 16
 """Lies between the variables of shared memory."""
+COPIED = 32
+"""Written by cp.async, which is of the generic proxy too, and not yet followed by `fence.proxy.async`. Of these only
+tcgen05 is asked for the fence: kernels for wgmma and bulk stores that run on hardware leave it out."""
 
 POISON = 0xFF
 """What a destination holds, byte by byte, from when a copy is asked for: NaN in every format, and a wild address."""
@@ -317,14 +320,20 @@ class Memory:
     def arrive(self, addresses: Array, width: int, by: Array, pc: int) -> None:
         """The `cp.async` of step `pc` to these addresses have arrived, and their threads know."""
         index = self._index(addresses, width)
-        self._shadow[width][index] = _ARRIVED[width]
+        self._shadow[width][index] = _COPIED[width]
         self.swizzles[index * width >> 4] = -1
         if self.watch is not None:
             self.watch.deliver(by, index, width, pc)
 
-    def require_async_readable(self, rows: Array, what: str) -> None:
-        """The asynchronous proxy is about to read these 16-byte rows."""
+    def require_async_readable(self, rows: Array, what: str, *, if_copied: bool = False) -> None:
+        """The asynchronous proxy is about to read these 16-byte rows. `if_copied`: what cp.async has written must be
+        fenced too."""
         states = self.shadow_rows[rows]
+        if if_copied and (states & COPIED).any():
+            wrong = np.argwhere(states & COPIED)[0]
+            address = self.base + int(rows[tuple(wrong[:-1])]) * 16 + int(wrong[-1])
+            message = f"{what} reads shared address {address:#x}, written by cp.async"
+            raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async in between")
         if not ((states & (VALID | UNFENCED | IN_FLIGHT)) == VALID).all():
             wrong = np.argwhere((states & (VALID | UNFENCED | IN_FLIGHT)) != VALID)[0]
             address = self.base + int(rows[tuple(wrong[:-1])]) * 16 + int(wrong[-1])
@@ -360,12 +369,12 @@ class Memory:
     def fence(self, actors: Array) -> None:
         """`fence.proxy.async` by some threads: the asynchronous proxy sees what the generic one wrote before."""
         if self.watch is None:
-            self.shadow &= 0xFF ^ UNFENCED
+            self.shadow &= 0xFF ^ (UNFENCED | COPIED)
             return
-        offsets = np.flatnonzero(self.shadow & UNFENCED)
+        offsets = np.flatnonzero(self.shadow & (UNFENCED | COPIED))
         if len(offsets):
             covered = offsets[self.watch.fenced(actors, offsets)]
-            self.shadow[covered] &= 0xFF ^ UNFENCED
+            self.shadow[covered] &= 0xFF ^ (UNFENCED | COPIED)
 
     # -- what went wrong -----------------------------------------------------------------------------------------------
 
@@ -459,4 +468,5 @@ def _states(byte: int) -> dict[int, Any]:
 _WRITTEN = _states(VALID | UNFENCED)
 _OWNED = _states(IN_FLIGHT)
 _ARRIVED = _states(VALID)
+_COPIED = _states(VALID | COPIED)
 _POISONED = _states(POISON)

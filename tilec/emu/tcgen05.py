@@ -273,7 +273,7 @@ def _claim(cta: Cta, user: Operation, descriptor: Descriptor, rows: Array, what:
     memory = cta.shared
     if int(rows.max()) >= len(memory.rows):
         raise Fault("out-of-bounds", f"{what} reaches shared address {int(rows.max()) * 16:#x}, past the end")
-    memory.require_async_readable(rows, what)
+    memory.require_async_readable(rows, what, if_copied=True)
     require_pattern(memory, descriptor, rows, what)
     order, watch = cta.order, memory.watch
     if order is not None and watch is not None:
