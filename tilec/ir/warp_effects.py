@@ -1,0 +1,53 @@
+"""What the operations of a warp program touch, as its verifier sees it: by itself, whatever `passes.touches` says."""
+
+from __future__ import annotations
+
+from tilec.ir import warp
+from tilec.ir.tile import Load, Store, walk_expr
+from tilec.ir.tile import walk as walk_tile
+from tilec.ir.warp import Operation
+
+
+def name_of(op: Operation) -> str:
+    return type(op).__name__
+
+
+def effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
+    """Names read, names written, the queue in which the operation completes, and what the asynchronous proxy reads."""
+    reads, writes, queue, by_async = own_effects(op)
+    return reads | set(warp.scalar_reads(op)), writes, queue, by_async
+
+
+def combined(op: Operation) -> set[str]:
+    """Buffers that the operation touches by atomics alone."""
+    if not isinstance(op, warp.Elementwise):
+        return set()
+    stores = [s for s in walk_tile(op.nest.body) if isinstance(s, Store)]
+    plain = {s.buffer.name for s in stores if s.atomic is None} | own_effects(op)[0]
+    return {s.buffer.name for s in stores} - plain
+
+
+def own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
+    match op:
+        case warp.Elementwise(nest=nest):
+            stores = [s for s in walk_tile(nest.body) if isinstance(s, Store)]
+            exprs = [e for s in stores for e in (s.value, *s.indices)]
+            exprs += [v for s in walk_tile(nest.body) for v in (getattr(s, "condition", None),) if v is not None]
+            reads = {e.buffer.name for x in exprs for e in walk_expr(x) if isinstance(e, Load)}
+            return reads, {s.buffer.name for s in stores}, None, set()
+        case warp.CpAsync(source=s, destination=into):
+            return {s.buffer.name}, {into.buffer.name}, "cp.async", set()
+        case warp.TmaStore(source=s):
+            return {s.name}, set(), "bulk", {s.name}
+        case warp.StoreMatrix(source=s, destination=d):
+            return {s.name}, {d.name}, None, set()
+        case warp.Mma(a=a, b=b, c=c, metadata=e):
+            return {a.name, b.name, *([e.name] if e else [])}, {c.name}, None, set()
+        case warp.Wgmma(a=a, b=b, c=c, metadata=e):
+            return {a.name, b.name, *([e.name] if e else [])}, {c.name}, "wgmma", {a.name, b.name}
+        case warp.TensorLoad(source=s, destination=d) | warp.TensorStore(source=s, destination=d):
+            return {s.name}, {d.name}, None, set()
+        case warp.Reduce(source=s, destination=d, scratch=scratch):
+            return {s.name}, {d.name} | ({scratch.name} if scratch else set()), None, set()
+        case _:
+            return set(), set(), None, set()

@@ -1,0 +1,205 @@
+"""How the control flow of a warp program goes where it is not fixed: the scenarios in which its verifier runs it, and
+the operations that a role executes in each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilec.ir import warp
+from tilec.ir.tile import Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var
+from tilec.ir.warp import Operation, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """How control flow goes where it is not fixed: block indices and scalars; the trip counts of a pipeline when a role
+    enters it for the first time, the second time and so on in turn; whether run-time branches are taken (None: as the
+    values say, and taken where they do not)."""
+
+    values: dict[str, int]
+    trips: tuple[int, ...]
+    taken: bool | None
+
+
+def scenarios(program: Program) -> Iterator[Scenario]:
+    """The first and the last block, each trip count up to one more than the stages and a long one, two in turn, with
+    branches taken and not. One scenario where nothing depends on run-time values."""
+    operations = [op for role in program.roles for op in warp.walk(role.body)]
+    stages = [op.stages for op in operations if isinstance(op, warp.Pipeline)]
+    loops = any(isinstance(op, warp.Loop) and not _is_fixed(op) for op in operations)
+    branches = any(isinstance(op, warp.Branch) and op.part == "" for op in operations)
+    long = max(stages, default=0) + 2 * max((r.depth for r in program.rings), default=1) + 1
+    counts = [*range(max(stages, default=0) + 2), long] if stages or loops else [long]
+    for last in (False, True) if loops or branches else (False,):
+        values = {p.name: 3 if last else 0 for p in program.params if isinstance(p, Var)}
+        for var, extent in zip(program.block_vars, program.grid, strict=False):
+            values[var.name] = (extent if isinstance(extent, int) else 4) - 1 if last else 0
+        for n, following in zip(counts, (*counts[1:], counts[0]), strict=True):
+            for taken in (None, True, False) if branches else (None,):
+                yield Scenario(values, (n, following), taken)
+
+
+def _is_fixed(loop: warp.Loop) -> bool:
+    return isinstance(loop.start, Const) and isinstance(loop.stop, Const)
+
+
+class _Unknown(Exception):
+    """The control flow depends on data."""
+
+
+def _evaluate(expr: Expr, values: dict[str, int]) -> int:
+    match expr:
+        case Const(value=value):
+            return int(value)
+        case Var(name=name):
+            if name not in values:
+                raise _Unknown
+            return values[name]
+        case Unary(op=op, a=a):
+            value = _evaluate(a, values)
+            return -value if op == "neg" else int(not value)
+        case Cast(a=a):
+            return _evaluate(a, values)
+        case Select(condition=c, then=a, orelse=b):
+            return _evaluate(a if _evaluate(c, values) else b, values)
+        case Binary(op=op, a=a, b=b):
+            left, right = _evaluate(a, values), _evaluate(b, values)
+            if right == 0 and op in ("floordiv", "floormod"):
+                raise _Unknown  # the machine computes something, which nobody uses
+            return _apply(op, left, right)
+        case Call() | Load():
+            raise _Unknown
+
+
+def _apply(op: str, a: int, b: int) -> int:
+    match op:
+        case "add":
+            return a + b
+        case "sub":
+            return a - b
+        case "mul":
+            return a * b
+        case "floordiv":
+            return a // b
+        case "floormod":
+            return a % b
+        case "min":
+            return min(a, b)
+        case "max":
+            return max(a, b)
+        case "lt":
+            return int(a < b)
+        case "le":
+            return int(a <= b)
+        case "gt":
+            return int(a > b)
+        case "ge":
+            return int(a >= b)
+        case "eq":
+            return int(a == b)
+        case "ne":
+            return int(a != b)
+        case "and" | "bitand":
+            return a & b
+        case "or" | "bitor":
+            return a | b
+        case _:
+            raise _Unknown
+
+
+class Execution:
+    """The operations of one role in the order in which a scenario executes them. Long loops are cut by whole
+    `period`s, all roles' alike: `cuts` has by how many trips when a role enters the loop for the first time, the second
+    time and so on. `asked`: for something that only the scenario knows."""
+
+    def __init__(self, scenario: Scenario, period: int, cuts: dict[tuple[str, int], int]) -> None:
+        self.scenario = scenario
+        self.period = period
+        self.cuts = cuts
+        self.asked = False
+        self.entered: dict[str, int] = {}  # each pipeline, how often
+        self.looped: dict[str, int] = {}  # each loop, likewise
+        self.trips = 0  # of the innermost pipeline that is under way
+        self.stages = 0
+        self.steady: Var | None = None  # its variable
+        self.left = False  # the innermost loop, by a break
+
+    def run(self, body: tuple[Operation, ...], values: dict[str, int]) -> Iterator[Operation]:
+        for op in body:
+            if self.leaving():
+                return
+            if isinstance(op, warp.Let | warp.Loop | warp.Branch) and warp.scalar_reads(op):
+                yield op
+            match op:
+                case warp.Pipeline(var=var, stages=stages, body=inner):
+                    entered = self.entered.get(var.name, 0)
+                    self.entered[var.name] = entered + 1
+                    around = self.trips, self.stages, self.steady
+                    self.asked = True
+                    self.trips = self.scenario.trips[entered % len(self.scenario.trips)]
+                    self.stages, self.steady = stages, var
+                    yield from self.run(inner, values)
+                    self.trips, self.stages, self.steady = around
+                case warp.Loop(var=var, step=step, body=inner):
+                    start, count = self.count(op, values)
+                    for k in self.told_apart(var.name, count):
+                        yield from self.run(inner, {**values, var.name: start + k * step})
+                        if self.leaving():
+                            break
+                    self.left = False
+                case warp.Forever(body=inner):
+                    self.asked = True
+                    for _ in range(self.scenario.trips[0] + 1):
+                        yield from self.run(inner, values)
+                        if self.leaving():
+                            break
+                    self.left = False
+                case warp.Break():
+                    self.left = True
+                case warp.Branch(part="guard", least=least, then=then):
+                    if self.trips >= least:
+                        yield from self.run(then, values)
+                case warp.Branch(then=then, orelse=orelse):
+                    yield from self.run(then if self.decide(op, values) else orelse, values)
+                case warp.Let(var=var, value=value):
+                    try:
+                        values[var.name] = _evaluate(value, values)
+                    except _Unknown:
+                        values.pop(var.name, None)
+                case _:
+                    yield op
+
+    def told_apart(self, var: str, trips: int) -> Iterator[int]:
+        """The first trips of a loop and the last ones. Those between do what the ones before them did."""
+        if not self.period:
+            yield from range(trips)
+            return
+        place = var, self.looped.get(var, 0)
+        self.looped[var] = place[1] + 1
+        cut = self.cuts.setdefault(place, max(0, trips - 4 * self.period) // self.period * self.period)
+        for k in range(trips - cut):
+            yield k if k < 2 * self.period else k + cut
+
+    def leaving(self) -> bool:
+        return self.left
+
+    def count(self, op: warp.Loop, values: dict[str, int]) -> tuple[int, int]:
+        """The first value of the loop variable, and the number of trips."""
+        if op.part == "steady" and op.var == self.steady:
+            return 0, max(0, self.trips - self.stages)
+        try:
+            trips = range(_evaluate(op.start, values), _evaluate(op.stop, values), op.step)
+            return trips.start, len(trips)
+        except _Unknown:
+            self.asked = True
+            return 0, min(self.scenario.trips[0], 2)
+
+    def decide(self, op: warp.Branch, values: dict[str, int]) -> bool:
+        if self.scenario.taken is not None:
+            return self.scenario.taken
+        try:
+            return bool(_evaluate(op.condition, values))
+        except _Unknown:
+            return True

@@ -1,0 +1,175 @@
+"""What must hold of a warp program before any of it runs: promises 1, 2, 8 and 9 of `ir.warp_verify`; and which tiles
+have memory in common, for promise 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+from tilec.ir import warp
+from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.layout import Fragment
+from tilec.ir.tile import Store, Var
+from tilec.ir.tile import walk as walk_tile
+from tilec.ir.warp import Operation, Program, Role
+from tilec.ir.warp_effects import name_of, own_effects
+
+
+def partition(program: Program) -> Iterator[str]:
+    next_warp = 0
+    for role in program.roles:
+        if role.first_warp != next_warp:
+            yield f"role {role.name} starts at warp {role.first_warp}, the one before ends at {next_warp}"
+        next_warp = role.first_warp + role.warps
+        if role.warps % 4 and any(isinstance(op, warp.Wgmma) for op in warp.walk(role.body)):
+            yield f"role {role.name} has {role.warps} warps, not whole warpgroups"
+    asked: dict[int, Role] = {}  # who says how many registers each warpgroup has
+    for role in program.roles:
+        for group in range(role.first_warp // 4, -(-(role.first_warp + role.warps) // 4)):
+            other = asked.setdefault(group, role)
+            if other.registers != role.registers:
+                yield (
+                    f"roles {other.name} and {role.name} share a warpgroup and ask for {other.registers} and "
+                    f"{role.registers} registers"
+                )
+    last = program.roles[-1]
+    if last.registers and (last.first_warp + last.warps) % 4:
+        yield f"role {last.name} has {last.warps} warps, not whole warpgroups"
+
+
+def memory(program: Program) -> Iterator[str]:
+    names = [t.buffer.name for t in program.shared]
+    yield from (f"two shared tiles are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1)
+    in_rings = {name for ring in program.rings for name in ring.buffers}
+    for first, second in combinations(sorted(program.shared, key=lambda t: (t.offset, t.buffer.name)), 2):
+        over = [t for t in (first, second) if t.over_rings and t.buffer.name not in in_rings]
+        if first.meets(second) and (len(over) != 1 or {first.buffer.name, second.buffer.name}.isdisjoint(in_rings)):
+            yield (
+                f"{first.buffer.name} ends at byte {first.offset + first.bytes} of shared memory, "
+                f"{second.buffer.name} starts at {second.offset}"
+            )
+    last = max(program.shared, key=lambda t: t.offset + t.bytes, default=None)
+    end = 0 if last is None else last.offset + last.bytes
+    barriers_end = program.barriers_at + program.barrier_bytes
+    if last is not None and program.barrier_bytes and program.barriers_at < end:
+        yield f"{last.buffer.name} ends at byte {end} of shared memory, the barriers starts at {program.barriers_at}"
+    if max(end, barriers_end) > program.smem_bytes:
+        name = "the barriers" if last is None or barriers_end > end else last.buffer.name
+        yield f"{name} ends at byte {max(end, barriers_end)} of {program.smem_bytes}"
+
+
+def parts_of(program: Program) -> Iterator[str]:
+    """Promise 8."""
+    layouts = {b.name: layout for b, layout in program.fragments}
+    for role in program.roles:
+        operations = list(warp.walk(role.body))
+        parts = {op.source.name: op.parts for op in operations if isinstance(op, warp.TmaStore) and op.parts > 1}
+        ours = [(op, name) for op in operations for name in _reached(op) if name in parts]
+        for op, name in ours:
+            where = f"line {op.span.line}: {name_of(op)} on {name}, which is stored by {parts[name]} warpgroups,"
+            match op:
+                case warp.TmaStore(parts=by):
+                    if by != parts[name] or role.threads != by * WARPGROUP_THREADS or role.single_thread:
+                        yield f"{where} is by {by}, of {role.threads} threads"
+                case warp.StoreMatrix(source=source):
+                    if not _keeps_rows(layouts[source.name], parts[name]):
+                        yield f"{where} writes rows of other warpgroups"
+                case warp.Elementwise(nest=nest, layout=layout):
+                    indices = {
+                        s.indices for s in walk_tile(nest.body) if isinstance(s, Store) and s.buffer.name == name
+                    }
+                    if indices != {nest.vars} or not _keeps_rows(layout, parts[name]):
+                        yield f"{where} reaches rows of other warpgroups"
+                case _:
+                    yield f"{where} reaches all of it"
+        for other in program.roles:
+            if other is not role and any(name in parts for op in warp.walk(other.body) for name in _reached(op)):
+                yield f"role {other.name} reaches what the warpgroups of role {role.name} store apart"
+
+
+def early(program: Program) -> Iterator[str]:
+    """Promise 9."""
+    if not program.begins_early:
+        return
+    tensors = {p.name for p in program.params if not isinstance(p, Var)}
+    waiting = False
+    for role in program.roles if program.common is None else (program.common, *program.roles):
+        # Only what stands in no loop and under no condition is sure to be run first.
+        waits = [at for at, op in enumerate(role.body) if isinstance(op, warp.GridControl) and op.what == "wait"]
+        waiting |= bool(waits)
+        for op in role.body[: waits[0]] if waits else role.body:
+            for inner in warp.walk((op,)):
+                is_copy = isinstance(inner, warp.TmaLoad | warp.TmaStore)
+                if is_copy or not tensors.isdisjoint(_reached(inner) | set(warp.scalar_reads(inner))):
+                    yield f"line {inner.span.line}: {name_of(inner)} does not wait for the grid before"
+    if not waiting:
+        yield "the grid begins early and waits for nobody"
+
+
+def _reached(op: Operation) -> set[str]:
+    reads, writes, _, _ = own_effects(op)
+    return reads | writes
+
+
+def _keeps_rows(layout: Fragment, parts: int) -> bool:
+    """Whether each warpgroup has every so many-th block of rows, the first one the first."""
+    moved = {layout.register_offset(register)[0] for register in range(layout.register_count)}
+    return layout.thread_count == parts * WARPGROUP_THREADS and all(
+        (layout.thread_offset(thread)[0] + row) // warp.PART_ROWS % parts == thread // WARPGROUP_THREADS
+        for thread in range(layout.thread_count)
+        for row in moved
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Overlaps:
+    """For each tile over the rings those whose memory it has, and whether, where both have a row, that belongs to the
+    same warpgroup's part of them. `by_rows` are the sums of which each warpgroup has such a part."""
+
+    beneath: dict[str, tuple[tuple[str, bool], ...]]
+    by_rows: frozenset[str]
+
+    def own_rows(self, op: Operation) -> tuple[str, ...]:
+        """The tiles of which each warpgroup reads only the rows of its part."""
+        return warp.own_rows(op) if isinstance(op, warp.Wgmma) and op.c.name in self.by_rows else ()
+
+
+def overlaps_of(program: Program) -> Overlaps:
+    over = [tile for tile in program.shared if tile.over_rings]
+    if not over:
+        return Overlaps({}, frozenset())
+    in_rings = [t for t in program.shared if any(t.buffer.name in ring.buffers for ring in program.rings)]
+    parts = {op.source.name: op.parts for op in program.operations() if isinstance(op, warp.TmaStore)}
+    beneath = {
+        tile.buffer.name: tuple(
+            (other.buffer.name, _rows_alike(tile, other, parts.get(tile.buffer.name, 1)))
+            for other in in_rings
+            if other.meets(tile)
+        )
+        for tile in over
+    }
+    by_rows = {b.name for b, layout in program.fragments if _keeps_rows(layout, max(parts.values(), default=1))}
+    return Overlaps(beneath, frozenset(by_rows))
+
+
+def _rows_alike(tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
+    """Row by row: their first bytes are the same, and so is whose they are."""
+    if tile.layout.row_bytes != other.layout.row_bytes:
+        return False
+    mine, others = (_row_owners(t, parts) for t in (tile, other))
+    within = [at for at in mine if other.offset <= at < other.offset + other.bytes]
+    return (
+        all(mine[at] == others.get(at) for at in within) and (tile.offset - other.offset) % tile.layout.row_bytes == 0
+    )
+
+
+def _row_owners(tile: warp.SharedTile, parts: int) -> dict[int, int]:
+    """Where each row of a panel begins, and which warpgroup's it is."""
+    layout = tile.layout
+    begins = (
+        tile.offset + v * tile.stride + p * layout.panel_bytes for v in range(tile.depth) for p in range(layout.panels)
+    )
+    rows = range(layout.rows)
+    return {begin + row * layout.row_bytes: row // warp.PART_ROWS % parts for begin in begins for row in rows}
