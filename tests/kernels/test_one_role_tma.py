@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 
@@ -43,6 +44,8 @@ def test_one_thread_begins_the_copies(strategy: Strategy) -> None:
     assert {warp.TmaLoad, warp.RingAcquire, warp.RingWait, warp.RingRelease, warp.Wgmma} <= kinds
     assert not kinds & {warp.CpAsync, warp.BarSync}
     assert "cp.async.bulk.tensor.2d.shared" in made.ptx and not re.search(r"cp\.async\.c[ag]", made.ptx)
+    said = {d["what"]: d["chosen"] for d in json.loads(made.trace)["tilec"]["decisions"]}
+    assert said["dependent launch"] == "yes" and made.program.begins_early  # it has barriers to make ready
 
 
 def test_a_product_stays_in_flight() -> None:

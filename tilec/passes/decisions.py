@@ -121,7 +121,7 @@ def about_dependent_launch(laid: Laid, target: Target, options: CompileOptions) 
     """Whether the kernel may begin while the one before it still runs (`passes.dependent`)."""
     operations = [s for one in laid.kernels for s in walk(one.kernel.body) if isinstance(s, TileOp)]
     meetings = {s.attr("what") for s in operations if s.name == "meet"}
-    has_barriers = laid.form == "warp_specialised" or any(s.name == "alloc_barrier" for s in operations)
+    has_barriers = any(s.name == "alloc_barrier" or is_bulk_load(s) for s in operations)
     decided = partial(Decision, "dependent launch")
     if meetings & {"pdl_sync", "pdl_trigger"}:
         return decided("yes", "the kernel", "T.pdl_sync, T.pdl_trigger")
