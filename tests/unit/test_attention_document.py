@@ -34,7 +34,7 @@ def test_the_reading_is_of_what_the_sample_gives(capfd: pytest.CaptureFixture[st
     assert [line for line in quoted if line not in shown] == []
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if re.search(r"\| \d+ \| .* \| [\d.]+$", row)])
+@pytest.mark.parametrize("row", [row for row in ROWS if re.search(r"\| \d \| \d+ \| .* \| [\d.]+$", row)])
 def test_intervals_of_tiles(row: str, capfd: pytest.CaptureFixture[str]) -> None:
     tile, _, ii, _, each = row.split(" | ")
     defines = tile.strip("`") if tile.startswith("`") else ""
@@ -68,3 +68,9 @@ def test_bytes(capfd: pytest.CaptureFixture[str]) -> None:
     said = re.search(r"(\d+) cycles, bound by the chain", TEXT)
     assert said
     assert interval(schedule(capfd, "-D", "dtype=float8_e4m3fn", "--subtile", "none")) == int(said[1])
+
+
+def test_bytes_of_a_large_head(capfd: pytest.CaptureFixture[str]) -> None:
+    said = re.search(r"`(-D D=256 [^`]*)`: (\d+) registers, no spill, (\d+) cycles", TEXT)
+    assert said
+    assert interval(schedule(capfd, *shlex.split(said[1]), "-D", "dtype=float8_e4m3fn")) == int(said[3])
