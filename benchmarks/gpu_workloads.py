@@ -130,7 +130,8 @@ class Matmul(Workload):
 class Attention(Workload):
     """softmax(Q Kᵀ / √D) V of (batch, S, heads, D)."""
 
-    most_error: ClassVar[Mapping[str, float]] = ROUNDED_BETWEEN
+    # Of long sequences the means of 8-bit values are so small that the output has few bits of them.
+    most_error: ClassVar[Mapping[str, float]] = {**ROUNDED_BETWEEN, "torch.float8_e4m3fn": 1e-1}
 
     def set_up(self, batch: int, heads: int, S: int, D: int, dtype: str, causal: bool) -> None:
         self.shape, self.causal, self.dtype = (batch, S, heads, D), causal, self.type(dtype)
@@ -163,6 +164,8 @@ class Attention(Workload):
         return torch.cat(parts)
 
     def peers(self) -> dict[str, Peer]:
+        if self.dtype.itemsize == 1:
+            return {}  # which PyTorch's attention does not take
         found: dict[str, Peer] = {"cuDNN": self.sdpa("CUDNN_ATTENTION"), "flash": self.sdpa("FLASH_ATTENTION")}
         try:
             from peers.triton_flash_attention import attention

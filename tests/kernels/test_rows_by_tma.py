@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from harness import SAMPLES, agrees, built
 
-from tilec.driver import Build
+from tilec.driver import Build, Observer, build
 from tilec.ir import warp
+from tilec.options import CompileOptions
+from tilec.source import SourceFile
 
 KERNEL = """
 import tilelang.language as T
@@ -80,6 +82,16 @@ def test_groups_of_backward_attention_take_turns() -> None:
     """The softmax of one runs under the products of the other."""
     _, made = built(SAMPLES / "attention" / "backward_dkdv.tl", "sm_90a")
     assert made.program.roles[0].turns_at is not None
+
+
+@pytest.mark.slow
+def test_without_an_overlap_there_are_registers_for_heads_of_128() -> None:
+    """As `benchmarks/gpu_cases.py` builds it."""
+    path = SAMPLES / "attention" / "backward_dkdv.tl"
+    source = SourceFile(str(path), path.read_text(encoding="utf-8"))
+    made = build(source, CompileOptions(target="sm_90a", defines=(("D", 128),), overlap=False), Observer())
+    (entry,) = made.entries
+    assert (entry.spill_store_bytes, entry.spill_load_bytes, made.warnings) == (0, 0, ())
 
 
 def test_one_kernel_has_registers_for_heads_of_128() -> None:

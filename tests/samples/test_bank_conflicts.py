@@ -12,6 +12,7 @@ from tilec import emulate
 from tilec.target import load
 
 BLOCKS = 2  # the others do the same
+ONE_BLOCK = emulate.RunOptions(sample=1)
 
 
 def test_turns_are_counted() -> None:
@@ -32,3 +33,14 @@ def test_no_conflicts(known: Sample, target: str) -> None:
     with counted() as seen:
         emulate.run(built, arguments_of(known, built), options=emulate.RunOptions(sample=BLOCKS))
     assert conflicted(known.path, seen) == {}
+
+
+@pytest.mark.parametrize(("target", "tile"), [("sm_80", 64), ("sm_90a", 128)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_no_conflicts_in_attention(target: str, tile: int, causal: bool) -> None:
+    """With the tiles that the file has, which tests/kernels/test_flash_attention.py compares with numpy."""
+    sizes = {"batch": 1, "heads": 1, "S": 256, "block_N": tile, "causal": causal}
+    built = made("flash_attention", target, sizes)
+    with counted() as seen:
+        emulate.run(built, emulate.random_arguments(built.kernel, built.manifest, 0), options=ONE_BLOCK)
+    assert seen and conflicted("flash_attention", seen) == {}

@@ -216,6 +216,10 @@ def test_the_shapes_that_are_asked_for() -> None:
         f"attention {d} {mask} {s}" for d in (64, 128) for mask in ("full", "causal") for s in (2048, 8192, 16384)
     }
     assert forward <= names
+    eight_bits = {f"attention float8_e4m3fn 128 {mask} {s}" for mask in ("full", "causal") for s in (2048, 8192, 16384)}
+    assert eight_bits <= names
+    assert {"attention backward 128 causal 8192", "decode 32 heads 8192"} <= names
+    assert {f"{name} 1 GiB" for name in ("softmax", "layernorm", "column_sum", "transpose", "chain")} <= names
 
 
 def test_samples_are_those_that_the_tests_run() -> None:

@@ -1,0 +1,55 @@
+"""What an elementwise nest is priced at: loads as often as the assembler leaves them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilec.driver import Observer, plan
+from tilec.ir.tile import Parallel, walk
+from tilec.options import CompileOptions
+from tilec.passes.nest_price import nest_demands
+from tilec.source import SourceFile
+
+KERNEL = """
+import tilelang.language as T
+
+
+@T.prim_func
+def scaled(A: T.Tensor((64, 64), "float16"), w: T.Tensor((64,), "float32"), C: T.Tensor((64, 64), "float32")):
+    with T.Kernel(1, threads=128) as bx:
+        A_shared = T.alloc_shared((64, 64), "float16")
+        w_shared = T.alloc_shared((64,), "float32")
+        C_local = T.alloc_fragment((64, 64), "float32")
+        T.copy(A, A_shared)
+        T.copy(w, w_shared)
+        T.gemm(A_shared, A_shared, C_local, clear_accum=True)
+        for i, j in T.Parallel(64, 64):
+            {stored}[i, j] = C_local[i, j] * {loaded}
+"""
+
+
+def loaded_bytes(folder: Path, stored: str, loaded: str) -> int:
+    """By all threads together."""
+    path = folder / "scaled.tl"
+    path.write_text(KERNEL.format(stored=stored, loaded=loaded))
+    found = plan(SourceFile(str(path), path.read_text()), CompileOptions(target="sm_90a"), Observer())
+    nests = [s for s in walk(found.laid.kernel.body) if isinstance(s, Parallel)]
+    nest = next(s for s in nests if "w_shared" in str(s.body))
+    demands = nest_demands(nest, found.laid.nest_layout(nest), 128, False)
+    return sum(int(dict(d.parameters)["bytes"]) for d in demands if d.kind == "ld.shared")
+
+
+@pytest.mark.parametrize(
+    ("loaded", "each"),
+    [("w_shared[i]", 2), ("w_shared[j]", 16), ("w_shared[0]", 1)],
+    ids=["of a row", "of a column", "one"],
+)
+def test_a_thread_loads_what_its_elements_have_in_common_once(loaded: str, each: int, tmp_path: Path) -> None:
+    """Of an accumulator of 64 × 64 it has two rows and sixteen columns."""
+    assert loaded_bytes(tmp_path, "C_local", loaded) == each * 128 * 4
+
+
+def test_what_is_stored_to_memory_may_be_what_is_loaded_next(tmp_path: Path) -> None:
+    assert loaded_bytes(tmp_path, "C", "w_shared[i]") == 64 * 64 * 4
