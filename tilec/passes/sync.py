@@ -79,6 +79,8 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
                 return (), None  # ordered by the barriers of rings alone
             operands = (Touch(a.name, False, "async"), Touch(b.name, False, "async"))
             return (*operands, Touch(c.name, True, "async", BY_TENSOR_CORES)), None
+        case warp.TensorCopy(source=s, destination=d):
+            return (Touch(s.name, False, "async"), Touch(d.name, True, "async", BY_TENSOR_CORES)), None
         case warp.TensorLoad(source=s, destination=d):
             return (Touch(s.name, False), Touch(d.name, True)), None
         case warp.Reduce(source=s, destination=d, scratch=scratch):
@@ -651,7 +653,7 @@ def _handover(nodes: tuple[_Node, ...], by_async: frozenset[str], fragments: set
     signals: dict[int, tuple[str, ...]] = {}
     signals |= {p: (op.barrier.name,) for p, op in every if isinstance(op, warp.TmaLoad) and op.barrier is not None}
     committed = tuple(dict.fromkeys(op.barrier.name for _, op in every if isinstance(op, warp.TensorArrive)))
-    signals |= {p: committed for p, op in every if isinstance(op, warp.TensorMma)}
+    signals |= {p: committed for p, op in every if isinstance(op, warp.TensorMma | warp.TensorCopy)}
     return Handover(later, signals, by_async, frozenset(fragments))
 
 
