@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tilec.diag import Label, fail
 from tilec.ir import warp
 from tilec.ir.tile import Region, TileOp, with_attr
-from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT8_E8M0, FLOAT32, UINT32, DType
+from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, UINT32, DType
 from tilec.ops.barriers import as_barrier
 from tilec.ops.gemm import gemm_shape, matrix_shape
 from tilec.ops.lowering import Context, Demand, demand
@@ -137,12 +137,14 @@ def scales_of(
     """The scale of each element of [rows, count], which are elements `first` and so on along K."""
     import numpy as np
 
-    from tilec.elements import values_of
-
     row = np.arange(rows)
     octets = np.ascontiguousarray(words.astype(np.uint32)[row % 32, row // 32]).view(np.uint8).reshape(rows, PER_WORD)
-    dtype = FLOAT8_E4M3 if kind == "mxf4nvf4" else FLOAT8_E8M0
-    factors: NDArray[np.floating] = values_of(octets, dtype).astype(np.float64)
+    exponent, fraction = octets.astype(np.int64), np.ones(octets.shape)
+    if kind == "mxf4nvf4":  # ue4m3: four bits of exponent, three of fraction; else ue8m0, an exponent alone
+        exponent, leading = octets.astype(np.int64) >> 3 & 15, octets >> 3 & 15 > 0
+        fraction = (octets & 7) / 8 + leading
+        exponent = np.maximum(exponent, 1) + 120
+    factors: NDArray[np.floating] = np.ldexp(fraction, exponent - 127)
     return factors[:, (first + np.arange(count)) // step % PER_WORD]
 
 
