@@ -325,7 +325,7 @@ class _Machine:
                 parity = op.attr("parity")
                 assert isinstance(parity, EXPR_TYPES)
                 meeting.wait(barrier.name, index, int(self.expr(parity)), op.span)
-            case "gemm" | "tensor_arrive":
+            case "gemm" | "scaled_gemm" | "tensor_arrive":
                 meeting.arrive(barrier.name, index, 1)
             case "expect_tx":
                 meeting.arrive(barrier.name, index, int(bool(op.attr("arrives"))))

@@ -29,6 +29,7 @@ from tilec.codegen.tcgen05 import (
     emit_commit,
     emit_deallocation,
     emit_tensor_arrive,
+    emit_tensor_copy,
     emit_tensor_mma,
     emit_tensor_move,
 )
@@ -76,7 +77,9 @@ def emit(
         variables.append(Variable("shared", SMEM, 1024, 0, "extern"))
     variables += formats(made.builder)
     functions = (VPRINTF,) if made.builder.formats else ()
-    return Module(target.ptx_version, target.ptx_target, tuple(variables), (entry,), (file, *imported), functions)
+    return Module(
+        _ptx_version(program, target), target.ptx_target, tuple(variables), (entry,), (file, *imported), functions
+    )
 
 
 def _param(param: object) -> Param:
@@ -121,6 +124,16 @@ def manifest(program: Program, target: Target, roles: Mapping[str, launch.Tensor
         tuple(params),
         attributes=clusters.launch_attributes(operations),
     )
+
+
+def _ptx_version(program: Program, target: Target) -> str:
+    """The target's, or a later one where an instruction came with that: `.kind::mxf4nvf4` with PTX ISA 8.7."""
+    every = (op for role in program.roles for op in warp.walk(role.body))
+    scaled = {op.scales.kind for op in every if isinstance(op, warp.TensorMma) and op.scales is not None}
+    return "8.7" if "mxf4nvf4" in scaled else target.ptx_version
+
+
+_BY_TENSOR_CORES = warp.Wgmma | warp.TensorMma | warp.TensorCopy
 
 
 def _map_param(made: TensorMap) -> launch.TensorMapParam:
@@ -317,7 +330,7 @@ class _Entry:
         )
         self.fragments = state.fragments
         self.state = state
-        by_threads = (op for op in warp.walk(role.body) if not isinstance(op, warp.Wgmma | warp.TensorMma))
+        by_threads = (op for op in warp.walk(role.body) if not isinstance(op, _BY_TENSOR_CORES))
         state.touched = frozenset(touch.buffer for op in by_threads for touch in touches(op)[0])
         for buffer, _ in self.program.fragments:
             if buffer.scope == "local" and buffer.name in state.fragments:
@@ -437,6 +450,8 @@ class _Entry:
                 emit_wgmma(op, state)
             case warp.TensorMma():
                 emit_tensor_mma(op, state)
+            case warp.TensorCopy():
+                emit_tensor_copy(op, state)
             case warp.TensorLoad() | warp.TensorStore():
                 emit_tensor_move(op, state)
             case warp.Reduce():

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from tilec.codegen.address import SHARED_BASE
 from tilec.codegen.barriers import is_thread, own_barrier
+from tilec.codegen.block_scaled import Places, emit_copies, opcode, scale_columns, scaled_descriptor
 from tilec.codegen.builder import Builder, register_class
 from tilec.codegen.clusters import mates_mask
 from tilec.codegen.matrix import K_BYTES, WARP, packed_a
@@ -22,7 +23,18 @@ from tilec.codegen.wgmma import tile_byte
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.tile import Binary, Buffer, integer, is_true
 from tilec.ir.types import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT8, INT32, UINT8, DType
-from tilec.ir.warp import Cursor, Program, Ring, TensorArrive, TensorLoad, TensorMma, TensorStore, TensorTile
+from tilec.ir.warp import (
+    Cursor,
+    Program,
+    Ring,
+    Scales,
+    TensorArrive,
+    TensorCopy,
+    TensorLoad,
+    TensorMma,
+    TensorStore,
+    TensorTile,
+)
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Symbol, Vector
 
 GROUP = "cta_group::1"
@@ -119,7 +131,10 @@ def emit_tensor_mma(op: TensorMma, state: State) -> None:
     rows, columns = min(m, TENSOR_LANES), min(n, MAX_COLUMNS)
     step = K_BYTES // op.a.dtype.bytes
     depth = op.a.shape[0] if op.transpose_a else op.a.shape[1]
-    opcode = f"tcgen05.mma.{GROUP}.kind::{_OPERANDS[op.a.dtype][0]}"
+    if op.scales is not None:
+        _emit_scaled(op, op.scales, rows, columns, depth, state)
+        return
+    instruction = f"tcgen05.mma.{GROUP}.kind::{_OPERANDS[op.a.dtype][0]}"
     with state.scalars.scope(), _only(op.leader, state):
         form = builder.into("b32", "mov.b32", Imm(instruction_descriptor(op, rows, columns)))
         always = builder.into("pred", "setp.eq.u32", Imm(1), Imm(1))
@@ -139,7 +154,38 @@ def emit_tensor_mma(op: TensorMma, state: State) -> None:
                     else:
                         left = _advance(a, _offset(op.a, not op.transpose_a, i * rows, k, state), state)
                     right = _advance(b, _offset(op.b, op.transpose_b, j * columns, k, state), state)
-                    builder.emit(opcode, Address(into), left, right, form, always if k else first)
+                    builder.emit(instruction, Address(into), left, right, form, always if k else first)
+
+
+def _emit_scaled(op: TensorMma, scales: Scales, rows: int, columns: int, depth: int, state: State) -> None:
+    builder = state.builder
+    m, n = op.c.shape
+    with state.scalars.scope(), _only(op.leader, state):
+        places = Places(scales, scaled_descriptor(op, scales, rows, columns), state)
+        always = builder.into("pred", "setp.eq.u32", Imm(1), Imm(1))
+        first = _keeps(op, state, always)
+        sums, of_a, of_b = (_version(tile, op.cursors, state) for tile in (op.c, scales.a, scales.b))
+        a, b = (_descriptor(tile, op.cursors, state) for tile in (op.a, op.b))
+        for k in range(0, depth, K_BYTES):
+            form = places.descriptor(k, builder)
+            for i in range(m // rows):
+                for j in range(n // columns):
+                    beyond = i * n + j * columns
+                    into = builder.into("b32", "add.u32", sums, Imm(beyond)) if beyond else sums
+                    left = _advance(a, _offset(op.a, not op.transpose_a, i * rows, k, state), state)
+                    right = _advance(b, _offset(op.b, op.transpose_b, j * columns, k, state), state)
+                    factors = scale_columns(of_a, i * rows, builder), scale_columns(of_b, j * columns, builder)
+                    builder.emit(
+                        opcode(scales, GROUP), Address(into), left, right, form, *factors, always if k else first
+                    )
+
+
+def emit_tensor_copy(op: TensorCopy, state: State) -> None:
+    """Scales, a block of 128 words at a time."""
+    state.builder.at(op.span)
+    with state.scalars.scope(), _only(op.leader, state):
+        base, offset = state.addresses.tile_base(op.source, op.cursors)
+        emit_copies(op, base, offset, _version(op.destination, op.cursors, state), GROUP, state)
 
 
 @contextmanager

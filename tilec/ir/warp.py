@@ -298,6 +298,21 @@ class Wgmma(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class Scales:
+    """What the elements of A and B are multiplied with: `a` and `b` in tensor memory have one scale for `a_step` and
+    `b_step` elements along K, where the tiles begin at `start`. `types` are those of A and B, `kind` that of the
+    product, as the ISA calls them."""
+
+    a: Buffer
+    b: Buffer
+    start: Expr
+    a_step: int
+    b_step: int
+    types: tuple[str, str]
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
 class TensorMma(Operation):
     """C += op(A)·op(B) by tcgen05.mma, A in shared or tensor memory, B in shared and C in tensor memory, or C =
     op(A)·op(B) where `clear` holds. One thread asks for it, of the role's the one numbered `leader`; that the tensor
@@ -310,6 +325,16 @@ class TensorMma(Operation):
     transpose_b: bool
     clear: Expr
     leader: int | None = None
+    scales: Scales | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCopy(Operation):
+    """Scales from shared to tensor memory, in order with the products that the role's thread `leader` asks for."""
+
+    source: Buffer
+    destination: Buffer
+    leader: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -752,8 +777,8 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (*indices, condition)
         case TmaLoad(start=starts, tap=tap):
             exprs = (*starts, *tap)
-        case TensorMma(clear=clear):
-            exprs = (clear,)
+        case TensorMma(clear=clear, scales=scales):
+            exprs = (clear,) if scales is None else (clear, scales.start)
         case TensorLoad(column=column) | TensorStore(column=column):
             exprs = (column,)
         case TensorArrive(barrier=barrier):

@@ -174,7 +174,10 @@ def _operation(op: Operation) -> str:
             return f"{type(op).__name__.lower()}{kind} {op.c.name} {'=' if op.clear else '+='} {a}{sparse} @ {b}"
         case warp.TensorMma(a=a, b=b, c=c, clear=clear):
             left, right = a.name + ".T" * op.transpose_a, b.name + ".T" * op.transpose_b
-            return f"tcgen05.mma {c.name} += {left} @ {right}, cleared if {show_expr(clear)}"
+            scaled = "" if op.scales is None else f", scaled by {op.scales.a.name} and {op.scales.b.name}"
+            return f"tcgen05.mma {c.name} += {left} @ {right}{scaled}, cleared if {show_expr(clear)}"
+        case warp.TensorCopy(source=source, destination=destination):
+            return f"tcgen05.cp {destination.name} = {source.name}"
         case warp.TensorLoad(source=source, destination=destination, column=column):
             return f"tcgen05.ld {destination.name} = {_from_column(source, column)}"
         case warp.TensorStore(source=source, destination=destination, column=column):

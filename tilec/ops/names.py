@@ -24,7 +24,7 @@ _BLACKWELL = _rows(
     """
     tcgen05_gemm_sp: write T.gemm_sp, which takes the instructions of the target
     deallocate_tmem: leave it out; tensor memory is given back when the block ends
-    tcgen05_gemm_blockscaled tcgen05_cp_warpx4 tcgen05_sf_warp_transpose make_blockscaled_gemm_layout
+    make_blockscaled_gemm_layout
     tcgen05_before_thread_sync tcgen05_after_thread_sync alloc_tcgen05_smem_desc initialize_tcgen05_descriptor
     alloc_tcgen05_instr_desc alloc_tcgen05_instruction_desc ptx_tcgen05_mma_ss ptx_tcgen05_mma_ts
     ptx_tcgen05_mma_blockscaled_ss clc_is_canceled clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z

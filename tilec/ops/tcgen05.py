@@ -12,7 +12,7 @@ from tilec.ops.signature import Call, Parameter, Signature
 
 def is_committing(op: TileOp) -> bool:
     """Whether the tensor cores arrive at a barrier of the kernel's for it."""
-    return op.name == "tensor_arrive" or (op.name == "gemm" and "barrier" in dict(op.attrs))
+    return op.name == "tensor_arrive" or (op.name in ("gemm", "scaled_gemm") and "barrier" in dict(op.attrs))
 
 
 def arrival(op: TileOp) -> warp.TensorArrive:

@@ -282,7 +282,7 @@ def shared_accesses(
             via = dict(stmt.attrs).get("via")
             for place, region in enumerate(stmt.regions):
                 if region.buffer.scope == "shared":
-                    is_operand = stmt.name == "gemm" and place < 2
+                    is_operand = stmt.name in ("gemm", "scaled_gemm") and place < 2
                     operand: Pattern = "wgmma" if via in ("wgmma", "tcgen05") else "matrix"
                     by_thread = _moved(stmt, place, fragments, scattered)
                     pattern = operand if is_operand else _COPIES.get(str(via), by_thread)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tilec.ops.signature import Call, Signature, bind
 from tilec.ops.values import Value
 from tilec.ops.vectors import LDG, WIDE
+from tilec.passes.block_scales import TRANSPOSE, transposed
 from tilec.passes.pointers import MAKE_TENSOR, make_tensor
 from tilec.passes.printing import PRINT, print_
 from tilec.passes.rng import DRAWS, INIT, draw, initialise
@@ -34,6 +35,7 @@ def _done(function: Callable[[PerThread, Call], None]) -> Callable[[PerThread, C
 
 ACTIONS: dict[str, Form] = {
     PRINT.name: Form(PRINT, _done(print_)),
+    TRANSPOSE.name: Form(TRANSPOSE, _done(transposed)),
     INIT.name: Form(INIT, _done(initialise), takes_values=True),
     **{name: Form(wide.signature, _done(wide_store)) for name, wide in WIDE.items() if wide.stores},
     # A number that nobody takes is one less to come.

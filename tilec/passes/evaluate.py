@@ -95,6 +95,7 @@ def supported_names() -> list[str]:
         *WARP_FUNCTIONS,
         *VIEWS,
         DP4A.name,
+        "T.tcgen05_sf_warp_transpose",
         UPDATE.name,
         *(f"T.{name}" for name in BY_NAME),
         *VECTOR_TYPES,

@@ -33,6 +33,7 @@ from tilec.ops.barriers import is_signalling
 from tilec.ops.gemm import is_in_tensor_memory
 from tilec.ops.refused import is_refused
 from tilec.options import NO_SWITCHES, Switches
+from tilec.passes.block_scales import why_not_scaled
 from tilec.passes.divide import Part, parts
 from tilec.passes.fetched import fetched
 from tilec.passes.layout import Laid, LaidPart, assign, in_registers, shared_layouts
@@ -136,6 +137,11 @@ def _by_its_means(op: TileOp, announced: frozenset[str], target: Target) -> Tile
                 reason,
                 help="write T.copy, and T.barrier_arrive behind it",
             )
+    elif op.name in ("scaled_gemm", "scale_copy"):
+        op = with_attr(op, "via", "tcgen05")
+        if reason := why_not_scaled(op, target):
+            what = "T.tcgen05_gemm_blockscaled" if op.name == "scaled_gemm" else "T.tcgen05_cp_warpx4"
+            fail("unsupported-operand", f"{target.name} cannot do this {what}", op.span, reason)
     elif is_in_tensor_memory(op):
         reason = why_no_tensor_product(op) if target.has("tcgen05") else f"{target.name} has no tensor memory"
         op = with_attr(op, "via", "tcgen05")

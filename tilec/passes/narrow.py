@@ -397,6 +397,8 @@ def _tile_op(op: TileOp) -> Stmt:
         return _copy(op)
     if op.name == "gemm":
         return _gemm(op, narrow)
+    if op.name == "scaled_gemm":
+        return _rewritten(op, lambda region: _in_bytes(region) or region)
     if op.name != "fill":
         _refuse(f"T.{op.name} of {narrow.dtype}", op.span, narrow)
     return _fill(op)

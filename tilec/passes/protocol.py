@@ -238,7 +238,7 @@ def _operation(op: TileOp, role: Role, values: Values) -> Iterator[Step]:
             announced = op.attr("bytes")
             assert isinstance(announced, int)
             yield Step(place, op.span, int(bool(op.attr("arrives"))), announced)
-        case "gemm" | "tensor_arrive":
+        case "gemm" | "scaled_gemm" | "tensor_arrive":
             yield Step(place, op.span, 1)
         case "copy":
             moved = math.prod(op.regions[1].extent) * op.regions[1].buffer.dtype.bits // 8

@@ -77,6 +77,7 @@ from tilec.syntax import ast
 
 EVALUATE = Signature("T.evaluate", (Parameter("value"),))
 _OWN = ("T.fill", "T.clear", "T.copy")
+_ON_TENSOR_MEMORY = ("T.tcgen05_gemm", "T.copy", "T.tcgen05_gemm_blockscaled", "T.tcgen05_cp_warpx4")
 """The operations on tiles that a thread can do on an array of its own."""
 
 
@@ -396,7 +397,7 @@ class Body(Loops):
                     secondary=(Label(value.span, "from here"),),
                     help="write T.barrier_arrive or T.barrier_wait",
                 )
-            if isinstance(value, Buffer) and value.scope == "tmem" and name not in ("T.tcgen05_gemm", "T.copy"):
+            if isinstance(value, Buffer) and value.scope == "tmem" and name not in _ON_TENSOR_MEMORY:
                 fail(
                     "wrong-scope",
                     f"{name} of a tile in tensor memory",

@@ -564,7 +564,7 @@ def _handover(nodes: tuple[_Node, ...], by_async: frozenset[str], fragments: set
     signals: dict[int, tuple[str, ...]] = {}
     signals |= {p: (op.barrier.name,) for p, op in every if isinstance(op, warp.TmaLoad) and op.barrier is not None}
     committed = tuple(dict.fromkeys(op.barrier.name for _, op in every if isinstance(op, warp.TensorArrive)))
-    signals |= {p: committed for p, op in every if isinstance(op, warp.TensorMma)}
+    signals |= {p: committed for p, op in every if isinstance(op, warp.TensorMma | warp.TensorCopy)}
     return Handover(later, signals, by_async, frozenset(fragments))
 
 

@@ -64,6 +64,8 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
             if a.scope == "tmem":
                 left = Touch(a.name, False, "tensor", BY_TENSOR_CORES)
             return (left, Touch(b.name, False, "async"), Touch(c.name, True, "tensor", BY_TENSOR_CORES)), None
+        case warp.TensorCopy(source=s, destination=d):
+            return (Touch(s.name, False, "async"), Touch(d.name, True, "tensor", BY_TENSOR_CORES)), None
         case warp.TensorLoad(source=s, destination=d):
             return (Touch(s.name, False, "tensor"), Touch(d.name, True)), None
         case warp.TensorStore(source=s, destination=d):

@@ -45,7 +45,9 @@ _MARK = "%version|"
 
 def versioned(kernel: Kernel) -> dict[Buffer, Buffer]:
     """The tiles of which every statement names one version."""
-    held = (b for b in kernel.buffers if b.scope in ("shared", "tmem") and len(b.shape) > 2)
+    copies = (s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "scale_copy")
+    rows = {s.regions[0].buffer for s in copies}  # whose versions are tiles of one dimension
+    held = (b for b in kernel.buffers if b.scope in ("shared", "tmem") and len(b.shape) > 2 - (b in rows))
     fit = {b: replace(b, extents=b.shape[1:]) for b in held}
     for stmt in _leaves(kernel.body):
         for buffer in [b for b in fit if _named(stmt, b) is None]:

@@ -254,8 +254,10 @@ def _disagree(
 
 
 def is_in_tensor_memory(op: object) -> TypeGuard[TileOp]:
-    """Whether it is a product that adds to tensor memory, for which one thread asks."""
-    return isinstance(op, TileOp) and op.name == "gemm" and op.regions[2].buffer.scope == "tmem"
+    """Whether the tensor cores write tensor memory for it, by themselves: one thread asks for that."""
+    if not isinstance(op, TileOp):
+        return False
+    return op.name in ("scaled_gemm", "scale_copy") or (op.name == "gemm" and op.regions[2].buffer.scope == "tmem")
 
 
 def _effects(op: TileOp) -> Effects:

@@ -1,0 +1,79 @@
+"""tcgen05.mma with block scales, and tcgen05.cp of the scales (PTX ISA: tcgen05 "Block scaling", "Instruction
+descriptor" for .kind::mxf8f6f4, .kind::mxf4 and .kind::mxf4nvf4, "Shared memory descriptor")."""
+
+from __future__ import annotations
+
+from tilec.codegen.builder import Builder
+from tilec.codegen.matrix import K_BYTES
+from tilec.codegen.state import State
+from tilec.ir.groups import TENSOR_LANES
+from tilec.ir.tile import Binary, integer
+from tilec.ir.types import INT32
+from tilec.ir.warp import Scales, TensorCopy, TensorMma
+from tilec.ptx.module import Address, Imm, Reg
+
+_TYPES = {"mxf8f6f4": {"e4m3": 0, "e5m2": 1}, "mxf4": {"e2m1": 1}, "mxf4nvf4": {"e2m1": 1}}
+VECTORS = {"mxf8f6f4": 1, "mxf4": 2, "mxf4nvf4": 4}
+"""How many scales one instruction takes along K."""
+_ELEMENTS = {"mxf8f6f4": 32, "mxf4": 64, "mxf4nvf4": 64}  # along K, of one instruction
+_CHUNK_BYTES = 512  # of scales: 32 lines of 16 bytes
+_CHUNK_COLUMNS = 4
+_VERSION = 1 << 46  # of the shared memory descriptor
+_STRIDE = 8 << 32  # eight lines of 16 bytes are 128 bytes
+
+
+def scaled_descriptor(op: TensorMma, scales: Scales, rows: int, columns: int) -> int:
+    """Without the places of the scales in their words."""
+    a, b = (_TYPES[scales.kind][name] for name in scales.types)
+    turned = int(op.transpose_a) << 15 | int(not op.transpose_b) << 16
+    powers = int(scales.kind != "mxf4nvf4") << 23  # ue8m0, else ue4m3
+    return a << 7 | b << 10 | turned | columns >> 3 << 17 | powers | rows >> 7 << 27
+
+
+class Places:
+    """Which of the four scales of a word an instruction begins with: known, or from where along K the tiles begin."""
+
+    def __init__(self, scales: Scales, form: int, state: State) -> None:
+        self.scales, self.state = scales, state
+        self.form, self.moving = form, None
+        parts = []
+        for step, shift in ((scales.a_step, 29), (scales.b_step, 4)):
+            first = Binary("floormod", Binary("floordiv", scales.start, integer(step), INT32), integer(4), INT32)
+            value = state.scalars.value(first)
+            if isinstance(value, Reg):
+                parts.append(state.builder.into("b32", "shl.b32", value, Imm(shift)))
+            else:
+                assert isinstance(value, Imm)
+                self.form += int(value.value) << shift
+        if parts:
+            self.moving = parts[0] if len(parts) == 1 else state.builder.into("b32", "or.b32", *parts)
+
+    def descriptor(self, k: int, builder: Builder) -> Reg:
+        """Of the instruction that begins `k` bytes on."""
+        number = k // K_BYTES * _ELEMENTS[self.scales.kind]
+        form = self.form + (number // self.scales.a_step << 29) + (number // self.scales.b_step << 4)
+        fixed = builder.into("b32", "mov.b32", Imm(form))
+        return fixed if self.moving is None else builder.into("b32", "add.u32", fixed, self.moving)
+
+
+def opcode(scales: Scales, group: str) -> str:
+    return f"tcgen05.mma.{group}.kind::{scales.kind}.block_scale.scale_vec::{VECTORS[scales.kind]}X"
+
+
+def scale_columns(base: Reg, rows: int, builder: Builder) -> Address:
+    """Where the scales of a tile's rows from this one on begin: 32 rows share a column."""
+    beyond = rows // TENSOR_LANES * _CHUNK_COLUMNS
+    return Address(builder.into("b32", "add.u32", base, Imm(beyond)) if beyond else base)
+
+
+def emit_copies(op: TensorCopy, source: Reg, first: int, into: Reg, group: str, state: State) -> None:
+    """From `first` bytes behind the register on, to the columns from `into` on."""
+    builder = state.builder
+    address = builder.into("b32", "add.u32", source, Imm(first)) if first else source
+    encoded = builder.into("b64", "cvt.u64.u32", builder.into("b32", "bfe.u32", address, Imm(4), Imm(14)))
+    mask = builder.into("b64", "mov.b64", Imm(_VERSION | _STRIDE))
+    descriptor = builder.into("b64", "or.b64", encoded, mask)
+    for chunk in range(op.source.shape[-1] * 4 // _CHUNK_BYTES):
+        column = builder.into("b32", "add.u32", into, Imm(chunk * _CHUNK_COLUMNS)) if chunk else into
+        place = builder.into("b64", "add.s64", descriptor, Imm(chunk * _CHUNK_BYTES >> 4)) if chunk else descriptor
+        builder.emit(f"tcgen05.cp.{group}.32x128b.warpx4", Address(column), place)

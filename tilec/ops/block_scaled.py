@@ -1,0 +1,306 @@
+"""Products with a scale for every few elements along K: T.tcgen05_gemm_blockscaled, and the copy of the scales.
+
+Scales lie in tensor memory, four of a row in a word, lowest byte first (PTX ISA, tcgen05 "Scale factor layout"): those
+of rows 0 to 31 in the first column, of rows 32 to 63 in the second, and so on, the same in each quarter of the lanes.
+T.tcgen05_cp_warpx4 brings them there from shared memory, where a line of 16 bytes has the words of rows r, r + 32,
+r + 64 and r + 96: T.tcgen05_sf_warp_transpose makes such lines of words in the order of the rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilec.diag import Label, fail
+from tilec.ir import warp
+from tilec.ir.tile import Region, TileOp, with_attr
+from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, UINT32, DType
+from tilec.ops.barriers import as_barrier
+from tilec.ops.gemm import gemm_shape, matrix_shape
+from tilec.ops.lowering import Context, Demand, demand
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.signature import Call, Parameter, Signature, as_expr
+from tilec.ops.tcgen05 import arrival
+from tilec.ops.values import EXPR_TYPES, show_shape
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+ROWS = 128
+"""Of a block of scales, which takes four columns."""
+PER_WORD = 4
+TYPES: dict[DType, str] = {FLOAT8_E4M3: "e4m3", FLOAT8_E5M2: "e5m2", FLOAT4_E2M1: "e2m1"}
+_STEPS = {FLOAT8_E4M3: (32, 64, 128), FLOAT8_E5M2: (32, 64, 128), FLOAT4_E2M1: (16, 32)}
+"""Elements along K that one scale may be for."""
+
+
+def kind_of(dtype: DType, step: int) -> str:
+    """The kind of tcgen05.mma for A and B of this type and scales for so many elements."""
+    if dtype != FLOAT4_E2M1:
+        return "mxf8f6f4"
+    return "mxf4nvf4" if step == 16 else "mxf4"
+
+
+def _operand(call: Call, name: str, scope: str) -> Region:
+    region = call.region(name)
+    made_by = {"shared": "T.alloc_shared", "tmem": "T.alloc_tmem"}[scope]
+    if region.buffer.scope != scope:
+        fail(
+            "wrong-scope",
+            f"{call.name}: {name} must be a tile made by {made_by}",
+            call[name].span,
+            f"{region.buffer.name} is not",
+            secondary=(Label(region.buffer.span, "from here"),),
+            help="T.copy it to a shared tile first" if scope == "shared" else "sums and scales lie in tensor memory",
+        )
+    return region
+
+
+def _check(call: Call) -> TileOp:
+    a, b = _operand(call, "A", "shared"), _operand(call, "B", "shared")
+    c, sfa, sfb = (_operand(call, name, "tmem") for name in ("C", "SFA_tmem", "SFB_tmem"))
+    turned = call.boolean("transpose_A"), call.boolean("transpose_B")
+    _check_types(call, a, b, c, turned)
+    shapes = (matrix_shape(a)[:: -1 if turned[0] else 1], matrix_shape(b)[:: -1 if turned[1] else 1], matrix_shape(c))
+    (m, k), (b_k, n), of_c = shapes
+    if k != b_k or (m, n) != of_c:
+        text = ", ".join(f"{name} is {show_shape(r.extent)}" for name, r in (("A", a), ("B", b), ("C", c)))
+        fail("shape-mismatch", f"operands of {call.name} disagree", call.span, text, help="A is (M, K), C is (M, N)")
+    steps = tuple(_step(call, f"sf_{name}_granularity_k", a.buffer.dtype, k) for name in "ab")
+    for name, scales, rows in (("SFA_tmem", sfa, m), ("SFB_tmem", sfb, n)):
+        wanted = (ROWS, PER_WORD * -(-rows // ROWS))
+        if matrix_shape(scales) != wanted or scales.buffer.dtype != UINT32:
+            fail(
+                "shape-mismatch",
+                f"{call.name}: {name} does not hold the scales of {rows} rows",
+                call[name].span,
+                f"{scales.buffer.name} is {scales.buffer.dtype}{show_shape(scales.extent)}",
+                secondary=(Label(scales.buffer.span, "from here"),),
+                help=f'make it by T.alloc_tmem({show_shape(wanted)}, "uint32"): a word has four scales of a row',
+            )
+    op = tile_op(
+        "scaled_gemm", (a, b, c, sfa, sfb), call.span, transpose_A=turned[0], transpose_B=turned[1],
+        clear_when=as_expr(call["clear_accum"], BOOL), start=as_expr(call["k_start"]), a_step=steps[0],
+        b_step=steps[1], a_type=TYPES[a.buffer.dtype], b_type=TYPES[b.buffer.dtype],
+        kind=kind_of(a.buffer.dtype, steps[0]),
+    )  # fmt: skip
+    return op if call["mbar"].value is None else with_attr(op, "barrier", as_barrier(call["mbar"], call.name))
+
+
+def _check_types(call: Call, a: Region, b: Region, c: Region, turned: tuple[bool, bool]) -> None:
+    for name, region in (("A", a), ("B", b)):
+        if region.buffer.dtype not in TYPES:
+            fail(
+                "wrong-dtype",
+                f"{call.name} cannot multiply {region.buffer.dtype}",
+                call[name].span,
+                f"this is {region.buffer.dtype}",
+                help=f"supported: {', '.join(d.name for d in TYPES)}",
+            )
+    fours = [r.buffer.dtype == FLOAT4_E2M1 for r in (a, b)]
+    if fours[0] != fours[1]:
+        label = f"A is {a.buffer.dtype}, B is {b.buffer.dtype}"
+        fail("dtype-mismatch", f"{call.name}: both have 4 bits, or both 8", call.span, label)
+    if fours[0] and turned != (False, True):
+        wanted = "A must be (M, K) and B (N, K)"
+        fail("unsupported-operand", f"{call.name} multiplies {a.buffer.dtype} along whole bytes", call.span, wanted,
+             help="store both along K and pass transpose_B=True")  # fmt: skip
+    if c.buffer.dtype != FLOAT32:
+        label = f"this is {c.buffer.dtype}"
+        fail("wrong-dtype", f"{call.name} accumulates in float32", call["C"].span, label, help="allocate C as float32")
+
+
+def _step(call: Call, name: str, dtype: DType, k: int) -> int:
+    step = call.integer(name)
+    if step not in _STEPS[dtype]:
+        call.refuse(name, f"{' or '.join(map(str, _STEPS[dtype]))} for {dtype}")
+    if dtype == FLOAT4_E2M1 and step != call.integer("sf_a_granularity_k"):
+        call.refuse(name, "the same for A and B")
+    if k > PER_WORD * step or (k > step and PER_WORD * step % k) or (k < step and step % k):
+        fail(
+            "unsupported-shape",
+            f"{call.name}: a word has the scales of {PER_WORD * step} elements along K, a tile has {k}",
+            call[name].span,
+            help=f"give the tile {step}, {2 * step} or {4 * step} elements along K",
+        )
+    return step
+
+
+def _effects(op: TileOp) -> Effects:
+    a, b, c, *scales = op.regions
+    return Effects((a, b, c, *scales), (c,))
+
+
+def scales_of(
+    words: NDArray[np.generic], rows: int, first: int, count: int, step: int, kind: str
+) -> NDArray[np.floating]:
+    """The scale of each element of [rows, count], which are elements `first` and so on along K."""
+    import numpy as np
+
+    row = np.arange(rows)
+    octets = np.ascontiguousarray(words.astype(np.uint32)[row % 32, row // 32]).view(np.uint8).reshape(rows, PER_WORD)
+    exponent, fraction = octets.astype(np.int64), np.ones(octets.shape)
+    if kind == "mxf4nvf4":  # ue4m3: four bits of exponent, three of fraction; else ue8m0, an exponent alone
+        exponent, leading = octets.astype(np.int64) >> 3 & 15, octets >> 3 & 15 > 0
+        fraction = (octets & 7) / 8 + leading
+        exponent = np.maximum(exponent, 1) + 120
+    factors: NDArray[np.floating] = np.ldexp(fraction, exponent - 127)
+    return factors[:, (first + np.arange(count)) // step % PER_WORD]
+
+
+def _reference(op: TileOp, env: Environment) -> None:
+    import numpy as np
+
+    a, b, c, sfa, sfb = op.regions
+    left = env.read(a).reshape(matrix_shape(a)).astype(np.float64)
+    right = env.read(b).reshape(matrix_shape(b)).astype(np.float64)
+    left = left.T if op.attr("transpose_A") else left
+    right = right if op.attr("transpose_B") else right.T
+    start, when = op.attr("start"), op.attr("clear_when")
+    first = int(env.scalar(start))  # type: ignore[arg-type]
+    for name, scales in (("a", sfa), ("b", sfb)):
+        step, words = op.attr(f"{name}_step"), env.read(scales).reshape(matrix_shape(scales))
+        assert isinstance(step, int)
+        matrix = left if name == "a" else right
+        scaled = matrix * scales_of(words, *(len(matrix), first, matrix.shape[1]), step, str(op.attr("kind")))
+        left, right = (scaled, right) if name == "a" else (left, scaled)
+    product = left @ right.T
+    if not bool(env.scalar(when)):  # type: ignore[arg-type]
+        product = product + env.read(c).reshape(matrix_shape(c)).astype(np.float64)
+    env.write(c, product.reshape(c.extent))
+
+
+register(
+    Operation(
+        "scaled_gemm",
+        (
+            Spelling(
+                Signature(
+                    "T.tcgen05_gemm_blockscaled",
+                    (
+                        Parameter("A"),
+                        Parameter("B"),
+                        Parameter("C"),
+                        Parameter("SFA_tmem"),
+                        Parameter("SFB_tmem"),
+                        Parameter("transpose_A", False),
+                        Parameter("transpose_B", False),
+                        Parameter("clear_accum", False),
+                        Parameter("wg_wait", 0, hint="the tensor cores arrive at `mbar` when they are done"),
+                        Parameter("mbar", None),
+                        Parameter("k_start", keyword_only=True),
+                        Parameter("sf_a_granularity_k", keyword_only=True),
+                        Parameter("sf_b_granularity_k", keyword_only=True),
+                        Parameter("use_2cta", False, supported=False, keyword_only=True),
+                    ),
+                ),
+                """Begin C += (op(A) · scales) · (op(B) · scales) by tcgen05.mma, and go on, as T.tcgen05_gemm does.
+
+                SFA_tmem and SFB_tmem are of uint32, (128, 4) for each 128 rows of A and of op(B).T: four scales of a
+                row in a word, each for `sf_a_granularity_k` (`sf_b_granularity_k`) elements along K. `k_start`, a
+                multiple of K, is where along K the tiles begin; so it says which of the four come next. Of 8-bit
+                floats (kind::mxf8f6f4) a scale is a float8_e8m0fnu for 32, 64 or 128 elements; of float4_e2m1fn for
+                32 (kind::mxf4), or a float8_e4m3 for 16 (kind::mxf4nvf4).
+                """,
+                _check,
+            ),
+        ),
+        _effects,
+        _reference,
+    )
+)
+
+
+@facet("scaled_gemm", "lower")
+def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+    a, b, c, sfa, sfb = (r.buffer for r in op.regions)
+    start, when, leader = op.attr("start"), op.attr("clear_when"), op.attr("leader")
+    a_step, b_step = op.attr("a_step"), op.attr("b_step")
+    assert isinstance(start, EXPR_TYPES) and isinstance(when, EXPR_TYPES) and isinstance(leader, int)
+    assert isinstance(a_step, int) and isinstance(b_step, int)
+    types = str(op.attr("a_type")), str(op.attr("b_type"))
+    scales = warp.Scales(sfa, sfb, start, a_step, b_step, types, str(op.attr("kind")))
+    turned = bool(op.attr("transpose_A")), bool(op.attr("transpose_B"))
+    product = warp.TensorMma(*(a, b, c), *turned, when, leader, scales=scales, cursors=context.cursors, span=op.span)
+    return (product, arrival(op)) if "barrier" in dict(op.attrs) else (product,)
+
+
+@facet("scaled_gemm", "demand")
+def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+    """As a product of the same tiles without scales."""
+    m, n, k = gemm_shape(op)
+    rows, columns = min(m, ROWS), min(n, 256)
+    count = (m // rows) * (n // columns) * (k * op.regions[0].buffer.dtype.bits // 8 // 32)
+    return (demand("tcgen05.mma.ss", m=rows, n=columns, count=max(count, 1)),)
+
+
+# ---- the copy --------------------------------------------------------------------------------------------------------
+
+
+def _check_copy(call: Call) -> TileOp:
+    source, destination = _operand(call, "smem_src", "shared"), _operand(call, "tmem_dst", "tmem")
+    words = source.extent[-1]
+    wanted = (ROWS, words // ROWS * PER_WORD)
+    if words % ROWS or any(e != 1 for e in source.extent[:-1]) or matrix_shape(destination) != wanted:
+        fail(
+            "shape-mismatch",
+            f"{call.name} copies 128 words to 128 lanes of four columns",
+            call.span,
+            f"{source.buffer.name} is {show_shape(source.extent)}, "
+            f"{destination.buffer.name} is {show_shape(destination.extent)}",
+            help="allocate (128 * n,) in shared memory, and (128, 4 * n) by T.alloc_tmem",
+        )
+    for region in (source, destination):
+        if region.buffer.dtype != UINT32:
+            label = f"{region.buffer.name} is {region.buffer.dtype}"
+            fail("wrong-dtype", f"{call.name} copies words", call.span, label, help="allocate both as uint32")
+    return tile_op("scale_copy", (source, destination), call.span)
+
+
+def _copy_effects(op: TileOp) -> Effects:
+    source, destination = op.regions
+    return Effects((source,), (destination,))
+
+
+def _copy_reference(op: TileOp, env: Environment) -> None:
+    import numpy as np
+
+    source, destination = op.regions
+    lines = env.read(source).reshape(-1, 32, PER_WORD)  # [block, lane, word]
+    quarter = np.concatenate(list(lines), axis=1)
+    env.write(destination, np.tile(quarter, (4, 1)).reshape(destination.extent))
+
+
+register(
+    Operation(
+        "scale_copy",
+        (
+            Spelling(
+                Signature("T.tcgen05_cp_warpx4", (Parameter("smem_src"), Parameter("tmem_dst"))),
+                """Copy scales to tensor memory: of each 128 words four to a lane, the same to each quarter of lanes.
+
+                The tensor cores do it, in order with their products, when the thread asks that asks for these. Words
+                in the order of the rows are brought into that of lanes by `T.tcgen05_sf_warp_transpose(smem_src)`, in
+                place.
+                """,
+                _check_copy,
+            ),
+        ),
+        _copy_effects,
+        _copy_reference,
+    )
+)
+
+
+@facet("scale_copy", "lower")
+def lower_copy(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+    source, destination = (r.buffer for r in op.regions)
+    leader = op.attr("leader")
+    assert isinstance(leader, int)
+    return (warp.TensorCopy(source, destination, leader, cursors=context.cursors, span=op.span),)
+
+
+@facet("scale_copy", "demand")
+def price_copy(op: TileOp, context: Context) -> tuple[Demand, ...]:
+    """An issue slot."""
+    return ()
