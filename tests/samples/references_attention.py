@@ -158,9 +158,7 @@ def _likely(generator: Generator, shape: tuple[int, ...]) -> Array:
     return generator.uniform(4, 5, shape)
 
 
-def _weights_and_gradients(
-    Q: Array, K: Array, V: Array, dO: Array, lse: Array, delta: Array
-) -> tuple[Array, Array]:
+def _weights_and_gradients(Q: Array, K: Array, V: Array, dO: Array, lse: Array, delta: Array) -> tuple[Array, Array]:
     weights = np.exp(_scores(Q, K) - lse[..., None]) * _causal(Q.shape[2])
     return weights, weights * (dO @ np.swapaxes(V, -1, -2) - delta[..., None]) / math.sqrt(Q.shape[3])
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import references_alcop
 import references_attention
 import references_models
 from numpy.typing import NDArray
@@ -77,7 +78,9 @@ def numbers(array: NDArray[Any], dtype: DType) -> NDArray[Any]:
 
 
 def test_every_sample_has_a_reference() -> None:
-    assert references_attention.SAMPLES is references_models.SAMPLES is SAMPLES  # each file of references adds to it
+    # Each file of references adds to it.
+    assert references_alcop.sample is references_models.sample
+    assert references_attention.SAMPLES is references_models.SAMPLES is SAMPLES
     own = "flash_attention"  # tests/kernels/test_flash_attention.py
     assert sorted([own, *(known.path for known in SAMPLES)]) == NAMES
 

@@ -25,6 +25,7 @@ from sass import Accesses, accesses, disassembled
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+
 @dataclass(frozen=True)
 class Staple:
     """A sample that is bound by memory, and constants that make it quick to emulate without changing what a block does.

@@ -114,7 +114,8 @@ def _made(function: ast.Function, body: Body, shape: _Launch, params: Callable[[
         subtiles=tuple(body.hints.subtiles.values()),
     )
     without_effect(made, body.by_hand, body.warn)
-    made = with_stages(made, body.hints.stages, body.asides)
+    if not body.mistakes.met:  # what is missing may have been a load
+        made = with_stages(made, body.hints.stages, body.asides)
     return dynamic.with_sizes(with_awaited(made, body.warn, body.asides))
 
 

@@ -1,0 +1,223 @@
+"""What pipelining is predicted to be worth for ALCOP's 22 kernels, next to what its paper measured.
+
+    python benchmarks/alcop.py [--only PATTERN] [--target NAME] [--json FILE]
+
+Each kernel of samples/alcop/kernels.toml, for each tile of a small space and each way to pipeline it, is given the
+cycles that the levels of its loop take (`tilec.tune`); the best tile of each way counts. Ways: no pipelining; double
+buffering, two stages of shared memory; as many as fit and pay; and those with fragments read ahead across trips, too.
+Without that, fragments are read ahead within a trip, as an assembler does where its steps are written out. `solved` is
+what tilec makes of multi-stage's best tile, with the stages that its scheduler chooses; it does not read fragments
+ahead across trips. Nothing here is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import math
+import statistics
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tilec import driver
+from tilec.ir.tile import Buffer
+from tilec.options import CompileOptions
+from tilec.passes.depend import Scheduled
+from tilec.passes.hand_layout import laid_out
+from tilec.passes.layout import Laid
+from tilec.passes.narrow import widened
+from tilec.source import SourceFile
+from tilec.target import Target, load
+from tilec.tune.kernel import Nest, Walk, innermost, machine, nest, residence, tensor_bytes
+from tilec.tune.model import Launch, ctas_per_sm, pipeline_times, predict_blocks
+from tilec.tune.report import versions
+
+FOLDER = Path(__file__).parents[1] / "samples" / "alcop"
+MOST_STAGES = 6  # of shared memory, as in ALCOP's own space
+OTHER_REGISTERS = 40
+"""Of a thread, beside sums and fragments: addresses, counters."""
+
+SPACE: dict[str, dict[str, tuple[int, ...]]] = {
+    name: {"block_M": (64, 128), "block_N": (64, 128), "block_K": (32, 64), "threads": (128, 256)}
+    for name in ("matmul", "bmm", "conv2d")
+} | {"conv3d": {"block_H": (8, 16), "block_N": (64, 128), "block_K": (32, 64), "threads": (128,)}}
+
+PAPER = {"mean": 1.23, "max": 1.73, "without multi-stage": 1.01, "without multi-level": 1.13}
+"""Speed-ups over TVM without pipelining, on an A100 (seed 004: the paper's own slides)."""
+WAYS = ("none", "double", "multi-stage", "+ registers", "solved")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Predicted cycles of one kernel each way, and the best tile with the stages that were solved for it."""
+
+    name: str
+    cycles: dict[str, int]
+    tile: dict[str, int]
+    stages: int
+
+    def speedup(self, way: str) -> float:
+        return self.cycles["none"] / self.cycles[way]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A kernel with one tile: what a trip of its loop takes, and what surrounds that."""
+
+    nest: Nest
+    around: int
+    ctas: int
+    l2_bytes: int
+    dram_bytes: int
+    tile_bytes: int
+    other_bytes: int
+    sums: int
+    fragments: int
+    threads: int
+
+
+def shape(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> Shape:
+    """Before anything is solved: layouts are enough."""
+    laid = laid_of(row, tile, target)
+    kernel, walk = laid.kernel, Walk(laid, target, innermost(laid))
+    block = walk.block((0, 0, 0))
+    ((loop, trips),) = block.loops
+    ctas = math.prod(int(extent) for extent in kernel.grid if isinstance(extent, int))
+    levels = nest(walk, loop, trips, 1, min(target.limit("sms"), ctas))
+    loaded = {s.regions[1].buffer.name for s in loop.body if getattr(s, "name", "") in ("copy", "im2col")
+              and s.regions[0].buffer.scope == "global"}  # type: ignore[union-attr]  # fmt: skip
+    sizes = {name: layout.bytes for name, layout in laid.shared.items()}
+    sums = sum(b.bytes for b in kernel.buffers if b.scope == "fragment") // 4 // kernel.threads
+    # The operands of one step of a product, 32 bytes of each row, which every warp reads for itself.
+    rows = sum(b.shape[0] for b in kernel.buffers if b.name in loaded)
+    return Shape(
+        levels,
+        block.around,
+        ctas,
+        block.loaded * ctas,
+        sum(tensor_bytes(p) for p in kernel.params if isinstance(p, Buffer)),
+        sum(sizes[name] for name in loaded),
+        sum(size for name, size in sizes.items() if name not in loaded),
+        sums,
+        -(-rows * 8 // kernel.threads),
+        kernel.threads,
+    )
+
+
+def laid_of(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> Laid:
+    source, options = asked(row, tile, target)
+    kernel = driver.check(source, options, driver.Observer())
+    return laid_out(widened(kernel), target, "auto")
+
+
+def asked(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> tuple[SourceFile, CompileOptions]:
+    path = FOLDER / f"{row['sample']}.tl"
+    defines = {**{key: value for key, value in row.items() if key != "sample"}, **tile, "num_stages": MOST_STAGES}
+    return (
+        SourceFile(path.name, path.read_text(encoding="utf-8")),
+        CompileOptions(target=target.name, defines=tuple(defines.items())),
+    )
+
+
+def cycles(one: Shape, stages: int, carried: bool, target: Target) -> int | None:
+    """With so many stages of shared memory, and fragments read ahead across trips or not; None where that does not
+    fit a multiprocessor."""
+    registers = one.sums + 2 * one.fragments + OTHER_REGISTERS
+    if registers > target.limit("registers_per_thread"):
+        return None
+    smem = one.tile_bytes * stages + one.other_bytes
+    if smem > target.limit("smem_bytes_per_cta"):
+        return None
+    together = ctas_per_sm(smem, registers, one.threads, residence(target))
+    if not together:
+        return None
+    outer, *inner = one.nest.levels
+    levels = (replace(outer, stages=stages), *(replace(level, carried=carried) for level in inner))
+
+    def block(neighbours: int) -> int:
+        return one.around + pipeline_times(levels, one.nest.use, neighbours, one.nest.own)[0].cycles
+
+    launch = Launch(one.ctas, together, one.l2_bytes, one.dram_bytes)
+    return predict_blocks([block], launch, machine(target)).cycles
+
+
+def tiles(sample: str) -> Iterator[dict[str, int]]:
+    space = SPACE[sample]
+    for values in product(*space.values()):
+        yield dict(zip(space, values, strict=True))
+
+
+def predicted(name: str, row: Mapping[str, Any], target: Target) -> Row:
+    every = range(1, MOST_STAGES + 1)
+    allowed = {
+        "none": ([1], False),
+        "double": ([2], False),
+        "multi-stage": (every, False),
+        "+ registers": (every, True),
+    }
+    best: dict[str, int] = {}
+    chosen: dict[str, int] = {}
+    shapes = [(tile, shape(row, tile, target)) for tile in tiles(str(row["sample"]))]
+    for way, (shared, carried) in allowed.items():
+        found = [
+            (taken, at)
+            for at, (_, one) in enumerate(shapes)
+            for stages in shared
+            if (taken := cycles(one, stages, carried, target)) is not None
+        ]
+        best[way], at = min(found)
+        if way == "multi-stage":
+            chosen, one = shapes[at]
+    source, options = asked(row, chosen, target)
+    (planned,) = driver.plan(source, options, driver.Observer()).loops
+    depth = versions(Scheduled(planned.loop, planned.solution.schedule))
+    solved = cycles(one, depth, False, target)
+    assert solved is not None, "what the scheduler chooses fits"
+    return Row(name, {**best, "solved": solved}, chosen, depth)
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+
+def table(rows: Sequence[Row], target: Target) -> list[str]:
+    lines = [f"{'kernel':14} {'none, us':>10} {'double':>7} {'multi':>7} {'+ regs':>7} {'solved':>7}  tile, stages"]
+    for row in rows:
+        micro = row.cycles["none"] / target.limit("clock_mhz")
+        ratios = " ".join(f"{row.speedup(way):6.2f}x" for way in WAYS[1:])
+        tile = " ".join(f"{name.removeprefix('block_')}={value}" for name, value in row.tile.items())
+        lines.append(f"{row.name:14} {micro:10,.1f} {ratios}  {tile}, {row.stages}")
+    for what, of in (("geomean", statistics.geometric_mean), ("max", max)):
+        ratios = " ".join(f"{of([row.speedup(way) for row in rows]):6.2f}x" for way in WAYS[1:])
+        lines.append(f"{what:14} {'':>10} {ratios}")
+    lines.append(
+        "all predicted by the model, nothing measured; the paper measured, on an A100: mean "
+        f"{PAPER['mean']}x, max {PAPER['max']}x, {PAPER['without multi-stage']}x with two stages only, "
+        f"{PAPER['without multi-level']}x with shared memory only"
+    )
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--only", default="*", metavar="PATTERN")
+    parser.add_argument("--target", default="sm_80", metavar="NAME")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    given = parser.parse_args()
+    target = load(given.target)
+    kernels = tomllib.loads((FOLDER / "kernels.toml").read_text(encoding="utf-8"))
+    rows = [predicted(name, row, target) for name, row in kernels.items() if fnmatch.fnmatch(name, given.only)]
+    if given.json is not None:
+        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+    print("\n".join(table(rows, target)))
+
+
+if __name__ == "__main__":
+    main()
