@@ -28,6 +28,7 @@ FLOORS = [
     "ptx",
     "manifest",
     "fatbin",
+    "header_calls",
     "header",
     "syntax",
     "imports",
