@@ -223,7 +223,9 @@ def _base(kernel: str, of_several: bool, output: str | None) -> str:
     """The name of the outputs of a kernel file, without suffix."""
     if of_several:
         return str(Path(output or "") / Path(kernel).stem)
-    return str(Path(output).with_suffix("")) if output is not None else Path(kernel).stem
+    if output is None:
+        return Path(kernel).stem
+    return str(Path(output).with_suffix("")) if Path(output).name else output
 
 
 def _plan(

@@ -152,7 +152,7 @@ def test_a_mistyped_command_is_met(capfd: pytest.CaptureFixture[str]) -> None:
         [VECTOR_ADD, "--stop-after", "tile", "-o", "a.tile", "--schedule-trace-file", "a.json"],
         [VECTOR_ADD, "--pipeline-strategy", "magic"],
         ["emulate", VECTOR_ADD, "--seed", "-1"],
-        [VECTOR_ADD, "second.tl"],
+        [VECTOR_ADD, GEMM, "--stop-after", "tile"],
         ["check"],
     ],
 )
