@@ -40,7 +40,8 @@ def agrees(made: Build, adversary: int | None) -> bool:
 def test_one_thread_begins_the_copies(strategy: Strategy) -> None:
     made = gemm(strategy, 8)
     (role,) = made.program.roles
-    kinds = {type(op) for op in warp.walk(role.body)}
+    (loop,) = (op for op in role.body if isinstance(op, warp.Loop))
+    kinds = {type(op) for op in warp.walk(loop.body)}
     assert {warp.TmaLoad, warp.RingAcquire, warp.RingWait, warp.RingRelease, warp.Wgmma} <= kinds
     assert not kinds & {warp.CpAsync, warp.BarSync}
     assert "cp.async.bulk.tensor.2d.shared" in made.ptx and not re.search(r"cp\.async\.c[ag]", made.ptx)

@@ -74,7 +74,7 @@ def test_imports(target: str) -> None:
     assert made.manifest.grid == (2, 1, 1)
     assert list(source.imported) == ["constants.tl", "parts/scale.tl"]
     assert [line for line in made.ptx.split("\n") if line.startswith(".file")] == [
-        '.file 1 "imports.tl"', '.file 2 "constants.tl"', '.file 3 "parts/scale.tl"',
+        '.file 1 "imports.tl", 1, 1', '.file 2 "constants.tl", 1, 1', '.file 3 "parts/scale.tl", 1, 1',
     ]  # fmt: skip
     assert ".loc 3 13 " in made.ptx
     found = emulate.random_arguments(made.kernel, made.manifest, 0)

@@ -9,9 +9,11 @@ import pytest
 from building import KERNELS, SAMPLES, Defines, build_source, built, outcome
 from mutants import REMOVED, mutants
 
+from tilec.driver import build
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
-from tilec.options import Strategy
+from tilec.observer import Observer
+from tilec.options import CompileOptions, Strategy
 from tilec.source import SourceFile
 
 Case = tuple[Path, str, Strategy, Defines]
@@ -123,9 +125,11 @@ def test_a_specialised_gemm_keeps_a_product_in_flight() -> None:
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
 def test_one_barrier_serves_an_iteration(target: str, strategy: Strategy, stages: int) -> None:
     """Two where one version is all there is: it is filled after the product and read before the next fill."""
-    defines = (("num_stages", stages),)
-    made = built(SAMPLES / "gemm.tl", target, strategy, 3, defines).program
-    (role,) = made.roles
+    gemm = SourceFile("gemm.tl", (SAMPLES / "gemm.tl").read_text(encoding="utf-8"))
+    asked = CompileOptions(
+        target=target, pipeline_strategy=strategy, defines=(("num_stages", stages),), tma_loads=False
+    )
+    (role,) = build(gemm, asked, Observer()).program.roles
     (loop,) = (op for op in warp.walk(role.body) if isinstance(op, warp.Loop))
     assert names(loop.body).count("BarSync") == (2 if stages == 1 else 1)
 
