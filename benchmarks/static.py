@@ -22,13 +22,15 @@ from tilec.manifest import extract
 
 WIDTHS = (128, 256)
 K_STEP = 64
+SHARED_UNIT = 128
+"""Bytes: blocks are given shared memory in units of these (CUDA occupancy calculator, from compute capability 8.0 on)."""
 
 
 @dataclass(frozen=True)
 class Row:
     """What one compiler makes of one tile. `loop`: instructions of the main loop for each product of a warpgroup;
     `barriers`: of those, what waits or signals, for each step of 64 along k; `code`: all instructions of the kernel;
-    `shared`: bytes of a block, with those that its launch asks for."""
+    `shared`: bytes that a multiprocessor sets aside for a block, with those that its launch asks for."""
 
     compiler: str
     version: str
@@ -80,7 +82,7 @@ def described(compiler: Compiler, width: int, cubin: Path, seconds: float) -> Ro
         round(len(loop) / max(products, 1), 2),
         round(sass.barriers(loop) / steps, 2),
         len(code.instructions),
-        resources.shared_bytes + at_launch(compiler, cubin),
+        -(-(resources.shared_bytes + at_launch(compiler, cubin)) // SHARED_UNIT) * SHARED_UNIT,
         round(seconds, 2),
     )
 
