@@ -23,7 +23,7 @@ from tilec.manifest import extract
 WIDTHS = (128, 256)
 K_STEP = 64
 SHARED_UNIT = 128
-"""Bytes: blocks are given shared memory in units of these (CUDA occupancy calculator, from compute capability 8.0 on)."""
+"""Bytes: a block is given shared memory in units of these (CUDA occupancy calculator, compute capability 8.0 on)."""
 
 
 @dataclass(frozen=True)
