@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -11,6 +13,9 @@ from hypothesis import settings
 from tilec.ir.tile import Kernel
 from tilec.passes.elaborate import Define, elaborate
 from tilec.passes.fold import fold
+from tilec.sched import cache
+from tilec.sched.problem import Problem
+from tilec.sched.solution import Solution
 from tilec.source import SourceFile
 from tilec.syntax.parse import parse
 
@@ -25,6 +30,22 @@ settings.load_profile("normal")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite the golden files with what the code makes now")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _schedules_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a test has solved, no other test of the run solves again, in whichever process; unless a test says itself
+    where schedules are kept. What is taken from the folder is verified anew."""
+    run = tmp_path_factory.getbasetemp()
+    shared = (run.parent if "PYTEST_XDIST_WORKER" in os.environ else run) / "solved"
+    solve_cached = cache.solve_cached
+
+    def solve(problem: Problem, folder: Path | None, *args: Any, **asked: Any) -> Solution:
+        return solve_cached(problem, folder or shared, *args, **asked)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cache, "solve_cached", solve)
+        yield
 
 
 @pytest.fixture
