@@ -116,7 +116,9 @@ def lying_over(program: warp.Program) -> dict[str, tuple[Over, ...]]:
         return {}
     assert program.smem_bytes, "what lies over what is known when the tiles have been placed"
     layouts = {buffer.name: layout for buffer, layout in program.fragments}
-    sums = dict.fromkeys(op.c.name for op in program.operations() if isinstance(op, warp.Wgmma))
+    # Where warpgroups take turns, one may be done with the rings when another is not.
+    together = [role for role in program.roles if role.turns_at is None]
+    sums = dict.fromkeys(op.c.name for role in together for op in warp.walk(role.body) if isinstance(op, warp.Wgmma))
     parts = {name: row_parts(layouts[name], layouts[name].thread_count) for name in sums}
     found: dict[str, tuple[Over, ...]] = {}
     for beneath in (tile for tile in program.shared if not tile.over_rings):
