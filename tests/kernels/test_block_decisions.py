@@ -78,7 +78,8 @@ def test_a_large_product(tile: tuple[int, int], cluster: str, multicast: str) ->
         ({}, "dependent launch", "yes", "the compiler"),
         ({"dependent_launch": False}, "dependent launch", "no", "the command line"),
         ({"opt_level": 2}, "dependent launch", "no", "the compiler"),
-        ({"pipeline_strategy": "unspecialize"}, "dependent launch", "no", "the compiler"),
+        ({"pipeline_strategy": "unspecialize"}, "dependent launch", "yes", "the compiler"),
+        ({"pipeline_strategy": "unspecialize", "tma_loads": False}, "dependent launch", "no", "the compiler"),
     ],
 )
 def test_each_decision_has_its_switch(asked: dict[str, object], what: str, chosen: str, by: str) -> None:
