@@ -39,6 +39,7 @@ def nested(text: str) -> str:
         (f"for i in T.serial(n):\n{nested(LOOP + STORE)}", set()),  # filled again for the next tile
         (LOOP + STORE + LOOP.replace("k", "l"), set()),
         ("T.clear(t)\n" + LOOP + STORE, set()),
+        (LOOP + "    T.copy(s, C[0, 0])\n" + STORE, set()),  # a role of its own may store them
         (LOOP + "T.sync_threads()\n" + STORE, set()),  # the text orders its accesses itself
     ],
 )

@@ -16,13 +16,19 @@ from tilec.passes.rings import accesses, pipelined_loops
 def over_rings(kernel: Kernel) -> frozenset[str]:
     """The names of these tiles. Lifetimes are counted in statements of the kernel's outermost list."""
     loops = [at for at, stmt in enumerate(kernel.body) if pipelined_loops((stmt,))]
-    if not loops or any(map(_orders_more, walk(kernel.body))):
+    if not loops or any(map(_orders_more, walk(kernel.body))) or _stored_by_loops(kernel):
         return frozenset()
     early = {name for stmt in kernel.body[: loops[-1] + 1] for name in accesses(stmt).all}
     late = {name for stmt in kernel.body[loops[-1] + 1 :] for name in accesses(stmt).all}
     tiles = {b.name for b in kernel.buffers if b.scope == "shared"}
     # What the producer fetches for the statements behind the loops, it loads while they still run.
     return frozenset((tiles & late) - early - versions_of(kernel).keys())
+
+
+def _stored_by_loops(kernel: Kernel) -> bool:
+    """Whether a role of its own may store what a loop left in a ring, at a time that the others do not know."""
+    inside = (stmt for loop in pipelined_loops(kernel.body) for stmt in walk(loop.body) if isinstance(stmt, TileOp))
+    return any([region.buffer.scope for region in op.regions] == ["shared", "global"] for op in inside)
 
 
 def _orders_more(stmt: Stmt) -> bool:
