@@ -24,9 +24,8 @@ from tilec.passes.depend import LoopProblem, problems
 from tilec.passes.elaborate import elaborate
 from tilec.passes.expand import Scheduled, expand
 from tilec.passes.fold import fold
-from tilec.passes.layout import assign
+from tilec.passes.hand_layout import laid_out
 from tilec.passes.rings import is_load
-from tilec.passes.select import select
 from tilec.passes.sync import synchronise
 from tilec.passes.usage import usage
 from tilec.ptx.parse import parse_module
@@ -150,7 +149,7 @@ def compiled(
     """The PTX of the kernel and its loops with their schedules: by hand where they have one, else solved, or reached by
     a walk where `steps` are given. A schedule that does not hold, or a program that does not verify, is an error."""
     machine = targets.load(target)
-    laid = assign(select(kernel, machine, strategy))
+    laid = laid_out(kernel, machine, strategy)
     scheduled: list[Scheduled] = []
     while ready := problems(laid, machine, scheduled):  # of nested loops the inner ones first
         scheduled += [Scheduled(loop, schedule_of(loop, steps, deeper)) for loop in ready]

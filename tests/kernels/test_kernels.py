@@ -208,7 +208,8 @@ def test_attention(target: str, strategy: Strategy, stages: int) -> None:
 def test_attention_through_registers(target: str, strategy: Strategy, defines: dict[str, Value]) -> None:
     """The first product's accumulator, cast, is the second one's A: no shared tile between them."""
     made = agrees(HERE / "flash.tl", target, strategy, **defines)
-    assert {t.buffer.name for t in made.program.shared} <= {"Q_shared", "K_shared", "V_shared", "O_shared"}
+    tiles = {t.buffer.name.rstrip("_0123456789") for t in made.program.shared}  # parts of one are numbered
+    assert tiles <= {"Q_shared", "K_shared", "V_shared", "O_shared"}
 
 
 @forms
