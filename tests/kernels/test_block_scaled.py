@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tilec.driver import Build
 from tilec.elements import storage_shape, stored, values_of
 from tilec.emu import Fault
 from tilec.emulate import RunOptions
+from tilec.ir.text import print_kernel
 from tilec.ir.tile import Buffer
 from tilec.ir.types import FLOAT8_E4M3, FLOAT8_E8M0
 
@@ -96,3 +98,8 @@ def right(made: Build, ptx: str, given: emulate.Arguments, wanted: NDArray[np.fl
     except Fault:
         return False
     return bool(np.allclose(found.tensors["C"], wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max()))
+
+
+def test_tile_ir(golden: Callable[[str, str, str], None]) -> None:
+    """What the kernel says of its scales: where they come to lie, and of which step a product takes them."""
+    golden("tile", "block_scaled", print_kernel(made_for("mxf8", "one_role").kernel))

@@ -49,6 +49,8 @@ def test_the_operations() -> None:
             "named_arrive",
             "reduce",
             "reducer_init",
+            "scale_copy",
+            "scaled_gemm",
             "scan",
             "send",
             "set_registers",

@@ -26,7 +26,8 @@ def tile_statements(text: str) -> list[int]:
 
 def mistakes(text: str) -> tuple[Diagnostic, ...]:
     try:
-        driver.legal(SourceFile("k.tl", text), CompileOptions(), driver.Observer())
+        target = "sm_100a" if "T.tcgen05_" in text else "sm_90a"
+        driver.legal(SourceFile("k.tl", text), CompileOptions(target=target), driver.Observer())
     except CompileError as error:
         assert error.diagnostics
         return error.diagnostics
