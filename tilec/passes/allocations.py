@@ -16,7 +16,7 @@ from tilec.passes import pipelines, teams
 from tilec.syntax import ast
 
 if TYPE_CHECKING:
-    from tilec.passes.statements import Body
+    from tilec.passes.assignments import Assignments
 
 SIGNATURES: dict[str, tuple[Scope, Signature]] = {
     "T.alloc_shared": (
@@ -43,7 +43,7 @@ SIGNATURES: dict[str, tuple[Scope, Signature]] = {
 VARIABLE = Signature("T.alloc_var", (Parameter("dtype"), Parameter("init", None), Parameter("scope", "local.var")))
 
 
-def _reducer(body: Body, name: str, node: ast.Call) -> Buffer:
+def _reducer(body: Assignments, name: str, node: ast.Call) -> Buffer:
     call = bind(ALLOCATE_REDUCER, *body.arguments(node), node.span)
     shape, dtype = as_shape(call["shape"], f"the shape of {name}"), as_dtype(call["dtype"])
     kind, everywhere = kind_of(call, dtype)
@@ -54,7 +54,7 @@ def _reducer(body: Body, name: str, node: ast.Call) -> Buffer:
     return result
 
 
-def allocate_variable(body: Body, name: str, node: ast.Call) -> Buffer:
+def allocate_variable(body: Assignments, name: str, node: ast.Call) -> Buffer:
     positional, keywords = body.arguments(node)
     if len(positional) == 2 and isinstance(positional[1].value, str):
         keywords["scope"] = positional.pop()
@@ -70,7 +70,7 @@ def allocate_variable(body: Body, name: str, node: ast.Call) -> Buffer:
     return buffer
 
 
-_OTHERS: dict[str, Callable[[Body, str, ast.Call], Buffer | Pipeline]] = {
+_OTHERS: dict[str, Callable[[Assignments, str, ast.Call], Buffer | Pipeline]] = {
     "T.alloc_var": allocate_variable,
     ALLOCATE_REDUCER.name: _reducer,
     **dict.fromkeys(teams.BARRIERS, teams.barriers),
@@ -79,7 +79,7 @@ _OTHERS: dict[str, Callable[[Body, str, ast.Call], Buffer | Pipeline]] = {
 """By name: what is no tile or array with a shape and a dtype."""
 
 
-def allocate(body: Body, name: str, path: str, node: ast.Call) -> Buffer | Pipeline:
+def allocate(body: Assignments, name: str, path: str, node: ast.Call) -> Buffer | Pipeline:
     """`name = T.alloc_…(…)`"""
     if body.is_parallel:
         fail(

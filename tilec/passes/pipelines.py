@@ -38,6 +38,7 @@ from tilec.source import Span
 from tilec.syntax import ast
 
 if TYPE_CHECKING:
+    from tilec.passes.assignments import Assignments
     from tilec.passes.evaluate import Evaluator
     from tilec.passes.statements import Body
 
@@ -64,7 +65,7 @@ _SIGNATURES = {
 # ---- making one ------------------------------------------------------------------------------------------------------
 
 
-def pipeline(body: Body, name: str, node: ast.Call) -> Pipeline:
+def pipeline(body: Assignments, name: str, node: ast.Call) -> Pipeline:
     """`name = T.InputTilePipeline((A_shared, B_shared), stages=4)`. Errors: `pipeline-stages`, `pipeline-payload`."""
     path = body.callee(node)
     assert path is not None
@@ -112,7 +113,9 @@ def _stages(call: Call) -> int:
     return stages
 
 
-def _payload(body: Body, call: Call, function: str) -> tuple[Literal["tile", "tuple", "dictionary"], dict[str, Buffer]]:
+def _payload(
+    body: Assignments, call: Call, function: str
+) -> tuple[Literal["tile", "tuple", "dictionary"], dict[str, Buffer]]:
     argument = call["payload"]
     form: Literal["tile", "tuple", "dictionary"]
     given: list[tuple[str, Value]]

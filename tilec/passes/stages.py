@@ -41,6 +41,7 @@ from tilec.records import dataclass
 from tilec.source import Span
 
 if TYPE_CHECKING:
+    from tilec.passes.assignments import Assignments
     from tilec.passes.statements import Body
 
 
@@ -67,7 +68,7 @@ class Pipelines:
     looked: dict[tuple[str, Side], Var] = field(default_factory=dict)
 
 
-def variable(body: Body, name: str, value: int, span: Span) -> Buffer:
+def variable(body: Assignments, name: str, value: int, span: Span) -> Buffer:
     """A number of which every thread has a copy."""
     made = Buffer(body.unique.take(name), (1,), INT32, "fragment", span)
     body.buffers.append(made)
@@ -75,7 +76,7 @@ def variable(body: Body, name: str, value: int, span: Span) -> Buffer:
     return made
 
 
-def _set(body: Body, variable: Buffer, value: Expr, span: Span) -> None:
+def _set(body: Assignments, variable: Buffer, value: Expr, span: Span) -> None:
     each = Var(body.unique.take(f"{variable.name}_copy"))
     body.out.append(Parallel((each,), (1,), (Store(variable, (each,), value, span),), span))
 

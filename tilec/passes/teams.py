@@ -26,6 +26,7 @@ from tilec.source import Span
 from tilec.syntax import ast
 
 if TYPE_CHECKING:
+    from tilec.passes.assignments import Assignments
     from tilec.passes.statements import Body
 
 SECTION = Signature("T.ws", (), variadic=True)
@@ -35,7 +36,7 @@ SECTIONS = ("T.ws", "T.WarpSpecialize")
 BARRIERS = ("T.alloc_barrier", "T.alloc_cluster_barrier")
 
 
-def barriers(body: Body, name: str, node: ast.Call) -> Buffer:
+def barriers(body: Assignments, name: str, node: ast.Call) -> Buffer:
     """`name = T.alloc_barrier(…)`"""
     spelling = registry.spelling("alloc_barrier")
     assert spelling is not None
