@@ -71,7 +71,7 @@ def tilec(python: str, target: str) -> Compiler:
     command = (*start, kernel, "--opt-level=3", "--target", target, "-o", "OUT")
     return Compiler(
         "tilec",
-        ask.stdout.split()[-1],
+        ask.stdout.split()[1],
         command,
         ("start", "cold", "solve", "warm"),
         tuple(environment.items()),
