@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -55,6 +54,8 @@ def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
     if processes <= 1 or len(jobs) <= 1:
         yield from map(carry_out, jobs)
         return
+    from concurrent.futures import ProcessPoolExecutor  # slow to import, and a single kernel needs none
+
     with ProcessPoolExecutor(min(processes, len(jobs)), initializer=_end_at_once) as pool:
         try:
             yield from pool.map(carry_out, jobs)
