@@ -53,6 +53,7 @@ FLOORS = [
     "observer",
     "driver",
     "batch",
+    "trial",
     "emulate",
     "emulate_ptx",
     "api",

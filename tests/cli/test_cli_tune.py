@@ -1,0 +1,101 @@
+"""`tilec tune` and `--tuned`: a search, begun and gone on with; what it finds, compiled; and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command import SAMPLES, tilec
+
+from tilec.tune import engines
+
+MATMUL = SAMPLES / "alcop" / "matmul.tl"
+SPACE = "[constants]\nblock_M = [64, 128]\nnum_stages = [2, 3, 1000]\nthreads = [128, 2048]\n"
+SEARCH = ("tune", "k.tl", "--space", "s.toml", "--target", "sm_80", "-j2")
+
+
+@pytest.fixture(autouse=True)
+def _kernel(_elsewhere: None) -> None:
+    Path("k.tl").write_text(MATMUL.read_text(encoding="utf-8"), encoding="utf-8")
+    Path("s.toml").write_text(SPACE)
+
+
+def test_a_search(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tilec(*SEARCH, "--trials", "3") == 0
+    said = capfd.readouterr().out
+    assert "best trials, modelled" in said
+    assert "3 of 12 variants tried; the best: " in said
+    assert "no GPU here runs sm_80 code: variants are ranked by the model and their solved intervals" in said
+    assert "6 refused: " in said and "threads" in said
+    best = Path("k.tuned.json").read_bytes()
+    record = json.loads(best)
+    assert record["target"] == "sm_80" and record["entry"] == "matmul"
+    assert record["constants"]["block_M"] in (64, 128) and record["constants"]["threads"] == 128
+    assert record["tuned"].endswith("modelled, not measured")
+
+    # All of it is in the journal: nothing is carried out again, and the same comes out.
+    def never(*_: object) -> None:
+        raise AssertionError("everything is known")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engines.Local, "_made", never)
+        patched.setattr(engines.Local, "__init__", lambda self, processes: None)
+        patched.setattr(engines.Local, "close", lambda self: None)
+        patched.setattr(engines.Local, "run", lambda self, function, tasks: iter([never() for _ in tasks]))
+        assert tilec(*SEARCH, "--trials", "3") == 0
+    assert capfd.readouterr().out == said
+    assert Path("k.tuned.json").read_bytes() == best
+
+    # What was found is what is compiled, and verified as any schedule.
+    assert tilec("--tuned", "k.tuned.json", "k.tl", "--target", "sm_80", "--emit", "schedule", "-o", "t.json") == 0
+    assert json.loads(Path("t.json").read_text())["tilec"]["loops"]
+    capfd.readouterr()
+
+    assert tilec("--tuned", "k.tuned.json", "k.tl", "-o", "t.cubin") == 1
+    assert "error[tuned-for-another]" in capfd.readouterr().err
+    Path("k.tl").write_text(Path("k.tl").read_text() + "\n")
+    assert tilec("--tuned", "k.tuned.json", "k.tl", "--target", "sm_80", "-o", "t.cubin") == 1
+    assert "k.tl is not the kernel that was tuned" in capfd.readouterr().err
+    assert tilec(*SEARCH, "--trials", "3") == 1
+    assert "k.tune.sqlite is the journal of another kernel" in capfd.readouterr().err
+    assert not Path("t.cubin").exists()
+    assert Path("k.tuned.json").read_bytes() == best
+
+
+def test_nothing_that_can_be_built(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("s.toml").write_text("[constants]\nthreads = [2048, 3]\n")
+    assert tilec(*SEARCH) == 1
+    said = capfd.readouterr().err
+    assert "error[no-variant]: none of the 2 variants can be built" in said
+    assert not Path("k.tuned.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("tune", "k.tl", "--space", "absent.toml"), "no-such-file"),
+        (("tune", "k.tl", "--space", "k.tl"), "bad-space"),
+        (("tune", "k.tl", "--space", "s.toml", "--journal", "s.toml"), "unwritable-output"),
+        (("tune", "k.tl", "-o", "absent/t.json"), "unwritable-output"),
+        (("tune", "k.tl", "--target", "sm_91"), "unknown-target"),
+        (("--tuned", "s.toml", "k.tl"), "bad-tuned-file"),
+    ],
+)
+def test_mistakes(arguments: tuple[str, ...], code: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(*arguments) == 1
+    assert f"error[{code}]" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("tune", "k.tl", "--trials", "0"),
+        ("tune", "k.tl", "--schedule", "t.json"),
+        ("tune", "k.tl", "--tuned", "t.json"),
+        ("k.tl", "--schedule", "t.json", "--tuned", "t.json"),
+    ],
+)
+def test_usage(arguments: tuple[str, ...]) -> None:
+    Path("t.json").write_text("{}")
+    assert tilec(*arguments) == 2

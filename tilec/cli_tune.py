@@ -1,0 +1,181 @@
+"""`tilec tune`: search for the constants and options that make a kernel fastest."""
+
+from __future__ import annotations
+
+import os
+import sys
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilec import __version__, files
+from tilec.cli_commands import compile_options, input_files, kernel_options
+from tilec.cli_console import reported, show_tables, usage
+from tilec.diag import fail
+from tilec.records import dataclass
+
+if TYPE_CHECKING:
+    from tilec.options import CompileOptions
+    from tilec.source import SourceFile
+    from tilec.tune.engines import Engine
+    from tilec.tune.journal import Journal
+    from tilec.tune.search import Found, Work
+    from tilec.tune.space import Space
+
+
+@click.command()
+@click.argument("kernel", metavar="FILE.tl")
+@click.option(
+    "--space",
+    "space_file",
+    default="auto",
+    show_default=True,
+    metavar="FILE.toml",
+    help="What to try. auto: tiles, stages and threads, by what the kernel does with its constants.",
+)
+@click.option(
+    "--trials", type=click.IntRange(1), default=32, show_default=True, help="Compile at most so many variants."
+)
+@click.option("--jobs", "-j", type=click.IntRange(1), default=os.cpu_count() or 1, help="So many at a time.  [as CPUs]")
+@click.option("--journal", "journal_file", metavar="FILE", help="What became of every trial.  [KERNEL.tune.sqlite]")
+@click.option("--output", "-o", metavar="FILE", help="Where the best variant goes, for --tuned.  [KERNEL.tuned.json]")
+@kernel_options
+def tune(
+    kernel: str,
+    space_file: str,
+    trials: int,
+    jobs: int,
+    journal_file: str | None,
+    output: str | None,
+    verbose: bool,
+    **given: Any,
+) -> None:
+    """Search for the constants and options that make a kernel fastest.
+
+    Every variant of the space is ranked by the analytical model, the most promising are compiled, and measured where
+    there is a GPU that runs them; without one the model ranks them, and their solved intervals. Ctrl-C loses nothing:
+    the same command goes on from the journal. Compile with what was found: tilec --tuned KERNEL.tuned.json FILE.tl.
+    """
+    if given["schedule"] is not None or given["tuned"] is not None:
+        usage("a search finds schedules: it takes neither --schedule nor --tuned")
+    with reported(None):
+        source = files.read_source(kernel)
+        base = compile_options(given)
+        journal_file = journal_file or f"{Path(kernel).stem}.tune.sqlite"
+        output = output or f"{Path(kernel).stem}.tuned.json"
+        named = [space_file] if space_file != "auto" else []
+        files.check_outputs([journal_file, output], [*input_files([kernel], given), *named])
+    with reported(source):
+        space = _space(source, base, space_file)
+    with reported(source):
+        asked = Asked(source, base, space, trials)
+        found, work = _searched(asked, journal_file, jobs)
+        _finish(asked, found, work, output)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    source: SourceFile
+    base: CompileOptions
+    space: Space
+    trials: int
+
+
+def _space(source: SourceFile, base: CompileOptions, space_file: str) -> Space:
+    """What to try; the source learns its imports."""
+    from tilec.imports import read_imports
+    from tilec.syntax.parse import parse
+    from tilec.tune import auto
+    from tilec.tune import space_file as reader
+
+    folder = Path(base.cache_dir) if base.cache_dir else None
+    module = parse(source, folder)
+    read_imports(module, source, folder)
+    if space_file == "auto":
+        return auto.auto(module, source.path)
+    return reader.read(files.read_text(space_file), space_file, list(auto.constants(module)))
+
+
+def _about(asked: Asked) -> dict[str, str]:
+    """What the outcomes of trials depend on, beside the point."""
+    from dataclasses import replace
+
+    from tilec.sched.cache import ORTOOLS, SOLVER
+
+    rest = replace(asked.base, cache_dir=None, solve_afresh=False, silenced=(), target="", calibration="")
+    return {
+        "version of tilec": f"{__version__}, scheduler {SOLVER}, ortools {ORTOOLS}",
+        "kernel": asked.source.digest(),
+        "target": f"{asked.base.target}, {asked.base.calibration}",
+        "set of options": sha256(repr(rest).encode()).hexdigest(),
+    }
+
+
+def _searched(asked: Asked, journal_file: str, jobs: int) -> tuple[Found, Work]:
+    from tilec import trial
+    from tilec.cli_tune_view import watched
+    from tilec.target import load
+    from tilec.tune.engines import Local
+    from tilec.tune.journal import Journal
+    from tilec.tune.knobs import applied
+    from tilec.tune.measure import gpu_for
+    from tilec.tune.search import Work, search
+    from tilec.tune.space import Point
+
+    target = load(asked.base.target, asked.base.calibration)
+    gpu = gpu_for(target)
+
+    def task(point: Point) -> trial.Variant:
+        options = applied(point, asked.base)
+        return trial.Variant(asked.source.path, asked.source.text, options, bool(gpu))
+
+    work = Work(trial.predicted, trial.carried_out, task, gpu)
+    journal: Journal = Journal(journal_file, _about(asked))
+    engine: Engine = Local(jobs)
+    try:
+        with watched(gpu, target.limit("clock_mhz")) as watcher:
+            found = search(asked.space, asked.trials, work, engine, journal, watcher)
+    except KeyboardInterrupt:
+        done = len(journal.outcomes())
+        print(f"stopped: {journal_file} has {done} trials, and the same command goes on from there", file=sys.stderr)
+        raise
+    finally:
+        engine.close()
+        journal.close()
+    return found, work
+
+
+def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:
+    """The best trials on the terminal, and the best one in a file."""
+    from tilec import driver
+    from tilec.cli_tune_view import best_table, microseconds, refused
+    from tilec.target import load
+    from tilec.tune import knobs, tuned
+
+    built = found.built(work.gpu)
+    if not built:
+        fail(
+            "no-variant",
+            f"none of the {asked.space.size} variants can be built",
+            notes=tuple(refused(found)),
+            help="try smaller tiles or fewer stages, in a file with --space",
+        )
+    point, outcome = built[0]
+    options = knobs.applied(point, asked.base)
+    plan = driver.plan(asked.source, options, driver.Observer())
+    clock = load(asked.base.target, asked.base.calibration).limit("clock_mhz")
+    how = f"measured on {work.gpu}" if work.gpu else "modelled, not measured"
+    said = f"{microseconds(outcome, work.gpu, clock)}, {how}"
+    defines = tuple(sorted(dict(options.defines).items()))
+    chosen = (*defines, *((name, value) for name, value in point if name.startswith(knobs.DASHES)))
+    best = tuned.Tuned(asked.source.digest(), options.target, plan.kernel.name, chosen, said, plan.trace)
+    files.write_all({output: tuned.write(best).encode()})
+    show_tables([best_table(built, work.gpu, clock)])
+    for line in refused(found):
+        print(line)
+    print(f"{len(found.trials)} of {asked.space.size} variants tried; the best: {said}")
+    if not work.gpu:
+        print(f"no GPU here runs {options.target} code: variants are ranked by the model and their solved intervals")
+    print(f"tilec --tuned {output} --target {options.target} {asked.source.path}")
