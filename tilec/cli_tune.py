@@ -54,9 +54,10 @@ def tune(
 ) -> None:
     """Search for the constants and options that make a kernel fastest.
 
-    Every variant of the space is ranked by the analytical model, the most promising are compiled, and measured where
-    there is a GPU that runs them; without one the model ranks them, and their solved intervals. Ctrl-C loses nothing:
-    the same command goes on from the journal. Compile with what was found: tilec --tuned KERNEL.tuned.json FILE.tl.
+    Every variant of the space is ranked by the analytical model, the most promising are compiled, each batch chosen by
+    what was learnt from those before (with scikit-learn: pip install 'tilec[tune]'), and measured where there is a GPU
+    that runs them; without one the model ranks them, and their solved intervals. Ctrl-C loses nothing: the same command
+    goes on from the journal. Compile with what was found: tilec --tuned KERNEL.tuned.json FILE.tl.
     """
     if given["schedule"] is not None or given["tuned"] is not None:
         usage("a search finds schedules: it takes neither --schedule nor --tuned")
@@ -121,8 +122,9 @@ def _searched(asked: Asked, journal_file: str, jobs: int) -> tuple[Found, Work]:
     from tilec.tune.journal import Journal
     from tilec.tune.knobs import applied
     from tilec.tune.measure import gpu_for
-    from tilec.tune.search import Work, search
+    from tilec.tune.search import Work, by_model, by_surrogate, search
     from tilec.tune.space import Point
+    from tilec.tune.surrogate import is_installed
 
     target = load(asked.base.target, asked.base.calibration)
     gpu = gpu_for(target)
@@ -136,7 +138,8 @@ def _searched(asked: Asked, journal_file: str, jobs: int) -> tuple[Found, Work]:
     engine: Engine = Local(jobs)
     try:
         with watched(gpu, target.limit("clock_mhz")) as watcher:
-            found = search(asked.space, asked.trials, work, engine, journal, watcher)
+            proposer = by_surrogate if is_installed() else by_model
+            found = search(asked.space, asked.trials, work, engine, journal, watcher, proposer)
     except KeyboardInterrupt:
         done = len(journal.outcomes())
         print(f"stopped: {journal_file} has {done} trials, and the same command goes on from there", file=sys.stderr)
@@ -153,6 +156,7 @@ def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:
     from tilec.cli_tune_view import best_table, microseconds, refused
     from tilec.target import load
     from tilec.tune import knobs, tuned
+    from tilec.tune.surrogate import is_installed
 
     built = found.built(work.gpu)
     if not built:
@@ -176,6 +180,8 @@ def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:
     for line in refused(found):
         print(line)
     print(f"{len(found.trials)} of {asked.space.size} variants tried; the best: {said}")
+    if not is_installed():
+        print("scikit-learn is not installed: the model alone chose what to try (pip install 'tilec[tune]')")
     if not work.gpu:
         print(f"no GPU here runs {options.target} code: variants are ranked by the model and their solved intervals")
     print(f"tilec --tuned {output} --target {options.target} {asked.source.path}")

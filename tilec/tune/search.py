@@ -60,9 +60,16 @@ class Found:
         return sorted((t for t in self.trials if not t[1].refusal), key=lambda trial: trial[1].rank(gpu))
 
 
-def by_model(candidates: Sequence[Candidate], _: Mapping[Point, float]) -> Sequence[Point]:
+def by_model(_: Ranking) -> Propose:
     """As the analytical model ranks them."""
-    return [candidate.point for candidate in candidates]
+    return lambda candidates, known: [candidate.point for candidate in candidates]
+
+
+def by_surrogate(ranking: Ranking) -> Propose:
+    """As the analytical model ranks them, corrected by the trials before. Needs scikit-learn."""
+    from tilec.tune.surrogate import Surrogate
+
+    return Surrogate(ranking.best).propose
 
 
 def search(
@@ -72,11 +79,11 @@ def search(
     engine: Engine,
     journal: Journal,
     watcher: Watcher,
-    propose: Propose = by_model,
+    proposer: Callable[[Ranking], Propose] = by_model,
 ) -> Found:
     """Tries at most so many points."""
     ranking = _ranked(space, work, engine, journal, watcher)
-    left = list(ranking.best)
+    propose, left = proposer(ranking), list(ranking.best)
     total = min(trials, len(left))
     tried: dict[Point, Outcome] = {}
     while len(tried) < total:
