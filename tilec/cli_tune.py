@@ -14,15 +14,18 @@ from tilec import __version__, files
 from tilec.cli_commands import compile_options, input_files, kernel_options
 from tilec.cli_console import reported, show_tables, usage
 from tilec.diag import fail
+from tilec.options import SCHEDULERS
 from tilec.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.options import CompileOptions
     from tilec.source import SourceFile
+    from tilec.target import Target
     from tilec.tune.engines import Engine
-    from tilec.tune.journal import Journal
     from tilec.tune.search import Found, Work
     from tilec.tune.space import Space
+
+ENGINES = ("local", "dask")
 
 
 @click.command()
@@ -41,6 +44,13 @@ if TYPE_CHECKING:
 @click.option("--jobs", "-j", type=click.IntRange(1), default=os.cpu_count() or 1, help="So many at a time.  [as CPUs]")
 @click.option("--journal", "journal_file", metavar="FILE", help="What became of every trial.  [KERNEL.tune.sqlite]")
 @click.option("--output", "-o", metavar="FILE", help="Where the best variant goes, for --tuned.  [KERNEL.tuned.json]")
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default=ENGINES[0],
+    show_default=True,
+    help="Where trials run: in processes of this machine, or on the workers of a dask scheduler.",
+)
 @kernel_options
 def tune(
     kernel: str,
@@ -49,6 +59,7 @@ def tune(
     jobs: int,
     journal_file: str | None,
     output: str | None,
+    engine: str,
     verbose: bool,
     **given: Any,
 ) -> None:
@@ -61,6 +72,7 @@ def tune(
     """
     if given["schedule"] is not None or given["tuned"] is not None:
         usage("a search finds schedules: it takes neither --schedule nor --tuned")
+    address, given["scheduler"] = _scheduler(engine, given["scheduler"])
     with reported(None):
         source = files.read_source(kernel)
         base = compile_options(given)
@@ -72,8 +84,44 @@ def tune(
         space = _space(source, base, space_file)
     with reported(source):
         asked = Asked(source, base, space, trials)
-        found, work = _searched(asked, journal_file, jobs)
+        found, work = _searched(asked, journal_file, Where(jobs, address))
         _finish(asked, found, work, output)
+
+
+class _Scheduler(click.ParamType[str]):
+    """Of pipelines, or the address of dask's: `--scheduler` is the word for both."""
+
+    name = "scheduler"
+
+    def convert(self, value: str, param: click.Parameter | None, context: click.Context | None) -> str:
+        if value not in SCHEDULERS and "://" not in value:
+            words = ", ".join(SCHEDULERS)
+            self.fail(f"{value!r} is not one of {words}, and no address such as tcp://host:8786", param, context)
+        return value
+
+
+for _option in tune.params:
+    if isinstance(_option, click.Option) and _option.name == "scheduler":
+        _option.type, _option.metavar = _Scheduler(), "WORD|ADDRESS"
+        _option.help = f"{_option.help} Or, with --engine dask, the address of its scheduler: tcp://host:8786."
+
+
+def _scheduler(engine: str, given: str) -> tuple[str | None, str]:
+    """The address of dask's scheduler, if there is one, and who schedules pipelines."""
+    is_address = "://" in given
+    if engine == "dask" and not is_address:
+        usage("--engine dask needs the address of its scheduler: --scheduler tcp://host:8786")
+    if engine != "dask" and is_address:
+        usage("--scheduler has an address: that goes with --engine dask")
+    return (given, SCHEDULERS[0]) if is_address else (None, given)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The processes of this machine that trials may run in, or the address of a scheduler that has workers for them."""
+
+    processes: int
+    address: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,31 +162,27 @@ def _about(asked: Asked) -> dict[str, str]:
     }
 
 
-def _searched(asked: Asked, journal_file: str, jobs: int) -> tuple[Found, Work]:
+def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[Found, Work]:
     from tilec import trial
     from tilec.cli_tune_view import watched
     from tilec.target import load
-    from tilec.tune.engines import Local
     from tilec.tune.journal import Journal
     from tilec.tune.knobs import applied
-    from tilec.tune.measure import gpu_for
     from tilec.tune.search import Work, by_model, by_surrogate, search
     from tilec.tune.space import Point
     from tilec.tune.surrogate import is_installed
 
     target = load(asked.base.target, asked.base.calibration)
-    gpu = gpu_for(target)
+    journal = Journal(journal_file, _about(asked))
+    engine, gpu = _engine(where, target)
 
     def task(point: Point) -> trial.Variant:
-        options = applied(point, asked.base)
-        return trial.Variant(asked.source.path, asked.source.text, options, bool(gpu))
+        return trial.Variant(asked.source.path, asked.source.text, applied(point, asked.base), bool(gpu))
 
     work = Work(trial.predicted, trial.carried_out, task, gpu)
-    journal: Journal = Journal(journal_file, _about(asked))
-    engine: Engine = Local(jobs)
+    proposer = by_surrogate if is_installed() else by_model
     try:
         with watched(gpu, target.limit("clock_mhz")) as watcher:
-            proposer = by_surrogate if is_installed() else by_model
             found = search(asked.space, asked.trials, work, engine, journal, watcher, proposer)
     except KeyboardInterrupt:
         done = len(journal.outcomes())
@@ -148,6 +192,23 @@ def _searched(asked: Asked, journal_file: str, jobs: int) -> tuple[Found, Work]:
         engine.close()
         journal.close()
     return found, work
+
+
+def _engine(where: Where, target: Target) -> tuple[Engine, str]:
+    """Where trials run, and the GPU that they are measured on: with several machines, if all have the same one."""
+    from functools import partial
+
+    from tilec.tune.measure import gpu_for
+
+    if where.address is None:
+        from tilec.tune.engines import Local
+
+        return Local(where.processes), gpu_for(target)
+    from tilec.tune.dask_engine import Dask
+
+    dask = Dask(where.address)
+    gpus = set(dask.everywhere(partial(gpu_for, target)))
+    return dask, gpus.pop() if len(gpus) == 1 else ""
 
 
 def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:

@@ -56,6 +56,13 @@ no-variant
     `tilec tune` found no variant that can be built: each was refused by the model, because a block does not fit a
     multiprocessor, or by the compiler. The commonest reasons are listed.
 
+no-scheduler
+    With `--engine dask`, trials of `tilec tune` run on the workers of a dask scheduler. No one answers at the address
+    given, there are no workers, or dask is not installed. Nothing of the journal is lost.
+
+wrong-worker
+    A worker of the dask scheduler has another version of tilec, or none: its trials would be of another compiler.
+
 bad-tuned-file
     The file given with --tuned is not what `tilec tune` writes.
 

@@ -75,6 +75,7 @@ HOMES = {
     },
     "ortools": {"sched.cp"},
     "cuda": {"ptx.assemble", "fatbin", "runtime"},
+    "distributed": {"tune.dask_engine"},
     "sklearn": {"tune.surrogate"},
     "rich": {"render", "cli"},
     "click": {"cli"},
