@@ -19,6 +19,7 @@ from tilec.tune import dask_engine
 MATMUL = SAMPLES / "alcop" / "matmul.tl"
 SPACE = "[constants]\nblock_M = [64, 128]\nblock_N = [64, 128]\nnum_stages = [2, 3, 4]\n"
 SEARCH = ("tune", "k.tl", "--space", "s.toml", "--target", "sm_80", "--trials", "10")
+NOBODY, STRANGER = "no-scheduler", "wrong-worker"
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +91,7 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     # Port 1 is nobody's.
     assert tilec(*SEARCH, "--engine", "dask", "--scheduler", "tcp://127.0.0.1:1") == 1
     said = capfd.readouterr().err
-    assert "error[no-scheduler]: no dask scheduler answers at tcp://127.0.0.1:1" in said
+    assert f"error[{NOBODY}]: no dask scheduler answers at tcp://127.0.0.1:1" in said
     assert "start one with `dask scheduler`" in said
     assert "Traceback" not in said
     assert not Path("k.tuned.json").exists()
@@ -101,7 +102,7 @@ def test_nobody_works(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixt
     with scheduler() as address:
         assert tilec(*SEARCH, "--engine", "dask", "--scheduler", address) == 1
     said = capfd.readouterr().err
-    assert f"error[no-scheduler]: the scheduler at {address} has no workers" in said
+    assert f"error[{NOBODY}]: the scheduler at {address} has no workers" in said
     assert f"start `dask worker {address}`" in said
 
 
@@ -110,7 +111,7 @@ def test_a_worker_with_another_version(monkeypatch: pytest.MonkeyPatch, capfd: p
     with scheduler() as address, worker(address):
         assert tilec(*SEARCH, "--engine", "dask", "--scheduler", address) == 1
     said = capfd.readouterr().err
-    assert "error[wrong-worker]" in said and f"has tilec {package.__version__}, here it is 0.0.9" in said
+    assert f"error[{STRANGER}]" in said and f"has tilec {package.__version__}, here it is 0.0.9" in said
 
 
 def test_dask_is_optional(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
