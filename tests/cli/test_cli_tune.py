@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from command import SAMPLES, tilec
 
+import tilec as package
 from tilec.tune import engines
 
 MATMUL = SAMPLES / "alcop" / "matmul.tl"
@@ -99,3 +106,37 @@ def test_mistakes(arguments: tuple[str, ...], code: str, capfd: pytest.CaptureFi
 def test_usage(arguments: tuple[str, ...]) -> None:
     Path("t.json").write_text("{}")
     assert tilec(*arguments) == 2
+
+
+def done() -> int:
+    """How many trials the journal of k.tl knows."""
+    try:
+        with sqlite3.connect("k.tune.sqlite") as base:
+            return int(base.execute("SELECT count(outcome) FROM trials").fetchone()[0])
+    except sqlite3.OperationalError:  # there are no tables yet
+        return 0
+
+
+def test_ctrl_c_keeps_what_is_done(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("s.toml").write_text("[constants]\nblock_M = [32, 64, 128]\nblock_N = [64, 128]\nnum_stages = [2, 3, 4]\n")
+    environment = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
+    command = [sys.executable, "-m", "tilec.cli", *SEARCH, "--trials", "18"]
+    # As from a terminal: every process of the group is interrupted.
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment
+    ) as process:
+        until = time.monotonic() + 60
+        while done() == 0 and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert process.wait(30) == 130
+    kept = done()
+    assert 0 < kept < 18
+    assert f"stopped: k.tune.sqlite has {kept} trials, and the same command goes on from there" in said
+    assert "Traceback" not in said
+    assert not Path("k.tuned.json").exists()
+    assert tilec(*SEARCH, "--trials", "18") == 0
+    assert "18 of 18 variants tried" in capfd.readouterr().out
+    assert done() == 18
