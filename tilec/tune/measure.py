@@ -72,12 +72,13 @@ def _launches(kernel: Any) -> list[Any]:
     from tilec.runtime import on_gpu
     from tilec.sizes import shape_of
 
-    sizes = kernel.manifest.sizes({}, {})
+    sizes = kernel.manifest.sizes({}, {})  # which fails where one is known at launch only
+    scalars = {scalar.name: 1 for scalar in kernel.manifest.scalars} | sizes
     contents = {t.name: _contents(t.dtype, shape_of(t.shape, sizes)) for t in kernel.manifest.tensors}
     total = sum(data.nbytes for data in contents.values())
     copies = min(max(2, -(-2 * L2_BYTES // max(total, 1))), MOST_COPIES)
     made = ({name: on_gpu(data) for name, data in contents.items()} for _ in range(copies))
-    return [kernel.bound(addresses, sizes) for addresses in made]
+    return [kernel.bound(addresses, scalars) for addresses in made]
 
 
 def _contents(dtype: str, shape: tuple[int, ...]) -> Any:
