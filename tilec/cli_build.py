@@ -120,6 +120,7 @@ def build(
       tilec inspect CUBIN      show the launch manifest in a cubin
       tilec targets            list the machines
       tilec calibrate          measure a GPU, and rewrite its target file
+      tilec tune FILE.tl       search for the best constants and options
       tilec explain CODE       more about an error or warning
       tilec explain pipeline FILE.tl   which loads run ahead, and why not the others
     """
@@ -131,6 +132,7 @@ def build(
         given_alone = {
             "--schedule-trace-file": schedule_trace_file is not None,
             "--schedule": given["schedule"] is not None,
+            "--tuned": given["tuned"] is not None,
             "--stop-after without -o or --emit": stop_after is not None and output is None and emit is None,
         }
         for option in (name for name, is_given in given_alone.items() if is_given):

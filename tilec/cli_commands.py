@@ -162,6 +162,7 @@ def kernel_options(command: Command) -> Command:
         ),
         click.option("--fast-math", is_flag=True, help="Approximate functions and division; products fused with sums."),
         click.option("--schedule", metavar="FILE", help="Take the schedule from this trace, after verifying it."),
+        click.option("--tuned", metavar="FILE", help="Compile with what tilec tune found, after verifying it."),
         click.option(
             "--lint",
             type=click.Choice(LINTS),
@@ -205,8 +206,10 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
     """The values of `kernel_options` as one value."""
     for word in given["warn"]:
         _check_warn(word)
-    trace = given["schedule"]
-    return CompileOptions(
+    trace, tuned = given["schedule"], given["tuned"]
+    if trace is not None and tuned is not None:
+        usage("--schedule and --tuned exclude each other: both have a schedule")
+    asked = CompileOptions(
         target=given["target"],
         calibration=given["calibration"],
         opt_level=given["opt_level"],
@@ -238,6 +241,11 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         silenced=tuple(w.removeprefix("no-") for w in given["warn"] if w != "error"),
         warnings_are_errors="error" in given["warn"],
     )
+    if tuned is None:
+        return asked
+    from tilec.tune import tuned as tuned_file
+
+    return tuned_file.applied(tuned_file.read(files.read_text(tuned), tuned), asked, tuned)
 
 
 def _check_warn(word: str) -> None:
@@ -255,7 +263,7 @@ def target_names(given: dict[str, Any]) -> tuple[str, ...]:
 
 def input_files(kernels: Sequence[str], given: dict[str, Any]) -> list[str]:
     """The files that the values of `kernel_options` make a command read: none of them may be an output."""
-    return [*kernels, given["schedule"]] if given["schedule"] is not None else [*kernels]
+    return [*kernels, *(given[name] for name in ("schedule", "tuned") if given[name] is not None)]
 
 
 # ---- the smaller commands --------------------------------------------------------------------------------------------
@@ -422,6 +430,12 @@ def _calibrate() -> click.Command:
     return calibrate
 
 
+def _tune() -> click.Command:
+    from tilec.cli_tune import tune
+
+    return tune
+
+
 def _explain_pipeline() -> click.Command:
     from tilec.cli_pipeline import explain_pipeline
 
@@ -434,6 +448,7 @@ COMMANDS: dict[str, Callable[[], click.Command]] = {
     "schedule": lambda: schedule,
     "targets": lambda: targets,
     "calibrate": _calibrate,
+    "tune": _tune,
     "check": lambda: check,
     "explain": lambda: explain,
     "explain pipeline": _explain_pipeline,

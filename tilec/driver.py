@@ -210,6 +210,16 @@ def reports(library: Library) -> tuple[Report, ...]:
     return tuple(found)
 
 
+def laid(source: SourceFile, options: CompileOptions) -> tuple[Laid, Target]:
+    """A kernel with its layouts and the grid that is launched, for which nothing has been solved yet."""
+    from tilec import target as targets
+    from tilec.passes.subtiling import as_asked
+
+    target = targets.load(options.target, options.calibration)
+    kernel, _ = as_asked(check(source, options, Observer()), options)
+    return _in_place(kernel, target, options)[0], target
+
+
 def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Kernel:
     """The front end: kernel text to tile IR, every mistake in the kernel found."""
     from tilec.ir.text import print_kernel
@@ -270,7 +280,14 @@ def _parsed(
     folder = Path(options.cache_dir) if options.cache_dir else None
     module = parse(source, folder)
     observer.saw("ast", module, unparse)
-    return module, read_imports(module, source, folder)
+    imported = read_imports(module, source, folder)
+    if options.tuned_for not in (None, source.digest()):
+        fail(
+            "tuned-for-another",
+            f"{source.path} is not the kernel that was tuned, or has changed since",
+            help="tune it again with tilec tune, or compile it without --tuned",
+        )
+    return module, imported
 
 
 def _folded(kernel: Kernel, options: CompileOptions, observer: Observer) -> Kernel:

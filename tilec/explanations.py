@@ -43,6 +43,33 @@ bad-measurements
     What `tilec calibrate` is given is not what it wrote: a file of `--json` for `--results`, a folder of `--emit` for
     `--cubins`. Both are for one target.
 
+bad-space
+    What `tilec tune --space` is to try is not there, or is nothing: a TOML file has lists of values under [constants],
+    for constants of the kernel file, and under [options], for options of the compiler; `auto` looks for constants that
+    say how large tiles are, how many stages a loop has or how many threads a block. docs/tuning.md has examples.
+
+bad-journal
+    `tilec tune` keeps every trial in an SQLite file. This one is no such file, cannot be written, or is of another
+    kernel, target, set of options or version of tilec: what it knows says nothing about this search.
+
+no-variant
+    `tilec tune` found no variant that can be built: each was refused by the model, because a block does not fit a
+    multiprocessor, or by the compiler. The commonest reasons are listed.
+
+no-scheduler
+    With `--engine dask`, trials of `tilec tune` run on the workers of a dask scheduler. No one answers at the address
+    given, there are no workers, or dask is not installed. Nothing of the journal is lost.
+
+wrong-worker
+    A worker of the dask scheduler has another version of tilec, or none: its trials would be of another compiler.
+
+bad-tuned-file
+    The file given with --tuned is not what `tilec tune` writes.
+
+tuned-for-another
+    What `tilec tune` found holds for one kernel text and one target: another text may have another fastest variant,
+    and its loops other schedules.
+
 bad-target-file
     A target file breaks the rules of its format. targets/README.md explains them.
 

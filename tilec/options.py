@@ -75,6 +75,7 @@ class CompileOptions:
     blocks go over the grid in, for kernels that do not say (0: x counts fastest; None: as pays). `consumers` is how
     many warpgroups of 128 threads a block computes with, whatever the kernel says. `subtile` is in how many parts the
     tiles of a loop are whose products are computed with, for kernels that do not say (1: none; None: as pays).
+    `tuned_for` is the digest of the only kernel text that the rest is meant for (None: any).
     `cache_dir` keeps parser tables and solved schedules (None: nothing is kept); `solve_afresh` leaves the schedules in
     it alone. `fast_math` allows approximate functions and fused products and sums. `lint` says what becomes of lints;
     with "error" they end the compilation. `silenced` are codes of warnings that nobody wants to see ("all": none of
@@ -109,6 +110,7 @@ class CompileOptions:
     rasterisation: int | None = None
     consumers: int | None = None
     subtile: int | None = None
+    tuned_for: str | None = None
     warnings_are_errors: bool = False
 
 

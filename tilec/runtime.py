@@ -133,6 +133,32 @@ def _call(result: Sequence[Any]) -> Any:
     return values[0] if values else None
 
 
+def on_gpu(data: Array) -> int:
+    """The address of a copy of the array, which lives as long as the context."""
+    from cuda.bindings import driver
+
+    address = int(_call(driver.cuMemAlloc(max(data.nbytes, EMPTY_BYTES))))
+    if data.nbytes:
+        _call(driver.cuMemcpyHtoD(address, data.ctypes.data, data.nbytes))
+    return address
+
+
+def milliseconds(launch: Callable[[int], None]) -> float:
+    """Between two events on the default stream, before and behind a launch."""
+    from cuda.bindings import driver
+
+    begin, end = (_call(driver.cuEventCreate(0)) for _ in range(2))
+    try:
+        _call(driver.cuEventRecord(begin, 0))
+        launch(0)
+        _call(driver.cuEventRecord(end, 0))
+        _call(driver.cuEventSynchronize(end))
+        return float(_call(driver.cuEventElapsedTime(begin, end)))
+    finally:
+        for event in (begin, end):
+            driver.cuEventDestroy(event)
+
+
 class Kernel:
     """A loaded kernel. Holds the module and the primary context of a GPU; `close` gives them back."""
 

@@ -52,6 +52,15 @@ class SourceFile:
         """The file that a span points into."""
         return self.imported.get(span.file, self)
 
+    def digest(self) -> str:
+        """Of its text and that of the files that it imports, wherever they lie: those that have been read so far."""
+        from hashlib import sha256
+
+        whole = sha256(self.text.encode())
+        for path, file in sorted(self.imported.items()):
+            whole.update(f"\0{path}\0{file.text}".encode())
+        return whole.hexdigest()
+
     def whole_line(self, line: int, file: str = "") -> Span | None:
         """A line of this file or, by its name, of an imported one, from its first character that is no space; None
         where there is no such line."""

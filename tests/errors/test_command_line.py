@@ -381,3 +381,26 @@ def test_a_start_time_that_breaks_a_rule(
     assert said.startswith("error[bad-schedule]: the given schedule does not hold for this loop")
     assert re.search(rule, said)
     assert not (tmp_path / "a.cubin").exists()
+
+
+@pytest.mark.parametrize(
+    ("space", "code"),
+    [
+        ("[constants]\nblock = [256, 512]\n", "bad-space"),
+        ("[constants]\nthreads = [2048, 4096]\n", "no-variant"),
+    ],
+)
+def test_a_search_without_an_end(space: str, code: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "space.toml").write_text(space)
+    assert tilec("tune", GEMM, "--space", "space.toml", "-j1") == 1
+    assert f"error[{code}]" in capfd.readouterr().err
+    assert not (tmp_path / "gemm.tuned.json").exists()
+
+
+def test_what_was_tuned_for_another_kernel(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    record = {"tuned": "", "kernel": "0", "target": "sm_90a", "entry": "gemm", "constants": {}, "options": {}}
+    (tmp_path / "gemm.tuned.json").write_text(json.dumps({**record, "schedule": {}}))
+    for target, code in (("sm_90a", "tuned-for-another"), ("sm_80", "tuned-for-another")):
+        assert tilec("--tuned", "gemm.tuned.json", GEMM, "--target", target) == 1
+        assert f"error[{code}]" in capfd.readouterr().err
+    assert not (tmp_path / "gemm.cubin").exists()

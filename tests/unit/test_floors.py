@@ -53,6 +53,7 @@ FLOORS = [
     "observer",
     "driver",
     "batch",
+    "trial",
     "emulate",
     "emulate_ptx",
     "api",
@@ -74,6 +75,8 @@ HOMES = {
     },
     "ortools": {"sched.cp"},
     "cuda": {"ptx.assemble", "fatbin", "runtime"},
+    "distributed": {"tune.dask_engine"},
+    "sklearn": {"tune.surrogate"},
     "rich": {"render", "cli"},
     "click": {"cli"},
 }

@@ -19,8 +19,8 @@ from tilec.tune.model import (
     pipeline_times,
     predict,
 )
-from tilec.tune.search import Candidate, Refused, Rejection, search
-from tilec.tune.space import Point, SpaceError, space
+from tilec.tune.rank import Candidate, Rejection, rank
+from tilec.tune.space import SpaceError, space
 
 HOPPER = Machine(sms=132, l2_bytes_per_cycle=4472, dram_bytes_per_cycle=1720)
 LOOP = LoopCost(ii=512, length=2024, trips=64, busy=512)
@@ -158,25 +158,20 @@ def test_space() -> None:
         space([("M", [])])
 
 
-def predict_block(point: Point) -> int:
-    block = int(dict(point)["block"])
-    if block > 256:
-        raise Refused(f"a block of {block} does not fit")
-    return 1000 - block if block != 128 else 1000 - 64
-
-
-def test_search_ranks_and_says_what_was_refused() -> None:
-    ranking = search(space([("block", [32, 128, 512, 64, 256])]), predict_block, keep=3)
+def test_ranking_says_what_was_refused() -> None:
+    found = {32: 968, 128: 936, 512: "a block of 512 does not fit", 64: 936, 256: 744}
+    blocks = space([("block", list(found))]).points()
+    ranking = rank((point, found[int(dict(point)["block"])]) for point in blocks)
     assert ranking.best == (
         Candidate((("block", 256),), 744),
         # As fast as 64, and earlier in the space.
         Candidate((("block", 128),), 936),
         Candidate((("block", 64),), 936),
+        Candidate((("block", 32),), 968),
     )
-    assert ranking.predicted == 4
     assert ranking.rejected == (Rejection((("block", 512),), "a block of 512 does not fit"),)
 
 
-def test_search_of_nothing_that_fits() -> None:
-    ranking = search(space([("block", [512])]), predict_block)
-    assert (ranking.best, ranking.predicted, len(ranking.rejected)) == ((), 0, 1)
+def test_ranking_of_nothing_that_fits() -> None:
+    ranking = rank([((("block", 512),), "too large")])
+    assert (ranking.best, len(ranking.rejected)) == ((), 1)

@@ -126,6 +126,15 @@ class Gpu:
         return closing(runtime.Kernel(cubin))
 
 
+def runs_code(capability: tuple[int, int], target: Target) -> bool:
+    """Whether a GPU of that compute capability does: code for sm_90a runs on 9.0 only, code for sm_80 on every 8.x."""
+    digits = target.ptx_target.removeprefix("sm_").rstrip("af")
+    wanted = int(digits[:-1]), int(digits[-1])
+    if target.ptx_target[-1] == "a":
+        return capability == wanted
+    return capability[0] == wanted[0] and capability[1] >= wanted[1]
+
+
 def gpu_for(target: Target) -> Gpu:
     """The GPU of this machine, if there is one that runs the target's code; else `no-gpu` or `wrong-gpu`."""
     if not runtime.has_gpu():
@@ -135,11 +144,7 @@ def gpu_for(target: Target) -> Gpu:
             help="write the probes with --emit DIR, carry them to a GPU, and bring back what --json writes there",
         )
     major, minor = runtime.compute_capability()
-    digits = target.ptx_target.removeprefix("sm_").rstrip("af")
-    wanted = int(digits[:-1]), int(digits[-1])
-    # Code for sm_90a runs on 9.0 only, code for sm_80 on every 8.x.
-    runs = (major, minor) == wanted if target.ptx_target[-1] == "a" else major == wanted[0] and minor >= wanted[1]
-    if not runs:
+    if not runs_code((major, minor), target):
         fail("wrong-gpu", f"the GPU here has compute capability {major}.{minor}, which does not run {target.name} code")
     return Gpu()
 

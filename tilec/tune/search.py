@@ -1,51 +1,136 @@
-"""Ranks the variants of a kernel by what a model predicts for them."""
+"""The search for the best variant of a kernel: all points are ranked by the analytical model, then batches of the most
+promising ones are compiled, until as many as are asked for have been tried.
+
+The same space and the same outcomes propose the same trials in the same order, however many run at a time: a batch is
+complete before the next is chosen. What the journal knows is not tried again, so that an interrupted search, started
+again, proposes what it proposed before and goes on from there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from tilec.records import dataclass
+from tilec.tune.engines import Engine, Lost
+from tilec.tune.journal import Journal
+from tilec.tune.outcome import Outcome
+from tilec.tune.rank import Candidate, Ranking, rank
 from tilec.tune.space import Point, Space
 
+BATCH = 8
+"""Trials that are proposed together."""
+_PREDICTED_TOGETHER = 64
+"""Points whose predictions are written at once."""
 
-class Refused(Exception):
-    """Raised by a predictor for a variant that cannot be built; says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A variant and its predicted cycles."""
-
-    point: Point
-    cycles: int
+Propose = Callable[[Sequence[Candidate], Mapping[Point, float]], Sequence[Point]]
+"""From the candidates that are left, best first by the model, and the costs that are known: the same, reordered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """A variant that cannot be built, and why."""
+class Watcher(Protocol):
+    """Who shows how far the search is."""
 
-    point: Point
-    reason: str
+    def predicting(self, done: int, total: int) -> None: ...
+
+    def trying(self, done: int, total: int) -> None: ...
+
+    def found(self, point: Point, outcome: Outcome, is_new: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Ranking:
-    """The best candidates first; how many were predicted in all; and those that were refused, in the order tried."""
+class Work:
+    """What is asked of an engine for a point: `predict` gives cycles or says why not, `carry_out` the outcome. Both are
+    called in other processes, with what `task` makes of a point. `gpu` is where trials are measured, if they are."""
 
-    best: tuple[Candidate, ...]
-    predicted: int
-    rejected: tuple[Rejection, ...]
+    predict: Callable[[Any], int | str]
+    carry_out: Callable[[Any], Outcome]
+    task: Callable[[Point], Any]
+    gpu: str = ""
 
 
-def search(space: Space, predict: Callable[[Point], int], keep: int = 1) -> Ranking:
-    """Tries every point, because a prediction is cheap and spaces are small. Equally fast candidates stay in the order
-    of the space."""
-    candidates: list[Candidate] = []
-    rejected: list[Rejection] = []
-    for point in space.points():
-        try:
-            candidates.append(Candidate(point, predict(point)))
-        except Refused as refusal:
-            rejected.append(Rejection(point, str(refusal)))
-    ranked = sorted(candidates, key=lambda candidate: candidate.cycles)
-    return Ranking(tuple(ranked[:keep]), len(candidates), tuple(rejected))
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The ranking by the model alone, and the trials in the order in which they were proposed."""
+
+    ranking: Ranking
+    trials: tuple[tuple[Point, Outcome], ...]
+
+    def built(self, gpu: str) -> list[tuple[Point, Outcome]]:
+        """Those that could be built, the best first; equally good ones in the order in which they were proposed."""
+        return sorted((t for t in self.trials if not t[1].refusal), key=lambda trial: trial[1].rank(gpu))
+
+
+def by_model(_: Ranking) -> Propose:
+    """As the analytical model ranks them."""
+    return lambda candidates, known: [candidate.point for candidate in candidates]
+
+
+def by_surrogate(ranking: Ranking) -> Propose:
+    """As the analytical model ranks them, corrected by the trials before. Needs scikit-learn."""
+    from tilec.tune.surrogate import Surrogate
+
+    return Surrogate(ranking.best).propose
+
+
+def search(
+    space: Space,
+    trials: int,
+    work: Work,
+    engine: Engine,
+    journal: Journal,
+    watcher: Watcher,
+    proposer: Callable[[Ranking], Propose] = by_model,
+) -> Found:
+    """Tries at most so many points."""
+    ranking = _ranked(space, work, engine, journal, watcher)
+    propose, left = proposer(ranking), list(ranking.best)
+    total = min(trials, len(left))
+    tried: dict[Point, Outcome] = {}
+    while len(tried) < total:
+        known = {point: cost for point, outcome in tried.items() if (cost := outcome.cost(work.gpu)) is not None}
+        batch = propose(left, known)[: min(BATCH, total - len(tried))]
+        for point, outcome in _tried(batch, len(tried), total, work, engine, journal, watcher):
+            tried[point] = outcome
+        left = [candidate for candidate in left if candidate.point not in tried]
+    return Found(ranking, tuple(tried.items()))
+
+
+def _ranked(space: Space, work: Work, engine: Engine, journal: Journal, watcher: Watcher) -> Ranking:
+    """All points of the space, the best first."""
+    points = [tuple(sorted(point)) for point in space.points()]
+    known = journal.predictions()
+    new = [point for point in points if point not in known]
+    for first in range(0, len(new), _PREDICTED_TOGETHER):
+        together = new[first : first + _PREDICTED_TOGETHER]
+        answers: dict[Point, int | str] = {}
+        for number, answer in engine.run(work.predict, [work.task(point) for point in together]):
+            answers[together[number]] = str(answer) if isinstance(answer, Lost) else answer
+            watcher.predicting(len(points) - len(new) + first + len(answers), len(points))
+        journal.predict(answers.items())
+        known |= answers
+    return rank((point, known[point]) for point in points)
+
+
+def _tried(
+    batch: Sequence[Point],
+    before: int,
+    total: int,
+    work: Work,
+    engine: Engine,
+    journal: Journal,
+    watcher: Watcher,
+) -> list[tuple[Point, Outcome]]:
+    """The outcomes of a batch, in its order; those that the journal does not know are written there as they come."""
+    journal.propose(batch)
+    known = {point: one for point, one in journal.outcomes().items() if point in batch and one.holds(work.gpu)}
+    for done, (point, outcome) in enumerate(known.items(), before + 1):
+        watcher.found(point, outcome, False)
+        watcher.trying(done, total)
+    new = [point for point in batch if point not in known]
+    for number, answer in engine.run(work.carry_out, [work.task(point) for point in new]):
+        outcome = Outcome(refusal=str(answer)) if isinstance(answer, Lost) else answer
+        journal.note(new[number], outcome)
+        known[new[number]] = outcome
+        watcher.found(new[number], outcome, True)
+        watcher.trying(before + len(known), total)
+    return [(point, known[point]) for point in batch]

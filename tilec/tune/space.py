@@ -1,4 +1,5 @@
-"""The variants of a kernel: values for its compile-time constants, as `-D` takes them."""
+"""The variants of a kernel: values for its compile-time constants, as `-D` takes them, and for options of the compiler,
+whose names begin with dashes."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ Point = tuple[tuple[str, Value], ...]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One constant and the values to try, in the order they were given."""
+    """One constant or option and the values to try, in the order they were given."""
 
     name: str
     values: tuple[Value, ...]
@@ -53,3 +54,8 @@ def space(axes: Sequence[tuple[str, Sequence[Value]]]) -> Space:
         different = {(type(value), value): value for value in values}
         made.append(Axis(name, tuple(different.values())))
     return Space(tuple(made))
+
+
+def show(point: Point) -> str:
+    """As on the command line of people: `block_M=128 --cluster=2x1`."""
+    return " ".join(f"{name}={value}" for name, value in point)

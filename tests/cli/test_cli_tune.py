@@ -1,0 +1,142 @@
+"""`tilec tune` and `--tuned`: a search, begun and gone on with; what it finds, compiled; and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command import SAMPLES, tilec
+
+import tilec as package
+from tilec.tune import engines
+
+MATMUL = SAMPLES / "alcop" / "matmul.tl"
+SPACE = "[constants]\nblock_M = [64, 128]\nnum_stages = [2, 3, 1000]\nthreads = [128, 2048]\n"
+SEARCH = ("tune", "k.tl", "--space", "s.toml", "--target", "sm_80", "-j2")
+
+
+@pytest.fixture(autouse=True)
+def _kernel(_elsewhere: None) -> None:
+    Path("k.tl").write_text(MATMUL.read_text(encoding="utf-8"), encoding="utf-8")
+    Path("s.toml").write_text(SPACE)
+
+
+def test_a_search(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tilec(*SEARCH, "--trials", "3") == 0
+    said = capfd.readouterr().out
+    assert "best trials, modelled" in said
+    assert "3 of 12 variants tried; the best: " in said
+    assert "no GPU here runs sm_80 code: variants are ranked by the model and their solved intervals" in said
+    assert "6 refused: " in said and "threads" in said
+    best = Path("k.tuned.json").read_bytes()
+    record = json.loads(best)
+    assert record["target"] == "sm_80" and record["entry"] == "matmul"
+    assert record["constants"]["block_M"] in (64, 128) and record["constants"]["threads"] == 128
+    assert record["tuned"].endswith("modelled, not measured")
+
+    # All of it is in the journal: nothing is carried out again, and the same comes out.
+    def never(*_: object) -> None:
+        raise AssertionError("everything is known")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engines.Local, "_made", never)
+        patched.setattr(engines.Local, "__init__", lambda self, processes: None)
+        patched.setattr(engines.Local, "close", lambda self: None)
+        patched.setattr(engines.Local, "run", lambda self, function, tasks: iter([never() for _ in tasks]))
+        assert tilec(*SEARCH, "--trials", "3") == 0
+    assert capfd.readouterr().out == said
+    assert Path("k.tuned.json").read_bytes() == best
+
+    # What was found is what is compiled, and verified as any schedule.
+    assert tilec("--tuned", "k.tuned.json", "k.tl", "--target", "sm_80", "--emit", "schedule", "-o", "t.json") == 0
+    assert json.loads(Path("t.json").read_text())["tilec"]["loops"]
+    capfd.readouterr()
+
+    assert tilec("--tuned", "k.tuned.json", "k.tl", "-o", "t.cubin") == 1
+    assert "error[tuned-for-another]" in capfd.readouterr().err
+    Path("k.tl").write_text(Path("k.tl").read_text() + "\n")
+    assert tilec("--tuned", "k.tuned.json", "k.tl", "--target", "sm_80", "-o", "t.cubin") == 1
+    assert "k.tl is not the kernel that was tuned" in capfd.readouterr().err
+    assert tilec(*SEARCH, "--trials", "3") == 1
+    assert "k.tune.sqlite is the journal of another kernel" in capfd.readouterr().err
+    assert not Path("t.cubin").exists()
+    assert Path("k.tuned.json").read_bytes() == best
+
+
+def test_nothing_that_can_be_built(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("s.toml").write_text("[constants]\nthreads = [2048, 3]\n")
+    assert tilec(*SEARCH) == 1
+    said = capfd.readouterr().err
+    assert "error[no-variant]: none of the 2 variants can be built" in said
+    assert not Path("k.tuned.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("tune", "k.tl", "--space", "absent.toml"), "no-such-file"),
+        (("tune", "k.tl", "--space", "k.tl"), "bad-space"),
+        (("tune", "k.tl", "--space", "s.toml", "--journal", "s.toml"), "unwritable-output"),
+        (("tune", "k.tl", "-o", "absent/t.json"), "unwritable-output"),
+        (("tune", "k.tl", "--target", "sm_91"), "unknown-target"),
+        (("--tuned", "s.toml", "k.tl"), "bad-tuned-file"),
+    ],
+)
+def test_mistakes(arguments: tuple[str, ...], code: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(*arguments) == 1
+    assert f"error[{code}]" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("tune", "k.tl", "--trials", "0"),
+        ("tune", "k.tl", "--schedule", "t.json"),
+        ("tune", "k.tl", "--tuned", "t.json"),
+        ("k.tl", "--schedule", "t.json", "--tuned", "t.json"),
+    ],
+)
+def test_usage(arguments: tuple[str, ...]) -> None:
+    Path("t.json").write_text("{}")
+    assert tilec(*arguments) == 2
+
+
+def done() -> int:
+    """How many trials the journal of k.tl knows."""
+    try:
+        with sqlite3.connect("k.tune.sqlite") as base:
+            return int(base.execute("SELECT count(outcome) FROM trials").fetchone()[0])
+    except sqlite3.OperationalError:  # there are no tables yet
+        return 0
+
+
+def test_ctrl_c_keeps_what_is_done(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("s.toml").write_text("[constants]\nblock_M = [32, 64, 128]\nblock_N = [64, 128]\nnum_stages = [2, 3, 4]\n")
+    environment = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
+    command = [sys.executable, "-m", "tilec.cli", *SEARCH, "--trials", "18"]
+    # As from a terminal: every process of the group is interrupted.
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment
+    ) as process:
+        until = time.monotonic() + 60
+        while done() == 0 and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert process.wait(30) == 130
+    kept = done()
+    assert 0 < kept < 18
+    assert f"stopped: k.tune.sqlite has {kept} trials, and the same command goes on from there" in said
+    assert "Traceback" not in said
+    assert not Path("k.tuned.json").exists()
+    assert tilec(*SEARCH, "--trials", "18") == 0
+    assert "18 of 18 variants tried" in capfd.readouterr().out
+    assert done() == 18

@@ -1,0 +1,30 @@
+"""A trial of the tuner's on a real GPU. Skipped where there is no driver or GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilec import runtime, trial
+from tilec.options import CompileOptions
+from tilec.target import load
+from tilec.tune.measure import gpu_for
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not runtime.has_gpu(), reason="no CUDA driver or no GPU")]
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_a_larger_product_takes_longer(target: str) -> None:
+    if not (gpu := gpu_for(load(target))):
+        pytest.skip("another GPU")
+    text = (SAMPLES / "gemm.tl").read_text(encoding="utf-8")
+    taken = []
+    for size in (1024, 4096):
+        asked = CompileOptions(target=target, defines=(("M", size), ("N", size), ("K", size)))
+        found = trial.carried_out(trial.Variant("gemm.tl", text, asked, is_measured=True))
+        assert found.gpu == gpu and found.milliseconds is not None
+        taken.append(found.milliseconds)
+    assert 0 < 4 * taken[0] < taken[1]

@@ -1,0 +1,130 @@
+"""How the tuner measures, with a GPU that a test makes up: what it launches and says, and what becomes of faults."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilec import driver, runtime, trial
+from tilec.manifest import extract
+from tilec.options import CompileOptions
+from tilec.target import load
+from tilec.tune import measure
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+VARIANT = trial.Variant(
+    "matmul.tl",
+    (SAMPLES / "alcop" / "matmul.tl").read_text(encoding="utf-8"),
+    CompileOptions(target="sm_80", defines=(("M", 128), ("N", 128), ("K", 128))),
+    is_measured=True,
+)
+
+
+def cubin() -> bytes:
+    return driver.build(VARIANT.source(), VARIANT.options, driver.Observer()).cubin
+
+
+class FakeKernel:
+    def __init__(self, cubin: bytes) -> None:
+        (self.manifest,) = extract(cubin)
+
+    def bound(self, addresses: Mapping[str, int], scalars: Mapping[str, int]) -> Callable[[int], None]:
+        assert set(addresses) == {tensor.name for tensor in self.manifest.tensors}
+        return lambda stream: launched.append(tuple(addresses.values()))
+
+    def close(self) -> None: ...
+
+
+launched: list[tuple[int, ...]] = []
+copied: list[Any] = []
+
+
+@contextmanager
+def fake_gpu(patched: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whose launches take as many milliseconds as there were before."""
+
+    @contextmanager
+    def context() -> Iterator[None]:
+        yield
+
+    def on_gpu(data: Any) -> int:
+        copied.append(data)
+        return 4096 * len(copied)
+
+    def milliseconds(launch: Callable[[int], None]) -> float:
+        launch(0)
+        return float(len(launched))
+
+    launched.clear()
+    copied.clear()
+    for name, fake in {
+        "context": context,
+        "Kernel": FakeKernel,
+        "on_gpu": on_gpu,
+        "milliseconds": milliseconds,
+        "description": lambda: runtime.Description("a GPU", "1", 108),
+    }.items():
+        patched.setattr(runtime, name, fake)
+    yield
+
+
+def test_launches_take_turns_on_operands(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "kernel.cubin"
+    path.write_bytes(cubin())
+    with fake_gpu(monkeypatch):
+        measure.main(str(path))
+    # The three tensors are small: as many copies as there may be, each launched before the first is launched again.
+    assert len(copied) == 3 * measure.MOST_COPIES
+    runs = measure.WARM_UPS + measure.REPEATS
+    assert len(launched) == len(set(launched)) == runs < measure.MOST_COPIES
+    milliseconds, gpu = json.loads(capsys.readouterr().out)
+    assert (milliseconds, gpu) == (float(np.median(range(measure.WARM_UPS + 1, runs + 1))), "a GPU")
+    assert copied[0].dtype == np.float16 and copied[0].size == 128 * 128 and copied[0].std() > 0.5
+
+
+def test_contents_of_each_type() -> None:
+    assert measure._contents("bfloat16", (4, 4)).dtype == np.uint16
+    assert not measure._contents("int32", (4, 4)).any() and measure._contents("int32", (4, 4)).nbytes == 64
+    assert measure._contents("float4_e2m1fn", (3, 3)).nbytes == 5
+
+
+def test_a_process_that_fails_is_a_trial_that_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho starting >&2\necho 'GpuError: CUDA_ERROR_LAUNCH_FAILED' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    assert trial.carried_out(VARIANT).refusal == "on the GPU: GpuError: CUDA_ERROR_LAUNCH_FAILED"
+
+
+def test_what_a_process_says_is_what_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho 'printed by the kernel'\necho '[0.125, \"a GPU\"]'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    found = trial.carried_out(VARIANT)
+    assert (found.milliseconds, found.gpu, found.cost("a GPU")) == (0.125, "a GPU", 0.125)
+    assert found.cycles > 0
+
+
+@pytest.mark.parametrize(
+    ("capability", "target", "name"),
+    [((9, 0), "sm_90a", "a GPU"), ((10, 0), "sm_90a", ""), ((8, 6), "sm_80", "a GPU"), ((9, 0), "sm_80", "")],
+)
+def test_only_a_gpu_that_runs_the_code(
+    capability: tuple[int, int], target: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fake_gpu(monkeypatch):
+        monkeypatch.setattr(runtime, "has_gpu", lambda: True)
+        monkeypatch.setattr(runtime, "compute_capability", lambda: capability)
+        assert measure.gpu_for(load(target)) == name
+        monkeypatch.setattr(runtime, "has_gpu", lambda: False)
+        assert measure.gpu_for(load(target)) == ""

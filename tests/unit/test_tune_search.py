@@ -1,0 +1,170 @@
+"""The tuner's search: what is proposed in which order, what the journal keeps, what becomes of processes that end."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilec.diag import CompileError
+from tilec.tune.engines import Local, Lost
+from tilec.tune.journal import Journal
+from tilec.tune.outcome import Outcome
+from tilec.tune.search import BATCH, Found, Work, search
+from tilec.tune.space import Point, space
+
+ABOUT = {"kernel": "a", "target": "sm_80"}
+SPACE = space([("x", list(range(30)))])
+
+
+def model(x: object) -> int | str:
+    """Best at 29; 7 is impossible."""
+    assert isinstance(x, int)
+    return "x = 7 does not fit" if x == 7 else 1000 - x
+
+
+def truth(x: object) -> Outcome:
+    """Best at 25; 28 the compiler refuses."""
+    assert isinstance(x, int)
+    return Outcome(refusal="28 is too many") if x == 28 else Outcome(by_levels=100 + abs(x - 25), by_schedule=90)
+
+
+def only(point: Point) -> object:
+    return point[0][1]
+
+
+class Here:
+    """An engine in this process that ends after so many trials, and answers in another order than it is asked."""
+
+    processes = 1
+
+    def __init__(self, after: int = 10**6) -> None:
+        self.left, self.tried = after, list[object]()
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        for number in reversed(range(len(tasks))):
+            if function is truth:
+                if self.left == 0:
+                    raise KeyboardInterrupt
+                self.left -= 1
+                self.tried.append(tasks[number])
+            yield number, function(tasks[number])
+
+    def close(self) -> None: ...
+
+
+class Nobody:
+    def predicting(self, done: int, total: int) -> None: ...
+
+    def trying(self, done: int, total: int) -> None: ...
+
+    def found(self, point: Point, outcome: Outcome, is_new: bool) -> None: ...
+
+
+def searched(path: Path, trials: int, engine: Here) -> tuple[Found, list[Point]]:
+    journal = Journal(str(path), ABOUT)
+    try:
+        return search(SPACE, trials, Work(model, truth, only), engine, journal, Nobody()), journal.proposed()
+    finally:
+        journal.close()
+
+
+def test_the_most_promising_are_tried_first(tmp_path: Path) -> None:
+    engine = Here()
+    found, proposed = searched(tmp_path / "j", 6, engine)
+    assert [only(point) for point in proposed] == [29, 28, 27, 26, 25, 24]
+    assert [only(point) for point, _ in found.built("")] == [25, 26, 24, 27, 29]
+    assert [rejection.reason for rejection in found.ranking.rejected] == ["x = 7 does not fit"]
+
+
+def test_a_search_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+    whole, _ = searched(tmp_path / "whole", 20, Here())
+    with pytest.raises(KeyboardInterrupt):
+        searched(tmp_path / "parts", 20, Here(after=BATCH + 3))
+    again = Here()
+    resumed, proposed = searched(tmp_path / "parts", 20, again)
+    assert resumed == whole
+    assert len(again.tried) == 20 - BATCH - 3
+    assert proposed == [point for point, _ in whole.trials]
+    nothing_new = Here()
+    assert searched(tmp_path / "parts", 20, nothing_new)[0] == whole
+    assert nothing_new.tried == []
+
+
+def test_no_more_than_the_space_has(tmp_path: Path) -> None:
+    found, _ = searched(tmp_path / "j", 500, Here())
+    assert len(found.trials) == 29
+
+
+def test_spilling_variants_come_last_unless_they_are_measured() -> None:
+    fast, slow = Outcome(by_levels=10, spilled_bytes=8, milliseconds=1.0), Outcome(by_levels=20, milliseconds=2.0)
+    assert slow.rank("") < fast.rank("")
+    assert fast.rank("H200") < slow.rank("H200")
+
+
+def test_what_is_known_without_a_gpu_is_not_all_with_one() -> None:
+    assert Outcome(by_levels=10).holds("")
+    assert not Outcome(by_levels=10).holds("H200")
+    assert Outcome(by_levels=10, milliseconds=1.0, gpu="H200").holds("H200")
+    assert not Outcome(by_levels=10, milliseconds=1.0, gpu="H200").holds("H100")
+    assert Outcome(refusal="too large").holds("H200")
+
+
+# ---- the journal -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", [{"kernel": "b", "target": "sm_80"}, {"kernel": "a", "target": "sm_90a"}])
+def test_a_journal_of_another(other: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    searched(path, 4, Here())
+    before = path.read_bytes()
+    with pytest.raises(CompileError, match=r"is the journal of another (kernel|target)") as caught:
+        Journal(str(path), other)
+    assert caught.value.diagnostics[0].code == "bad-journal"
+    assert path.read_bytes() == before
+
+
+def test_a_journal_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    path.write_text("block_M = 64, and so on, for more than a page of a database\n" * 100)
+    with pytest.raises(CompileError, match="is no journal: file is not a database"):
+        Journal(str(path), ABOUT)
+    base = sqlite3.connect(tmp_path / "broken")
+    base.execute("CREATE TABLE trials (number INTEGER PRIMARY KEY, point TEXT NOT NULL UNIQUE, outcome TEXT)")
+    base.execute("INSERT INTO trials VALUES (1, '[]', '{\"speed\": 3}')")
+    base.commit()
+    base.close()
+    with pytest.raises(CompileError, match="is no journal"):
+        Journal(str(tmp_path / "broken"), ABOUT).outcomes()
+
+
+def test_the_order_of_axes_does_not_matter(tmp_path: Path) -> None:
+    journal = Journal(str(tmp_path / "j"), ABOUT)
+    journal.propose([(("x", 1), ("a", 2))])
+    journal.note((("a", 2), ("x", 1)), Outcome(by_levels=7))
+    assert journal.outcomes() == {(("a", 2), ("x", 1)): Outcome(by_levels=7)}
+    journal.close()
+
+
+# ---- processes -------------------------------------------------------------------------------------------------------
+
+
+def square(x: int) -> int:
+    if x == 3:
+        os._exit(9)
+    return x * x
+
+
+def test_a_process_that_ends_costs_only_its_own_task() -> None:
+    engine = Local(2)
+    try:
+        answers = dict(engine.run(square, [1, 2, 3, 4, 5]))
+        assert isinstance(answers.pop(2), Lost)
+        assert answers == {0: 1, 1: 4, 3: 16, 4: 25}
+        assert dict(engine.run(square, [6])) == {0: 36}
+    finally:
+        engine.close()

@@ -1,0 +1,166 @@
+"""What can be tuned: read from a file, or found in the text of a kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilec.diag import CompileError
+from tilec.options import CompileOptions
+from tilec.source import SourceFile
+from tilec.syntax.parse import parse
+from tilec.tune import auto, knobs, space_file, tuned
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+
+
+def module_of(sample: str) -> object:
+    path = SAMPLES / sample
+    return parse(SourceFile(path.name, path.read_text(encoding="utf-8")), None)
+
+
+def test_a_file() -> None:
+    text = (
+        '[constants]\nblock_M = [64, 128]\ndtype = "float16"\n[options]\ncluster = ["none", "2x1"]\nstmatrix = [true]\n'
+    )
+    found = space_file.read(text, "s.toml", ["block_M", "dtype"])
+    assert [(axis.name, axis.values) for axis in found.axes] == [
+        ("block_M", (64, 128)),
+        ("dtype", ("float16",)),
+        ("--cluster", ("none", "2x1")),
+        ("--stmatrix", (True,)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "help"),
+    [
+        ("", "s.toml has nothing to try", "write name"),
+        ("[constants]\n", "s.toml has nothing to try", "write name"),
+        ("[constants\n", "s.toml is no TOML", "write name"),
+        ("block_M = [64]\n", "`block_M`, which is no table", "use [constants] and [options]"),
+        ("[constants]\nblok_M = [64]\n", "`blok_M`, which is no constant of the kernel", "did you mean block_M?"),
+        ("[constants]\nblock_M = []\n", "'block_M' has no values to try", "at least one value"),
+        ("[constants]\nblock_M = [[64]]\n", "tries block_M = [64]", "numbers, true, false or strings"),
+        ("[options]\nclusters = [1]\n", "`clusters`, which is no option", "did you mean cluster?"),
+        ("[options]\nwarps = [1]\n", "`warps`, which is no option", "these can be: arrivals, auto-pipeline"),
+        ("[options]\nconsumers = [8]\n", "tries consumers = 8", "a number from 1 to 7"),
+        ("[options]\nstmatrix = [1]\n", "tries stmatrix = 1", "true or false"),
+        ("[options]\narrivals = ['block']\n", "tries arrivals = 'block'", "one of warp, thread"),
+    ],
+)
+def test_a_file_that_says_nothing(text: str, title: str, help: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        space_file.read(text, "s.toml", ["block_M", "block_N"])
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "bad-space"
+    assert title in diagnostic.title
+    assert help in (diagnostic.help or "")
+
+
+def test_every_knob_is_a_field_of_the_options() -> None:
+    fields = set(CompileOptions.__dataclass_fields__)
+    assert {name.replace("-", "_") for name in knobs.KNOBS} <= fields
+
+
+def test_a_point_becomes_options() -> None:
+    base = CompileOptions(defines=(("M", 64), ("block_M", 32)))
+    point = (
+        ("--cluster", "2x1"),
+        ("--consumers", "auto"),
+        ("--rasterisation", 8),
+        ("--stmatrix", False),
+        ("block_M", 128),
+    )
+    made = knobs.applied(point, base)
+    assert dict(made.defines) == {"M": 64, "block_M": 128}
+    assert (made.cluster, made.consumers, made.rasterisation, made.stmatrix) == ((2, 1, 1), None, 8, False)
+
+
+# ---- auto ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected"),
+    [
+        (
+            "gemm.tl",
+            {"block_M": "tile", "block_N": "tile", "block_K": "tile", "num_stages": "stages", "threads": "threads"},
+        ),
+        # block_M is a product of two others, and follows from them.
+        (
+            "alcop/conv3d.tl",
+            {
+                "block_H": "tile",
+                "block_W": "tile",
+                "block_N": "tile",
+                "block_K": "tile",
+                "num_stages": "stages",
+                "threads": "threads",
+            },
+        ),
+    ],
+)
+def test_roles_of_constants(sample: str, expected: dict[str, str]) -> None:
+    assert auto.roles(module_of(sample)) == expected  # type: ignore[arg-type]
+
+
+def test_auto_tries_around_what_is_written() -> None:
+    axes = {axis.name: axis.values for axis in auto.auto(module_of("gemm.tl"), "gemm.tl").axes}  # type: ignore[arg-type]
+    assert axes == {
+        "block_M": (64, 128, 256),
+        "block_N": (64, 128, 256),
+        "block_K": (32, 64, 128),
+        "num_stages": (2, 3, 4, 6),
+        "threads": (128, 256),
+    }
+
+
+def test_an_extent_of_a_tensor_is_no_choice() -> None:
+    text = """\
+import tilelang.language as T
+rows, width = 64, 512
+extent = width * 2
+@T.prim_func
+def kernel(A: T.Tensor((rows, extent), "float32")):
+    with T.Kernel(1, threads=128):
+        s = T.alloc_shared((rows, width), "float32")
+        T.copy(A[0, 0], s)
+"""
+    with pytest.raises(CompileError, match="has no constants for tiles, stages or threads"):
+        auto.auto(parse(SourceFile("k.tl", text), None), "k.tl")
+
+
+# ---- the file that comes out -----------------------------------------------------------------------------------------
+
+BEST = tuned.Tuned("0" * 64, "sm_80", "matmul", (("block_M", 64), ("--cluster", "none")), "3.0 µs", '{"tilec": 1}')
+
+
+def test_a_tuned_file_reads_back() -> None:
+    assert tuned.read(tuned.write(BEST), "t.json") == BEST
+
+
+def test_what_a_tuned_file_changes() -> None:
+    base = CompileOptions(target="sm_80", defines=(("M", 64),), fast_math=True)
+    made = tuned.applied(BEST, base, "t.json")
+    assert (made.defines, made.cluster) == ((("block_M", 64), ("M", 64)), (1, 1, 1))
+    assert (made.schedule, made.entry, made.tuned_for, made.fast_math) == ('{"tilec": 1}', "matmul", "0" * 64, True)
+    with pytest.raises(CompileError, match=r"t\.json was tuned for sm_80, not for sm_90a"):
+        tuned.applied(BEST, CompileOptions(), "t.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("", "is not what tilec tune writes"),
+        ("[]", "is not what tilec tune writes"),
+        ('{"constants": {}, "options": {}}', "it has no 'kernel'"),
+        (tuned.write(BEST).replace('"block_M": 64', '"block_M": [64]'), "gives block_M no value that -D takes"),
+    ],
+)
+def test_a_file_that_is_not_tuned(text: str, title: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        tuned.read(text, "t.json")
+    (diagnostic,) = caught.value.diagnostics
+    assert (diagnostic.code, title in diagnostic.title) == ("bad-tuned-file", True)

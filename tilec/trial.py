@@ -1,0 +1,79 @@
+"""A trial of the tuner's: one variant of a kernel predicted, or compiled and perhaps measured. Trials run in processes
+of their own, here or on other machines."""
+
+from __future__ import annotations
+
+from tilec import batch, driver
+from tilec.diag import CompileError
+from tilec.options import CompileOptions
+from tilec.records import dataclass
+from tilec.source import SourceFile
+from tilec.tune.outcome import Outcome
+from tilec.tune.rank import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A kernel file and what to compile it with; whether it is to be measured on the GPU of where it is tried."""
+
+    path: str
+    text: str
+    options: CompileOptions
+    is_measured: bool = False
+
+    def source(self) -> SourceFile:
+        """A source of its own, which learns what is imported."""
+        return SourceFile(self.path, self.text)
+
+
+def predicted(variant: Variant) -> int | str:
+    """Cycles by the analytical model, before anything is solved; or why the variant cannot be built."""
+    from tilec.tune.estimate import estimate
+
+    try:
+        return estimate(*driver.laid(variant.source(), variant.options)).cycles
+    except Refused as refused:
+        return str(refused)
+    except CompileError as error:
+        return said(error)
+    except Exception as bug:  # in one variant of many: the search goes on without it
+        return f"internal error: {type(bug).__name__}: {bug}"
+
+
+def carried_out(variant: Variant) -> Outcome:
+    """What is known of the variant once it has been compiled."""
+    try:
+        return _compiled(variant)
+    except Exception as bug:  # in one variant of many: the search goes on without it
+        return Outcome(refusal=f"internal error: {type(bug).__name__}: {bug}")
+
+
+def _compiled(variant: Variant) -> Outcome:
+    made = batch.carry_out(batch.Job(variant.source(), variant.options, keep=("cubin",), report=True))
+    if made.failed:
+        return Outcome(refusal=said(CompileError(*made.diagnostics)))
+    (report,), (entry,) = made.reports, made.entries
+    milliseconds, gpu = None, ""
+    if variant.is_measured:
+        from tilec.tune.measure import measured
+
+        try:
+            milliseconds, gpu = measured(made.texts["cubin"])
+        except RuntimeError as fault:
+            return Outcome(refusal=f"on the GPU: {fault}")
+    return Outcome(
+        by_levels=report.by_levels.cycles,
+        by_schedule=report.by_schedule.cycles,
+        intervals=tuple(loop.ii for loop in report.loops if loop.ii is not None),
+        registers=entry.registers,
+        spilled_bytes=entry.spill_store_bytes + entry.spill_load_bytes,
+        milliseconds=milliseconds,
+        gpu=gpu,
+    )
+
+
+def said(error: CompileError) -> str:
+    """The first mistake, in one line."""
+    first = error.diagnostics[0]
+    where = "" if first.primary is None else f"{first.primary.span.place}: "
+    return f"{where}{first.title} [{first.code}]"

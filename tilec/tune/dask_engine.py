@@ -1,0 +1,92 @@
+"""Trials on the workers of a dask scheduler, on this machine or on others (`pip install 'tilec[dask]'`).
+
+A worker that goes takes no trial with it: the scheduler gives what it was at to another one. A trial that has taken
+several workers with it is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tilec import __version__
+from tilec.diag import fail
+from tilec.tune.engines import Answer, Asked, Lost
+
+PATIENCE_SECONDS = 10
+"""For a scheduler to answer, and for its first worker."""
+
+
+class Dask:
+    """The workers of the scheduler at `address`, as in tcp://host:8786. Fails with `no-scheduler` where it cannot be
+    reached or has no workers, and with `wrong-worker` where one of them has another tilec."""
+
+    def __init__(self, address: str) -> None:
+        try:
+            import distributed
+        except ImportError:
+            fail(
+                "no-scheduler", "dask is not installed here", help="pip install 'tilec[dask]', here and on every worker"
+            )
+        try:
+            self._client: Any = distributed.Client(address, timeout=PATIENCE_SECONDS, set_as_default=False)
+        except (OSError, ValueError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            fail(
+                "no-scheduler",
+                f"no dask scheduler answers at {address}",
+                notes=(reason,),
+                help="start one with `dask scheduler` and give --scheduler the address that it prints",
+            )
+        try:
+            self._client.wait_for_workers(1, timeout=PATIENCE_SECONDS)
+        except TimeoutError:
+            self.close()
+            fail("no-scheduler", f"the scheduler at {address} has no workers", help=f"start `dask worker {address}`")
+        self._check_workers()
+
+    def _check_workers(self) -> None:
+        found: dict[str, Any] = self._client.run(_version, on_error="return")
+        for worker, version in sorted(found.items()):
+            if version != __version__:
+                self.close()
+                what = "no tilec" if isinstance(version, Exception) else f"tilec {version}"
+                fail(
+                    "wrong-worker",
+                    f"the worker at {worker} has {what}, here it is {__version__}",
+                    help="install the same version on every worker",
+                )
+
+    @property
+    def processes(self) -> int:
+        threads: dict[str, int] = self._client.nthreads()
+        return max(sum(threads.values()), 1)
+
+    def everywhere(self, function: Callable[[], Answer]) -> list[Answer]:
+        """What it gives on each worker."""
+        answers: dict[str, Answer] = self._client.run(function)
+        return [answers[worker] for worker in sorted(answers)]
+
+    def run(self, function: Callable[[Asked], Answer], tasks: Sequence[Asked]) -> Iterator[tuple[int, Answer | Lost]]:
+        from distributed import as_completed
+        from distributed.scheduler import KilledWorker
+
+        # Not pure: the same task of an earlier search may have been abandoned.
+        numbers = {self._client.submit(function, task, pure=False): number for number, task in enumerate(tasks)}
+        try:
+            for future in as_completed(list(numbers), loop=self._client.loop):
+                try:
+                    yield numbers[future], future.result()
+                except KilledWorker as lost:
+                    yield numbers[future], Lost(f"its workers ended: {str(lost).splitlines()[0]}")
+        finally:
+            self._client.cancel(list(numbers))
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _version() -> str:
+    """Of the process that it runs in."""
+    import tilec
+
+    return tilec.__version__

@@ -1,0 +1,106 @@
+"""Predicts the cycles of a kernel before anything of it is solved: its layouts are enough, if each loop has as many
+stages as pay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from tilec.ir.tile import Buffer, For, TileOp
+from tilec.passes.binds import scheduled
+from tilec.passes.layout import Laid
+from tilec.passes.rings import is_load
+from tilec.target import Target
+from tilec.tune.kernel import (
+    Block,
+    Nest,
+    Walk,
+    innermost,
+    machine,
+    nest,
+    nest_cycles,
+    places,
+    residence,
+    tensor_bytes,
+)
+from tilec.tune.model import Launch, Prediction, ctas_per_sm, predict_blocks
+from tilec.tune.rank import Refused
+
+STAGES = 4
+"""Of loops that do not say how many they may have."""
+OTHER_REGISTERS = 40
+"""Of a thread, beside sums and fragments: addresses, counters."""
+BLOCKS = 64
+"""So many of a grid are looked at: enough to rank by."""
+_PRODUCER_THREADS = 128
+
+
+def estimate(laid: Laid, target: Target) -> Prediction:
+    """With as many stages as pay, of those that loops may have and that fit. Raises `Refused` where a block does not
+    fit a multiprocessor. A grid that is known at launch only counts as one full wave."""
+    kernel, loops, sms = laid.kernel, innermost(laid), target.limit("sms")
+    registers = sum(b.bytes for b in kernel.buffers if b.scope == "fragment") // 4 // kernel.threads + OTHER_REGISTERS
+    threads = kernel.threads + (_PRODUCER_THREADS if laid.form == "warp_specialised" else 0)
+    rooms = _rooms(laid, loops, registers, threads, target)
+    extents = [extent for extent in kernel.grid if isinstance(extent, int)]
+    is_known = len(extents) == len(kernel.grid)
+    x, y, z = (*extents, 1, 1, 1)[:3] if is_known else (1, 1, 1)
+    walk = Walk(laid, target, loops)
+    blocks = [walk.block(place) for place in places((x, y, z), BLOCKS)]
+    visits = {(id(loop), trips): (loop, trips) for block in blocks for loop, trips in block.loops}
+    loading = min(sms, max(x * y * z, 1)) if is_known else sms
+    nests = {key: nest(walk, *visit, 1, loading) for key, visit in visits.items()}
+    tensors = [p for p in kernel.params if isinstance(p, Buffer) and not p.is_dynamic]
+    moved = sum(tensor_bytes(tensor) for tensor in tensors) if is_known else 0
+
+    def cycles(stages: int, block: Block, neighbours: int) -> int:
+        return block.around + sum(_staged(nests[id(loop), n], loop, stages, neighbours) for loop, n in block.loops)
+
+    def predicted(stages: int, together: int) -> Prediction:
+        ctas = x * y * z if is_known else sms * together
+        launch = Launch(ctas, together, sum(block.loaded for block in blocks) * ctas // len(blocks), moved)
+        return predict_blocks([partial(cycles, stages, block) for block in blocks], launch, machine(target))
+
+    return min((predicted(*room) for room in rooms), key=lambda prediction: prediction.cycles)
+
+
+def _rooms(
+    laid: Laid, loops: tuple[For, ...], registers: int, threads: int, target: Target
+) -> Iterator[tuple[int, int]]:
+    """The numbers of stages with which a block fits a multiprocessor, and how many blocks do."""
+    most_registers, most_bytes = target.limit("registers_per_thread"), target.limit("smem_bytes_per_cta")
+    if registers > most_registers:
+        raise Refused(f"needs about {registers} registers a thread, of {most_registers}")
+    sizes = {name: layout.bytes for name, layout in laid.shared.items()}
+    if (least := sum(sizes.values())) > most_bytes:
+        raise Refused(f"needs {least} bytes of shared memory, of {most_bytes}")
+    ringed = [sum(sizes[name] for name in _loaded(loop) & set(sizes)) for loop in loops]
+    if not ctas_per_sm(least, registers, threads, residence(target)):
+        raise Refused(f"{threads} threads of about {registers} registers do not fit a multiprocessor")
+
+    def rooms() -> Iterator[tuple[int, int]]:
+        for stages in range(1, max((_most(loop) for loop in loops), default=1) + 1):
+            versions = (min(stages, _most(loop)) for loop in loops)
+            smem = least + sum(size * (n - 1) for size, n in zip(ringed, versions, strict=True))
+            if smem <= most_bytes and (together := ctas_per_sm(smem, registers, threads, residence(target))):
+                yield stages, together
+
+    return rooms()
+
+
+def _most(loop: For) -> int:
+    """The stages that a loop may have."""
+    return STAGES if loop.num_stages is None else max(loop.num_stages, 1)
+
+
+def _staged(one: Nest, loop: For, stages: int, neighbours: int) -> int:
+    outer, *inner = one.levels
+    levels = (replace(outer, stages=min(stages, _most(loop))), *inner)
+    return nest_cycles(replace(one, levels=levels), neighbours)
+
+
+def _loaded(loop: For) -> set[str]:
+    """The tiles that a trip loads."""
+    loads = (s for s in scheduled(loop) if isinstance(s, TileOp) and is_load(s))
+    return {region.buffer.name for load in loads for region in load.regions[1:2]}

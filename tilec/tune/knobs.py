@@ -1,0 +1,95 @@
+"""What a tuner may turn besides the constants of a kernel: options of the compiler, by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any
+
+from tilec import options as words
+from tilec.diag import fail
+from tilec.options import CompileOptions
+from tilec.tune.space import Point, Value
+
+DASHES = "--"
+"""What the name of an option begins with in a point; that of a constant does not."""
+
+
+def _switch(value: Value) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("is true or false")
+    return value
+
+
+def _one_of(allowed: tuple[str, ...]) -> Callable[[Value], str]:
+    def chosen(value: Value) -> str:
+        if value not in allowed:
+            raise ValueError(f"is one of {', '.join(allowed)}")
+        return str(value)
+
+    return chosen
+
+
+def _cluster(value: Value) -> tuple[int, int, int] | None:
+    if value == "auto":
+        return None
+    return (1, 1, 1) if value == "none" else words.parse_cluster(str(value))
+
+
+def _consumers(value: Value) -> int | None:
+    if value == "auto":
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 7:
+        raise ValueError("is auto, or a number from 1 to 7")
+    return value
+
+
+KNOBS: dict[str, Callable[[Value], Any]] = {
+    "cluster": _cluster,
+    "consumers": _consumers,
+    "rasterisation": lambda value: words.parse_rasterisation(str(value)),
+    "subtile": lambda value: words.parse_subtile(str(value)),
+    "pipeline-strategy": _one_of(words.STRATEGIES),
+    "scheduler": _one_of(words.SCHEDULERS),
+    "arrivals": _one_of(words.ARRIVALS),
+    **dict.fromkeys(
+        (
+            "auto-pipeline",
+            "dependent-launch",
+            "multicast",
+            "overlap",
+            "persistent",
+            "ping-pong",
+            "stmatrix",
+            "store-role",
+            "tma-loads",
+        ),
+        _switch,
+    ),
+}
+"""What each makes of a value: the field of `CompileOptions` of the same name, with underscores."""
+
+
+def check(name: str, values: Iterable[Value], path: str) -> None:
+    """Refuse an option that is none, or a value that it cannot take."""
+    if name not in KNOBS:
+        near = get_close_matches(name, KNOBS, n=1)
+        fail(
+            "bad-space",
+            f"{path} tries `{name}`, which is no option that can be tuned",
+            help=f"did you mean {near[0]}?" if near else f"these can be: {', '.join(sorted(KNOBS))}",
+        )
+    for value in values:
+        try:
+            KNOBS[name](value)
+        except ValueError as reason:
+            fail("bad-space", f"{path} tries {name} = {value!r}", help=f"{name} {reason}")
+
+
+def applied(point: Point, base: CompileOptions) -> CompileOptions:
+    """The options that a variant is compiled with."""
+    constants = tuple((name, value) for name, value in point if not name.startswith(DASHES))
+    chosen = {name.removeprefix(DASHES): value for name, value in point if name.startswith(DASHES)}
+    fields: dict[str, Any] = {name.replace("-", "_"): KNOBS[name](value) for name, value in chosen.items()}
+    return replace(base, defines=(*base.defines, *constants), **fields)

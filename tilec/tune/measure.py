@@ -1,0 +1,100 @@
+"""Times a cubin on the GPU of this machine, in a process of its own: a kernel that breaks its context costs no other
+trial anything. One process measures at a time, whoever else on this machine tunes.
+
+As a program it takes the path of a cubin and prints milliseconds and the GPU's name as JSON: the median of REPEATS
+launches, timed with events, on operands that take turns so that none is in the L2 cache.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tilec.target import Target
+
+REPEATS = 30
+WARM_UPS = 3
+L2_BYTES = 64 << 20
+MOST_COPIES = 64
+PATIENCE_SECONDS = 120
+
+
+def measured(cubin: bytes) -> tuple[float, str]:
+    """Milliseconds, and on which GPU. Raises `RuntimeError` with what the process said where it does not run."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        with (Path(tempfile.gettempdir()) / "tilec-measures.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            command = [sys.executable, "-m", "tilec.tune.measure", str(path)]
+            try:
+                child = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+            except subprocess.TimeoutExpired:
+                raise RuntimeError(f"it took more than {PATIENCE_SECONDS} s") from None
+    if child.returncode:
+        raise RuntimeError((child.stderr.strip().splitlines() or [f"ended with code {child.returncode}"])[-1])
+    milliseconds, gpu = json.loads(child.stdout.splitlines()[-1])
+    return float(milliseconds), str(gpu)
+
+
+def gpu_for(target: Target) -> str:
+    """The name of the GPU of this machine, if it runs code for the target; else nothing."""
+    from tilec import runtime
+    from tilec.calibrate.measure import runs_code
+
+    if not runtime.has_gpu() or not runs_code(runtime.compute_capability(), target):
+        return ""
+    return runtime.description().name
+
+
+# ---- the process -----------------------------------------------------------------------------------------------------
+
+
+def main(path: str) -> None:
+    from contextlib import closing
+
+    from tilec import runtime
+
+    with runtime.context(), closing(runtime.Kernel(Path(path).read_bytes())) as kernel:
+        launches = _launches(kernel)
+        taken = [runtime.milliseconds(launches[turn % len(launches)]) for turn in range(WARM_UPS + REPEATS)]
+        print(json.dumps([statistics.median(taken[WARM_UPS:]), runtime.description().name]))
+
+
+def _launches(kernel: Any) -> list[Any]:
+    """The same launch on as many sets of tensors as the L2 cache cannot hold."""
+    from tilec.runtime import on_gpu
+    from tilec.sizes import shape_of
+
+    sizes = kernel.manifest.sizes({}, {})  # which fails where one is known at launch only
+    scalars = {scalar.name: 1 for scalar in kernel.manifest.scalars} | sizes
+    contents = {t.name: _contents(t.dtype, shape_of(t.shape, sizes)) for t in kernel.manifest.tensors}
+    total = sum(data.nbytes for data in contents.values())
+    copies = min(max(2, -(-2 * L2_BYTES // max(total, 1))), MOST_COPIES)
+    made = ({name: on_gpu(data) for name, data in contents.items()} for _ in range(copies))
+    return [kernel.bound(addresses, scalars) for addresses in made]
+
+
+def _contents(dtype: str, shape: tuple[int, ...]) -> Any:
+    """Random floats, because zeros cost no power; zeros of all else, because they are in range as indices."""
+    import numpy as np
+
+    from tilec.ir.types import BY_NAME
+
+    count = int(np.prod(shape, dtype=np.int64))
+    if dtype in ("float16", "float32", "float64"):
+        return np.random.default_rng(0).standard_normal(count).astype(dtype)
+    if dtype == "bfloat16":
+        floats = np.random.default_rng(0).standard_normal(count).astype(np.float32)
+        return (floats.view(np.uint32) >> 16).astype(np.uint16)
+    return np.zeros(-(-count * BY_NAME[dtype].bits // 8), np.uint8)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,48 @@
+"""Ranks the variants of a kernel by what a model predicts for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilec.records import dataclass
+from tilec.tune.space import Point
+
+
+class Refused(Exception):
+    """Raised by a predictor for a variant that cannot be built; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A variant and its predicted cycles."""
+
+    point: Point
+    cycles: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A variant that cannot be built, and why."""
+
+    point: Point
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The best candidates first, and those that were refused, in the order of the space."""
+
+    best: tuple[Candidate, ...]
+    rejected: tuple[Rejection, ...]
+
+
+def rank(predictions: Iterable[tuple[Point, int | str]]) -> Ranking:
+    """From the cycles of each point, or why it cannot be built. Equally fast candidates stay in their order."""
+    candidates: list[Candidate] = []
+    rejected: list[Rejection] = []
+    for point, found in predictions:
+        if isinstance(found, str):
+            rejected.append(Rejection(point, found))
+        else:
+            candidates.append(Candidate(point, found))
+    return Ranking(tuple(sorted(candidates, key=lambda candidate: candidate.cycles)), tuple(rejected))

@@ -1,0 +1,60 @@
+"""Proposes what to try next from what was tried: gradient boosting on how far the analytical model was off.
+
+It begins as the analytical model: what it learns is a factor on that model's cycles (the logarithm of cost over cycles)
+as a function of the knobs. Needs scikit-learn (`pip install 'tilec[tune]'`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from tilec.tune.rank import Candidate
+from tilec.tune.space import Point, Value
+
+LEAST = 6
+"""With fewer costs known, the model alone proposes."""
+TREES, DEPTH, RATE = 60, 3, 0.1
+
+
+def is_installed() -> bool:
+    return find_spec("sklearn") is not None
+
+
+class Surrogate:
+    """Of one search: what it is given to order are candidates of one ranking."""
+
+    def __init__(self, ranking: Sequence[Candidate]) -> None:
+        self.cycles = {candidate.point: max(candidate.cycles, 1) for candidate in ranking}
+        words = {(name, str(value)) for point in self.cycles for name, value in point if not _is_number(value)}
+        self.codes = {word: float(code) for code, word in enumerate(sorted(words))}
+
+    def propose(self, left: Sequence[Candidate], known: Mapping[Point, float]) -> list[Point]:
+        """The candidates that are left, the most promising first; equally promising ones as the model has them."""
+        points = [candidate.point for candidate in left]
+        if len(known) < LEAST or not points:
+            return points
+        from sklearn.ensemble import GradientBoostingRegressor
+
+        forest = GradientBoostingRegressor(n_estimators=TREES, max_depth=DEPTH, learning_rate=RATE, random_state=0)
+        forest.fit(
+            [self.features(point) for point in known],
+            [math.log(max(cost, 1e-9) / self.cycles[point]) for point, cost in known.items()],
+        )
+        factors: Any = forest.predict([self.features(point) for point in points])
+        costs = [math.log(self.cycles[p]) + round(float(factor), 9) for p, factor in zip(points, factors, strict=True)]
+        return [point for _, _, point in sorted(zip(costs, range(len(points)), points, strict=True))]
+
+    def features(self, point: Point) -> list[float]:
+        """Numbers by their logarithm, words by their place among the words, and what the model says."""
+        numbers = [_number(value) if _is_number(value) else self.codes[name, str(value)] for name, value in point]
+        return [*numbers, math.log(self.cycles[point])]
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(value: Value) -> float:
+    return math.copysign(math.log2(1 + abs(float(value))), float(value))
