@@ -39,8 +39,9 @@ from tilec.passes.fetched import fetched
 from tilec.passes.layout import Laid, LaidPart, assign, in_registers, shared_layouts
 from tilec.passes.pipeline_counts import check_counts
 from tilec.passes.protocol import Role, check_protocol
-from tilec.passes.select import Strategy, select, why_not_tma
+from tilec.passes.select import Strategy, select
 from tilec.passes.staging import chunked
+from tilec.passes.tensor_maps import why_not_tma
 from tilec.passes.tensor_memory import IS_FACTOR, check_columns, factors, why_no_tensor_product
 from tilec.passes.versions import on_versions, versioned
 from tilec.source import Span
@@ -125,7 +126,7 @@ def _by_its_means(op: TileOp, announced: frozenset[str], target: Target) -> Tile
     if any(key == "signals" for key, _ in op.attrs):
         return _offered(op, announced, target)
     if is_signalling(op):
-        reason = why_not_tma(op, frozenset()) if target.has("tma") else f"{target.name} has no TMA"
+        reason = _why_not_signalling(op, target)
         barrier = op.attr("barrier")
         assert isinstance(barrier, Load)
         op = with_attr(with_attr(op, "announces", barrier.buffer.name not in announced), "via", "tma")
@@ -166,6 +167,12 @@ def _by_its_means(op: TileOp, announced: frozenset[str], target: Target) -> Tile
                 help="leave it out, or compile for a target that can, as sm_90a",
             )
     return op
+
+
+def _why_not_signalling(op: TileOp, target: Target) -> str | None:
+    if op.name == "gather4":
+        return None  # `passes.select` has asked
+    return why_not_tma(op, frozenset()) if target.has("tma") else f"{target.name} has no TMA"
 
 
 def _offered(op: TileOp, announced: frozenset[str], target: Target) -> TileOp:
