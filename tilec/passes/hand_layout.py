@@ -30,9 +30,10 @@ from tilec.ir.tile import (
 )
 from tilec.ir.tile import children as operands
 from tilec.ops.barriers import is_signalling
-from tilec.ops.gemm import is_in_tensor_memory
+from tilec.ops.gemm import HELD, is_in_tensor_memory
 from tilec.ops.refused import is_refused
 from tilec.options import NO_SWITCHES, Switches
+from tilec.passes.able import no_barrier
 from tilec.passes.block_scales import why_not_scaled
 from tilec.passes.divide import Part, parts
 from tilec.passes.fetched import fetched
@@ -144,6 +145,8 @@ def _by_its_means(op: TileOp, announced: frozenset[str], target: Target) -> Tile
             what = "T.tcgen05_gemm_blockscaled" if op.name == "scaled_gemm" else "T.tcgen05_cp_warpx4"
             fail("unsupported-operand", f"{target.name} cannot do this {what}", op.span, reason)
     elif is_in_tensor_memory(op):
+        if HELD in op.attrs:
+            no_barrier(op)
         reason = why_no_tensor_product(op) if target.has("tcgen05") else f"{target.name} has no tensor memory"
         op = with_attr(op, "via", "tcgen05")
         if reason is not None:

@@ -51,14 +51,14 @@ from tilec.ops.refused import refused
 from tilec.ops.scan import expansion
 from tilec.ops.sync import spelled
 from tilec.options import NO_SWITCHES, Switches
-from tilec.passes.able import check_arithmetic, check_narrow_sum, no_roles, no_wgmma
+from tilec.passes.able import check_arithmetic, check_narrow_sum, no_fill, no_roles, no_wgmma
 from tilec.passes.clusters import check_cluster
 from tilec.passes.four_rows import check_four_rows
 from tilec.passes.ordering import is_asynchronous_copy
 from tilec.passes.rings import is_load, is_pipelined, pipelined_loops, why_not_fed
 from tilec.passes.steering import is_per_thread, kept_by_every_role, scalar_reads
 from tilec.passes.tensor_maps import why_no_tensor_map, why_not_tma, without_tma
-from tilec.passes.tensor_memory import check_tensor_copy, with_sums_in_tensor_memory
+from tilec.passes.tensor_memory import check_sums, check_tensor_copy, with_sums_in_tensor_memory
 from tilec.passes.tensor_order import ordered_tensors
 from tilec.passes.turned import turned
 from tilec.passes.usage import reads, writes
@@ -117,6 +117,8 @@ def select(
             if isinstance(op, TileOp) and op.name == "gemm" and ("via", "mma") in op.attrs:
                 with mistakes.caught():
                     check_narrow_sum(op)
+    with mistakes.caught():
+        check_sums(kernel, target, None if selector.has_tensor_memory else _why_unfed(selector.kernel))
     return Selected(kernel, form, target.weights, switches.always_swizzle)
 
 
@@ -139,6 +141,12 @@ def _form(kernel: Kernel, target: Target, strategy: Strategy) -> Form:
     if strategy == "auto" and able and _fills_a_multiprocessor(loops) and _why_not_specialised(kernel, loops) is None:
         return "warp_specialised"
     return "unspecialised"
+
+
+def _why_unfed(kernel: Kernel) -> str:
+    loops = pipelined_loops(kernel.body)
+    no_loop = None if loops else "there is no T.Pipelined loop"
+    return no_loop or _why_not_specialised(kernel, loops) or "the strategy leaves no warps for that"
 
 
 def _fills_a_multiprocessor(loops: tuple[For, ...]) -> bool:
@@ -327,6 +335,8 @@ class _Selector:
                 return self.atomic(stmt)
             case TileOp(name="reduce"):
                 return self.reduce(stmt)
+            case TileOp(name="fill", regions=(part,)) if part.buffer.scope == "tmem":
+                return no_fill(stmt)
             case TileOp(name="fill", regions=(part,)) if part.buffer.scope == "fragment" and not part.is_whole:
                 return (masked(stmt),)
             case TileOp(name="scan"):
