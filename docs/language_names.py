@@ -207,9 +207,10 @@ ALLOCATION = (
     Name(
         ("T.alloc_tmem",),
         allocations.SIGNATURES["T.alloc_tmem"][1],
-        """A tile in the tensor memory of sm_100a, which T.tcgen05_gemm adds to or multiplies, and T.copy loads from and
-        stores to, in kernels that share their work out themselves. It is allocated before the roles begin, and given
-        back at the block's end. Elsewhere, tilec puts the sum of a T.gemm there by itself.""",
+        """A tile in the tensor memory of sm_100a, which T.gemm in a T.Pipelined loop adds to, and T.copy loads from; in
+        kernels that share their work out themselves, T.tcgen05_gemm adds to it or multiplies it, and T.copy loads from
+        and stores to it. It is allocated before the roles begin, and given back at the block's end. Without it, tilec
+        puts the sum of a T.gemm there by itself where it can.""",
         (allocations.allocate,),
     ),
     Name(

@@ -315,11 +315,12 @@ def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> No
         from tilec import target as targets
         from tilec.legality import examine
         from tilec.passes.subtiling import as_asked
+        from tilec.passes.tensor_sums import with_sums_as_fragments
 
         target = targets.load(options.target, options.calibration)
         for kernel in kernels:
             with mistakes.caught():
-                kernel, _ = as_asked(kernel, options)
+                kernel, _ = as_asked(with_sums_as_fragments(kernel), options)
             examine(kernel, target, _strategy(kernel, options), options.switches, mistakes)
     mistakes.end()
     from tilec.passes.unset import unset
@@ -439,8 +440,9 @@ def _scheduled(
     """The kernel with the grid that is launched and its layouts, what was decided about both and about its tiles, and a
     schedule for each loop."""
     from tilec.passes.subtiling import as_asked, candidates
+    from tilec.passes.tensor_sums import with_sums_as_fragments
 
-    kernel, asked = as_asked(kernel, options)
+    kernel, asked = as_asked(with_sums_as_fragments(kernel), options)
     laid, decisions = _in_place(kernel, target, options)
     if not asked and (ways := candidates(kernel, laid, options)):
         return _cut_as_pays(kernel, (laid, decisions), ways, target, options, observer)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tilec.codegen.barriers import is_thread, own_barrier, warpgroup
 from tilec.codegen.state import State
-from tilec.ir.affine import add, scale
+from tilec.ir.affine import add, affine, scale
 from tilec.ir.layout import SharedLayout
 from tilec.ir.multicast import number
-from tilec.ir.tile import Binary, Const, Expr, Var, integer, is_true, substitute
+from tilec.ir.tile import Binary, Buffer, Const, Expr, Var, integer, is_true, substitute
 from tilec.ir.types import BOOL
-from tilec.ir.warp import MBARRIER_BYTES, PART_ROWS, CpAsync, Gather, TensorMap, TmaLoad, TmaStore
+from tilec.ir.warp import MBARRIER_BYTES, PART_ROWS, CpAsync, FourRows, Gather, TensorMap, TmaLoad, TmaStore
 from tilec.ops.lowering import element
-from tilec.ptx.module import Address, Imm, Operand, TensorAddress, Vector
+from tilec.ptx.module import Address, Imm, Operand, Reg, TensorAddress, Vector
 
 PART = Var("%part")
 """Which part of a tile is the warpgroup's."""
@@ -66,11 +66,11 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
     """One box per panel of the tile, or of this block's slice of it for several, all counted by the full barrier of the
     ring's version, or by the kernel's own."""
     state.builder.at(op.span)
-    leader = None
+    leader, layout = None, state.addresses.tiles[op.destination.name].layout
     if op.barrier is not None:
         leader = is_thread(state, op.leader)
         barrier = own_barrier(op.barrier, state)
-        announced = Imm(state.addresses.tiles[op.destination.name].layout.bytes)
+        announced = Imm(layout.bytes if op.four is None else len(op.four.rows) * layout.panels * layout.row_bytes)
         if op.announces:
             state.builder.emit("mbarrier.expect_tx.relaxed.cta.shared::cta.b64", barrier, announced, guard=leader)
     else:
@@ -78,9 +78,8 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
         cursor = next(c for c in op.cursors if c.ring == ring.name)
         leader = state.leader
         barrier = barrier_address(state, cursor.name, ring.name, empty=False)
-    base, offset = state.addresses.tile_base(op.destination, op.cursors)
-    layout = state.addresses.tiles[op.destination.name].layout
-    mode = ".im2col" if op.map.corners else ""
+    base, offset = _first_row(op.destination, op, layout, state)
+    mode = ".im2col" if op.map.corners else ".tile::gather4" if op.four else ""
     opcode = f"cp.async.bulk.tensor.{len(op.start)}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes"
     tap = [state.builder.into("b16", "cvt.u16.u32", state.scalars.register(e)) for e in reversed(op.tap)]
     start, panels, to_whom = op.start, layout.panels, []
@@ -96,7 +95,7 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
         opcode, to_whom = f"{opcode}.multicast::cluster", [share.mask]
     for panel in range(panels):
         destination = Address(base, offset + panel * layout.panel_bytes)
-        box = _box(state, op.map, start, panel, layout)
+        box = _box(state, op.map, start, panel, layout, op.four)
         state.builder.emit(
             opcode, destination, box, barrier, *([Vector(tuple(tap))] if tap else []), *to_whom, guard=leader
         )
@@ -107,13 +106,14 @@ def emit_tma_store(op: TmaStore, state: State) -> None:
     time, so that their groups are numbered alike."""
     builder = state.builder
     builder.at(op.span)
-    base, offset = state.addresses.tile_base(op.source, op.cursors)
     layout = state.addresses.tiles[op.source.name].layout
+    base, offset = _first_row(op.source, op, layout, state)
     rank = f"{len(op.start)}d.global.shared::cta"
-    opcode = f"cp.async.bulk.tensor.{rank}.tile.bulk_group"
+    opcode = f"cp.async.bulk.tensor.{rank}.tile{'::scatter4' if op.four else ''}.bulk_group"
     if op.atomic:
         opcode = f"cp.reduce.async.bulk.tensor.{rank}.{op.atomic}.tile.bulk_group"
-    height, first, storing = layout.rows, op.start, state.leader
+    rows = layout.rows if op.four is None else len(op.four.rows)
+    height, first, storing = rows, op.start, state.leader
     if op.parts > 1:
         height, storing = PART_ROWS, state.first_lanes
         group = warpgroup(state)
@@ -124,9 +124,9 @@ def emit_tma_store(op: TmaStore, state: State) -> None:
         state.scalars.define(PART, group, (0, op.parts - 1))
         first = _moved(op.start, op.rows, scale(PART, PART_ROWS))
     for panel in range(layout.panels):
-        for row in range(0, layout.rows, height * op.parts):
+        for row in range(0, rows, height * op.parts):
             source = Address(base, offset + panel * layout.panel_bytes + row * layout.row_bytes)
-            box = _box(state, op.map, _moved(first, op.rows, integer(row)), panel, layout)
+            box = _box(state, op.map, _moved(first, op.rows, integer(row)), panel, layout, op.four)
             builder.emit(opcode, box, source, guard=storing)
     builder.emit("cp.async.bulk.commit_group", guard=state.first_lanes or state.leader)
 
@@ -135,12 +135,30 @@ def _moved(start: tuple[Expr, ...], dim: int, by: Expr) -> tuple[Expr, ...]:
     return (*start[:dim], add(start[dim], by), *start[dim + 1 :])
 
 
+def _first_row(tile: Buffer, op: TmaLoad | TmaStore, layout: SharedLayout, state: State) -> tuple[Reg, int]:
+    """Where in the version that the cursors point at the copied rows begin: a register and a constant to add."""
+    base, offset = state.addresses.tile_base(tile, op.cursors)
+    if op.four is None:
+        return base, offset
+    form = affine(op.four.at)
+    if form.terms:
+        moving = state.scalars.register(form.symbolic())
+        base = state.builder.into("b32", "mad.lo.u32", moving, Imm(layout.row_bytes), base)
+    return base, offset + form.constant * layout.row_bytes
+
+
 def _box(
-    state: State, tensor_map: TensorMap, start: tuple[Expr, ...], panel: int, layout: SharedLayout
+    state: State,
+    tensor_map: TensorMap,
+    start: tuple[Expr, ...],
+    panel: int,
+    layout: SharedLayout,
+    four: FourRows | None = None,
 ) -> TensorAddress:
-    """Coordinates go fastest dimension first."""
+    """Coordinates go fastest dimension first; of four rows that of each."""
     last = add(start[-1], integer(panel * layout.panel))
-    coordinates = tuple(state.scalars.register(e) for e in (last, *reversed(start[:-1])))
+    others = reversed(start[:-1]) if four is None else four.rows
+    coordinates = tuple(state.scalars.register(e) for e in (last, *others))
     return TensorAddress(state.pointers[tensor_map.name], coordinates)
 
 

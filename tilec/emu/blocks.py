@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -97,7 +98,9 @@ def _run_some(
 ) -> Outcome:
     polling: list[Cluster] = []
     may_wait = not are_independent(state.program.steps)
-    for number, positions in clusters:
+    state.waiting = deque(clusters)
+    while state.waiting:
+        number, positions = state.waiting.popleft()
         if state.random is not None:
             # Each cluster draws for itself, so that the order in which they run changes nothing.
             state.random.seed(f"{seed}/{number}")

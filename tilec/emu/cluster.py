@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -49,6 +50,8 @@ class LaunchState:
     cluster_number: int = 0
     blocks_done: int = 0
     clock: int = 0
+    waiting: deque[tuple[int, list[tuple[int, int, int]]]] = field(default_factory=deque)
+    """The clusters that have not started, with their numbers."""
     late_stores: list[Callable[[], None]] = field(default_factory=list)
     printed: list[tuple[int, str]] = field(default_factory=list)
     """What threads print, and the number of their cluster."""

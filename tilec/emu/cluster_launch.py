@@ -1,7 +1,9 @@
 """`clusterlaunchcontrol`: a block asks for the work of one that has not started.
 
-Blocks here are never waiting when another one runs out of work, so that every request is refused, as a machine may
-refuse any of them; the answer arrives like a copy.
+A request takes the next cluster of the grid that has not begun, which then never runs: whoever has it does its work. It
+is refused where none is left, and by an adversary at times too, as a machine may have begun the rest elsewhere. The
+answer arrives like a copy. (PTX ISA, clusterlaunchcontrol.try_cancel: no two answers name one cluster; and a block that
+knows of a refusal must not ask again.)
 """
 
 from __future__ import annotations
@@ -18,10 +20,14 @@ from tilec.emu.numbers import Array
 from tilec.ptx.module import Vector
 
 if TYPE_CHECKING:
+    from tilec.emu.cluster import LaunchState
     from tilec.emu.machine import Cta, Threads
 
 _ANSWER_BYTES = 16
-_CANCELLED = np.uint64(1)
+_CANCELLED = 1
+_REFUSALS = 4
+"""An adversary refuses one request of so many."""
+_HIGH = np.uint64(32)
 
 
 @semantics("clusterlaunchcontrol.try_cancel", accepts="async shared::cta mbarrier::complete_tx::bytes b128")
@@ -30,23 +36,34 @@ def _try_cancel(form: Form) -> None:
     to_all = form.has("multicast::cluster::all")
     line = form.step.instruction.line
 
-    def refusal() -> Array:
-        return np.zeros((1, _ANSWER_BYTES), np.uint8)
-
     def run(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads].tolist()
         places, bars = answer(cta, threads).tolist(), barrier(cta, threads).tolist()
         for thread, place, bar in zip(members, places, bars, strict=True):
+            if cta.knows_of_refusal:
+                raise Fault("bad-descriptor", "a cluster is asked for after a request has been seen to be refused")
             address = shared_address(place)
             if address % _ANSWER_BYTES:
                 raise Fault("misaligned", f"an answer at shared address {address:#x}, which is not a multiple of 16")
+            given = _answer(cta.launch)
             for target in cta.cluster.ctas if to_all else [cta]:
                 target.shared.offset(address, _ANSWER_BYTES, "the answer")
                 rows = np.array([address // 16])
                 bar_at = in_block(target, cta.peer(shared_address(bar))[1])
-                issue_load(cta, thread, target, address, rows, bar_at, line, refusal, -1)
+                issue_load(cta, thread, target, address, rows, bar_at, line, lambda given=given: given, -1)
 
     form.step.run = run
+
+
+def _answer(launch: LaunchState) -> Array:
+    """Of 16 bytes: whether a cluster that was waiting is cancelled, and the position of its first block."""
+    words = np.zeros(4, np.uint32)
+    is_refused = launch.random is not None and launch.random.randrange(_REFUSALS) == 0
+    if launch.waiting and not is_refused:
+        _, positions = launch.waiting.popleft()
+        launch.blocks_done += len(positions)
+        words[:] = (_CANCELLED, *positions[0])
+    return words.view(np.uint8).reshape(1, _ANSWER_BYTES)
 
 
 @semantics("clusterlaunchcontrol.query_cancel", accepts="b128")
@@ -55,16 +72,23 @@ def _query(form: Form) -> None:
     destination, source = form.operands
     if not asked or not isinstance(source, Vector) or len(source.items) != 2:
         raise form.unsupported("this question")
-    low = form.read(source.items[0], "u64")
+    low, high = (form.read(item, "u64") for item in source.items)
     form.understood.update(("v4", "b32", "pred"))
     items = destination.items if isinstance(destination, Vector) else (destination,)
     targets = [form.write(item, "pred" if asked == "is_canceled" else "b32") for item in items]
 
     def run(cta: Cta, threads: Threads) -> None:
-        cancelled = (cta.views[low][threads] & _CANCELLED) != 0
-        if asked != "is_canceled" and not cancelled.all():
+        first, second = cta.views[low][threads], cta.views[high][threads]
+        cancelled = (first & np.uint64(_CANCELLED)) != 0
+        if asked == "is_canceled":
+            cta.knows_of_refusal |= not cancelled.all()
+            cta.views[targets[0]][threads] = cancelled
+            return
+        if not cancelled.all():
             raise Fault("bad-descriptor", "the first block is asked for of an answer that refuses")
-        for target in targets:
-            cta.views[target][threads] = cancelled
+        position = [first >> _HIGH, second & np.uint64(0xFFFFFFFF), second >> _HIGH, np.zeros_like(first)]
+        chosen = position if asked == "get_first_ctaid" else [position["xyz".index(asked[-1])]]
+        for target, value in zip(targets, chosen, strict=True):
+            cta.views[target][threads] = value.astype(np.uint32)
 
     form.step.run = run

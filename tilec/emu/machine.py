@@ -88,6 +88,7 @@ class Cta:
         if order is not None:
             self.shared.watch = Watch(self.shared, order, launch.accesses, keeps_readers=True)
         self.register_pool: RegisterPool | None = None
+        self.knows_of_refusal = False  # that no cluster is left to be cancelled
         self.cluster_arrivals = np.zeros(self.thread_count, np.int64)
         self.steps_run = 0
         self.seen_states: dict[int, int | None] = {}

@@ -217,6 +217,14 @@ class CpAsync(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class FourRows:
+    """Four rows of a matrix, each by its own index, beside the rows of a tile from `at` on, a multiple of four."""
+
+    rows: tuple[Expr, ...]
+    at: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class TmaLoad(Operation):
     """Global to shared by TMA, signalling the full barrier of the ring. `start` is the region's first index; of an
     im2col map it is the first place, as the pixel there, and `tap` where from there the filter looks.
@@ -225,7 +233,8 @@ class TmaLoad(Operation):
     bytes, unless the kernel `announces` them itself.
 
     Where blocks of the cluster that differ along the axes `shared` load the same tile, each loads a slice of it, of the
-    map's box along dimension `sliced`, for all of them.
+    map's box along dimension `sliced`, for all of them. With `four` the map's box is one row, and of `start` only the
+    column counts.
     """
 
     map: TensorMap
@@ -237,6 +246,7 @@ class TmaLoad(Operation):
     announces: bool = True
     shared: str = ""
     sliced: int = 0
+    four: FourRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +255,8 @@ class TmaStore(Operation):
     combined with what the tensor holds.
 
     With several `parts` the first thread of each of so many warpgroups issues one: of every `parts` blocks of
-    `PART_ROWS` rows of the tile, that of its own number, along dimension `rows` of the map's box.
+    `PART_ROWS` rows of the tile, that of its own number, along dimension `rows` of the map's box. `four` is as
+    in `TmaLoad`.
     """
 
     map: TensorMap
@@ -254,6 +265,7 @@ class TmaStore(Operation):
     atomic: Literal["", "add", "min", "max"] = ""
     parts: int = 1
     rows: int = 0
+    four: FourRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -771,12 +783,12 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (condition,)
         case CpAsync(source=Region(start=starts), destination=destination):
             exprs = (*starts, *destination.start)
-        case TmaStore(start=starts):
-            exprs = starts
+        case TmaStore(start=starts, four=four):
+            exprs = starts if four is None else (*starts, *four.rows, four.at)
         case CpAsync(source=Gather(indices=indices, condition=condition)):
             exprs = (*indices, condition)
-        case TmaLoad(start=starts, tap=tap):
-            exprs = (*starts, *tap)
+        case TmaLoad(start=starts, tap=tap, four=four):
+            exprs = (*starts, *tap) if four is None else (*starts, *four.rows, four.at)
         case TensorMma(clear=clear, scales=scales):
             exprs = (clear,) if scales is None else (clear, scales.start)
         case TensorLoad(column=column) | TensorStore(column=column):

@@ -159,9 +159,13 @@ def _operation(op: Operation) -> str:
             signals = f", signals {_barrier(op.barrier)}" if op.barrier is not None else ""
             to = f" with all along {op.shared}" if op.shared else ""
             box = f"{tensor_map.name}[{', '.join(map(show_expr, start))}]"
+            if op.four is not None:
+                return f"tma_load {_rows_at(destination, op.four)} = {_rows_of(tensor_map, op.four, start)}{signals}"
             return f"tma_load {destination.name} = {box}{looks}{signals}{to}"
         case warp.TmaStore(map=tensor_map, start=start, source=source, atomic=atomic, parts=parts):
             by = f" by {parts} warpgroups apart" if parts > 1 else ""
+            if op.four is not None:
+                return f"tma_store {_rows_of(tensor_map, op.four, start)} = {_rows_at(source, op.four)}"
             return f"tma_{atomic or 'store'} {tensor_map.name}[{', '.join(map(show_expr, start))}] = {source.name}{by}"
         case warp.StoreMatrix(source=source, destination=destination, column=column):
             part = f"[:, {column}:{column + destination.shape[-1]}]" if source.shape != destination.shape else ""
@@ -243,6 +247,14 @@ def _operation(op: Operation) -> str:
             return f"{count} registers"
         case _:
             return type(op).__name__
+
+
+def _rows_at(tile: Buffer, four: warp.FourRows) -> str:
+    return f"{tile.name}[{show_expr(four.at)}:+{len(four.rows)}, :]"
+
+
+def _rows_of(tensor_map: warp.TensorMap, four: warp.FourRows, start: tuple[Expr, ...]) -> str:
+    return f"{tensor_map.name}[({', '.join(map(show_expr, four.rows))}), {show_expr(start[-1])}]"
 
 
 def _source(source: Region | warp.Gather) -> str:

@@ -26,8 +26,8 @@ BY_ONE_THREAD = frozenset({"expect_tx", "tensor_arrive"})  # and copies that sig
 """What one thread does for all of those that come to it."""
 TAKING_BARRIERS = frozenset(
     {"T.barrier_arrive", "T.mbarrier_arrive", "T.barrier_wait", "T.mbarrier_wait_parity", "T.mbarrier_expect_tx",
-     "T.mbarrier_arrive_expect_tx", "T.cp_async_barrier_noinc", "T.tma_copy", "T.tcgen05_gemm",
-     "T.tcgen05_mma_arrive", "T.tcgen05_gemm_blockscaled"}
+     "T.mbarrier_arrive_expect_tx", "T.cp_async_barrier_noinc", "T.tma_copy", "T.tma_gather4",
+     "T.gemm", "T.tcgen05_gemm", "T.tcgen05_mma_arrive", "T.tcgen05_gemm_blockscaled"}
 )  # fmt: skip
 """Names of operations that a barrier may be given to."""
 _MEETING = frozenset({"arrive", "await_barrier", "expect_tx", "cp_async_arrive", "tensor_arrive"})
@@ -48,7 +48,7 @@ def barrier_of(op: TileOp) -> warp.Barrier:
 
 def is_signalling(op: TileOp) -> bool:
     """Whether it is a copy that signals a barrier of the kernel's."""
-    return op.name == "copy" and any(key == "barrier" for key, _ in op.attrs)
+    return op.name in ("copy", "gather4") and any(key == "barrier" for key, _ in op.attrs)
 
 
 def is_meeting(op: TileOp) -> bool:

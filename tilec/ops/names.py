@@ -29,7 +29,6 @@ _BLACKWELL = _rows(
     alloc_tcgen05_instr_desc alloc_tcgen05_instruction_desc ptx_tcgen05_mma_ss ptx_tcgen05_mma_ts
     ptx_tcgen05_mma_blockscaled_ss clc_is_canceled clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z
     clc_try_cancel clc_try_cancel_multicast tma_load_2sm
-    tma_gather4 tma_gather4_bytes tma_scatter4: write T.copy row by row
     float4_e2m1_unpacked: use T.float4_e2m1fn, of which two share a byte
     """,
     Diagnostic(

@@ -214,6 +214,10 @@ def _next_power_of_2(call: Call) -> Value:
     return 1 << (max(call.integer("n"), 1) - 1).bit_length()
 
 
+def _gathered_bytes(call: Call) -> Value:
+    return 4 * call.integer("K_box") * call.dtype("dtype").bits // 8
+
+
 def _row(
     name: str, parameters: str, doc: str, build: Callable[[Call], Value], is_guarded: bool = False
 ) -> ScalarFunction:
@@ -286,6 +290,7 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         _row("T.min_value", "dtype", "the smallest finite value", _extreme(-1)),
         _row("T.if_then_else", "condition then orelse", "`then` where the condition holds", _if_then_else, True),
         _row("T.Select", "condition then orelse", "`then` where the condition holds", _if_then_else, True),
+        _row("T.tma_gather4_bytes", "K_box dtype", "the bytes of four rows of so many elements", _gathered_bytes),
         *(
             ScalarFunction(dynamic.signature(name), "a size known at launch, by its name", dynamic.build)
             for name in ("T.dynamic", "T.symbolic")

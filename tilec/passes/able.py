@@ -49,6 +49,30 @@ def check_narrow_sum(op: TileOp) -> None:
         )
 
 
+def no_fill(op: TileOp) -> NoReturn:
+    """Refuse a T.clear of what only products write."""
+    fail(
+        "wrong-scope",
+        "T.clear of a tile in tensor memory",
+        op.span,
+        f"only products write {op.regions[0].buffer.name}",
+        secondary=(Label(op.regions[0].buffer.span, "allocated here"),),
+        help="let the first product clear it, by clear_accum=",
+    )
+
+
+def no_barrier(op: TileOp) -> NoReturn:
+    """Refuse a T.gemm into tensor memory that nobody waits for, in a kernel that orders its threads itself."""
+    fail(
+        "unsupported-operand",
+        "T.gemm into tensor memory needs `mbar` in a kernel with barriers or roles of its own",
+        op.span,
+        "nothing says when it is done",
+        secondary=(Label(op.regions[2].buffer.span, "C is allocated here"),),
+        help="pass mbar= what T.alloc_barrier made, and wait for it",
+    )
+
+
 def no_roles(op: TileOp) -> NoReturn:
     """Refuse a T.tcgen05_gemm that nobody waits for."""
     fail(
@@ -57,7 +81,7 @@ def no_roles(op: TileOp) -> NoReturn:
         op.span,
         "nothing says when it is done",
         secondary=(Label(op.regions[2].buffer.span, "C is allocated here"),),
-        help="write T.gemm into a fragment: tilec puts its sum in tensor memory itself",
+        help="write T.gemm, also into tensor memory: tilec waits for it",
     )
 
 

@@ -473,7 +473,7 @@ def _accumulator(stmt: Stmt) -> Buffer | None:
 def describe(stmt: Stmt) -> str:
     """A short name for messages and traces: `copy A → A_shared`."""
     match stmt:
-        case TileOp(name="copy" | "im2col" as name, regions=(source, destination)):
+        case TileOp(name="copy" | "im2col" | "gather4" | "scatter4" as name, regions=(source, destination)):
             shared = f" multicast along {axes}" if (axes := shared_axes(stmt)) else ""
             return f"{name} {source.buffer.name} → {destination.buffer.name}{shared}"
         case TileOp(name=name, regions=regions):

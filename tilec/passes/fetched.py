@@ -16,7 +16,7 @@ from tilec.passes.atoms import is_legal
 from tilec.passes.layout import Laid
 from tilec.passes.ordering import is_asynchronous_copy
 from tilec.passes.rings import is_load, is_pipelined, pipelined_loops
-from tilec.passes.select import why_no_tensor_map, without_tma
+from tilec.passes.tensor_maps import why_no_tensor_map, without_tma
 from tilec.passes.tensor_order import ordered_tensors
 from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass

@@ -30,17 +30,19 @@ from tilec.ir.tile import (
 )
 from tilec.ir.tile import children as operands
 from tilec.ops.barriers import is_signalling
-from tilec.ops.gemm import is_in_tensor_memory
+from tilec.ops.gemm import HELD, is_in_tensor_memory
 from tilec.ops.refused import is_refused
 from tilec.options import NO_SWITCHES, Switches
+from tilec.passes.able import no_barrier
 from tilec.passes.block_scales import why_not_scaled
 from tilec.passes.divide import Part, parts
 from tilec.passes.fetched import fetched
 from tilec.passes.layout import Laid, LaidPart, assign, in_registers, shared_layouts
 from tilec.passes.pipeline_counts import check_counts
 from tilec.passes.protocol import Role, check_protocol
-from tilec.passes.select import Strategy, select, why_not_tma
+from tilec.passes.select import Strategy, select
 from tilec.passes.staging import chunked
+from tilec.passes.tensor_maps import why_not_tma
 from tilec.passes.tensor_memory import IS_FACTOR, check_columns, factors, why_no_tensor_product
 from tilec.passes.versions import on_versions, versioned
 from tilec.source import Span
@@ -125,7 +127,7 @@ def _by_its_means(op: TileOp, announced: frozenset[str], target: Target) -> Tile
     if any(key == "signals" for key, _ in op.attrs):
         return _offered(op, announced, target)
     if is_signalling(op):
-        reason = why_not_tma(op, frozenset()) if target.has("tma") else f"{target.name} has no TMA"
+        reason = _why_not_signalling(op, target)
         barrier = op.attr("barrier")
         assert isinstance(barrier, Load)
         op = with_attr(with_attr(op, "announces", barrier.buffer.name not in announced), "via", "tma")
@@ -143,6 +145,8 @@ def _by_its_means(op: TileOp, announced: frozenset[str], target: Target) -> Tile
             what = "T.tcgen05_gemm_blockscaled" if op.name == "scaled_gemm" else "T.tcgen05_cp_warpx4"
             fail("unsupported-operand", f"{target.name} cannot do this {what}", op.span, reason)
     elif is_in_tensor_memory(op):
+        if HELD in op.attrs:
+            no_barrier(op)
         reason = why_no_tensor_product(op) if target.has("tcgen05") else f"{target.name} has no tensor memory"
         op = with_attr(op, "via", "tcgen05")
         if reason is not None:
@@ -166,6 +170,12 @@ def _by_its_means(op: TileOp, announced: frozenset[str], target: Target) -> Tile
                 help="leave it out, or compile for a target that can, as sm_90a",
             )
     return op
+
+
+def _why_not_signalling(op: TileOp, target: Target) -> str | None:
+    if op.name == "gather4":
+        return None  # `passes.select` has asked
+    return why_not_tma(op, frozenset()) if target.has("tma") else f"{target.name} has no TMA"
 
 
 def _offered(op: TileOp, announced: frozenset[str], target: Target) -> TileOp:

@@ -366,10 +366,10 @@ def _bind(body: Body, node: ast.With, value: Value) -> None:
 
 
 def with_barrier(path: str, arguments: tuple[list[Argument], dict[str, Argument]]) -> None:
-    """T.tma_copy into a stage signals the stage's barrier, unless it names one."""
+    """A copy by TMA into a stage signals the stage's barrier, unless it names one."""
     positional, keywords = arguments
     destination = keywords.get("dst") or (positional[1] if len(positional) > 1 else None)
-    if path != "T.tma_copy" or destination is None or "barrier" in keywords:
+    if path not in ("T.tma_copy", "T.tma_gather4") or destination is None or "barrier" in keywords:
         return
     if isinstance(destination.value, StageTile) and destination.value.stage.side == "producer":
         keywords["barrier"] = Argument(destination.value.stage.barrier, destination.span)
@@ -394,7 +394,7 @@ def on_stages(body: Body, op: TileOp, arguments: tuple[list[Argument], dict[str,
     by which a producer fills its stage may signal the stage's barrier, where the target can do that. Errors:
     `stage-side`."""
     given = [(a.value, a.span) for a in (*arguments[0], *arguments[1].values()) if isinstance(a.value, StageTile)]
-    loads = op.name == "copy" and op.regions[0].buffer.scope == "global"
+    loads = op.name in ("copy", "gather4") and op.regions[0].buffer.scope == "global"
     for tile, span in given:
         if any(tile.buffer == b for b in reads(op)):
             check_read(tile, span)

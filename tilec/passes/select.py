@@ -45,20 +45,20 @@ from tilec.ops import im2col
 from tilec.ops.barriers import is_signalling
 from tilec.ops.fill import masked
 from tilec.ops.gemm import is_in_tensor_memory
-from tilec.ops.lowering import TMA_ALIGNMENT
 from tilec.ops.meet import is_for_every_role
 from tilec.ops.reduce import kept_extents
 from tilec.ops.refused import refused
 from tilec.ops.scan import expansion
 from tilec.ops.sync import spelled
 from tilec.options import NO_SWITCHES, Switches
-from tilec.passes.able import check_arithmetic, check_narrow_sum, no_roles, no_wgmma
-from tilec.passes.atoms import MAX_BOX
+from tilec.passes.able import check_arithmetic, check_narrow_sum, no_fill, no_roles, no_wgmma
 from tilec.passes.clusters import check_cluster
+from tilec.passes.four_rows import check_four_rows
 from tilec.passes.ordering import is_asynchronous_copy
 from tilec.passes.rings import is_load, is_pipelined, pipelined_loops, why_not_fed
 from tilec.passes.steering import is_per_thread, kept_by_every_role, scalar_reads
-from tilec.passes.tensor_memory import check_tensor_copy, with_sums_in_tensor_memory
+from tilec.passes.tensor_maps import why_no_tensor_map, why_not_tma, without_tma
+from tilec.passes.tensor_memory import check_sums, check_tensor_copy, with_sums_in_tensor_memory
 from tilec.passes.tensor_order import ordered_tensors
 from tilec.passes.turned import turned
 from tilec.passes.usage import reads, writes
@@ -117,6 +117,8 @@ def select(
             if isinstance(op, TileOp) and op.name == "gemm" and ("via", "mma") in op.attrs:
                 with mistakes.caught():
                     check_narrow_sum(op)
+    with mistakes.caught():
+        check_sums(kernel, target, None if selector.has_tensor_memory else _why_unfed(selector.kernel))
     return Selected(kernel, form, target.weights, switches.always_swizzle)
 
 
@@ -139,6 +141,12 @@ def _form(kernel: Kernel, target: Target, strategy: Strategy) -> Form:
     if strategy == "auto" and able and _fills_a_multiprocessor(loops) and _why_not_specialised(kernel, loops) is None:
         return "warp_specialised"
     return "unspecialised"
+
+
+def _why_unfed(kernel: Kernel) -> str:
+    loops = pipelined_loops(kernel.body)
+    no_loop = None if loops else "there is no T.Pipelined loop"
+    return no_loop or _why_not_specialised(kernel, loops) or "the strategy leaves no warps for that"
 
 
 def _fills_a_multiprocessor(loops: tuple[For, ...]) -> bool:
@@ -213,50 +221,6 @@ def _through_registers(source: Region, destination: Region, span: Span, **versio
     for key, value in version.items():
         op = op if value is None else with_attr(op, key, value)
     return op
-
-
-def why_not_tma(op: TileOp, placed: frozenset[Buffer]) -> str | None:
-    source, destination = op.regions
-    if destination.buffer in placed:
-        return f"{destination.buffer.name} is given a layout that TMA does not know"
-    if without_tma(op):
-        return "by disable_tma"
-    if op.name == "im2col":
-        return im2col.why_no_map(op)
-    if not destination.is_whole:
-        return "it fills a part of a tile"
-    return why_no_tensor_map(source, destination.buffer, least_dimensions=1)
-
-
-def without_tma(op: TileOp) -> bool:
-    return ("tma", False) in op.attrs
-
-
-def why_no_tensor_map(outside: Region, tile: Buffer, least_dimensions: int = 2) -> str | None:
-    """Why TMA cannot, or should not, move between this region of a tensor and the tile, or None."""
-    tensor = outside.buffer
-    if tensor.dtype != tile.dtype:
-        return f"it converts {tensor.dtype} to {tile.dtype}"
-    if len(tile.shape) < least_dimensions or len(tensor.extents) > 5:
-        return f"the tile has {len(tile.shape)} dimension(s) and the tensor {len(tensor.extents)}"
-    size = tensor.dtype.bytes
-    if outside.extent[-1] != tile.shape[-1] or outside.shape != _squeeze(tile.shape):
-        return "the region has another shape than the tile"
-    row = size * row_divisor(tensor)
-    if len(tensor.extents) > 1 and row % TMA_ALIGNMENT:
-        length = f"{row} bytes, not" if isinstance(tensor.extents[-1], int) else "perhaps not, known only at launch,"
-        return f"{tensor.name}'s rows are {length} a multiple of {TMA_ALIGNMENT}"
-    if tile.shape[-1] * size % TMA_ALIGNMENT:
-        return f"a tile row is {tile.shape[-1] * size} bytes, not a multiple of {TMA_ALIGNMENT}"
-    if any(e > MAX_BOX for e in outside.extent[:-1]):
-        return f"a box has at most {MAX_BOX} rows"
-    if tile.shape[-1] > MAX_BOX and tile.shape[-1] * size % 32:
-        return f"a box has at most {MAX_BOX} columns"
-    return None
-
-
-def _squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(e for e in shape if e != 1) or (1,)
 
 
 def _becoming_a(kernel: Kernel) -> frozenset[str]:
@@ -352,6 +316,12 @@ class _Selector:
                 by_threads = self.target.has("cp.async") and im2col.cp_async_width(stmt)
                 via = "tma" if id(stmt) in self.fed else "cp_async" if by_threads else "registers"
                 return (with_attr(stmt, "via", via),)
+            case TileOp(name="gather4"):
+                check_four_rows(stmt, self.target, self.placed, self.ordered)
+                return (stmt,)
+            case TileOp(name="scatter4"):
+                check_four_rows(stmt, self.target, self.placed, self.ordered)
+                return (self.tma_store(stmt),)
             case TileOp(name="gemm") if is_in_tensor_memory(stmt):
                 if ("via", "tcgen05") not in stmt.attrs:
                     no_roles(stmt)
@@ -365,6 +335,8 @@ class _Selector:
                 return self.atomic(stmt)
             case TileOp(name="reduce"):
                 return self.reduce(stmt)
+            case TileOp(name="fill", regions=(part,)) if part.buffer.scope == "tmem":
+                return no_fill(stmt)
             case TileOp(name="fill", regions=(part,)) if part.buffer.scope == "fragment" and not part.is_whole:
                 return (masked(stmt),)
             case TileOp(name="scan"):

@@ -69,7 +69,9 @@ from tilec.syntax import ast
 EVALUATE = Signature("T.evaluate", (Parameter("value"),))
 _OWN = ("T.fill", "T.clear", "T.copy")
 """The operations on tiles that a thread can do on an array of its own."""
-_ON_TENSOR_MEMORY = ("T.tcgen05_gemm", "T.copy", "T.tcgen05_gemm_blockscaled", "T.tcgen05_cp_warpx4")
+_ON_TENSOR_MEMORY = (
+    "T.tcgen05_gemm", "T.copy", "T.tcgen05_gemm_blockscaled", "T.tcgen05_cp_warpx4", "T.gemm", "T.clear", "T.fill",
+)  # fmt: skip
 """Those that tiles in tensor memory can be given to."""
 
 
@@ -392,7 +394,7 @@ class Body(Assignments):
                     "wrong-scope",
                     f"{name} of a tile in tensor memory",
                     argument.span,
-                    f"{value.name} is written by T.tcgen05_gemm, and read by T.copy to a fragment",
+                    f"{value.name} is written by T.gemm or T.tcgen05_gemm, and read by T.copy to a fragment",
                     secondary=(Label(value.span, "from here"),),
                     help="T.copy it to a fragment first",
                 )

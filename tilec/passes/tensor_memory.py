@@ -43,6 +43,7 @@ from tilec.ir.tile import (
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32
 from tilec.ops.copy import refuse_scopes
 from tilec.ops.fill import fill_value
+from tilec.ops.gemm import HELD
 from tilec.passes.rings import is_pipelined, pipelined_loops, shared_with
 from tilec.passes.rings import rings as ring_plans
 from tilec.passes.trips import static_trips
@@ -339,3 +340,42 @@ def why_no_tensor_product(op: TileOp) -> str | None:
     if width % 16 or (width > 256 and width % 256):
         return f"C has {width} columns, not a multiple of 16 up to 256 or one of 256"
     return None
+
+
+# ---- sums that a kernel wants there (`passes.tensor_sums`) -----------------------------------------------------------
+
+
+def products_held(body: tuple[Stmt, ...]) -> Iterator[TileOp]:
+    """Those whose sums are to be in tensor memory."""
+    return (s for s in walk(body) if isinstance(s, TileOp) and s.name == "gemm" and HELD in s.attrs)
+
+
+def check_sums(kernel: Kernel, target: Target, unfed: str | None) -> None:
+    """What was asked for is so, in a kernel with mechanisms selected. `unfed` is why no role of its own loads the tiles
+    of the kernel's loops. Errors: `unsupported-operand`."""
+    for op in products_held(kernel.body):
+        tile = op.regions[2].buffer
+        if tile.scope == "fragment":
+            fail(
+                "unsupported-operand",
+                "the sum of this T.gemm cannot be in tensor memory",
+                op.span,
+                _why_not(op, kernel, target, unfed),
+                help="T.gemm into a fragment takes the instruction that there is",
+            )
+
+
+def _why_not(op: TileOp, kernel: Kernel, target: Target, unfed: str | None) -> str:
+    tile = op.regions[2].buffer
+    rows, width = tile.shape
+    if not target.has("tcgen05"):
+        return f"{target.name} has none"
+    if reason := why_no_tensor_product(op):
+        return reason
+    if tensor_accumulator((rows, width), kernel.threads) is None:
+        return f"{kernel.threads} threads cannot share {rows} × {width} elements of it"
+    if unfed is not None:
+        return f"the tiles must come by TMA, but {unfed}"
+    if tile.name in {t.name for t in crowded_out(kernel)}:
+        return f"the sums together take more than {target.limit('tmem_columns')} columns"
+    return "it must be all that a T.Pipelined loop does with C, cleared before, of tiles that the loop fills by TMA"

@@ -47,6 +47,7 @@ def ordered_tensors(kernel: Kernel) -> frozenset[str]:
     what may be the same place."""
     places: dict[str, int] = {}
     written: set[str] = set()
+    scattered: set[str] = set()
     telling = {name for stmt in walk(kernel.body) if isinstance(stmt, For) for name in stmt.apart or ()}
 
     def visit(body: tuple[Stmt, ...], loops: tuple[_Trips, ...], values: dict[Var, Expr]) -> None:
@@ -63,6 +64,10 @@ def ordered_tensors(kernel: Kernel) -> frozenset[str]:
             is_commuting = isinstance(stmt, TileOp) and stmt.name == "atomic"
             if is_commuting:  # additions to one place may come in any order
                 touched = tuple(dict.fromkeys(touched))
+            if isinstance(stmt, TileOp) and stmt.name == "scatter4":  # of rows named twice it says no more either
+                is_commuting = True
+                touched = tuple(b for b in touched if b.name not in scattered)
+                scattered.update(b.name for b in writes(stmt))
             for b in touched:
                 places[b.name] = places.get(b.name, 0) + 1
             for b in writes(stmt):

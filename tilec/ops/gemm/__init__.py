@@ -68,8 +68,25 @@ def gemm_shape(op: TileOp) -> tuple[int, int, int]:
     return m, n, matrix_shape(a)[0 if op.attr("transpose_A") else 1]
 
 
+HELD = ("held", "tmem")
+"""Of a product into tensor memory that tilec is to wait for, as for any other."""
+
+
 def _check(call: Call) -> TileOp:
     return _product(call, "A")
+
+
+def _check_gemm(call: Call) -> TileOp:
+    """Into a fragment, or into tensor memory: then as T.tcgen05_gemm where a barrier is given."""
+    value = call["C"].value
+    buffer = value.buffer if isinstance(value, Access) else value
+    if isinstance(buffer, Buffer) and buffer.scope == "tmem":
+        op = _check_tcgen05(call)
+        op = replace(op, attrs=tuple(kv for kv in op.attrs if kv[0] != "wait"))
+        return op if "barrier" in dict(op.attrs) else with_attr(op, *HELD)
+    if call["mbar"].value is not None:
+        call.refuse("mbar", "left out unless C is made by T.alloc_tmem")
+    return _check(call)
 
 
 def _check_sparse(call: Call) -> TileOp:
@@ -315,7 +332,7 @@ GEMM = register(
                         Parameter("clear_accum", False),
                         Parameter("k_pack", 1, hint="it is for the matrix cores of another vendor"),
                         Parameter("wg_wait", 0, keyword_only=True),
-                        Parameter("mbar", None, supported=False),
+                        Parameter("mbar", None),
                         ANNOTATIONS,
                     ),
                 ),
@@ -327,8 +344,12 @@ GEMM = register(
                 bits, which is tf32), float64 (C float64), int8 or uint8 (C int32), int4 or uint4 (C int32; both in
                 shared memory and along K), or on targets that have them 8-bit floats, also mixed (C float32 or
                 float16). `policy` says how warps share C.
+
+                C may also be made by T.alloc_tmem, in the tensor memory of sm_100a: summed up in a T.Pipelined loop
+                by products alone, cleared before it or by `clear_accum=k == 0` in its first trip, and read by T.copy
+                to a fragment behind it. In a kernel that orders its threads itself, `mbar` makes it T.tcgen05_gemm.
                 """,
-                _check,
+                _check_gemm,
             ),
             Spelling(
                 Signature(

@@ -1,0 +1,225 @@
+"""T.tma_gather4 and T.tma_scatter4: four rows of a matrix, each by its own index, to and from a shared tile by TMA.
+
+The tensor stands in the operation as one row of it, from column `col` on; the four indices are the attributes `row0` to
+`row3`. What lies outside the tensor reads as 0 and is not written (PTX ISA, "Tiled::gather4/scatter4" modes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NoReturn
+
+from tilec.diag import Label, fail
+from tilec.ir import warp
+from tilec.ir.affine import add, affine, scale
+from tilec.ir.expr import cast
+from tilec.ir.tile import Buffer, Expr, Region, TileOp, integer, with_attr
+from tilec.ir.types import INT32
+from tilec.ops.barriers import as_barrier, barrier_of
+from tilec.ops.lowering import Context, Demand, demand, tensor_map_of
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
+from tilec.ops.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
+from tilec.ops.values import EXPR_TYPES, describe, show_shape
+
+ROWS = 4
+NAMES = ("gather4", "scatter4")
+
+
+def _check_gather(call: Call) -> TileOp:
+    tensor, tile = _tensor(call, "src"), _tile(call, "dst")
+    op = _operation(call, "gather4", tensor, tile)
+    return with_attr(op, "barrier", as_barrier(call["barrier"], call.name))
+
+
+def _check_scatter(call: Call) -> TileOp:
+    tensor, tile = _tensor(call, "dst"), _tile(call, "src")
+    return _operation(call, "scatter4", tensor, tile)
+
+
+def _operation(call: Call, name: str, tensor: Buffer, tile: Region) -> TileOp:
+    if tensor.dtype != tile.buffer.dtype:
+        fail(
+            "dtype-mismatch",
+            f"{call.name} copies elements as they are",
+            call.span,
+            f"{tensor.name} is {tensor.dtype}, {tile.buffer.name} is {tile.buffer.dtype}",
+            secondary=(Label(tile.buffer.span, "from here"),),
+            help=f"allocate {tile.buffer.name} as {tensor.dtype}",
+        )
+    line = Region(tensor, (integer(0), _index(call, call["col"])), (1, tile.extent[-1]), call.span)
+    regions = (line, tile) if name == "gather4" else (tile, line)
+    return tile_op(name, regions, call.span, **dict(_rows(call)))
+
+
+def _tensor(call: Call, name: str) -> Buffer:
+    value = call[name].value
+    if not isinstance(value, Buffer) or value.scope != "global" or len(value.extents) != 2:
+        call.refuse(name, "a tensor of two dimensions, as a whole")
+    assert isinstance(value, Buffer)
+    return value
+
+
+def _tile(call: Call, name: str) -> Region:
+    """Four rows from a multiple of four on: else the swizzle would lie in them otherwise than in the tile."""
+    tile = call.region(name)
+    if tile.buffer.scope != "shared":
+        _refuse(call, name, tile, f"{tile.buffer.name} is in {tile.buffer.scope} memory")
+    if tile.shape[:-1] != (ROWS,) or tile.extent[-1] != tile.buffer.shape[-1]:
+        _refuse(call, name, tile, f"this has shape {show_shape(tile.extent)}")
+    if affine(tile.start[tile.extent.index(ROWS)]).divisor % ROWS:
+        _refuse(call, name, tile, "it does not begin at a multiple of four")
+    return tile
+
+
+def _refuse(call: Call, name: str, tile: Region, label: str) -> NoReturn:
+    fail(
+        "wrong-argument",
+        f"{call.name}: `{name}` must be four whole rows of a shared tile",
+        call[name].span,
+        label,
+        secondary=(Label(tile.buffer.span, "from here"),),
+        help="allocate (4, columns), or write `tile[4 * i : 4 * i + 4, :]`",
+    )
+
+
+def _rows(call: Call) -> Iterator[tuple[str, Expr]]:
+    rows = call["rows"]
+    if not isinstance(rows.value, tuple) or len(rows.value) != ROWS:
+        call.refuse("rows", "a list of four indices")
+    assert isinstance(rows.value, tuple)
+    for number, row in enumerate(rows.value):
+        yield f"row{number}", _index(call, Argument(row, rows.span))
+
+
+def _index(call: Call, argument: Argument) -> Expr:
+    index = as_expr(argument)
+    if index.dtype.kind not in ("int", "uint"):
+        fail("wrong-argument", f"{call.name}: an index must be an integer", argument.span, describe(argument.value))
+    return cast(index, INT32)
+
+
+def rows_of(op: TileOp) -> tuple[Expr, ...]:
+    """The four indices."""
+    rows = tuple(op.attr(f"row{number}") for number in range(ROWS))
+    assert all(isinstance(row, EXPR_TYPES) for row in rows)
+    return rows  # type: ignore[return-value]
+
+
+def _effects(op: TileOp) -> Effects:
+    source, destination = op.regions
+    return Effects((source,), (destination,))
+
+
+def _reference(op: TileOp, env: Environment) -> None:
+    source, destination = op.regions
+    for number, index in enumerate(rows_of(op)):
+        row = int(env.scalar(index))
+        here, there = _one_row(source, row, number), _one_row(destination, row, number)
+        env.write(there, env.read(here).reshape(there.extent))
+
+
+def _one_row(region: Region, row: int, number: int) -> Region:
+    """Of a tensor the row of this index, of a tile that of this number."""
+    if region.buffer.scope == "global":
+        return replace(region, start=(integer(row), region.start[1]))
+    dim = region.extent.index(ROWS)
+    first, extent = add(region.start[dim], integer(number)), list(region.extent)
+    extent[dim] = 1
+    return replace(region, start=(*region.start[:dim], first, *region.start[dim + 1 :]), extent=tuple(extent))
+
+
+_COMMON = (
+    Parameter("swizzle", None, keyword_only=True, hint="tilec chooses the layout of a tile by all that reaches it"),
+    Parameter("eviction_policy", None, keyword_only=True, hint="tilec chooses by what is copied"),
+    ANNOTATIONS,
+)
+_WHAT = tuple(map(Parameter, ("src", "dst", "col", "rows")))
+
+GATHER4 = register(
+    Operation(
+        "gather4",
+        (
+            Spelling(
+                Signature("T.tma_gather4", (*_WHAT, Parameter("barrier", keyword_only=True), *_COMMON)),
+                """Begin a copy of four rows of a matrix to a shared tile by TMA, and announce their bytes to `barrier`.
+
+                `src` is a tensor of two dimensions; `rows` are the indices of the rows, each on its own, and `col` the
+                first column of each. `dst` is a tile of four rows, or four whole rows of one, `tile[4 * i : 4 * i + 4,
+                :]`. What lies outside the tensor reads as 0. One thread does it and the barrier tells when it is done,
+                as with T.tma_copy. It needs sm_100a.
+                """,
+                _check_gather,
+            ),
+        ),
+        _effects,
+        _reference,
+    )
+)
+
+SCATTER4 = register(
+    Operation(
+        "scatter4",
+        (
+            Spelling(
+                Signature("T.tma_scatter4", (*_WHAT, *_COMMON)),
+                """Copy four rows of a shared tile to four rows of a matrix by TMA, each to its own index.
+
+                `dst` is a tensor of two dimensions; `rows` are the indices of its rows and `col` the first column of
+                each. `src` is a tile of four rows, or four whole rows of one, `tile[4 * i : 4 * i + 4, :]`. What lies
+                outside the tensor is not written. Copies of this kind to one row come in any order. It needs sm_100a.
+                """,
+                _check_scatter,
+            ),
+        ),
+        _effects,
+        _reference,
+    )
+)
+
+
+# ---- by TMA ----------------------------------------------------------------------------------------------------------
+
+
+def _four(op: TileOp, tile: Region) -> warp.FourRows:
+    """The indices, and which row of the tile is the first."""
+    at: Expr = integer(0)
+    for start, extent in zip(tile.start[:-1], tile.buffer.shape[:-1], strict=True):
+        at = add(scale(at, extent), start)
+    return warp.FourRows(rows_of(op), at)
+
+
+@facet("gather4", "lower")
+def lower_gather(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+    source, destination = op.regions
+    leader, announces = op.attr("leader"), op.attr("announces")
+    assert isinstance(leader, int)
+    load = warp.TmaLoad(
+        tensor_map_of(source, destination.buffer, context), source.start, destination.buffer, barrier=barrier_of(op),
+        leader=leader, announces=bool(announces), four=_four(op, destination), cursors=context.cursors, span=op.span,
+    )  # fmt: skip
+    return (load,)
+
+
+@facet("scatter4", "lower")
+def lower_scatter(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
+    source, destination = op.regions
+    store = warp.TmaStore(
+        tensor_map_of(destination, source.buffer, context), destination.start, source.buffer,
+        four=_four(op, source), cursors=context.cursors, span=op.span,
+    )  # fmt: skip
+    return (store, warp.BulkWait(0, span=op.span)) if ("wait", "at once") in op.attrs else (store,)
+
+
+def _bytes(tile: Region) -> int:
+    return ROWS * tile.extent[-1] * tile.buffer.dtype.bytes
+
+
+@facet("gather4", "demand")
+def price_gather(op: TileOp, context: Context) -> tuple[Demand, ...]:
+    return (demand("tma.load", bytes=_bytes(op.regions[1])),)
+
+
+@facet("scatter4", "demand")
+def price_scatter(op: TileOp, context: Context) -> tuple[Demand, ...]:
+    return (demand("tma.store", bytes=_bytes(op.regions[0])),)
