@@ -384,6 +384,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     from tilec import lints
     from tilec import target as targets
     from tilec.passes.hand_listing import listing
+    from tilec.passes.masks import unmasked
     from tilec.passes.staging import stagings
     from tilec.passes.unset import unset
     from tilec.sched.trace import dump
@@ -391,7 +392,8 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
 
     target = targets.load(options.target, options.calibration)
     target = target if options.stmatrix else target.without("stmatrix")
-    laid, decisions, planned = _scheduled(kernel, target, options, observer)
+    lighter, about_masks = unmasked(kernel, options)
+    laid, decisions, planned = _scheduled(lighter, target, options, observer)
     for found in (
         *unset(kernel),
         *_unused(kernel, laid),
@@ -411,6 +413,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     stores = [asdict(store) for one in laid.kernels for store in stagings(one)]
     solved = [(p.loop.problem, p.solution) for p in planned]
     by_hand = listing(kernel, laid)
+    decisions = (*decisions, *about_masks)
     trace = dump(write_trace(solved, kernel.name, target.name, target.calibration, decisions, stores, by_hand))
     observer.saw("schedule", planned, lambda _: trace, _schedule_violations)
     return Plan(kernel, laid, target, planned, decisions, trace)
