@@ -140,6 +140,7 @@ def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: 
     from tilec.passes.depend import Scheduled
     from tilec.passes.dependent import dependent
     from tilec.passes.expand import expand
+    from tilec.passes.split_loops import split
     from tilec.passes.sync import synchronise
     from tilec.passes.usage import usage
 
@@ -149,6 +150,8 @@ def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: 
     observer.saw("expand", program, show_program)
     program = place(program, target, unlimited=options.switches.unlimited_smem)
     program = synchronise(program)
+    if options.split_loops and options.opt_level > 2:
+        program = split(program)
     if options.dependent_launch and options.opt_level > 2 and target.has("cluster"):  # what came with clusters
         program = dependent(program)
     for found in lints.barriers(program, target, planned.kernel.span):
