@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilec.ir import warp
-from tilec.ir.affine import Affine
+from tilec.ir.affine import Affine, affine
 from tilec.ir.tile import COMPARISONS, Binary, Const, Expr, Load, Unary, Var, walk_expr
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.masks import below_zero, threshold
@@ -47,10 +47,11 @@ def _pieces(loop: warp.Loop) -> Iterator[warp.Operation]:
     branches = [op for op in loop.body if isinstance(op, warp.Branch) and not op.part]
     found = (limit for op in branches for limit in _limits(op.condition, loop.var, moving))
     bounds = [bound for bound in dict.fromkeys(limit.b for limit in found) if _is_within(bound, loop)]
-    bounds = bounds[:MOST_THRESHOLDS]
+    bounds, is_sorted = _ascending(bounds[:MOST_THRESHOLDS])
     pieces = [
-        _under(loop, moving, {**dict.fromkeys(bounds[:n], False), **dict.fromkeys(bounds[n : n + 1], True)})
+        _under(loop, moving, {**dict.fromkeys(bounds[:n], False), **dict.fromkeys(above, True)})
         for n in range(len(bounds) + 1)
+        for above in (bounds[n:] if is_sorted else bounds[n : n + 1],)
     ]
     while bounds and pieces[-1] == pieces[-2]:
         bounds.pop()
@@ -63,6 +64,26 @@ def _pieces(loop: warp.Loop) -> Iterator[warp.Operation]:
             bound = held
         phases.append(warp.Phase(bound, pieces[n]))
     yield replace(loop, body=pieces[-1], phases=tuple(phases)) if phases else loop
+
+
+def _ascending(bounds: list[Expr]) -> tuple[list[Expr], bool]:
+    """Thresholds in their order, and whether that is known, as it is where they differ by a constant: then below one is
+    below those after it. In any order each trip does what it should."""
+    forms = [_numerator(bound) for bound in bounds]
+    if len({(divisor, form.terms) for divisor, form in forms}) > 1:
+        return bounds, False
+    return [bounds[n] for n in sorted(range(len(bounds)), key=lambda n: forms[n][1].constant)], True
+
+
+def _numerator(bound: Expr) -> tuple[int, Affine]:
+    """d and the sum of which the bound is the d-th part, rounded down."""
+    form = affine(bound)
+    match form.terms:
+        case ((Binary(op="floordiv", a=a, b=Const(value=divisor)), 1),):
+            inner = affine(a)
+            return int(divisor), Affine(inner.terms, inner.constant + form.constant * int(divisor))
+        case _:
+            return 1, form
 
 
 def _is_within(bound: Expr, loop: warp.Loop) -> bool:
