@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from harness import HERE
 
 from tilec import driver, emulate
 from tilec.driver import Build, Observer, build
+from tilec.ir import warp
+from tilec.ir.warp_verify import program_violations
 from tilec.options import CompileOptions, Value
 from tilec.sched.decision import Decision
 from tilec.source import SourceFile
@@ -15,8 +19,8 @@ KERNEL = HERE / "masks.tl"
 SOURCE = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
 
 
-def made(entry: str, target: str, **defines: Value) -> Build:
-    options = CompileOptions(target=target, entry=entry, defines=tuple(defines.items()))
+def made(entry: str, target: str, subtile: int | None = None, **defines: Value) -> Build:
+    options = CompileOptions(target=target, entry=entry, subtile=subtile, defines=tuple(defines.items()))
     return build(SOURCE, options, Observer())
 
 
@@ -59,6 +63,64 @@ def test_window(S: int, window: int, target: str) -> None:
 @pytest.mark.parametrize("keys", [8, 32, 40, 96, 136, 264])
 def test_padding(keys: int, target: str) -> None:
     agrees(made("padded", target, keys=keys))
+
+
+def consumer(built: Build) -> warp.Role:
+    return next(role for role in built.program.roles if role.name == "consumer")
+
+
+def split_loop(built: Build) -> warp.Loop:
+    (loop,) = (op for op in warp.walk(consumer(built).body) if isinstance(op, warp.Loop) and op.part == "steady")
+    return loop
+
+
+def test_two_loops_in_the_same_rings() -> None:
+    """The first without the mask, the second with it, neither with a test; one loop loads for both."""
+    built = made("attention", "sm_90a")
+    loop = split_loop(built)
+    (phase,) = loop.phases
+    assert not any(isinstance(op, warp.Branch) for body in loop.bodies for op in body)
+    masked = [str(op.nest).count("Select") for body in loop.bodies for op in body if isinstance(op, warp.Elementwise)]
+    assert masked.count(1) == 1
+    assert "Select" not in str(phase.body)
+    rings = [
+        [op for op in body if isinstance(op, warp.RingWait | warp.RingRelease | warp.Advance)] for body in loop.bodies
+    ]
+    assert rings[0] == rings[1] and rings[0]
+    producer = next(role for role in built.program.roles if role.name == "producer")
+    assert not any(op.phases for op in warp.walk(producer.body) if isinstance(op, warp.Loop))
+
+
+def test_a_window_has_three() -> None:
+    loop = split_loop(made("windowed", "sm_90a", subtile=1))
+    assert len(loop.phases) == 2
+    assert not any(isinstance(op, warp.Branch) for body in loop.bodies for op in body)
+
+
+def test_the_verifier_runs_each_phase() -> None:
+    built = made("attention", "sm_90a")
+    loop = split_loop(built)
+    (phase,) = loop.phases
+    assert list(program_violations(built.program)) == []
+    for at, op in enumerate(phase.body):
+        if isinstance(op, warp.RingWait | warp.RingRelease | warp.WgmmaWait | warp.Advance):
+            less = warp.Phase(phase.until, (*phase.body[:at], *phase.body[at + 1 :]))
+            body = _with(consumer(built).body, loop, replace(loop, phases=(less,)))
+            roles = tuple(replace(r, body=body) if r.name == "consumer" else r for r in built.program.roles)
+            assert list(program_violations(replace(built.program, roles=roles))), f"without {op}"
+
+
+def _with(body: tuple[warp.Operation, ...], old: warp.Loop, new: warp.Loop) -> tuple[warp.Operation, ...]:
+    """The operations, with a loop replaced wherever it is."""
+    made_of: list[warp.Operation] = []
+    for op in body:
+        if op is old:
+            made_of.append(new)
+        elif isinstance(op, warp.Loop | warp.Pipeline):
+            made_of.append(replace(op, body=_with(op.body, old, new)))
+        else:
+            made_of.append(op)
+    return tuple(made_of)
 
 
 def test_what_is_decided() -> None:
