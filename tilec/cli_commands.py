@@ -71,6 +71,11 @@ def kernel_options(command: Command) -> Command:
             help="Whether loops may be pipelined that load tiles for products and are not said to be.  [yes, at -O3]",
         ),
         click.option(
+            "--split-loops/--no-split-loops",
+            default=True,
+            help="Whether trips of a pipelined loop in which a mask changes nothing may go without it.  [yes, at -O3]",
+        ),
+        click.option(
             "--scheduler",
             type=click.Choice(SCHEDULERS),
             default=SCHEDULERS[0],
@@ -228,6 +233,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         arrivals=given["arrivals"],
         tma_loads=given["tma_loads"],
         auto_pipeline=given["auto_pipeline"],
+        split_loops=given["split_loops"],
         cluster=_cluster(given),
         consumers=given["consumers"],
         rasterisation=options.parse_rasterisation(given["rasterisation"]),

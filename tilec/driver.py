@@ -140,6 +140,7 @@ def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: 
     from tilec.passes.depend import Scheduled
     from tilec.passes.dependent import dependent
     from tilec.passes.expand import expand
+    from tilec.passes.split_loops import split
     from tilec.passes.sync import synchronise
     from tilec.passes.usage import usage
 
@@ -149,6 +150,8 @@ def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: 
     observer.saw("expand", program, show_program)
     program = place(program, target, unlimited=options.switches.unlimited_smem)
     program = synchronise(program)
+    if options.split_loops and options.opt_level > 2:
+        program = split(program)
     if options.dependent_launch and options.opt_level > 2 and target.has("cluster"):  # what came with clusters
         program = dependent(program)
     for found in lints.barriers(program, target, planned.kernel.span):
@@ -402,6 +405,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     from tilec import lints
     from tilec import target as targets
     from tilec.passes.hand_listing import listing
+    from tilec.passes.masks import unmasked
     from tilec.passes.staging import stagings
     from tilec.passes.unset import unset
     from tilec.sched.trace import dump
@@ -409,7 +413,8 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
 
     target = targets.load(options.target, options.calibration)
     target = target if options.stmatrix else target.without("stmatrix")
-    laid, decisions, planned = _scheduled(kernel, target, options, observer)
+    lighter, about_masks = unmasked(kernel, options)
+    laid, decisions, planned = _scheduled(lighter, target, options, observer)
     for found in (
         *unset(kernel),
         *_unused(kernel, laid),
@@ -429,6 +434,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     stores = [asdict(store) for one in laid.kernels for store in stagings(one)]
     solved = [(p.loop.problem, p.solution) for p in planned]
     by_hand = listing(kernel, laid)
+    decisions = (*decisions, *about_masks)
     trace = dump(write_trace(solved, kernel.name, target.name, target.calibration, decisions, stores, by_hand))
     observer.saw("schedule", planned, lambda _: trace, _schedule_violations)
     return Plan(kernel, laid, target, planned, decisions, trace)

@@ -67,7 +67,8 @@ class CompileOptions:
     run several of the grid's, one after the other; `multicast` lets blocks of a cluster load together what they have in
     common; `store_role` lets a role of its own begin the copies to global memory, where that pays. `dependent_launch`
     lets a kernel begin while the one before it ends, where it does not say itself what it waits for. `auto_pipeline`
-    lets loops be pipelined that load tiles for products and are not said to be. `stmatrix` lets warps write
+    lets loops be pipelined that load tiles for products and are not said to be. `split_loops` lets trips of a loop in
+    which a mask leaves everything as it is go without it. `stmatrix` lets warps write
     accumulators to shared memory by that instruction, where the target has it. `arrivals` says who arrives at the
     barriers of rings (blocks that share a ring hear from one thread of each warp in any case). `cluster` has the
     blocks of a cluster along x, y and z, for kernels that do not say (1, 1, 1: each block on its own even if they do,
@@ -106,6 +107,7 @@ class CompileOptions:
     arrivals: Arrivals = "warp"
     tma_loads: bool = True
     auto_pipeline: bool = True
+    split_loops: bool = True
     cluster: tuple[int, int, int] | None = None
     rasterisation: int | None = None
     consumers: int | None = None

@@ -49,6 +49,10 @@ def _changed(body: tuple[warp.Operation, ...], place: str) -> Iterator[tuple[str
         if isinstance(op, COUNTED):
             more = replace(op, pending=op.pending + 1)
             yield f"{here} {type(op).__name__} of {more.pending}, line {op.span.line}", (*before, more, *after)
+        for n, phase in enumerate(op.phases if isinstance(op, warp.Loop) else ()):
+            for what, inner in _changed(phase.body, f"{here}.phase {n}"):
+                phases = (*op.phases[:n], replace(phase, body=inner), *op.phases[n + 1 :])
+                yield what, (*before, replace(op, phases=phases), *after)
         if isinstance(op, warp.Loop | warp.Pipeline):
             for what, inner in _changed(op.body, here):
                 yield what, (*before, replace(op, body=inner), *after)

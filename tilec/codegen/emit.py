@@ -40,7 +40,8 @@ from tilec.diag import InternalError
 from tilec.ir import warp
 from tilec.ir.expr import as_size
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import THREAD, Buffer, Extent, Load, Store, walk, walk_expr
+from tilec.ir.tile import THREAD, Binary, Buffer, Extent, Load, Store, walk, walk_expr
+from tilec.ir.types import INT32
 from tilec.ir.warp import Operation, Program, Role, TensorMap
 from tilec.passes.touches import touches
 from tilec.ptx.module import Address, Entry, Guard, Imm, Item, Module, Operand, Pair, Param, Reg, Symbol, Variable
@@ -614,8 +615,16 @@ class _Entry:
         builder = self.builder
         start, stop = self.scalars.value(op.start), self.scalars.value(op.stop)
         counter = builder.into("b32", "mov.u32", start)
-        low, high = self.scalars.interval(op.start)[0], self.scalars.interval(op.stop)[1] - 1
         runs_once = self.scalars.interval(op.start)[1] < self.scalars.interval(op.stop)[0]
+        for phase in op.phases:
+            until = self.scalars.value(Binary("min", phase.until, op.stop, INT32))
+            self.trips(replace(op, body=phase.body), counter, until, False, state)
+        self.trips(op, counter, stop, runs_once and not op.phases, state)
+
+    def trips(self, op: warp.Loop, counter: Reg, stop: Operand, runs_once: bool, state: State) -> None:
+        """Those that run the loop's body, until the counter has come to `stop`."""
+        builder = self.builder
+        low, high = self.scalars.interval(op.start)[0], self.scalars.interval(op.stop)[1] - 1
         again, done = builder.label("loop"), builder.label("done")
         self.exits.append(done)
         if not runs_once:

@@ -601,9 +601,18 @@ class Let(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """What the trips of a loop do while its variable is less than `until`."""
+
+    until: Expr
+    body: tuple[Operation, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Loop(Operation):
     """`for var in range(start, stop, step)`, run by all threads of the role alike. `part` says which piece of a
-    software pipeline it is."""
+    software pipeline it is. Before the trips that run `body` are those of each of the `phases` in turn, as many as
+    there are."""
 
     var: Var
     start: Expr
@@ -611,6 +620,11 @@ class Loop(Operation):
     step: int
     body: tuple[Operation, ...]
     part: Literal["", "steady"] = ""
+    phases: tuple[Phase, ...] = ()
+
+    @property
+    def bodies(self) -> tuple[tuple[Operation, ...], ...]:
+        return *(phase.body for phase in self.phases), self.body
 
 
 @dataclass(frozen=True, slots=True)
@@ -812,7 +826,9 @@ def own_rows(op: Wgmma) -> tuple[str, ...]:
 def nested(op: Operation) -> tuple[tuple[Operation, ...], ...]:
     """The operation lists inside a structured operation."""
     match op:
-        case Loop(body=body) | Forever(body=body) | Pipeline(body=body):
+        case Loop():
+            return op.bodies
+        case Forever(body=body) | Pipeline(body=body):
             return (body,)
         case Branch(then=then, orelse=orelse):
             return (then, orelse)

@@ -15,8 +15,8 @@ from tilec.ir.warp import Operation, Program
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """How control flow goes where it is not fixed: block indices and scalars; the trip counts of a pipeline when a role
-    enters it for the first time, the second time and so on in turn; whether run-time branches are taken (None: as the
-    values say, and taken where they do not)."""
+    enters it for the first time, the second time and so on in turn; whether run-time branches are taken, and phases of
+    loops are over (None: as the values say, and taken where they do not; of phases each is so long)."""
 
     values: dict[str, int]
     trips: tuple[int, ...]
@@ -29,7 +29,10 @@ def scenarios(program: Program) -> Iterator[Scenario]:
     operations = [op for role in program.roles for op in warp.walk(role.body)]
     stages = [op.stages for op in operations if isinstance(op, warp.Pipeline)]
     loops = any(isinstance(op, warp.Loop) and not _is_fixed(op) for op in operations)
-    branches = any(isinstance(op, warp.Branch) and op.part == "" for op in operations)
+    branches = any(
+        (isinstance(op, warp.Branch) and op.part == "") or (isinstance(op, warp.Loop) and op.phases)
+        for op in operations
+    )
     long = max(stages, default=0) + 2 * max((r.depth for r in program.rings), default=1) + 1
     counts = [*range(max(stages, default=0) + 2), long] if stages or loops else [long]
     for last in (False, True) if loops or branches else (False,):
@@ -142,10 +145,10 @@ class Execution:
                     self.stages, self.steady = stages, var
                     yield from self.run(inner, values)
                     self.trips, self.stages, self.steady = around
-                case warp.Loop(var=var, step=step, body=inner):
+                case warp.Loop(var=var, step=step):
                     start, count = self.count(op, values)
                     for k in self.told_apart(var.name, count):
-                        yield from self.run(inner, {**values, var.name: start + k * step})
+                        yield from self.run(self.phase(op, k, count), {**values, var.name: start + k * step})
                         if self.leaving():
                             break
                     self.left = False
@@ -181,6 +184,13 @@ class Execution:
         cut = self.cuts.setdefault(place, max(0, trips - 4 * self.period) // self.period * self.period)
         for k in range(trips - cut):
             yield k if k < 2 * self.period else k + cut
+
+    def phase(self, op: warp.Loop, trip: int, trips: int) -> tuple[Operation, ...]:
+        """What a trip does: where branches are not to be taken, that of the first phase, where they are, that of none;
+        else each is the turn of as many."""
+        if self.scenario.taken is not None:
+            return op.bodies[-1 if self.scenario.taken else 0]
+        return op.bodies[trip * len(op.bodies) // trips]
 
     def leaving(self) -> bool:
         return self.left

@@ -92,10 +92,16 @@ def _body(body: tuple[Operation, ...], indent: str, heading: str = "") -> Iterat
             heading = around
             yield f"{indent}# end of the pipeline"
         match op:
-            case warp.Loop(var=var, start=start, stop=stop, step=step, body=inner):
+            case warp.Loop(var=var, start=start, stop=stop, step=step, phases=phases, body=inner):
                 steps = f", {step}" if step != 1 else ""
                 yield f"{indent}for {var.name} in range({show_expr(start)}, {show_expr(stop)}{steps}):"
-                yield from _body(inner, indent + "  ", heading)
+                deeper = indent + "  "
+                for phase in phases:
+                    yield f"{deeper}while {var.name} < {show_expr(phase.until)}:"
+                    yield from _body(phase.body, deeper + "  ", heading)
+                if phases:
+                    yield f"{deeper}from then on:"
+                yield from _body(inner, deeper + "  " * bool(phases), heading)
             case warp.Forever(body=inner):
                 yield f"{indent}repeat:"
                 yield from _body(inner, indent + "  ", heading)

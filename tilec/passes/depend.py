@@ -426,7 +426,10 @@ class _Builder:
 
 def price(stmt: Stmt, laid: Laid, target: Target, groups: int = 1) -> tuple[int, int, dict[int, tuple[int, int]]]:
     """Cycles in which the role issues nothing else, cycles until all is through, and for how many cycles, after how
-    many, each slot is held; for one of `groups` warpgroups."""
+    many, each slot is held; for one of `groups` warpgroups. Of two branches that of the one that takes longer."""
+    if isinstance(stmt, If) and stmt.orelse:
+        each = (replace(stmt, orelse=()), replace(stmt, then=stmt.orelse, orelse=()))
+        return max((price(branch, laid, target, groups) for branch in each), key=lambda cost: cost[:2])
     slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
     asked = (part_of(d, groups) for d in demands(stmt, laid))
     timings = [target.price(d.kind, **dict(d.parameters)) for d in asked]
