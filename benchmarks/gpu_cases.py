@@ -204,14 +204,8 @@ def _backward() -> Plan:
     sizes = {"batch": batch, "heads": heads, "S": S, "D": 128, "dtype": "float16"}
     rows = {"rows": batch * heads * S, "D": 128, "dtype": "float16"}
     names = ("backward_delta", "backward_dkdv", "backward_dq")
-    # With heads of this width, an overlap of trips would take more registers than there are.
     kernels = tuple(
-        Kernel(
-            FOLDER / "attention" / f"{name}.tl",
-            rows if name == "backward_delta" else sizes,
-            {"overlap": False} if name == "backward_dkdv" else {},
-        )
-        for name in names
+        Kernel(FOLDER / "attention" / f"{name}.tl", rows if name == "backward_delta" else sizes) for name in names
     )
     return Plan(Case("attention backward 128 causal 8192", "attention", "backward", parameters=sizes), kernels)
 

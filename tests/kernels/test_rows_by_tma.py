@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from harness import SAMPLES, agrees, built
+from harness import agrees
 
-from tilec.driver import Build, Observer, build
+from tilec.driver import Build
 from tilec.ir import warp
-from tilec.options import CompileOptions
-from tilec.source import SourceFile
 
 KERNEL = """
 import tilelang.language as T
@@ -69,32 +67,3 @@ def test_a_producer_loads_them(tensor: tuple[str, str], first: int, tmp_path: Pa
 )
 def test_what_tma_cannot_load_threads_do(tensor: tuple[str, str], parts: int, tmp_path: Path) -> None:
     assert by_tma(agrees(written(tmp_path, *tensor), "sm_90a", parts=parts)) == set()
-
-
-@pytest.mark.parametrize("name", ["backward_dkdv", "backward_dq", "backward_atomic"])
-def test_backward_attention_has_a_producer(name: str) -> None:
-    _, made = built(SAMPLES / "attention" / f"{name}.tl", "sm_90a")
-    assert [role.name for role in made.program.roles] == ["consumer", "producer"]
-    assert made.warnings == ()
-
-
-def test_groups_of_backward_attention_take_turns() -> None:
-    """The softmax of one runs under the products of the other."""
-    _, made = built(SAMPLES / "attention" / "backward_dkdv.tl", "sm_90a")
-    assert made.program.roles[0].turns_at is not None
-
-
-@pytest.mark.slow
-def test_without_an_overlap_there_are_registers_for_heads_of_128() -> None:
-    """As `benchmarks/gpu_cases.py` builds it."""
-    path = SAMPLES / "attention" / "backward_dkdv.tl"
-    source = SourceFile(str(path), path.read_text(encoding="utf-8"))
-    made = build(source, CompileOptions(target="sm_90a", defines=(("D", 128),), overlap=False), Observer())
-    (entry,) = made.entries
-    assert (entry.spill_store_bytes, entry.spill_load_bytes, made.warnings) == (0, 0, ())
-
-
-def test_one_kernel_has_registers_for_heads_of_128() -> None:
-    _, made = built(SAMPLES / "attention" / "backward_atomic.tl", "sm_90a", D=128, block_M=64)
-    (entry,) = made.entries
-    assert (entry.spill_store_bytes, entry.spill_load_bytes, made.warnings) == (0, 0, ())

@@ -51,7 +51,7 @@ from tilec.ops.lowering import Context
 from tilec.options import Arrivals
 from tilec.passes.binds import replayed, scheduled
 from tilec.passes.clears import set_by_products
-from tilec.passes.cuts import first_step, flights
+from tilec.passes.cuts import first_step, flights, others_registers
 from tilec.passes.depend import Scheduled
 from tilec.passes.fetched import Fetch, fetches, is_fetched, versions_of
 from tilec.passes.layout import Laid
@@ -397,6 +397,7 @@ class _Step:
     releases: str = ""
     group: int = -1  # of copies that are committed together
     turn: tuple[int, int] | None = None  # at the tensor cores: which of the role's, and its place in that
+    completes: tuple[str, ...] = ()  # registers of a product that is waited for at the end of the trip
 
 
 class _Pipeline:
@@ -491,12 +492,27 @@ class _Pipeline:
         return self.role in runners(self.scheduled.loop.statements[statement], self.expander.laid)
 
     def from_the_first(self, steps: list[_Step]) -> list[_Step]:
-        """The steps in the order of a trip that no turn, and if possible no product, goes on beyond."""
+        """The steps in the order of a trip that no turn, and if possible no product, goes on beyond. Products that have
+        completed there, though nothing has waited for them, are waited for."""
         if not steps:
             return steps
-        in_flight = tuple(flights([s.statement for s in steps], frozenset(self.expander.ring_of)))
+        statements = [s.statement for s in steps]
+        versioned, interval = frozenset(self.expander.ring_of), self.scheduled.schedule.ii
+        cycles = [self.latency(s) for s in statements]
+        in_flight = tuple(flights(statements, versioned, [s.phase for s in steps], cycles, interval))
         at = first_step([s.stage for s in steps], [s.turn for s in steps], in_flight)
+        computed = [s for s in statements if s is not None]
+        for flight in in_flight:
+            product = statements[flight.issued]
+            if product and flight.goes_on(at, len(steps)) and not flight.runs_on(at, len(steps)):
+                completes = tuple(sorted(others_registers(product, computed)))
+                steps[flight.issued] = replace(steps[flight.issued], completes=completes)
         return [*steps[at:], *(replace(s, stage=s.stage - 1) for s in steps[:at])]
+
+    def latency(self, statement: Stmt | None) -> int:
+        loop = self.scheduled.loop
+        found = (op.latency for op, s in zip(loop.problem.ops, loop.statements, strict=True) if s is statement)
+        return next(found, 0)
 
     def first(self, statements: Sequence[int]) -> int:
         """The one that issues first."""
@@ -601,6 +617,9 @@ class _Pipeline:
                 yield step, warp.RingFill(by_ring[name], self.role == MMA, span=self.loop.span)
             if step.releases:
                 yield step, warp.RingRelease(by_ring[step.releases], self.role == MMA, span=self.loop.span)
+        for step in live:
+            if step.completes:
+                yield step, warp.Await(step.completes, readers=True, span=self.loop.span)
         # Before who is ahead has moved on.
         for (ring, side, stage), cursor in sorted(cursors.items(), key=lambda c: -c[0][2]):
             behind = cursors.get((ring, side, stage - 1))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilec.ir.tile import Stmt
-from tilec.passes.cuts import accumulator, is_touched_by_others
+from tilec.passes.cuts import accumulator, others_registers
 from tilec.passes.rings import RingPlan
 from tilec.sched.problem import Op, Problem
 from tilec.sched.schedule import Schedule
@@ -24,7 +24,7 @@ from tilec.sched.schedule import Schedule
 def adding(statements: Sequence[Stmt], mine: Sequence[int]) -> frozenset[int]:
     """The products of wgmma among `mine` whose registers nothing else in the loop touches: none waits for another."""
     products = [i for i in mine if accumulator(statements[i]) is not None]
-    return frozenset(i for i in products if not is_touched_by_others(statements[i], statements))
+    return frozenset(i for i in products if not others_registers(statements[i], statements))
 
 
 def given_back(

@@ -1,0 +1,73 @@
+"""Attention backward in the tiles of the samples: roles, what the machine code holds, and numbers with heads of 128."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from harness import SAMPLES, agrees, built
+from sass import disassembled
+
+from tilec.driver import Build
+from tilec.ir import warp
+from tilec.options import Value
+
+FOLDER = SAMPLES / "attention"
+Shape = dict[str, Value]
+
+WIDE: dict[str, Shape] = {
+    "backward_dkdv": {"D": 128},
+    "backward_dq": {"D": 128},
+    "backward_atomic": {"D": 128, "block_M": 64},
+}
+"""Heads of 128, and tiles for which there are registers and shared memory then."""
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_a_producer_loads(name: str) -> None:
+    _, made = built(FOLDER / f"{name}.tl", "sm_90a")
+    assert [role.name for role in made.program.roles] == ["consumer", "producer"]
+    assert made.warnings == ()
+
+
+def test_groups_take_turns() -> None:
+    """The softmax of one runs under the products of the other."""
+    _, made = built(FOLDER / "backward_dkdv.tl", "sm_90a")
+    assert made.program.roles[0].turns_at is not None
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_heads_of_128(name: str, tmp_path: Path) -> None:
+    """Nothing spills, the assembler serialises nothing, and two products or more are under way at a time."""
+    _, made = built(FOLDER / f"{name}.tl", "sm_90a", **WIDE[name])
+    assert made.warnings == ()
+    (entry,) = made.entries
+    assert (entry.stack_bytes, entry.spill_store_bytes, entry.spill_load_bytes) == (0, 0, 0)
+    (tmp_path / "kernel.cubin").write_bytes(made.cubin)
+    loop = disassembled(tmp_path / "kernel.cubin").around("HGMMA")
+    assert not {i.stem for i in loop} & {"LDL", "STL"}
+    assert products_in_flight(made) > 1
+
+
+def products_in_flight(made: Build) -> int:
+    """At most, between two waits of the consumers' main loop."""
+    most = now = 0
+    for op in next(op.body for op in warp.walk(made.program.roles[0].body) if isinstance(op, warp.Loop) and op.part):
+        now = now + 1 if isinstance(op, warp.Wgmma) else min(now, op.pending) if isinstance(op, warp.WgmmaWait) else now
+        most = max(most, now)
+    return most
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_heads_of_128_agree(name: str) -> None:
+    agrees(FOLDER / f"{name}.tl", "sm_90a", batch=1, heads=1, S=200, dtype="bfloat16", **WIDE[name])
+
+
+def test_what_has_completed_is_waited_for_at_the_end_of_a_trip() -> None:
+    """Some product is in flight wherever a trip may end; there the schedule has it completed."""
+    _, made = built(FOLDER / "backward_dq.tl", "sm_90a", D=128)
+    consumer = made.program.roles[0]
+    loop = next(op for op in warp.walk(consumer.body) if isinstance(op, warp.Loop) and op.part == "steady")
+    last = max(at for at, op in enumerate(loop.body) if isinstance(op, warp.WgmmaWait))
+    assert loop.body[last].pending == 0  # type: ignore[union-attr]
+    assert not any(isinstance(op, warp.Wgmma | warp.Elementwise) for op in loop.body[last:])
