@@ -240,3 +240,19 @@ def test_why_not(cluster: tuple[int, int, int], sizes: dict[str, Value], because
     made = paired(cluster=cluster, **{**SMALL, **sizes})
     assert because in decided(made) and not is_by_pairs(made)
     check(made, 1)
+
+
+# ---- the sample ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adversary", [None, 1, 2])
+@pytest.mark.parametrize("depth", [32, 64, 256])
+def test_the_sample_by_one_block_and_by_two(depth: int, adversary: int | None) -> None:
+    """Walks of three waves, of which the last has one tile for a pair of blocks."""
+    path = SAMPLES / "gemm" / "gemm_sm100.tl"
+    sizes: dict[str, Value] = {"M": 640, "N": 128, "K": depth, "walkers": 2, "block_N": 128, "block_K": 32}
+    for cluster in ((1, 1, 1), (2, 1, 1)):
+        made = paired(path, cluster=cluster, **sizes)
+        assert is_by_pairs(made) == (cluster == (2, 1, 1))
+        assert made.program.tensor[0].depth == 2
+        check(made, adversary)
