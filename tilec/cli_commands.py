@@ -130,6 +130,12 @@ def kernel_options(command: Command) -> Command:
             help="Whether blocks of a cluster may load together what they have in common.  [yes]",
         ),
         click.option(
+            "--pairs/--no-pairs",
+            default=True,
+            help="Whether the tensor cores of a cluster of two blocks may multiply together (tcgen05, .cta_group::2).  "
+            "[yes]",
+        ),
+        click.option(
             "--store-role/--no-store-role",
             default=True,
             help="Whether a thread of its own may begin copies to global memory, and wait for them.  [yes, where it "
@@ -227,6 +233,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         overlap=given["overlap"],
         persistent=given["persistent"],
         multicast=given["multicast"],
+        pairs=given["pairs"],
         store_role=given["store_role"],
         dependent_launch=given["dependent_launch"],
         stmatrix=given["stmatrix"],

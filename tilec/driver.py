@@ -506,6 +506,7 @@ def _in_place(kernel: Kernel, target: Target, options: CompileOptions) -> tuple[
     from tilec.passes.load_use import detected, loads_ahead, with_detected
     from tilec.passes.multicast import with_multicast
     from tilec.passes.narrow import widened
+    from tilec.passes.paired import with_pairs
 
     def in_place(kernel: Kernel) -> Laid:
         strategy, switches = _strategy(kernel, options), options.switches
@@ -522,14 +523,16 @@ def _in_place(kernel: Kernel, target: Target, options: CompileOptions) -> tuple[
     if laid.form != written.form:
         launched, about_blocks = arranged(kernel, written, target, options, walks=False)
         laid = in_place(launched)
-    laid = with_multicast(laid, enabled=options.multicast)
+    paired, about_pairs = with_pairs(laid, target, options)
+    laid = paired or with_multicast(laid, enabled=options.multicast)
     return laid, (
         *about_roles(laid, options),
         *about_loads(laid, options),
         *about_products(laid, target),
         *about_detection(as_written, found, kernel, _strategy(as_written, options), options),
         *about_blocks,
-        *about_multicast(laid, options),
+        *(() if paired else about_multicast(laid, options)),
+        *about_pairs,
         about_dependent_launch(laid, target, options),
     )
 

@@ -65,21 +65,21 @@ class CompileOptions:
     loop is). `ping_pong` lets the consumers' warpgroups of a loop run apart and take turns at the tensor cores, where
     that pays; `overlap` lets a role compute in one iteration before it is done with the last; `persistent` lets a block
     run several of the grid's, one after the other; `multicast` lets blocks of a cluster load together what they have in
-    common; `store_role` lets a role of its own begin the copies to global memory, where that pays. `dependent_launch`
-    lets a kernel begin while the one before it ends, where it does not say itself what it waits for. `auto_pipeline`
-    lets loops be pipelined that load tiles for products and are not said to be. `split_loops` lets trips of a loop in
-    which a mask leaves everything as it is go without it. `stmatrix` lets warps write
-    accumulators to shared memory by that instruction, where the target has it. `arrivals` says who arrives at the
-    barriers of rings (blocks that share a ring hear from one thread of each warp in any case). `cluster` has the
-    blocks of a cluster along x, y and z, for kernels that do not say (1, 1, 1: each block on its own even if they do,
-    where nothing else changes by that; None: as pays). `rasterisation` is the height or width of the panels that
-    blocks go over the grid in, for kernels that do not say (0: x counts fastest; None: as pays). `consumers` is how
-    many warpgroups of 128 threads a block computes with, whatever the kernel says. `subtile` is in how many parts the
-    tiles of a loop are whose products are computed with, for kernels that do not say (1: none; None: as pays).
-    `tuned_for` is the digest of the only kernel text that the rest is meant for (None: any).
-    `cache_dir` keeps parser tables and solved schedules (None: nothing is kept); `solve_afresh` leaves the schedules in
-    it alone. `fast_math` allows approximate functions and fused products and sums. `lint` says what becomes of lints;
-    with "error" they end the compilation. `silenced` are codes of warnings that nobody wants to see ("all": none of
+    common; `pairs` lets the tensor cores of two blocks multiply together; `store_role` lets a role of its own begin the
+    copies to global memory, where that pays. `dependent_launch` lets a kernel begin while the one before it ends, where
+    it does not say itself what it waits for. `auto_pipeline` lets loops be pipelined that load tiles for products and
+    are not said to be. `split_loops` lets trips of a loop in which a mask leaves everything as it is go without it.
+    `stmatrix` lets warps write accumulators to shared memory by that instruction, where the target has it. `arrivals`
+    says who arrives at the barriers of rings (blocks that share a ring hear from one thread of each warp in any case).
+    `cluster` has the blocks of a cluster along x, y and z, for kernels that do not say (1, 1, 1: each block on its own
+    even if they do, where nothing else changes by that; None: as pays). `rasterisation` is the height or width of the
+    panels that blocks go over the grid in, for kernels that do not say (0: x counts fastest; None: as pays).
+    `consumers` is how many warpgroups of 128 threads a block computes with, whatever the kernel says. `subtile` is in
+    how many parts the tiles of a loop are whose products are computed with, for kernels that do not say (1: none; None:
+    as pays). `tuned_for` is the digest of the only kernel text that the rest is meant for (None: any). `cache_dir`
+    keeps parser tables and solved schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone.
+    `fast_math` allows approximate functions and fused products and sums. `lint` says what becomes of lints; with
+    "error" they end the compilation. `silenced` are codes of warnings that nobody wants to see ("all": none of
     them)."""
 
     target: str = "sm_90a"
@@ -101,6 +101,7 @@ class CompileOptions:
     overlap: bool = True
     persistent: bool = True
     multicast: bool = True
+    pairs: bool = True
     store_role: bool = True
     dependent_launch: bool = True
     stmatrix: bool = True

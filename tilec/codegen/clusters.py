@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tilec.codegen.address import SHARED_BASE
 from tilec.codegen.builder import Builder
-from tilec.codegen.state import Mate, Share, State
+from tilec.codegen.state import Mate, Pair, Share, State
 from tilec.ir import warp
 from tilec.ir.multicast import mates, number
 from tilec.ir.tile import THREAD, Expr, Var
@@ -30,7 +30,7 @@ def emit_start(program: Program, builder: Builder) -> None:
     """All threads wait until the barriers are initialised: of the cluster, where others signal them, or store here, for
     which this block must have begun (CUDA programming guide, distributed shared memory)."""
     sends = any(isinstance(op, Elementwise) and op.block is not None for op in program.operations())
-    if sends or any(ring.shared for ring in program.rings):
+    if sends or any(ring.crosses_blocks for ring in program.rings):
         builder.emit("barrier.cluster.arrive.release.aligned")
         builder.emit("barrier.cluster.wait.acquire.aligned")
     elif program.barriers or any(ring.has_barriers for ring in program.rings):
@@ -46,6 +46,9 @@ def prepare(role: Role, state: State) -> None:
     for ring in state.program.rings:
         if ring.name in released and ring.shared and ring.shared not in state.mates:
             state.mates[ring.shared] = _mate(ring.shared, state)
+    filled = {op.cursor.ring for op in operations if isinstance(op, warp.RingAcquire)}
+    if any(r.paired and (r.name in released or (r.bytes and r.name in filled)) for r in state.program.rings):
+        state.pair = _pair(state)
 
 
 def _digit(axis: str, state: State) -> Reg:
@@ -102,6 +105,34 @@ def _mate(shared: tuple[str, ...], state: State) -> Mate:
     base = builder.into("b32", "mov.u32", Imm(0))
     builder.emit("mapa.shared::cluster.u32", base, state.scalars.register(SHARED_BASE), lane, guard=exists)
     return Mate(exists, base)
+
+
+def _pair(state: State) -> Pair:
+    """Blocks whose ranks differ in the last bit are a pair (PTX ISA, tcgen05 "CTA Pair")."""
+    builder, base = state.builder, state.scalars.register(SHARED_BASE)
+    rank = builder.into("b32", "mov.u32", Reg("%cluster_ctarank"))
+    first = builder.into("b32", "and.b32", rank, Imm(-2))
+    theirs = builder.into("b32", "mapa.shared::cluster.u32", base, first)
+    away = builder.into("b32", "sub.u32", theirs, base)
+    return Pair(away, builder.into("pred", "setp.eq.u32", rank, first))
+
+
+def first_of_pair(barrier: Address, cursor: Cursor, state: State) -> Address:
+    """A version's barrier in the first block of the pair."""
+    assert state.pair is not None
+    place, away = barrier.base, state.pair.away
+    moves = state.addresses.positions[cursor.name].moves
+    theirs = state.scalars.once(
+        ("first block's barrier", cursor.name, moves), lambda: state.builder.into("b32", "add.u32", place, away)
+    )
+    return Address(theirs, barrier.offset)
+
+
+def emit_only_first_of_pair(end: str, builder: Builder) -> None:
+    """The second block's threads go to the end: those of the first one say all that there is to say."""
+    rank = builder.into("b32", "mov.u32", Reg("%cluster_ctarank"))
+    bit = builder.into("b32", "and.b32", rank, Imm(1))
+    builder.emit("bra", Symbol(end), guard=builder.into("pred", "setp.ne.u32", bit, Imm(0)))
 
 
 def release_to_mates(ring: Ring, cursor: Cursor, state: State) -> None:

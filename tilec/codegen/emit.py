@@ -296,6 +296,8 @@ class _Entry:
         if role.single_thread:
             first = builder.into("pred", "setp.ne.u32", self.scalars.register(WARP), Imm(role.first_warp))
             builder.emit("bra", Symbol(end), guard=first)
+            if any(isinstance(op, warp.TensorMma) and op.paired for op in warp.walk(role.body)):
+                clusters.emit_only_first_of_pair(end, builder)
             elected = builder.new("pred")
             builder.emit("elect.sync", Pair(Reg("_"), elected), Imm(-1))
             builder.emit("bra", Symbol(end), guard=Guard(elected, True))
@@ -489,7 +491,7 @@ class _Entry:
                 self.release(cursor, state)
             case warp.RingDrain(cursor=cursor):
                 for _ in range(self.ring(cursor).depth):
-                    self.wait(cursor, state, empty=True)
+                    self.spin(cursor, state, empty=True)
                     self.advance(cursor)
             case warp.ClusterArrive():
                 clusters.emit_cluster_arrive(op, state)
@@ -539,12 +541,20 @@ class _Entry:
             builder.emit("bra", Symbol(past), guard=Guard(state.leader, True))
         self.wait(cursor, state, empty=True)
         full = barrier_address(state, cursor.name, cursor.ring, empty=False)
-        builder.emit("mbarrier.arrive.expect_tx.shared::cta.b64", Reg("_"), full, Imm(ring.bytes))
+        # Of a pair of blocks the first one announces what both of them load.
+        first = state.pair.is_first if ring.paired and state.pair is not None else None
+        builder.emit("mbarrier.arrive.expect_tx.shared::cta.b64", Reg("_"), full, Imm(ring.bytes), guard=first)
         if state.leader is not None:
             builder.place(past)
 
     def wait(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-        """Spin on the version's barrier."""
+        """Until the version is empty, or full."""
+        self.spin(cursor, state, empty=empty)
+        if cursor.ring in self.in_tensor:
+            self.builder.emit(AFTER_SYNC)
+
+    def spin(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
+        """On the version's barrier."""
         builder = self.builder
         parity = self.addresses.positions[cursor.name].parity
         assert parity is not None
@@ -553,8 +563,6 @@ class _Entry:
         builder.place(again)
         done = builder.into("pred", "mbarrier.try_wait.parity.shared::cta.b64", address, parity)
         builder.emit("bra", Symbol(again), guard=Guard(done, True))
-        if cursor.ring in self.in_tensor:
-            builder.emit(AFTER_SYNC)
 
     def ring(self, cursor: warp.Cursor) -> warp.Ring:
         return next(r for r in self.program.rings if r.name == cursor.ring)
@@ -577,7 +585,10 @@ class _Entry:
             self.gather(ring, state)
         address = barrier_address(state, cursor.name, cursor.ring, empty=empty)
         elected = state.lane_zero if ring.by == "warp" else None
-        self.builder.emit("mbarrier.arrive.shared::cta.b64", Reg("_"), address, guard=elected)
+        if ring.paired:
+            address = clusters.first_of_pair(address, cursor, state)
+        space = "shared::cluster" if ring.paired else "shared::cta"
+        self.builder.emit(f"mbarrier.arrive.{space}.b64", Reg("_"), address, guard=elected)
 
     def gather(self, ring: warp.Ring, state: State) -> None:
         """The warp's threads, each done with the version; whoever waits for its wgmma waits for the warp's."""

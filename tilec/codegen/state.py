@@ -30,6 +30,15 @@ class Mate:
     base: Reg
 
 
+@dataclass(frozen=True)
+class Pair:
+    """The pair of blocks that this one is of: how far from its own shared memory that of the first one is, and whether
+    it is that itself."""
+
+    away: Reg
+    is_first: Reg
+
+
 @dataclass
 class State:
     """`fragments` are the registers of each fragment, an element to each, and `words` those of fragments that only
@@ -40,7 +49,7 @@ class State:
     full barrier; `touched` are the tiles that threads read or write themselves, as wgmma does not; `turns` are the
     numbers of the named barriers of the thread's warpgroup and of the next one; `shares` and `mates` are the loads and
     the rings that blocks of the cluster have in common, by the axes along which they do; `tensor` is where the block's
-    tensor memory begins."""
+    tensor memory begins; `pair` is there where the role has to do with the barriers of a pair of blocks."""
 
     builder: Builder
     scalars: Scalars
@@ -66,3 +75,4 @@ class State:
     shares: dict[str, Share] = field(default_factory=dict)
     mates: dict[tuple[str, ...], Mate] = field(default_factory=dict)
     tensor: Reg | None = None
+    pair: Pair | None = None

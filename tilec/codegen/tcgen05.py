@@ -37,7 +37,7 @@ from tilec.ir.warp import (
 )
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Symbol, Vector
 
-GROUP = "cta_group::1"
+PAIR_MASK = 0b11  # the blocks of a cluster that is one pair
 MAX_COLUMNS = 256  # of one instruction
 BEFORE_SYNC, AFTER_SYNC = "tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync"
 
@@ -55,13 +55,19 @@ _LANE = 1 << 16  # in an address of tensor memory, whose low half is the column
 # ---- allocation ------------------------------------------------------------------------------------------------------
 
 
+def cta_group(program: Program) -> str:
+    """All tcgen05 instructions of a kernel say the same one (PTX ISA, tcgen05.alloc)."""
+    return f"cta_group::{2 if program.paired else 1}"
+
+
 def emit_allocation(program: Program, builder: Builder, scalars: Scalars) -> None:
     """By the first warp, which gives it back too; nobody else of the block will ask for more."""
+    group = cta_group(program)
     past = builder.label("allocated")
     builder.emit("bra", Symbol(past), guard=builder.into("pred", "setp.ne.u32", scalars.register(WARP), Imm(0)))
     place = Address(scalars.register(SHARED_BASE), program.tensor_address_at)
-    builder.emit(f"tcgen05.alloc.{GROUP}.sync.aligned.shared::cta.b32", place, Imm(program.tensor_columns))
-    builder.emit(f"tcgen05.relinquish_alloc_permit.{GROUP}.sync.aligned")
+    builder.emit(f"tcgen05.alloc.{group}.sync.aligned.shared::cta.b32", place, Imm(program.tensor_columns))
+    builder.emit(f"tcgen05.relinquish_alloc_permit.{group}.sync.aligned")
     builder.place(past)
     builder.emit(BEFORE_SYNC)
 
@@ -83,7 +89,7 @@ def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp: Reg) -> No
     builder.emit("bra", Symbol(past), guard=builder.into("pred", "setp.ne.u32", warp, Imm(0)))
     builder.emit(AFTER_SYNC)
     columns = Imm(state.program.tensor_columns)
-    builder.emit(f"tcgen05.dealloc.{GROUP}.sync.aligned.b32", state.tensor, columns)
+    builder.emit(f"tcgen05.dealloc.{cta_group(state.program)}.sync.aligned.b32", state.tensor, columns)
     builder.place(past)
 
 
@@ -134,9 +140,10 @@ def emit_tensor_mma(op: TensorMma, state: State) -> None:
     if op.scales is not None:
         _emit_scaled(op, op.scales, rows, columns, depth, state)
         return
-    instruction = f"tcgen05.mma.{GROUP}.kind::{_OPERANDS[op.a.dtype][0]}"
+    instruction = f"tcgen05.mma.{cta_group(state.program)}.kind::{_OPERANDS[op.a.dtype][0]}"
     with state.scalars.scope(), _only(op.leader, state):
-        form = builder.into("b32", "mov.b32", Imm(instruction_descriptor(op, rows, columns)))
+        of_both = 2 * rows if op.paired else rows
+        form = builder.into("b32", "mov.b32", Imm(instruction_descriptor(op, of_both, columns)))
         always = builder.into("pred", "setp.eq.u32", Imm(1), Imm(1))
         first = _keeps(op, state, always)
         sums = _version(op.c, op.cursors, state)
@@ -176,7 +183,13 @@ def _emit_scaled(op: TensorMma, scales: Scales, rows: int, columns: int, depth: 
                     right = _advance(b, _offset(op.b, op.transpose_b, j * columns, k, state), state)
                     factors = scale_columns(of_a, i * rows, builder), scale_columns(of_b, j * columns, builder)
                     builder.emit(
-                        opcode(scales, GROUP), Address(into), left, right, form, *factors, always if k else first
+                        opcode(scales, cta_group(state.program)),
+                        Address(into),
+                        left,
+                        right,
+                        form,
+                        *factors,
+                        always if k else first,
                     )
 
 
@@ -185,7 +198,7 @@ def emit_tensor_copy(op: TensorCopy, state: State) -> None:
     state.builder.at(op.span)
     with state.scalars.scope(), _only(op.leader, state):
         base, offset = state.addresses.tile_base(op.source, op.cursors)
-        emit_copies(op, base, offset, _version(op.destination, op.cursors, state), GROUP, state)
+        emit_copies(op, base, offset, _version(op.destination, op.cursors, state), cta_group(state.program), state)
 
 
 @contextmanager
@@ -203,7 +216,7 @@ def emit_tensor_arrive(op: TensorArrive, state: State) -> None:
     """At a barrier of the kernel's own, for all that the thread has asked for."""
     builder = state.builder
     builder.at(op.span)
-    opcode = f"tcgen05.commit.{GROUP}.mbarrier::arrive::one.shared::cluster.b64"
+    opcode = f"tcgen05.commit.{cta_group(state.program)}.mbarrier::arrive::one.shared::cluster.b64"
     builder.emit(opcode, own_barrier(op.barrier, state), guard=is_thread(state, op.leader))
 
 
@@ -244,10 +257,10 @@ def emit_commit(ring: Ring, cursor: Cursor, state: State, *, empty: bool) -> Non
     """The tensor cores arrive at the version's barrier, in every block that fills it, once they have done all that this
     thread has asked for."""
     barrier = barrier_address(state, cursor.name, ring.name, empty=empty)
-    opcode = f"tcgen05.commit.{GROUP}.mbarrier::arrive::one.shared::cluster"
+    opcode = f"tcgen05.commit.{cta_group(state.program)}.mbarrier::arrive::one.shared::cluster"
     operands: tuple[Operand, ...] = ()
-    if empty and ring.shared:
-        mask = mates_mask(ring.shared, state)
+    if ring.paired or (empty and ring.shared):
+        mask = Imm(PAIR_MASK) if ring.paired else mates_mask(ring.shared, state)
         opcode = f"{opcode}.multicast::cluster"
         operands = (state.builder.into("b16", "cvt.u16.u32", mask),)
     state.builder.emit(f"{opcode}.b64", barrier, *operands)

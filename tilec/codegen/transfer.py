@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilec.codegen.barriers import is_thread, own_barrier, warpgroup
+from tilec.codegen.clusters import first_of_pair
 from tilec.codegen.state import State
 from tilec.ir.affine import add, affine, scale
 from tilec.ir.layout import SharedLayout
@@ -66,7 +67,8 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
     """One box per panel of the tile, or of this block's slice of it for several, all counted by the full barrier of the
     ring's version, or by the kernel's own."""
     state.builder.at(op.span)
-    leader, layout = None, state.addresses.tiles[op.destination.name].layout
+    leader, group = None, ""
+    layout = state.addresses.tiles[op.destination.name].layout
     if op.barrier is not None:
         leader = is_thread(state, op.leader)
         barrier = own_barrier(op.barrier, state)
@@ -78,6 +80,8 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
         cursor = next(c for c in op.cursors if c.ring == ring.name)
         leader = state.leader
         barrier = barrier_address(state, cursor.name, ring.name, empty=False)
+        if ring.paired:
+            barrier, group = first_of_pair(barrier, cursor, state), ".cta_group::2"
     base, offset = _first_row(op.destination, op, layout, state)
     mode = ".im2col" if op.map.corners else ".tile::gather4" if op.four else ""
     opcode = f"cp.async.bulk.tensor.{len(op.start)}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes"
@@ -93,6 +97,7 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
         base = state.builder.into("b32", "mad.lo.u32", which, Imm(size), base)
         start = _moved(start, op.sliced, scale(share.slice, length))
         opcode, to_whom = f"{opcode}.multicast::cluster", [share.mask]
+    opcode += group
     for panel in range(panels):
         destination = Address(base, offset + panel * layout.panel_bytes)
         box = _box(state, op.map, start, panel, layout, op.four)

@@ -50,6 +50,10 @@ class Ring:
 
     `shared` has the axes of the cluster along which blocks load some of the tiles together (`ir.multicast`): then a
     version is released to all who fill it, and `arrivals` counts those of all whom this block fills it for.
+
+    `paired`: the tensor cores of a pair of blocks work on it together, asked by a thread of the first. What both blocks
+    fill and threads of both release counts at the first one's barriers, `bytes` and `arrivals` of both; what the tensor
+    cores fill and release they say to both blocks.
     """
 
     name: str
@@ -60,10 +64,16 @@ class Ring:
     fills: int = 1
     shared: tuple[str, ...] = ()
     by: Arrivals = "warp"
+    paired: bool = False
 
     @property
     def has_barriers(self) -> bool:
         return self.arrivals > 0
+
+    @property
+    def crosses_blocks(self) -> bool:
+        """Whether other blocks signal its barriers."""
+        return bool(self.shared) or self.paired
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +338,8 @@ class Scales:
 class TensorMma(Operation):
     """C += op(A)·op(B) by tcgen05.mma, A in shared or tensor memory, B in shared and C in tensor memory, or C =
     op(A)·op(B) where `clear` holds. One thread asks for it, of the role's the one numbered `leader`; that the tensor
-    cores are done, they say themselves (`by_tensor_cores`, `TensorArrive`)."""
+    cores are done, they say themselves (`by_tensor_cores`, `TensorArrive`). `paired`: those of a pair of blocks, of
+    which each has rows of its own and half of B's columns."""
 
     a: Buffer
     b: Buffer
@@ -338,6 +349,7 @@ class TensorMma(Operation):
     clear: Expr
     leader: int | None = None
     scales: Scales | None = None
+    paired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -726,6 +738,11 @@ class Program:
     @property
     def threads(self) -> int:
         return sum(r.threads for r in self.roles)
+
+    @property
+    def paired(self) -> bool:
+        """Whether the tensor cores of two blocks work together: then all that is said to them is said to both."""
+        return any(ring.paired for ring in self.rings)
 
     @property
     def barrier_bytes(self) -> int:

@@ -41,7 +41,8 @@ def _program(program: Program) -> Iterator[str]:
         yield f"  fragment {show_declared(buffer)}: {show_fragment(layout)}"
     for ring in program.rings:
         shared = f", shared along {' and '.join(ring.shared)}" if ring.shared else ""
-        yield f"  ring {ring.name}: depth {ring.depth}{_barriers(ring)}{shared}"
+        pair = ", of a pair of blocks" if ring.paired else ""
+        yield f"  ring {ring.name}: depth {ring.depth}{_barriers(ring)}{shared}{pair}"
     for made in program.barriers:
         yield f"  barriers {made.name}: {', '.join(map(str, made.counts))} arrivals"
     for role in (program.common, *program.roles):
@@ -185,7 +186,8 @@ def _operation(op: Operation) -> str:
         case warp.TensorMma(a=a, b=b, c=c, clear=clear):
             left, right = a.name + ".T" * op.transpose_a, b.name + ".T" * op.transpose_b
             scaled = "" if op.scales is None else f", scaled by {op.scales.a.name} and {op.scales.b.name}"
-            return f"tcgen05.mma {c.name} += {left} @ {right}{scaled}, cleared if {show_expr(clear)}"
+            by = " by a pair of blocks" if op.paired else ""
+            return f"tcgen05.mma {c.name} += {left} @ {right}{scaled}{by}, cleared if {show_expr(clear)}"
         case warp.TensorCopy(source=source, destination=destination):
             return f"tcgen05.cp {destination.name} = {source.name}"
         case warp.TensorLoad(source=source, destination=destination, column=column):

@@ -370,7 +370,10 @@ class _Run:
         if version.fills <= turn:
             return f"line {op.span.line}: {ring.name} is released before it was filled"
         # Blocks that share tiles do the same: as many release this version as it is released to.
-        version.released += state.role.arrivals(ring.by) * len(mates_by_any(self.program.cluster, ring.shared))
+        blocks = len(mates_by_any(self.program.cluster, ring.shared))
+        if ring.paired and not op.by_tensor_cores:
+            blocks = 2
+        version.released += state.role.arrivals(ring.by) * blocks
         if version.released > ring.arrivals:
             releases = f"{version.released} {ring.by}s release"
             return f"line {op.span.line}: {releases} {ring.name}, its barrier counts {ring.arrivals}"

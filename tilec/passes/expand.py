@@ -57,13 +57,14 @@ from tilec.passes.fetched import Fetch, fetches, is_fetched, versions_of
 from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes
 from tilec.passes.overlays import over_rings
+from tilec.passes.paired import is_paired
 from tilec.passes.pools import shared_out
 from tilec.passes.releases import adding, given_back
 from tilec.passes.rings import accesses, pipelined_loops
 from tilec.passes.roles import EVERY, LOADS, MMA, STORE, Passing, is_bulk_load, passing, role_of, runners
 from tilec.passes.tensor_memory import summed, tensor_tiles
 from tilec.passes.trips import static_trips, trip_count
-from tilec.passes.usage import reads
+from tilec.passes.usage import reads, writes
 from tilec.passes.versions import named_versions
 from tilec.records import dataclass
 from tilec.source import Span
@@ -142,9 +143,12 @@ class _Expander:
             by = "warp" if shared else self.arriving  # a warp has a lane for each block
             arrivals = sum(self.arrivals(reader, by) for reader in who.readers) * blocks
             fills = self.arrivals(who.filler, by)
+            paired = any(is_paired(s.loop.statements[reader]) for reader in plan.consumers)
+            size *= 2 if paired else 1
             if ring.name in self.rings:  # another loop has begun it, with at least as many versions
                 depth = max(depth, self.rings[ring.name].depth)
-            made = warp.Ring(ring.name, depth, tuple(b.name for b in plan.buffers), size, arrivals, fills, shared, by)
+            names = tuple(b.name for b in plan.buffers)
+            made = warp.Ring(ring.name, depth, names, size, arrivals, fills, shared, by, paired)
             self.rings[ring.name] = made
             for b in plan.buffers:
                 self.ring_of[b.name] = made
@@ -153,7 +157,10 @@ class _Expander:
         """A sum in tensor memory is a ring: the tensor cores fill it, the consumers read it."""
         name, by = tile.buffer.name, self.arriving
         arrivals, fills = self.arrivals("consumer", by), self.arrivals(MMA, by)
-        self.ring_of[name] = self.rings[name] = warp.Ring(name, tile.depth, (name,), 0, arrivals, fills, by=by)
+        paired = any(is_paired(s) and tile.buffer in writes(s) for s in walk(self.kernel.body))
+        arrivals *= 2 if paired else 1
+        made = warp.Ring(name, tile.depth, (name,), 0, arrivals, fills, by=by, paired=paired)
+        self.ring_of[name] = self.rings[name] = made
 
     def arrivals(self, role: str, by: Arrivals) -> int:
         """How often a role arrives at a barrier to say one thing."""
@@ -178,7 +185,8 @@ class _Expander:
             for name in more:
                 alone[-1] = replace(alone[-1], warps=1)
                 rest = WARPGROUP_WARPS - len(alone)
-                alone.append(warp.Role(name, warps + len(alone), rest, self.body(kernel.body, name), few, True))
+                work = _drained(self.body(kernel.body, name), self.rings)
+                alone.append(warp.Role(name, warps + len(alone), rest, work, few, True))
             roles: tuple[warp.Role, ...] = (consumer, *alone)
         else:
             roles = (warp.Role("all", 0, warps, self.body(kernel.body, "all")),)
@@ -657,9 +665,9 @@ class _Pipeline:
 
 
 def _drained(body: tuple[warp.Operation, ...], rings: Mapping[str, warp.Ring]) -> tuple[warp.Operation, ...]:
-    """The producer's operations, and at their end a wait for the other blocks that still signal its barriers."""
+    """A role's operations, and at their end a wait for the other blocks that still signal its barriers."""
     acquired = {op.cursor.ring: op for op in warp.walk(body) if isinstance(op, warp.RingAcquire)}
-    return *body, *(warp.RingDrain(op.cursor, span=op.span) for n, op in acquired.items() if rings[n].shared)
+    return *body, *(warp.RingDrain(op.cursor, span=op.span) for n, op in acquired.items() if rings[n].crosses_blocks)
 
 
 def _committed_together(

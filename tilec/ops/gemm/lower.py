@@ -28,7 +28,8 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
         assert when is not None and not isinstance(when, int | float | str)
         leader = dict(op.attrs).get("leader")
         by = leader if isinstance(leader, int) else None
-        product = TensorMma(a, b, c, *turned, when, by, cursors=context.cursors, span=op.span)
+        paired = bool(dict(op.attrs).get("paired"))
+        product = TensorMma(a, b, c, *turned, when, by, paired=paired, cursors=context.cursors, span=op.span)
         return (product, arrival(op)) if "barrier" in dict(op.attrs) else (product,)
     packed = dict(op.attrs).get("nibbles")
     nibbles: Literal["", "s4", "u4"] = "" if packed is None else "s4" if packed == "s4" else "u4"
@@ -51,6 +52,8 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
         rows, columns = min(m, TENSOR_LANES), min(n, MAX_COLUMNS)
         count = (m // rows) * (n // columns) * (k * a.dtype.bytes // 32)
         form = "tcgen05.mma.ss" if a.scope == "shared" else "tcgen05.mma.ts"
+        if "paired" in dict(op.attrs):
+            form, rows = f"{form}.pair", 2 * rows
         return (demand(form, m=rows, n=columns, count=count),)
     warps = context.threads // 32
     # Every warp loads its rows of A and columns of B: the block's perimeter, once per k.
