@@ -71,6 +71,12 @@ def kernel_options(command: Command) -> Command:
             help="Whether loops may be pipelined that load tiles for products and are not said to be.  [yes, at -O3]",
         ),
         click.option(
+            "--fewer-stages/--no-fewer-stages",
+            default=True,
+            help="Whether loops may have fewer stages than a block alone would use, where more blocks then share a "
+            "multiprocessor.  [yes, at -O3]",
+        ),
+        click.option(
             "--split-loops/--no-split-loops",
             default=True,
             help="Whether trips of a pipelined loop in which a mask changes nothing may go without it.  [yes, at -O3]",
@@ -241,6 +247,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         tma_loads=given["tma_loads"],
         auto_pipeline=given["auto_pipeline"],
         split_loops=given["split_loops"],
+        fewer_stages=given["fewer_stages"],
         cluster=_cluster(given),
         consumers=given["consumers"],
         rasterisation=options.parse_rasterisation(given["rasterisation"]),

@@ -452,9 +452,29 @@ def _scheduled(
     laid, decisions = _in_place(kernel, target, options)
     if not asked and (ways := candidates(kernel, laid, options)):
         return _cut_as_pays(kernel, (laid, decisions), ways, target, options, observer)
+    if laid.form == "unspecialised" and options.fewer_stages and options.opt_level > 2 and options.schedule is None:
+        laid, planned, about_stages = _with_residence(laid, target, options)
+        observer.saw("layout", laid, _laid_text)
+        observer.saw("problem", tuple(p.loop for p in planned), _problem_text, _problem_violations)
+        return laid, (*decisions, *asked, *about_stages), planned
     observer.saw("layout", laid, _laid_text)
     planned = _schedule(laid, target, options, observer)
     return _in_order(laid, planned), (*decisions, *asked), planned
+
+
+def _with_residence(
+    laid: Laid, target: Target, options: CompileOptions
+) -> tuple[Laid, tuple[Planned, ...], tuple[Decision, ...]]:
+    """With fewer versions of what loops load, where that lets more blocks share a multiprocessor, and pays."""
+    from tilec.passes.depend import Scheduled
+    from tilec.tune.residence import fewer_stages
+
+    planned = _schedule(laid, target, options, Observer())
+    found = fewer_stages(laid, [Scheduled(p.loop, p.solution.schedule) for p in planned], target)
+    if found is None:
+        return laid, planned, ()
+    fewer, decision = found
+    return fewer, _schedule(fewer, target, options, Observer()), (decision,)
 
 
 def _cut_as_pays(

@@ -11,6 +11,7 @@ from tilec.ir.tile import Buffer, For, TileOp
 from tilec.passes.binds import scheduled
 from tilec.passes.layout import Laid
 from tilec.passes.rings import is_load
+from tilec.records import dataclass
 from tilec.target import Target
 from tilec.tune.kernel import (
     Block,
@@ -39,6 +40,20 @@ _PRODUCER_THREADS = 128
 def estimate(laid: Laid, target: Target) -> Prediction:
     """With as many stages as pay, of those that loops may have and that fit. Raises `Refused` where a block does not
     fit a multiprocessor. A grid that is known at launch only counts as one full wave."""
+    return min((room.predicted for room in by_stages(laid, target)), key=lambda prediction: prediction.cycles)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """With so many stages in each loop, or as many as it may have, so many blocks fit a multiprocessor `together`."""
+
+    stages: int
+    together: int
+    predicted: Prediction
+
+
+def by_stages(laid: Laid, target: Target) -> tuple[Room, ...]:
+    """Of those numbers of stages that fit, from one on; as in `estimate`."""
     kernel, loops, sms = laid.kernel, innermost(laid), target.limit("sms")
     registers = sum(b.bytes for b in kernel.buffers if b.scope == "fragment") // 4 // kernel.threads + OTHER_REGISTERS
     threads = kernel.threads + (_PRODUCER_THREADS if laid.form == "warp_specialised" else 0)
@@ -62,7 +77,7 @@ def estimate(laid: Laid, target: Target) -> Prediction:
         launch = Launch(ctas, together, sum(block.loaded for block in blocks) * ctas // len(blocks), moved)
         return predict_blocks([partial(cycles, stages, block) for block in blocks], launch, machine(target))
 
-    return min((predicted(*room) for room in rooms), key=lambda prediction: prediction.cycles)
+    return tuple(Room(stages, together, predicted(stages, together)) for stages, together in rooms)
 
 
 def _rooms(

@@ -1,0 +1,66 @@
+"""Fewer versions of tiles than their loops may have, where that lets more blocks share a multiprocessor.
+
+Within a block, loads run ahead as far as there are versions; blocks of one multiprocessor hide each other's latencies,
+and the starts and ends of each other's loops too. Where nobody gives the registers to roles, which takes a
+multiprocessor whole, the model of `tune.estimate` weighs the one against the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilec.ir.tile import For, If, Stmt, While
+from tilec.passes.depend import Scheduled
+from tilec.passes.layout import Laid
+from tilec.passes.rings import is_pipelined
+from tilec.sched.decision import Decision
+from tilec.target import Target
+from tilec.tune.estimate import Room, by_stages
+from tilec.tune.rank import Refused
+from tilec.tune.report import versions
+
+LEAST_GAIN = 0.1
+"""Of the predicted cycles: the model's numbers are not measured, and a smaller difference says little."""
+LEAST_STAGES = 2
+
+
+def fewer_stages(laid: Laid, planned: Sequence[Scheduled], target: Target) -> tuple[Laid, Decision] | None:
+    """The kernel with loops that may have fewer versions than these schedules take, and why; None where that does not
+    pay, or somebody said which trip's tiles are loaded when."""
+    if laid.form != "unspecialised" or not planned or any(one.loop.loop.stage is not None for one in planned):
+        return None
+    try:
+        rooms = {room.stages: room for room in by_stages(laid, target)}
+    except Refused:
+        return None
+    taken = max(map(versions, planned))
+    if taken not in rooms:
+        return None
+    fewer = (rooms[stages] for stages in range(LEAST_STAGES, taken) if stages in rooms)
+    best = min(fewer, key=lambda room: room.predicted.cycles, default=None)
+    now = rooms[taken]
+    if best is None or best.predicted.cycles > (1 - LEAST_GAIN) * now.predicted.cycles:
+        return None
+    body = tuple(_at_most(stmt, best.stages) for stmt in laid.kernel.body)
+    return replace(laid, kernel=replace(laid.kernel, body=body)), _decision(best, now)
+
+
+def _decision(best: Room, now: Room) -> Decision:
+    gain = 1 - best.predicted.cycles / now.predicted.cycles
+    blocks = f"{best.together} blocks share a multiprocessor, where {now.stages} stages leave room for {now.together}"
+    return Decision("stages", str(best.stages), "the compiler", f"{blocks}: {gain:.0%} less time by the model")
+
+
+def _at_most(stmt: Stmt, stages: int) -> Stmt:
+    match stmt:
+        case For():
+            most = min(stmt.num_stages or stages, stages) if is_pipelined(stmt) else stmt.num_stages
+            return replace(stmt, num_stages=most, body=tuple(_at_most(s, stages) for s in stmt.body))
+        case While():
+            return replace(stmt, body=tuple(_at_most(s, stages) for s in stmt.body))
+        case If():
+            then, orelse = (tuple(_at_most(s, stages) for s in branch) for branch in (stmt.then, stmt.orelse))
+            return replace(stmt, then=then, orelse=orelse)
+        case _:
+            return stmt
