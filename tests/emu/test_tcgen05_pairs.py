@@ -251,3 +251,57 @@ def test_pairs_allocate_together(old: str, new: str, kind: str, message: str) ->
     with pytest.raises(Fault, match=message) as fault:
         run(source, np.zeros(4, np.uint32), np.zeros((2, SMEM_BYTES), np.uint8), grid=2, cluster=2)
     assert fault.value.kind == kind
+
+
+ENDED = """
+    setp.ne.u32 %p7, %r60, 0;
+    @%p7 exit;
+    mov.u32 %r59, 0;
+WAIT_A_WHILE:
+    add.u32 %r59, %r59, 1;
+    setp.lt.u32 %p7, %r59, 200;
+    nanosleep.u32 100;
+    @%p7 bra WAIT_A_WHILE;
+"""
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "tcgen05.mma.cta_group::2.kind::f16 [%r61], %da, %db, %idesc, %p2;",
+        "tcgen05.cp.cta_group::2.32x128b.warpx4 [%r61], %da;",
+        "tcgen05.shift.cta_group::2.down [%r61];",
+        "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.b64 [mbar];",
+    ],
+)
+def test_the_peer_block_must_run(asked: str) -> None:
+    """ "Issue Granularity": the peer should be active and should not have exited."""
+    start = smem_start()
+    text = f"""
+    mov.u32 %r60, %cluster_ctarank;
+    mov.u32 %r61, 0;
+    mov.b64 %da, {Layout("K", 32, 128).bits(start)};
+    mov.b64 %db, {Layout("K", 32, 16).bits(start + B_AT)};
+    mov.b32 %idesc, {idesc("f16", 256, 32, "f16", "f16")};
+    setp.eq.u32 %p2, 0, 1;
+    mbarrier.init.shared::cta.b64 [mbar], 1;
+    {ENDED}
+    {asked}
+    """
+    source = kernel(text, ".param .u64 out", registers=REGISTERS, variables=SMEM, target="sm_100a", version="9.0")
+    with pytest.raises(Fault, match="pair of blocks, of which block") as fault:
+        launch(source, "k", 2, 1, [np.zeros(4, np.uint32)], cluster=2, dynamic_smem=SMEM_BYTES)
+    assert fault.value.kind == "ended-block"
+
+
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+def test_a_load_signals_another_block_only_in_a_pair(adversary: int | None) -> None:
+    source = kernel(
+        TMA.replace(".cta_group::2", ""),
+        ".param .u64 out, .param .align 64 .b8 map[128]", variables=SMEM, target="sm_100a", version="9.0",
+    )  # fmt: skip
+    data = np.zeros((32, 64), np.uint16)
+    with pytest.raises(Fault, match="another block than its destination") as fault:
+        launch(source, "k", 2, 128, [data, TensorMap(data, (16, 64), 0)], cluster=2, dynamic_smem=SMEM_BYTES,
+               adversary=adversary)  # fmt: skip
+    assert fault.value.kind == "bad-barrier"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tilec import emulate
 from tilec.driver import Build, Observer, build
 from tilec.emu import Fault
 from tilec.emulate import RunOptions
+from tilec.ir.warp_verify import program_violations
 from tilec.options import CompileOptions, Value
 from tilec.source import SourceFile
 
@@ -213,6 +215,17 @@ def test_what_makes_it_a_pair_is_needed(old: str, new: str) -> None:
         changed += 1
         assert not is_right(made, [*lines[:place], line.replace(found.group(), text), *lines[place + 1 :]]), line
     assert changed
+
+
+def test_the_verifier_counts_both_blocks() -> None:
+    """Threads of both give a sum back; the tensor cores release tiles to both once."""
+    program = in_one_pair().program
+    assert not list(program_violations(program))
+    for number, ring in enumerate(program.rings):
+        assert ring.paired
+        for wrong in (replace(ring, arrivals=ring.arrivals * 2), replace(ring, arrivals=ring.arrivals - 1 or 3)):
+            rings = (*program.rings[:number], wrong, *program.rings[number + 1 :])
+            assert list(program_violations(replace(program, rings=rings)))
 
 
 # ---- decisions -------------------------------------------------------------------------------------------------------

@@ -204,6 +204,9 @@ def _tensor_load(form: Form) -> None:
             size = layout.box_bytes * (4 if is_gather else 1)
             rows = _rows(cta, address, size, layout.swizzle, "the box")
             bar_owner, bar_address = cta.peer(shared_address(bar))
+            if not is_paired and mask_slot < 0 and bar_owner is not first:
+                message = "the mbarrier of a tensor load lies in another block than its destination"
+                raise Fault("bad-barrier", f"{message}, which takes .cta_group::2")
             for target in targets:
                 # With .cta_group::2 the barrier may be the peer's: of each pair the block of the same parity.
                 holder = cta.cluster.ctas[target.rank & ~1 | bar_owner.rank & 1] if is_paired else target

@@ -53,6 +53,15 @@ def blocks_of(cta: Cta, group: int) -> list[Cta]:
     return [cta.cluster.ctas[cta.rank & ~1], cta.cluster.ctas[cta.rank | 1]]
 
 
+def working_blocks(cta: Cta, group: int, name: str) -> list[Cta]:
+    """The same for what one thread asks of the tensor cores, while the peer block runs ("Issue Granularity")."""
+    blocks = blocks_of(cta, group)
+    for block in blocks:
+        if block.is_done:
+            raise Fault("ended-block", f"{name} for a pair of blocks, of which block {block.position} has ended")
+    return blocks
+
+
 def warps_of(cta: Cta, threads: Threads, name: str) -> list[Array]:
     """The warps that run an instruction, which must be whole."""
     members = cta.thread_ids[threads]
@@ -348,7 +357,7 @@ def _cp(form: Form) -> None:
             home = tensor_memory(cta)
             copy = operation(cta, home, "tcgen05.cp", line, cta.actors[one], (shape,))
             copied: list[tuple[Cta, Array]] = []
-            for block in blocks_of(cta, group_size):
+            for block in working_blocks(cta, group_size, "tcgen05.cp"):
                 rows = shared_operand(block, copy, bits, source_rows, width, 1, False, "the source of tcgen05.cp")
                 tensor_memory(block).writes(copy, rectangle(lanes, column, width // 4), "tcgen05.cp")
                 copied.append((block, rows))
@@ -380,7 +389,7 @@ def _shift(form: Form) -> None:
                 raise Fault("misaligned", f"tcgen05.shift at lane {lane}, which is not a multiple of 32")
             home = tensor_memory(cta)
             shift = operation(cta, home, "tcgen05.shift", line, cta.actors[one])
-            memories = [tensor_memory(block) for block in blocks_of(cta, group_size)]
+            memories = [tensor_memory(block) for block in working_blocks(cta, group_size, "tcgen05.shift")]
             for memory in memories:
                 region = rectangle(np.arange(lane, lane + 32), column, 8)
                 memory.reads(shift, region, "tcgen05.shift")
@@ -423,7 +432,7 @@ def _commit(form: Form) -> None:
 
     def run(cta: Cta, threads: Threads) -> None:
         memory = tensor_memory(cta)
-        blocks_of(cta, group_size)
+        working_blocks(cta, group_size, "tcgen05.commit")
         addresses = pointer(cta, threads)
         for thread, address in zip(cta.thread_ids[threads].tolist(), addresses.tolist(), strict=True):
             actors = cta.actors[thread : thread + 1]

@@ -18,7 +18,7 @@ from tilec.emu.matrix import registers
 from tilec.emu.moments import Deed
 from tilec.emu.numbers import DECODE, Array
 from tilec.emu.semantics import predicate_source
-from tilec.emu.tcgen05 import blocks_of, cta_group, shared_operand, split_address, unpack_codes
+from tilec.emu.tcgen05 import cta_group, shared_operand, split_address, unpack_codes, working_blocks
 from tilec.emu.tcgen05_descriptors import BLOCK_SCALED, Product, decode_product
 from tilec.emu.tmem import LANES, Operation, Region, operation, tensor_memory
 from tilec.ptx.module import Address, Operand, Vector
@@ -188,7 +188,7 @@ def _mma(form: Form) -> None:
         shares = []
         size = _BYTES.get(kind, 1)
         k = product.k if vector != 2 and vector != 4 else 32
-        for position, block in enumerate(blocks_of(cta, group)):
+        for position, block in enumerate(working_blocks(cta, group, "tcgen05.mma")):
             bits = int(views[b_slot][thread])
             b_rows = shared_operand(
                 block, mma, bits, product.n // group, k, size, product.b_is_mn_major, f"B of {name}"
