@@ -1,6 +1,6 @@
 """How many trials a search needs to come within 1 % of the best variant of all, on the modelled objective.
 
-    python benchmarks/tuning.py [--only PATTERN] [--target NAME] [--jobs N] [--journals FOLDER] [--json FILE]
+    python benchmarks/tuning.py [--only PATTERN,…] [--target NAME] [--jobs N] [--journals FOLDER] [--json FILE]
 
 Every point of the space that `tilec tune --space auto` makes of a kernel of samples/alcop is compiled, those too that
 the model would refuse. What each costs is what `tilec tune` ranks by where there is no GPU: the larger of what the
@@ -139,7 +139,7 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--only", default="*", metavar="PATTERN")
+    parser.add_argument("--only", default="*", metavar="PATTERN,…")
     parser.add_argument("--target", default="sm_80", metavar="NAME")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument(
@@ -150,7 +150,7 @@ def main() -> None:
     kernels = tomllib.loads((FOLDER / "kernels.toml").read_text(encoding="utf-8"))
     rows = []
     for name, row in kernels.items():
-        if not fnmatch.fnmatch(name, given.only):
+        if not any(fnmatch.fnmatch(name, pattern) for pattern in given.only.split(",")):
             continue
         about = {"kernel": f"{name} of the benchmark", "target": given.target}
         journal = Journal(str(given.journals / f"{name}.{given.target}.sqlite"), about)
