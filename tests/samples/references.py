@@ -336,7 +336,7 @@ def _(X: Array) -> Outputs:
     return {"index": X.argmax(1)}
 
 
-@sample("rows/prefix_sum", M=6, N=100, block_M=4, block_N=64)
+@sample("rows/prefix_sum", M=6, N=300, block_M=4, block_N=64)
 def _(X: Array) -> Outputs:
     return {"Y": np.cumsum(X, axis=1)}
 

@@ -57,9 +57,14 @@ def made(path: str, target: str, constants: dict[str, Any]) -> Build:
     return build(source, CompileOptions(target=target, defines=tuple(constants.items())), Observer())
 
 
+EXPECTED_WARNINGS = {
+    "rows/prefix_sum": ["barriers-exhausted"],  # between the steps of a scan all threads of a block meet
+}
+
+
 def warnings(built: Build) -> list[str]:
     """All but those of bank conflicts, which test_bank_conflicts counts."""
-    return [w.title for w in built.warnings if w.code != "bank-conflict"]
+    return [w.code for w in built.warnings if w.code != "bank-conflict"]
 
 
 def arguments_of(known: Sample, built: Build, seed: int = 1) -> emulate.Arguments:
@@ -95,7 +100,7 @@ def test_equals_numpy(known: Sample, constants: dict[str, Any], target: str) -> 
     if target == "sm_100a" and "tensor_memory" in OTHER_SIZES.get((known.path, target), {}):
         constants = {**constants, "tensor_memory": True}
     made_of = made(known.path, target, constants)
-    assert warnings(made_of) == []
+    assert warnings(made_of) == EXPECTED_WARNINGS.get(known.path, [])
     arguments = arguments_of(known, made_of)
     buffers = {p.name: p for p in made_of.kernel.params if isinstance(p, Buffer)}
     before = {name: numbers(array, buffers[name].dtype) for name, array in arguments.tensors.items()}
@@ -123,6 +128,6 @@ def test_builds_as_written(name: str, target: str) -> None:
     if feature is not None and not load(target).has(feature):
         return
     built = made(name, target, OTHER_SIZES.get((name, target), {}))
-    assert warnings(built) == []
+    assert warnings(built) == EXPECTED_WARNINGS.get(name, [])
     (entry,) = built.entries
     assert (entry.stack_bytes, entry.spill_store_bytes, entry.spill_load_bytes) == (0, 0, 0)

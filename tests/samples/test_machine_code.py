@@ -56,6 +56,7 @@ STAPLES = (
     Staple("rows/cast_fp8_rows", {"M": 8}, narrow=2),  # a scale for each row
     Staple("rows/cast_fp8_groups", {"M": 32}, narrow=2),
     Staple("rows/cast_int8_rows", {"M": 8}, narrow=2),
+    Staple("rows/prefix_sum", {"M": 4, "N": 1024}),
     Staple("rows/argmax", {"M": 4, "N": 4096}),
     Staple("rows/cross_entropy", {"M": 4, "N": 4096}, narrow=8),  # the label of each row, and what stands there
     Staple("rows/gemv_transposed", {"K": 1024, "N": 512}),
