@@ -413,7 +413,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
 
     target = targets.load(options.target, options.calibration)
     target = target if options.stmatrix else target.without("stmatrix")
-    lighter, about_masks = unmasked(kernel, options)
+    lighter, about_masks = unmasked(kernel, target, options)
     laid, decisions, planned = _scheduled(lighter, target, options, observer)
     for found in (
         *unset(kernel),

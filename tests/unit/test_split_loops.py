@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -35,7 +36,9 @@ def steady(*conditions: Expr, start: int = 0, stop: Expr | None = None) -> warp.
 
 def pieces(loop: warp.Loop) -> tuple[warp.Operation, ...]:
     role = warp.Role("all", 0, 4, (loop,))
-    program = warp.Program("p", (N, M), (), (1, 1, 1), (), (role,), (), (), ())
+    other = warp.Role("producer", 4, 4, ())
+    program = warp.Program("p", (N, M), (), (1, 1, 1), (), (role, other), (), (), ())
+    assert split(replace(program, roles=(role,))) == replace(program, roles=(role,))
     return split(program).roles[0].body
 
 

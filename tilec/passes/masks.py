@@ -47,6 +47,7 @@ from tilec.passes.rings import is_pipelined
 from tilec.passes.usage import reads, writes
 from tilec.records import dataclass
 from tilec.sched.decision import Decision
+from tilec.target import Target
 
 LEAST_ELEMENTS = 4
 """Of a nest in each thread: a test of the condition for each of so few costs no more than a branch does."""
@@ -64,12 +65,12 @@ class Mask:
     holds: Expr | None
 
 
-def unmasked(kernel: Kernel, options: CompileOptions) -> tuple[Kernel, tuple[Decision, ...]]:
+def unmasked(kernel: Kernel, target: Target, options: CompileOptions) -> tuple[Kernel, tuple[Decision, ...]]:
     """The kernel, with the conditions of its nests tested only in the trips in which they matter; and what was decided
-    about each."""
+    about each. A nest becomes two only where loads take no registers, by TMA: else kernels that just fit spill."""
     if options.opt_level < MAY_DECIDE:
         return kernel, ()
-    pass_ = _Pass(kernel)
+    pass_ = _Pass(kernel, target.has("tma"))
     body = pass_.body(kernel.body, pass_.ranges_of_blocks())
     if not pass_.found:
         return kernel, ()
@@ -103,8 +104,8 @@ def _where(loop: For, holds: Expr) -> str:
 
 
 class _Pass:
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: Kernel, may_double: bool) -> None:
+        self.kernel, self.may_double = kernel, may_double
         self.found: list[Mask] = []
 
     def ranges_of_blocks(self) -> dict[Var, Interval]:
@@ -169,6 +170,9 @@ class _Pass:
         does_nothing = not any(isinstance(s, Store) for s in walk(body))
         if known and does_nothing and (loop.stage is not None or loop.wishes is not None):
             yield nest  # what says by hand when each statement runs counts it
+            return
+        if not known and not does_nothing and not self.may_double:
+            yield nest
             return
         self.found.append(Mask(loop, nest, None if known else holds))
         simpler = replace(nest, body=body)

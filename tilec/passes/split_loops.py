@@ -22,6 +22,10 @@ MOST_THRESHOLDS = 2
 
 
 def split(program: warp.Program) -> warp.Program:
+    """Where loads have a role of their own. One that does all has no registers to spare for what the assembler keeps
+    from one piece to the next: kernels that just fit spill."""
+    if len(program.roles) == 1:
+        return program
     return replace(program, roles=tuple(replace(role, body=_body(role.body)) for role in program.roles))
 
 
