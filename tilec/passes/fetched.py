@@ -1,4 +1,5 @@
-"""Small tiles that the producer warp loads though no pipelined loop does: what is read behind one, as a row of biases.
+"""Tiles that the producer warp loads though no pipelined loop does: small ones that are read behind one, as a row of
+biases, and those that all trips of one read, as attention's queries.
 
 Loaded by the consumers, such a tile makes all of them wait for one another between their last product and their store.
 The producer loads it by TMA where it stands, ahead of them, into a ring of its own: of two versions where it is loaded
@@ -20,23 +21,37 @@ from tilec.passes.tensor_maps import why_no_tensor_map, without_tma
 from tilec.passes.tensor_order import ordered_tensors
 from tilec.passes.usage import expressions, reads, writes
 from tilec.records import dataclass
+from tilec.target import Target
 
-MOST_BYTES = 4096  # of a tile with its versions: what is larger would take memory from the rings of the loops
+MOST_BYTES = 4096  # of a small tile with its versions: what is larger would take memory from the rings of the loops
 FETCHED = "fetched"
 """The attribute of such a copy: how many versions of the tile there are."""
 
 
-def fetched(laid: Laid) -> Laid:
+def fetched(laid: Laid, target: Target) -> Laid:
     """The kernel, with these copies by TMA. Where nothing is scheduled, all copies by TMA are such."""
     if laid.form == "serial":
         return replace(laid, kernel=replace(laid.kernel, body=tuple(map(_one_at_a_time, laid.kernel.body))))
     if laid.form != "warp_specialised":
         return laid
     ordered = ordered_tensors(laid.kernel)
+    room = _room(laid, target)
 
     def body(stmts: tuple[Stmt, ...], versions: int) -> tuple[Stmt, ...]:
-        found = {f.copy for f in fetches(stmts) if _is_fetched(laid, stmts, f, ordered, versions)}
-        return tuple(_by_tma(s, versions) if at in found else inside(s, versions) for at, s in enumerate(stmts))
+        nonlocal room
+        found: dict[int, int] = {}
+        for fetch in fetches(stmts):
+            if not _may_be_fetched(laid, stmts, fetch, ordered):
+                continue
+            size = laid.shared[fetch.tile.name].bytes
+            if not any(fetch.tile in reads(loop) for loop in pipelined_loops(stmts)):
+                is_small = size * versions <= MOST_BYTES and not laid.shared[fetch.tile.name].swizzle
+                if is_small and pipelined_loops(stmts[: fetch.first]):
+                    found[fetch.copy] = versions
+            elif room >= 0:  # it has its own memory already, and is given more for another version of it
+                found[fetch.copy] = versions if room >= (versions - 1) * size else 1
+                room -= (found[fetch.copy] - 1) * size
+        return tuple(_by_tma(s, found[at]) if at in found else inside(s, versions) for at, s in enumerate(stmts))
 
     def inside(stmt: Stmt, versions: int) -> Stmt:
         match stmt:
@@ -84,12 +99,20 @@ def fetches(stmts: tuple[Stmt, ...]) -> Iterator[Fetch]:
             yield Fetch(tile, at, reading[0], reading[-1])
 
 
-def _is_fetched(laid: Laid, stmts: tuple[Stmt, ...], fetch: Fetch, ordered: frozenset[str], versions: int) -> bool:
+def _room(laid: Laid, target: Target) -> int:
+    """Bytes of shared memory that are left when pipelined loops have as many versions of what they fill as they ask,
+    or two."""
+    loops = pipelined_loops(laid.kernel.body)
+    stages = {b.name: loop.num_stages or 2 for loop in loops for s in loop.body for b in writes(s)}
+    taken = sum(layout.bytes * stages.get(name, 1) for name, layout in laid.shared.items())
+    return target.limit("smem_bytes_per_cta") - taken
+
+
+def _may_be_fetched(laid: Laid, stmts: tuple[Stmt, ...], fetch: Fetch, ordered: frozenset[str]) -> bool:
     copy, tile = stmts[fetch.copy], fetch.tile
     assert isinstance(copy, TileOp)
     source, destination = copy.regions
     attrs, layout = dict(copy.attrs), laid.shared[tile.name]
-    loops = pipelined_loops(stmts)
     return (
         copy.name == "copy"
         and attrs.get("via") in ("cp_async", "registers")
@@ -98,11 +121,8 @@ def _is_fetched(laid: Laid, stmts: tuple[Stmt, ...], fetch: Fetch, ordered: froz
         and source.buffer.name not in ordered
         and not any(isinstance(e, Load) for index in source.start for e in walk_expr(index))
         and why_no_tensor_map(source, tile, least_dimensions=1) is None
-        and not layout.swizzle
         and is_legal(layout, ["tma"])
-        and layout.bytes * versions <= MOST_BYTES
-        and bool(pipelined_loops(stmts[: fetch.first]))
-        and not any(tile in reads(loop) for loop in loops)
+        and bool(pipelined_loops(stmts[: fetch.last + 1]))
         and not any(_may_leave(stmt) for stmt in stmts[fetch.copy + 1 : fetch.last + 1])
         and _touching(stmts, tile) == _touching(laid.kernel.body, tile)
     )

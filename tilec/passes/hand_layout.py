@@ -61,7 +61,7 @@ def laid_out(
     found = parts(kernel)
     if not found:
         selected = select(kernel, target, strategy, switches, mistakes, tma_loads)
-        return chunked(fetched(assign(selected, mistakes)), target)
+        return chunked(fetched(assign(selected, mistakes), target), target)
     versions = versioned(kernel)
     announced, multiplied = _announced(kernel), factors(kernel)
     taken: set[str] = {b.name for b in kernel.buffers}
