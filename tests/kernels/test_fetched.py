@@ -64,6 +64,27 @@ def test_samples_finish_without_meeting(name: str, tile: str) -> None:
     assert any(isinstance(op, warp.WarpgroupSync) for op in consumer)
 
 
+@pytest.mark.parametrize("adversary", [None, 2])
+@pytest.mark.parametrize("causal", [False, True])
+def test_queries_of_attention(causal: bool, adversary: int | None) -> None:
+    """What every trip of a loop reads: waited for once, in front of the loop, and given back behind it."""
+    small: dict[str, Value] = {"batch": 1, "D": 64, "heads": 2, "S": 200, "keys": 300, "causal": causal}
+    made = check(built(SAMPLES / "flash_attention.tl", "sm_90a", **small)[1], adversary)
+    assert ring(made, "Q_shared") is not None
+    assert "cp.async.ca" not in made.ptx and "cp.async.cg" not in made.ptx
+    for role in made.program.roles:
+        waits = [op for op in warp.walk(role.body) if isinstance(op, warp.RingWait) and op.cursor.ring == "Q_shared"]
+        assert len(waits) == (role.name != "producer")
+
+
+@pytest.mark.parametrize(("defines", "depth"), [({}, 2), ({"num_stages": 3}, None), ({"heads": 1, "batch": 1}, 1)])
+def test_versions_of_queries(defines: dict[str, Value], depth: int | None) -> None:
+    """Two in a persistent grid, one of the next block; none beside three versions of keys and values of 64 KiB."""
+    _, made = built(SAMPLES / "flash_attention.tl", "sm_90a", **defines)
+    queries = ring(made, "Q_shared")
+    assert (None if queries is None else queries.depth) == depth
+
+
 EPILOGUE = """
 import tilelang.language as T
 @T.prim_func
