@@ -1,8 +1,8 @@
 """Which blocks run, in which clusters and in which order.
 
 What the kernel or the command line says of it is done. What both leave open is decided: whether blocks run in pairs
-that load together (`passes.pairs`), whether as many as run at once walk over all (`passes.persistent`), and in which
-order (`passes.panels`). The first and the last are decisions of -O3.
+that load or multiply together (`passes.pairs`), whether as many as run at once walk over all (`passes.persistent`), and
+in which order (`passes.panels`). The first and the last are decisions of -O3.
 """
 
 from __future__ import annotations
@@ -77,13 +77,11 @@ def _cluster(laid: Laid, target: Target, options: CompileOptions, against: Decis
         return ALONE, Decision("cluster", "none", "the command line", "--no-cluster")
     if options.opt_level < MAY_DECIDE:
         return none(f"decided from -O{MAY_DECIDE} on")
-    if not options.multicast:
-        return none("with --no-multicast blocks gain nothing by it")
     if against is not None:
         return none("only blocks of a persistent grid run in pairs, so that they meet once for many tiles")
     if not all(isinstance(extent, int) for extent in kernel.grid):
         return none("how many blocks there are is known only at launch")
-    cluster, why = best_pairs(laid, target)
+    cluster, why = best_pairs(laid, target, options)
     return cluster, Decision("cluster", show_cluster(cluster), "the compiler", why)
 
 
