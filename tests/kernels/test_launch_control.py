@@ -42,6 +42,18 @@ def test_equals_numpy(entry: str, rows: int, columns: int) -> None:
     assert all(computed(made, made.ptx, adversary) for adversary in ADVERSARIES)
 
 
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(128, 64, 64), (256, 192, 128), (256, 128, 192)])
+def test_a_product_in_tensor_memory(rows: int, columns: int, depth: int) -> None:
+    """Whose three roles all hear the answer; steps of a tile that are no multiple of the versions."""
+    _, made = built(KERNELS, TARGET, entry="product", M=rows, N=columns, K=depth)
+    for adversary in ADVERSARIES:
+        found = emulate.random_arguments(made.kernel, made.manifest, 0)
+        a, b = (found.tensors[name].astype(np.float32) for name in "AB")
+        found.tensors["C"][:] = np.nan
+        emulate.run(made, found, options=emulate.RunOptions(adversary=adversary))
+        np.testing.assert_allclose(found.tensors["C"], a @ b.T, rtol=1e-3, atol=1e-2)
+
+
 def test_the_reference_refuses_every_request() -> None:
     """And computes the same, each block its own part."""
     agrees(KERNELS, TARGET, entry="two_roles", **SMALL)
