@@ -52,7 +52,7 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
 from tilec.meetings import Meetings
-from tilec.ops import bits, philox, registry
+from tilec.ops import bits, cluster_launch, philox, registry
 from tilec.ops.barriers import barrier_of, condition_of, counts_of, is_by_warps, is_meeting
 from tilec.ops.intrinsics import fused, references
 from tilec.ops.tcgen05 import is_committing
@@ -240,6 +240,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "exp10": lambda x: np.power(10.0, x.astype(np.float64)), "log10": np.log10,
     "erf": np.vectorize(math.erf, otypes=[np.float64]), **references(),
     **bits.REFERENCES,
+    **cluster_launch.REFERENCES,
     "philox": philox.reference,
 }  # fmt: skip
 

@@ -58,6 +58,7 @@ def test_the_operations() -> None:
             "set_registers",
             "tensor_arrive",
             "transpose",
+            "try_cancel",
         ),
         "wait",
         "wait_wgmma",

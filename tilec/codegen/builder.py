@@ -14,8 +14,16 @@ from tilec.ir.types import DType
 from tilec.ptx.module import FloatImm, Guard, Imm, Instruction, Item, Label, Loc, Operand, Reg, RegDecl
 from tilec.source import Span
 
-Class = Literal["pred", "b16", "b32", "f32", "b64", "f64"]
-PREFIX: dict[Class, str] = {"pred": "%p", "b16": "%h", "b32": "%r", "f32": "%f", "b64": "%rd", "f64": "%fd"}
+Class = Literal["pred", "b16", "b32", "f32", "b64", "f64", "b128"]
+PREFIX: dict[Class, str] = {
+    "pred": "%p",
+    "b16": "%h",
+    "b32": "%r",
+    "f32": "%f",
+    "b64": "%rd",
+    "f64": "%fd",
+    "b128": "%rq",
+}
 
 _FLOATS: dict[int, Class] = {8: "b32", 16: "b16", 32: "f32", 64: "f64"}
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tilec import manifest as launch
-from tilec.codegen import clusters
+from tilec.codegen import cluster_launch, clusters
 from tilec.codegen.address import SHARED_BASE, Addresses, Position
 from tilec.codegen.barriers import emit_barrier, emit_warpgroup_sync, place_of, warpgroup
 from tilec.codegen.builder import Builder, Class, register_class
@@ -510,6 +510,8 @@ class _Entry:
             case warp.Arrive() | warp.CopiesArrive() | warp.ExpectBytes() | warp.BarrierWait():
                 with self.fenced(arrives=isinstance(op, warp.Arrive), waits=isinstance(op, warp.BarrierWait)):
                     emit_barrier(op, state)
+            case warp.TryCancel():
+                cluster_launch.emit_try_cancel(op, state)
             case warp.TensorArrive():
                 emit_tensor_arrive(op, state)
             case warp.NamedBarrier(id=number, threads=threads, waits=waits):

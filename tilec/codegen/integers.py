@@ -18,6 +18,8 @@ def emit_integer_call(fn: str, arguments: Sequence[Reg], builder: Builder) -> Re
         case "philox":
             key, sequence, position = arguments
             return _philox(key, sequence, position, builder)
+        case _ if fn.startswith("clc_"):
+            return _answered(fn, arguments, builder)
         case _:
             raise InternalError(f"no code for {fn}")
 
@@ -54,3 +56,17 @@ def _philox(key: Reg, sequence: Reg, position: Reg, builder: Builder) -> Reg:
     pairs = (builder.into("b32", "selp.b32", b, a, odd) for a, b in ((x, y), (z, w)))
     lower_one, upper_one = pairs
     return builder.into("b32", "selp.b32", upper_one, lower_one, upper)
+
+
+def _answered(fn: str, words: Sequence[Reg], builder: Builder) -> Reg:
+    """`clc_is_canceled` and the like, of an answer's words. Which block it is may be asked only where there is one (PTX
+    ISA, clusterlaunchcontrol.query_cancel)."""
+    halves = [builder.into("b64", "mov.b64", Vector(tuple(words[i : i + 2]))) for i in (0, 2)]
+    answer = builder.into("b128", "mov.b128", Vector(tuple(halves)))
+    is_given = builder.into("pred", "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128", answer)
+    if fn == "clc_is_canceled":
+        return builder.into("b32", "selp.b32", Imm(1), Imm(0), is_given)
+    index = builder.into("b32", "mov.b32", Imm(0))
+    opcode = f"clusterlaunchcontrol.query_cancel.get_first_ctaid::{fn[-1]}.b32.b128"
+    builder.emit(opcode, index, answer, guard=is_given)
+    return index

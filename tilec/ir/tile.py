@@ -112,9 +112,12 @@ BIT_COUNTS = frozenset({"popcount", "clz"})
 INTEGER_CALLS: dict[str, tuple[tuple[DType, ...], DType]] = {
     "fns": ((UINT32, UINT32, INT32), UINT32),
     "philox": ((UINT64, UINT64, UINT64), UINT32),
+    "clc_is_canceled": ((UINT32,) * 4, INT32),
+    **{f"clc_get_first_ctaid_{axis}": ((UINT32,) * 4, INT32) for axis in "xyz"},
 }
 """Calls of integers, with the types of their arguments and of their value: the place of the n-th 1 among the bits of a
-word from some place on; and of a key and a sequence the number that Philox 4x32-10 has at a position."""
+word from some place on; of a key and a sequence the number that Philox 4x32-10 has at a position; and of the words of
+an answer of cluster launch control whether it gives a block's work away, and the index of that block."""
 
 
 @dataclass(frozen=True, slots=True)

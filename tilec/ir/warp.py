@@ -567,6 +567,17 @@ class TensorArrive(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class TryCancel(Operation):
+    """The role's thread `leader` asks for the work of a block that has not begun. The answer's bytes signal the
+    barrier, and with `announces` it first announces them there; else the kernel does."""
+
+    answer: Buffer
+    barrier: Barrier
+    leader: int
+    announces: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class ExpectBytes(Operation):
     """The role's thread `leader` announces bytes to the barrier, and with `arrives` arrives."""
 
@@ -824,7 +835,7 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (clear,) if scales is None else (clear, scales.start)
         case TensorLoad(column=column) | TensorStore(column=column):
             exprs = (column,)
-        case TensorArrive(barrier=barrier):
+        case TensorArrive(barrier=barrier) | TryCancel(barrier=barrier):
             exprs = (barrier.index,)
         case BarrierWait(barrier=barrier, parity=parity, unless=unless):
             exprs = (barrier.index, parity) if unless is None else (barrier.index, parity, unless)

@@ -244,6 +244,8 @@ def _operation(op: Operation) -> str:
             return f"cp_async arrive at {_barrier(barrier)}{_where(condition)}"
         case warp.TensorArrive(barrier=barrier):
             return f"tcgen05.commit to {_barrier(barrier)}"
+        case warp.TryCancel(answer=answer, barrier=barrier):
+            return f"try_cancel to {answer.name}, signals {_barrier(barrier)}"
         case warp.ExpectBytes(barrier=barrier, bytes=announced, arrives=arrives):
             return f"expect {announced} bytes at {_barrier(barrier)}{', arrive' if arrives else ''}"
         case warp.BarrierWait(barrier=barrier, parity=parity, unless=unless):

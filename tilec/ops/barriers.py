@@ -27,7 +27,7 @@ BY_ONE_THREAD = frozenset({"expect_tx", "tensor_arrive"})  # and copies that sig
 TAKING_BARRIERS = frozenset(
     {"T.barrier_arrive", "T.mbarrier_arrive", "T.barrier_wait", "T.mbarrier_wait_parity", "T.mbarrier_expect_tx",
      "T.mbarrier_arrive_expect_tx", "T.cp_async_barrier_noinc", "T.tma_copy", "T.tma_gather4",
-     "T.gemm", "T.tcgen05_gemm", "T.tcgen05_mma_arrive", "T.tcgen05_gemm_blockscaled"}
+     "T.gemm", "T.tcgen05_gemm", "T.tcgen05_mma_arrive", "T.tcgen05_gemm_blockscaled", "T.clc_try_cancel"}
 )  # fmt: skip
 """Names of operations that a barrier may be given to."""
 _MEETING = frozenset({"arrive", "await_barrier", "expect_tx", "cp_async_arrive", "tensor_arrive"})
@@ -47,8 +47,8 @@ def barrier_of(op: TileOp) -> warp.Barrier:
 
 
 def is_signalling(op: TileOp) -> bool:
-    """Whether it is a copy that signals a barrier of the kernel's."""
-    return op.name in ("copy", "gather4") and any(key == "barrier" for key, _ in op.attrs)
+    """Whether it is a copy, or an answer, that signals a barrier of the kernel's."""
+    return op.name in ("copy", "gather4", "try_cancel") and any(key == "barrier" for key, _ in op.attrs)
 
 
 def is_meeting(op: TileOp) -> bool:

@@ -27,8 +27,8 @@ _BLACKWELL = _rows(
     make_blockscaled_gemm_layout
     tcgen05_before_thread_sync tcgen05_after_thread_sync alloc_tcgen05_smem_desc initialize_tcgen05_descriptor
     alloc_tcgen05_instr_desc alloc_tcgen05_instruction_desc ptx_tcgen05_mma_ss ptx_tcgen05_mma_ts
-    ptx_tcgen05_mma_blockscaled_ss clc_is_canceled clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z
-    clc_try_cancel clc_try_cancel_multicast tma_load_2sm
+    ptx_tcgen05_mma_blockscaled_ss tma_load_2sm
+    clc_try_cancel_multicast: write T.clc_try_cancel, in a kernel without clusters
     float4_e2m1_unpacked: use T.float4_e2m1fn, of which two share a byte
     """,
     Diagnostic(

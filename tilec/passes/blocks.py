@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from tilec.ir.tile import ALONE, Cluster, Kernel, Raster
 from tilec.options import CompileOptions
+from tilec.passes.cluster_launch import asks_for_blocks
 from tilec.passes.layout import Laid
 from tilec.passes.pairs import best_pairs
 from tilec.passes.panels import best_raster, fits_cache, in_blocks, is_ordered_by_hand, walk_of
@@ -104,6 +105,8 @@ def _raster(
 
     if kernel.raster is not None:
         return kernel.raster, Decision("rasterisation", _show(kernel.raster), "the kernel", "T.use_swizzle")
+    if asks_for_blocks(kernel):
+        return plain("blocks ask for others' work by the numbers that the machine gives them")
     if options.rasterisation == 0:
         return None, Decision("rasterisation", "x first", "the command line", "--rasterisation none")
     if len(kernel.grid) < 2 or 1 in kernel.grid[:2]:

@@ -173,7 +173,7 @@ def _by_its_means(op: TileOp, announced: frozenset[str], target: Target) -> Tile
 
 
 def _why_not_signalling(op: TileOp, target: Target) -> str | None:
-    if op.name == "gather4":
+    if op.name in ("gather4", "try_cancel"):
         return None  # `passes.select` has asked
     return why_not_tma(op, frozenset()) if target.has("tma") else f"{target.name} has no TMA"
 

@@ -24,12 +24,13 @@ BY_TENSOR_CORES = "tensor cores"
 @dataclass(frozen=True, slots=True)
 class Handover:
     """By place in the role: products that the kernel waits for, and the barriers that a copy, or the tensor cores when
-    they are done with a product, signal. `by_async` are the tiles that TMA or the tensor cores reach, in any role;
-    `fragments` are nobody else's."""
+    they are done with a product, signal. `by_async` are the tiles that TMA or the tensor cores reach, in any role, and
+    `answers` those that requests for other blocks' work do; `fragments` are nobody else's."""
 
     waited_later: frozenset[int]
     signals: dict[int, tuple[str, ...]]
     by_async: frozenset[str]
+    answers: frozenset[str]
     fragments: frozenset[str]
 
     def demands(self, state: State, together: bool) -> Iterator[tuple[Record, Literal["wait", "fence", "barrier"]]]:
@@ -40,11 +41,16 @@ class Handover:
                 continue
             if record.group and record.place not in self.waited_later:
                 yield record, "wait"
-            is_generic = record.touch.write and record.touch.proxy == "generic"
-            if key[0] in self.by_async and is_generic and not record.fenced:
+            if key[0] in self.by_async and self.is_to_be_fenced(record):
                 yield record, "fence"
             if together and record.met != "role" and record.touch.atomic != BY_TMA:
                 yield record, "barrier"
+
+    def is_to_be_fenced(self, record: Record) -> bool:
+        """Whether the asynchronous proxy does not know of the access: threads have written, or have read an answer that
+        the next one comes over (PTX ISA, clusterlaunchcontrol.try_cancel, example)."""
+        matters = record.touch.write or record.touch.buffer in self.answers
+        return matters and record.touch.proxy == "generic" and not record.fenced
 
     def take_over(self, state: State, barrier: str) -> None:
         """Behind the wait all threads see what TMA has copied that signals this barrier, and all that the tensor cores

@@ -240,8 +240,8 @@ def _operation(op: TileOp, role: Role, values: Values) -> Iterator[Step]:
             yield Step(place, op.span, int(bool(op.attr("arrives"))), announced)
         case "gemm" | "scaled_gemm" | "tensor_arrive":
             yield Step(place, op.span, 1)
-        case "copy" | "gather4":
-            moved = math.prod(op.regions[1].extent) * op.regions[1].buffer.dtype.bits // 8
+        case "copy" | "gather4" | "try_cancel":
+            moved = math.prod(op.regions[-1].extent) * op.regions[-1].buffer.dtype.bits // 8
             if op.attr("announces"):
                 yield Step(place, op.span, bytes=moved)
             yield Step(place, op.span, bytes=-moved)

@@ -52,6 +52,7 @@ from tilec.ops.scan import expansion
 from tilec.ops.sync import spelled
 from tilec.options import NO_SWITCHES, Switches
 from tilec.passes.able import check_arithmetic, check_narrow_sum, no_fill, no_roles, no_wgmma
+from tilec.passes.cluster_launch import check_request
 from tilec.passes.clusters import check_cluster
 from tilec.passes.four_rows import check_four_rows
 from tilec.passes.ordering import is_asynchronous_copy
@@ -318,6 +319,9 @@ class _Selector:
                 return (with_attr(stmt, "via", via),)
             case TileOp(name="gather4"):
                 check_four_rows(stmt, self.target, self.placed, self.ordered)
+                return (stmt,)
+            case TileOp(name="try_cancel"):
+                check_request(stmt, self.kernel, self.target)
                 return (stmt,)
             case TileOp(name="scatter4"):
                 check_four_rows(stmt, self.target, self.placed, self.ordered)

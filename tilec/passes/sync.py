@@ -28,7 +28,16 @@ from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.passes.handover import Handover, forget_copies, prepared
 from tilec.passes.inflight import QUEUES, Key, Queue, Record, RingUse, State, Touch
 from tilec.passes.placed_waits import END, Counter, Needs, Part, inserted, is_drained, without
-from tilec.passes.touches import Over, in_registers, lying_over, reached_by_async, stored_apart, touched_early, touches
+from tilec.passes.touches import (
+    Over,
+    in_registers,
+    lying_over,
+    reached_by_async,
+    reached_by_requests,
+    stored_apart,
+    touched_early,
+    touches,
+)
 
 
 def synchronise(program: warp.Program) -> warp.Program:
@@ -38,14 +47,15 @@ def synchronise(program: warp.Program) -> warp.Program:
     by_async = frozenset(reached_by_async(program)) if program.by_hand else frozenset()
     if program.by_hand:
         program = prepared(program, by_async)
+    answers = frozenset(reached_by_requests(program))
     over = lying_over(program)
     roles = []
     for number, role in enumerate(program.roles):
         barrier = warp.BarSync(program.named_barrier(number), role.threads)
-        roles.append(_synchronised(role, rings, fragments, by_async, over, barrier))
+        roles.append(_synchronised(role, rings, fragments, by_async, answers, over, barrier))
     common = program.common
     if common is not None:
-        common = _synchronised(common, rings, fragments, by_async, over, warp.BarSync(0, common.threads))
+        common = _synchronised(common, rings, fragments, by_async, answers, over, warp.BarSync(0, common.threads))
     return replace(program, roles=tuple(roles), common=common)
 
 
@@ -54,10 +64,11 @@ def _synchronised(
     rings: dict[str, warp.Ring],
     fragments: set[str],
     by_async: frozenset[str],
+    answers: frozenset[str],
     over: Mapping[str, tuple[Over, ...]],
     barrier: warp.BarSync,
 ) -> warp.Role:
-    execution = _Role(role, rings, fragments, by_async, over)
+    execution = _Role(role, rings, fragments, by_async, answers, over)
     placed = execution.place()
     return replace(role, body=inserted(role.body, placed, execution.emptied, barrier, Counter()))
 
@@ -115,6 +126,7 @@ class _Role:
         rings: dict[str, warp.Ring],
         fragments: set[str],
         by_async: frozenset[str],
+        answers: frozenset[str],
         over: Mapping[str, tuple[Over, ...]],
     ) -> None:
         self.rings, self.fragments, self.warps = rings, fragments, role.warps
@@ -123,7 +135,7 @@ class _Role:
         self.mixed: frozenset[str] = frozenset()  # registers of wgmma in flight between trips, which others use too
         self.here = range(0)  # the places of the run of operations being executed, up to where it is
         self.uses = tuple(_uses(role, rings))
-        self.handover = _handover(self.nodes, by_async, fragments)
+        self.handover = _handover(self.nodes, by_async, answers, fragments)
         self.needs: dict[int, Needs] = {}
         self.emptied: set[int] = set()  # the loops that wait for all wgmma at the end of each trip
         self.changed = False
@@ -417,7 +429,7 @@ class _Role:
         return self.warps == WARPGROUP_WARPS and one.proxy == other.proxy == "tensor" and not one.atomic + other.atomic
 
     def unfenced(self, record: Record, touch: Touch) -> bool:
-        return touch.proxy == "async" and record.touch.proxy == "generic" and record.touch.write and not record.fenced
+        return touch.proxy == "async" and self.handover.is_to_be_fenced(record)
 
     # ---- what is missing ---------------------------------------------------------------------------------------------
 
@@ -558,14 +570,18 @@ def _registers(nodes: tuple[_Node, ...], fragments: set[str]) -> dict[int, froze
     return {at: frozenset({op.a.name, op.c.name} & fragments) for at, op in found if isinstance(op, warp.Wgmma)}
 
 
-def _handover(nodes: tuple[_Node, ...], by_async: frozenset[str], fragments: set[str]) -> Handover:
+def _handover(
+    nodes: tuple[_Node, ...], by_async: frozenset[str], answers: frozenset[str], fragments: set[str]
+) -> Handover:
     every = [(node.place, node.op) for node in _flat(nodes)] if by_async else []
     later = frozenset(place for place, op in every if isinstance(op, warp.Wgmma) and op.waits_later)
     signals: dict[int, tuple[str, ...]] = {}
-    signals |= {p: (op.barrier.name,) for p, op in every if isinstance(op, warp.TmaLoad) and op.barrier is not None}
+    signals |= {
+        p: (op.barrier.name,) for p, op in every if isinstance(op, warp.TmaLoad | warp.TryCancel) and op.barrier
+    }
     committed = tuple(dict.fromkeys(op.barrier.name for _, op in every if isinstance(op, warp.TensorArrive)))
     signals |= {p: committed for p, op in every if isinstance(op, warp.TensorMma | warp.TensorCopy)}
-    return Handover(later, signals, by_async, frozenset(fragments))
+    return Handover(later, signals, by_async, answers, frozenset(fragments))
 
 
 def _flat(nodes: tuple[_Node, ...]) -> Iterator[_Node]:

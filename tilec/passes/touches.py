@@ -41,6 +41,8 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
             if barrier is None:
                 return (), None  # ordered by its ring's barriers alone
             return (Touch(d.name, True, "async", BY_TMA),), None
+        case warp.TryCancel(answer=answer):
+            return (Touch(answer.name, True, "async", BY_TMA),), None
         case warp.TmaStore(source=s):
             return (Touch(s.name, False, "async"),), "bulk"
         case warp.StoreMatrix(source=s, destination=d):
@@ -98,6 +100,13 @@ def reached_by_async(program: warp.Program) -> Iterator[str]:
     for role in (*program.roles, *common):
         for op in warp.walk(role.body):
             yield from (t.buffer for t in _touches(op)[0] if t.proxy == "async")
+
+
+def reached_by_requests(program: warp.Program) -> Iterator[str]:
+    """The tiles that answers of cluster launch control come into."""
+    common = () if program.common is None else (program.common,)
+    for role in (*program.roles, *common):
+        yield from (op.answer.name for op in warp.walk(role.body) if isinstance(op, warp.TryCancel))
 
 
 @dataclass(frozen=True, slots=True)
