@@ -462,6 +462,12 @@ def _explain_pipeline() -> click.Command:
     return explain_pipeline
 
 
+def _fmt() -> click.Command:
+    from tilec.cli_fmt import fmt
+
+    return fmt
+
+
 # Loaders, so that a command costs only its own imports.
 COMMANDS: dict[str, Callable[[], click.Command]] = {
     "emulate": _emulate,
@@ -473,6 +479,7 @@ COMMANDS: dict[str, Callable[[], click.Command]] = {
     "explain": lambda: explain,
     "explain pipeline": _explain_pipeline,
     "inspect": lambda: inspect,
+    "fmt": _fmt,
 }
 
 
