@@ -468,6 +468,12 @@ def _fmt() -> click.Command:
     return fmt
 
 
+def _new() -> click.Command:
+    from tilec.cli_new import new
+
+    return new
+
+
 # Loaders, so that a command costs only its own imports.
 COMMANDS: dict[str, Callable[[], click.Command]] = {
     "emulate": _emulate,
@@ -480,6 +486,7 @@ COMMANDS: dict[str, Callable[[], click.Command]] = {
     "explain pipeline": _explain_pipeline,
     "inspect": lambda: inspect,
     "fmt": _fmt,
+    "new": _new,
 }
 
 

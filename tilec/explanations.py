@@ -39,6 +39,13 @@ formatting-changes
     What ruff made of this file would not be the same kernel, so it is not written. That is a mistake of ruff or of
     tilec; `# fmt: off` keeps ruff away from the lines in question.
 
+bad-project-name
+    `tilec new NAME` makes a folder, a file and a kernel of that name, so it must be a name in each: lower-case letters,
+    digits and _, and nothing that the kernel already uses.
+
+folder-exists
+    `tilec new NAME` makes a new folder and touches none that is there.
+
 unknown-target
     There is no target file of that name. `tilec targets` lists the machines.
 
