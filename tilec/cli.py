@@ -33,6 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    if asked := os.environ.get("_TILEC_COMPLETE"):
+        from tilec.cli_completion import complete
+
+        return complete(asked)
     if arguments == ["--version"]:
         from tilec.cli_version import versions
 

@@ -45,7 +45,7 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str | None
 
 
 def _version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
-    if is_asked:
+    if is_asked and not context.resilient_parsing:
         from tilec.cli_version import versions
 
         print(versions())
@@ -53,7 +53,7 @@ def _version(context: click.Context, _: click.Parameter, is_asked: bool) -> None
 
 
 def _cmake_folder(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
-    if is_asked:
+    if is_asked and not context.resilient_parsing:
         print(resources.cmake_folder())
         context.exit()
 
@@ -123,6 +123,9 @@ def build(
       tilec tune FILE.tl       search for the best constants and options
       tilec explain CODE       more about an error or warning
       tilec explain pipeline FILE.tl   which loads run ahead, and why not the others
+      tilec fmt FILE.tl…       lay kernels out as ruff lays out Python
+      tilec new NAME           make a folder to begin with
+      tilec completion SHELL   what makes bash, zsh or fish complete commands and options
     """
     from tilec import batch
 

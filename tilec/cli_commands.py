@@ -462,6 +462,24 @@ def _explain_pipeline() -> click.Command:
     return explain_pipeline
 
 
+def _fmt() -> click.Command:
+    from tilec.cli_fmt import fmt
+
+    return fmt
+
+
+def _new() -> click.Command:
+    from tilec.cli_new import new
+
+    return new
+
+
+def _completion() -> click.Command:
+    from tilec.cli_completion import completion
+
+    return completion
+
+
 # Loaders, so that a command costs only its own imports.
 COMMANDS: dict[str, Callable[[], click.Command]] = {
     "emulate": _emulate,
@@ -473,7 +491,17 @@ COMMANDS: dict[str, Callable[[], click.Command]] = {
     "explain": lambda: explain,
     "explain pipeline": _explain_pipeline,
     "inspect": lambda: inspect,
+    "fmt": _fmt,
+    "new": _new,
+    "completion": _completion,
 }
+
+
+def command_of(arguments: Sequence[str]) -> tuple[click.Command, list[str]]:
+    """The command that the first words name, or the compiler proper; and the words behind its name."""
+    words = next((n for n in (2, 1) if " ".join(arguments[:n]) in COMMANDS), 0)
+    name = " ".join(arguments[:words])
+    return COMMANDS[name]() if name else _build(), list(arguments[words:])
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -483,10 +511,8 @@ def run(arguments: Sequence[str]) -> int:
     except CompileError as error:
         show(error.diagnostics, None)
         return WRONG_KERNEL
-    words = next((n for n in (2, 1) if " ".join(arguments[:n]) in COMMANDS), 0)
-    name = " ".join(arguments[:words])
-    command = COMMANDS[name]() if name else _build()
-    rest = list(arguments[words:])
+    command, rest = command_of(arguments)
+    name = " ".join(arguments[: len(arguments) - len(rest)])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show → is no reason to fail

@@ -115,7 +115,7 @@ def set_format(context: click.Context, _: click.Parameter, form: Format) -> None
     """What becomes of diagnostics until the end of the command."""
     kept: list[Found] = []
     context.meta[_META] = (form, kept)
-    if form == "sarif":
+    if form == "sarif" and not context.resilient_parsing:
         from tilec.cli_diagnostics import as_sarif
 
         context.call_on_close(lambda: sys.stderr.write(as_sarif(kept)))

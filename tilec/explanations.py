@@ -28,6 +28,24 @@ bad-response-file
     `@FILE` on the command line stands for the words in that file, quoted as in a shell. This one has a quotation that
     does not end, or names itself.
 
+no-formatter
+    `tilec fmt` leaves the layout to ruff, which is not installed here: pip install 'tilec[fmt]'.
+
+formatting-failed
+    The formatter that `tilec fmt` calls, ruff, says that it cannot format this file, often for its settings: it reads
+    those of the nearest pyproject.toml or ruff.toml. Its own words are given. The file is as it was.
+
+formatting-changes
+    What ruff made of this file would not be the same kernel, so it is not written. That is a mistake of ruff or of
+    tilec; `# fmt: off` keeps ruff away from the lines in question.
+
+bad-project-name
+    `tilec new NAME` makes a folder, a file and a kernel of that name, so it must be a name in each: lower-case letters,
+    digits and _, and nothing that the kernel already uses.
+
+folder-exists
+    `tilec new NAME` makes a new folder and touches none that is there.
+
 unknown-target
     There is no target file of that name. `tilec targets` lists the machines.
 

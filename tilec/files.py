@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from stat import S_IMODE
 
 from tilec.diag import fail
 from tilec.source import SourceFile
@@ -17,7 +18,11 @@ def read_source(path: str) -> SourceFile:
 
 
 def read_text(path: str) -> str:
-    data = read_bytes(path)
+    return text_of(path, read_bytes(path))
+
+
+def text_of(path: str, data: bytes) -> str:
+    """What `data`, read from `path`, says as UTF-8, without the mark that some editors put in front."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -69,7 +74,8 @@ def check_writable(path: str) -> None:
 
 
 def write_all(contents: Mapping[str, bytes]) -> None:
-    """Write every file beside its destination, then rename them all: a failure leaves each destination as it was."""
+    """Write every file beside its destination, then rename them all: a failure leaves each destination as it was.
+    Who may do what with a file that is replaced stays as it is."""
     pending: list[tuple[Path, Path]] = []
     destination = Path()
     try:
@@ -83,6 +89,8 @@ def write_all(contents: Mapping[str, bytes]) -> None:
             temporary = destination.with_name(f".{destination.name}.{os.getpid()}.tmp")
             pending.append((temporary, destination))
             temporary.write_bytes(data)
+            if destination.exists():
+                temporary.chmod(S_IMODE(destination.stat().st_mode))
         while pending:
             temporary, destination = pending[0]
             temporary.replace(destination)

@@ -76,6 +76,7 @@ HOMES = {
     "ortools": {"sched.cp"},
     "cuda": {"ptx.assemble", "fatbin", "runtime"},
     "distributed": {"tune.dask_engine"},
+    "ruff": {"syntax.formatting"},
     "sklearn": {"tune.surrogate"},
     "rich": {"render", "cli"},
     "click": {"cli"},
