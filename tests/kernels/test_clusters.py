@@ -136,7 +136,7 @@ def test_keys_and_values_are_shared_by_blocks_of_queries() -> None:
     defines = (("S", 256), ("heads", 1), ("causal", False))
     built = build(source, CompileOptions(defines=defines, cluster=(2, 1, 1)), Observer())
     shared = {op.destination.name: op.shared for op in built.program.operations() if isinstance(op, TmaLoad)}
-    assert shared == {"K_shared": "x", "V_shared": "x"}
+    assert shared == {"K_shared": "x", "V_shared": "x", "Q_shared": ""}
     assert is_right(built, built.ptx, adversary=1)
     causal = build(source, CompileOptions(defines=(*defines[:2], ("causal", True)), cluster=(2, 1, 1)), Observer())
     assert "multicast" not in causal.ptx, "blocks of queries have different numbers of keys"

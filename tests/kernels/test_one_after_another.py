@@ -53,4 +53,4 @@ def test_causal_attention(target: str) -> None:
 def test_causal_attention_keeps_its_roles() -> None:
     built = made(SAMPLES / "attention" / "causal.tl", "sm_90a")
     assert "setmaxnreg" in built.ptx and not built.warnings
-    assert {ring.name: ring.depth for ring in built.program.rings} == {"K_shared": 2, "V_shared": 2}
+    assert {ring.name: ring.depth for ring in built.program.rings} == {"K_shared": 2, "V_shared": 2, "Q_shared": 2}
