@@ -7,8 +7,7 @@ from tilec.ir.types import BY_NAME
 from tilec.ops import registry
 from tilec.ops.dp4a import DP4A
 from tilec.ops.names import refuse
-from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER
-from tilec.ops.reducer import UPDATE
+from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER, UPDATE
 from tilec.ops.scalar import FUNCTIONS
 from tilec.ops.signature import nearest
 from tilec.ops.threads import PLACES
