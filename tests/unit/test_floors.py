@@ -79,6 +79,7 @@ HOMES = {
     "ortools": {"sched.cp"},
     "cuda": {"ptx.assemble", "fatbin", "runtime"},
     "distributed": {"tune.dask_engine"},
+    "ray": {"tune.ray_engine"},
     "ruff": {"syntax.formatting"},
     "sklearn": {"tune.surrogate"},
     "rich": {"render", "cli"},
