@@ -46,6 +46,8 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
             return (Touch(s.name, False, "async"),), "bulk"
         case warp.StoreMatrix(source=s, destination=d):
             return (Touch(s.name, False), Touch(d.name, True)), None
+        case warp.LoadMatrix(source=region, destination=d):
+            return (Touch(region.buffer.name, False), Touch(d.name, True)), None
         case warp.Mma(a=a, b=b, c=c, metadata=e):
             places = () if e is None else (Touch(e.name, False),)
             return (Touch(a.name, False), Touch(b.name, False), Touch(c.name, True), *places), None

@@ -34,6 +34,7 @@ from tilec.ir.warp.operations import (
     FourRows as FourRows,
     Gather as Gather,
     Let as Let,
+    LoadMatrix as LoadMatrix,
     Loop as Loop,
     Mma as Mma,
     Moment as Moment,

@@ -132,8 +132,16 @@ class StoreMatrix(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class LoadMatrix(Operation):
+    """A box of a 16-bit shared tile to a fragment that lies in blocks of 8 × 8, by ldmatrix."""
+
+    source: Region
+    destination: Buffer
+
+
+@dataclass(frozen=True, slots=True)
 class Mma(Operation):
-    """C += op(A)·op(B) by mma.sync, B and mostly A by ldmatrix from shared memory; A may be a fragment. With `metadata`
+    """C += op(A)·op(B) by mma.sync, A and B by ldmatrix from shared memory; either may be a fragment. With `metadata`
     A is half of a sparse matrix, and that, in shared memory, says where its elements belong. With `nibbles` a byte of A
     and B is two elements."""
 
