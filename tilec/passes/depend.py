@@ -62,6 +62,7 @@ from tilec.passes.roles import (
 )
 from tilec.passes.tensor_memory import tensor_tiles
 from tilec.passes.turns import turns
+from tilec.passes.usual import in_most_trips
 from tilec.records import dataclass
 from tilec.sched.bounds import Unschedulable, bounds
 from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Role, Slot, Use
@@ -323,9 +324,8 @@ class _Builder:
         stmt = self.statements[index]
         if is_compound(stmt):
             return self.compound(index)
-        issue, latency, uses = price(
-            stmt, self.laid, self.target, self.groups if self.roles[index] == "consumer" else 1
-        )
+        groups = self.groups if self.roles[index] == "consumer" else 1
+        issue, latency, uses = price(in_most_trips(stmt, self.loop, self.laid.kernel), self.laid, self.target, groups)
         roles: tuple[int, ...] = ()
         if self.roles[index] in self.candidates:
             roles = tuple(range(len(self.candidates))) if index in self.open else (0,)
