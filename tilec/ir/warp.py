@@ -27,6 +27,10 @@ MBARRIER_BYTES = 8
 PART_ROWS = 64
 """Rows of a tile that a warpgroup has together, as wgmma gives them to it."""
 
+SMALL_STRIDE = 128
+"""Bytes between versions of a tile that is no larger, as TMA wants them aligned: it has no bank swizzle to begin
+anew."""
+
 FIRST_TURN = 3
 """The first named barrier for turns: 0 is the whole block's, 1 and 2 those of two roles."""
 
@@ -54,6 +58,10 @@ class Ring:
     `paired`: the tensor cores of a pair of blocks work on it together, asked by a thread of the first. What both blocks
     fill and threads of both release counts at the first one's barriers, `bytes` and `arrivals` of both; what the tensor
     cores fill and release they say to both blocks.
+
+    `heard_by`: its versions are answers to what a thread of the cluster's first block asks the machine (`TryCancel`),
+    and so many blocks of the cluster hear each. A version comes to all of them, each of which announces its `bytes` to
+    itself, and all release it to the first one, which counts the `arrivals` of all.
     """
 
     name: str
@@ -65,6 +73,7 @@ class Ring:
     shared: tuple[str, ...] = ()
     by: Arrivals = "warp"
     paired: bool = False
+    heard_by: int = 0
 
     @property
     def has_barriers(self) -> bool:
@@ -73,7 +82,7 @@ class Ring:
     @property
     def crosses_blocks(self) -> bool:
         """Whether other blocks signal its barriers."""
-        return bool(self.shared) or self.paired
+        return bool(self.shared) or self.paired or self.heard_by > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +108,10 @@ class SharedTile:
 
     @property
     def stride(self) -> int:
-        return -(-self.layout.bytes // 1024) * 1024 if self.depth > 1 else self.layout.bytes
+        if self.depth == 1:
+            return self.layout.bytes
+        unit = SMALL_STRIDE if self.layout.bytes <= SMALL_STRIDE else 1024
+        return -(-self.layout.bytes // unit) * unit
 
     @property
     def bytes(self) -> int:
@@ -569,10 +581,12 @@ class TensorArrive(Operation):
 @dataclass(frozen=True, slots=True)
 class TryCancel(Operation):
     """The role's thread `leader` asks for the work of a block that has not begun. The answer's bytes signal the
-    barrier, and with `announces` it first announces them there; else the kernel does."""
+    barrier, and with `announces` it first announces them there; else the kernel does. Without a barrier the answer is
+    one of a ring: the thread asks in the first block of a cluster for the work of another cluster, all blocks hear the
+    answer, and each has announced its bytes when it acquired the version."""
 
     answer: Buffer
-    barrier: Barrier
+    barrier: Barrier | None
     leader: int
     announces: bool = True
 
@@ -632,10 +646,19 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class Following:
+    """What a loop's variable is in the next trip, and whether there is one: what the trip has found out by its end."""
+
+    value: Var
+    is_there: Var
+
+
+@dataclass(frozen=True, slots=True)
 class Loop(Operation):
     """`for var in range(start, stop, step)`, run by all threads of the role alike. `part` says which piece of a
     software pipeline it is. Before the trips that run `body` are those of each of the `phases` in turn, as many as
-    there are."""
+    there are. With `following` there is a first trip at all events, and each one says how it goes on; `step` then means
+    nothing, but the variable stays below `stop`."""
 
     var: Var
     start: Expr
@@ -644,6 +667,7 @@ class Loop(Operation):
     body: tuple[Operation, ...]
     part: Literal["", "steady"] = ""
     phases: tuple[Phase, ...] = ()
+    following: Following | None = None
 
     @property
     def bodies(self) -> tuple[tuple[Operation, ...], ...]:
@@ -788,7 +812,7 @@ class Program:
 
 def static_trips(loop: Loop) -> int | None:
     """How often the loop runs; None where that is known only at run time."""
-    if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
+    if isinstance(loop.start, Const) and isinstance(loop.stop, Const) and loop.following is None:
         return len(range(int(loop.start.value), int(loop.stop.value), loop.step))
     return None
 
@@ -835,7 +859,7 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (clear,) if scales is None else (clear, scales.start)
         case TensorLoad(column=column) | TensorStore(column=column):
             exprs = (column,)
-        case TensorArrive(barrier=barrier) | TryCancel(barrier=barrier):
+        case TensorArrive(barrier=barrier) | TryCancel(barrier=Barrier() as barrier):
             exprs = (barrier.index,)
         case BarrierWait(barrier=barrier, parity=parity, unless=unless):
             exprs = (barrier.index, parity) if unless is None else (barrier.index, parity, unless)
