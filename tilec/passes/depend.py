@@ -33,6 +33,7 @@ from tilec.passes import pools
 from tilec.passes.binds import scheduled, users_of_binds
 from tilec.passes.compound import Cost, cost, is_compound
 from tilec.passes.fetched import versions_of
+from tilec.passes.handed_out import RING_BYTES, walk_of
 from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes
 from tilec.passes.nest_price import nest_demands
@@ -316,6 +317,8 @@ class _Builder:
         late = over_rings(self.laid.kernel)  # there is room for them where the rings are
         beside = ((name, layout) for name, layout in self.laid.shared.items() if name not in late)
         tiles = sum(_aligned(layout.bytes) * versions.get(name, 1) for name, layout in beside)
+        if walk_of(self.laid.kernel) is not None:
+            tiles += _aligned(RING_BYTES)
         return tiles + _aligned(barriers * BARRIER_BYTES)
 
     # ---- costs ----

@@ -40,7 +40,9 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
             if barrier is None:
                 return (), None  # ordered by its ring's barriers alone
             return (Touch(d.name, True, "async", BY_TMA),), None
-        case warp.TryCancel(answer=answer):
+        case warp.TryCancel(answer=answer, barrier=barrier):
+            if barrier is None:
+                return (), None  # as above
             return (Touch(answer.name, True, "async", BY_TMA),), None
         case warp.TmaStore(source=s):
             return (Touch(s.name, False, "async"),), "bulk"

@@ -261,10 +261,19 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class Following:
+    """What a loop's variable is in the next trip, and whether there is one: what the trip has found out by its end."""
+
+    value: Var
+    is_there: Var
+
+
+@dataclass(frozen=True, slots=True)
 class Loop(Operation):
     """`for var in range(start, stop, step)`, run by all threads of the role alike. `part` says which piece of a
     software pipeline it is. Before the trips that run `body` are those of each of the `phases` in turn, as many as
-    there are."""
+    there are. With `following` there is a first trip at all events, and each one says how it goes on; `step` then means
+    nothing, but the variable stays below `stop`."""
 
     var: Var
     start: Expr
@@ -273,6 +282,7 @@ class Loop(Operation):
     body: tuple[Operation, ...]
     part: Literal["", "steady"] = ""
     phases: tuple[Phase, ...] = ()
+    following: Following | None = None
 
     @property
     def bodies(self) -> tuple[tuple[Operation, ...], ...]:
