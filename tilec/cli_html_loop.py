@@ -52,7 +52,8 @@ def loop_parts(loop: dict[str, Any]) -> Iterable[str]:
         yield "<h3>Rings</h3>"
         yield table(facts, [tuple(ring[fact] for fact in facts) for ring in loop["rings"]])
         yield "<h3>Ring occupancy</h3>"
-        yield '<p class="dim">The versions of each ring. Pale: being filled. Dark: until it has been read.</p>'
+        yield '<p class="dim">The versions of each ring. Pale: being filled. Dark: until it has been read.'
+        yield "A colour is an iteration.</p>"
         yield _occupancy(loop)
     if loop["pools"]:
         yield "<h3>Pools</h3>"
