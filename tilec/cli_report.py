@@ -12,6 +12,7 @@ from tilec import files
 from tilec.cli_commands import compile_options, input_files, kernel_options
 from tilec.cli_console import reported, show, show_tables, usage
 from tilec.cli_tables import plain_table
+from tilec.cli_watch import watch_option, watched
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,11 +25,14 @@ if TYPE_CHECKING:
 @click.option(
     "--html", metavar="FILE", help="Also write everything as one page: drawings, lints, PTX beside the kernel."
 )
+@watch_option
 @kernel_options
-def report(file: str, html: str | None, verbose: bool, **given: Any) -> None:
+def report(file: str, html: str | None, watch: bool, verbose: bool, **given: Any) -> None:
     """Say how long kernels are predicted to take and what bounds them; with --html, show all there is to see."""
     if given["opt_level"] < 2:
         usage("a report is about a cubin: compile with -O2 or -O3")
+    if watch:
+        watched(lambda: _report(file, html, given))
     _report(file, html, given)
 
 
