@@ -471,6 +471,12 @@ def _explain_pipeline() -> click.Command:
     return explain_pipeline
 
 
+def _report() -> click.Command:
+    from tilec.cli_report import report
+
+    return report
+
+
 def _fmt() -> click.Command:
     from tilec.cli_fmt import fmt
 
@@ -493,6 +499,7 @@ def _completion() -> click.Command:
 COMMANDS: dict[str, Callable[[], click.Command]] = {
     "emulate": _emulate,
     "schedule": lambda: schedule,
+    "report": _report,
     "targets": lambda: targets,
     "calibrate": _calibrate,
     "tune": _tune,
