@@ -468,6 +468,12 @@ def _fmt() -> click.Command:
     return fmt
 
 
+def _lsp() -> click.Command:
+    from tilec.cli_lsp import lsp
+
+    return lsp
+
+
 def _new() -> click.Command:
     from tilec.cli_new import new
 
@@ -492,6 +498,7 @@ COMMANDS: dict[str, Callable[[], click.Command]] = {
     "explain pipeline": _explain_pipeline,
     "inspect": lambda: inspect,
     "fmt": _fmt,
+    "lsp": _lsp,
     "new": _new,
     "completion": _completion,
 }

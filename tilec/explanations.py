@@ -31,6 +31,9 @@ bad-response-file
 no-formatter
     `tilec fmt` leaves the layout to ruff, which is not installed here: pip install 'tilec[fmt]'.
 
+no-language-server
+    `tilec lsp` talks to editors by pygls, which is not installed here: pip install 'tilec[lsp]'.
+
 formatting-failed
     The formatter that `tilec fmt` calls, ruff, says that it cannot format this file, often for its settings: it reads
     those of the nearest pyproject.toml or ruff.toml. Its own words are given. The file is as it was.

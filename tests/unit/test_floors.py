@@ -36,6 +36,7 @@ FLOORS = [
     "render",
     "ops",
     "passes",
+    "language",
     "codegen",
     "elements",
     "arrays",
@@ -61,6 +62,7 @@ FLOORS = [
     "emulate_ptx",
     "api",
     "explanations",
+    "lsp",
     "cli",
 ]
 HEIGHT = {floor: height for height, floor in enumerate(FLOORS)}
@@ -80,6 +82,8 @@ HOMES = {
     "cuda": {"ptx.assemble", "fatbin", "runtime"},
     "distributed": {"tune.dask_engine"},
     "ruff": {"syntax.formatting"},
+    "lsprotocol": {"lsp"},
+    "pygls": {"lsp.server"},
     "sklearn": {"tune.surrogate"},
     "rich": {"render", "cli"},
     "click": {"cli"},

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
-from tilec.diag import CompileError, Label, Mistakes, fail
+from tilec.diag import CompileError, Label, Mistakes, fail, instead
 from tilec.ir.affine import affine
 from tilec.ir.expr import cast
 from tilec.ir.tile import Binary, Buffer, Expr, Var, extent_expr, integer
@@ -478,6 +478,7 @@ class Evaluator:
             f"{path} is not supported",
             span,
             help=f"did you mean T.{near}?" if near else None,
+            fix=instead(path, near and f"T.{near}"),
         )
 
     # ---- operators ---------------------------------------------------------------------------------------------------

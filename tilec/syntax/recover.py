@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
 
 from tilec.diag import CompileError, Diagnostic, Mistakes
 from tilec.syntax.foreign import TOKEN
+
+T = TypeVar("T")
 
 # A header that cannot be read, and one that can stand for it, so that its block is read.
 _HEADERS = {"elif": "elif 1:", "else": "else:", "while": "while 1:", "for": "while 1:", "def": "def _():"}
@@ -43,6 +47,31 @@ def mistakes(text: str, last_line: int, read: Callable[[str], object]) -> tuple[
             break
         text = without
     return tuple(found)
+
+
+@dataclass
+class Repairs:
+    """How many more statements of a file may be left out: each takes as long as reading it once."""
+
+    left: int = 50
+
+
+def mended(text: str, read: Callable[[str], T], repairs: Repairs) -> T:
+    """What `read` makes of the text with each statement that it cannot read left out, by itself or with what follows:
+    for who looks names up in a text that is being written. Where none of it can be read, of the empty text."""
+    while repairs.left > 0:
+        try:
+            return read(text)
+        except CompileError as error:
+            primary = error.diagnostics[0].primary
+        repairs.left -= 1
+        lines = text.split("\n")
+        line, column = (primary.span.line, primary.span.column) if primary else (1, 1)
+        without = _without(lines, line, column)
+        if without is None or without == text:
+            without = "\n".join(lines[: line - 1])
+        text = without if without != text else ""
+    return read("")
 
 
 def _without(lines: list[str], line: int, column: int) -> str | None:
