@@ -16,9 +16,7 @@ from tilec.ops import dp4a, python, reducer, registry, scalar, signature
 from tilec.ops.signature import Required, Signature
 from tilec.ops.threads import PLACES
 from tilec.ops.values import Policy
-from tilec.ops.vectors import LDG
-from tilec.ops.vectors import VECTOR_TYPES as VECTOR_NAMES
-from tilec.ops.vectors import WIDE as WIDE_ACCESSES
+from tilec.ops.vectors import LDG, VECTOR_TYPES as VECTOR_NAMES, WIDE as WIDE_ACCESSES
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes import (
@@ -47,6 +45,7 @@ from tilec.passes import (
     tile_scheduler,
     vectors,
     views,
+    vocabulary,
 )
 from tilec.passes.block_scales import TRANSPOSE
 from tilec.passes.hints import HINTS
@@ -160,8 +159,8 @@ STRUCTURE = (
         (launch._grid, launch._grid_extent, launch._threads, launch._block_vars),
     ),
     Name(
-        (evaluate.DIALECT,),
-        evaluate.DIALECT,
+        (vocabulary.DIALECT,),
+        vocabulary.DIALECT,
         'The string "cuda": what the language is spoken for.',
     ),
     Name(

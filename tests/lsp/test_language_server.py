@@ -14,7 +14,7 @@ from language_client import ROOT, Editor
 
 from tilec.cli import main
 from tilec.language import documented
-from tilec.passes.evaluate import supported_names
+from tilec.passes.vocabulary import supported_names
 
 GEMM = (ROOT / "samples" / "gemm.tl").read_text(encoding="utf-8")
 IMPORTING = """\
@@ -396,9 +396,9 @@ def test_without_pygls_the_command_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pygls", None)
     monkeypatch.setitem(sys.modules, "pygls.exceptions", None)
     monkeypatch.delitem(sys.modules, "tilec.lsp.server", raising=False)
-    assert main(["lsp"]) == 1
-    said = capfd.readouterr().err
-    assert "error[no-language-server]" in said and "pip install 'tilec[lsp]'" in said
+    assert main(["lsp", "--diagnostics-format", "json"]) == 1
+    said = json.loads(capfd.readouterr().err)
+    assert said["code"] == "no-language-server" and said["help"] == "pip install 'tilec[lsp]'"
 
 
 def test_every_documented_name_is_one_of_the_language() -> None:

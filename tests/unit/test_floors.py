@@ -81,6 +81,7 @@ HOMES = {
     "ortools": {"sched.cp"},
     "cuda": {"ptx.assemble", "fatbin", "runtime"},
     "distributed": {"tune.dask_engine"},
+    "ray": {"tune.ray_engine"},
     "ruff": {"syntax.formatting"},
     "lsprotocol": {"lsp"},
     "pygls": {"lsp.server"},
