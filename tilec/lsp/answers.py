@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from keyword import iskeyword
 
 from lsprotocol import types
 
@@ -187,20 +189,27 @@ def prepare_rename(desk: Desk, document: Document, params: types.PrepareRenamePa
 
 
 def rename(desk: Desk, document: Document, params: types.RenameParams) -> types.WorkspaceEdit | None:
-    found = _renamable(desk, document, params.position)
-    if found is None or not params.new_name.isidentifier():
+    found, name = _renamable(desk, document, params.position), params.new_name
+    if found is None or not name.isidentifier() or iskeyword(name):
+        return None
+    spans = found[0].spans
+    if any(name in document.names.visible(span.line, span.column) for span in spans):
         return None
     lines = document.source.lines
-    edits = [types.TextEdit(desk.units.range(span, lines), params.new_name) for span in found[0].spans]
+    edits = [types.TextEdit(desk.units.range(span, lines), name) for span in spans]
     return types.WorkspaceEdit(changes={document.uri: edits})
 
 
 def _renamable(desk: Desk, document: Document, position: types.Position) -> tuple[Symbol, Span] | None:
-    """The name at a place, unless another file gives it, or the text as it is cannot be read."""
-    found = document.names.at(*desk.units.place(position, document.source.lines))
+    """The name at a place, unless another file gives it, or it may stand where the text cannot be read."""
+    names = document.names
+    found = names.at(*desk.units.place(position, document.source.lines))
     if found is None or found[0].kind in ("file", "imported"):
         return None
-    return found
+    name = found[0].name
+    written = sum(len(re.findall(rf"\b{re.escape(name)}\b", line)) for line in document.source.lines)
+    known = sum(len(symbol.spans) for symbol in names.symbols() if symbol.name == name)
+    return found if names.is_whole or written == known else None
 
 
 def code_actions(desk: Desk, document: Document, params: types.CodeActionParams) -> list[types.CodeAction]:

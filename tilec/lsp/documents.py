@@ -59,9 +59,9 @@ def path_of(uri: str) -> str:
 
 def _names(source: SourceFile) -> Names:
     try:
-        return resolve(parse_mended(source))
+        return resolve(*parse_mended(source))
     except (CompileError, RecursionError):
-        return resolve(ast.Module((), Span(1, 1, 1, 1)))
+        return resolve(ast.Module((), Span(1, 1, 1, 1)), is_whole=False)
 
 
 class Documents:

@@ -25,18 +25,26 @@ class Helper:
         self._asked: Question | None = None
 
     async def ask(self, question: Question, is_wanted: Callable[[], bool]) -> Answer | None:
-        """None where it is no longer wanted when its turn comes, or where the process ended, or had to be, before."""
+        """None where it is no longer wanted when its turn comes, or where the process ended, or had to be, before. Once
+        it may have ended for another reason than this question, and is asked again."""
         async with self._turn:
             if not is_wanted():
                 return None
             self._asked = question
             try:
-                return await asyncio.wait_for(self._answer(question), self.seconds)
-            except (TimeoutError, asyncio.IncompleteReadError, OSError):
-                self.stop()
-                return None
+                for _ in range(2):
+                    try:
+                        return await asyncio.wait_for(self._answer(question), self.seconds)
+                    except TimeoutError:  # an OSError too
+                        break
+                    except (asyncio.IncompleteReadError, OSError):
+                        self.stop()
+                    if not is_wanted():
+                        break
             finally:
                 self._asked = None
+            self.stop()
+            return None
 
     async def _answer(self, question: Question) -> Answer:
         if self._process is None or self._process.returncode is not None:

@@ -79,9 +79,11 @@ class Member:
 
 @dataclasses.dataclass(slots=True)
 class Names:
-    """All names of a file; `stars` are the files of whose names it has all."""
+    """All names of a file; `stars` are the files of whose names it has all. `is_whole`: nothing of its text had to be
+    left out."""
 
     module: ast.Module
+    is_whole: bool = True
     scopes: list[Scope] = field(default_factory=list)
     members: list[Member] = field(default_factory=list)
     stars: list[Origin] = field(default_factory=list)
@@ -128,9 +130,9 @@ def _start(span: Span) -> tuple[int, int]:
     return span.line, span.column
 
 
-def resolve(module: ast.Module) -> Names:
+def resolve(module: ast.Module, is_whole: bool = True) -> Names:
     """The names of a file."""
-    names = Names(module)
+    names = Names(module, is_whole)
     reader = _Reader(names)
     top = reader.open(module.span, None)
     reader.bind_all(module.body, top)

@@ -67,10 +67,13 @@ def mended(text: str, read: Callable[[str], T], repairs: Repairs) -> T:
         repairs.left -= 1
         lines = text.split("\n")
         line, column = (primary.span.line, primary.span.column) if primary else (1, 1)
-        without = _without(lines, line, column)
-        if without is None or without == text:
-            without = "\n".join(lines[: line - 1])
-        text = without if without != text else ""
+        attempts = (
+            _without(lines, line, column),
+            _without_first_line(lines, line),
+            "\n".join([*lines[: line - 1], "", *lines[line:]]),
+            "\n".join(lines[: line - 1]),
+        )
+        text = next((one for one in attempts if one not in (None, text)), None) or ""
     return read("")
 
 
@@ -90,6 +93,12 @@ def _without(lines: list[str], line: int, column: int) -> str | None:
                 return None
         return "\n".join([*lines[: start - 1], _stand_in(lines, start, end), *[""] * (end - start), *lines[end:]])
     return None
+
+
+def _without_first_line(lines: list[str], line: int) -> str | None:
+    """The same with only the first line of that statement replaced: a bracket is most often left open there."""
+    start = next((start for start, end, _ in _statements("\n".join(lines)) if start <= line <= end), None)
+    return None if start is None else "\n".join([*lines[: start - 1], _stand_in(lines, start, start), *lines[start:]])
 
 
 def _stand_in(lines: list[str], start: int, end: int) -> str:
