@@ -483,6 +483,12 @@ def _fmt() -> click.Command:
     return fmt
 
 
+def _lsp() -> click.Command:
+    from tilec.cli_lsp import lsp
+
+    return lsp
+
+
 def _new() -> click.Command:
     from tilec.cli_new import new
 
@@ -508,6 +514,7 @@ COMMANDS: dict[str, Callable[[], click.Command]] = {
     "explain pipeline": _explain_pipeline,
     "inspect": lambda: inspect,
     "fmt": _fmt,
+    "lsp": _lsp,
     "new": _new,
     "completion": _completion,
 }
