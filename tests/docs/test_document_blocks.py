@@ -129,7 +129,7 @@ def run(block: Block, folder: Path, capfd: pytest.CaptureFixture[str]) -> str:
         out, err = capfd.readouterr()
         assert status == (int(code[1]) if code else 0), f"{block.where}: {shlex.join(words)}\n{err}"
         written += out + err
-    return "".join(f"{line.rstrip()}\n" for line in written.splitlines())
+    return "".join(f"{line.rstrip()}\n" for line in written.rstrip().splitlines())
 
 
 def agrees(shown: str, written: str) -> bool:
