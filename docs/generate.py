@@ -1,7 +1,7 @@
 """Writes what the front end knows as pages: `python docs/generate.py`.
 
 docs/language.md lists every name of the kernel language, and docs/language/ has a page for each group of them; docs/
-diagnostics.md has every diagnostic code. What an operation or function is for stands beside its code in tilec/ops; what
+diagnostics.md has every diagnostic code, and docs/tilelang_names.md every name of TileLang. What an operation or function is for stands beside its code in tilec/ops; what
 only the statements of a kernel know about, in language_names.py. Errors are those that the code which checks a call
 can report.
 """
@@ -41,6 +41,8 @@ from language_names import (
     Name,
 )
 
+from tilelang_page import tilelang_names
+
 import tilec.ops
 from tilec.explanations import EXPLANATIONS
 from tilec.ir.types import BY_NAME, DType
@@ -62,7 +64,8 @@ A kernel file is valid Python in TileLang's vocabulary, and is never executed: w
 computed, everything else becomes code. Every name that tilec knows stands on one of the pages below, with its
 parameters (`name=value` may be left out), its meaning, and the errors and warnings that a call of it can give; [all of
 these](diagnostics.md) are explained by `tilec explain CODE` too. Parameters that TileLang has and tilec does not honour
-are listed as such: only their default is accepted.
+are listed as such: only their default is accepted. Names of TileLang that are not here [say what to write
+instead](tilelang_names.md).
 
 Any call may also be wrong as a call: `missing-argument`, `too-many-arguments`, `unknown-keyword`, `duplicate-argument`,
 `unsupported-keyword`; and any name may be `unknown-name` or an `unsupported-operation`.
@@ -368,7 +371,12 @@ def pages() -> dict[str, str]:
     """Every generated page, by its path in docs/."""
     found = sections()
     reference = {f"language/{section.file}.md": section.page() for section in found}
-    return {"language.md": index(found), **reference, "diagnostics.md": diagnostics()}
+    return {
+        "language.md": index(found),
+        **reference,
+        "diagnostics.md": diagnostics(),
+        "tilelang_names.md": tilelang_names(),
+    }
 
 
 if __name__ == "__main__":
