@@ -1,4 +1,4 @@
-"""docs/diagnostics.md: every diagnostic code, from tilec/explanations.py, with kernels of the tests that show it."""
+"""docs/diagnostics.md: every diagnostic code, from tilec/explanations.txt, with kernels of the tests that show it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ ERRORS = Path(__file__).parents[1] / "tests" / "errors"
 
 INTRODUCTION = """# Diagnostics
 
-*Made by `python docs/generate.py` from `tilec/explanations.py`; edit the texts there, not here.*
+*Made by `python docs/generate.py` from `tilec/explanations.txt`; edit the texts there, not here.*
 
 Every error, warning and lint carries a code in brackets: `error[shape-mismatch]: …`. `tilec explain CODE` says what
 stands here. `-Wno-CODE` silences a warning, `-Werror` makes errors of them; lints have `--lint=error` and
-`--lint=off`. Under *shown by* are kernels of the tests that are refused or warned of so, each with the message beside
-the line to blame.
+`--lint=off`. *Shown by* names a kernel of the tests that is refused or warned of so, with the message beside the
+line to blame.
 
 """
-SHOWN = 3  # kernels that show a code, the shortest
 
 
 def diagnostics() -> str:
     examples = _examples()
     entries = []
     for code in sorted(EXPLANATIONS):
-        shown = ", ".join(f"[{path.stem}](../tests/errors/{path.name})" for path in examples.get(code, ())[:SHOWN])
+        shown = "".join(f"[{path.stem}](../tests/errors/{path.name})" for path in examples.get(code, ())[:1])
         entries.append(f"## {code}\n\n{_escaped(EXPLANATIONS[code])}\n" + (f"\n*Shown by* {shown}.\n" if shown else ""))
     return INTRODUCTION + "\n".join(entries)
 

@@ -1,9 +1,9 @@
 """Writes what the front end knows as pages: `python docs/generate.py`.
 
 docs/language.md lists every name of the kernel language, and docs/language/ has a page for each group of them; docs/
-diagnostics.md has every diagnostic code, and docs/tilelang_names.md every name of TileLang. What an operation or function is for stands beside its code in tilec/ops; what
-only the statements of a kernel know about, in language_names.py. Errors are those that the code which checks a call
-can report.
+diagnostics.md has every diagnostic code, and docs/tilelang_names.md every name of TileLang. What an operation or
+function is for stands beside its code in tilec/ops; what only the statements of a kernel know about, in
+language_names.py. Errors are those that the code which checks a call can report.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from language_names import (
     WIDE,
     Name,
 )
-
 from tilelang_page import tilelang_names
 
 import tilec.ops

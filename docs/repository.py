@@ -2,7 +2,8 @@
 that the navigation does not name come last.
 
 On GitHub `[gemm](../samples/gemm.tl)` opens the file. A site has no `..`: there it opens the page `repository/samples/
-gemm.tl`, with the same text. A folder stands for its README.md, or for the list of what is in it.
+gemm.tl`, with the same text; what is only a test is copied as it is. A folder stands for its README.md, or for the list
+of what is in it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for path in _linked(page, _text(_path(page))):
             if files.get_file_from_path(uri := _uri(path)) is None and uri.startswith("repository/"):
                 files.append(File.generated(config, uri, content=_text(path)))
-                pending.append(uri)
+                if uri.endswith(".md"):
+                    pending.append(uri)
     return files
 
 
@@ -92,7 +94,14 @@ def _uri(path: str) -> str:
     """The page of the site that shows a file of the repository."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
-    return f"repository/{path}" if path.endswith(".md") else f"repository/{path}.md"
+    if path.endswith(".md"):
+        return f"repository/{path}"
+    return f"repository/{path}.txt" if _is_test(path) else f"repository/{path}.md"
+
+
+def _is_test(path: str) -> bool:
+    """A file of the tests: hundreds are linked, and a page of the site takes longer to make than to copy."""
+    return path.startswith("tests/") and (ROOT / path).is_file()
 
 
 def _text(path: str) -> str:
@@ -101,6 +110,6 @@ def _text(path: str) -> str:
     if file.is_dir():
         return f"# {path}\n\n" + "".join(f"* `{inner.name}`\n" for inner in sorted(file.iterdir()))
     text = file.read_text(encoding="utf-8")
-    if path.endswith(".md"):
+    if path.endswith(".md") or _is_test(path):
         return text
     return f"# {file.name}\n\n`{path}`\n\n````{LANGUAGES.get(file.suffix, 'text')}\n{text}````\n"

@@ -14,8 +14,8 @@ INTRODUCTION = """# Names of TileLang
 *Made by `python docs/generate.py` from `tests/unit/surface.txt`, which a test keeps true, and `tilec/ops/names.py`.*
 
 Of the {count} names that TileLang's own examples and tests use, tilec carries out {works}. The other {refused}
-are recognised, and refused with a reason. What a name does is in [the language](language.md); [for users of TileLang](tilelang.md) says how kernels are
-brought over.
+are recognised, and refused with a reason. What a name does is in [the language](language.md); [for users of
+TileLang](tilelang.md) says how kernels are brought over.
 
 """
 
