@@ -13,9 +13,7 @@ from tilec.ops import dp4a, reducer, signature
 from tilec.ops.signature import Signature
 from tilec.ops.threads import PLACES
 from tilec.ops.values import Policy
-from tilec.ops.vectors import LDG
-from tilec.ops.vectors import VECTOR_TYPES as VECTOR_NAMES
-from tilec.ops.vectors import WIDE as WIDE_ACCESSES
+from tilec.ops.vectors import LDG, VECTOR_TYPES as VECTOR_NAMES, WIDE as WIDE_ACCESSES
 from tilec.ops.views import VIEWS
 from tilec.passes import (
     allocations,

@@ -136,8 +136,7 @@ def _space(source: SourceFile, base: CompileOptions, space_file: str) -> Space:
     """What to try; the source learns its imports."""
     from tilec.imports import read_imports
     from tilec.syntax.parse import parse
-    from tilec.tune import auto
-    from tilec.tune import space_file as reader
+    from tilec.tune import auto, space_file as reader
 
     folder = Path(base.cache_dir) if base.cache_dir else None
     module = parse(source, folder)

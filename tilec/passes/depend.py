@@ -38,8 +38,15 @@ from tilec.passes.multicast import shared_axes
 from tilec.passes.nest_price import nest_demands
 from tilec.passes.ordering import orders
 from tilec.passes.overlays import over_rings
-from tilec.passes.rings import RingPlan, accesses, is_load, pipelined_loops, shared_with, touched_outside
-from tilec.passes.rings import rings as ring_plans
+from tilec.passes.rings import (
+    RingPlan,
+    accesses,
+    is_load,
+    pipelined_loops,
+    rings as ring_plans,
+    shared_with,
+    touched_outside,
+)
 from tilec.passes.roles import (
     STORE,
     Stores,

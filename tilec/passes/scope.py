@@ -89,7 +89,7 @@ class Scope:
 
     def _meant(self, name: str) -> str | None:
         """A name of the language written without its `T.`, or one that looks like it."""
-        from tilec.passes.evaluate import supported_names
+        from tilec.passes.vocabulary import supported_names
 
         known = supported_names()
         if f"T.{name}" in known:

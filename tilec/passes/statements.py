@@ -55,7 +55,7 @@ from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes import pipelines, teams
 from tilec.passes.assignments import Assignments
 from tilec.passes.calls import ACTIONS, VALUES, carried_out
-from tilec.passes.evaluate import Evaluator, supported_names
+from tilec.passes.evaluate import Evaluator
 from tilec.passes.functions import check_assert, kind, refuse_raise
 from tilec.passes.hints import HINTS, PIPELINE, staged
 from tilec.passes.loops import LOOP_BREAK
@@ -63,6 +63,7 @@ from tilec.passes.recover import poison
 from tilec.passes.references import references
 from tilec.passes.usage import expressions
 from tilec.passes.views import view
+from tilec.passes.vocabulary import refuse_name, supported_names
 from tilec.source import Span
 from tilec.syntax import ast
 
@@ -153,7 +154,7 @@ class Body(Assignments):
             case ast.With(context=ast.Call() as call):
                 path = self.callee(call)
                 if path is not None and path.startswith("T.") and path not in ("T.Kernel", "T.ClusterKernel"):
-                    self.refuse_name(path, call.function.span)
+                    refuse_name(path, call.function.span)
                 fail("misplaced-statement", "T.Kernel stands once, directly in the function", node.context.span)
             case ast.With():
                 fail("misplaced-statement", "this cannot be entered", node.context.span)

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilec.ir import warp
-from tilec.ir.tile import Buffer, Load, Store, walk_expr
-from tilec.ir.tile import walk as walk_tile
+from tilec.ir.tile import Buffer, Load, Store, walk as walk_tile, walk_expr
 from tilec.passes.handover import BY_TENSOR_CORES, BY_TMA
 from tilec.passes.inflight import Queue, Touch
 from tilec.passes.staging import row_parts
