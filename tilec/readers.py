@@ -1,4 +1,4 @@
-"""Reads what others wrote as JSON, TOML or a Python expression: `ValueError` for all that is not, or is nested too deeply.
+"""Reads what others wrote as JSON, TOML or a Python expression: `ValueError` for what is none, or nested too deeply.
 
 What walks over a value goes as deep as the value: none of it meets the interpreter's recursion limit.
 """
@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import warnings
 from typing import Any, NoReturn
 
 DEEPEST = 100
 """Containers or operators inside each other. What tilec writes has less than twenty."""
+
+_LONG_KEY = re.compile(
+    rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{DEEPEST}}}""", re.ASCII
+)  # a.a.a…
 
 
 def json_value(text: str) -> Any:
@@ -28,6 +33,8 @@ def toml_table(text: str) -> dict[str, Any]:
     """The table that a TOML text is."""
     import tomllib
 
+    if _LONG_KEY.search(text):  # Python takes long to say so
+        _refuse_depth()
     try:
         table = tomllib.loads(text)
     except RecursionError:

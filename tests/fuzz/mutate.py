@@ -1,4 +1,4 @@
-"""Deterministic mutation: a text of a corpus, changed as slips of the hand, broken editors and bad intentions change it."""
+"""Deterministic mutation: a text of a corpus, changed as slips of the hand, editors and bad intentions change it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,31 @@ from typing import Any
 _TOKENS = re.compile(r"[A-Za-z_]\w*|\d[\w.]*|\"[^\"\n]*\"|'[^'\n]*'|[ \t]+|\n|\*\*|//|[<>=!]=|->|.", re.DOTALL)
 
 _NUMBERS = (
-    "0", "1", "-1", "7", "2**31", "2**63", "2**64", "10**40", "9" * 400, "9" * 5000, "0x" + "f" * 300, "1e400", "-1e-400", "0.1",
-    "1_000", "08", "1e", "0b2", "1j", "float('nan')", "float('inf')", "2**10**9", "1 << 10**9", "'a' * 10**9", "(0,) * 10**9",
+    "0", "1", "-1", "7", "2**31", "2**63", "2**64", "10**40", "9" * 400, "9" * 5000, "0x" + "f" * 300, "1e400",
+    "-1e-400", "0.1",
+    "1_000", "08", "1e", "0b2", "1j", "float('nan')", "float('inf')", "2**10**9", "1 << 10**9", "'a' * 10**9",
+    "(0,) * 10**9",
     "range(10**12)", "[x for x in range(10**9)]", "None", "True", "'float16'", "()", "[]", "{}", "...", "lambda: 0",
 )  # fmt: skip
 _CHARACTERS = (
-    "\0", "\x01", "\x0c", "\x1b[31m", "\r", "\r\n", "\u2028", "\ufeff", "\u202e", "\ud800", "é", "名", "𝐍", "²", "٣", "\u200b",
-    "\\", "\\\n", "\t", "`", "$", "?", "!", "#", "'", '"', '"""', "(", ")", "[", "]", "{", "}", ":", ",", ";", "@", ".", "=",
+    "\0", "\x01", "\x0c", "\x1b[31m", "\r", "\r\n", "\u2028", "\ufeff", "\u202e", "\ud800", "é", "名", "𝐍", "²", "٣",
+    "\u200b",
+    "\\", "\\\n", "\t", "`", "$", "?", "!", "#", "'", '"', '"""', "(", ")", "[", "]", "{", "}", ":", ",", ";", "@",
+    ".", "=",
     "*", "**", "->", ":=", "~", "\n", "\n    ", "\n\t", "\n   ",
 )  # fmt: skip
 _WORDS = (
-    "if", "else", "elif", "for", "in", "while", "def", "return", "with", "as", "from", "import", "lambda", "not", "and", "or",
-    "is", "pass", "break", "continue", "class", "try", "raise", "assert", "del", "global", "yield", "async", "await", "match",
+    "if", "else", "elif", "for", "in", "while", "def", "return", "with", "as", "from", "import", "lambda", "not",
+    "and", "or",
+    "is", "pass", "break", "continue", "class", "try", "raise", "assert", "del", "global", "yield", "async", "await",
+    "match",
     "True", "False", "None", "T", "T.copy", "T.gemm", "T.serial", "T.Pipelined", "T.Parallel", "T.unroll", "T.Kernel",
-    "T.alloc_shared", "T.alloc_fragment", "T.Tensor", "T.reduce_sum", "T.ws", "range", "len", "min", "max", "sum", "print", "open",
-    "exec", "eval", "__import__", "__class__", "A", "B", "C", "A_shared", "i", "bx", "num_stages=3", "stage=1", "order=0", ".shape",
-    "[0]", "[:]", "[1:2, ::3]", "(0)", "()", ".T", "*args", "**kwargs", 'f"{x!r:>10}"', "float16", '"int4"', "'float8_e4m3fn'",
+    "T.alloc_shared", "T.alloc_fragment", "T.Tensor", "T.reduce_sum", "T.ws", "range", "len", "min", "max", "sum",
+    "print", "open",
+    "exec", "eval", "__import__", "__class__", "A", "B", "C", "A_shared", "i", "bx", "num_stages=3", "stage=1",
+    "order=0", ".shape",
+    "[0]", "[:]", "[1:2, ::3]", "(0)", "()", ".T", "*args", "**kwargs", 'f"{x!r:>10}"', "float16", '"int4"',
+    "'float8_e4m3fn'",
 )  # fmt: skip
 
 
@@ -58,7 +67,8 @@ def mutated_json(corpus: Sequence[str], seed: str) -> str:
 
 
 _VALUES: tuple[Any, ...] = (
-    0, 1, -1, 2, 7, 2**31, 2**63, 2**64, -(2**63), 10**30, 0.5, 1e308, float("nan"), float("inf"), None, True, False, "", "x", "add",
+    0, 1, -1, 2, 7, 2**31, 2**63, 2**64, -(2**63), 10**30, 0.5, 1e308, float("nan"), float("inf"), None, True, False,
+    "", "x", "add",
     "../../etc/passwd", "a\0b", "\ud800", "\n", [], {}, [1], [[1]], {"x": 1}, ["add", "m", 1], ["floordiv", 1, 0],
 )  # fmt: skip
 
@@ -100,7 +110,9 @@ def mutated_bytes(data: bytes, seed: str) -> bytes:
             case 0:
                 made[at] ^= 1 << chance.randrange(8)
             case 1:
-                extreme = chance.choice((b"\0" * 8, b"\xff" * 8, b"\x7f" + b"\xff" * 3, b"\0\0\0\x80", bytes(7) + b"\x80"))
+                extreme = chance.choice(
+                    (b"\0" * 8, b"\xff" * 8, b"\x7f" + b"\xff" * 3, b"\0\0\0\x80", bytes(7) + b"\x80")
+                )
                 made[at : at + len(extreme)] = extreme
             case 2:
                 del made[at : at + chance.choice((1, 8, 64, len(made)))]
@@ -160,7 +172,9 @@ def _number(words: list[str], chance: random.Random, _: Sequence[str]) -> None:
 
 
 def _small_number(words: list[str], chance: random.Random, _: Sequence[str]) -> None:
-    words[_place_of(words, chance, lambda word: word[0].isdigit())] = str(chance.choice((0, 1, 2, 3, 5, 16, 17, 48, 100, 4096)))
+    words[_place_of(words, chance, lambda word: word[0].isdigit())] = str(
+        chance.choice((0, 1, 2, 3, 5, 16, 17, 48, 100, 4096))
+    )
 
 
 def _value(words: list[str], chance: random.Random, _: Sequence[str]) -> None:
@@ -207,8 +221,10 @@ def _nest(words: list[str], chance: random.Random, _: Sequence[str]) -> None:
     at = _place_of(words, chance, lambda word: word.isidentifier() or word[0].isdigit())
     times = chance.choice((5, 30, 90, 200, 3000))
     before, behind = chance.choice(
-        (("(", ")"), ("[", "]"), ("-", ""), ("not ", ""), ("min(", ", 1)"), ("1 + ", ""), ("", " + 1"), ("", "[0]"), ("", ".x"),
-         ("", "()"), ("lambda: ", ""), ("(0 if ", " else 1)"), ("{0: ", "}"), ("", " ** 2"), ("abs(", ")"), ("", " < 1"))
+        (("(", ")"), ("[", "]"), ("-", ""), ("not ", ""), ("min(", ", 1)"), ("1 + ", ""), ("", " + 1"), ("", "[0]"),
+        ("", ".x"),
+         ("", "()"), ("lambda: ", ""), ("(0 if ", " else 1)"), ("{0: ", "}"), ("", " ** 2"), ("abs(", ")"), ("",
+         " < 1"))
     )  # fmt: skip
     words[at] = before * times + words[at] + behind * times
 
@@ -219,6 +235,7 @@ def _cut(words: list[str], chance: random.Random, _: Sequence[str]) -> None:
 
 
 _CHANGES: tuple[_Change, ...] = (
-    _delete, _duplicate, _repeat, _swap, _swap_names, _swap_names, _number, _number, _small_number, _small_number, _value,
+    _delete, _duplicate, _repeat, _swap, _swap_names, _swap_names, _number, _number, _small_number, _small_number,
+    _value,
     _insert, _insert, _word, _word, _borrow, _line, _line, _line, _nest, _cut,
 )  # fmt: skip

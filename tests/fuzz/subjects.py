@@ -189,8 +189,10 @@ _PTX_FRAME = """.version 8.6
 }
 """
 _PTX_BODIES = (
-    "ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd1, %rd1, %rd2; st.global.u32 [%rd1], %r1;",
-    "mov.u32 %r1, 3; again: add.s32 %r1, %r1, -1; setp.ne.s32 %p1, %r1, 0; @%p1 bra again; bar.sync 0; bar.warp.sync 0xffffffff;",
+    "ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd1, %rd1, %rd2; "
+    "st.global.u32 [%rd1], %r1;",
+    "mov.u32 %r1, 3; again: add.s32 %r1, %r1, -1; setp.ne.s32 %p1, %r1, 0; @%p1 bra again; bar.sync 0; "
+    "bar.warp.sync 0xffffffff;",
     "{ .reg .b32 %x; .shared .align 16 .b8 s[256]; mov.u32 %x, s; st.shared.v4.u32 [%x], {%r1, %r1, %r2, %r3}; }",
 )  # fmt: skip
 
@@ -198,7 +200,9 @@ _PTX_BODIES = (
 def _read_ptx(text: str) -> bool:
     source = SourceFile("mutant.ptx", text)
     try:
-        run(source, None, Geometry((1, 1, 1), (32, 1, 1), (1, 1, 1), 1024), arguments(["zeros:uint32:64"]), options=_FEW)
+        run(
+            source, None, Geometry((1, 1, 1), (32, 1, 1), (1, 1, 1), 1024), arguments(["zeros:uint32:64"]), options=_FEW
+        )
     except CompileError as error:
         return _refused(error, source)
     except Fault as fault:

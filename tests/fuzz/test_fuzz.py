@@ -1,4 +1,4 @@
-"""A few hundred mutants of each thing that tilec reads. Many more: `python tests/fuzz/campaign.py SUBJECT --count N`."""
+"""A few hundred mutants of each thing that tilec reads. More: `python tests/fuzz/campaign.py SUBJECT --count N`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 from campaign import run
 
 COUNTS = {
-    "kernels": 150, "checks": 50, "targets": 200, "tiles": 300, "traces": 150, "problems": 300, "ptx": 100, "manifests": 400,
+    "kernels": 150, "checks": 50, "targets": 200, "tiles": 300, "traces": 150, "problems": 300, "ptx": 100,
+    "manifests": 400,
     "cubins": 400,
 }  # fmt: skip
 

@@ -16,7 +16,6 @@ from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedInput, VisitError
 
 from tilec import resources
-from tilec.readers import DEEPEST
 from tilec.ptx.module import (
     Address,
     Arguments,
@@ -45,6 +44,7 @@ from tilec.ptx.module import (
     Variable,
     Vector,
 )
+from tilec.readers import DEEPEST
 from tilec.records import dataclass
 
 
