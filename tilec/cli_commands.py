@@ -471,10 +471,22 @@ def _explain_pipeline() -> click.Command:
     return explain_pipeline
 
 
+def _report() -> click.Command:
+    from tilec.cli_report import report
+
+    return report
+
+
 def _fmt() -> click.Command:
     from tilec.cli_fmt import fmt
 
     return fmt
+
+
+def _lsp() -> click.Command:
+    from tilec.cli_lsp import lsp
+
+    return lsp
 
 
 def _new() -> click.Command:
@@ -493,6 +505,7 @@ def _completion() -> click.Command:
 COMMANDS: dict[str, Callable[[], click.Command]] = {
     "emulate": _emulate,
     "schedule": lambda: schedule,
+    "report": _report,
     "targets": lambda: targets,
     "calibrate": _calibrate,
     "tune": _tune,
@@ -501,6 +514,7 @@ COMMANDS: dict[str, Callable[[], click.Command]] = {
     "explain pipeline": _explain_pipeline,
     "inspect": lambda: inspect,
     "fmt": _fmt,
+    "lsp": _lsp,
     "new": _new,
     "completion": _completion,
 }

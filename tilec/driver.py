@@ -11,18 +11,10 @@ from typing import TYPE_CHECKING
 
 from tilec import remarks
 from tilec.diag import Diagnostic
-from tilec.front import all_mistakes, apart
-from tilec.front import check as check
-from tilec.front import check_all as check_all
-from tilec.front import legal as legal
-from tilec.observer import SUFFIX as SUFFIX
-from tilec.observer import Observer as Observer
-from tilec.observer import Stopped as Stopped
+from tilec.front import all_mistakes, apart, check as check, check_all as check_all, legal as legal
+from tilec.observer import SUFFIX as SUFFIX, Observer as Observer, Stopped as Stopped
 from tilec.options import CompileOptions
-from tilec.planning import Plan as Plan
-from tilec.planning import in_place
-from tilec.planning import plan as plan
-from tilec.planning import plan_kernel as plan_kernel
+from tilec.planning import Plan as Plan, in_place, plan as plan, plan_kernel as plan_kernel
 from tilec.records import dataclass
 from tilec.scheduling import Planned as Planned
 from tilec.source import SourceFile

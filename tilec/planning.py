@@ -63,14 +63,12 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
             help="use -O2 or -O3",
         )
 
-    from tilec import lints
-    from tilec import target as targets
+    from tilec import lints, target as targets
     from tilec.passes.hand_listing import listing
     from tilec.passes.masks import unmasked
     from tilec.passes.staging import stagings
     from tilec.passes.unset import unset
-    from tilec.sched.trace import dump
-    from tilec.sched.trace import trace as write_trace
+    from tilec.sched.trace import dump, trace as write_trace
 
     target = targets.load(options.target, options.calibration)
     target = target if options.stmatrix else target.without("stmatrix")

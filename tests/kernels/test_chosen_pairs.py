@@ -23,7 +23,7 @@ AT_ONCE = 8
 
 
 def options(asked: dict[str, object], defines: dict[str, object]) -> CompileOptions:
-    return CompileOptions(target="sm_100a", defines=tuple(defines.items()), **asked)  # type: ignore[arg-type]
+    return CompileOptions(target="sm_100a", defines=tuple(defines.items()), **asked)
 
 
 def source(path: Path) -> SourceFile:

@@ -36,6 +36,7 @@ FLOORS = [
     "render",
     "ops",
     "passes",
+    "language",
     "codegen",
     "elements",
     "arrays",
@@ -61,6 +62,7 @@ FLOORS = [
     "emulate_ptx",
     "api",
     "explanations",
+    "lsp",
     "cli",
 ]
 HEIGHT = {floor: height for height, floor in enumerate(FLOORS)}
@@ -79,7 +81,10 @@ HOMES = {
     "ortools": {"sched.cp"},
     "cuda": {"ptx.assemble", "fatbin", "runtime"},
     "distributed": {"tune.dask_engine"},
+    "ray": {"tune.ray_engine"},
     "ruff": {"syntax.formatting"},
+    "lsprotocol": {"lsp"},
+    "pygls": {"lsp.server"},
     "sklearn": {"tune.surrogate"},
     "rich": {"render", "cli"},
     "click": {"cli"},

@@ -12,6 +12,7 @@ from tilec.codegen.address import SHARED_BASE, Addresses, Position
 from tilec.codegen.barriers import emit_barrier, emit_warpgroup_sync, place_of, warpgroup
 from tilec.codegen.builder import Builder, Class, register_class
 from tilec.codegen.elementwise import emit_elementwise
+from tilec.codegen.load_matrix import emit_load_matrix
 from tilec.codegen.local import clear_local, read_local
 from tilec.codegen.matrix import WARP, emit_store_matrix
 from tilec.codegen.memory import load_vector
@@ -351,6 +352,8 @@ class EntryCode:
                 emit_tma_store(op, state)
             case warp.StoreMatrix():
                 emit_store_matrix(op, state)
+            case warp.LoadMatrix():
+                emit_load_matrix(op, state)
             case warp.Mma():
                 emit_mma(op, state)
             case warp.Wgmma():

@@ -182,6 +182,8 @@ def _operation(op: Operation) -> str:
         case warp.StoreMatrix(source=source, destination=destination, column=column):
             part = f"[:, {column}:{column + destination.shape[-1]}]" if source.shape != destination.shape else ""
             return f"stmatrix {destination.name} = {source.name}{part}"
+        case warp.LoadMatrix(source=region, destination=d):
+            return f"ldmatrix {d.name} = {show_region(region)}"
         case warp.Mma() | warp.Wgmma():
             a = op.a.name + (".T" if op.transpose_a else "")
             b = op.b.name + (".T" if op.transpose_b else "")

@@ -24,11 +24,11 @@ from tilec.ir.tile import (
     TileOp,
     While,
     bodies,
+    children as operands,
     walk,
     with_attr,
     with_children,
 )
-from tilec.ir.tile import children as operands
 from tilec.ops.barriers import is_signalling
 from tilec.ops.gemm import HELD, is_in_tensor_memory
 from tilec.ops.refused import is_refused

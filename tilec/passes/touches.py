@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilec.ir import warp
-from tilec.ir.tile import Buffer, Load, Store, walk_expr
-from tilec.ir.tile import walk as walk_tile
+from tilec.ir.tile import Buffer, Load, Store, walk as walk_tile, walk_expr
 from tilec.passes.handover import BY_TENSOR_CORES, BY_TMA
 from tilec.passes.inflight import Queue, Touch
 from tilec.passes.staging import row_parts
@@ -49,6 +48,8 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
             return (Touch(s.name, False, "async"),), "bulk"
         case warp.StoreMatrix(source=s, destination=d):
             return (Touch(s.name, False), Touch(d.name, True)), None
+        case warp.LoadMatrix(source=region, destination=d):
+            return (Touch(region.buffer.name, False), Touch(d.name, True)), None
         case warp.Mma(a=a, b=b, c=c, metadata=e):
             places = () if e is None else (Touch(e.name, False),)
             return (Touch(a.name, False), Touch(b.name, False), Touch(c.name, True), *places), None

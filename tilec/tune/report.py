@@ -38,7 +38,7 @@ from tilec.tune.model import (
     predict_blocks,
 )
 
-Limit = Literal["compute", "L2", "DRAM"]
+Limit = Literal["compute", "DRAM"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class LoopReport:
 @dataclass(frozen=True, slots=True)
 class Report:
     """All times in cycles. `by_levels` is what the levels of its loops predict, `by_schedule` what their schedules do.
-    `fits` is how many CTAs each resource of an SM has room for. `roofline` is the least that the kernel's work and its
-    tensors take of the whole machine, `limit` what sets it. `bound` is what the time is made of. Where `is_one_wave`,
-    the grid is known at launch only, and all of this is about one full wave, with no tensors counted."""
+    `fits` is how many CTAs each resource of an SM has room for. `compute` and `dram` are the least that the kernel's
+    work and its tensors take of the whole machine. `bound` is what the time is made of. Where `is_one_wave`, the grid
+    is known at launch only, and all of this is about one full wave, with no tensors counted."""
 
     kernel: str
     target: str
@@ -66,14 +66,25 @@ class Report:
     by_levels: Prediction
     by_schedule: Prediction
     bound: str
-    roofline: int
-    limit: Limit
+    compute: int
+    dram: int
     is_one_wave: bool = False
 
     @property
     def together(self) -> int:
         """CTAs of an SM."""
         return max(min(count for _, count in self.fits), 1)
+
+    @property
+    def roofline(self) -> int:
+        """No kernel does this work sooner: all SMs compute all the time, and each tensor passes to or from memory
+        once."""
+        return max(self.compute, self.dram)
+
+    @property
+    def limit(self) -> Limit:
+        """What sets the roofline."""
+        return "compute" if self.compute >= self.dram else "DRAM"
 
     @property
     def achieved(self) -> float:
@@ -140,7 +151,6 @@ def report(
         times = pipeline_times(one.levels, one.use, full, one.own)
         known = by_loop.get(id(loop))
         loops.append(LoopReport(loop.span.line, tuple(times), known.schedule.ii if known else None))
-    roofline, limit = _roofline(blocks, ctas, moved, target)
     return Report(
         kernel.name,
         target.name,
@@ -151,8 +161,8 @@ def report(
         levels,
         predict_blocks([partial(by_schedule, block) for block in scheduled_blocks], launch, where),
         _bound(loops, blocks, levels, launch, target),
-        roofline,
-        limit,
+        _compute(blocks, ctas, target),
+        moved // target.limit("dram_bytes_per_cycle"),
         grid is None,
     )
 
@@ -170,12 +180,10 @@ def versions(one: Scheduled | None) -> int:
     return min(under_way, default=1)
 
 
-def _roofline(blocks: Sequence[Block], ctas: int, moved: int, target: Target) -> tuple[int, Limit]:
-    """No kernel does this work sooner: all SMs compute all the time, and each tensor passes to or from memory once."""
+def _compute(blocks: Sequence[Block], ctas: int, target: Target) -> int:
+    """Cycles of the slot for computing that is held longest, of all CTAs shared among all SMs."""
     held = {slot: sum(block.held.get(slot, 0) for block in blocks) for slot in COMPUTE_SLOTS}
-    compute = max(held.values()) * ctas // (len(blocks) * target.limit("sms"))
-    dram = moved // target.limit("dram_bytes_per_cycle")
-    return (compute, "compute") if compute >= dram else (dram, "DRAM")
+    return max(held.values()) * ctas // (len(blocks) * target.limit("sms"))
 
 
 def _bound(
