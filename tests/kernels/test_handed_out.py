@@ -15,27 +15,29 @@ import pytest
 from harness import HERE, SAMPLES
 
 from tilec import emulate
-from tilec.driver import Build, Observer, build
+from tilec.driver import Build, Observer, build, build_all, reports
 from tilec.emu import Fault
 from tilec.emulate import RunOptions
 from tilec.ir import warp
 from tilec.ir.warp_text import show_program
 from tilec.ir.warp_verify import program_violations
-from tilec.options import CompileOptions, Value
+from tilec.options import TILE_SCHEDULERS, CompileOptions, Value
 from tilec.source import SourceFile
 
 KERNEL = HERE / "tensor_gemm.tl"
 PLAIN = HERE / "persistent_grid.tl"
 AT_ONCE = 8
 ADVERSARIES = (None, 1, 2, 3)  # which refuse one request of four, but for None
-SMALL: dict[str, Value] = {"M": 512, "N": 64, "bN": 16, "K": 96, "bK": 32}  # 16 tiles, of three steps
-PAIRS: dict[str, Value] = {"M": 1024, "N": 64, "bN": 32, "K": 96, "bK": 32}
+SMALL: dict[str, Value] = {"M": 384, "N": 64, "bN": 16, "K": 64, "bK": 32}  # 12 tiles
+PAIRS: dict[str, Value] = {"M": 768, "N": 64, "bN": 32, "K": 64, "bK": 32}  # 6 pairs of tiles
 
 
 @pytest.fixture(autouse=True)
 def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that runs eight blocks at once."""
-    monkeypatch.setattr("tilec.passes.blocks.blocks_at_once", lambda _, cluster: AT_ONCE // cluster * cluster)
+    for module in ("blocks", "persistent"):
+        name = f"tilec.passes.{module}.blocks_at_once"
+        monkeypatch.setattr(name, lambda _, cluster: AT_ONCE // cluster * cluster)
 
 
 def made(
@@ -83,7 +85,7 @@ def in_pairs() -> Build:
 
 def test_one_block_for_each_tile() -> None:
     built = alone()
-    assert built.manifest.grid == (16, 1, 1) and asks(built)
+    assert built.manifest.grid == (12, 1, 1) and asks(built)
     (entry,) = built.entries
     assert (entry.stack_bytes, entry.spill_store_bytes, entry.spill_load_bytes) == (0, 0, 0)
     assert is_right(built)
@@ -103,12 +105,12 @@ def test_trips_at_run_time(trips: int) -> None:
 
 @pytest.mark.parametrize(
     ("cluster", "grid"),
-    [((2, 1, 1), (72, 1, 1)), ((2, 2, 1), (36, 2, 1)), ((1, 1, 2), (36, 1, 2)), ((3, 1, 1), (72, 1, 1))],
+    [((2, 1, 1), (24, 1, 1)), ((2, 2, 1), (12, 2, 1)), ((1, 1, 2), (12, 1, 2)), ((3, 1, 1), (24, 1, 1))],
     ids=str,
 )
 def test_clusters(cluster: tuple[int, int, int], grid: tuple[int, int, int]) -> None:
-    """6 × 6 × 2 blocks in panels; some load together, and products are by mma.sync."""
-    built = made(PLAIN, {"rank": 3, "batch": 2, "M": 384, "N": 384, "panel": 2, "trips": 1}, cluster)
+    """6 × 2 × 2 blocks in panels; some load together, and products are by mma.sync."""
+    built = made(PLAIN, {"rank": 3, "batch": 2, "M": 128, "N": 384, "panel": 2, "trips": 1}, cluster)
     assert built.manifest.grid == grid and built.manifest.cluster == cluster
     assert "multicast::cluster::all" in built.ptx and is_right(built, None, 1)
 
@@ -117,14 +119,14 @@ def test_pairs_of_blocks() -> None:
     """Two versions of the sum; of the role that asks for products only the first block's thread hears answers."""
     built = in_pairs()
     assert set(re.findall(r"tcgen05\S*cta_group::(\d)", built.ptx)) == {"2"}
-    assert built.manifest.grid == (8, 2, 1) and "multicast::cluster::all" in built.ptx
+    assert built.manifest.grid == (6, 2, 1) and "multicast::cluster::all" in built.ptx
     (ring,) = (ring for ring in built.program.rings if ring.heard_by)
     assert (ring.heard_by, ring.arrivals) == (2, 2 * (4 + 1) + 1)
     assert is_right(built)
 
 
 def test_tiles_that_hang_over() -> None:
-    assert is_right(made(SAMPLES / "gemm.tl", {"M": 600, "N": 520, "K": 72}), None, 1)
+    assert is_right(made(SAMPLES / "gemm.tl", {"M": 440, "N": 264, "K": 72}), None, 1)
 
 
 def test_a_number_of_tiles_that_the_launch_knows() -> None:
@@ -243,6 +245,18 @@ def test_the_default_and_the_command_line() -> None:
     assert decided(static) == ("the command line", "static", "--tile-scheduler static")
     assert static.manifest.grid == (AT_ONCE, 1, 1) and not asks(static)
     assert is_right(static, None, 1)
+
+
+def test_the_model_shares_tiles_out_evenly() -> None:
+    """As with a fixed stride: it knows of no block that is slower."""
+    defines = (("M", 512), ("N", 768), ("K", 256))
+    source = SourceFile("gemm.tl", (SAMPLES / "gemm.tl").read_text(encoding="utf-8"))
+    found = []
+    for scheduler in TILE_SCHEDULERS:
+        options = CompileOptions(target="sm_100a", defines=defines, tile_scheduler=scheduler)
+        (report,) = reports(build_all(source, options, Observer()))
+        found.append((report.ctas, report.by_levels, report.by_schedule))
+    assert found[0] == found[1] == found[2]
 
 
 def test_another_target_has_a_fixed_stride() -> None:
