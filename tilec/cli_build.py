@@ -115,6 +115,7 @@ def build(watch: bool, **given: Any) -> None:
       tilec explain CODE       more about an error or warning
       tilec explain pipeline FILE.tl   which loads run ahead, and why not the others
       tilec fmt FILE.tl…       lay kernels out as ruff lays out Python
+      tilec lsp                serve an editor: mistakes, hover, completion
       tilec new NAME           make a folder to begin with
       tilec completion SHELL   what makes bash, zsh or fish complete commands and options
     """

@@ -105,6 +105,14 @@ def kernel_options(command: Command) -> Command:
             "the other.  [yes, where loads have a warp of their own]",
         ),
         click.option(
+            "--tile-scheduler",
+            type=click.Choice(options.TILE_SCHEDULERS),
+            default=options.TILE_SCHEDULERS[0],
+            show_default=True,
+            help="How a block of such a grid goes on. static: by a fixed stride. launch-control: it asks for one that "
+            "has not begun. auto: launch-control, where the target has it.",
+        ),
+        click.option(
             "--consumers",
             type=click.IntRange(1, 7),
             metavar="N",
@@ -238,6 +246,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         ping_pong=given["ping_pong"],
         overlap=given["overlap"],
         persistent=given["persistent"],
+        tile_scheduler=given["tile_scheduler"],
         multicast=given["multicast"],
         pairs=given["pairs"],
         store_role=given["store_role"],
@@ -480,6 +489,12 @@ def _fmt() -> click.Command:
     return fmt
 
 
+def _lsp() -> click.Command:
+    from tilec.cli_lsp import lsp
+
+    return lsp
+
+
 def _new() -> click.Command:
     from tilec.cli_new import new
 
@@ -506,6 +521,7 @@ COMMANDS: dict[str, Callable[[], click.Command]] = {
     "explain pipeline": _explain_pipeline,
     "inspect": lambda: inspect,
     "fmt": _fmt,
+    "lsp": _lsp,
     "new": _new,
     "completion": _completion,
 }

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from tilec import readers
 from tilec.sched import text
 from tilec.sched.decision import Decision
 from tilec.sched.lags import observed
@@ -293,11 +294,9 @@ class _Tracks:
 def parsed(source: str) -> dict[str, Any]:
     """The `tilec` member of a trace's text, of the version that is written here; what is in it may be anything yet."""
     try:
-        value = json.loads(source)
+        value = readers.json_value(source)
     except ValueError as error:
         raise TraceError(f"not JSON: {error}") from error
-    except RecursionError as error:
-        raise TraceError("its lists lie too deep in each other") from error
     record: dict[str, Any] = member(value, "tilec", dict, "the trace")
     if record.get("schema") != SCHEMA:
         raise TraceError(f"schema is {record.get('schema')!r}, this version reads {SCHEMA}")

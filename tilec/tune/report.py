@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
 from tilec.ir.tile import Buffer, For
 from tilec.passes.depend import Scheduled
 from tilec.passes.layout import Laid
+from tilec.passes.persistent import evenly
 from tilec.records import dataclass
 from tilec.target import Target
 from tilec.tune.kernel import (
@@ -104,7 +106,11 @@ def report(
 ) -> Report:
     """Of a kernel as it was built: the blocks that are launched (None: known at launch only), the threads and bytes of
     shared memory of one, and the registers of a thread."""
-    kernel, sms = laid.kernel, target.limit("sms")
+    kernel, sms = evenly(laid.kernel, target), target.limit("sms")
+    if kernel is not laid.kernel:
+        laid = replace(laid, kernel=kernel)
+        x, y, z = (size for size in (*kernel.grid, 1, 1)[:3] if isinstance(size, int))
+        grid = x, y, z
     fits = occupancy(smem_bytes, registers, threads, residence(target))
     together = max(min(fits.values()), 1)
     ctas = sms * together if grid is None else math.prod(grid)
