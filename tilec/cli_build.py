@@ -106,6 +106,7 @@ def build(watch: bool, **given: Any) -> None:
       tilec emulate FILE.tl    run the PTX on the CPU and compare with the reference
       tilec schedule FILE.tl   show the solved pipeline
       tilec report FILE.tl     predicted time and what bounds it; --html: everything as one page
+      tilec diff OLD NEW       what changed between two schedule traces, and why
       tilec check FILE.tl…     look for mistakes only
       tilec inspect CUBIN      show the launch manifest in a cubin
       tilec targets            list the machines

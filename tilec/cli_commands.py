@@ -477,6 +477,12 @@ def _report() -> click.Command:
     return report
 
 
+def _diff() -> click.Command:
+    from tilec.cli_diff import diff
+
+    return diff
+
+
 def _fmt() -> click.Command:
     from tilec.cli_fmt import fmt
 
@@ -506,6 +512,7 @@ COMMANDS: dict[str, Callable[[], click.Command]] = {
     "emulate": _emulate,
     "schedule": lambda: schedule,
     "report": _report,
+    "diff": _diff,
     "targets": lambda: targets,
     "calibrate": _calibrate,
     "tune": _tune,

@@ -11,7 +11,7 @@ from tilec.cli_html_parts import STAGES, escaped, svg, table
 from tilec.sched.problem import UNLIMITED
 
 _LABELS, _CHART, _ROW, _BAR, _LINE = 200, 860, 20, 14, 14
-_NAME = 31
+_NAME = 28
 
 
 def loop_heading(loop: dict[str, Any]) -> str:

@@ -127,6 +127,31 @@ class CompileOptions:
     warnings_are_errors: bool = False
 
 
+_NOT_ABOUT_CODE = {
+    "target", "calibration", "defines", "entry", "schedule", "cache_dir", "solve_afresh", "lint", "switches",
+    "silenced", "tuned_for", "warnings_are_errors",
+}  # fmt: skip
+"""Of these some have members of their own in a trace; no code depends on the others."""
+
+
+def changed(options: CompileOptions) -> dict[str, str]:
+    """What was asked for beside target and constants, where that is not what would be done anyway."""
+    different = _different(options, CompileOptions()) | _different(options.switches, NO_SWITCHES)
+    about_code = {name: _said(value) for name, value in different.items() if name not in _NOT_ABOUT_CODE}
+    given = {} if options.schedule is None else {"schedule": "given"}
+    return {name.replace("_", "-"): value for name, value in (about_code | given).items()}
+
+
+def _different(record: CompileOptions | Switches, usual: CompileOptions | Switches) -> dict[str, object]:
+    """The fields that are not as usual."""
+    names = type(record).__match_args__
+    return {name: getattr(record, name) for name in names if getattr(record, name) != getattr(usual, name)}
+
+
+def _said(value: object) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
+
+
 def parse_cluster(text: str) -> tuple[int, int, int]:
     """`XxY` or `XxYxZ`, as in 2x1; commas do too."""
     parts = text.lower().replace(",", "x").split("x")

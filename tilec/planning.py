@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilec.diag import CompileError, Diagnostic, fail, warning
 from tilec.front import check, strategy_of
 from tilec.observer import Observer
-from tilec.options import LAST_STAGE, CompileOptions, Scheduler
+from tilec.options import LAST_STAGE, CompileOptions, Scheduler, changed
 from tilec.records import dataclass
 from tilec.scheduling import (
     Planned,
@@ -92,11 +92,24 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     observer.warnings[:] = lints.judge(observer.warnings, options.lint)
     stores = [asdict(store) for one in laid.kernels for store in stagings(one)]
     solved = [(p.loop.problem, p.solution) for p in planned]
-    by_hand = listing(kernel, laid)
+    also = {**_asked(kernel, options), **listing(kernel, laid)}
     decisions = (*decisions, *about_masks)
-    trace = dump(write_trace(solved, kernel.name, target.name, target.calibration, decisions, stores, by_hand))
+    trace = dump(write_trace(solved, kernel.name, target.name, target.calibration, decisions, stores, also))
     observer.saw("schedule", planned, lambda _: trace, schedule_violations)
     return Plan(kernel, laid, target, planned, decisions, trace)
+
+
+def _asked(kernel: Kernel, options: CompileOptions) -> dict[str, Any]:
+    """What the kernel and the options say, as far as schedules depend on it."""
+    return {
+        "constants": {name: str(value) for name, value in options.defines},
+        "options": changed(options),
+        "threads": kernel.threads,
+        "tiles": [
+            {"name": b.name, "scope": b.scope, "shape": [*map(str, b.extents)], "dtype": b.dtype.name}
+            for b in kernel.buffers
+        ],
+    }
 
 
 def _scheduled(

@@ -63,7 +63,7 @@ def python_expression(text: str) -> ast.expr:
 
 
 def _check_depth(value: Any) -> None:
-    level = [value]
+    level = [value] if isinstance(value, dict | list) else []
     for _ in range(DEEPEST):
         inner = (part for v in level for part in (v.values() if isinstance(v, dict) else v))
         level = [part for part in inner if isinstance(part, dict | list)]

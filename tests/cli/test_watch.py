@@ -195,6 +195,24 @@ def test_a_bug_does_not_end_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]
     assert "internal error: ZeroDivisionError: of the compiler" in said and "not built; watching k.tl" in said
 
 
+def test_a_terminal_is_drawn_afresh(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "k.tl"
+    file.write_text("1")
+
+    def build() -> None:
+        print(f"read {files.read_text(str(file))}")
+        file.write_text("2")
+
+    assert rounds(build) == [0]
+    assert capsys.readouterr().out == "read 1\n", "no control characters for a program that reads"
+    file.write_text("1")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert rounds(build) == [0]
+    assert capsys.readouterr().out.split("\x1b[H\x1b[2J\x1b[3J") == ["", "read 1\n", ""]
+
+
 def test_nothing_is_noted_unless_somebody_asks() -> None:
     with files.noted() as outer:
         files.read_text(GEMM)

@@ -49,7 +49,7 @@ def test_the_worked_reading_is_what_the_sample_gives(
     monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path))
     assert main(["schedule", GEMM]) == 0
     shown = capfd.readouterr().out.splitlines()
-    *read, refusal = blocks("docs/trace.md", "text")
+    *read, _, refusal = blocks("docs/trace.md", "text")  # the one before the last: tests/cli/test_diff.py
     for line in "".join(read).splitlines():
         assert any(line == s or s.startswith(f"{line} ") for s in shown), line
     assert "bad-schedule" in refusal

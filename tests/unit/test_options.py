@@ -6,9 +6,11 @@ import pytest
 
 from tilec.diag import CompileError
 from tilec.options import (
+    CompileOptions,
     Switches,
     Value,
     cache_folder,
+    changed,
     parse_cluster,
     parse_define,
     parse_rasterisation,
@@ -104,3 +106,26 @@ def test_rasterisation(text: str, panel: int | None) -> None:
 def test_no_rasterisation(text: str) -> None:
     with pytest.raises(CompileError, match="bad-rasterisation"):
         parse_rasterisation(text)
+
+
+def test_what_was_asked_for_beside_what_is_usual() -> None:
+    """No place of a file is among it, nor what changes no code."""
+    assert changed(CompileOptions()) == {}
+    asked = CompileOptions(
+        target="sm_80",
+        cache_dir="/secret",
+        lint="error",
+        defines=(("M", 1),),
+        schedule="the text of a trace",
+        cluster=(2, 1, 1),
+        persistent=False,
+        opt_level=2,
+        switches=Switches(always_swizzle=True),
+    )
+    assert changed(asked) == {
+        "opt-level": "2",
+        "persistent": "false",
+        "cluster": "2x1x1",
+        "always-swizzle": "true",
+        "schedule": "given",
+    }

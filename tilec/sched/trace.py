@@ -37,10 +37,10 @@ def trace(
     calibration: str = "",
     decisions: Sequence[Decision] = (),
     stores: Sequence[Mapping[str, str | int]] = (),
-    by_hand: Mapping[str, Any] = MappingProxyType({}),
+    also: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The whole trace of a kernel; loops in program order. `stores` are those that go through shared memory, with what
-    they leave to the rings; `by_hand` are the members about what the kernel itself has decided."""
+    they leave to the rings; `also` are members about what was asked for, and what the kernel itself has decided."""
     # Whatever was to be decided about roles is part of the ops from here on.
     plain = [(resolve(problem, solution.schedule.role), solution) for problem, solution in loops]
     return {
@@ -55,7 +55,7 @@ def trace(
             "decisions": [text.encode(decision) for decision in decisions],
             "loops": [_loop(problem, solution) for problem, solution in plain],
             "stores": [dict(store) for store in stores],
-            **by_hand,
+            **also,
         },
     }
 
@@ -291,43 +291,50 @@ class _Tracks:
 # --- reading back ---
 
 
+def parsed(source: str) -> dict[str, Any]:
+    """The `tilec` member of a trace's text, of the version that is written here; what is in it may be anything yet."""
+    try:
+        value = readers.json_value(source)
+    except ValueError as error:
+        raise TraceError(f"not JSON: {error}") from error
+    record: dict[str, Any] = member(value, "tilec", dict, "the trace")
+    if record.get("schema") != SCHEMA:
+        raise TraceError(f"schema is {record.get('schema')!r}, this version reads {SCHEMA}")
+    return record
+
+
 def read_schedule(source: str) -> list[Schedule]:
     """The schedules of a trace's text, one a loop, for `verify` to judge.
 
     Start times, II and depths are taken at their word. The order follows from them, so that a person who edits a start
     time need not edit the order too; the recorded order only says which of two ops that issue in one cycle is first.
     """
-    try:
-        value = readers.json_value(source)
-    except ValueError as error:
-        raise TraceError(f"not JSON: {error}") from error
-    record = _member(value, "tilec", dict, "the trace")
-    if record.get("schema") != SCHEMA:
-        raise TraceError(f"schema is {record.get('schema')!r}, this version reads {SCHEMA}")
-    return [_schedule(loop, f"loop {index}") for index, loop in enumerate(_member(record, "loops", list, "tilec"))]
+    record = parsed(source)
+    return [_schedule(loop, f"loop {index}") for index, loop in enumerate(member(record, "loops", list, "tilec"))]
 
 
 def _schedule(loop: object, place: str) -> Schedule:
-    ii = _member(loop, "ii", int, place)
+    ii = member(loop, "ii", int, place)
     if ii < 1:
         raise TraceError(f"{place}: II is {ii}, it must be at least 1")
-    ops = _member(loop, "ops", list, place)
-    start = tuple(_member(op, "start", int, f"{place}, op {index}") for index, op in enumerate(ops))
-    recorded = _member(loop, "order", list, place)
+    ops = member(loop, "ops", list, place)
+    start = tuple(member(op, "start", int, f"{place}, op {index}") for index, op in enumerate(ops))
+    recorded = member(loop, "order", list, place)
     if sorted(op for op in recorded if isinstance(op, int)) != list(range(len(start))):
         raise TraceError(f"{place}: order does not list each of the {len(start)} ops once")
     order = tuple(sorted(recorded, key=lambda op: start[op] % ii))
-    rings = _member(loop, "rings", list, place)
-    depth = tuple(_member(ring, "depth", int, f"{place}, ring {index}") for index, ring in enumerate(rings))
+    rings = member(loop, "rings", list, place)
+    depth = tuple(member(ring, "depth", int, f"{place}, ring {index}") for index, ring in enumerate(rings))
     roles = loop.get("roles", []) if isinstance(loop, dict) else []
     if not isinstance(roles, list) or not all(role is None or type(role) is int for role in roles):
         raise TraceError(f"{place}: 'roles' is {roles!r}, expected a role for each op")
     return Schedule(ii, start, order, depth, "given", tuple(roles))
 
 
-def _member(value: object, name: str, kind: type[Any], place: str) -> Any:
+def member(value: object, name: str, kind: type[Any], place: str) -> Any:
+    """Of an object in a trace, where it must have such a one; `place` names the object."""
     if not isinstance(value, dict) or name not in value:
         raise TraceError(f"{place}: '{name}' is missing")
     if type(value[name]) is not kind:
-        raise TraceError(f"{place}: '{name}' is {value[name]!r}, expected {kind.__name__}")
+        raise TraceError(f"{place}: '{name}' is {repr(value[name])[:80]}, expected {kind.__name__}")
     return value[name]
