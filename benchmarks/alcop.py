@@ -93,7 +93,7 @@ def shape(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> Sh
     ctas = math.prod(int(extent) for extent in kernel.grid if isinstance(extent, int))
     levels = nest(walk, loop, trips, 1, min(target.limit("sms"), ctas))
     loaded = {s.regions[1].buffer.name for s in loop.body if getattr(s, "name", "") in ("copy", "im2col")
-              and s.regions[0].buffer.scope == "global"}  # type: ignore[union-attr]  # fmt: skip
+              and s.regions[0].buffer.scope == "global"}  # fmt: skip
     sizes = {name: layout.bytes for name, layout in laid.shared.items()}
     sums = sum(b.bytes for b in kernel.buffers if b.scope == "fragment") // 4 // kernel.threads
     # The operands of one step of a product, 32 bytes of each row, which every warp reads for itself.
@@ -205,17 +205,27 @@ def table(rows: Sequence[Row], target: Target) -> list[str]:
     return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+def arguments(purpose: str | None) -> argparse.Namespace:
+    """`only`, `target` and `json` of the command line of a table."""
+    parser = argparse.ArgumentParser(description=(purpose or "").split("\n")[0])
     parser.add_argument("--only", default="*", metavar="PATTERN")
     parser.add_argument("--target", default="sm_80", metavar="NAME")
     parser.add_argument("--json", type=Path, metavar="FILE")
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def write(file: Path | None, rows: Sequence[Any]) -> None:
+    """The rows as JSON, if that is asked for."""
+    if file is not None:
+        file.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    given = arguments(__doc__)
     target = load(given.target)
     kernels = tomllib.loads((FOLDER / "kernels.toml").read_text(encoding="utf-8"))
     rows = [predicted(name, row, target) for name, row in kernels.items() if fnmatch.fnmatch(name, given.only)]
-    if given.json is not None:
-        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+    write(given.json, rows)
     print("\n".join(table(rows, target)))
 
 

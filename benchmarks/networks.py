@@ -9,20 +9,18 @@ Operators run one after the other, and launches cost nothing. Nothing here is me
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
-import json
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from alcop import WAYS, predicted
+from alcop import WAYS, arguments, predicted, write
 
 from tilec.target import Target, load
 from tilec.tune.kernel import machine
@@ -82,15 +80,10 @@ def shown(networks: Sequence[Network], target: Target) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--only", default="*", metavar="PATTERN")
-    parser.add_argument("--target", default="sm_80", metavar="NAME")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    given = parser.parse_args()
+    given = arguments(__doc__)
     target = load(given.target)
     networks = [summed(name, table, target) for name, table in tables(given.only).items()]
-    if given.json is not None:
-        given.json.write_text(json.dumps([asdict(network) for network in networks], indent=1) + "\n", encoding="utf-8")
+    write(given.json, networks)
     print("\n".join(shown(networks, target)))
 
 

@@ -7,9 +7,7 @@ TYPE_CHECKING = False  # to a type checker it is true; `typing` takes long to im
 if TYPE_CHECKING:
     from typing import Any
 
-    from tilec.api import Kernel as Kernel
-    from tilec.api import compile as compile
-    from tilec.api import load as load
+    from tilec.api import Kernel as Kernel, compile as compile, load as load
 
 __version__ = "0.1.0"
 

@@ -29,22 +29,26 @@ def complete(asked: str) -> int:
     return 0
 
 
+class _OfCommands(ShellComplete):
+    """What follows a command is that command's."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        from tilec.cli_commands import COMMANDS, command_of
+
+        self.cli, rest = command_of(args)
+        items = super().get_completions(rest, incomplete)
+        if not items and not incomplete.startswith("-"):
+            items = [CompletionItem(incomplete, type="file")]
+        at = len(args)
+        names = [words for words in map(str.split, COMMANDS) if words[:at] == args and len(words) > at]
+        following = dict.fromkeys(words[at] for words in names if words[at].startswith(incomplete))
+        return [*map(CompletionItem, following), *items]
+
+
 def _of(shell: str) -> ShellComplete:
     """click's completion of this shell, for the commands here."""
     base = get_completion_class(shell)
     assert base is not None, shell
 
-    class Ours(base):  # type: ignore[valid-type, misc]
-        def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-            from tilec.cli_commands import COMMANDS, command_of
-
-            self.cli, rest = command_of(args)
-            items = super().get_completions(rest, incomplete)
-            if not items and not incomplete.startswith("-"):
-                items = [CompletionItem(incomplete, type="file")]
-            at = len(args)
-            names = [words for words in map(str.split, COMMANDS) if words[:at] == args and len(words) > at]
-            following = dict.fromkeys(words[at] for words in names if words[at].startswith(incomplete))
-            return [*map(CompletionItem, following), *items]
-
-    return Ours(click.Command("tilec"), {}, "tilec", _VARIABLE)
+    made: type[ShellComplete] = type(base.__name__, (_OfCommands, base), {})
+    return made(click.Command("tilec"), {}, "tilec", _VARIABLE)

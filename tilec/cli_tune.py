@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from tilec.options import CompileOptions
     from tilec.source import SourceFile
     from tilec.target import Target
+    from tilec.tune.dask_engine import Dask
     from tilec.tune.engines import Engine
+    from tilec.tune.ray_engine import Ray
     from tilec.tune.search import Found, Work
     from tilec.tune.space import Space
 
-ENGINES = ("local", "dask")
+ENGINES = ("local", "dask", "ray")
+ADDRESSES = {"dask": "tcp://host:8786", "ray": "host:6379"}
+"""What schedulers of other machines are reached by."""
 
 
 @click.command()
@@ -49,7 +53,7 @@ ENGINES = ("local", "dask")
     type=click.Choice(ENGINES),
     default=ENGINES[0],
     show_default=True,
-    help="Where trials run: in processes of this machine, or on the workers of a dask scheduler.",
+    help="Where trials run: in processes of this machine, on the workers of a dask scheduler, or on a Ray cluster.",
 )
 @kernel_options
 def tune(
@@ -84,43 +88,53 @@ def tune(
         space = _space(source, base, space_file)
     with reported(source):
         asked = Asked(source, base, space, trials)
-        found, work = _searched(asked, journal_file, Where(jobs, address))
+        found, work = _searched(asked, journal_file, Where(jobs, engine, address))
         _finish(asked, found, work, output)
 
 
 class _Scheduler(click.ParamType[str]):
-    """Of pipelines, or the address of dask's: `--scheduler` is the word for both."""
+    """Of pipelines, or the address of an engine's: `--scheduler` is the word for both."""
 
     name = "scheduler"
 
     def convert(self, value: str, param: click.Parameter | None, context: click.Context | None) -> str:
-        if value not in SCHEDULERS and "://" not in value:
+        if value not in SCHEDULERS and not _is_address(value):
             words = ", ".join(SCHEDULERS)
-            self.fail(f"{value!r} is not one of {words}, and no address such as tcp://host:8786", param, context)
+            self.fail(
+                f"{value!r} is not one of {words}, and no address such as {' or '.join(ADDRESSES.values())}",
+                param,
+                context,
+            )
         return value
 
 
 for _option in tune.params:
     if isinstance(_option, click.Option) and _option.name == "scheduler":
         _option.type, _option.metavar = _Scheduler(), "WORD|ADDRESS"
-        _option.help = f"{_option.help} Or, with --engine dask, the address of its scheduler: tcp://host:8786."
+        _option.help = f"{_option.help} Or the address of the engine's: {', '.join(ADDRESSES.values())}."
+
+
+def _is_address(word: str) -> bool:
+    return ":" in word or word == "auto"
 
 
 def _scheduler(engine: str, given: str) -> tuple[str | None, str]:
-    """The address of dask's scheduler, if there is one, and who schedules pipelines."""
-    is_address = "://" in given
-    if engine == "dask" and not is_address:
-        usage("--engine dask needs the address of its scheduler: --scheduler tcp://host:8786")
-    if engine != "dask" and is_address:
-        usage("--scheduler has an address: that goes with --engine dask")
-    return (given, SCHEDULERS[0]) if is_address else (None, given)
+    """The address of the engine's scheduler, if there is one, and who schedules pipelines."""
+    if not _is_address(given):
+        if engine in ADDRESSES:
+            usage(f"--engine {engine} needs the address of its scheduler: --scheduler {ADDRESSES[engine]}")
+        return None, given
+    if engine not in ADDRESSES:
+        usage(f"--scheduler has an address: that goes with --engine {' or '.join(ADDRESSES)}")
+    return given, SCHEDULERS[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The processes of this machine that trials may run in, or the address of a scheduler that has workers for them."""
+    """The processes of this machine that trials may run in, or the address of an engine that has workers for them."""
 
     processes: int
+    engine: str
     address: str | None
 
 
@@ -136,8 +150,7 @@ def _space(source: SourceFile, base: CompileOptions, space_file: str) -> Space:
     """What to try; the source learns its imports."""
     from tilec.imports import read_imports
     from tilec.syntax.parse import parse
-    from tilec.tune import auto
-    from tilec.tune import space_file as reader
+    from tilec.tune import auto, space_file as reader
 
     folder = Path(base.cache_dir) if base.cache_dir else None
     module = parse(source, folder)
@@ -204,11 +217,20 @@ def _engine(where: Where, target: Target) -> tuple[Engine, str]:
         from tilec.tune.engines import Local
 
         return Local(where.processes), gpu_for(target)
+    engine = _far(where.engine, where.address)
+    gpus = set(engine.everywhere(partial(gpu_for, target)))
+    return engine, gpus.pop() if len(gpus) == 1 else ""
+
+
+def _far(engine: str, address: str) -> Dask | Ray:
+    """The engine with workers on other machines."""
+    if engine == "ray":
+        from tilec.tune.ray_engine import Ray
+
+        return Ray(address)
     from tilec.tune.dask_engine import Dask
 
-    dask = Dask(where.address)
-    gpus = set(dask.everywhere(partial(gpu_for, target)))
-    return dask, gpus.pop() if len(gpus) == 1 else ""
+    return Dask(address)
 
 
 def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:

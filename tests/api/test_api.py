@@ -169,7 +169,7 @@ def test_warnings_are_pythons() -> None:
 
 def test_words_that_mean_nothing() -> None:
     with pytest.raises(ValueError, match="device is 'cuda' or 'emulator', not 'cpu'"):
-        tilec.compile(SCALED, device="cpu")  # type: ignore[arg-type]
+        tilec.compile(SCALED, device="cpu")
     with pytest.raises(AttributeError, match="no attribute 'compiled'"):
         _ = tilec.compiled
 

@@ -129,7 +129,7 @@ def test_one_wrong_kernel_leaves_nothing_written_and_is_told_once(
 def rule(path: Path) -> tuple[list[str], list[str]]:
     """Outputs and inputs, as make reads them."""
     outputs, _, inputs = path.read_text().replace("\\ ", "\0").replace("$$", "$").strip().partition(": ")
-    return tuple([w.replace("\0", " ") for w in side.split()] for side in (outputs, inputs))  # type: ignore[return-value]
+    return tuple([w.replace("\0", " ") for w in side.split()] for side in (outputs, inputs))
 
 
 def test_the_depfile_names_everything_that_was_read(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ N = 256  # elements
 
 @T.prim_func
 def doubled(A: T.Tensor((N,), 'float32')):
-    '''Doubles   
+    '''Doubles␣␣␣
     each.'''
     with T.Kernel(1, threads = 128):
         # in place
@@ -39,7 +39,7 @@ def reference(a):
     '''What it should be.  '''
     try: return {**a}
     finally: print( f"{a!r:>4}" )
-"""  # noqa: W291
+""".replace("␣", " ")
 TIDY = '''\
 # who wrote it
 import tilelang.language as T

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from command import tilec
-from test_cmake import TOOLS, needs_cmake, ran, tilec_program  # noqa: F401 - a fixture
-from test_header import CUDA, driver_library  # noqa: F401 - a fixture
+from native import CUDA, TOOLS, needs_cmake, ran
 
 from tilec import files
 from tilec.cli_new import TEMPLATES
@@ -43,7 +42,7 @@ def test_the_commands_of_its_readme(
 
 
 @needs_cmake
-def test_its_project_builds_and_its_test_runs(tilec_program: Path, driver_library: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_its_project_builds_and_its_test_runs(tilec_program: Path, driver_library: Path, tmp_path: Path) -> None:
     assert tilec("new", "mine", "--template", "elementwise") == 0
     folder = tmp_path / "mine"
     settings = [

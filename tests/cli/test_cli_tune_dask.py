@@ -70,7 +70,7 @@ def test_a_worker_that_is_killed_costs_no_trial(
             if len(seen) == 2:
                 first.kill()
                 first.wait()
-            found(*arguments)  # type: ignore[arg-type]
+            found(*arguments)
 
         with monkeypatch.context() as patched:
             patched.setattr(cli_tune_view.Watcher, "found", and_kill)

@@ -5,23 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from command import GEMM, SAMPLES, VECTOR_ADD, tilec
-from test_header import CUDA, STRICT, driver_library  # noqa: F401 - a fixture
+from native import CUDA, STRICT, TOOLS, needs_cmake, ran
 
 ROOT = Path(__file__).parents[2]
-TOOLS = {name: shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-         for name in ("cmake", "ninja", "make", "g++")}  # fmt: skip
-
-needs_cmake = pytest.mark.skipif(
-    CUDA is None or not all(TOOLS[name] for name in ("cmake", "ninja", "g++")), reason="no CMake, Ninja or compiler"
-)
-
 MAIN = """\
 #include "doubled.h"
 #include "vector_add.h"
@@ -50,30 +40,6 @@ target_link_libraries(program PRIVATE cuda)
 """
 
 
-def environment() -> dict[str, str]:
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path}
-
-
-def ran(command: Sequence[str | None], folder: Path, code: int = 0) -> str:
-    done = subprocess.run(
-        [str(word) for word in command],
-        cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-    )  # fmt: skip
-    assert (done.returncode == 0) == (code == 0), done.stdout
-    return done.stdout
-
-
-@pytest.fixture
-def tilec_program(tmp_path: Path) -> Path:
-    """The command, as it is here."""
-    program = tmp_path / "bin" / "tilec"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tilec.cli "$@"\n')
-    program.chmod(0o755)
-    return program
-
-
 def configured(tmp_path: Path, program: Path, library: Path, project: str = PROJECT, code: int = 0) -> str:
     (tmp_path / "kernels" / "parts").mkdir(parents=True)
     (tmp_path / "kernels" / "parts" / "factor.tl").write_text("FACTOR = 2.0\n")
@@ -93,7 +59,7 @@ def configured(tmp_path: Path, program: Path, library: Path, project: str = PROJ
 
 
 @needs_cmake
-def test_a_project_with_kernels(tilec_program: Path, driver_library: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_a_project_with_kernels(tilec_program: Path, driver_library: Path, tmp_path: Path) -> None:
     configured(tmp_path, tilec_program, driver_library)
     build = [TOOLS["cmake"], "--build", "out"]
     assert "Compiling tile kernel kernels/doubled.tl" in ran(build, tmp_path)
@@ -108,7 +74,7 @@ def test_a_project_with_kernels(tilec_program: Path, driver_library: Path, tmp_p
 
 
 @needs_cmake
-def test_a_wrong_kernel_fails_the_build(tilec_program: Path, driver_library: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_a_wrong_kernel_fails_the_build(tilec_program: Path, driver_library: Path, tmp_path: Path) -> None:
     configured(tmp_path, tilec_program, driver_library)
     (tmp_path / "kernels" / "doubled.tl").write_text(KERNEL.replace("* FACTOR", "* nowhere"))
     assert re.search(r"error\[[a-z-]+\].*nowhere", ran([TOOLS["cmake"], "--build", "out"], tmp_path, 1))
@@ -125,7 +91,7 @@ def test_a_wrong_kernel_fails_the_build(tilec_program: Path, driver_library: Pat
     ],
 )
 def test_calls_that_say_too_little(
-    call: str, said: str, tilec_program: Path, driver_library: Path, tmp_path: Path  # noqa: F811
+    call: str, said: str, tilec_program: Path, driver_library: Path, tmp_path: Path
 ) -> None:  # fmt: skip
     before = PROJECT.split("tilec_add_kernels")[0]
     assert said in " ".join(configured(tmp_path, tilec_program, driver_library, f"{before}{call}\n", 1).split())

@@ -8,9 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-import os
 import shutil
-import site
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 
 import pytest
 from command import GEMM, SAMPLES, VECTOR_ADD, tilec
+from native import CUDA, STRICT, done
 
 from tilec import runtime
 from tilec.manifest import Manifest, PointerParam, ScalarParam, extract
@@ -25,39 +24,7 @@ from tilec.manifest import Manifest, PointerParam, ScalarParam, extract
 HERE = Path(__file__).parent
 
 
-def cuda_headers() -> Path | None:
-    """The folder with cuda.h: of the package that the tests ask for, or of a toolkit."""
-    nvcc = shutil.which("nvcc")
-    toolkits = [Path(nvcc).resolve().parents[1]] if nvcc else []
-    packages = [Path(folder) / "nvidia" / "cu13" for folder in site.getsitepackages()]
-    places = [*packages, *toolkits, *sorted(Path("/usr/local").glob("cuda*"), reverse=True)]
-    return next((place / "include" for place in places if (place / "include" / "cuda.h").is_file()), None)
-
-
-CUDA = cuda_headers()
 pytestmark = pytest.mark.skipif(CUDA is None or shutil.which("g++") is None, reason="no cuda.h, or no compiler")
-STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-isystem", str(CUDA), "-I."]
-
-
-def done(*command: str, **environment: str) -> str:
-    finished = subprocess.run(
-        command,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stdout
-    return finished.stdout
-
-
-@pytest.fixture(scope="session")
-def driver_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fake")
-    source, library = str(HERE / "fake_cuda.c"), str(folder / "libcuda.so")
-    done("gcc", "-std=c11", "-shared", "-fPIC", *STRICT, "-Wno-pedantic", source, "-o", library)
-    return folder
 
 
 def run(body: str, header: str, library: Path, parameters: int = 0, sm: str = "90") -> list[Any]:

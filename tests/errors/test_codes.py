@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tilec
-from tilec import driver, emulate
+from tilec import emulate, scheduling
 from tilec.cli import main
 from tilec.emulate import Arguments
 from tilec.ir.tile import Kernel
@@ -124,13 +124,13 @@ def test_a_schedule_that_is_not_proven(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A time-limited answer is used, with a warning."""
-    solve = driver._solve
+    solve = scheduling._solve
 
     def tired(loop: LoopProblem, options: CompileOptions) -> Solution:
         solution = solve(loop, options)
         return replace(solution, attempts=(Attempt(1, "unknown", "solver", ""), *solution.attempts))
 
-    monkeypatch.setattr(driver, "_solve", tired)
+    monkeypatch.setattr(scheduling, "_solve", tired)
     assert main([str(SAMPLES / "gemm.tl"), "-o", str(tmp_path / "gemm.cubin")]) == 0
     assert "warning[schedule-not-proven]: II " in reported(capfd)
     assert (tmp_path / "gemm.cubin").exists()

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from pipelines import Loop
 
-from tilec import emulate, interp
-from tilec import target as targets
+from tilec import emulate, interp, target as targets
 from tilec.codegen.emit import emit
 from tilec.emu import launch
 from tilec.ir.tile import Buffer, Kernel, TileOp

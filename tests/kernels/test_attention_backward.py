@@ -69,5 +69,5 @@ def test_what_has_completed_is_waited_for_at_the_end_of_a_trip() -> None:
     consumer = made.program.roles[0]
     loop = next(op for op in warp.walk(consumer.body) if isinstance(op, warp.Loop) and op.part == "steady")
     last = max(at for at, op in enumerate(loop.body) if isinstance(op, warp.WgmmaWait))
-    assert loop.body[last].pending == 0  # type: ignore[union-attr]
+    assert loop.body[last].pending == 0
     assert not any(isinstance(op, warp.Wgmma | warp.Elementwise) for op in loop.body[last:])

@@ -11,8 +11,7 @@ import pytest
 from harness import SAMPLES
 from sass import disassembled
 
-from tilec import emulate
-from tilec import target as targets
+from tilec import emulate, target as targets
 from tilec.codegen.emit import emit
 from tilec.driver import Build, Observer, build
 from tilec.emu import Fault, launch

@@ -111,7 +111,7 @@ def test_the_reference_is_numpy_too() -> None:
 )
 def test_each_piece_is_needed(entry: str, pattern: str) -> None:
     _, made = built(KERNELS, TARGET, entry=entry, K=256)
-    indices = some(made.manifest.tensor("Ids").shape[0], 64, 7, once=entry != "product")  # type: ignore[arg-type]
+    indices = some(made.manifest.tensor("Ids").shape[0], 64, 7, once=entry != "product")
     assert computed(made, made.ptx, None, indices)
     lines = made.ptx.split("\n")
     places = [i for i, line in enumerate(lines) if re.search(pattern, line)]

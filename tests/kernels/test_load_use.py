@@ -16,7 +16,7 @@ KERNEL = HERE / "load_use.tl"
 
 def planned(entry: str, target: str = "sm_90a", **options: object) -> driver.Plan:
     source = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
-    return driver.plan(source, CompileOptions(target=target, entry=entry, **options), driver.Observer())  # type: ignore[arg-type]
+    return driver.plan(source, CompileOptions(target=target, entry=entry, **options), driver.Observer())
 
 
 def tiles(plan: driver.Plan) -> list[LoadedTile]:

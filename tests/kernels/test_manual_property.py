@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, note, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, note, seed, settings, strategies as st
 from pipelines import Loop, loops
 from scheduled import PIPELINE, by_hand, compiled, differences, tile_ir, with_lists
 

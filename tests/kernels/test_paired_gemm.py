@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from harness import HERE, SAMPLES
+from pieces import TENSOR_PIECES, is_right, not_missed
 from test_adversary import compute
 
 from tilec import emulate
 from tilec.driver import Build, Observer, build
-from tilec.emu import Fault
 from tilec.emulate import RunOptions
 from tilec.ir.warp_verify import program_violations
 from tilec.options import CompileOptions, Value
@@ -150,12 +149,6 @@ def in_one_pair() -> Build:
     return build(SourceFile("tiles.tl", text), options, Observer())
 
 
-def is_right(made: Build, lines: list[str]) -> bool:
-    with suppress(Fault):
-        return all(compute(made, "\n".join(lines), adversary) for adversary in (None, 1, 2))
-    return False
-
-
 def test_right_on_every_machine() -> None:
     made = in_one_pair()
     assert is_by_pairs(made)
@@ -163,30 +156,10 @@ def test_right_on_every_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern",
-    [
-        r"tcgen05\.alloc",
-        r"tcgen05\.dealloc",
-        r"tcgen05\.commit",
-        r"tcgen05\.fence::after_thread_sync",
-        r"tcgen05\.fence::before_thread_sync",
-        r"tcgen05\.wait::ld",
-        r"mbarrier\.arrive\.expect_tx",
-        r"mbarrier\.arrive\.shared::cluster",
-        r"mbarrier\.try_wait",
-        r"barrier\.cluster\.(arrive|wait)",
-    ],
+    "pattern", (*TENSOR_PIECES, r"mbarrier\.arrive\.shared::cluster", r"barrier\.cluster\.(arrive|wait)")
 )
 def test_each_piece_is_needed(pattern: str) -> None:
-    made = in_one_pair()
-    lines = made.ptx.split("\n")
-    ends = [place for place, line in enumerate(lines) if "dealloc" in line or "ld.shared.b32" in line]
-    places = [place for place, line in enumerate(lines) if re.search(pattern, line)]
-    if "fence" in pattern:  # those at mbarriers: what others order around allocation is not in tensor memory
-        places = [place for place in places if place > ends[0] and abs(place - ends[-1]) > 8]
-    assert places
-    unseen = [lines[place] for place in places if is_right(made, [*lines[:place], "", *lines[place + 1 :]])]
-    assert unseen == []
+    assert not_missed(in_one_pair(), pattern) == []
 
 
 @pytest.mark.parametrize(

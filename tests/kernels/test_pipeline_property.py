@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, note, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, note, seed, settings, strategies as st
 from pipelines import Loop, loops, nested
 from scheduled import Moves, compiled, computed_versions, differences, moves, tile_ir
 

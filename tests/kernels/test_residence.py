@@ -16,7 +16,7 @@ LARGE: dict[str, Value] = {"M": 4096, "N": 4096, "K": 4096}
 
 
 def planned(defines: dict[str, Value], target: str = "sm_80", **options: object) -> Plan:
-    asked = CompileOptions(target=target, defines=tuple(defines.items()), **options)  # type: ignore[arg-type]
+    asked = CompileOptions(target=target, defines=tuple(defines.items()), **options)
     return driver.plan(SourceFile(GEMM.name, GEMM.read_text(encoding="utf-8")), asked, Observer())
 
 

@@ -75,7 +75,7 @@ def made(target: str, **options: Any) -> Build:
 def equals_numpy(kernel: Build, adversary: int | None = None) -> None:
     given = emulate.random_arguments(kernel.kernel, kernel.manifest, 1)
     a, b = (given.tensors[name].astype(np.float32) for name in "AB")
-    rows = kernel.kernel.params[3].shape[0]  # type: ignore[union-attr]
+    rows = kernel.kernel.params[3].shape[0]
     emulate.run(kernel, given, options=RunOptions(adversary=adversary))
     np.testing.assert_allclose(given.tensors["C"], np.exp(a) * b, rtol=4e-3, atol=4e-3)
     np.testing.assert_allclose(given.tensors["D"], np.exp(a).sum(1).reshape(-1, rows).sum(0), rtol=4e-3)

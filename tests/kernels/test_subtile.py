@@ -57,7 +57,7 @@ def test_a_chain_is_cut(shape: Shape, chosen: str, least_gain: float, causal: bo
 def test_a_busy_unit_is_left_alone() -> None:
     """Two warpgroups in ping-pong keep the tensor cores busy in every cycle, three of a small head the exponentials."""
     for shape, unit in (({}, "tc_and_mma"), ({"D": 64, "block_M": 192, "threads": 384}, "xu")):
-        built = made(dict(shape))  # type: ignore[call-overload]
+        built = made(dict(shape))
         assert decision(built) == ("none", "the compiler")
         (why,) = [d["why"] for d in json.loads(built.trace)["tilec"]["decisions"] if d["what"] == "subtile"]
         assert why.startswith(f"{unit} is held in ")

@@ -6,8 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, note, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, note, seed, settings, strategies as st
 from hypothesis.strategies import DrawFn
 from pipelines import Loop, loops
 from scheduled import Moves, compiled, differences, moves, tile_ir

@@ -33,7 +33,7 @@ def test_every_type(dtype: str, path: str) -> None:
     other, accumulator, kind, depth = KINDS[dtype]
     out = {"out": accumulator} if path == GEMM else {}
     sizes = {"K": 3 * depth, "bK": depth, "dtype": dtype, "other": other, "accumulator": accumulator, **out}
-    made = agrees(path, TARGET, entry="gemm", **sizes)  # type: ignore[arg-type]
+    made = agrees(path, TARGET, entry="gemm", **sizes)
     goes_by_tcgen05(made)
     assert set(re.findall(r"tcgen05\.mma\.cta_group::1\.kind::(\w+)", made.ptx)) == {kind}
     check(made, adversary=1)

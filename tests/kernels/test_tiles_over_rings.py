@@ -56,7 +56,7 @@ def test_trip_counts_around_the_depth(trips: int) -> None:
 @pytest.mark.parametrize("trips", [1, 2, 3, 4])
 @pytest.mark.parametrize("strategy", ["auto", "unspecialize"])
 def test_static_trip_counts(trips: int, strategy: str) -> None:
-    _, made = built(SAMPLES / "gemm.tl", "sm_90a", strategy, **{**SMALL, "K": 64 * trips})  # type: ignore[arg-type]
+    _, made = built(SAMPLES / "gemm.tl", "sm_90a", strategy, **{**SMALL, "K": 64 * trips})
     assert over(made)
     assert is_right(made, trips)
 

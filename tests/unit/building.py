@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from tilec import emulate
-from tilec import target as targets
+from tilec import emulate, target as targets
 from tilec.codegen.emit import emit
 from tilec.driver import Build, Observer, build
 from tilec.emu import Fault

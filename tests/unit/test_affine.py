@@ -6,8 +6,7 @@ import math
 
 import pytest
 from evaluation import evaluate
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from tilec.ir.affine import UNKNOWN, Affine, Interval, add, affine, interval, scale
 from tilec.ir.text import show_expr

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec import driver, emulate
-from tilec import target as targets
+from tilec import driver, emulate, target as targets
 from tilec.ir import warp
 from tilec.ir.layout import SharedLayout, mma_accumulator, plain, row_major, swizzled
 from tilec.ir.tile import Kernel, TileOp, walk

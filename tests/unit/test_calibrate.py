@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilec import resources, runtime
-from tilec import target as targets
+from tilec import resources, runtime, target as targets
 from tilec.calibrate import plan
 from tilec.calibrate.measure import PROBES, Measurement, from_json, gpu_for, measure, probes_for, to_json
 from tilec.calibrate.probe import Probe, Run

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from tilec import emulate, interp
-from tilec import target as targets
+from tilec import emulate, interp, target as targets
 from tilec.codegen.emit import emit
 from tilec.elements import stored, values_of
 from tilec.ir.expr import constant

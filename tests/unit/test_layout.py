@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from evaluation import evaluate
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tilec.ir.layout import (
     THREAD,

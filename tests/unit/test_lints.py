@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec import driver, lints, remarks
-from tilec import target as targets
+from tilec import driver, lints, remarks, target as targets
 from tilec.cli import main
 from tilec.diag import CompileError, Diagnostic
 from tilec.ir import warp

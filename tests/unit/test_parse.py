@@ -4,8 +4,7 @@ from pathlib import Path
 
 import lark
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tilec.diag import CompileError, Diagnostic
 from tilec.resources import grammar

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec import refusals, resources
-from tilec import target as targets
+from tilec import refusals, resources, target as targets
 from tilec.cli import main
 from tilec.sched.bounds import Unschedulable, bounds
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value

@@ -106,7 +106,7 @@ def test_thresholds_in_their_order(factor: int) -> None:
     for condition in (Binary("or", behind, before, BOOL), Binary("or", before, behind, BOOL)):
         *_, made = pieces(steady(condition))
         assert isinstance(made, warp.Loop) and branches((made,)) == 0
-        assert [body[0].id for body in made.bodies] == [0, 1, 0]  # type: ignore[attr-defined]
+        assert [body[0].id for body in made.bodies] == [0, 1, 0]
 
 
 def test_what_stays_whole() -> None:

@@ -103,11 +103,11 @@ def test_a_point_becomes_options() -> None:
     ],
 )
 def test_roles_of_constants(sample: str, expected: dict[str, str]) -> None:
-    assert auto.roles(module_of(sample)) == expected  # type: ignore[arg-type]
+    assert auto.roles(module_of(sample)) == expected
 
 
 def test_auto_tries_around_what_is_written() -> None:
-    axes = {axis.name: axis.values for axis in auto.auto(module_of("gemm.tl"), "gemm.tl").axes}  # type: ignore[arg-type]
+    axes = {axis.name: axis.values for axis in auto.auto(module_of("gemm.tl"), "gemm.tl").axes}
     assert axes == {
         "block_M": (64, 128, 256),
         "block_N": (64, 128, 256),

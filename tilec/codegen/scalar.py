@@ -9,8 +9,7 @@ from tilec.codegen.builder import Builder, half_bits, immediate, register_class,
 from tilec.codegen.integers import emit_integer_call
 from tilec.codegen.intrinsics import emit_intrinsic, is_intrinsic
 from tilec.codegen.mathematics import Functions
-from tilec.codegen.small_floats import SHORT as SMALL
-from tilec.codegen.small_floats import narrowed, widened
+from tilec.codegen.small_floats import SHORT as SMALL, narrowed, widened
 from tilec.codegen.warp_functions import emit_warp_function
 from tilec.diag import InternalError
 from tilec.ir.affine import Interval, add, affine, interval

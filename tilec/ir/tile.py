@@ -6,8 +6,10 @@ IR is never changed in place: passes make new nodes, and keep the ones they do n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
+from itertools import chain
+from operator import is_
 from typing import Literal
 
 from tilec.diag import InternalError
@@ -338,7 +340,9 @@ class For:
     one; `stage` and `order` are the manual lists of T.Pipelined, one entry per scheduled statement. `factor` is how
     many trips of an unrolled loop become one (None: all of them, where that is not too many). `apart` names variables
     that are bound in the body and have, taken together, other values in each trip, so that what they index is another
-    place each time; with none in it, nobody asks for an order among the trips."""
+    place each time; with none in it, nobody asks for an order among the trips. A loop that is `handed_out` has a first
+    trip, and one for each value that the machine hands out instead of beginning blocks (cluster launch control):
+    perhaps none, all of them less than `stop`."""
 
     kind: LoopKind
     var: Var
@@ -353,6 +357,7 @@ class For:
     wishes: Wishes | None = None
     factor: int | None = None
     apart: tuple[str, ...] | None = None
+    handed_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,6 +533,17 @@ def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
             return (then, orelse)
         case TileOp() | Store() | Print() | Bind() | Break():
             return ()
+
+
+def with_bodies(stmt: Stmt, each: Callable[[Stmt], Stmt]) -> Stmt:
+    """The statement with those directly nested in it as `each` makes them; itself where that changes none."""
+    made = [tuple(map(each, body)) for body in bodies(stmt)]
+    if all(map(is_, chain(*made), chain(*bodies(stmt)))):
+        return stmt
+    if isinstance(stmt, If):
+        return replace(stmt, then=made[0], orelse=made[1])
+    assert isinstance(stmt, Parallel | For | While)
+    return replace(stmt, body=made[0])
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

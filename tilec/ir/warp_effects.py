@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tilec.ir import warp
-from tilec.ir.tile import Load, Store, walk_expr
-from tilec.ir.tile import walk as walk_tile
+from tilec.ir.tile import Load, Store, walk as walk_tile, walk_expr
 from tilec.ir.warp import Operation
 
 

@@ -11,8 +11,7 @@ from itertools import combinations
 from tilec.ir import warp
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import Fragment
-from tilec.ir.tile import Store, Var
-from tilec.ir.tile import walk as walk_tile
+from tilec.ir.tile import Store, Var, walk as walk_tile
 from tilec.ir.warp import Operation, Program, Role
 from tilec.ir.warp_effects import name_of, own_effects
 

@@ -24,8 +24,7 @@ from tilec.ops import (
     transpose,
     warpgroups,
 )
-from tilec.ops.copy import cluster as copy_cluster
-from tilec.ops.copy import lower as copy_lower
+from tilec.ops.copy import cluster as copy_cluster, lower as copy_lower
 from tilec.ops.gemm import lower as gemm_lower
 
 __all__ = [

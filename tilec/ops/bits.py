@@ -7,8 +7,7 @@ from typing import Any
 
 from tilec.diag import fail
 from tilec.ir.expr import cast, constant
-from tilec.ir.tile import Binary, Expr, Select
-from tilec.ir.tile import Call as BitCount
+from tilec.ir.tile import Binary, Call as BitCount, Expr, Select
 from tilec.ir.types import BOOL, INT32, UINT8, UINT16, UINT32, UINT64, DType
 from tilec.ops.scalar import FUNCTIONS, ScalarFunction
 from tilec.ops.signature import Call, Parameter, Signature, as_expr

@@ -12,8 +12,7 @@ from typing import Any
 
 from tilec.diag import Label, fail
 from tilec.ir import warp
-from tilec.ir.tile import Buffer, Expr, Load, Region, TileOp, integer
-from tilec.ir.tile import Call as TileCall
+from tilec.ir.tile import Buffer, Call as TileCall, Expr, Load, Region, TileOp, integer
 from tilec.ir.types import INT32, UINT32
 from tilec.ops.barriers import as_barrier, barrier_of
 from tilec.ops.lowering import Context, Demand

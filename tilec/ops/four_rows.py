@@ -101,9 +101,8 @@ def _index(call: Call, argument: Argument) -> Expr:
 
 def rows_of(op: TileOp) -> tuple[Expr, ...]:
     """The four indices."""
-    rows = tuple(op.attr(f"row{number}") for number in range(ROWS))
-    assert all(isinstance(row, EXPR_TYPES) for row in rows)
-    return rows  # type: ignore[return-value]
+    rows = [op.attr(f"row{number}") for number in range(ROWS)]
+    return tuple(row for row in rows if isinstance(row, EXPR_TYPES))
 
 
 def _effects(op: TileOp) -> Effects:

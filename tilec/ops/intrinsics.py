@@ -14,8 +14,7 @@ from tilec.ir.expr import cast
 from tilec.ir.tile import Call, Expr
 from tilec.ir.types import FLOAT32, DType
 from tilec.ops.scalar import FUNCTIONS, ScalarFunction
-from tilec.ops.signature import Call as Arguments
-from tilec.ops.signature import Parameter, Signature, as_expr
+from tilec.ops.signature import Call as Arguments, Parameter, Signature, as_expr
 from tilec.ops.values import Value
 
 ROUNDINGS = ("rn", "rz", "ru", "rd")

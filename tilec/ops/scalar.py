@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from tilec.diag import fail
 from tilec.ir.expr import SMALL_FLOATS, cast, constant, integer_range
-from tilec.ir.tile import Binary, Expr
-from tilec.ir.tile import Call as MathCall
+from tilec.ir.tile import Binary, Call as MathCall, Expr
 from tilec.ir.types import BOOL, FLOAT8_E8M0, FLOAT32, DType
 from tilec.ops import dynamic, vectors
 from tilec.ops.arithmetic import Operator, binary, invert, negate, select

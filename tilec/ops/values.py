@@ -12,8 +12,7 @@ from tilec.ir.tile import Binary, Buffer, Call, Cast, Const, Expr, Extent, Load,
 from tilec.ir.types import DType
 from tilec.records import dataclass
 from tilec.source import Span
-from tilec.syntax.ast import Function as FunctionNode
-from tilec.syntax.ast import Lambda
+from tilec.syntax.ast import Function as FunctionNode, Lambda
 
 Policy = {"Square": "square", "FullRow": "full_row", "FullCol": "full_col"}
 """The members of `T.GemmWarpPolicy`, and what the IR calls them."""

@@ -10,8 +10,7 @@ from typing import Literal
 
 from tilec.diag import fail
 from tilec.ir.expr import cast, constant
-from tilec.ir.tile import Binary, BinaryOp, Expr
-from tilec.ir.tile import Call as TileCall
+from tilec.ir.tile import Binary, BinaryOp, Call as TileCall, Expr
 from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, UINT8, UINT16, UINT32, UINT64, DType
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_element, as_expr
 from tilec.ops.values import Lanes, Value, VectorType, describe

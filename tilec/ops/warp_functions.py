@@ -16,8 +16,7 @@ from tilec.ir.groups import WARP_THREADS
 from tilec.ir.tile import Binary, Call, Const, Expr, Unary, integer
 from tilec.ir.types import BOOL, INT32, UINT16, UINT32, UINT64, DType
 from tilec.ops import arithmetic
-from tilec.ops.signature import Argument, Parameter, Signature, as_expr
-from tilec.ops.signature import Call as Arguments
+from tilec.ops.signature import Argument, Call as Arguments, Parameter, Signature, as_expr
 from tilec.records import dataclass
 
 if TYPE_CHECKING:

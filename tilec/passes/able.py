@@ -63,26 +63,19 @@ def no_fill(op: TileOp) -> NoReturn:
 
 def no_barrier(op: TileOp) -> NoReturn:
     """Refuse a T.gemm into tensor memory that nobody waits for, in a kernel that orders its threads itself."""
-    fail(
-        "unsupported-operand",
-        "T.gemm into tensor memory needs `mbar` in a kernel with barriers or roles of its own",
-        op.span,
-        "nothing says when it is done",
-        secondary=(Label(op.regions[2].buffer.span, "C is allocated here"),),
-        help="pass mbar= what T.alloc_barrier made, and wait for it",
-    )
+    title = "T.gemm into tensor memory needs `mbar` in a kernel with barriers or roles of its own"
+    _unawaited(op, title, help="pass mbar= what T.alloc_barrier made, and wait for it")
 
 
 def no_roles(op: TileOp) -> NoReturn:
     """Refuse a T.tcgen05_gemm that nobody waits for."""
-    fail(
-        "unsupported-operand",
-        "T.tcgen05_gemm is for kernels that order their threads by barriers of their own",
-        op.span,
-        "nothing says when it is done",
-        secondary=(Label(op.regions[2].buffer.span, "C is allocated here"),),
-        help="write T.gemm, also into tensor memory: tilec waits for it",
-    )
+    title = "T.tcgen05_gemm is for kernels that order their threads by barriers of their own"
+    _unawaited(op, title, help="write T.gemm, also into tensor memory: tilec waits for it")
+
+
+def _unawaited(op: TileOp, title: str, help: str) -> NoReturn:
+    sum_at = Label(op.regions[2].buffer.span, "C is allocated here")
+    fail("unsupported-operand", title, op.span, "nothing says when it is done", secondary=(sum_at,), help=help)
 
 
 def no_wgmma(op: TileOp, target: Target) -> NoReturn:

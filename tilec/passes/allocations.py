@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilec.diag import fail
 from tilec.ir.tile import Buffer, Scope
-from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER
-from tilec.ops.reducer import Reducer, kind_of
+from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER, Reducer, kind_of
 from tilec.ops.signature import Parameter, Signature, as_dtype, as_element, as_shape, bind
 from tilec.ops.values import Pipeline
 from tilec.passes import pipelines, teams

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from tilec.diag import Label, Mistakes, fail
-from tilec.ir.tile import Break, Buffer, For, If, Kernel, Stmt, TileOp, While, walk
+from tilec.ir.tile import Break, Buffer, For, Kernel, Stmt, TileOp, walk, with_bodies
 from tilec.passes import rings
 from tilec.passes.load_use import loads
 from tilec.passes.rings import is_load, pipelined_loops
@@ -70,20 +70,12 @@ def _check_versions(kernel: Kernel, loop: For, one: Asked) -> None:
 
 
 def _asked_for(stmt: Stmt, wanted: Mapping[int, int]) -> Stmt:
-    match stmt:
-        case For():
-            stages = wanted.get(id(stmt))
-            made = replace(stmt, body=tuple(_asked_for(s, wanted) for s in stmt.body))
-            if stages is None:
-                return made
-            return replace(made, kind="pipelined", num_stages=stages if stages > 1 else 0)
-        case While():
-            return replace(stmt, body=tuple(_asked_for(s, wanted) for s in stmt.body))
-        case If():
-            then, orelse = (tuple(_asked_for(s, wanted) for s in branch) for branch in (stmt.then, stmt.orelse))
-            return replace(stmt, then=then, orelse=orelse)
-        case _:
-            return stmt
+    made = with_bodies(stmt, lambda inner: _asked_for(inner, wanted))
+    stages = wanted.get(id(stmt))
+    if stages is None:
+        return made
+    assert isinstance(made, For)
+    return replace(made, kind="pipelined", num_stages=stages if stages > 1 else 0)
 
 
 def _check_tile(kernel: Kernel, one: Asked, loops: Sequence[For]) -> None:

@@ -35,11 +35,12 @@ from tilec.ops.values import (
 )
 from tilec.passes import pipelines
 from tilec.passes.allocations import allocate
-from tilec.passes.evaluate import ALLOCATIONS, Evaluator
+from tilec.passes.evaluate import Evaluator
 from tilec.passes.functions import unpack
 from tilec.passes.hints import Hints
 from tilec.passes.loop_statements import Loops
 from tilec.passes.vectors import kept, loaded, stored
+from tilec.passes.vocabulary import ALLOCATIONS
 from tilec.source import Span
 from tilec.syntax import ast
 

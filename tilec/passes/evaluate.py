@@ -12,14 +12,9 @@ from tilec.ir.affine import affine
 from tilec.ir.expr import cast
 from tilec.ir.tile import Binary, Buffer, Expr, Var, extent_expr, integer
 from tilec.ir.types import BOOL, BY_NAME, INT32, DType
-from tilec.ops import arithmetic, python, registry
-from tilec.ops.dp4a import DP4A
-from tilec.ops.names import refuse
-from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER
-from tilec.ops.reducer import UPDATE
+from tilec.ops import arithmetic, python
 from tilec.ops.scalar import FUNCTIONS, convert
-from tilec.ops.signature import Argument, Parameter, Signature, as_expr, bind, nearest, vector_type
-from tilec.ops.threads import PLACES
+from tilec.ops.signature import Argument, Parameter, Signature, as_expr, bind, vector_type
 from tilec.ops.values import (
     SWIZZLES,
     Access,
@@ -44,64 +39,22 @@ from tilec.ops.values import (
     describe,
     show_shape,
 )
-from tilec.ops.vectors import LDG, VECTOR_TYPES, WIDE, converted
-from tilec.ops.views import VIEWS
-from tilec.ops.warp_functions import WARP_FUNCTIONS
+from tilec.ops.vectors import converted
 from tilec.passes import pipelines, tile_scheduler
 from tilec.passes.fold import fold_expr
 from tilec.passes.functions import Budget, bind_target, bound, is_eager, run_function
-from tilec.passes.hints import HINTS
 from tilec.passes.layout_maps import FRAGMENT, LAYOUT, fragment_layout, index_map
 from tilec.passes.scope import Scope
+from tilec.passes.vocabulary import (
+    DIALECT,
+    refuse_call,
+)
 from tilec.source import Span
 from tilec.syntax import ast
 
-ALLOCATIONS = (
-    "T.alloc_shared", "T.alloc_fragment", "T.alloc_var", "T.alloc_local", "T.alloc_global", "T.alloc_barrier",
-    "T.alloc_cluster_barrier", "T.alloc_tmem",
-    ALLOCATE_REDUCER.name, *pipelines.PIPELINES,
-)  # fmt: skip
-LOOPS = (
-    "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel", "T.vectorized", "T.Vectorized",
-    "T.Persistent", "range",
-)  # fmt: skip
 _SWIZZLED = Signature(
     "make_swizzled_layout", (Parameter("buffer"), Parameter("k_major", True), Parameter("allow_pad", True))
 )
-EAGER = ("T.const", "T.empty")
-DIALECT = "T.__tilelang_dialect__"
-"""What the language is spoken for: always CUDA."""
-OTHERS = (
-    "T.Fragment", "T.Layout", "T.Kernel", "T.ClusterKernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro",
-    "T.inline", "T.Ref", "T.Var", "T.PersistentTileScheduler", "T.SharedBuffer", "T.FragmentBuffer",
-    "T.GemmWarpPolicy", "T.loop_break", "T.evaluate", "T.print", "T.rng_init", "T.rng_rand", "T.rng_rand_float",
-    "T.ws", "T.WarpSpecialize", "T.StridedTensor", "T.ptr", "T.make_tensor", "T.make_tensor_from_addr",
-    DIALECT, *EAGER,
-)  # fmt: skip
-
-
-def supported_names() -> list[str]:
-    """Every `T.*` name that means something, for the help of a message."""
-    spellings = [f"T.{name}" for name in registry.spelling_names()]
-    functions = [name for name in FUNCTIONS if name.startswith("T.")]
-    return [
-        *spellings,
-        *functions,
-        *ALLOCATIONS,
-        *LOOPS,
-        *OTHERS,
-        *HINTS,
-        *PLACES,
-        *WARP_FUNCTIONS,
-        *VIEWS,
-        DP4A.name,
-        "T.tcgen05_sf_warp_transpose",
-        UPDATE.name,
-        *(f"T.{name}" for name in BY_NAME),
-        *VECTOR_TYPES,
-        *WIDE,
-        LDG.name,
-    ]
 
 
 @dataclass(slots=True)
@@ -373,7 +326,7 @@ class Evaluator:
 
     def effectful(self, path: str, node: ast.Call) -> Value:
         """The value of a call that also does something; only statements have a place for it."""
-        self.refuse_call(path, node)
+        refuse_call(path, node)
         return None
 
     def called(
@@ -441,44 +394,6 @@ class Evaluator:
         """Arguments to compute with."""
         keywords = self._keywords(node)
         return [self._read(a) for a in self._listed(node.args)], {k: self._read(a) for k, a in keywords.items()}
-
-    def refuse_call(self, path: str, node: ast.Call) -> None:
-        """Say why a name of the language cannot be called where a value is needed, or at all."""
-        span = node.span
-        name = path.removeprefix("T.")
-        if path.startswith("T.") and registry.spelling(name):
-            fail("not-a-value", f"{path} gives no value", span, help="write it as a statement of its own")
-        if path in ALLOCATIONS:
-            fail("not-a-value", f"{path} needs a name", span, help=f"write `name = {path}(shape, dtype)`")
-        if path in LOOPS:
-            fail("not-a-value", f"{path} belongs in a for statement", span, help=f"write `for i in {path}(…):`")
-        if path in HINTS or path in ("T.print", "T.rng_init") or (path in WIDE and WIDE[path].stores):
-            fail("not-a-value", f"{path} gives no value", span, help="write it as a statement of its own")
-        if path in EAGER:
-            fail(
-                "misplaced-statement",
-                f"{path} belongs in a function that is a kernel under @tilelang.jit",
-                span,
-                help="in other kernels, sizes are constants or T.dynamic, and outputs are parameters",
-            )
-        if path in ("T.Kernel", "T.ClusterKernel"):
-            fail("not-a-value", f"{path} belongs in a with statement", span, help=f"write `with {path}(…) as bx:`")
-        if path in ("T.ws", "T.WarpSpecialize"):
-            fail("not-a-value", f"{path} belongs in a with statement", span, help=f"write `with {path}(0):`")
-        if not path.startswith("T."):
-            fail("foreign-call", f"{path} is nothing that a kernel can call", node.function.span)
-        self.refuse_name(path, node.function.span)
-
-    def refuse_name(self, path: str, span: Span) -> None:
-        """`T.something` that tilec does not carry out."""
-        refuse(path, span)
-        near = nearest(path.removeprefix("T."), [n.removeprefix("T.") for n in supported_names()])
-        fail(
-            "unsupported-operation",
-            f"{path} is not supported",
-            span,
-            help=f"did you mean T.{near}?" if near else None,
-        )
 
     # ---- operators ---------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from tilec.ops import registry
 from tilec.ops.barriers import barrier_of, counts_of
 from tilec.ops.lowering import Context
 from tilec.options import Arrivals
+from tilec.passes import handed_out
 from tilec.passes.binds import scheduled
 from tilec.passes.clears import set_by_products
 from tilec.passes.depend import Scheduled
@@ -106,6 +107,10 @@ class Expander:
             size, by = self.laid.shared[tile].bytes, self.arriving
             made = warp.Ring(tile, versions, (tile,), size, self.arrivals("consumer", by), by=by)
             self.rings[tile] = self.ring_of[tile] = made
+        self.walk = handed_out.walk_of(self.kernel)
+        if self.walk is not None:
+            made = handed_out.ring_of(self.walk, self.kernel, self.arriving)
+            self.rings[made.name] = self.ring_of[made.name] = made
         passed = [name for s in scheduled for name in dict.fromkeys(r.name for r in s.loop.problem.rings)]
         self.shared = frozenset(name for name in passed if passed.count(name) > 1)
         self.most_cursors: dict[tuple[str, str], int] = {}
@@ -184,7 +189,7 @@ class Expander:
             roles,
             tuple(self.shared_tiles()),
             tuple((b, self.laid.fragments[b.name]) for b in kernel.buffers if b.in_registers),
-            tuple(self.rings.values()),
+            tuple(handed_out.counted(ring, roles) if ring.heard_by else ring for ring in self.rings.values()),
             span=kernel.span,
             cluster=kernel.cluster.extents,
             tensor=self.tensor,
@@ -203,6 +208,8 @@ class Expander:
                 yield warp.SharedTile(buffer, layout, ring.depth if ring else 1, over_rings=buffer.name in late)
         for buffer in self.scratch_tiles.values():
             yield warp.SharedTile(buffer, plain(buffer.shape, 1))
+        if self.walk is not None:
+            yield handed_out.tile_of(self.walk)
 
     def tensor_map(
         self, tensor: Buffer, box: tuple[int, ...], swizzle: int, corners: warp.Corners | None
@@ -260,6 +267,9 @@ class Expander:
                 return *acquired, *RolePipeline(self, self.loops[id(stmt)], role, (*cursors, *sums)).operations(), *done
             case For(kind="unroll"):
                 return tuple(self.unrolled(stmt, role, cursors))
+            case For(handed_out=True):
+                body = self.body(stmt.body, role, cursors)
+                return (handed_out.walked(stmt, body, role, self.kernel.cluster.extents),) if body else ()
             case For():
                 body = self.body(stmt.body, role, cursors)
                 return (self.loop(stmt, stmt.start, stmt.stop, stmt.step, body, cursors),) if body else ()

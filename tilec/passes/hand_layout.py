@@ -25,7 +25,7 @@ from tilec.ir.tile import (
 from tilec.ops.barriers import is_signalling
 from tilec.ops.gemm import HELD, is_in_tensor_memory
 from tilec.ops.refused import is_refused
-from tilec.options import NO_SWITCHES, Switches
+from tilec.options import NO_SWITCHES, Strategy, Switches
 from tilec.passes.able import no_barrier
 from tilec.passes.block_scales import why_not_scaled
 from tilec.passes.divide import Part, parts
@@ -33,7 +33,7 @@ from tilec.passes.fetched import fetched
 from tilec.passes.layout import Laid, LaidPart, assign, in_registers, shared_layouts
 from tilec.passes.pipeline_counts import check_counts
 from tilec.passes.protocol import Role, check_protocol
-from tilec.passes.select import Strategy, select
+from tilec.passes.select import select
 from tilec.passes.staging import chunked
 from tilec.passes.substitution import renamed
 from tilec.passes.tensor_maps import why_not_tma

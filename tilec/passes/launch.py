@@ -29,6 +29,7 @@ from tilec.passes.register_stages import with_register_stages
 from tilec.passes.statements import Body
 from tilec.passes.teams import without_effect
 from tilec.passes.views import without_views
+from tilec.passes.vocabulary import refuse_name
 from tilec.records import dataclass
 from tilec.source import Span
 from tilec.syntax import ast
@@ -290,7 +291,7 @@ def _tensor_type(body: Body, node: ast.Expr) -> Signature | None:
 def _scalar_type(body: Body, annotation: ast.Expr) -> DType:
     argument = body.argument(annotation)
     if isinstance(argument.value, Member) and argument.value.path.startswith("T."):
-        body.refuse_name(argument.value.path, annotation.span)
+        refuse_name(argument.value.path, annotation.span)
     if not isinstance(argument.value, DType | str):
         fail(
             "wrong-argument",

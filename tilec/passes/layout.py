@@ -49,10 +49,11 @@ from tilec.ops.transpose import AS_ACCUMULATED
 from tilec.passes import widths
 from tilec.passes.atoms import MAX_BOX, Access, candidates, is_legal, shared_accesses, shared_layout
 from tilec.passes.convert import Conflict, Conversion, resolve, rewritten
+from tilec.passes.form import Form
 from tilec.passes.loop_layout import digits
 from tilec.passes.reducer_layout import additions, everywhere, parts_layout, with_parts_of_its_own
 from tilec.passes.reshaped import moved
-from tilec.passes.select import Form, Selected
+from tilec.passes.select import Selected
 from tilec.passes.tensor_memory import copied_layout
 from tilec.passes.usage import expressions, reads, writes
 from tilec.passes.warp_partition import mma_warps, wgmma_groups

@@ -13,8 +13,7 @@ from tilec.diag import fail
 from tilec.ir.expr import cast, constant
 from tilec.ir.tile import THREAD, Binary, Bind, Buffer, Call, Expr, Load, Select, Stmt, Store, Var, extent_expr, integer
 from tilec.ir.types import BOOL, FLOAT32, FLOAT64, UINT32, UINT64, DType
-from tilec.ops.signature import Call as Arguments
-from tilec.ops.signature import Parameter, Signature, as_expr
+from tilec.ops.signature import Call as Arguments, Parameter, Signature, as_expr
 from tilec.records import dataclass
 from tilec.source import Span
 

@@ -18,6 +18,7 @@ from tilec.ir.tile import (
     Binary,
     Bind,
     Buffer,
+    Call as TileCall,
     Expr,
     For,
     Load,
@@ -29,7 +30,6 @@ from tilec.ir.tile import (
     integer,
     with_attr,
 )
-from tilec.ir.tile import Call as TileCall
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.barriers import MOST_ARRIVALS
 from tilec.ops.registry import tile_op

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
-from tilec.diag import CompileError, Label, fail
+from tilec.diag import CompileError, Fix, Label, fail
 from tilec.ir.affine import add
 from tilec.ir.expr import cast
 from tilec.ir.tile import (
@@ -55,7 +55,7 @@ from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes import pipelines, teams
 from tilec.passes.assignments import Assignments
 from tilec.passes.calls import ACTIONS, VALUES, carried_out
-from tilec.passes.evaluate import Evaluator, supported_names
+from tilec.passes.evaluate import Evaluator
 from tilec.passes.functions import check_assert, kind, refuse_raise
 from tilec.passes.hints import HINTS, PIPELINE, staged
 from tilec.passes.loops import LOOP_BREAK
@@ -63,6 +63,7 @@ from tilec.passes.recover import poison
 from tilec.passes.references import references
 from tilec.passes.usage import expressions
 from tilec.passes.views import view
+from tilec.passes.vocabulary import refuse_name, supported_names
 from tilec.source import Span
 from tilec.syntax import ast
 
@@ -153,7 +154,7 @@ class Body(Assignments):
             case ast.With(context=ast.Call() as call):
                 path = self.callee(call)
                 if path is not None and path.startswith("T.") and path not in ("T.Kernel", "T.ClusterKernel"):
-                    self.refuse_name(path, call.function.span)
+                    refuse_name(path, call.function.span)
                 fail("misplaced-statement", "T.Kernel stands once, directly in the function", node.context.span)
             case ast.With():
                 fail("misplaced-statement", "this cannot be entered", node.context.span)
@@ -220,7 +221,8 @@ class Body(Assignments):
         if spelling is None:
             name = node.function.id if isinstance(node.function, ast.Name) else ""
             if f"T.{name}" in supported_names():
-                fail("no-effect", f"`{name}` does nothing in a kernel", node.span, help=f"did you mean T.{name}?")
+                title = f"`{name}` does nothing in a kernel"
+                fail("no-effect", title, node.span, help=f"did you mean T.{name}?", fix=Fix(name, f"T.{name}"))
             self.value(node)
             fail("no-effect", "the value of this call is not used", node.span)
         if self.is_parallel and spelling.element is not None:

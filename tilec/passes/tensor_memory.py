@@ -44,8 +44,7 @@ from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32
 from tilec.ops.copy import refuse_scopes
 from tilec.ops.fill import fill_value
 from tilec.ops.gemm import HELD
-from tilec.passes.rings import is_pipelined, pipelined_loops, shared_with
-from tilec.passes.rings import rings as ring_plans
+from tilec.passes.rings import is_pipelined, pipelined_loops, rings as ring_plans, shared_with
 from tilec.passes.trips import static_trips
 from tilec.passes.usage import reads, writes
 from tilec.source import Span

@@ -26,6 +26,7 @@ from tilec.ir.tile import (
     Binary,
     Bind,
     Buffer,
+    Call as TileCall,
     Cluster,
     Const,
     Expr,
@@ -46,7 +47,6 @@ from tilec.ir.tile import (
     walk_expr,
     with_attr,
 )
-from tilec.ir.tile import Call as TileCall
 from tilec.ir.types import BOOL, INT32, DType
 from tilec.ops.device_assert import asserted
 from tilec.ops.signature import Argument, Call

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilec.ir import warp
-from tilec.ir.tile import Buffer, Load, Store, walk_expr
-from tilec.ir.tile import walk as walk_tile
+from tilec.ir.tile import Buffer, Load, Store, walk as walk_tile, walk_expr
 from tilec.passes.handover import BY_TENSOR_CORES, BY_TMA
 from tilec.passes.inflight import Queue, Touch
 from tilec.passes.staging import row_parts
@@ -41,7 +40,9 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
             if barrier is None:
                 return (), None  # ordered by its ring's barriers alone
             return (Touch(d.name, True, "async", BY_TMA),), None
-        case warp.TryCancel(answer=answer):
+        case warp.TryCancel(answer=answer, barrier=barrier):
+            if barrier is None:
+                return (), None  # as above
             return (Touch(answer.name, True, "async", BY_TMA),), None
         case warp.TmaStore(source=s):
             return (Touch(s.name, False, "async"),), "bulk"

@@ -38,8 +38,7 @@ from tilec.ir.tile import (
 from tilec.ir.types import BOOL
 from tilec.ops import registry
 from tilec.ops.fill import fill_value
-from tilec.ops.signature import Call as Arguments
-from tilec.ops.signature import as_dtype, as_shape
+from tilec.ops.signature import Call as Arguments, as_dtype, as_shape
 from tilec.ops.values import IndexMap, describe, show_shape
 from tilec.passes.fold import fold_expr
 from tilec.passes.placements import inside_tensor, placed_at

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilec.ir.tile import For, If, Stmt, While
+from tilec.ir.tile import For, Stmt, with_bodies
 from tilec.passes.depend import Scheduled
 from tilec.passes.layout import Laid
 from tilec.passes.rings import is_pipelined
@@ -53,14 +53,7 @@ def _decision(best: Room, now: Room) -> Decision:
 
 
 def _at_most(stmt: Stmt, stages: int) -> Stmt:
-    match stmt:
-        case For():
-            most = min(stmt.num_stages or stages, stages) if is_pipelined(stmt) else stmt.num_stages
-            return replace(stmt, num_stages=most, body=tuple(_at_most(s, stages) for s in stmt.body))
-        case While():
-            return replace(stmt, body=tuple(_at_most(s, stages) for s in stmt.body))
-        case If():
-            then, orelse = (tuple(_at_most(s, stages) for s in branch) for branch in (stmt.then, stmt.orelse))
-            return replace(stmt, then=then, orelse=orelse)
-        case _:
-            return stmt
+    made = with_bodies(stmt, lambda inner: _at_most(inner, stages))
+    if not isinstance(made, For) or not is_pipelined(made):
+        return made
+    return replace(made, num_stages=min(made.num_stages or stages, stages))

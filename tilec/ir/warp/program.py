@@ -1,0 +1,113 @@
+"""The roles of a kernel, and all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import field
+
+from tilec.ir.layout import Fragment
+from tilec.ir.tile import Buffer, Extent, Var
+from tilec.ir.warp.memory import MBARRIER_BYTES, Barriers, Ring, SharedTile, TensorMap, TensorTile, arrivals_of
+from tilec.ir.warp.operations import Operation
+from tilec.ir.warp.waits import NamedBarrier
+from tilec.ir.warp.walk import walk
+from tilec.options import Arrivals
+from tilec.records import dataclass
+from tilec.source import NOWHERE, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Warps first_warp … first_warp + warps − 1. `registers` is the setmaxnreg count (None: as launched), the same for
+    roles that share a warpgroup. `single_thread` roles run their body in one elected thread of their first warp. Where
+    the role's warpgroups take turns, `turns_at` is the named barrier of the first; the turn is its own before the body,
+    and again after it."""
+
+    name: str
+    first_warp: int
+    warps: int
+    body: tuple[Operation, ...]
+    registers: int | None = None
+    single_thread: bool = False
+    turns_at: int | None = None
+
+    @property
+    def threads(self) -> int:
+        return self.warps * 32
+
+    def arrivals(self, by: Arrivals) -> int:
+        """How often the role arrives at an mbarrier to say one thing."""
+        return 1 if self.single_thread else arrivals_of(self.warps, by)
+
+    @property
+    def turn_barriers(self) -> tuple[int, ...]:
+        """The named barriers at which its warpgroups wait for their turns."""
+        return () if self.turns_at is None else tuple(range(self.turns_at, self.turns_at + self.warps // 4))
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A kernel ready to be written as PTX. `smem_bytes` is dynamic shared memory, `barriers_at` the offset of the
+    rings' mbarriers in it: for each ring in turn `depth` full barriers, then `depth` empty ones; behind them the
+    kernel's own `barriers`, and behind these the address of what is allocated for the tiles in `tensor` memory.
+    `common` is what all warps of the block do before they take up their roles. Roles that the kernel makes `by_hand`
+    count their threads from 0 each. What `begins_early` may run while the grid before it does, and reaches no tensor
+    until it has waited for that."""
+
+    name: str
+    params: tuple[Buffer | Var, ...]
+    maps: tuple[TensorMap, ...]
+    grid: tuple[Extent, Extent, Extent]
+    block_vars: tuple[Var, ...]
+    roles: tuple[Role, ...]
+    shared: tuple[SharedTile, ...]
+    fragments: tuple[tuple[Buffer, Fragment], ...]
+    rings: tuple[Ring, ...]
+    smem_bytes: int = 0
+    barriers_at: int = 0
+    span: Span = field(default=NOWHERE, compare=False)
+    barriers: tuple[Barriers, ...] = ()
+    common: Role | None = None
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    by_hand: bool = False
+    tensor: tuple[TensorTile, ...] = ()
+    begins_early: bool = False
+
+    @property
+    def threads(self) -> int:
+        return sum(r.threads for r in self.roles)
+
+    @property
+    def paired(self) -> bool:
+        """Whether the tensor cores of two blocks work together: then all that is said to them is said to both."""
+        return any(ring.paired for ring in self.rings)
+
+    @property
+    def barrier_bytes(self) -> int:
+        """What all mbarriers take."""
+        return MBARRIER_BYTES * (
+            sum(2 * r.depth for r in self.rings if r.has_barriers) + sum(len(b.counts) for b in self.barriers)
+        )
+
+    @property
+    def tensor_columns(self) -> int:
+        """The columns of tensor memory to allocate: a power of two, and 32 at least (PTX ISA, tcgen05.alloc)."""
+        last = max((t.offset + t.columns * t.depth for t in self.tensor), default=0)
+        return max(32, 1 << (last - 1).bit_length()) if last else 0
+
+    @property
+    def tensor_address_at(self) -> int:
+        """Where in dynamic shared memory its address is written."""
+        return self.barriers_at + self.barrier_bytes
+
+    def named_barrier(self, role: int) -> int:
+        """The named barrier at which the threads of a role meet: none that the kernel itself names."""
+        if len(self.roles) == 1:
+            return 0
+        taken = {op.id for r in self.roles for op in walk(r.body) if isinstance(op, NamedBarrier)}
+        return [number for number in range(1, 16) if number not in taken][role]
+
+    def operations(self) -> Iterator[Operation]:
+        """Those of all roles."""
+        for role in self.roles:
+            yield from walk(role.body)

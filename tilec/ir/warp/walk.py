@@ -1,0 +1,112 @@
+"""What can be asked of operations without running them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.ir.affine import affine
+from tilec.ir.tile import Binary, Const, Expr, Load, Region, substitute, walk_expr
+from tilec.ir.warp.memory import Barrier
+from tilec.ir.warp.operations import (
+    Branch,
+    CpAsync,
+    Forever,
+    Gather,
+    Let,
+    Loop,
+    Operation,
+    Pipeline,
+    TensorLoad,
+    TensorMma,
+    TensorStore,
+    TmaLoad,
+    TmaStore,
+    Wgmma,
+)
+from tilec.ir.warp.waits import Arrive, BarrierWait, CopiesArrive, TensorArrive, TryCancel
+
+
+def static_trips(loop: Loop) -> int | None:
+    """How often the loop runs; None where that is known only at run time."""
+    if isinstance(loop.start, Const) and isinstance(loop.stop, Const) and loop.following is None:
+        return len(range(int(loop.start.value), int(loop.stop.value), loop.step))
+    return None
+
+
+def final_guard(loop: Loop) -> Branch | None:
+    """What guards all that a trip of the loop does, by a condition that once it does not hold never holds again: the
+    loop's variable is to be less than something that does not move with it."""
+    *before, guard = loop.body
+    if not isinstance(guard, Branch) or guard.orelse or guard.part or not all(isinstance(op, Let) for op in before):
+        return None
+    condition = guard.condition
+    for let in reversed(before):
+        assert isinstance(let, Let)
+        condition = substitute(condition, {let.var: let.value})
+    if not isinstance(condition, Binary) or condition.op not in ("lt", "le"):
+        return None
+    if any(isinstance(e, Load) for e in walk_expr(condition)):
+        return None
+    terms = dict(affine(condition.a).terms)
+    still = [condition.b, *(atom for atom in terms if atom != loop.var)]
+    rises = terms.get(loop.var, 0) > 0 and not any(loop.var in walk_expr(e) for e in still)
+    return guard if rises else None
+
+
+def scalar_reads(op: Operation) -> tuple[str, ...]:
+    """The tensors whose elements every thread of the role reads for itself, before the operation or in its indices."""
+    exprs: tuple[Expr, ...]
+    match op:
+        case Let(value=value):
+            exprs = (value,)
+        case Loop(start=start, stop=stop):
+            exprs = (start, stop)
+        case Branch(condition=condition):
+            exprs = (condition,)
+        case CpAsync(source=Region(start=starts), destination=destination):
+            exprs = (*starts, *destination.start)
+        case TmaStore(start=starts, four=four):
+            exprs = starts if four is None else (*starts, *four.rows, four.at)
+        case CpAsync(source=Gather(indices=indices, condition=condition)):
+            exprs = (*indices, condition)
+        case TmaLoad(start=starts, tap=tap, four=four):
+            exprs = (*starts, *tap) if four is None else (*starts, *four.rows, four.at)
+        case TensorMma(clear=clear, scales=scales):
+            exprs = (clear,) if scales is None else (clear, scales.start)
+        case TensorLoad(column=column) | TensorStore(column=column):
+            exprs = (column,)
+        case TensorArrive(barrier=barrier) | TryCancel(barrier=Barrier() as barrier):
+            exprs = (barrier.index,)
+        case BarrierWait(barrier=barrier, parity=parity, unless=unless):
+            exprs = (barrier.index, parity) if unless is None else (barrier.index, parity, unless)
+        case Arrive(barrier=barrier, condition=asked) | CopiesArrive(barrier=barrier, condition=asked):
+            exprs = (barrier.index,) if asked is None else (barrier.index, asked)
+        case _:
+            return ()
+    return tuple(dict.fromkeys(e.buffer.name for x in exprs for e in walk_expr(x) if isinstance(e, Load)))
+
+
+def own_rows(op: Wgmma) -> tuple[str, ...]:
+    """The shared tiles of which each warpgroup reads only the rows that its part of the sum has."""
+    return () if op.transpose_a or op.a.name == op.b.name else (op.a.name,)
+
+
+def nested(op: Operation) -> tuple[tuple[Operation, ...], ...]:
+    """The operation lists inside a structured operation."""
+    match op:
+        case Loop():
+            return op.bodies
+        case Forever(body=body) | Pipeline(body=body):
+            return (body,)
+        case Branch(then=then, orelse=orelse):
+            return (then, orelse)
+        case _:
+            return ()
+
+
+def walk(body: tuple[Operation, ...]) -> Iterator[Operation]:
+    """Every operation, in program order, parents first."""
+    for op in body:
+        yield op
+        for inner in nested(op):
+            yield from walk(inner)

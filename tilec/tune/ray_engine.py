@@ -1,0 +1,139 @@
+"""Trials on the nodes of a Ray cluster, on this machine or on others (`pip install 'tilec[ray]'`).
+
+A node that goes takes no trial with it: Ray gives what it was at to another one. A trial whose worker has ended each
+time it was tried is lost."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tilec import __version__
+from tilec.diag import fail
+from tilec.tune.engines import Answer, Asked, Lost
+
+PATIENCE_SECONDS = 10
+"""For the head node to answer."""
+
+TRIES = 4
+"""Of one trial, each on a worker that ends."""
+
+
+class Ray:
+    """The nodes of the cluster whose head is at `address`, as in host:6379; `auto` is the one of this machine. Fails
+    with `no-scheduler` where it cannot be reached or has no processors, and with `wrong-worker` where a node has
+    another tilec, or another Ray or Python than here."""
+
+    def __init__(self, address: str) -> None:
+        try:
+            import ray
+        except ImportError:
+            fail("no-scheduler", "Ray is not installed here", help="pip install 'tilec[ray]', here and on every node")
+        self._ray: Any = ray
+        _reach(address)
+        try:
+            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, configure_logging=False)
+        except (ConnectionError, OSError, ValueError) as error:
+            _no_head(address, error)
+        except RuntimeError as error:
+            help = "install the same Python and Ray here and on every node"
+            fail("wrong-worker", f"the cluster at {address} is another one's", notes=(_line(error),), help=help)
+        if not self._nodes:
+            self.close()
+            fail("no-scheduler", f"no node of {address} has processors", help=f"ray start --address={address}")
+        # Where Ray has no GPU to give to a trial, it hides those that there are.
+        self._gpus = int(all(node["Resources"].get("GPU", 0) >= 1 for node in self._nodes))
+        self._check_nodes()
+
+    @property
+    def _nodes(self) -> list[dict[str, Any]]:
+        """Those that trials run on, in the order of their addresses."""
+        found = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+        return sorted(found, key=lambda node: (node["NodeManagerAddress"], node["NodeManagerPort"]))
+
+    def _check_nodes(self) -> None:
+        def version() -> str:  # nothing of tilec's own, which a node may lack
+            try:
+                import tilec
+            except ImportError:
+                return ""
+            return tilec.__version__
+
+        for node, found in zip(self._nodes, self.everywhere(version), strict=True):
+            if found != __version__:
+                self.close()
+                what = f"tilec {found}" if found else "no tilec"
+                fail(
+                    "wrong-worker",
+                    f"the node at {node['NodeManagerAddress']} has {what}, here it is {__version__}",
+                    help="install the same version on every node",
+                )
+
+    @property
+    def processes(self) -> int:
+        resources: dict[str, float] = self._ray.cluster_resources()
+        return max(int(resources.get("GPU" if self._gpus else "CPU", 1)), 1)
+
+    def _remote(self, function: Callable[..., Answer], **options: Any) -> Any:
+        """The function as a task for one processor, and one GPU where every node has some."""
+
+        def task(*arguments: Any) -> Answer:
+            return function(*arguments)
+
+        return self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=TRIES - 1, **options)(task)
+
+    def everywhere(self, function: Callable[[], Answer]) -> list[Answer]:
+        """What it gives on each node."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in self._nodes]
+        answers: list[Answer] = self._ray.get(
+            [self._remote(function, scheduling_strategy=place).remote() for place in places]
+        )
+        return answers
+
+    def run(self, function: Callable[[Asked], Answer], tasks: Sequence[Asked]) -> Iterator[tuple[int, Answer | Lost]]:
+        from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
+
+        task = self._remote(function)
+        numbers = {task.remote(asked): number for number, asked in enumerate(tasks)}
+        try:
+            while numbers:
+                (done,), _ = self._ray.wait(list(numbers), num_returns=1)
+                number = numbers.pop(done)
+                try:
+                    yield number, self._ray.get(done)
+                except (WorkerCrashedError, NodeDiedError, OutOfMemoryError) as lost:
+                    yield number, Lost(f"its workers ended: {_line(lost)}")
+        finally:
+            for left in numbers:
+                self._ray.cancel(left, force=True)
+
+    def close(self) -> None:
+        self._ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Ray itself would try for a minute."""
+    host, _, port = address.rpartition(":")
+    if address == "auto":
+        return
+    try:
+        socket.create_connection((host, int(port)), PATIENCE_SECONDS).close()
+    except (OSError, ValueError, OverflowError) as error:
+        _no_head(address, error)
+
+
+def _no_head(address: str, error: Exception) -> None:
+    fail(
+        "no-scheduler",
+        f"no Ray cluster answers at {address}",
+        notes=(_line(error),),
+        help="start one with `ray start --head` and give --scheduler the address that it prints",
+    )
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
