@@ -168,7 +168,7 @@ def test_solutions_round_trip() -> None:
         (("ops", 0, "uses"), None, "problem.ops[0].uses: expected an array, found None"),
         (("edges", 1), [], "problem.edges[1]: expected an object, found []"),
         (("edges", 1, "dst"), 7, "edge 1 goes from op 1 to op 7, there are 3 ops"),
-        (("edges", 1, "distance"), -1, "edge 1 has distance -1"),
+        (("edges", 1, "distance"), -2, "edge 1 has distance -2"),
         (("ops", 2, "latency"), 2**21, "op gemm takes 2,097,152 cycles; at most 1,048,576 can be scheduled"),
         (("slots", 0, "width"), 0, "slot port has width 0"),
         (("slots", 0, "wide"), 0, "problem.slots[0]: 'wide' is not known here"),
@@ -180,6 +180,11 @@ def test_solutions_round_trip() -> None:
             ("edges", 2, "distance"),
             0,
             "within one iteration these ops wait for each other, or for ops that do: gemm",
+        ),
+        (
+            ("edges", 2, "distance"),
+            -1,
+            "ops wait for each other across iterations that a distance of −1 takes back",
         ),
     ],
 )

@@ -43,6 +43,14 @@ def test_expansion_of_a_manual_schedule(golden: Golden, form: int) -> None:
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+def test_expansion_of_two_levels(golden: Golden, target: str) -> None:
+    """A prologue for each level, fragments whose number is the step's modulo the stages, and the first fragments of the
+    next trip in the last step of this one."""
+    path = SAMPLES.parent / "tests/kernels/register_stages.tl"
+    golden("expand", f"two_levels_{target}", text(path, "expand", target, trips=5))
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
 def test_expansion_of_nested_pipelines(golden: Golden, target: str) -> None:
     """A pipeline in each part of the one around it; the copies say where both stand. Trips known only at run time."""
     path = SAMPLES.parent / "tests/kernels/nested_gemm.tl"

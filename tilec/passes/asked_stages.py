@@ -1,7 +1,7 @@
 """How many stages a person asks of tiles: `A_shared.pipeline(stage=3)`, `T.annotate_pipeline({A_shared: 3})`.
 
 A loop that loads such a tile is pipelined, with as many versions of it as stages; with one stage it runs as it is
-written.
+written. Fragments have their stages inside of such a loop (`passes.register_stages`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,14 @@ class Asked:
     span: Span
 
 
+def refuse(one: Asked, title: str, *secondary: Label, help: str) -> NoReturn:
+    fail("pipeline-impossible", title, one.span, f"{one.stages} stage{'s' * (one.stages > 1)} asked for here",
+         secondary=secondary, help=help)  # fmt: skip
+
+
 def with_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mistakes) -> Kernel:
     """The kernel, with its loops pipelined as is asked. Errors: `pipeline-impossible`."""
+    asked = [one for one in asked if not one.tile.in_registers]
     if not asked:
         return kernel
     found = {id(loop): loop for loop in walk(kernel.body) if isinstance(loop, For)}
@@ -55,7 +61,7 @@ def with_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mistakes) -> K
 
 def _check_versions(kernel: Kernel, loop: For, one: Asked) -> None:
     if (reason := rings.body(kernel, loop).why_not_versioned(one.tile)) is not None:
-        _refuse(
+        refuse(
             one,
             f"{one.tile.name} cannot have versions: {reason}",
             Label(loop.span, "the loop that loads it"),
@@ -75,17 +81,11 @@ def _asked_for(stmt: Stmt, wanted: Mapping[int, int]) -> Stmt:
 def _check_tile(kernel: Kernel, one: Asked, loops: Sequence[For]) -> None:
     """It is a shared tile that some loop loads in each trip."""
     tile = one.tile
-    if tile.in_registers:
-        _refuse(
-            one,
-            f"{tile.name} lies in registers, which have no stages",
-            help="a product reads its operands from shared memory a step ahead by itself: give the shared tile stages",
-        )
     if tile.scope != "shared":
         what = "a tensor" if tile.scope == "global" else "no tile of shared memory"
-        _refuse(one, f"{tile.name} is {what}, which has no stages", help="give stages to what T.alloc_shared makes")
+        refuse(one, f"{tile.name} is {what}, which has no stages", help="give stages to what T.alloc_shared makes")
     if any(isinstance(s, TileOp) and s.name == "alloc_barrier" for s in walk(kernel.body)):
-        _refuse(
+        refuse(
             one,
             f"{tile.name} cannot be pipelined: the kernel orders its threads by barriers of its own",
             help="use T.InputTilePipeline, whose stages the roles acquire and release",
@@ -93,7 +93,7 @@ def _check_tile(kernel: Kernel, one: Asked, loops: Sequence[For]) -> None:
     if any(load.regions[1].buffer == tile for loop in loops for load in loads(loop)):
         return
     elsewhere = [s for s in walk(kernel.body) if isinstance(s, TileOp) and is_load(s) and s.regions[1].buffer == tile]
-    _refuse(
+    refuse(
         one,
         f"no loop loads {tile.name} in each trip",
         *(Label(load.span, "loaded here, under a condition or in no loop") for load in elsewhere[:1]),
@@ -107,7 +107,7 @@ def _stages(kernel: Kernel, loop: For, here: Sequence[Asked]) -> int:
     place = Label(loop.span, "the loop that loads it")
     for other in others:
         if other.stages != first.stages:
-            _refuse(
+            refuse(
                 other,
                 f"{other.tile.name} gets {other.stages} stage{'s' * (other.stages > 1)}, and {first.tile.name} "
                 f"{first.stages}, in one loop",
@@ -118,21 +118,16 @@ def _stages(kernel: Kernel, loop: For, here: Sequence[Asked]) -> int:
     if first.stages == 1:
         return 1
     if loop.stage is not None:
-        _refuse(first, f"the loop that loads {first.tile.name} has its schedule by hand", place,
+        refuse(first, f"the loop that loads {first.tile.name} has its schedule by hand", place,
                 help="leave out `stage` and `order`, or this")  # fmt: skip
     if loop.num_stages is not None and loop.num_stages != first.stages:
-        _refuse(first, f"{first.stages} stages for {first.tile.name}, whose loop has {loop.num_stages}", place,
+        refuse(first, f"{first.stages} stages for {first.tile.name}, whose loop has {loop.num_stages}", place,
                 help="give the number once")  # fmt: skip
     if loop.kind == "unroll":
-        _refuse(first, f"the loop that loads {first.tile.name} is written out, trip after trip", place,
+        refuse(first, f"the loop that loads {first.tile.name} is written out, trip after trip", place,
                 help="write T.serial or T.Pipelined")  # fmt: skip
     if left := next((s for s in walk(loop.body) if isinstance(s, Break)), None):
-        _refuse(first, f"the loop that loads {first.tile.name} is left in the middle", place,
+        refuse(first, f"the loop that loads {first.tile.name} is left in the middle", place,
                 Label(left.span, "when the loads of later trips would be under way"),
                 help="guard the rest of the body with `if`")  # fmt: skip
     return first.stages
-
-
-def _refuse(one: Asked, title: str, *secondary: Label, help: str) -> NoReturn:
-    fail("pipeline-impossible", title, one.span, f"{one.stages} stage{'s' * (one.stages > 1)} asked for here",
-         secondary=secondary, help=help)  # fmt: skip

@@ -30,6 +30,7 @@ from tilec.ir.tile import (
 from tilec.ops import registry
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.passes import pools
+from tilec.passes.ahead import is_loaded_ahead, loaded_ahead
 from tilec.passes.binds import scheduled, users_of_binds
 from tilec.passes.compound import Cost, cost, is_compound
 from tilec.passes.fetched import versions_of
@@ -400,8 +401,11 @@ class _Builder:
                     for name in sorted(names - apart):
                         # A sum in tensor memory has its versions in turns, and is overwritten as a whole.
                         again = turns.get(name, 1) if distance and i != j else distance
+                        # Registers that a load fills are free as soon as the instructions before it have read them.
+                        is_read = kind == "anti" and is_loaded_ahead(self.statements[j])
                         if not (kind == "data" and again > 1):
-                            add(i, j, self.hand_over(ops, i, j), again, f"{kind} {name}")
+                            latency = ops[i].issue if is_read else self.hand_over(ops, i, j)
+                            add(i, j, latency, again, f"{kind} {name}")
         if not self.overlap and self.loop.stage is None:
             computing = [i for i, s in enumerate(self.statements) if not _loads(s)]
             for i, j in product(computing, repeat=2):
@@ -409,6 +413,8 @@ class _Builder:
         for bind, users in users_of_binds(self.loop.body):
             for user in users:
                 add(bind, user, ops[bind].latency, 0, f"data {self.statements[bind].var.name}")  # type: ignore[union-attr]
+        for load, use, iterations, name in loaded_ahead(self.statements):
+            add(load, use, ops[load].issue, iterations, f"{name} is loaded ahead")
         for order in orders(self.statements, rings):
             latency = ops[order.src].issue if order.begun else self.hand_over(ops, order.src, order.dst)
             add(order.src, order.dst, latency, order.distance, order.why)
@@ -458,7 +464,7 @@ def price(stmt: Stmt, laid: Laid, target: Target, groups: int = 1) -> tuple[int,
 def _busy(timing: Timing, stmt: Stmt) -> int:
     """Cycles in which the role's warps issue nothing else. What is not asynchronous they do themselves: they are busy
     until the last of the units is through."""
-    if is_asynchronous(stmt):
+    if is_asynchronous(stmt) or is_loaded_ahead(stmt):
         return timing.issue
     return max([timing.issue, *(offset + cycles for _, cycles, offset in timing.uses)])
 
@@ -475,7 +481,7 @@ def is_asynchronous(stmt: Stmt) -> bool:
 
 
 def _loads(stmt: Stmt) -> bool:
-    return isinstance(stmt, TileOp) and is_load(stmt)
+    return is_loaded_ahead(stmt) or (isinstance(stmt, TileOp) and is_load(stmt))
 
 
 def _accumulator(stmt: Stmt) -> Buffer | None:

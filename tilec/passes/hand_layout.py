@@ -6,28 +6,21 @@ layouts of shared tiles together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec.diag import AT_ONCE, Label, Mistakes, fail
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import (
     Buffer,
-    Expr,
     For,
     If,
     Kernel,
     Load,
-    Parallel,
     Stmt,
-    Store,
     TileOp,
     While,
-    bodies,
-    children as operands,
     walk,
     with_attr,
-    with_children,
 )
 from tilec.ops.barriers import is_signalling
 from tilec.ops.gemm import HELD, is_in_tensor_memory
@@ -42,6 +35,7 @@ from tilec.passes.pipeline_counts import check_counts
 from tilec.passes.protocol import Role, check_protocol
 from tilec.passes.select import select
 from tilec.passes.staging import chunked
+from tilec.passes.substitution import renamed
 from tilec.passes.tensor_maps import why_not_tma
 from tilec.passes.tensor_memory import IS_FACTOR, check_columns, factors, why_no_tensor_product
 from tilec.passes.versions import on_versions, versioned
@@ -212,37 +206,10 @@ def _with_own_names(laid: Laid, given: set[str], taken: set[str], part: Part) ->
             taken.add(own[buffer.name])
     if all(old == new for old, new in own.items()):
         return laid
-    body = tuple(_renamed(s, own) for s in laid.kernel.body)
+    body = tuple(renamed(s, own) for s in laid.kernel.body)
     buffers = tuple(replace(b, name=own.get(b.name, b.name)) for b in laid.kernel.buffers)
     fragments = {own.get(name, name): layout for name, layout in laid.fragments.items()}
     return replace(laid, kernel=replace(laid.kernel, body=body, buffers=buffers), fragments=fragments)
-
-
-def _renamed(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
-    """The statement on buffers of other names."""
-
-    def buffer(old: Buffer) -> Buffer:
-        return replace(old, name=names[old.name]) if old.name in names else old
-
-    def expr(old: Expr) -> Expr:
-        if isinstance(old, Load):
-            old = replace(old, buffer=buffer(old.buffer))
-        return with_children(old, tuple(expr(c) for c in operands(old)))
-
-    match stmt:
-        case TileOp():
-            return replace(stmt, regions=tuple(replace(r, buffer=buffer(r.buffer)) for r in stmt.regions))
-        case Store():
-            return replace(
-                stmt, buffer=buffer(stmt.buffer), indices=tuple(map(expr, stmt.indices)), value=expr(stmt.value)
-            )
-        case Parallel() | For() | While():
-            return replace(stmt, body=tuple(_renamed(s, names) for s in stmt.body))
-        case If():
-            then, orelse = (tuple(_renamed(s, names) for s in b) for b in bodies(stmt))
-            return replace(stmt, condition=expr(stmt.condition), then=then, orelse=orelse)
-        case _:
-            return stmt
 
 
 # ---- registers -------------------------------------------------------------------------------------------------------

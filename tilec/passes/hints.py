@@ -253,7 +253,8 @@ HINTS: dict[str, Hint] = {
               _annotate_layout),
         _hint("annotate_pipeline", (_P("stages"),),
               "Give shared tiles stages, as in {A_shared: 3}: the loops that load them are pipelined, with as many "
-              "versions of them. tile.pipeline(stage=3) is the same for one tile.", _annotate_pipeline),
+              "versions of them. Fragments that an inner loop loads from these have their own, {A_reg: 2}. "
+              "tile.pipeline(stage=3) is the same for one tile.", _annotate_pipeline),
         _hint("annotate_subtile", (_P("subtile_map"),),
               "In how many parts a tile is along each dimension, {scores: (1, 2)} for two halves of its columns; the "
               "tiles that go with it are cut too. Parts overlap: one computes while another multiplies. (1, 1) keeps "

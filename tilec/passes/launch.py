@@ -25,6 +25,7 @@ from tilec.passes.pipeline_rules import settled
 from tilec.passes.pointers import POINTER, STRIDED, described, pointer, resolved
 from tilec.passes.recover import poison
 from tilec.passes.reducers import with_parts
+from tilec.passes.register_stages import with_register_stages
 from tilec.passes.statements import Body
 from tilec.passes.teams import without_effect
 from tilec.passes.views import without_views
@@ -117,6 +118,7 @@ def _made(function: ast.Function, body: Body, shape: _Launch, params: Callable[[
     without_effect(made, body.by_hand, body.warn)
     if not body.mistakes.met:  # what is missing may have been a load
         made = with_stages(made, body.hints.stages, body.asides)
+        made = with_register_stages(made, body.hints.stages, body.asides)
     return dynamic.with_sizes(with_awaited(made, body.warn, body.asides))
 
 

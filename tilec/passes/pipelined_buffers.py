@@ -11,6 +11,7 @@ from typing import Literal
 
 from tilec.ir.tile import For, Stmt, TileOp, bodies
 from tilec.passes import rings
+from tilec.passes.ahead import AHEAD, OF, is_first, is_loaded_ahead
 from tilec.passes.depend import Scheduled
 from tilec.passes.layout import Laid
 from tilec.passes.load_use import why_not_pipelined
@@ -67,6 +68,10 @@ def _of_statement(
         yield LoadedTile(tile, source, "global → shared", op.span.line, line, versions, why)
     elif op.name == "copy" and [r.buffer.scope for r in op.regions] == ["shared", "fragment"]:
         source, tile = (region.buffer.name for region in op.regions)
+        if is_loaded_ahead(op):
+            if is_first(op):
+                yield LoadedTile(str(op.attr(OF)), source, "shared → registers", op.span.line, line, *_ahead(op))
+            return
         why = "a copy by the threads that use it: the assembler starts it as early as its barrier lets it"
         yield LoadedTile(tile, source, "shared → registers", op.span.line, line, 1, why)
     elif op.name == "gemm":
@@ -79,6 +84,14 @@ def _of_statement(
             else:
                 why = f"{via} reads shared memory itself"
                 yield LoadedTile("none", operand, "shared → registers", op.span.line, line, 1, why)
+
+
+def _ahead(op: TileOp) -> tuple[int, str]:
+    """The versions of a fragment with stages, and why."""
+    ahead = op.attr(AHEAD)
+    assert isinstance(ahead, int)
+    steps = "a step" if ahead == 1 else f"{ahead} steps"
+    return ahead + 1, f"as asked for; loaded {steps} before its use, of the next trip's first steps in this trip's last"
 
 
 def _shared(

@@ -31,6 +31,7 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.ir.types import BOOL
+from tilec.passes.ahead import last_use
 from tilec.passes.binds import replayed
 from tilec.passes.cuts import first_step, flights, others_registers
 from tilec.passes.depend import Scheduled
@@ -161,7 +162,8 @@ class RolePipeline:
 
     def from_the_first(self, steps: list[_Step]) -> list[_Step]:
         """The steps in the order of a trip that no turn, and if possible no product, goes on beyond. Products that have
-        completed there, though nothing has waited for them, are waited for."""
+        completed there, though nothing has waited for them, are waited for. Where registers have stages, a trip ends
+        with what uses the last of them."""
         if not steps:
             return steps
         statements = [s.statement for s in steps]
@@ -169,6 +171,8 @@ class RolePipeline:
         cycles = [self.latency(s) for s in statements]
         in_flight = tuple(flights(statements, versioned, [s.phase for s in steps], cycles, interval))
         at = first_step([s.stage for s in steps], [s.turn for s in steps], in_flight)
+        if not in_flight and (last := last_use(self.scheduled.loop.statements)) is not None:
+            at = next((k + 1 for k, s in enumerate(statements) if s is last), at)
         computed = [s for s in statements if s is not None]
         for flight in in_flight:
             product = statements[flight.issued]

@@ -1,4 +1,4 @@
-"""Variables replaced by expressions, in statements."""
+"""Variables replaced by expressions, and buffers called by other names, in statements."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import replace
 from tilec.ir.tile import (
     Bind,
     Break,
+    Buffer,
     Expr,
     For,
     If,
+    Load,
     Parallel,
     Print,
     Stmt,
@@ -18,7 +20,9 @@ from tilec.ir.tile import (
     TileOp,
     Var,
     While,
+    children,
     substitute,
+    with_children,
 )
 
 
@@ -65,3 +69,43 @@ def substitute_stmt(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
                 then=tuple(substitute_stmt(s, values) for s in stmt.then),
                 orelse=tuple(substitute_stmt(s, values) for s in stmt.orelse),
             )
+
+
+def renamed(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
+    """The statement on buffers of other names."""
+
+    def buffer(old: Buffer) -> Buffer:
+        return replace(old, name=names[old.name]) if old.name in names else old
+
+    def expr(old: Expr) -> Expr:
+        if isinstance(old, Load):
+            old = replace(old, buffer=buffer(old.buffer))
+        return with_children(old, tuple(expr(c) for c in children(old)))
+
+    def body(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(renamed(s, names) for s in stmts)
+
+    match stmt:
+        case TileOp():
+            regions = tuple(replace(r, buffer=buffer(r.buffer), start=tuple(map(expr, r.start))) for r in stmt.regions)
+            attrs = tuple(
+                (k, v if v is None or isinstance(v, int | float | bool | str) else expr(v)) for k, v in stmt.attrs
+            )
+            return replace(stmt, regions=regions, attrs=attrs)
+        case Store():
+            indices = tuple(map(expr, stmt.indices))
+            return replace(stmt, buffer=buffer(stmt.buffer), indices=indices, value=expr(stmt.value))
+        case Print():
+            return replace(stmt, values=tuple(map(expr, stmt.values)))
+        case Bind():
+            return replace(stmt, value=expr(stmt.value))
+        case Parallel():
+            return replace(stmt, body=body(stmt.body))
+        case For():
+            return replace(stmt, start=expr(stmt.start), stop=expr(stmt.stop), body=body(stmt.body))
+        case While():
+            return replace(stmt, condition=expr(stmt.condition), body=body(stmt.body))
+        case If():
+            return replace(stmt, condition=expr(stmt.condition), then=body(stmt.then), orelse=body(stmt.orelse))
+        case Break():
+            return stmt

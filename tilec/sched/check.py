@@ -2,7 +2,7 @@
 
 Promises, each checked:
 - every id of a slot, op, ring or pool is the place of one
-- widths and depths are at least 1; times, sizes and distances are not negative
+- widths and depths are at least 1; times and sizes are not negative; distances are at least −1
 - a ring has producers and consumers
 - every value has a producer, amounts and waits are not negative
 - copies of statements name as many ops each, none twice, and there are as many lags
@@ -42,7 +42,7 @@ def faults(problem: Problem) -> Iterator[str]:
     for index, edge in enumerate(problem.edges):
         if edge.src not in ops or edge.dst not in ops:
             yield f"edge {index} goes from op {edge.src} to op {edge.dst}, there are {len(ops)} ops"
-        if edge.distance < 0:
+        if edge.distance < -1:
             yield f"edge {index} has distance {edge.distance}"
     for ring in problem.rings:
         if not ring.producers or not ring.consumers:
@@ -106,3 +106,19 @@ def _cycle(problem: Problem) -> Iterator[str]:
     if left:
         names = ", ".join(problem.ops[op].name for op in sorted(left))
         yield f"within one iteration these ops wait for each other, or for ops that do: {names}"
+    elif any(edge.distance < 0 for edge in problem.edges) and _comes_back(problem):
+        yield "ops wait for each other across iterations that a distance of −1 takes back"
+
+
+def _comes_back(problem: Problem) -> bool:
+    """Whether some cycle has a distance of 0 or less. A cycle has at most as many edges as there are ops, so that it
+    has one where the sum of distance · (ops + 1) − 1 over its edges is negative (Bellman and Ford)."""
+    count = len(problem.ops)
+    least = [0] * count
+    for _ in range(count + 1):
+        before = list(least)
+        for edge in problem.edges:
+            least[edge.dst] = min(least[edge.dst], least[edge.src] + edge.distance * (count + 1) - 1)
+        if least == before:
+            return False
+    return True

@@ -56,7 +56,8 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """start[dst] + distance·II ≥ start[src] + latency. `why` says what forces it: "data A_s", "anti C_l" …
+    """start[dst] + distance·II ≥ start[src] + latency. `why` says what forces it: "data A_s", "anti C_l" … A distance
+    of −1 says that src comes before what dst does in the iteration before.
 
     `hand_over` cycles are added where different roles run the two ops: a value in registers goes through shared memory.
     """

@@ -1,0 +1,85 @@
+"""Pipelines at two levels: fragments with stages inside of loops whose shared tiles have some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+import numpy as np
+import pytest
+from harness import HERE, built
+
+from tilec import emulate
+from tilec.driver import Build
+from tilec.emulate import Arguments, Array
+from tilec.ir import warp
+from tilec.options import Value
+
+KERNEL = HERE / "register_stages.tl"
+DEPTH, MOST = 3, 6
+
+
+@cache
+def made(target: str, **defines: Value) -> Build:
+    return built(KERNEL, target, **defines)[1]
+
+
+def runs(build: Build, trips: Iterable[int], tB: bool = False) -> None:
+    """The emulated PTX computes what numpy does, for each number of trips."""
+    generator = np.random.default_rng(0)
+    a, b = (generator.standard_normal(shape).astype(np.float16) for shape in ((64, 64 * MOST), (64 * MOST, 64)))
+    for n in trips:
+        given: dict[str, Array] = {"A": a, "B": np.ascontiguousarray(b.T) if tB else b}
+        arguments = Arguments({**given, "C": np.full((64, 64), np.nan, np.float32)}, {"n": n})
+        emulate.run(build, arguments)
+        wanted = a[:, : 64 * n].astype(np.float32) @ b[: 64 * n].astype(np.float32)
+        np.testing.assert_allclose(arguments.tensors["C"], wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_trip_counts_known_at_launch(target: str) -> None:
+    runs(made(target), range(DEPTH + 2))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("trips", [0, 1, 2, 5])
+def test_trip_counts_known_at_compile_time(target: str, trips: int) -> None:
+    runs(made(target, trips=trips), [trips])
+
+
+@pytest.mark.parametrize(
+    "defines",
+    [
+        {"a_stages": 4},
+        {"a_stages": 1},
+        {"b_stages": 1, "a_stages": 1},
+        {"KI": 32},
+        {"KI": 64, "a_stages": 1, "b_stages": 1},
+    ],
+)
+def test_stages_of_each_fragment(defines: dict[str, Value]) -> None:
+    runs(made("sm_80", trips=5, **defines), [5])
+
+
+def test_columns_of_b_along_k() -> None:
+    runs(made("sm_80", trips=4, tB=True), [4], tB=True)
+
+
+@pytest.mark.parametrize(("target", "role"), [("sm_80", "all"), ("sm_90a", "consumer")])
+def test_the_next_trip_is_waited_for_before_the_last_step_of_this_one(target: str, role: str) -> None:
+    """One wait a trip, where the index around advances; behind it the first fragments of the next trip, then the last
+    product of this one."""
+    program = made(target).program
+    body = next(r.body for r in program.roles if r.name == role)
+    (loop,) = (op for op in warp.walk(body) if isinstance(op, warp.Loop) and op.part == "steady")
+    kinds = (warp.LoadMatrix, warp.Mma, warp.RingWait, warp.BarSync)
+    ops = [op for op in loop.body if isinstance(op, kinds)]
+    assert [type(op).__name__ for op in ops] == [
+        *("LoadMatrix", "LoadMatrix", "Mma") * 3,
+        "BarSync" if target == "sm_80" else "RingWait",
+        *("LoadMatrix", "LoadMatrix", "Mma"),
+    ]
+    steps = [op.a.name for op in ops if isinstance(op, warp.Mma)]
+    assert steps == [*("A_reg.stage0", "A_reg.stage1") * 2]
+    rings = [{c.name for c in op.cursors} for op in ops if isinstance(op, warp.LoadMatrix)]
+    assert rings[:6] == [rings[0]] * 6 and rings[6:] == [rings[6]] * 2 and rings[0] != rings[6]

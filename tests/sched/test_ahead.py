@@ -1,0 +1,62 @@
+"""Ops that begin before others of the iteration before: edges of distance −1."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tilec.sched.check import faults
+from tilec.sched.problem import Edge, Op, Problem, Slot, Use
+from tilec.sched.schedule import Schedule
+from tilec.sched.solve import solve
+from tilec.sched.verify import violations
+
+
+def loaded(steps: int, latency: int, versions: int = 2) -> Problem:
+    """Loads and uses of so many steps: a load begins before the use of the step before, also across iterations."""
+    slots = (Slot("load"), Slot("use"))
+    ops = tuple(
+        op
+        for k in range(steps)
+        for op in (Op(f"load {k}", (Use(0, 1),), 1, latency), Op(f"use {k}", (Use(1, 2),), 2, 2))
+    )
+    edges = []
+    for k in range(steps):
+        edges.append(Edge(2 * k, 2 * k + 1, latency))
+        later, step = divmod(k + versions, steps)
+        edges.append(Edge(2 * k + 1, 2 * step, 2, later))  # the same version again
+        before, step = divmod(k - 1, steps)
+        edges.append(Edge(2 * k, 2 * step + 1, 1, before))
+    return Problem("loaded", ops, tuple(edges), slots)
+
+
+@pytest.mark.parametrize(("steps", "latency"), [(2, 1), (2, 3), (4, 1), (4, 2)])
+def test_the_first_load_belongs_to_the_iteration_before(steps: int, latency: int) -> None:
+    problem = loaded(steps, latency)
+    assert not list(faults(problem))
+    found = solve(problem).schedule
+    assert not list(violations(problem, found))
+    first, last = found.start[0], found.start[2 * steps - 1]
+    assert first + found.ii < last
+    assert found.ii == 3 * steps  # a use of two cycles, the load that fills its version again, the next use
+
+
+def test_the_smallest_interval_is_found() -> None:
+    """Every schedule of a small problem looked at."""
+    problem = loaded(2, 2)
+    found = solve(problem).schedule.ii
+
+    def is_possible(ii: int) -> bool:
+        for start in itertools.product(range(ii), *(range(3 * ii),) * 3):
+            order = tuple(sorted(range(len(start)), key=lambda op: start[op] % ii))
+            if not any(violations(problem, Schedule(ii, start, order, (), "given"))):
+                return True
+        return False
+
+    assert is_possible(found) and not is_possible(found - 1)
+
+
+def test_versions_that_are_not_there_are_a_fault() -> None:
+    """With one version a load cannot begin before the use of the step before."""
+    assert any("takes back" in fault or "wait for each other" in fault for fault in faults(loaded(2, 1, versions=1)))

@@ -1,0 +1,53 @@
+"""Loads of fragments that begin some uses of other versions before their own (`passes.register_stages`), and what that
+demands of a schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilec.ir.tile import Stmt, TileOp
+from tilec.passes.usage import reads, writes
+
+AHEAD = "ahead"
+"""The attribute of a copy that begins so many uses before the one of what it loads; `OF` says of which fragment, and
+`STEP` for which step of the loop that was written out."""
+OF, STEP = "of", "step"
+
+
+def is_loaded_ahead(stmt: Stmt) -> bool:
+    return isinstance(stmt, TileOp) and AHEAD in dict(stmt.attrs)
+
+
+def is_first(load: TileOp) -> bool:
+    """Whether it is that of the first step."""
+    return load.attr(STEP) == 0
+
+
+def loaded_ahead(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, str]]:
+    """For each load of a fragment with stages: the load, the use of another version that it begins before, how many
+    iterations later than the load's that is (0, or −1: the use is of the iteration before), and the fragment."""
+    families: dict[str, list[int]] = {}
+    for at, stmt in enumerate(statements):
+        if isinstance(stmt, TileOp) and AHEAD in dict(stmt.attrs):
+            families.setdefault(str(stmt.attr(OF)), []).append(at)
+    for name, steps in families.items():
+        for step, load in enumerate(steps):
+            op = statements[load]
+            assert isinstance(op, TileOp)
+            ahead = op.attr(AHEAD)
+            assert isinstance(ahead, int)
+            iteration, other = divmod(step - ahead, len(steps))
+            yield load, use_of(statements, steps[other]), iteration, name
+
+
+def use_of(statements: Sequence[Stmt], load: int) -> int:
+    """The first statement that reads what a load fills."""
+    (tile,) = writes(statements[load])
+    return next(at for at in range(load + 1, len(statements)) if tile in reads(statements[at]))
+
+
+def last_use(statements: Sequence[Stmt]) -> Stmt | None:
+    """The last of the statements before which the loads of the next iteration begin."""
+    carried = [use for _, use, iteration, _ in loaded_ahead(statements) if iteration < 0]
+    return statements[max(carried)] if carried else None
