@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from loops import KNOWN, gemm, random_problem
 
+from tilec.sched import explain
 from tilec.sched.families import families
-from tilec.sched.model import Model
+from tilec.sched.model import Answer, Model
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Solution
@@ -115,6 +116,24 @@ def test_families_are_enough_and_none_is_too_many(seed: int) -> None:
     if attempt.how == "solver":
         for family in attempt.families[1:]:
             assert Model(problem, attempt.ii, None, others | {family}).feasible(1.0).outcome == "found"
+
+
+def test_a_dear_proof_names_all_families(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One proof says what it takes to find more, and none is looked for."""
+    asked: list[bool] = []
+
+    class Counted(Model):
+        def feasible(self, effort: float, hard: bool = False) -> Answer:
+            asked.append(hard)
+            return super().feasible(effort, hard)
+
+    monkeypatch.setattr(explain, "Model", Counted)
+    monkeypatch.setattr(explain, "_CHEAP_PROOF", -1.0)
+    problem = random_problem(231)
+    attempts = [a for a in solve(problem).attempts if a.how == "solver" and a.outcome == "refuted"]
+    every = ("dependences", *families(problem))
+    assert attempts and asked == [True]
+    assert all(attempt.families == every for attempt in attempts)
 
 
 def test_rows_run_past_the_end_of_the_table() -> None:

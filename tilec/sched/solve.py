@@ -40,6 +40,7 @@ Scheduler = Literal["exact", "heuristic"]
 
 # Deterministic time, of which one unit is one to five seconds here.
 _EFFORT_PER_II = 0.5
+_EFFORT_AT_ONCE = 0.02
 _EFFORT_IN_HURRY = 0.05
 _EFFORT_PER_SWEEP = 4.0
 _EFFORT_PER_LEAP = 0.2
@@ -250,8 +251,11 @@ class _Sweep:
     def ask(self, ii: int, stages: int | None, effort: float) -> tuple[Answer, bool]:
         """A schedule of at most so many stages, and whether there are none of more."""
         model = Model(self.problem, ii, stages, seconds_left=self.share())
-        answer = model.feasible(effort * self.effort)
+        answer = model.feasible(min(_EFFORT_AT_ONCE, effort) * self.effort)
         self.spent += answer.effort
+        if answer.outcome == "unknown":
+            answer = model.feasible(effort * self.effort, hard=True)
+            self.spent += answer.effort
         return answer, model.is_complete
 
     def share(self) -> Callable[[], float]:
