@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+from pathlib import Path
+
 import pytest
 from lsprotocol import types
 
@@ -14,6 +17,7 @@ from tilec.options import CompileOptions
 from tilec.source import SourceFile, Span
 from tilec.syntax.parse import parse_mended
 
+SAMPLES = Path(__file__).parents[2] / "samples"
 LINES = ("ab", "é𝕏c\r", "")
 
 
@@ -55,6 +59,16 @@ def test_a_use_means_the_last_value_before_it_and_a_tile_its_allocation() -> Non
     assert symbols["x"].defined_for(6, 9).line == 4
     assert symbols["v"].defined_for(7, 12).line == 5
     assert (symbols["v"].kind, symbols["x"].kind, symbols["f"].kind) == ("buffer", "variable", "function")
+
+
+def test_every_name_of_the_samples_is_found() -> None:
+    """But Python's own, which no text defines."""
+    read = {path: names(path.read_text(encoding="utf-8")) for path in SAMPLES.rglob("*.tl")}
+    strange = {path.name: set(found.unresolved.values()) - set(dir(builtins)) for path, found in read.items()}
+    assert len(strange) > 50 and [(file, unknown) for file, unknown in strange.items() if unknown] == []
+    for found in read.values():
+        for symbol in found.symbols():
+            assert all(found.at(span.line, span.column) == (symbol, span) for span in symbol.spans)
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_hover_tells_meaning_value_type_layout_and_schedule(editor: Editor, open
     assert editor.diagnostics("hover.tl") == []
     late = editor.hover("hover.tl", *place(text, "T.gemm|(A_shared"))
     assert "Schedule: not scheduled yet" in early and "Schedule: stage " in late
-    assert ", by the consumer warps: begins " in late
+    assert ", role consumer: begins " in late
     assert "stages, optimal: every II below" in editor.hover("hover.tl", *place(text, "for k|o in"))
     assert "Layout in shared memory: " in editor.hover("hover.tl", *place(text, "A_sh|ared, B_shared"))
     assert "Layout in registers: threads " in editor.hover("hover.tl", *place(text, "T.clear(C_l|ocal"))
