@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Literal, NoReturn, get_args
 
-from tilec import resources
+from tilec import files, resources
 from tilec.diag import InternalError, fail
 from tilec.options import CALIBRATIONS
 from tilec.records import dataclass
@@ -212,6 +212,7 @@ def load(name: str, calibration: str = CALIBRATIONS[0]) -> Target:
         there_are = ", ".join(known)
         fail("unknown-target", f"unknown target '{name}'", notes=(f"known targets: {there_are}",),
              help=f"did you mean '{near[0]}'?" if near else None)  # fmt: skip
+    files.note(str(resources.target_file(name)))
     return parse(resources.target_text(name), f"{name}.toml", calibration)
 
 

@@ -374,13 +374,14 @@ class _Reader:
         lists = {name: self.integers(given.pop(name), line) for name in ("stage", "order") if name in given}
         wishes = self.wishes(given.pop("wishes"), line) if "wishes" in given else None
         apart = tuple(map(str, self.literal(given.pop("apart"), list, line))) if "apart" in given else None
+        handed_out = "handed_out" in given and self.literal(given.pop("handed_out"), bool, line)
         self.nothing_else(given, kind, line)
         var = Var(names, start.dtype)
         self.vars[var.name] = var
         body = self.body(line.depth + 1)
         return For(
             _KINDS[kind], var, start, stop, step, body, numbers.get("num_stages"), lists.get("stage"),
-            lists.get("order"), line.span, wishes, numbers.get("factor"), apart,
+            lists.get("order"), line.span, wishes, numbers.get("factor"), apart, handed_out,
         )  # fmt: skip
 
     def wishes(self, node: ast.expr, line: _Line) -> Wishes:
