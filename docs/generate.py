@@ -1,19 +1,26 @@
-"""Writes docs/language.md from the registries of the front end: `python docs/generate.py`.
+"""Writes what the front end knows as pages: `python docs/generate.py`.
 
-What an operation or function is for stands beside its code in tilec/ops; what only the statements of a kernel know
-about, in tilec/language.py. Errors are those that the code which checks a call can report.
+docs/language.md lists every name of the kernel language, and docs/language/ has a page for each group of them; docs/
+diagnostics.md has every diagnostic code, and docs/tilelang_names.md every name of TileLang. What an operation or
+function is for stands beside its code in tilec/ops; what only the statements of a kernel know about, in
+tilec/language.py. Errors are those that the code which checks a call can report.
 """
 
 from __future__ import annotations
 
 import dis
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any
+
+from diagnostic_page import diagnostics
+from tilelang_page import tilelang_names
 
 import tilec.ops
 from tilec.explanations import EXPLANATIONS
@@ -46,16 +53,19 @@ from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.hints import HINTS
 from tilec.syntax import ast
 
-PAGE = Path(__file__).with_name("language.md")
+DOCS = Path(__file__).parent
+TITLE = "*Made by `python docs/generate.py` from the front end of tilec; edit the texts there, not here.*"
 
 INTRODUCTION = """# The kernel language
 
-*Made by `python docs/generate.py` from the front end of tilec; edit the texts there, not here.*
+{made}
 
 A kernel file is valid Python in TileLang's vocabulary, and is never executed: what is known at compile time is
-computed, everything else becomes code. Every name that tilec knows stands below, with its parameters (`name=value` may
-be left out), its meaning, and the errors and warnings that a call of it can give; `tilec explain CODE` says more about
-each. Parameters that TileLang has and tilec does not honour are listed as such: only their default is accepted.
+computed, everything else becomes code. Every name that tilec knows stands on one of the pages below, with its
+parameters (`name=value` may be left out), its meaning, and the errors and warnings that a call of it can give; [all of
+these](diagnostics.md) are explained by `tilec explain CODE` too. Parameters that TileLang has and tilec does not honour
+are listed as such: only their default is accepted. Names of TileLang that are not here [say what to write
+instead](tilelang_names.md).
 
 Any call may also be wrong as a call: `missing-argument`, `too-many-arguments`, `unknown-keyword`, `duplicate-argument`,
 `unsupported-keyword`; and any name may be `unknown-name` or an `unsupported-operation`.
@@ -115,7 +125,7 @@ def _functions(check: Any) -> Iterator[types.FunctionType]:
             yield from _functions(cell.cell_contents)
 
 
-# ---- the page --------------------------------------------------------------------------------------------------------
+# ---- entries -------------------------------------------------------------------------------------------------------
 
 
 def _entry(name: Name) -> Iterator[str]:
@@ -132,10 +142,12 @@ def _entry(name: Name) -> Iterator[str]:
         yield f"Errors: {', '.join(f'`{code}`' for code in codes)}.\n"
 
 
-def operations() -> Iterator[Name]:
-    """What works on whole tiles, by name; spellings of one operation stand together."""
+def operations(group: str | None = None) -> Iterator[Name]:
+    """What works on whole tiles, by name, all or of one group; spellings of one operation stand together."""
     assert tilec.ops, "importing it fills the registry"
     for operation in registry.operations():
+        if group not in (None, GROUPS.get(operation.effects.__module__, "tiles")):
+            continue
         for spelling in operation.spellings:
             checks = tuple(c for c in (spelling.check, spelling.element) if c is not None)
             yield Name((spelling.signature.name,), spelling.signature, spelling.doc, checks)
@@ -179,70 +191,170 @@ def hints() -> Iterator[Name]:
         yield Name((name,), hint.signature, hint.doc, (hint.keep,))
 
 
-def page() -> str:
-    """All of docs/language.md."""
-    parts: list[str] = [INTRODUCTION]
+# ---- pages -----------------------------------------------------------------------------------------------------------
 
-    def section(title: str, text: str, names: Iterator[Name] | tuple[Name, ...] = ()) -> None:
-        parts.append(f"## {title}\n")
-        if text:
-            parts.append(text + "\n")
-        parts.extend(line for name in names for line in _entry(name))
+# Which page an operation stands on, by the file that defines it.
+GROUPS = {
+    f"tilec.ops.{file}": group
+    for group, files in {
+        "products": ("gemm", "tcgen05", "block_scaled"),
+        "reductions": ("reduce", "reducer", "scan"),
+        "atomics": ("atomic",),
+        "synchronisation": ("barriers", "sync", "meet", "warpgroups", "cluster_launch"),
+    }.items()
+    for file in files
+}
 
-    section("Structure", "", STRUCTURE)
-    section("Allocation", "Shapes are tuples, lists or one number, known at compile time.", ALLOCATION)
-    section("Hints", "Statements of their own. One that changes nothing here says so in a warning.", hints())
-    section(
-        "Threads",
-        "A statement outside T.Parallel that names the thread, or an array of its own, is what every thread does for "
-        "itself: it stores an element (`A[i] = e`, T.copy of one element, atomics), sets a variable or binds a name. "
-        "Under an `if` on which threads do not agree only those do it for which the condition holds; a serial loop "
-        "whose bounds differ runs in each thread as often as these say. Barriers stand where threads meet. An element "
-        "stored without naming the thread is stored once. What the block does together cannot depend on the thread: "
-        "`thread-dependent`.",
-        THREADS,
-    )
-    parts.append("".join(_warp_functions()))
-    parts.extend(_entry(UPDATE))
-    parts.extend(_entry(WARPGROUPS))
-    parts.extend(line for name in PIPELINES for line in _entry(name))
-    parts.extend(_entry(DOT))
-    parts.extend(_entry(EVALUATE))
-    parts.extend(_entry(PRINT))
-    section("Loops", "More, with examples, in [loops.md](loops.md).", (*LOOPS, BREAK))
-    section(
-        "Operations on tiles",
-        "Statements of their own; atomics of single elements stand inside T.Parallel.",
-        operations(),
-    )
-    section(
-        "Vectors",
-        "Neighbours that are one value. Memory is read and written in accesses of up to 16 bytes without them too.",
-        (VECTOR_TYPES, *WIDE, READ_ONLY),
-    )
-    section("Random numbers", "", RANDOM)
-    section(
-        "Functions of scalars",
-        "They give a value and change nothing. How they are rounded is in [numerics.md](numerics.md).",
-    )
-    parts.append("".join(_functions_table()))
+THREAD_TEXT = (
+    "A statement outside T.Parallel that names the thread, or an array of its own, is what every thread does for "
+    "itself: it stores an element (`A[i] = e`, T.copy of one element, atomics), sets a variable or binds a name. "
+    "Under an `if` on which threads do not agree only those do it for which the condition holds; a serial loop "
+    "whose bounds differ runs in each thread as often as these say. Barriers stand where threads meet. An element "
+    "stored without naming the thread is stored once. What the block does together cannot depend on the thread: "
+    "`thread-dependent`."
+)
+
+
+def _python() -> str:
     constants = ", ".join(f"`{name}`" for name in python.MATH_CONSTANTS)
     names = ", ".join(f"`{name}`" for name in python.NAMES)
-    section("Python's own functions", f"On values known at compile time: {names}; and {constants}. "
-            "`driver.get_num_sms()` is the number of multiprocessors of the target.\n\n"
-            f"Errors: {', '.join(f'`{c}`' for c in errors((python.call,)))}.")  # fmt: skip
-    section(
-        "Types",
-        "By name in quotes or as `T.name`; `T.name(x)` converts. Where two types meet, the wider is taken, of equally "
-        "wide integers the unsigned one, of a float and an integer the float. float16 and bfloat16 do not mix.",
+    return (
+        f"On values known at compile time: {names}; and {constants}. "
+        "`driver.get_num_sms()` is the number of multiprocessors of the target.\n\n"
+        f"Errors: {', '.join(f'`{c}`' for c in errors((python.call,)))}.\n"
     )
-    parts.append("".join(_dtypes()))
-    section("Statements", "")
-    parts.append("".join(_table(STATEMENTS, ast.Stmt)))
-    section("Expressions", "")
-    parts.append("".join(_table(EXPRESSIONS, ast.Expr)))
-    return "\n".join(parts)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A page of the reference: its file, title, first words, names, and what follows them."""
+
+    file: str
+    title: str
+    text: str
+    names: tuple[Name, ...] = ()
+    rest: str = ""
+
+    def page(self) -> str:
+        parts = [f"# {self.title}\n\n{TITLE}\n", *([f"{self.text}\n"] if self.text else ())]
+        parts.extend(line for name in self.names for line in _entry(name))
+        return "\n".join([*parts, *([self.rest] if self.rest else ())])
+
+
+def sections() -> tuple[Section, ...]:
+    """The pages of the reference, in the order in which a reader meets them."""
+    return (
+        Section(
+            "structure",
+            "Kernels, statements and expressions",
+            "What a kernel file is made of.",
+            STRUCTURE,
+            "\n".join(
+                ["## Statements\n", *_table(STATEMENTS, ast.Stmt), "\n## Expressions\n", *_table(EXPRESSIONS, ast.Expr)]
+            ),
+        ),
+        Section(
+            "allocation",
+            "Tiles, variables and views",
+            "Shapes are tuples, lists or one number, known at compile time.",
+            ALLOCATION,
+        ),
+        Section(
+            "types",
+            "Types",
+            "By name in quotes or as `T.name`; `T.name(x)` converts. Where two types meet, the wider is taken, of "
+            "equally wide integers the unsigned one, of a float and an integer the float. float16 and bfloat16 do "
+            "not mix.",
+            (),
+            "".join(_dtypes()),
+        ),
+        Section("loops", "Loops", "More, with examples, in [loops](../loops.md).", (*LOOPS, BREAK)),
+        Section(
+            "tiles",
+            "Operations on tiles",
+            "Statements of their own: copies, fills, rearrangements.",
+            (*operations("tiles"), UPDATE, PRINT),
+        ),
+        Section("products", "Products", "Statements of their own.", (*operations("products"), DOT)),
+        Section(
+            "reductions", "Reductions and prefix sums", "Statements of their own.", tuple(operations("reductions"))
+        ),
+        Section(
+            "scalars",
+            "Functions of scalars",
+            "They give a value and change nothing. How they are rounded is in [numerics](../numerics.md).",
+            (),
+            "".join(_functions_table()) + "\n## Python's own functions\n\n" + _python(),
+        ),
+        Section(
+            "vectors",
+            "Vectors and random numbers",
+            "Neighbours that are one value. Memory is read and written in accesses of up to 16 bytes without them too.",
+            (VECTOR_TYPES, *WIDE, READ_ONLY, *RANDOM),
+        ),
+        Section(
+            "atomics",
+            "Atomics",
+            "On tiles they are statements of their own; those of single elements stand inside T.Parallel too.",
+            tuple(operations("atomics")),
+        ),
+        Section(
+            "threads",
+            "Threads and warps",
+            THREAD_TEXT,
+            (*THREADS, EVALUATE),
+            "## Functions of warps\n\n" + "".join(_warp_functions()),
+        ),
+        Section(
+            "roles",
+            "Warpgroups and pipelines between them",
+            "More, with examples, in [roles](../roles.md) and [pipelines](../pipelines.md).",
+            (WARPGROUPS, *PIPELINES),
+        ),
+        Section(
+            "synchronisation",
+            "Barriers, clusters and grids",
+            "Statements of their own.",
+            tuple(operations("synchronisation")),
+        ),
+        Section(
+            "hints",
+            "Hints",
+            "Statements of their own. One that changes nothing here says so in a warning. What they are for is in [the "
+            "annotation guide](../annotations.md).",
+            tuple(hints()),
+        ),
+    )
+
+
+def index(found: tuple[Section, ...]) -> str:
+    """docs/language.md: every page with the names on it."""
+    lines = [INTRODUCTION.format(made=TITLE), "| page | names |", "| --- | --- |"]
+    for section in found:
+        target = f"language/{section.file}.md"
+        names = (f"[`{n}`]({target}#{anchor(name.names)})" for name in section.names for n in name.names)
+        lines.append(f"| [{section.title}]({target}) | {', '.join(names) or section.text.split('. ')[0]} |")
+    return "\n".join(lines) + "\n"
+
+
+def anchor(names: tuple[str, ...]) -> str:
+    """What GitHub and MkDocs alike make of an entry's heading."""
+    return re.sub(r"[^\w -]", "", ", ".join(names)).lower().replace(" ", "-")
+
+
+def pages() -> dict[str, str]:
+    """Every generated page, by its path in docs/."""
+    found = sections()
+    reference = {f"language/{section.file}.md": section.page() for section in found}
+    return {
+        "language.md": index(found),
+        **reference,
+        "diagnostics.md": diagnostics(),
+        "tilelang_names.md": tilelang_names(),
+    }
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    (DOCS / "language").mkdir(exist_ok=True)
+    for path, text in pages().items():
+        (DOCS / path).write_text(text, encoding="utf-8")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
+from tilec import readers
 from tilec.diag import fail
 from tilec.records import dataclass
 
@@ -163,8 +164,8 @@ def parse_define(text: str) -> tuple[str, Value]:
     if not equals or not name.isidentifier():
         fail("bad-define", f"-D {text} does not define anything", help="write -D NAME=VALUE, as in -D M=4096")
     try:
-        literal = ast.literal_eval(value)
-    except (ValueError, SyntaxError):
+        literal = ast.literal_eval(readers.python_expression(value.strip(" \t")))
+    except (ValueError, TypeError):
         return name, value
     return name, literal if isinstance(literal, int | float | bool | str) else value
 

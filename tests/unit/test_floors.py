@@ -16,6 +16,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up. A module may import its own floor and what is listed before it.
 FLOORS = [
     "records",
+    "readers",
     "sizes",
     "source",
     "diag",
@@ -68,7 +69,7 @@ FLOORS = [
 HEIGHT = {floor: height for height, floor in enumerate(FLOORS)}
 
 # Narrower than their height: what else of tilec these may import.
-ONLY = {"sched": {"records"}, "emu": {"records", "ptx", "source", "diag", "resources"}}
+ONLY = {"sched": {"records", "readers"}, "emu": {"records", "ptx", "source", "diag", "resources"}}
 
 # A third-party package, and the modules that may import it.
 HOMES = {

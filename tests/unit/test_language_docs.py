@@ -1,11 +1,15 @@
-"""docs/language.md is what docs/generate.py makes now, and leaves out no name that the front end knows."""
+"""The pages that docs/generate.py makes are what it makes now, and leave out no name that the front end knows."""
 
 from __future__ import annotations
 
 import importlib
+import re
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+
+import pytest
 
 from tilec.explanations import EXPLANATIONS
 from tilec.ir.types import BY_NAME
@@ -16,6 +20,7 @@ from tilec.passes.vocabulary import supported_names
 DOCS = Path(__file__).parents[2] / "docs"
 
 
+@cache
 def generator() -> ModuleType:
     sys.path.insert(0, str(DOCS))
     try:
@@ -24,17 +29,39 @@ def generator() -> ModuleType:
         sys.path.remove(str(DOCS))
 
 
-def test_the_page_is_up_to_date() -> None:
-    current = (DOCS / "language.md").read_text(encoding="utf-8")
-    assert current == generator().page(), "run `python docs/generate.py`"
+@cache
+def pages() -> dict[str, str]:
+    return dict(generator().pages())
+
+
+@pytest.mark.parametrize("path", ["language.md", "diagnostics.md", "tilelang_names.md", "language"])
+def test_the_pages_are_up_to_date(path: str) -> None:
+    made = {name: text for name, text in pages().items() if name.split("/")[0] == path}
+    current = (DOCS / path).rglob("*.md") if (DOCS / path).is_dir() else [DOCS / path]
+    found = {page.relative_to(DOCS).as_posix(): page.read_text(encoding="utf-8") for page in current}
+    assert found == made, "run `python docs/generate.py`"
 
 
 def test_every_name_is_documented() -> None:
-    text = (DOCS / "language.md").read_text(encoding="utf-8")
+    text = "\n".join(text for path, text in pages().items() if path.startswith("language/"))
     types = {f"T.{name}" for name in BY_NAME}
     names = [*supported_names(), *NAMES, *MATH_CONSTANTS]
     shown = [(name, name.removeprefix("T.") if name in types else name) for name in names]
     assert [name for name, word in shown if f"`{word}`" not in text and f"`{word}(" not in text] == []
+
+
+def test_no_name_has_two_entries_and_the_index_leads_to_each() -> None:
+    entries = [
+        (path, line.removeprefix("### "))
+        for path, text in pages().items()
+        if path.startswith("language/")
+        for line in text.splitlines()
+        if line.startswith("### ")
+    ]
+    assert len(entries) > 100 and len({title for _, title in entries}) == len(entries)
+    index = pages()["language.md"]
+    anchors = set(re.findall(r"\((language/\w+\.md#[\w-]+)\)", index))
+    assert anchors == {f"{path}#{generator().anchor(tuple(re.findall('`(.*?)`', title)))}" for path, title in entries}
 
 
 def test_errors_are_found_through_partials_closures_and_methods() -> None:
@@ -46,3 +73,10 @@ def test_errors_are_found_through_partials_closures_and_methods() -> None:
     meetings = {meeting.spelled for meeting in MEETINGS.values()}
     plain = {"T.fence_proxy_async", "T.ptx_commit_group", *meetings}  # which take nothing
     assert {name for name, found in codes.items() if not found} == plain, "every operation can be called wrongly"
+
+
+def test_every_diagnostic_has_an_entry_and_most_a_kernel_that_shows_it() -> None:
+    text = pages()["diagnostics.md"]
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == sorted(EXPLANATIONS)
+    shown = set(re.findall(r"\]\(\.\./(tests/errors/\w+\.tl)\)", text))
+    assert len(shown) > 100 and all((DOCS.parent / path).is_file() for path in shown)

@@ -57,11 +57,14 @@ def _piecewise(text: str) -> tuple[ast.Stmt, ...]:
             body.extend(_statements("\n" * (piece.line - 1) + piece.text))
         except CompileError as found:
             # A file that is nothing but a foreign definition is a mistake.
+            if len(mistakes) >= Mistakes.MOST:
+                break
             if len(pieces) > 1 and (name := foreign_name(piece)) is not None:
                 end = Span(piece.line, 1, piece.line, len(piece.text.split("\n", 1)[0]) + 1)
                 body.append(ast.Foreign(name, piece.text.rstrip(), found.diagnostics[0], end))
             else:
-                rest = "\n" * (piece.line - 1) + "".join(p.text for p in pieces[number:])
+                # What follows, as far as it is of use to see where this ends.
+                rest = "\n" * (piece.line - 1) + "".join(p.text for p in pieces[number : number + 3])
                 mistakes += recover.mistakes(rest, piece.line + piece.text.count("\n"), _statements)
     if mistakes:
         raise CompileError(*mistakes[: Mistakes.MOST])

@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 # A header that cannot be read, and one that can stand for it, so that its block is read.
 _HEADERS = {"elif": "elif 1:", "else": "else:", "while": "while 1:", "for": "while 1:", "def": "def _():"}
+_LONGEST = 500_000
+"""Characters to read for it, over and over: a few seconds. A mistake of a long file comes alone."""
 _WORD = re.compile(r"[ \t]*(\w+|@)")
 _BLOCKS = {"except", "finally"}
 """Of a `try`, about which has been said that the language has none."""
@@ -27,7 +29,9 @@ def mistakes(text: str, last_line: int, read: Callable[[str], object]) -> tuple[
     """What `read` says is wrong up to a line, each with what follows it in sight."""
     found: list[Diagnostic] = []
     reached = 0
-    while len(found) < Mistakes.MOST:
+    left = _LONGEST
+    while len(found) < Mistakes.MOST and (left > 0 or not found):
+        left -= len(text)
         try:
             read(text)
             break
