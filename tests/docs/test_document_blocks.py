@@ -46,6 +46,7 @@ ELSEWHERE = {
     ("docs/roles.md", "python"): "tests/kernels/test_hand_written_roles.py",
     ("docs/trace.md", "text"): "tests/unit/test_docs.py",
     ("docs/tuning.md", "text"): "tests/unit/test_tune_report.py",
+    **{("docs/editors.md", language): "tests/lsp/test_vscode_extension.py" for language in ("lua", "toml", "lisp")},
 }
 
 # Commands of a shell that set something up, fetch something or go on for ever: everything else is tilec's.

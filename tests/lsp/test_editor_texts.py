@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import builtins
+from pathlib import Path
+
 import pytest
 from lsprotocol import types
 
+from tilec.diag import Diagnostic, Label
 from tilec.lsp import vocabulary
-from tilec.lsp.documents import path_of
+from tilec.lsp.documents import Document, Documents, path_of
+from tilec.lsp.hover import hover
 from tilec.lsp.names import Names, resolve
 from tilec.lsp.positions import Units
 from tilec.lsp.server import _concerning
+from tilec.lsp.worker import Answer
 from tilec.options import CompileOptions
 from tilec.source import SourceFile, Span
 from tilec.syntax.parse import parse_mended
 
+SAMPLES = Path(__file__).parents[2] / "samples"
 LINES = ("ab", "é𝕏c\r", "")
 
 
@@ -55,6 +62,16 @@ def test_a_use_means_the_last_value_before_it_and_a_tile_its_allocation() -> Non
     assert symbols["x"].defined_for(6, 9).line == 4
     assert symbols["v"].defined_for(7, 12).line == 5
     assert (symbols["v"].kind, symbols["x"].kind, symbols["f"].kind) == ("buffer", "variable", "function")
+
+
+def test_every_name_of_the_samples_is_found() -> None:
+    """But Python's own, which no text defines."""
+    read = {path: names(path.read_text(encoding="utf-8")) for path in SAMPLES.rglob("*.tl")}
+    strange = {path.name: set(found.unresolved.values()) - set(dir(builtins)) for path, found in read.items()}
+    assert len(strange) > 50 and [(file, unknown) for file, unknown in strange.items() if unknown] == []
+    for found in read.values():
+        for symbol in found.symbols():
+            assert all(found.at(span.line, span.column) == (symbol, span) for span in symbol.spans)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +129,29 @@ def test_the_language_under_another_name() -> None:
     assert dict(vocabulary.members("np.", text)) == {}
 
 
+def test_hover_says_that_nothing_is_scheduled_yet() -> None:
+    path = SAMPLES / "gemm.tl"
+    documents = Documents()
+    document = documents.open(path.as_uri(), path.read_text(encoding="utf-8"))
+    line = next(n for n, text in enumerate(document.source.lines, start=1) if "T.gemm" in text)
+
+    def told() -> str:
+        found = hover(document, documents, line, 16)
+        assert found is not None
+        return found[0]
+
+    assert told().endswith("Schedule: not scheduled yet")
+    wrong = Diagnostic("unknown-name", "`x` is not defined", Label(Span(1, 1, 1, 2)))
+    document.checked = Answer(document.source, (wrong,))
+    assert "Schedule" not in told()
+    document.checked = Answer(document.source)
+    assert told().endswith("Schedule: not scheduled yet")
+    document.scheduled = Answer(document.source, schedules=((Span(line, 13, line, 20), "stage 1"),))
+    assert told().endswith("Schedule: stage 1")
+    document.change(document.source.text)
+    assert told().endswith("Schedule: not scheduled yet")
+
+
 def test_what_is_no_file_lies_in_no_folder() -> None:
     assert path_of("file:///a/b%20c.tl") == "/a/b c.tl"
     assert path_of("untitled:Untitled-1") == "untitled:/Untitled-1"
@@ -119,8 +159,6 @@ def test_what_is_no_file_lies_in_no_folder() -> None:
 
 
 def test_constants_of_the_command_line_count_where_there_are_such() -> None:
-    from tilec.lsp.documents import Document
-
     options = CompileOptions(defines=(("N", 4), ("block_M", 8)))
     document = Document("file:///a.tl", SourceFile("/a.tl", "N = 1\n"))
     assert _concerning(document, options).defines == (("N", 4),)

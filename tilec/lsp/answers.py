@@ -26,7 +26,7 @@ _KINDS: dict[Kind, types.CompletionItemKind] = {
     "kernel": types.CompletionItemKind.Function,
     "macro": types.CompletionItemKind.Function,
     "parameter": types.CompletionItemKind.Variable,
-    "file": types.CompletionItemKind.Module,
+    "module": types.CompletionItemKind.Module,
     "imported": types.CompletionItemKind.Reference,
 }
 _SYMBOLS: dict[Kind, types.SymbolKind] = {
@@ -204,7 +204,7 @@ def _renamable(desk: Desk, document: Document, position: types.Position) -> tupl
     """The name at a place, unless another file gives it, or it may stand where the text cannot be read."""
     names = document.names
     found = names.at(*desk.units.place(position, document.source.lines))
-    if found is None or found[0].kind in ("file", "imported"):
+    if found is None or found[0].kind in ("module", "imported"):
         return None
     name = found[0].name
     written = sum(len(re.findall(rf"\b{re.escape(name)}\b", line)) for line in document.source.lines)

@@ -41,9 +41,9 @@ def hover(document: Document, documents: Documents, line: int, column: int) -> t
 
 
 def _about(document: Document, documents: Documents, symbol: Symbol, place: Span) -> Iterator[str]:
-    entry = signature_of(symbol.name, document.source.text) if symbol.kind == "file" else None
+    entry = signature_of(symbol.name, document.source.text) if symbol.kind == "module" else None
     value = document.about(document.checked.values, place) if document.checked is not None else None
-    yield f"**{symbol.name}** ({symbol.kind}){': ' + value if value and symbol.kind != 'file' else ''}"
+    yield f"**{symbol.name}** ({symbol.kind}){': ' + value if value and symbol.kind != 'module' else ''}"
     if symbol.origin is not None and (there := documents.origin(document, symbol.origin)) is not None:
         file, other = there
         if other is not None:

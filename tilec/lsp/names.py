@@ -15,7 +15,7 @@ from tilec.source import Span
 from tilec.syntax import ast
 from tilec.syntax.imports import is_relative, places
 
-Kind = Literal["constant", "variable", "buffer", "function", "kernel", "macro", "parameter", "file", "imported"]
+Kind = Literal["constant", "variable", "buffer", "function", "kernel", "macro", "parameter", "module", "imported"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,8 @@ class _Reader:
                 else Span(at.line, at.column, at.line, at.column + width)
             )
             origin = origins.get(alias.span)
-            symbol = self._bind(local, span, "imported" if origin and origin.name else "file", scope)
+            is_name = origin.name is not None if origin is not None else node.module is not None
+            symbol = self._bind(local, span, "imported" if is_name else "module", scope)
             symbol.origin = symbol.origin or origin
 
     # ---- uses --------------------------------------------------------------------------------------------------------

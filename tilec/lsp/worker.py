@@ -142,7 +142,7 @@ def _schedules(plan: Plan) -> Iterator[tuple[Span, str]]:
         )
         for op in planned.loop.own:
             told, stmt = loop["ops"][op], planned.loop.statements[op]
-            role = f", by the {told['role']} warps" if told["role"] else ""
+            role = f", role {told['role']}" if told["role"] else ""
             yield (
                 stmt.span,
                 f"stage {told['stage']}, order {told['order']}{role}: begins {told['start']} cycles after "
