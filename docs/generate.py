@@ -3,7 +3,7 @@
 docs/language.md lists every name of the kernel language, and docs/language/ has a page for each group of them; docs/
 diagnostics.md has every diagnostic code, and docs/tilelang_names.md every name of TileLang. What an operation or
 function is for stands beside its code in tilec/ops; what only the statements of a kernel know about, in
-language_names.py. Errors are those that the code which checks a call can report.
+tilec/language.py. Errors are those that the code which checks a call can report.
 """
 
 from __future__ import annotations
@@ -20,12 +20,18 @@ from pathlib import Path
 from typing import Any
 
 from diagnostic_page import diagnostics
-from language_names import (
+from tilelang_page import tilelang_names
+
+import tilec.ops
+from tilec.explanations import EXPLANATIONS
+from tilec.ir.types import BY_NAME
+from tilec.language import (
     ALLOCATION,
     BREAK,
     DOT,
     EVALUATE,
     EXPRESSIONS,
+    KINDS,
     LOOPS,
     PIPELINES,
     PRINT,
@@ -39,15 +45,10 @@ from language_names import (
     WARPGROUPS,
     WIDE,
     Name,
+    written,
 )
-from tilelang_page import tilelang_names
-
-import tilec.ops
-from tilec.explanations import EXPLANATIONS
-from tilec.ir.types import BY_NAME, DType
 from tilec.ops import python, registry, scalar, signature
-from tilec.ops.signature import Required, Signature
-from tilec.ops.values import Policy
+from tilec.ops.signature import Signature
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.hints import HINTS
 from tilec.syntax import ast
@@ -127,28 +128,6 @@ def _functions(check: Any) -> Iterator[types.FunctionType]:
 # ---- entries -------------------------------------------------------------------------------------------------------
 
 
-def written(spelled: Signature) -> str:
-    """`T.copy(src, dst)` with the defaults of what may be left out."""
-    shown = ["*args"] if spelled.variadic else []
-    for parameter in spelled.parameters:
-        if not parameter.supported:
-            continue
-        if parameter.keyword_only and not spelled.variadic and "*" not in shown:
-            shown.append("*")
-        if isinstance(parameter.default, Required):
-            shown.append(parameter.name)
-        else:
-            shown.append(f"{parameter.name}={_default(parameter.default)}")
-    return f"{spelled.name}({', '.join(shown)})"
-
-
-def _default(value: object) -> str:
-    if isinstance(value, DType):
-        return value.name
-    policy = getattr(value, "name", None)
-    return next((f"T.GemmWarpPolicy.{k}" for k, v in Policy.items() if v == policy), repr(value))
-
-
 def _entry(name: Name) -> Iterator[str]:
     spelled = name.signature
     yield f"### {', '.join(f'`{n}`' for n in name.names)}\n"
@@ -192,9 +171,6 @@ def _warp_functions() -> Iterator[str]:
     for function in WARP_FUNCTIONS.values():
         codes = ", ".join(f"`{code}`" for code in errors((function.build,)))
         yield f"| `{written(function.signature)}` | {function.doc} | {codes} |\n"
-
-
-KINDS = {"int": "signed integer", "uint": "unsigned integer", "float": "float", "bool": "truth value"}
 
 
 def _dtypes() -> Iterator[str]:

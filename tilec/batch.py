@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tilec import driver
+from tilec import driver, files
 from tilec.diag import CompileError, Diagnostic
 from tilec.manifest import Manifest
 from tilec.observer import Observer, Stopped
@@ -58,7 +58,10 @@ def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
 
     with ProcessPoolExecutor(min(processes, len(jobs)), initializer=_end_at_once) as pool:
         try:
-            yield from pool.map(carry_out, jobs)
+            for made in pool.map(carry_out, jobs):
+                for imported in made.source.imported.values():
+                    files.note(imported.path)  # it was read in the other process
+                yield made
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +15,7 @@ import click
 from tilec import files, resources
 from tilec.cli_commands import COMMANDS, compile_options, input_files, kernel_options, target_names
 from tilec.cli_console import reported, reported_all, show_entries, show_tables, show_times, usage
+from tilec.cli_watch import watch_option, watched
 from tilec.diag import fail
 from tilec.observer import SUFFIX as STAGE_SUFFIX
 from tilec.options import LAST_STAGE, STAGES, Stage
@@ -80,6 +82,7 @@ def _cmake_folder(context: click.Context, _: click.Parameter, is_asked: bool) ->
     help="Say how long the kernels are predicted to take, what bounds them, and how near their roofline that is.",
 )
 @kernel_options
+@watch_option
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Say which this is."
 )
@@ -91,7 +94,39 @@ def _cmake_folder(context: click.Context, _: click.Parameter, is_asked: bool) ->
     callback=_cmake_folder,
     help="Say where FindTilec.cmake lies.",
 )
-def build(
+def build(watch: bool, **given: Any) -> None:
+    """Compile tile kernels to cubins whose software pipelines are solved and explained.
+
+    With several targets, --target sm_80,sm_90a, each has its own cubin, and a fatbin has them all. @FILE stands for the
+    options in that file.
+
+    Other commands, each with its own --help:
+
+    \b
+      tilec emulate FILE.tl    run the PTX on the CPU and compare with the reference
+      tilec schedule FILE.tl   show the solved pipeline
+      tilec report FILE.tl     predicted time and what bounds it; --html: everything as one page
+      tilec check FILE.tl…     look for mistakes only
+      tilec inspect CUBIN      show the launch manifest in a cubin
+      tilec targets            list the machines
+      tilec calibrate          measure a GPU, and rewrite its target file
+      tilec tune FILE.tl       search for the best constants and options
+      tilec explain CODE       more about an error or warning
+      tilec explain pipeline FILE.tl   which loads run ahead, and why not the others
+      tilec fmt FILE.tl…       lay kernels out as ruff lays out Python
+      tilec lsp                serve an editor: mistakes, hover, completion
+      tilec new NAME           make a folder to begin with
+      tilec completion SHELL   what makes bash, zsh or fish complete commands and options
+    """
+    if not watch:
+        _build(**given)
+        return
+    # What it says of each build is the report, where there is a cubin that it can be about.
+    has_cubin = given["stop_after"] is None and LAST_STAGE.get(given["opt_level"], STAGES[-1]) == STAGES[-1]
+    watched(partial(_build, **{**given, "report": given["report"] or has_cubin}))
+
+
+def _build(
     kernels: tuple[str, ...],
     output: str | None,
     emit: tuple[Kind, ...] | None,
@@ -106,27 +141,6 @@ def build(
     verbose: bool,
     **given: Any,
 ) -> None:
-    """Compile tile kernels to cubins whose software pipelines are solved and explained.
-
-    With several targets, --target sm_80,sm_90a, each has its own cubin, and a fatbin has them all. @FILE stands for the
-    options in that file.
-
-    Other commands, each with its own --help:
-
-    \b
-      tilec emulate FILE.tl    run the PTX on the CPU and compare with the reference
-      tilec schedule FILE.tl   show the solved pipeline
-      tilec check FILE.tl…     look for mistakes only
-      tilec inspect CUBIN      show the launch manifest in a cubin
-      tilec targets            list the machines
-      tilec calibrate          measure a GPU, and rewrite its target file
-      tilec tune FILE.tl       search for the best constants and options
-      tilec explain CODE       more about an error or warning
-      tilec explain pipeline FILE.tl   which loads run ahead, and why not the others
-      tilec fmt FILE.tl…       lay kernels out as ruff lays out Python
-      tilec new NAME           make a folder to begin with
-      tilec completion SHELL   what makes bash, zsh or fish complete commands and options
-    """
     from tilec import batch
 
     began = time.perf_counter()

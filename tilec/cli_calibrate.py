@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilec import files
+from tilec import files, readers
 from tilec.cli_console import console, reported, show_tables, usage
 from tilec.diag import fail
 
@@ -112,7 +112,7 @@ def _emit(machine: Target, folder: str) -> None:
 def _carried(folder: str, machine: Target) -> Callable[[Probe], bytes]:
     """The cubins of a folder, as long as they are those of its plan."""
     try:
-        record = json.loads(files.read_text(str(Path(folder) / PLAN)))
+        record = readers.json_value(files.read_text(str(Path(folder) / PLAN)))
         sums = {entry["probe"]: (entry["file"], entry["sha256"]) for entry in record["probes"]}
         made_for = str(record["target"])
     except (ValueError, KeyError, TypeError) as error:

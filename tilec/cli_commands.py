@@ -105,6 +105,14 @@ def kernel_options(command: Command) -> Command:
             "the other.  [yes, where loads have a warp of their own]",
         ),
         click.option(
+            "--tile-scheduler",
+            type=click.Choice(options.TILE_SCHEDULERS),
+            default=options.TILE_SCHEDULERS[0],
+            show_default=True,
+            help="How a block of such a grid goes on. static: by a fixed stride. launch-control: it asks for one that "
+            "has not begun. auto: launch-control, where the target has it.",
+        ),
+        click.option(
             "--consumers",
             type=click.IntRange(1, 7),
             metavar="N",
@@ -238,6 +246,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         ping_pong=given["ping_pong"],
         overlap=given["overlap"],
         persistent=given["persistent"],
+        tile_scheduler=given["tile_scheduler"],
         multicast=given["multicast"],
         pairs=given["pairs"],
         store_role=given["store_role"],
@@ -462,10 +471,22 @@ def _explain_pipeline() -> click.Command:
     return explain_pipeline
 
 
+def _report() -> click.Command:
+    from tilec.cli_report import report
+
+    return report
+
+
 def _fmt() -> click.Command:
     from tilec.cli_fmt import fmt
 
     return fmt
+
+
+def _lsp() -> click.Command:
+    from tilec.cli_lsp import lsp
+
+    return lsp
 
 
 def _new() -> click.Command:
@@ -484,6 +505,7 @@ def _completion() -> click.Command:
 COMMANDS: dict[str, Callable[[], click.Command]] = {
     "emulate": _emulate,
     "schedule": lambda: schedule,
+    "report": _report,
     "targets": lambda: targets,
     "calibrate": _calibrate,
     "tune": _tune,
@@ -492,6 +514,7 @@ COMMANDS: dict[str, Callable[[], click.Command]] = {
     "explain pipeline": _explain_pipeline,
     "inspect": lambda: inspect,
     "fmt": _fmt,
+    "lsp": _lsp,
     "new": _new,
     "completion": _completion,
 }

@@ -121,6 +121,11 @@ def set_format(context: click.Context, _: click.Parameter, form: Format) -> None
         context.call_on_close(lambda: sys.stderr.write(as_sarif(kept)))
 
 
+def wanted_format() -> Format:
+    """How diagnostics are written."""
+    return _wanted_format()[0]
+
+
 def _wanted_format() -> tuple[Format, list[Found]]:
     import click
 

@@ -6,7 +6,7 @@ import json
 import time
 from typing import Any
 
-from tilec import files
+from tilec import files, readers
 from tilec.diag import fail
 from tilec.records import dataclass
 from tilec.sched.bounds import Unschedulable
@@ -31,26 +31,31 @@ def solve_file(path: str, wanted: Wanted, seconds: float | None, scheduler: Sche
     """Prints what was found for each problem of the file, and writes it where it is wanted. With a limit of `seconds`
     the answers depend on the clock; each problem has them to itself."""
     files.check_outputs([out for out in (wanted.output, wanted.html) if out is not None], [path])
-    try:
-        value = json.loads(files.read_text(path))
-    except ValueError as error:
-        fail("bad-problem", f"{path} is not JSON: {error}")
-    try:
-        problems = problems_from_json(value)
-    except TextError as error:
-        fail("bad-problem", f"{path} is no scheduling problem: {error}")
+    problems, is_list = problems_of(files.read_text(path), path)
     load_solver()  # The seconds are those of solving.
-    solved = [(problem, _solved(problem, seconds, scheduler, wanted.as_json)) for problem, _ in problems]
+    solved = [(problem, _solved(problem, seconds, scheduler, wanted.as_json)) for problem in problems]
     written: dict[str, bytes] = {}
     if wanted.output is not None:
         records = [_record(problem, solution) for problem, solution in solved]
-        text = json.dumps(records if isinstance(value, list) else records[0], indent=1, ensure_ascii=False)
+        text = json.dumps(records if is_list else records[0], indent=1, ensure_ascii=False)
         written[wanted.output] = f"{text}\n".encode()
     if wanted.html is not None:
         from tilec.cli_html import page
 
         written[wanted.html] = page(trace(solved)).encode()
     files.write_all(written)
+
+
+def problems_of(text: str, path: str) -> tuple[list[Problem], bool]:
+    """The problems that a file has, and whether they stand in an array."""
+    try:
+        value = readers.json_value(text)
+    except ValueError as error:
+        fail("bad-problem", f"{path} is not JSON: {error}")
+    try:
+        return [problem for problem, _ in problems_from_json(value)], isinstance(value, list)
+    except TextError as error:
+        fail("bad-problem", f"{path} is no scheduling problem: {error}")
 
 
 def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_json: bool) -> Solution:

@@ -1,18 +1,61 @@
-"""What the model says of a kernel, as tables for the terminal: `tilec FILE --report`."""
+"""`tilec report FILE`: what the model says of a kernel, as tables for the terminal; and everything, as a page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import click
 from rich.text import Text
 
+from tilec import files
+from tilec.cli_commands import compile_options, input_files, kernel_options
+from tilec.cli_console import reported, show, show_tables, usage
 from tilec.cli_tables import plain_table
+from tilec.cli_watch import watch_option, watched
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tilec.tune.report import Report
+
+
+@click.command()
+@click.argument("file", metavar="FILE.tl")
+@click.option(
+    "--html", metavar="FILE", help="Also write everything as one page: drawings, lints, PTX beside the kernel."
+)
+@watch_option
+@kernel_options
+def report(file: str, html: str | None, watch: bool, verbose: bool, **given: Any) -> None:
+    """Say how long kernels are predicted to take and what bounds them; with --html, show all there is to see."""
+    if given["opt_level"] < 2:
+        usage("a report is about a cubin: compile with -O2 or -O3")
+    if watch:
+        watched(lambda: _report(file, html, given))
+    _report(file, html, given)
+
+
+def _report(file: str, html: str | None, given: dict[str, Any]) -> None:
+    from tilec import driver
+
+    with reported(None):
+        source = files.read_source(file)
+        asked = compile_options(given)
+        files.check_outputs([] if html is None else [html], input_files([file], given))
+    observer = driver.Observer()
+    with reported(source):
+        library = driver.build_all(source, asked, observer)
+        said = driver.reports(library)
+        show(observer.warnings, source)
+        if html is not None:
+            from tilec.cli_html_report import report_page
+
+            imported = [one.path for one in source.imported.values()]
+            files.check_outputs([html], imported)
+            files.write_all({html: report_page(source, asked, library, said, observer.warnings).encode()})
+    for one in said:
+        show_tables(report_tables(one))
 
 
 def report_tables(report: Report) -> Iterator[RenderableType]:

@@ -22,6 +22,19 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
+class Fix:
+    """What an editor may do about it: write `right` in place of `wrong`, which stands in the primary label's text."""
+
+    wrong: str
+    right: str
+
+
+def instead(wrong: str, right: str | None) -> Fix | None:
+    """The fix that writes `right`, where something is known that was probably meant."""
+    return None if right is None else Fix(wrong, right)
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
     """`code` is a stable kebab-case id; `title` is one lower-case line without a full stop."""
 
@@ -32,6 +45,7 @@ class Diagnostic:
     notes: tuple[str, ...] = ()
     help: str | None = None
     severity: Severity = "error"
+    fix: Fix | None = None
 
 
 Warn = Callable[[Diagnostic], None]
@@ -130,10 +144,11 @@ def fail(
     secondary: tuple[Label, ...] = (),
     notes: tuple[str, ...] = (),
     help: str | None = None,
+    fix: Fix | None = None,
 ) -> NoReturn:
     """Raise a `CompileError` with one diagnostic."""
     primary = None if span is None else Label(span, label)
-    raise CompileError(Diagnostic(code, title, primary, secondary, notes, help))
+    raise CompileError(Diagnostic(code, title, primary, secondary, notes, help, fix=fix))
 
 
 def warning(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from stat import S_IMODE
 
@@ -31,6 +32,7 @@ def text_of(path: str, data: bytes) -> str:
 
 
 def read_bytes(path: str) -> bytes:
+    note(path)
     try:
         return Path(path).read_bytes()
     except FileNotFoundError:
@@ -39,6 +41,43 @@ def read_bytes(path: str) -> bytes:
         fail("not-a-file", f"{path} is a directory, not a file")
     except (OSError, ValueError) as error:
         fail("unreadable-file", f"cannot read {path}: {_reason(error)}")
+
+
+# ---- what was read ---------------------------------------------------------------------------------------------------
+
+State = tuple[int, int, int] | None
+"""By which a file is told from what it was: time of its last change in nanoseconds, bytes, and which file it is."""
+
+_noted: ContextVar[dict[str, State] | None] = ContextVar("_noted", default=None)
+
+
+def state(path: str) -> State:
+    """None where there is no such file."""
+    try:
+        found = Path(path).stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def note(path: str) -> None:
+    """The file is about to be read, there or not."""
+    if (noted := _noted.get()) is not None and path not in noted:
+        noted[path] = state(path)
+
+
+@contextmanager
+def noted() -> Iterator[dict[str, State]]:
+    """The files that are read inside, as they were before that."""
+    found: dict[str, State] = {}
+    token = _noted.set(found)
+    try:
+        yield found
+    finally:
+        _noted.reset(token)
+
+
+# ---- what is written -------------------------------------------------------------------------------------------------
 
 
 def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:

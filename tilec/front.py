@@ -54,7 +54,9 @@ def read(source: SourceFile, options: CompileOptions, observer: Observer, mistak
     module, imported = _parsed(source, options, observer)
     warn, sms = partial(observer.warn, options=options), partial(_multiprocessors, options)
     cluster, defines = options.cluster or (1, 1, 1), dict(options.defines)
-    kernels = elaborate_all(module, source, defines, options.entry, warn, imported, sms, cluster, mistakes)
+    kernels = elaborate_all(
+        module, source, defines, options.entry, warn, imported, sms, cluster, mistakes, observer.bound
+    )
     if mistakes.met:
         return tuple(fold(kernel) for kernel in kernels)
     observers = apart(observer, kernels)

@@ -10,8 +10,9 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast, get_args
 
-from tilec import sizes
+from tilec import readers, sizes
 from tilec.diag import fail
+from tilec.ir.types import BY_NAME
 from tilec.ptx.module import Module, Variable
 from tilec.records import dataclass
 from tilec.sizes import Shape, Size, SizeError
@@ -243,56 +244,91 @@ def _by(extents: Shape) -> str:
 def from_json(text: str) -> Manifest:
     """The manifest written by `to_json`; anything else is refused as `bad-manifest`."""
     try:
-        record = json.loads(text)
+        record = readers.json_value(text)
         schema = record["schema"]
         if schema not in (SCHEMA, DENSE_SCHEMA, STATIC_SCHEMA):
             fail("bad-manifest", f"the manifest has schema {schema}, this tilec reads schema {SCHEMA}")
         x, y, z = map(sizes.read, record["grid"])
-        return Manifest(
-            entry=str(record["entry"]),
-            target=str(record["target"]),
+        found = Manifest(
+            entry=_name(record["entry"]),
+            target=_name(record["target"]),
             grid=(x, y, z),
             block=_extents(record["block"]),
             cluster=_extents(record["cluster"]),
-            dynamic_smem=int(record["dynamic_smem"]),
+            dynamic_smem=_whole(record["dynamic_smem"], least=0),
             tensors=tuple(
                 TensorInfo(
-                    str(t["name"]),
-                    str(t["dtype"]),
+                    _name(t["name"]),
+                    _dtype(t["dtype"]),
                     tuple(map(sizes.read, t["shape"])),
                     _role(t["role"]),
                     tuple(map(sizes.read, t["strides"])) if "strides" in t else None,
                 )
                 for t in record["tensors"]
             ),
-            scalars=tuple(ScalarInfo(str(s["name"]), str(s["dtype"])) for s in record["scalars"]),
+            scalars=tuple(ScalarInfo(_name(s["name"]), _dtype(s["dtype"])) for s in record["scalars"]),
             params=tuple(_param(p) for p in record["params"]),
-            outputs=tuple(str(name) for name in record.get("outputs", ())),
+            outputs=tuple(map(_name, record.get("outputs", ()))),
             attributes=tuple(map(_attribute, record.get("attributes", ()))),
         )
-    except (ValueError, KeyError, TypeError) as error:
+        _check_names(found)
+        return found
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         fail("bad-manifest", f"the manifest cannot be read: {type(error).__name__} {error}")
 
 
 def _param(record: dict[str, Any]) -> Param:
     match record["kind"]:
         case "pointer":
-            return PointerParam(str(record["tensor"]))
+            return PointerParam(_name(record["tensor"]))
         case "scalar":
-            return ScalarParam(str(record["name"]), str(record["dtype"]))
+            return ScalarParam(_name(record["name"]), _dtype(record["dtype"]))
         case "tensor-map" | "im2col-map":
-            box = tuple(map(int, record["box"]))
+            box = tuple(map(_whole, record["box"]))
             places = None
             if record["kind"] == "im2col-map":
-                places = Im2col(*(int(record[key]) for key in ("lower", "upper", "stride")))
-            return TensorMapParam(str(record["tensor"]), str(record["dtype"]), box, _swizzle(record["swizzle"]), places)
+                places = Im2col(*(_whole(record[key], least=-_MOST) for key in ("lower", "upper", "stride")))
+            tensor, dtype, swizzle = _name(record["tensor"]), _dtype(record["dtype"]), _swizzle(record["swizzle"])
+            return TensorMapParam(tensor, dtype, box, swizzle, places)
         case kind:
             raise ValueError(f"unknown parameter kind {kind!r}")
 
 
-def _extents(values: list[int]) -> tuple[int, int, int]:
+def _check_names(manifest: Manifest) -> None:
+    """Parameters and outputs are of what is declared."""
+    tensors, scalars = {t.name for t in manifest.tensors}, {s.name for s in manifest.scalars}
+    wanted = [(p.name, scalars) if isinstance(p, ScalarParam) else (p.tensor, tensors) for p in manifest.params]
+    for name, known in [*wanted, *((name, tensors) for name in manifest.outputs)]:
+        if name not in known:
+            raise ValueError(f"{name!r} is not declared")
+
+
+_MOST = (1 << 31) - 1
+"""Of what the driver takes as an int."""
+
+
+def _whole(value: object, least: int = 1) -> int:
+    if type(value) is not int or not least <= value <= _MOST:
+        raise ValueError(f"{value!r} is no whole number from {least} to {_MOST}")
+    return value
+
+
+def _name(value: object) -> str:
+    """What is shown to people, and handed to the driver as it is."""
+    if type(value) is not str or not value or not value.isprintable():
+        raise ValueError(f"{value!r} is no name")
+    return value
+
+
+def _dtype(value: object) -> str:
+    if value not in BY_NAME:
+        raise ValueError(f"unknown element type {value!r}")
+    return str(value)
+
+
+def _extents(values: list[object]) -> tuple[int, int, int]:
     x, y, z = values
-    return int(x), int(y), int(z)
+    return _whole(x), _whole(y), _whole(z)
 
 
 def _role(text: str) -> TensorRole:
@@ -332,7 +368,7 @@ def extract(cubin: bytes) -> list[Manifest]:
     """The manifests in a cubin, sorted by entry."""
     try:
         found = dict(_symbols(cubin))
-    except (struct.error, ValueError, IndexError) as error:
+    except (struct.error, ValueError, IndexError, OverflowError) as error:
         fail("not-a-cubin", f"this is not a cubin: {error}")
     if not found:
         fail("no-manifest", "the cubin carries no launch manifest", help="only cubins made by tilec carry one")
@@ -341,6 +377,7 @@ def extract(cubin: bytes) -> list[Manifest]:
 
 _SYMTAB = 2
 _NOBITS = 8
+_LONGEST_NAME = 1 << 16
 
 
 def _symbols(elf: bytes) -> list[tuple[str, bytes]]:
@@ -351,21 +388,21 @@ def _symbols(elf: bytes) -> list[tuple[str, bytes]]:
     entry_size, count = struct.unpack_from("<HH", elf, 0x3A)
     # Per section: name, type, flags, address, offset, size, link, info, alignment, size of an entry.
     sections = [struct.unpack_from("<IIQQQQIIQQ", elf, section_table + i * entry_size) for i in range(count)]
-    found = []
-    for _, kind, _, _, offset, size, link, *_ in sections:
-        if kind != _SYMTAB:
+    # There is one at most; its names end soon, and what they name lies apart. A file that says otherwise would take
+    # long to read, and much memory.
+    _, _, _, _, offset, size, link, *_ = next((s for s in sections if s[1] == _SYMTAB), (0,) * 10)
+    names = sections[link][4]
+    found: list[tuple[str, bytes]] = []
+    for at in range(offset, offset + size, 24):
+        name_at, _, _, section, value, length = struct.unpack_from("<IBBHQQ", elf, at)
+        end = elf.index(b"\0", names + name_at, names + name_at + _LONGEST_NAME)
+        name = elf[names + name_at : end].decode(errors="replace")
+        if not name.startswith(SYMBOL_PREFIX) or not 0 < section < count or sections[section][1] == _NOBITS:
             continue
-        names = sections[link][4]
-        for at in range(offset, offset + size, 24):
-            name_at, _, _, section, value, length = struct.unpack_from("<IBBHQQ", elf, at)
-            end = elf.index(b"\0", names + name_at)
-            name = elf[names + name_at : end].decode(errors="replace")
-            if not name.startswith(SYMBOL_PREFIX) or not 0 < section < count or sections[section][1] == _NOBITS:
-                continue
-            # In an executable the value is relative to the section: nvlink leaves section addresses at zero.
-            start = sections[section][4] + value - sections[section][3]
-            contents = elf[start : start + length]
-            if len(contents) != length:
-                raise ValueError(f"{name} runs past the end of the file")
-            found.append((name, contents))
+        # In an executable the value is relative to the section: nvlink leaves section addresses at zero.
+        start = sections[section][4] + value - sections[section][3]
+        contents = elf[start : start + length]
+        if len(contents) != length or sum(len(other) for _, other in found) + length > len(elf):
+            raise ValueError(f"{name} runs past the end of the file")
+        found.append((name, contents))
     return found

@@ -6,11 +6,15 @@ import dataclasses
 import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tilec import files
 from tilec.diag import CompileError, Diagnostic, InternalError
 from tilec.options import STAGES, CompileOptions, Stage
+from tilec.source import Span
+
+if TYPE_CHECKING:
+    from tilec.ops.values import Value
 
 T = TypeVar("T")
 
@@ -38,7 +42,7 @@ class Observer:
     """Is shown each stage's value before anything trusts it.
 
     Writes the dump first, so that a value that does not verify leaves its evidence; then verifies, keeps the text where
-    it is wanted, and stops the pipeline where it is told to.
+    it is wanted, and stops the pipeline where it is told to. `bound` is told what the names of the text are given.
     """
 
     keep: Collection[Stage] = ()
@@ -47,6 +51,7 @@ class Observer:
     texts: dict[Stage, bytes] = dataclasses.field(default_factory=dict)
     seconds: list[tuple[Stage, float]] = dataclasses.field(default_factory=list)
     warnings: list[Diagnostic] = dataclasses.field(default_factory=list)
+    bound: Callable[[Span, Value], None] | None = None
     _since: float = dataclasses.field(default_factory=time.perf_counter)
 
     def warn(self, warning: Diagnostic, options: CompileOptions) -> None:

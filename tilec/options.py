@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
+from tilec import readers
 from tilec.diag import fail
 from tilec.records import dataclass
 
@@ -22,6 +23,11 @@ Arrivals = Literal["warp", "thread"]
 thread. One for a warpgroup would do where CUTLASS lets it: PTX has a wait for wgmma end for the threads that wait, and
 says nothing of the warpgroup's other warps."""
 ARRIVALS: tuple[Arrivals, ...] = get_args(Arrivals)
+
+TileScheduler = Literal["auto", "static", "launch-control"]
+"""How a block of a persistent grid goes on to its next tile: by a fixed stride, or by asking the machine for the work
+of a block that has not begun (cluster launch control)."""
+TILE_SCHEDULERS: tuple[TileScheduler, ...] = get_args(TileScheduler)
 
 Scheduler = Literal["exact", "heuristic"]
 SCHEDULERS: tuple[Scheduler, ...] = get_args(Scheduler)
@@ -64,11 +70,12 @@ class CompileOptions:
     loop whose II must be larger than `rrt_size_threshold` is divided among its roles but not scheduled (None: every
     loop is). `ping_pong` lets the consumers' warpgroups of a loop run apart and take turns at the tensor cores, where
     that pays; `overlap` lets a role compute in one iteration before it is done with the last; `persistent` lets a block
-    run several of the grid's, one after the other; `multicast` lets blocks of a cluster load together what they have in
-    common; `pairs` lets the tensor cores of two blocks multiply together; `store_role` lets a role of its own begin the
-    copies to global memory, where that pays. `dependent_launch` lets a kernel begin while the one before it ends, where
-    it does not say itself what it waits for. `auto_pipeline` lets loops be pipelined that load tiles for products and
-    are not said to be. `split_loops` lets trips of a loop in which a mask leaves everything as it is go without it.
+    run several of the grid's, one after the other (`tile_scheduler` says who gives it these: "auto" is launch control,
+    where the target has it); `multicast` lets blocks of a cluster load together what they have in common; `pairs` lets
+    the tensor cores of two blocks multiply together; `store_role` lets a role of its own begin the copies to global
+    memory, where that pays. `dependent_launch` lets a kernel begin while the one before it ends, where it does not say
+    itself what it waits for. `auto_pipeline` lets loops be pipelined that load tiles for products and are not said to
+    be. `split_loops` lets trips of a loop in which a mask leaves everything as it is go without it.
     `fewer_stages` lets loops have fewer versions of their tiles than a block alone would use, where more blocks then
     share a multiprocessor, and that pays. `stmatrix` lets warps write accumulators to shared memory by that
     instruction, where the target has it. `arrivals` says who arrives at the barriers of rings (blocks that share a ring
@@ -101,6 +108,7 @@ class CompileOptions:
     ping_pong: bool = True
     overlap: bool = True
     persistent: bool = True
+    tile_scheduler: TileScheduler = "auto"
     multicast: bool = True
     pairs: bool = True
     store_role: bool = True
@@ -156,8 +164,8 @@ def parse_define(text: str) -> tuple[str, Value]:
     if not equals or not name.isidentifier():
         fail("bad-define", f"-D {text} does not define anything", help="write -D NAME=VALUE, as in -D M=4096")
     try:
-        literal = ast.literal_eval(value)
-    except (ValueError, SyntaxError):
+        literal = ast.literal_eval(readers.python_expression(value.strip(" \t")))
+    except (ValueError, TypeError):
         return name, value
     return name, literal if isinstance(literal, int | float | bool | str) else value
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Literal, NoReturn, get_args
 
-from tilec import resources
+from tilec import files, readers, resources
 from tilec.diag import InternalError, fail
 from tilec.options import CALIBRATIONS
 from tilec.records import dataclass
@@ -162,9 +162,9 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {"max": max, "min": min, "ceil": m
 @lru_cache(maxsize=1024)
 def _parse(formula: str) -> ast.expr:
     try:
-        return ast.parse(formula, mode="eval").body
-    except SyntaxError as error:
-        raise FormulaError(f"'{formula}' is not a formula: {error.msg}") from error
+        return readers.python_expression(formula)
+    except ValueError as error:
+        raise FormulaError(f"'{formula}' is not a formula: {error}") from error
 
 
 def evaluate(formula: str, values: Mapping[str, float]) -> float:
@@ -212,17 +212,16 @@ def load(name: str, calibration: str = CALIBRATIONS[0]) -> Target:
         there_are = ", ".join(known)
         fail("unknown-target", f"unknown target '{name}'", notes=(f"known targets: {there_are}",),
              help=f"did you mean '{near[0]}'?" if near else None)  # fmt: skip
+    files.note(str(resources.target_file(name)))
     return parse(resources.target_text(name), f"{name}.toml", calibration)
 
 
 def parse(text: str, file: str, calibration: str = CALIBRATIONS[0]) -> Target:
     """Reads the text of a target file; `file` names it in messages. A fault in it, in whichever calibration, is a
     `CompileError`, because a target file is written by people."""
-    import tomllib
-
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = readers.toml_table(text)
+    except ValueError as error:
         fail("bad-target-file", f"{file} is not TOML: {error}")
     return _Reader(file, calibration).target(table)
 
@@ -333,7 +332,7 @@ class _Reader:
         # One trial price finds every unknown name and every form that is none, long before a kernel needs it.
         try:
             timing = _price(kind, (64,) * len(parameters))
-        except (FormulaError, ZeroDivisionError) as error:
+        except (FormulaError, ArithmeticError) as error:
             self.wrong(place, str(error))
         if min(timing.issue, timing.latency, *(n for use in timing.uses for n in use[1:])) < 0:
             self.wrong(place, "a number of cycles is negative")

@@ -138,7 +138,7 @@ def is_right(made: Build, seed: int | None) -> bool:
 )  # fmt: skip
 def test_two_waves(path: Path, defines: dict[str, object], seed: int | None) -> None:
     """Of which the last is not full."""
-    made = build(source(path), options({}, defines), Observer())
+    made = build(source(path), options({"tile_scheduler": "static"}, defines), Observer())
     assert made.manifest.cluster == (1, 2, 1) and made.manifest.grid == (4, 2, 1)
     assert set(re.findall(r"tcgen05\S*cta_group::(\d)", made.ptx)) == {"2"}
     (entry,) = made.entries

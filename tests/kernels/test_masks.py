@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from harness import HERE
+from harness import HERE, SAMPLES
 
 from tilec import driver, emulate
 from tilec.driver import Build, Observer, build
@@ -140,6 +140,17 @@ def test_two_branches_are_priced_as_one() -> None:
         for split in (False, True)
     }
     assert found[True].solution.schedule.ii == found[False].solution.schedule.ii
+
+
+@pytest.mark.parametrize(("S", "is_masked"), [(128, True), (1024, False)])
+def test_a_branch_costs_what_it_does_in_most_trips(S: int, is_masked: bool) -> None:
+    """The only trip of the second of two blocks has the mask; of the block in the middle of 16 it is one in nine."""
+    path = SAMPLES / "attention" / "causal.tl"
+    sizes: dict[str, Value] = {"heads": 1, "S": S, "D": 32, "block_M": 64, "threads": 128}
+    options = CompileOptions(subtile=1, defines=tuple(sizes.items()))
+    (loop,) = driver.plan(SourceFile(path.name, path.read_text(encoding="utf-8")), options, Observer()).loops
+    (branch,) = (op for op in loop.loop.problem.ops if op.name == "if")
+    assert (branch.issue > 1) == is_masked
 
 
 def test_what_holds_always_is_not_tested() -> None:

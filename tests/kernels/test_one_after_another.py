@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from harness import HERE, SAMPLES
+from harness import HERE
 
 from tilec import emulate
 from tilec.driver import Build, Observer, build
@@ -13,6 +13,7 @@ from tilec.options import CompileOptions, Strategy, Value
 from tilec.source import SourceFile
 
 KERNEL = HERE / "one_after_another.tl"
+CAUSAL = HERE / "causal_in_two.tl"
 SMALL: dict[str, Value] = {"batch": 1, "heads": 1, "S": 256, "D": 64, "block_M": 64, "threads": 128}
 
 
@@ -45,12 +46,12 @@ def test_results(entry: str, first: int, second: int, stages: int, target: str) 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_causal_attention(target: str) -> None:
-    built = made(SAMPLES / "attention" / "causal.tl", target, **SMALL)
+    built = made(CAUSAL, target, **SMALL)
     check(built)
     assert ("cp.async.bulk.tensor" in built.ptx and "wgmma" in built.ptx) == (target == "sm_90a")
 
 
 def test_causal_attention_keeps_its_roles() -> None:
-    built = made(SAMPLES / "attention" / "causal.tl", "sm_90a")
+    built = made(CAUSAL, "sm_90a")
     assert "setmaxnreg" in built.ptx and not built.warnings
     assert {ring.name: ring.depth for ring in built.program.rings} == {"K_shared": 2, "V_shared": 2, "Q_shared": 2}

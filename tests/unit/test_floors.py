@@ -16,6 +16,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up. A module may import its own floor and what is listed before it.
 FLOORS = [
     "records",
+    "readers",
     "sizes",
     "source",
     "diag",
@@ -36,6 +37,7 @@ FLOORS = [
     "render",
     "ops",
     "passes",
+    "language",
     "codegen",
     "elements",
     "arrays",
@@ -61,12 +63,13 @@ FLOORS = [
     "emulate_ptx",
     "api",
     "explanations",
+    "lsp",
     "cli",
 ]
 HEIGHT = {floor: height for height, floor in enumerate(FLOORS)}
 
 # Narrower than their height: what else of tilec these may import.
-ONLY = {"sched": {"records"}, "emu": {"records", "ptx", "source", "diag", "resources"}}
+ONLY = {"sched": {"records", "readers"}, "emu": {"records", "ptx", "source", "diag", "resources"}}
 
 # A third-party package, and the modules that may import it.
 HOMES = {
@@ -81,6 +84,8 @@ HOMES = {
     "distributed": {"tune.dask_engine"},
     "ray": {"tune.ray_engine"},
     "ruff": {"syntax.formatting"},
+    "lsprotocol": {"lsp"},
+    "pygls": {"lsp.server"},
     "sklearn": {"tune.surrogate"},
     "rich": {"render", "cli"},
     "click": {"cli"},

@@ -129,7 +129,7 @@ kernel all_of_it(A, B, C, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 t
     copy s[0, :], A[k, :]
   for k_1 in pipelined(0, n, stage=[0], order=[0], wishes={'asynchronous': [True], 'groups': [-1], 'sync': [[0], []]}):
     copy A[k_1, :], s[0, :]
-  for k_2 in serial(int64(0), wide, 2, apart=['p', 'q']):
+  for k_2 in serial(int64(0), wide, 2, apart=['p', 'q'], handed_out=True):
     if k_2 < wide and not k_2 == int64(7) or k_2 != int64(1):
       copy A[0, :], s[0, :]
     else:

@@ -204,10 +204,14 @@ def test_the_page(kernel: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert text == (tmp_path / "b.html").read_text(encoding="utf-8")
     for outside in ("http:", "https:", "src=", "href=", "@import", "url(", "<script", "<link"):
         assert outside not in text
-    assert "prefers-color-scheme: dark" in text
+    assert "color-scheme: light dark" in text
     loop = trace_of((kernel, "sm_90a", "auto", "silicon"))["tilec"]["loops"][0]
     drawings = [ElementTree.fromstring(svg + "</svg>") for svg in _between(text, "<svg", "</svg>")]
-    assert [d.attrib["aria-label"] for d in drawings] == ["reservation table", "overlapped iterations"]
+    assert [d.attrib["aria-label"] for d in drawings] == [
+        "reservation table",
+        "overlapped iterations",
+        "ring occupancy",
+    ]
     bars = [d.findall("rect") for d in drawings]
     rows = sum(len(held["rows"]) for op in loop["ops"] for held in op["rows"])
     used = sum(slot["held"] > 0 for slot in loop["slots"])

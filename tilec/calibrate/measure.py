@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tilec import runtime
+from tilec import readers, runtime
 from tilec.calibrate import arithmetic, copies, meeting, shared, tensor
 from tilec.calibrate.probe import Array, Probe, Run
 from tilec.diag import fail
@@ -73,7 +73,7 @@ def to_json(measurement: Measurement) -> str:
 def from_json(text: str, path: str) -> Measurement:
     """The measurement that `to_json` wrote into the file at `path`, or `bad-measurements`."""
     try:
-        record = json.loads(text)
+        record = readers.json_value(text)
         if record["schema"] != SCHEMA:
             fail("bad-measurements", f"{path} has schema {record['schema']}, this tilec reads schema {SCHEMA}")
         figures = {str(name): tuple(map(float, runs)) for name, runs in record["figures"].items()}

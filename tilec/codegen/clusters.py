@@ -49,6 +49,8 @@ def prepare(role: Role, state: State) -> None:
     filled = {op.cursor.ring for op in operations if isinstance(op, warp.RingAcquire)}
     if any(r.paired and (r.name in released or (r.bytes and r.name in filled)) for r in state.program.rings):
         state.pair = _pair(state)
+    if any(r.heard_by > 1 and r.name in released for r in state.program.rings):
+        state.head = _head(state)
 
 
 def _digit(axis: str, state: State) -> Reg:
@@ -117,10 +119,23 @@ def _pair(state: State) -> Pair:
     return Pair(away, builder.into("pred", "setp.eq.u32", rank, first))
 
 
+def _head(state: State) -> Pair:
+    """The cluster's first block."""
+    builder, base = state.builder, state.scalars.register(SHARED_BASE)
+    rank = builder.into("b32", "mov.u32", Reg("%cluster_ctarank"))
+    theirs = builder.into("b32", "mapa.shared::cluster.u32", base, Imm(0))
+    away = builder.into("b32", "sub.u32", theirs, base)
+    return Pair(away, builder.into("pred", "setp.eq.u32", rank, Imm(0)))
+
+
 def first_of_pair(barrier: Address, cursor: Cursor, state: State) -> Address:
-    """A version's barrier in the first block of the pair."""
     assert state.pair is not None
-    place, away = barrier.base, state.pair.away
+    return in_first(barrier, cursor, state.pair, state)
+
+
+def in_first(barrier: Address, cursor: Cursor, of: Pair, state: State) -> Address:
+    """A version's barrier in the first block of the pair, or of the cluster."""
+    place, away = barrier.base, of.away
     moves = state.addresses.positions[cursor.name].moves
     theirs = state.scalars.once(
         ("first block's barrier", cursor.name, moves), lambda: state.builder.into("b32", "add.u32", place, away)

@@ -12,6 +12,7 @@ from tilec.codegen.address import SHARED_BASE, Addresses, Position
 from tilec.codegen.barriers import emit_barrier, emit_warpgroup_sync, place_of, warpgroup
 from tilec.codegen.builder import Builder, Class, register_class
 from tilec.codegen.elementwise import emit_elementwise
+from tilec.codegen.load_matrix import emit_load_matrix
 from tilec.codegen.local import clear_local, read_local
 from tilec.codegen.matrix import WARP, emit_store_matrix
 from tilec.codegen.memory import load_vector
@@ -351,6 +352,8 @@ class EntryCode:
                 emit_tma_store(op, state)
             case warp.StoreMatrix():
                 emit_store_matrix(op, state)
+            case warp.LoadMatrix():
+                emit_load_matrix(op, state)
             case warp.Mma():
                 emit_mma(op, state)
             case warp.Wgmma():
@@ -394,9 +397,7 @@ class EntryCode:
             case warp.RingRelease(cursor=cursor):
                 self.rings.release(cursor, state)
             case warp.RingDrain(cursor=cursor):
-                for _ in range(self.rings.ring(cursor).depth):
-                    self.rings.spin(cursor, state, empty=True)
-                    self.rings.advance(cursor)
+                self.rings.drain(cursor, state)
             case warp.ClusterArrive():
                 clusters.emit_cluster_arrive(op, state)
             case warp.ClusterWait():
@@ -440,6 +441,9 @@ class EntryCode:
         builder = self.builder
         start, stop = self.scalars.value(op.start), self.scalars.value(op.stop)
         counter = builder.into("b32", "mov.u32", start)
+        if op.following is not None:
+            self.trips_handed_out(op, op.following, counter, state)
+            return
         runs_once = self.scalars.interval(op.start)[1] < self.scalars.interval(op.stop)[0]
         for phase in op.phases:
             until = self.scalars.value(Binary("min", phase.until, op.stop, INT32))
@@ -465,6 +469,18 @@ class EntryCode:
         builder.emit("add.s32", counter, counter, Imm(op.step))
         builder.emit("bra", Symbol(again), guard=self.compare("lt", counter, stop))
         builder.place(self.exits.pop())
+        self.addresses.forget_positions()
+
+    def trips_handed_out(self, op: warp.Loop, following: warp.Following, counter: Reg, state: State) -> None:
+        """As long as a trip finds that there is another one."""
+        builder, again = self.builder, self.builder.label("loop")
+        builder.place(again)
+        self.addresses.forget_positions()
+        with self.scalars.scope():
+            self.scalars.define(op.var, counter, (0, self.scalars.interval(op.stop)[1] - 1))
+            self.body(op.body, state)
+            builder.emit("mov.u32", counter, self.scalars.register(following.value))
+            builder.emit("bra", Symbol(again), guard=self.scalars.register(following.is_there))
         self.addresses.forget_positions()
 
     def forever(self, body: tuple[Operation, ...], state: State) -> None:

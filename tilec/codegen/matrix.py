@@ -57,8 +57,9 @@ def clear(buffer: Buffer, state: State) -> None:
         state.builder.emit(f"mov.{cls}", register, ZERO.get(cls, Imm(0)))
 
 
-def packed_a(buffer: Buffer, state: State) -> tuple[Reg, ...]:
-    """A fragment as A operand, in the order in which its layout (see `operand_a`) has it: 4 bytes to a register."""
+def packed(buffer: Buffer, state: State) -> tuple[Reg, ...]:
+    """A fragment as operand, in the order in which its layout (see `operand_a`, `operand_b`) has it: 4 bytes to a
+    register."""
     for held in (state.words, state.pairs):
         if buffer.name in held:
             return held[buffer.name]

@@ -14,7 +14,7 @@ from tilec.codegen.matrix import (
     clear,
     digit,
     operand_kind,
-    packed_a,
+    packed,
     warp_part,
 )
 from tilec.codegen.memory import load_vector, pack
@@ -44,7 +44,8 @@ def emit_mma(op: Mma, state: State) -> None:
     sums = accumulators(op.c, state)
     count = len(sums) // (rows * columns)
     per_step = 2 if op.a.dtype == FLOAT64 else 4
-    a_registers = packed_a(op.a, state) if op.a.scope == "fragment" else ()
+    a_registers, b_registers = (packed(f, state) if f.scope == "fragment" else () for f in (op.a, op.b))
+    b_per_step = per_step // 2
     with state.scalars.scope():
         for k in range(0, depth, step):
             a: list[tuple[Reg, ...]] = []
@@ -53,6 +54,10 @@ def emit_mma(op: Mma, state: State) -> None:
                 a.append(a_registers[first : first + per_step] or load_a(op, state, add(row, integer(16 * i)), k))
             b: list[tuple[Reg, ...]] = []
             for j in range(0, columns, 2):
+                if b_registers:
+                    firsts = [b_per_step * (i * depth + k) // step for i in range(j, min(j + 2, columns))]
+                    b += [b_registers[first : first + b_per_step] for first in firsts]
+                    continue
                 n, blocks = add(column, integer(8 * j)), min(2, columns - j)
                 parts = [load_b(op, state, n, dense * k + half * step, blocks) for half in range(dense)]
                 b += [tuple(register for part in block for register in part) for block in zip(*parts, strict=True)]

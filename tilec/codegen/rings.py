@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from tilec.codegen import clusters
 from tilec.codegen.address import Addresses
 from tilec.codegen.builder import Builder
@@ -30,13 +33,35 @@ class RingProtocol:
         past = builder.label("acquired")
         if state.leader is not None:
             builder.emit("bra", Symbol(past), guard=Guard(state.leader, True))
-        self.wait(cursor, state, empty=True)
+        with self.where_counted(ring, state):
+            self.wait(cursor, state, empty=True)
         full = barrier_address(state, cursor.name, cursor.ring, empty=False)
         # Of a pair of blocks the first one announces what both of them load.
         first = state.pair.is_first if ring.paired and state.pair is not None else None
         builder.emit("mbarrier.arrive.expect_tx.shared::cta.b64", Reg("_"), full, Imm(ring.bytes), guard=first)
         if state.leader is not None:
             builder.place(past)
+
+    def drain(self, cursor: warp.Cursor, state: State) -> None:
+        """Until every version is empty."""
+        with self.where_counted(self.ring(cursor), state):
+            for _ in range(self.ring(cursor).depth):
+                self.spin(cursor, state, empty=True)
+                self.advance(cursor)
+
+    @contextmanager
+    def where_counted(self, ring: warp.Ring, state: State) -> Iterator[None]:
+        """Of a ring that only the cluster's first block is told of, that block alone waits for empty versions: to the
+        others it announces them by what they hear (PTX ISA, clusterlaunchcontrol.try_cancel, multicast)."""
+        if ring.heard_by < 2 or state.head is None:
+            yield
+            return
+        past = self.builder.label("others")
+        self.builder.emit("bra", Symbol(past), guard=Guard(state.head.is_first, True))
+        self.addresses.forget_positions()
+        yield
+        self.builder.place(past)
+        self.addresses.forget_positions()
 
     def wait(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
         """Until the version is empty, or full."""
@@ -76,9 +101,10 @@ class RingProtocol:
             self.gather(ring, state)
         address = barrier_address(state, cursor.name, cursor.ring, empty=empty)
         elected = state.lane_zero if ring.by == "warp" else None
-        if ring.paired:
-            address = clusters.first_of_pair(address, cursor, state)
-        space = "shared::cluster" if ring.paired else "shared::cta"
+        counts = state.pair if ring.paired else state.head if ring.heard_by > 1 else None
+        if counts is not None:
+            address = clusters.in_first(address, cursor, counts, state)
+        space = "shared::cluster" if counts is not None else "shared::cta"
         self.builder.emit(f"mbarrier.arrive.{space}.b64", Reg("_"), address, guard=elected)
 
     def gather(self, ring: warp.Ring, state: State) -> None:

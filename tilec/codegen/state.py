@@ -32,8 +32,8 @@ class Mate:
 
 @dataclass(frozen=True)
 class Pair:
-    """The pair of blocks that this one is of: how far from its own shared memory that of the first one is, and whether
-    it is that itself."""
+    """The pair of blocks, or the cluster, that this one is of: how far from its own shared memory that of the first one
+    is, and whether it is that itself."""
 
     away: Reg
     is_first: Reg
@@ -49,7 +49,8 @@ class State:
     full barrier; `touched` are the tiles that threads read or write themselves, as wgmma does not; `turns` are the
     numbers of the named barriers of the thread's warpgroup and of the next one; `shares` and `mates` are the loads and
     the rings that blocks of the cluster have in common, by the axes along which they do; `tensor` is where the block's
-    tensor memory begins; `pair` is there where the role has to do with the barriers of a pair of blocks."""
+    tensor memory begins; `pair` is there where the role has to do with the barriers of a pair of blocks,
+    and `head` where it has to do with those of its cluster's first block."""
 
     builder: Builder
     scalars: Scalars
@@ -76,3 +77,4 @@ class State:
     mates: dict[tuple[str, ...], Mate] = field(default_factory=dict)
     tensor: Reg | None = None
     pair: Pair | None = None
+    head: Pair | None = None

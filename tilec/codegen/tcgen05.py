@@ -15,7 +15,7 @@ from tilec.codegen.barriers import is_thread, own_barrier
 from tilec.codegen.block_scaled import Places, emit_copies, opcode, scale_columns, scaled_descriptor
 from tilec.codegen.builder import Builder, register_class
 from tilec.codegen.clusters import mates_mask
-from tilec.codegen.matrix import K_BYTES, WARP, packed_a
+from tilec.codegen.matrix import K_BYTES, WARP, packed
 from tilec.codegen.scalar import Scalars
 from tilec.codegen.state import State
 from tilec.codegen.transfer import barrier_address
@@ -340,7 +340,7 @@ def _take_apart(fragment: Buffer, held: TensorTile, words: tuple[Reg, ...], stat
 def _words_of(fragment: Buffer, held: TensorTile, state: State) -> tuple[Reg, ...]:
     """The fragment as it is stored, each word of it in one register."""
     if held.per_column > 1:
-        return packed_a(fragment, state)
+        return packed(fragment, state)
     registers, builder = state.fragments[fragment.name], state.builder
     if register_class(fragment.dtype) == "b16":
         return tuple(builder.into("b32", "cvt.u32.u16", register) for register in registers)

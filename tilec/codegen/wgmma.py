@@ -7,7 +7,7 @@ format".
 from __future__ import annotations
 
 from tilec.codegen.address import SHARED_BASE
-from tilec.codegen.matrix import K_BYTES, KIND, WARP, accumulators, operand_kind, packed_a, warp_part
+from tilec.codegen.matrix import K_BYTES, KIND, WARP, accumulators, operand_kind, packed, warp_part
 from tilec.codegen.sparse import metadata
 from tilec.codegen.state import State
 from tilec.ir.affine import add, scale
@@ -40,7 +40,7 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
     shape = f"m64n{columns // pieces}k{dense * step}"
     opcode = f"wgmma.mma_async{'.sp' if op.metadata else ''}.sync.aligned.{shape}.{kinds}"
     modifiers = _modifiers(op, in_registers)
-    a_registers = packed_a(op.a, state) if in_registers else ()
+    a_registers = packed(op.a, state) if in_registers else ()
     assert state.true is not None
     with state.scalars.scope():
         first_row = warp_part(layout, 2)[0]

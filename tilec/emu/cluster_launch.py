@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilec.emu.answers import Answers
 from tilec.emu.bulk import in_block, issue_load
 from tilec.emu.decode import Form, semantics
 from tilec.emu.fault import Fault
@@ -49,6 +50,9 @@ def _try_cancel(form: Form) -> None:
             given = _answer(cta.launch)
             for target in cta.cluster.ctas if to_all else [cta]:
                 target.shared.offset(address, _ANSWER_BYTES, "the answer")
+                if target.shared.answers is None:
+                    target.shared.answers = Answers()
+                target.shared.answers.comes(address // 16, address, target.shared.watch)
                 rows = np.array([address // 16])
                 bar_at = in_block(target, cta.peer(shared_address(bar))[1])
                 issue_load(cta, thread, target, address, rows, bar_at, line, partial(_answered, given), -1)

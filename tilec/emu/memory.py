@@ -19,6 +19,7 @@ from tilec.records import dataclass
 if TYPE_CHECKING:
     from mmap import mmap
 
+    from tilec.emu.answers import Answers
     from tilec.emu.races import Watch
 
 Array = NDArray[Any]
@@ -98,6 +99,8 @@ class Memory:
         self.explain: Callable[[int], str] = lambda address: ""
         self.explain_reader: Callable[[int], str] = lambda row: "an asynchronous operation"
         self.watch: Watch | None = None
+        self.answers: Answers | None = None
+        """Where the machine answers requests, if it has done so here."""
         self.owner: Array | None = None
         """Which blocks of this launch wrote each byte of global memory, by their `tag`; 0 for none."""
         self.reader: Array | None = None
@@ -220,6 +223,8 @@ class Memory:
                 readers = self._readers[width]
                 place = _offsets(index, width)
                 readers[index] = self.require_own(self._owners[width][index], readers[index], self.tag, place)
+            if self.answers is not None:
+                self.answers.read(by, index * width >> 4, self.watch)
         data: Array = self._data[width][index]
         return data
 
@@ -368,6 +373,8 @@ class Memory:
 
     def fence(self, actors: Array) -> None:
         """`fence.proxy.async` by some threads: the asynchronous proxy sees what the generic one wrote before."""
+        if self.answers is not None and self.watch is not None:
+            self.answers.fence(self.watch.order.of_any(actors))
         if self.watch is None:
             self.shadow &= 0xFF ^ (UNFENCED | COPIED)
             return

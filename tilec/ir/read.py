@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple, NoReturn, TypeVar, get_args
 
+from tilec import readers
 from tilec.diag import fail
 from tilec.ir.expr import constant
 from tilec.ir.text import SYMBOLS
@@ -116,6 +117,8 @@ def read_kernel(text: str) -> Kernel:
         if stripped:  # nothing, or a comment alone
             indent = len(stripped) - len(stripped.lstrip())
             lines.append(_Line(number, indent // 2, stripped.lstrip()))
+            if lines[-1].depth > readers.DEEPEST:
+                fail("bad-tile-ir", f"this is no tile IR: blocks lie more than {readers.DEEPEST} deep", lines[-1].span)
     return _Reader(lines).kernel()
 
 
@@ -374,13 +377,14 @@ class _Reader:
         lists = {name: self.integers(given.pop(name), line) for name in ("stage", "order") if name in given}
         wishes = self.wishes(given.pop("wishes"), line) if "wishes" in given else None
         apart = tuple(map(str, self.literal(given.pop("apart"), list, line))) if "apart" in given else None
+        handed_out = "handed_out" in given and self.literal(given.pop("handed_out"), bool, line)
         self.nothing_else(given, kind, line)
         var = Var(names, start.dtype)
         self.vars[var.name] = var
         body = self.body(line.depth + 1)
         return For(
             _KINDS[kind], var, start, stop, step, body, numbers.get("num_stages"), lists.get("stage"),
-            lists.get("order"), line.span, wishes, numbers.get("factor"), apart,
+            lists.get("order"), line.span, wishes, numbers.get("factor"), apart, handed_out,
         )  # fmt: skip
 
     def wishes(self, node: ast.expr, line: _Line) -> Wishes:
@@ -462,9 +466,9 @@ class _Reader:
 
     def python(self, text: str, line: _Line) -> ast.expr:
         try:
-            return ast.parse(_INTERNAL.sub(_LETTER, text), mode="eval").body
-        except SyntaxError:
-            self.wrong(f"'{text}' is no expression", line)
+            return readers.python_expression(_INTERNAL.sub(_LETTER, text))
+        except ValueError as error:
+            self.wrong(f"'{text}' is no expression: {error}", line)
 
     def arguments(self, text: str, line: _Line) -> _Arguments:
         """What may stand between the parentheses of a call."""

@@ -184,6 +184,8 @@ def _for(loop: For) -> str:
         parts.append(f"factor={loop.factor}")
     if loop.apart is not None:
         parts.append(f"apart={list(loop.apart)!r}")
+    if loop.handed_out:
+        parts.append("handed_out=True")
     if loop.num_stages is not None:
         parts.append(f"num_stages={loop.num_stages}")
     if loop.stage is not None:

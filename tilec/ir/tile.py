@@ -340,7 +340,9 @@ class For:
     one; `stage` and `order` are the manual lists of T.Pipelined, one entry per scheduled statement. `factor` is how
     many trips of an unrolled loop become one (None: all of them, where that is not too many). `apart` names variables
     that are bound in the body and have, taken together, other values in each trip, so that what they index is another
-    place each time; with none in it, nobody asks for an order among the trips."""
+    place each time; with none in it, nobody asks for an order among the trips. A loop that is `handed_out` has a first
+    trip, and one for each value that the machine hands out instead of beginning blocks (cluster launch control):
+    perhaps none, all of them less than `stop`."""
 
     kind: LoopKind
     var: Var
@@ -355,6 +357,7 @@ class For:
     wishes: Wishes | None = None
     factor: int | None = None
     apart: tuple[str, ...] | None = None
+    handed_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -307,6 +307,8 @@ def _loop(loop: For) -> Iterator[str]:
         yield f"the loop over {loop.var.name} has step {loop.step}"
     if loop.start.dtype != loop.var.dtype or loop.stop.dtype != loop.var.dtype:
         yield f"{loop.var.name} is {loop.var.dtype}, its bounds are {loop.start.dtype} and {loop.stop.dtype}"
+    if loop.handed_out and loop.kind != "serial":
+        yield f"the values of {loop.var.name} are handed out, but its loop is {loop.kind}"
     if (loop.stage is None) != (loop.order is None):
         yield "stage and order do not come together"
     elif loop.stage is not None and loop.order is not None:

@@ -40,6 +40,8 @@ def own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]
             return {s.name}, set(), "bulk", {s.name}
         case warp.StoreMatrix(source=s, destination=d):
             return {s.name}, {d.name}, None, set()
+        case warp.LoadMatrix(source=region, destination=d):
+            return {region.buffer.name}, {d.name}, None, set()
         case warp.Mma(a=a, b=b, c=c, metadata=e):
             return {a.name, b.name, *([e.name] if e else [])}, {c.name}, None, set()
         case warp.Wgmma(a=a, b=b, c=c, metadata=e):

@@ -45,7 +45,7 @@ def scenarios(program: Program) -> Iterator[Scenario]:
 
 
 def _is_fixed(loop: warp.Loop) -> bool:
-    return isinstance(loop.start, Const) and isinstance(loop.stop, Const)
+    return warp.static_trips(loop) is not None
 
 
 class _Unknown(Exception):
@@ -147,6 +147,7 @@ class Execution:
                     self.trips, self.stages, self.steady = around
                 case warp.Loop(var=var, step=step):
                     start, count = self.count(op, values)
+                    step = step if op.following is None else 1
                     for k in self.told_apart(var.name, count):
                         yield from self.run(self.phase(op, k, count), {**values, var.name: start + k * step})
                         if self.leaving():
@@ -197,6 +198,9 @@ class Execution:
 
     def count(self, op: warp.Loop, values: dict[str, int]) -> tuple[int, int]:
         """The first value of the loop variable, and the number of trips."""
+        if op.following is not None:
+            self.asked = True
+            return 0, max(1, self.scenario.trips[0])
         if op.part == "steady" and op.var == self.steady:
             return 0, max(0, self.trips - self.stages)
         try:

@@ -42,7 +42,8 @@ def _program(program: Program) -> Iterator[str]:
     for ring in program.rings:
         shared = f", shared along {' and '.join(ring.shared)}" if ring.shared else ""
         pair = ", of a pair of blocks" if ring.paired else ""
-        yield f"  ring {ring.name}: depth {ring.depth}{_barriers(ring)}{shared}{pair}"
+        heard = f", heard by {ring.heard_by} blocks" if ring.heard_by > 1 else ""
+        yield f"  ring {ring.name}: depth {ring.depth}{_barriers(ring)}{shared}{pair}{heard}"
     for made in program.barriers:
         yield f"  barriers {made.name}: {', '.join(map(str, made.counts))} arrivals"
     for role in (program.common, *program.roles):
@@ -95,7 +96,11 @@ def _body(body: tuple[Operation, ...], indent: str, heading: str = "") -> Iterat
         match op:
             case warp.Loop(var=var, start=start, stop=stop, step=step, phases=phases, body=inner):
                 steps = f", {step}" if step != 1 else ""
-                yield f"{indent}for {var.name} in range({show_expr(start)}, {show_expr(stop)}{steps}):"
+                if (following := op.following) is None:
+                    yield f"{indent}for {var.name} in range({show_expr(start)}, {show_expr(stop)}{steps}):"
+                else:
+                    goes_on = f"then {following.value.name} while {following.is_there.name}"
+                    yield f"{indent}for {var.name} = {show_expr(start)}, {goes_on}, below {show_expr(stop)}:"
                 deeper = indent + "  "
                 for phase in phases:
                     yield f"{deeper}while {var.name} < {show_expr(phase.until)}:"
@@ -177,6 +182,8 @@ def _operation(op: Operation) -> str:
         case warp.StoreMatrix(source=source, destination=destination, column=column):
             part = f"[:, {column}:{column + destination.shape[-1]}]" if source.shape != destination.shape else ""
             return f"stmatrix {destination.name} = {source.name}{part}"
+        case warp.LoadMatrix(source=region, destination=d):
+            return f"ldmatrix {d.name} = {show_region(region)}"
         case warp.Mma() | warp.Wgmma():
             a = op.a.name + (".T" if op.transpose_a else "")
             b = op.b.name + (".T" if op.transpose_b else "")
@@ -245,7 +252,8 @@ def _operation(op: Operation) -> str:
         case warp.TensorArrive(barrier=barrier):
             return f"tcgen05.commit to {_barrier(barrier)}"
         case warp.TryCancel(answer=answer, barrier=barrier):
-            return f"try_cancel to {answer.name}, signals {_barrier(barrier)}"
+            signals = f", signals {_barrier(barrier)}" if barrier is not None else ""
+            return f"try_cancel to {answer.name}{signals}"
         case warp.ExpectBytes(barrier=barrier, bytes=announced, arrives=arrives):
             return f"expect {announced} bytes at {_barrier(barrier)}{', arrive' if arrives else ''}"
         case warp.BarrierWait(barrier=barrier, parity=parity, unless=unless):

@@ -11,7 +11,7 @@ arithmetic.
    full barrier that is waited for is filled, every release meets its acquire, each with the arrivals that the barrier
    counts; no role waits for ever, and no version is filled while its readers have it. Who fills by ordinary writes
    has written every tile of the version, and is done with it when it hands it on. What a role has written itself is
-   fenced before it passes the version to another one.
+   fenced before it passes the version to another one, and so is what it has read of the machine's answers.
 5. What an asynchronous operation writes is read or awaited, and what it reads is overwritten, only after a wait that
    covers it.
 6. Warpgroups that take turns each wait for their turn and pass it on, in this order; meanwhile they meet nobody at a
@@ -135,6 +135,11 @@ class _Run:
         self.fragments = {b.name for b, _ in program.fragments}
         self.apart = {op.source.name for op in program.operations() if isinstance(op, warp.TmaStore) and op.parts > 1}
         self.tensor = {tile.buffer.name for tile in program.tensor}
+        self.of_pairs = {  # roles that run in the first block of a pair only
+            role.name
+            for role in program.roles
+            if any(isinstance(op, warp.TensorMma) and op.paired for op in warp.walk(role.body))
+        }
         self.versions = {(r.name, v): _Version() for r in program.rings for v in range(r.depth)}
         self.turn = 0  # the warpgroup whose turn it is
         period = 0 if whole else lcm(*(r.depth for r in program.rings))
@@ -211,6 +216,8 @@ class _Run:
                 return self.multiply(state, op) if op.leader is None else ""  # else by barriers of the kernel's own
             case warp.TmaLoad(destination=destination):
                 return "" if op.barrier is not None else self.load(state, op, destination.name)
+            case warp.TryCancel(barrier=None, answer=answer):
+                return self.load(state, op, answer.name)
             case warp.RingWait(cursor=cursor):
                 _, version, turn = self.position(state, cursor)
                 if version.fills <= turn:
@@ -353,7 +360,7 @@ class _Run:
             for access in state.accesses.get((buffer, slot), ()):
                 if access.group:
                     return f"line {op.span.line}: {ring.name} is {how} while {access.op} still reads it"
-                if access.write and not access.fenced:
+                if (access.write or ring.heard_by) and not access.fenced:
                     return f"line {op.span.line}: {ring.name} is {how} with no proxy fence after {access.op}"
             # Whoever has waited for the other role comes after them.
             if (done := state.accesses.pop((buffer, slot), None)) and how == "released":
@@ -373,6 +380,8 @@ class _Run:
         blocks = len(mates_by_any(self.program.cluster, ring.shared))
         if ring.paired and not op.by_tensor_cores:
             blocks = 2
+        if ring.heard_by:
+            blocks = ring.heard_by // 2 if state.role.name in self.of_pairs else ring.heard_by
         version.released += state.role.arrivals(ring.by) * blocks
         if version.released > ring.arrivals:
             releases = f"{version.released} {ring.by}s release"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tilec.diag import Diagnostic, Label, fail, warning
+from tilec.diag import Diagnostic, Label, fail, instead, warning
 from tilec.ir.expr import as_size, cast, constant
 from tilec.ir.tile import Buffer, Expr, Extent, Load, Region, integer
 from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, INT64, DType
@@ -162,7 +162,8 @@ def bind(signature: Signature, positional: Sequence[Argument], keywords: Mapping
         if key not in parameters:
             near = nearest(key, [p.name for p in signature.parameters if p.supported])
             help_text = f"did you mean `{near}`?" if near else f"write {signature}"
-            fail("unknown-keyword", f"{name} has no parameter `{key}`", argument.span, help=help_text)
+            title = f"{name} has no parameter `{key}`"
+            fail("unknown-keyword", title, argument.span, help=help_text, fix=instead(key, near))
         if key in given:
             first = Label(given[key].span, "given here already")
             fail("duplicate-argument", f"{name} gets `{key}` twice", argument.span, secondary=(first,))
@@ -223,7 +224,8 @@ def as_dtype(argument: Argument) -> DType:
         element, _, lanes = value.rpartition("x")
         if element in BY_NAME and lanes.isdecimal():
             help_text = f"one number is needed here: use {element!r}"
-        fail("unknown-dtype", f"{value!r} is not a supported dtype", argument.span, help=help_text)
+        title = f"{value!r} is not a supported dtype"
+        fail("unknown-dtype", title, argument.span, help=help_text, fix=instead(value, near))
     return BY_NAME[value]
 
 

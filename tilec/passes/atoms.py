@@ -15,7 +15,8 @@ from typing import Literal
 
 from tilec.ir.layout import Fragment, SharedLayout, mma_accumulator, plain
 from tilec.ir.placement import places
-from tilec.ir.tile import Buffer, Expr, Kernel, Load, Parallel, Store, TileOp, Var, walk, walk_expr
+from tilec.ir.tile import Buffer, Expr, Kernel, Load, Parallel, Placement, Store, TileOp, Var, walk, walk_expr
+from tilec.ops.copy.by_matrix import loads_by_matrix
 from tilec.ops.transpose import swept
 from tilec.passes.usage import expressions
 from tilec.records import dataclass
@@ -277,6 +278,7 @@ def shared_accesses(
     """Every access of a shared tile, in program order; `fragments` and `nest_layout` say how registers lie that meet
     it."""
     scattered = frozenset(name for name, fragment in fragments.items() if fragment.threads[:2] == ACCUMULATOR_LANES)
+    placed = {given.buffer for given in kernel.layouts if isinstance(given.layout, Placement)}
     for stmt in walk(kernel.body):
         if isinstance(stmt, TileOp):
             via = dict(stmt.attrs).get("via")
@@ -285,12 +287,23 @@ def shared_accesses(
                     is_operand = stmt.name in ("gemm", "scaled_gemm") and place < 2
                     operand: Pattern = "wgmma" if via in ("wgmma", "tcgen05") else "matrix"
                     by_thread = _moved(stmt, place, fragments, scattered)
+                    if region.buffer not in placed and _is_by_matrix(stmt, fragments):
+                        by_thread = "matrix"
                     pattern = operand if is_operand else _COPIES.get(str(via), by_thread)
                     if stmt.name == "transpose":
                         pattern = Sweep(swept(stmt, kernel.threads), (0, 1) if place else (1, 0))
                     yield Access(region.buffer.name, pattern, stmt.span)
         elif isinstance(stmt, Parallel):
             yield from _nest_accesses(stmt, scattered, fragments, nest_layout)
+
+
+def _is_by_matrix(op: TileOp, fragments: Mapping[str, Fragment]) -> bool:
+    """Whether it is a copy to a fragment that ldmatrix makes."""
+    if op.name != "copy":
+        return False
+    source, destination = op.regions
+    layout = fragments.get(destination.buffer.name)
+    return layout is not None and loads_by_matrix(source, destination, layout)
 
 
 def _moved(op: TileOp, place: int, fragments: Mapping[str, Fragment], scattered: frozenset[str]) -> Pattern:

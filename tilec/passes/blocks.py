@@ -15,7 +15,13 @@ from tilec.passes.cluster_launch import asks_for_blocks
 from tilec.passes.layout import Laid
 from tilec.passes.pairs import best_pairs
 from tilec.passes.panels import best_raster, fits_cache, in_blocks, is_ordered_by_hand, walk_of
-from tilec.passes.persistent import blocks_at_once, persistent, why_not_persistent
+from tilec.passes.persistent import (
+    blocks_at_once,
+    handed_out,
+    persistent,
+    why_not_handed_out,
+    why_not_persistent,
+)
 from tilec.passes.rasterise import AS_NUMBERED, in_clusters, ordered
 from tilec.passes.strips import Strip, strips
 from tilec.sched.decision import Decision
@@ -40,9 +46,26 @@ def arranged(
         return ordered(kernel), (about_cluster, against, about_raster)
     blocks = " × ".join(str(e) if isinstance(e, int) else "?" for e in kernel.grid)
     why = "a block loads its next tile while it computes and stores the last"
-    walking = persistent(kernel, at_once)
     about_walk = Decision("persistent grid", f"{at_once} blocks walk over {blocks}", "the compiler", why)
-    return walking, (about_cluster, about_walk, about_raster)
+    walking, about_scheduler = _walk(kernel, target, options, at_once)
+    return walking, (about_cluster, about_walk, *about_scheduler, about_raster)
+
+
+def _walk(kernel: Kernel, target: Target, options: CompileOptions, at_once: int) -> tuple[Kernel, tuple[Decision, ...]]:
+    """The kernel that walks over its grid; and how it goes on to the next tile, where there is a choice."""
+    asked = options.tile_scheduler
+    if asked == "static":
+        chosen = Decision("tile scheduler", "static", "the command line", "--tile-scheduler static")
+        return persistent(kernel, at_once), (chosen,)
+    if reason := why_not_handed_out(kernel, target):
+        has_choice = asked != "auto" or target.has("cluster.launch_control")
+        chosen = Decision("tile scheduler", "static", "the compiler", reason)
+        return persistent(kernel, at_once), (chosen,) if has_choice else ()
+    why = "a block that is done early, or could begin early, does more of the tiles (as in CUTLASS, by default)"
+    chosen = Decision("tile scheduler", "launch control", "the compiler", why)
+    if asked != "auto":
+        chosen = replace(chosen, by="the command line", why=f"--tile-scheduler {asked}")
+    return handed_out(kernel), (chosen,)
 
 
 _LOSES_ROLES = Decision(

@@ -13,7 +13,7 @@ from tilec.ops.values import Foreign, Function, Member, Namespace, Value, descri
 from tilec.passes.evaluate import Evaluator
 from tilec.passes.functions import check_assert, kind, run, unpack
 from tilec.passes.recover import bound_names, poison
-from tilec.passes.scope import Binding, Scope
+from tilec.passes.scope import Binding, Bound, Scope
 from tilec.source import NOWHERE, Span
 from tilec.syntax import ast
 from tilec.syntax.imports import is_relative, places
@@ -96,10 +96,11 @@ class Constants:
         path: str = "",
         mistakes: Mistakes | None = None,
         ran: dict[str, Scope] | None = None,
+        bound: Bound | None = None,
     ) -> None:
         self.defines, self.files, self.path = defines, files, path
         self.ran: dict[str, Scope] = {} if ran is None else ran
-        self.scope = Scope(_builtins())
+        self.scope = Scope(_builtins(), bound=bound)
         self.evaluator = Evaluator(self.scope, mistakes=mistakes or Mistakes())
         self.defined: dict[str, Span] = {}
 
@@ -234,7 +235,7 @@ class Constants:
     def _ran(self, path: str) -> Scope:
         """The names of a file that is imported: it runs once."""
         if path not in self.ran:
-            file = Constants(self.defines, self.files, path, self.evaluator.mistakes, self.ran)
+            file = Constants(self.defines, self.files, path, self.evaluator.mistakes, self.ran, self.scope.bound)
             file.evaluator.budget = self.evaluator.budget
             self.ran[path] = file.scope
             file.run(self.files[path])

@@ -33,6 +33,7 @@ from tilec.passes import pools
 from tilec.passes.binds import scheduled, users_of_binds
 from tilec.passes.compound import Cost, cost, is_compound
 from tilec.passes.fetched import versions_of
+from tilec.passes.handed_out import RING_BYTES, walk_of
 from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes
 from tilec.passes.nest_price import nest_demands
@@ -62,6 +63,7 @@ from tilec.passes.roles import (
 )
 from tilec.passes.tensor_memory import tensor_tiles
 from tilec.passes.turns import turns
+from tilec.passes.usual import in_most_trips
 from tilec.records import dataclass
 from tilec.sched.bounds import Unschedulable, bounds
 from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Role, Slot, Use
@@ -315,6 +317,8 @@ class _Builder:
         late = over_rings(self.laid.kernel)  # there is room for them where the rings are
         beside = ((name, layout) for name, layout in self.laid.shared.items() if name not in late)
         tiles = sum(_aligned(layout.bytes) * versions.get(name, 1) for name, layout in beside)
+        if walk_of(self.laid.kernel) is not None:
+            tiles += _aligned(RING_BYTES)
         return tiles + _aligned(barriers * BARRIER_BYTES)
 
     # ---- costs ----
@@ -323,9 +327,8 @@ class _Builder:
         stmt = self.statements[index]
         if is_compound(stmt):
             return self.compound(index)
-        issue, latency, uses = price(
-            stmt, self.laid, self.target, self.groups if self.roles[index] == "consumer" else 1
-        )
+        groups = self.groups if self.roles[index] == "consumer" else 1
+        issue, latency, uses = price(in_most_trips(stmt, self.loop, self.laid.kernel), self.laid, self.target, groups)
         roles: tuple[int, ...] = ()
         if self.roles[index] in self.candidates:
             roles = tuple(range(len(self.candidates))) if index in self.open else (0,)

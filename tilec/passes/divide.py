@@ -38,8 +38,8 @@ from tilec.ir.types import INT32
 from tilec.ops.barriers import BARRIER_OPERATIONS, BY_ONE_THREAD, is_signalling
 from tilec.ops.gemm import is_in_tensor_memory
 from tilec.ops.refused import is_refused
-from tilec.passes.expand import substitute_stmt
 from tilec.passes.steering import is_variable
+from tilec.passes.substitution import substitute_stmt
 from tilec.passes.usage import reads, writes
 from tilec.records import dataclass
 from tilec.source import Span

@@ -15,7 +15,7 @@ from tilec.passes.constants import Constants, Define, Defines
 from tilec.passes.eager import Eager
 from tilec.passes.functions import is_eager, kind, named, run_function
 from tilec.passes.launch import Incomplete, header, kernel
-from tilec.passes.scope import Scope
+from tilec.passes.scope import Bound, Scope
 from tilec.passes.statements import Body
 from tilec.passes.threads import settled
 from tilec.source import SourceFile, Span
@@ -69,12 +69,13 @@ def elaborate_all(
     multiprocessors: Callable[[], int] = lambda: 1,
     usual_cluster: tuple[int, int, int] = (1, 1, 1),
     mistakes: Mistakes | None = None,
+    bound: Bound | None = None,
 ) -> tuple[Kernel, ...]:
     """Every kernel of the file, or that called `entry`. Given `mistakes`, what is wrong is added there, and a kernel is
-    what that leaves of it."""
+    what that leaves of it. `bound` is told what each name is given."""
     functions = _kernels(module) if entry is None else ()
     functions = functions or [_choose(module, source, entry)]
-    return _elaborated(module, functions, defines, warn, files, multiprocessors, usual_cluster, mistakes)
+    return _elaborated(module, functions, defines, warn, files, multiprocessors, usual_cluster, mistakes, bound)
 
 
 # ---- which kernel ----------------------------------------------------------------------------------------------------
@@ -142,12 +143,13 @@ def _elaborated(
     multiprocessors: Callable[[], int],
     usual_cluster: tuple[int, int, int],
     known: Mistakes | None = None,
+    bound: Bound | None = None,
 ) -> tuple[Kernel, ...]:
     """The kernels of these functions, or what is wrong with any of them and with the file around them."""
     mistakes = known or Mistakes()
     arguments = {p.name for f in functions if _style(f) != "bare" for p in named(f)}
     defines = Defines(given or {}, parameters=arguments)
-    constants = Constants(defines, files, mistakes=mistakes)
+    constants = Constants(defines, files, mistakes=mistakes, bound=bound)
     constants.evaluator.multiprocessors = multiprocessors
     constants.evaluator.usual_cluster = usual_cluster
     constants.run(module)

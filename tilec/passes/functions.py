@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from tilec.diag import CompileError, Label, fail
+from tilec.diag import CompileError, Label, fail, instead
 from tilec.ops import arithmetic, python
 from tilec.ops.signature import Argument, nearest
 from tilec.ops.values import Function, Value, describe
@@ -90,7 +90,8 @@ def bound(
     for key, argument in left.items():
         near = nearest(key, [p.name for p in parameters])
         help_text = f"did you mean {near}?" if near else None
-        fail("unknown-keyword", f"{name} has no parameter `{key}`", argument.span, help=help_text)
+        title = f"{name} has no parameter `{key}`"
+        fail("unknown-keyword", title, argument.span, help=help_text, fix=instead(key, near))
     return scope
 
 

@@ -19,6 +19,7 @@ from tilec.ir.layout import (
     local,
     mma_accumulator,
     operand_a,
+    operand_b,
     per_thread,
     placed,
     row_major,
@@ -389,9 +390,12 @@ class _Fragments:
             case TileOp(name="gemm") if ("via", "tcgen05") in stmt.attrs:
                 pass
             case TileOp(name="gemm"):
-                a, _, c, *_ = (r.buffer for r in stmt.regions)
+                a, b, c, *_ = (r.buffer for r in stmt.regions)
                 accumulator = self.accumulator(stmt)
                 self.fix(c, accumulator, stmt)
+                if b.scope == "fragment":
+                    turned = bool(stmt.attr("transpose_B"))
+                    self.fix(b, operand_b(accumulator, b.shape[turned], b.dtype.bytes, turned), stmt)
                 if a.scope == "fragment":
                     as_accumulated = AS_ACCUMULATED in stmt.attrs
                     self.fix(a, operand_a(accumulator, a.shape[1], a.dtype.bytes, as_accumulated), stmt)

@@ -13,11 +13,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tilec.ir.affine import Affine, Interval, add, affine, interval
+from tilec.ir.affine import Affine, Interval, interval
 from tilec.ir.text import show_expr
 from tilec.ir.tile import (
     Binary,
-    BinaryOp,
     Bind,
     Const,
     Expr,
@@ -33,7 +32,6 @@ from tilec.ir.tile import (
     Var,
     While,
     children,
-    integer,
     substitute,
     walk,
     walk_expr,
@@ -44,6 +42,7 @@ from tilec.options import CompileOptions
 from tilec.passes.blocks import MAY_DECIDE
 from tilec.passes.fold import fold_expr
 from tilec.passes.rings import is_pipelined
+from tilec.passes.thresholds import REFUTES, below_zero, threshold
 from tilec.passes.usage import reads, writes
 from tilec.records import dataclass
 from tilec.sched.decision import Decision
@@ -52,7 +51,6 @@ from tilec.target import Target
 LEAST_ELEMENTS = 4
 """Of a nest in each thread: a test of the condition for each of so few costs no more than a branch does."""
 
-_REFUTES: dict[str, BinaryOp] = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
 Ranges = Mapping[Var, Interval]
 
 
@@ -246,12 +244,12 @@ class _Proof:
                     return Binary("and" if (op == "and") == value else "or", left, right, BOOL)
                 return None if (op == "and") == value else left or right
             case Binary(op="lt" | "ge" | "gt" | "le" as op, a=a, b=b) if a.dtype == INT32:
-                form = _below_zero(op if value else _REFUTES[op], a, b)
-                return self.greatest_below_zero(form)
+                form = below_zero(op if value else REFUTES[op], a, b)
+                return self.greatestbelow_zero(form)
             case _:
                 return None
 
-    def greatest_below_zero(self, form: Affine) -> Expr | None:
+    def greatestbelow_zero(self, form: Affine) -> Expr | None:
         """Whether a sum is below 0 wherever the nest's variables are."""
         greatest, factor = form.constant, 0
         rest: list[tuple[Expr, int]] = []
@@ -272,41 +270,13 @@ class _Proof:
         return threshold(self.var, factor, Affine(tuple(rest), greatest))
 
 
-def threshold(var: Var, factor: int, rest: Affine) -> Expr:
-    """factor · var + rest < 0, solved for the variable."""
-    if factor == 0:
-        return Binary("lt", _sum(rest, 1, 0), integer(0), BOOL)
-    by = integer(abs(factor))
-    # Rounded down: factor · var < −rest  ⇔  var < ⌈−rest / factor⌉;  rest < −factor · var  ⇔  var > ⌊rest / −factor⌋.
-    sign, extra = (-1, factor - 1) if factor > 0 else (1, -factor)
-    bound = affine(Binary("floordiv", _sum(rest, sign, extra), by, INT32))
-    return Binary("lt" if factor > 0 else "ge", var, _sum(bound, 1, 0), BOOL)
-
-
-def _sum(form: Affine, factor: int, extra: int) -> Expr:
-    scaled = Affine(tuple((atom, c * factor) for atom, c in form.terms), 0)
-    return fold_expr(add(scaled.symbolic(), integer(form.constant * factor + extra)))
-
-
-def _below_zero(op: str, a: Expr, b: Expr) -> Affine:
-    """The sum that is below 0 where the comparison holds."""
-    left, right = (a, b) if op in ("lt", "le") else (b, a)
-    form = affine(Binary("sub", left, right, INT32))
-    return form if op in ("lt", "gt") else replace(form, constant=form.constant - 1)
-
-
-def below_zero(comparison: Binary) -> Affine:
-    """The sum that is below 0 where a comparison of int32 holds, which is none for equality."""
-    return _below_zero(comparison.op, comparison.a, comparison.b)
-
-
 def refuted(condition: Expr) -> Expr:
     """The opposite of a condition, without `not` where that can be."""
     match condition:
         case Binary(op="and" | "or" as op, a=a, b=b):
             return Binary("or" if op == "and" else "and", refuted(a), refuted(b), BOOL)
-        case Binary(op=op, a=a, b=b) if op in _REFUTES:
-            return replace(condition, op=_REFUTES[op])
+        case Binary(op=op, a=a, b=b) if op in REFUTES:
+            return replace(condition, op=REFUTES[op])
         case Unary(op="not", a=a):
             return a
         case _:

@@ -53,8 +53,8 @@ from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E8M0, FLOAT32, INT4, INT32,
 from tilec.ops.fill import fill_value
 from tilec.ops.lowering import element
 from tilec.ops.refused import is_refused, refused
-from tilec.passes.expand import substitute_stmt
 from tilec.passes.fold import fold_expr
+from tilec.passes.substitution import substitute_stmt
 from tilec.passes.usage import expressions, reads, writes
 from tilec.source import Span
 

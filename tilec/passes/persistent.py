@@ -6,6 +6,9 @@ next tile while the consumers are still busy with this one.
 
 Clusters stay what they are. As many of them as run at once walk over the clusters asked for, each over those whose
 numbers are its own plus a multiple of how many walk; so the blocks of one always run blocks of one, all equally many.
+
+Where the machine can be asked for the work of clusters that have not begun, the grid is all of them instead, and those
+that run are handed out the others (`passes.handed_out`).
 """
 
 from __future__ import annotations
@@ -17,8 +20,13 @@ from tilec.ir.tile import Binary, BinaryOp, Const, Expr, For, Kernel, TileOp, Va
 from tilec.ir.types import INT32
 from tilec.ops.sync import is_explicit
 from tilec.passes.fold import fold_expr
+from tilec.passes.panels import is_ordered_by_hand
 from tilec.passes.rasterise import AS_NUMBERED, bound, clusters, in_clusters, tile_at
 from tilec.target import Target
+
+MOST_STEP = 2**31 - 1
+"""The step of a loop that has one trip, unless the machine hands out more; and the most blocks that a grid can have
+along x."""
 
 
 def blocks_at_once(target: Target, cluster: int) -> int:
@@ -53,6 +61,40 @@ def persistent(kernel: Kernel, at_once: int) -> Kernel:
     of its raster, where nothing speaks against that."""
     assert why_not_persistent(kernel, at_once) is None
     walking = at_once // kernel.cluster.blocks
+    return _walking(kernel, integer(walking), walking)
+
+
+def why_not_handed_out(kernel: Kernel, target: Target) -> str | None:
+    """Why the machine cannot hand out the clusters that a persistent grid walks over, or None."""
+    if not target.has("cluster.launch_control"):
+        return f"{target.name} has no cluster launch control"
+    if is_ordered_by_hand(kernel):
+        return "blocks may wait for others, which must have begun"
+    total = _blocks(kernel)
+    if isinstance(total, Const) and int(total.value) * kernel.cluster.extents[0] > MOST_STEP:
+        return "a grid of one dimension cannot have so many blocks"
+    return None
+
+
+def handed_out(kernel: Kernel) -> Kernel:
+    """The kernel with a grid of all its clusters, numbered along x, of which those that run are handed out others."""
+    return _walking(kernel, _blocks(kernel), MOST_STEP, handed_out=True)
+
+
+def evenly(kernel: Kernel, target: Target) -> Kernel:
+    """The kernel, with tiles that are handed out shared out by a stride: as they are where all blocks are equally fast,
+    which is what a model of them takes for granted."""
+    if not any(isinstance(s, For) and s.handed_out for s in kernel.body):
+        return kernel
+    walking = blocks_at_once(target, kernel.cluster.blocks) // kernel.cluster.blocks
+    body = (
+        replace(s, step=walking, handed_out=False) if isinstance(s, For) and s.handed_out else s for s in kernel.body
+    )
+    return replace(kernel, grid=(walking * kernel.cluster.extents[0], *kernel.grid[1:]), body=tuple(body))
+
+
+def _walking(kernel: Kernel, walking: Expr, step: int, *, handed_out: bool = False) -> Kernel:
+    """So many clusters walk over those asked for."""
     width, depth, height = clusters(kernel)
     hardware = (Var("%block"), Var("%block.y"), Var("%block.z"))
     cx, cy, cz = kernel.cluster.extents
@@ -62,9 +104,13 @@ def persistent(kernel: Kernel, at_once: int) -> Kernel:
     tiles = (*tile_at(inside, width, depth, raster), layer)
     binds = bound(kernel.block_vars, tiles[: len(kernel.grid)], hardware, kernel.cluster.extents, kernel.span)
     first = _binary("floordiv", hardware[0], integer(cx))
-    walked = For("serial", number, first, _blocks(kernel), walking, (*binds, *kernel.body), span=kernel.span, apart=())
+    body = (*binds, *kernel.body)
+    walked = For(
+        "serial", number, first, _blocks(kernel), step, body, span=kernel.span, apart=(), handed_out=handed_out
+    )
     rank = 3 if cz > 1 else 2 if cy > 1 else 1
-    grid = (walking * cx, cy, cz)[:rank]
+    across = _product(walking, integer(cx))
+    grid = (int(across.value) if isinstance(across, Const) else across, cy, cz)[:rank]
     return replace(kernel, grid=grid, block_vars=hardware[:rank], body=(walked,), raster=None)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NoReturn, cast
 
-from tilec.diag import Label, fail
+from tilec.diag import Label, fail, instead
 from tilec.ir.tile import Buffer, Expr, Load, TileOp, integer, walk, with_attr
 from tilec.ir.types import BOOL, UINT64
 from tilec.ops.barriers import allocation
@@ -197,6 +197,7 @@ def attribute(evaluator: Evaluator, owner: Owner | StageTile, node: ast.Attribut
             node.span,
             f"it has {', '.join((*values, *known))}",
             help=f"did you mean `{near}`?" if near else None,
+            fix=instead(node.name, near),
         )
     return values[node.name]
 

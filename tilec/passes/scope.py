@@ -5,9 +5,10 @@ A name bound inside a loop or under a run-time condition ends with it: there is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tilec.diag import CompileError, Label, fail
+from tilec.diag import CompileError, Label, fail, instead
 from tilec.ops.signature import nearest
 from tilec.ops.values import Foreign, Poisoned, Value
 from tilec.source import Span
@@ -22,10 +23,15 @@ class Binding:
     ended: str | None = None
 
 
+Bound = Callable[[Span, Value], None]
+"""Is told what a name is given, and where: for who shows it."""
+
+
 @dataclass(slots=True)
 class Scope:
     """`region` says in words what ends with this scope; `is_loop` means that its body runs more than once. What is
-    bound in a function (`is_function`) is its own; `is_incomplete` where what was to bind names is wrong."""
+    bound in a function (`is_function`) is its own; `is_incomplete` where what was to bind names is wrong. `bound`
+    listens, here and in all scopes inside."""
 
     parent: Scope | None = None
     region: str = "the file"
@@ -34,6 +40,11 @@ class Scope:
     is_incomplete: bool = False
     names: dict[str, Binding] = field(default_factory=dict)
     read_from_outside: dict[str, Span] = field(default_factory=dict)
+    bound: Bound | None = None
+
+    def __post_init__(self) -> None:
+        if self.bound is None and self.parent is not None:
+            self.bound = self.parent.bound
 
     def find(self, name: str) -> Binding | None:
         scope: Scope | None = self
@@ -59,7 +70,8 @@ class Scope:
             if self.lacks_names():
                 raise CompileError
             near = self._meant(name)
-            fail("unknown-name", f"`{name}` is not defined", span, help=f"did you mean `{near}`?" if near else None)
+            help_text = f"did you mean `{near}`?" if near else None
+            fail("unknown-name", f"`{name}` is not defined", span, help=help_text, fix=instead(name, near))
         if binding.ended is not None:
             fail(
                 "out-of-scope",
@@ -105,7 +117,7 @@ class Scope:
         if name not in self.names:
             near = nearest(name, list(self.names))
             help_text = f"did you mean `{near}`?" if near else None
-            fail("unknown-name", f"{path} defines no `{name}`", span, help=help_text)
+            fail("unknown-name", f"{path} defines no `{name}`", span, help=help_text, fix=instead(name, near))
         return self.read(name, span)
 
     def bind(self, name: str, value: Value, span: Span) -> None:
@@ -130,6 +142,8 @@ class Scope:
                 )
             scope = None if scope.is_function else scope.parent
         self.names[name] = Binding(value, span)
+        if self.bound is not None:
+            self.bound(span, value)
 
     def poison(self, name: str, span: Span) -> None:
         """What would have given the name its value is wrong; its uses are no mistakes of their own."""

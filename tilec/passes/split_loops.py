@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from tilec.ir import warp
 from tilec.ir.affine import Affine, affine
-from tilec.ir.tile import COMPARISONS, Binary, Const, Expr, Load, Unary, Var, walk_expr
-from tilec.ir.types import BOOL, INT32
-from tilec.passes.masks import below_zero, threshold
+from tilec.ir.tile import Binary, Const, Expr, Unary, Var
+from tilec.ir.types import BOOL
+from tilec.passes.thresholds import limit
 
 MOST_THRESHOLDS = 2
 """A window has two: where its first block of keys ends, and where its last one begins."""
@@ -49,8 +49,8 @@ def _pieces(loop: warp.Loop) -> Iterator[warp.Operation]:
     """The loop, and before it the thresholds that are no constants."""
     moving = frozenset({loop.var, *(op.var for op in warp.walk(loop.body) if isinstance(op, warp.Let))})
     branches = [op for op in loop.body if isinstance(op, warp.Branch) and not op.part]
-    found = (limit for op in branches for limit in _limits(op.condition, loop.var, moving))
-    bounds = [bound for bound in dict.fromkeys(limit.b for limit in found) if _is_within(bound, loop)]
+    found = (each for op in branches for each in _limits(op.condition, loop.var, moving))
+    bounds = [bound for bound in dict.fromkeys(each.b for each in found) if _is_within(bound, loop)]
     bounds, is_sorted = _ascending(bounds[:MOST_THRESHOLDS])
     pieces = [
         _under(loop, moving, {**dict.fromkeys(bounds[:n], False), **dict.fromkeys(above, True)})
@@ -106,22 +106,8 @@ def _limits(condition: Expr, var: Var, moving: frozenset[Var]) -> Iterator[Binar
             yield from _limits(a, var, moving)
             yield from _limits(b, var, moving)
         case Binary():
-            if (limit := _limit(condition, var, moving)) is not None:
-                yield limit
-
-
-def _limit(comparison: Binary, var: Var, moving: frozenset[Var]) -> Binary | None:
-    if comparison.op not in COMPARISONS[:4] or comparison.a.dtype != INT32:
-        return None
-    form = below_zero(comparison)
-    factor = dict(form.terms).get(var, 0)
-    rest = Affine(tuple((atom, c) for atom, c in form.terms if atom != var), form.constant)
-    parts = [part for atom, _ in rest.terms for part in walk_expr(atom)]
-    if factor == 0 or any(part in moving or isinstance(part, Load) for part in parts):
-        return None
-    limit = threshold(var, factor, rest)
-    assert isinstance(limit, Binary)
-    return limit
+            if (found := limit(condition, var, moving)) is not None:
+                yield found
 
 
 def _under(loop: warp.Loop, moving: frozenset[Var], below: dict[Expr, bool]) -> tuple[warp.Operation, ...]:
@@ -136,9 +122,9 @@ def _under(loop: warp.Loop, moving: frozenset[Var], below: dict[Expr, bool]) -> 
                 either, decisive = (known(a), known(b)), op == "or"
                 return decisive if decisive in either else None if None in either else not decisive
             case Binary():
-                limit = _limit(condition, loop.var, moving)
-                is_below = None if limit is None else below.get(limit.b)
-                return is_below if is_below is None or (limit and limit.op == "lt") else not is_below
+                found = limit(condition, loop.var, moving)
+                is_below = None if found is None else below.get(found.b)
+                return is_below if is_below is None or (found and found.op == "lt") else not is_below
             case _:
                 return None
 

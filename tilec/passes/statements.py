@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
-from tilec.diag import CompileError, Label, fail
+from tilec.diag import CompileError, Fix, Label, fail
 from tilec.ir.affine import add
 from tilec.ir.expr import cast
 from tilec.ir.tile import (
@@ -221,7 +221,8 @@ class Body(Assignments):
         if spelling is None:
             name = node.function.id if isinstance(node.function, ast.Name) else ""
             if f"T.{name}" in supported_names():
-                fail("no-effect", f"`{name}` does nothing in a kernel", node.span, help=f"did you mean T.{name}?")
+                title = f"`{name}` does nothing in a kernel"
+                fail("no-effect", title, node.span, help=f"did you mean T.{name}?", fix=Fix(name, f"T.{name}"))
             self.value(node)
             fail("no-effect", "the value of this call is not used", node.span)
         if self.is_parallel and spelling.element is not None:

@@ -531,7 +531,7 @@ class _Role:
                 if record.group:
                     self.add_wait(self.needed(node.place), record)
                     self.apply(node.place)
-                if record.touch.write and not record.fenced:
+                if (record.touch.write and not record.fenced) or self.handover.is_to_be_fenced(record):
                     self.needed(node.place).fence = True
                     self.apply(node.place)
             self.state.records.pop((buffer, version), None)

@@ -40,12 +40,16 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
             if barrier is None:
                 return (), None  # ordered by its ring's barriers alone
             return (Touch(d.name, True, "async", BY_TMA),), None
-        case warp.TryCancel(answer=answer):
+        case warp.TryCancel(answer=answer, barrier=barrier):
+            if barrier is None:
+                return (), None  # as above
             return (Touch(answer.name, True, "async", BY_TMA),), None
         case warp.TmaStore(source=s):
             return (Touch(s.name, False, "async"),), "bulk"
         case warp.StoreMatrix(source=s, destination=d):
             return (Touch(s.name, False), Touch(d.name, True)), None
+        case warp.LoadMatrix(source=region, destination=d):
+            return (Touch(region.buffer.name, False), Touch(d.name, True)), None
         case warp.Mma(a=a, b=b, c=c, metadata=e):
             places = () if e is None else (Touch(e.name, False),)
             return (Touch(a.name, False), Touch(b.name, False), Touch(c.name, True), *places), None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.diag import fail
+from tilec.diag import fail, instead
 from tilec.ir.types import BY_NAME
 from tilec.ops import registry
 from tilec.ops.dp4a import DP4A
@@ -101,4 +101,5 @@ def refuse_name(path: str, span: Span) -> None:
         f"{path} is not supported",
         span,
         help=f"did you mean T.{near}?" if near else None,
+        fix=instead(path, near and f"T.{near}"),
     )

@@ -14,7 +14,8 @@ def wgmma_groups(op: TileOp, threads: int) -> tuple[int, int] | None:
     m, n = c.shape
     k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
     if (
-        a.dtype.bytes == 8
+        b.scope == "fragment"
+        or a.dtype.bytes == 8
         or "nibbles" in dict(op.attrs)
         or threads % WARPGROUP_THREADS
         or m % 64
@@ -43,7 +44,7 @@ def mma_warps(op: TileOp, threads: int) -> tuple[int, int] | None:
     """How the warps share the accumulator, (along M, along N): as square as the policy allows, blocks of 16 × 16 at
     least.
     """
-    a, _, c, *_ = (r.buffer for r in op.regions)
+    a, b, c, *_ = (r.buffer for r in op.regions)
     m, n = c.shape
     k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
     if threads % 32 or m % 16 or n % 8 or k * a.dtype.bytes % 32:
@@ -52,8 +53,9 @@ def mma_warps(op: TileOp, threads: int) -> tuple[int, int] | None:
     splits = [(i, warps // i) for i in range(1, warps + 1) if warps % i == 0]
     fitting = [(i, j) for i, j in splits if m % (16 * i) == 0 and n % (8 * j) == 0]
     policy = op.attr("policy")
-    if policy == "full_row" or (a.scope == "fragment" and policy == "square"):
-        # A in registers is best not held twice: then a product's accumulator can be the next one's A as it lies.
+    if policy == "full_row" or (a.scope == "fragment" and b.scope == "shared" and policy == "square"):
+        # A in registers is best not held twice: then a product's accumulator can be the next one's A as it lies. With
+        # both factors in registers one of them is.
         fitting = [s for s in fitting if s[1] == 1] or fitting
     elif policy == "full_col":
         fitting = [s for s in fitting if s[0] == 1] or fitting

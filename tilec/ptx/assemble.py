@@ -48,9 +48,10 @@ class Assembled:
     remarks: tuple[Remark, ...]
 
 
-def assemble(ptx: str, target: str, *, opt_level: int = 3) -> Assembled:
-    """Assemble and link one PTX module for `target`. PTX that is refused is a bug in tilec, not in the kernel."""
-    options = [f"-arch={target}", "-verbose", *_LEVELS[opt_level]]
+def assemble(ptx: str, target: str, *, opt_level: int = 3, line_info: bool = False) -> Assembled:
+    """Assemble and link one PTX module for `target`. PTX that is refused is a bug in tilec, not in the kernel. With
+    `line_info` the cubin says which line of the kernel each instruction comes from; the instructions are the same."""
+    options = [f"-arch={target}", "-verbose", *_LEVELS[opt_level], *(["-lineinfo"] if line_info else [])]
     if "setmaxnreg" in ptx:
         # nvJitLink compiles PTX relocatable (-c), and relocatable code may not move registers between warps: setmaxnreg
         # is ignored (C7504). `-ewp`, extensible whole program, is the mode nvcc uses for the same purpose, but -c wins

@@ -44,6 +44,7 @@ from tilec.ptx.module import (
     Variable,
     Vector,
 )
+from tilec.readers import DEEPEST
 from tilec.records import dataclass
 
 
@@ -68,6 +69,8 @@ def parse_module(text: str) -> Module:
         if isinstance(error.orig_exc, PtxSyntaxError):
             raise error.orig_exc from None
         raise
+    except (ValueError, OverflowError, struct.error) as error:
+        raise PtxSyntaxError(f"a number cannot be read: {error}", 0) from None
     assert isinstance(parts, Module)
     return parts
 
@@ -82,6 +85,11 @@ def _parser() -> Lark:
         maybe_placeholders=False,
     )
 
+
+MOST_REGISTERS = 1 << 20
+"""Of one declaration: more would take the emulator's memory, before any of them is used."""
+MOST_BYTES = 1 << 30
+"""Of one variable."""
 
 _SIZES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 _STRUCT = {
@@ -124,6 +132,13 @@ def _integer(token: str) -> int:
     if len(text) > 1 and text[0] == "0" and text[1] not in "xXbB":
         return int(text, 8)
     return int(text, 0)
+
+
+def _alignment(token: Token) -> int:
+    align = _integer(token)
+    if align < 1 or align & (align - 1):
+        raise PtxSyntaxError(f"{align} is no alignment: it is no power of two", token.line or 0)
+    return align
 
 
 def _type_bytes(type_name: str) -> int:
@@ -207,6 +222,8 @@ class _Build(Transformer[Token, Any]):
 
     def register_name(self, children: list[Token]) -> tuple[str, int | None, int]:
         count = int(children[1]) if len(children) > 1 else None
+        if count is not None and count > MOST_REGISTERS:
+            raise PtxSyntaxError(f"more than {MOST_REGISTERS:,} registers of one name", children[0].line or 0)
         return str(children[0]), count, children[0].line or 0
 
     def register_declaration(self, children: list[Any]) -> tuple[RegDecl, ...]:
@@ -244,7 +261,7 @@ class _Build(Transformer[Token, Any]):
             return _Tagged("linkage", str(token))
         if token.type == "VECTOR_WIDTH":
             return _Tagged("lanes", int(token[2:]))
-        return _Tagged("align", _integer(token))
+        return _Tagged("align", _alignment(token))
 
     def attribute(self, _children: list[Any]) -> None:
         return None
@@ -292,12 +309,14 @@ class _Build(Transformer[Token, Any]):
             values = (_tagged(parts, "data") or [[]])[0]
             data = b"".join(_initial_bytes(value, type_name, parts[0]) for value in values)
             size = max(count * element, len(data))
+            if size > MOST_BYTES:
+                raise PtxSyntaxError(f"'{parts[0]}' takes more than {MOST_BYTES:,} bytes", parts[0].line or 0)
             relocations = tuple(_relocations(values, element))
             made.append(Variable(space, str(parts[0]), align, size, linkage, data, parts[0].line or 0, relocations))
         return tuple(made)
 
     def param_attribute(self, children: list[Token]) -> _Tagged:
-        return _Tagged("align", _integer(children[0]))
+        return _Tagged("align", _alignment(children[0]))
 
     def param_pointer(self, _children: list[Token]) -> _Tagged:
         return _Tagged("pointer", None)
@@ -452,9 +471,19 @@ def _resolve_registers(body: tuple[Item, ...]) -> tuple[Item, ...]:
     A register's name need not start with a percent sign (`.reg .pred p;`), so only its declaration tells it from a
     variable or a label.
     """
+    _check_depth(body)
     if not _declares_plain_names(body):
         return body
     return _resolve_scope(body, frozenset())
+
+
+def _check_depth(body: tuple[Item, ...]) -> None:
+    """What walks over blocks goes as deep as they lie in each other."""
+    level: list[Item] = list(body)
+    for _ in range(DEEPEST):
+        level = [inner for item in level if isinstance(item, Block) for inner in item.body]
+    if level:
+        raise PtxSyntaxError(f"blocks lie more than {DEEPEST} deep in each other", 0)
 
 
 def _declares_plain_names(body: tuple[Item, ...]) -> bool:

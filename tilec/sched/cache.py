@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from threading import get_ident
 
+from tilec import readers
 from tilec.sched import text
 from tilec.sched.bounds import bounds
 from tilec.sched.problem import Problem
@@ -64,7 +65,7 @@ def key(problem: Problem, effort: float, scheduler: str = "exact") -> str:
 
 def _read(path: Path, problem: Problem) -> Solution | None:
     try:
-        solution = text.solution_from_json(json.loads(path.read_text(encoding="utf-8")))
+        solution = text.solution_from_json(readers.json_value(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return None
     if solution.bounds != bounds(problem) or any(violations(problem, solution.schedule)):

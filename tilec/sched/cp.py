@@ -18,15 +18,13 @@ Outcome = Literal["found", "refuted", "unknown"]
 @dataclass(frozen=True, slots=True)
 class Run:
     """`values` of the variables, where some were found; `is_proven`: nothing better exists. `bound` is what the
-    objective cannot be below. `effort` is deterministic time, CP-SAT's count of its own work. `core` are literals
-    assumed to be true that are together enough for a refutation."""
+    objective cannot be below. `effort` is deterministic time, CP-SAT's count of its own work."""
 
     outcome: Outcome
     is_proven: bool
     values: tuple[int, ...]
     bound: int
     effort: float
-    core: tuple[int, ...] = ()
 
 
 def no_deadline() -> float:
@@ -86,15 +84,13 @@ class Program:
     def _exactly_one(self, literals: Iterable[int]) -> None:
         self._proto.constraints.add().exactly_one.literals.extend(literals)
 
-    def _no_overlap(self, intervals: Iterable[int], when: Sequence[int] = ()) -> None:
+    def _no_overlap(self, intervals: Iterable[int]) -> None:
         constraint = self._proto.constraints.add()
-        constraint.enforcement_literal.extend(when)
         constraint.no_overlap.intervals.extend(intervals)
 
-    def _cumulative(self, intervals: Sequence[int], width: int, when: Sequence[int] = ()) -> None:
+    def _cumulative(self, intervals: Sequence[int], width: int) -> None:
         """At most `width` of the intervals overlap at any time."""
         constraint = self._proto.constraints.add()
-        constraint.enforcement_literal.extend(when)
         constraint.cumulative.capacity.offset = width
         constraint.cumulative.intervals.extend(intervals)
         for _ in intervals:
@@ -103,18 +99,12 @@ class Program:
     def _refuse(self, when: Sequence[int] = ()) -> None:
         self._linear((), 1, 1, when)
 
-    def _assumption(self) -> int:
-        """A literal that is assumed to be true: a refutation says whether it rests on that."""
-        literal = self._variable(0, 1)
-        self._proto.assumptions.append(literal)
-        return literal
-
     def _minimise(self, terms: Iterable[tuple[int, int]]) -> None:
         for variable, coefficient in terms:
             self._proto.objective.vars.append(variable)
             self._proto.objective.coeffs.append(coefficient)
 
-    def _run(self, effort: float, linearization: int = 0, by_core: bool = False) -> Run:
+    def _run(self, effort: float, linearization: int = 0, by_core: bool = False, presolve: bool = False) -> Run:
         if (left := self._seconds_left()) <= 0:
             return Run("unknown", False, (), 0, 0.0)
         parameters = self._cp.SatParameters()
@@ -125,7 +115,7 @@ class Program:
             parameters.max_time_in_seconds = left
         # Measured on loops of 3 to 120 ops: presolve costs more than it saves on models this small; disjunctions that
         # reason about precedences find the tight schedules.
-        parameters.cp_model_presolve = False
+        parameters.cp_model_presolve = presolve
         parameters.linearization_level = linearization
         parameters.use_dynamic_precedence_in_disjunctive = True
         parameters.use_strong_propagation_in_disjunctive = True
@@ -136,7 +126,7 @@ class Program:
         statuses = self._cp.CpSolverStatus
         spent = float(response.deterministic_time)
         if response.status == statuses.INFEASIBLE:
-            return Run("refuted", True, (), 0, spent, tuple(response.sufficient_assumptions_for_infeasibility))
+            return Run("refuted", True, (), 0, spent)
         bound = ceil(response.best_objective_bound - 0.001)
         if response.status == statuses.UNKNOWN:
             return Run("unknown", False, (), bound, spent)

@@ -1,9 +1,7 @@
 """Says what refuted the intervals below the answer: which families of constraints, with the dependences, leave no room.
 
-Slots and pools of values hang on literals that a model assumes to be true, so that the solver's own proof says which of
-them it used. Stages, rings and the pools of rings do not: from them follows how far apart starts can be, and without
-that a proof takes the solver a hundred times longer; so each of those is left out of the model to see whether there is
-a proof without it. Then so is each family of the proof, since a proof may use more than it needs.
+The families are left out of the model one after the other, to see whether there is a proof without them. What a proof
+costs says how long to look for one with a family less; where it is dear, with all of them, none is looked for.
 """
 
 from __future__ import annotations
@@ -19,9 +17,12 @@ from tilec.sched.problem import Problem
 from tilec.sched.solution import Attempt
 
 # Deterministic time, of which one unit is one to five seconds here.
-_EFFORT_PER_FAMILY = 0.02
 _EFFORT_PER_PROOF = 0.1
 _EFFORT_PER_RANGE = 0.2
+_CHEAP_PROOF = 0.01
+_MOST_EFFORT_PER_FAMILY = 0.02
+_LEAST_EFFORT_PER_FAMILY = 0.004
+_TIMES_THE_DEAREST = 4
 
 
 def explain(
@@ -38,12 +39,15 @@ def explain(
     low, high = attempts[first].ii, attempts[-1].ii
     unneeded = reasons.unneeded(high)
     attempts[-1] = _named(attempts[-1], problem, unneeded)
+    if not unneeded:
+        attempts[first:-1] = (_named(attempt, problem, unneeded) for attempt in attempts[first:-1])
+        return
     for others in dict.fromkeys((unneeded, unneeded & {*separable(problem)})):
         if least(problem, low, high - 1, _EFFORT_PER_RANGE * effort, others, seconds_left).ii >= high:
             attempts[first:-1] = (_named(attempt, problem, others) for attempt in attempts[first:-1])
             return
     for at in reversed(range(first, len(attempts) - 1)):
-        if reasons.core(attempts[at].ii, unneeded) is None:
+        if reasons.refute(attempts[at].ii, unneeded, _MOST_EFFORT_PER_FAMILY) is None:
             break
         attempts[at] = _named(attempts[at], problem, unneeded)
 
@@ -59,23 +63,21 @@ class _Reasons:
 
     def unneeded(self, ii: int) -> frozenset[str]:
         """Families without which the II is refuted all the same."""
-        every, apart = families(self.problem), frozenset(separable(self.problem))
         dropped: frozenset[str] = frozenset()
-        for family in (family for family in every if family not in apart):
-            if self.core(ii, dropped | {family}) is not None:
+        dearest = self.refute(ii, dropped, _EFFORT_PER_PROOF)
+        if dearest is None or dearest > _CHEAP_PROOF:
+            return dropped
+        for family in families(self.problem):
+            enough = _LEAST_EFFORT_PER_FAMILY + _TIMES_THE_DEAREST * dearest
+            spent = self.refute(ii, dropped | {family}, min(enough, _MOST_EFFORT_PER_FAMILY))
+            if spent is not None:
                 dropped |= {family}
-        core = self.core(ii, dropped, _EFFORT_PER_PROOF)
-        dropped |= frozenset() if core is None else apart - core
-        for family in (family for family in every if family in apart):
-            if family not in dropped and (core := self.core(ii, dropped | {family})) is not None:
-                dropped |= apart - core
+                dearest = max(dearest, spent)
         return dropped
 
-    def core(self, ii: int, without: frozenset[str], effort: float = _EFFORT_PER_FAMILY) -> frozenset[str] | None:
-        """The separable families that a refutation rests on; None if there is none, or it is not found soon."""
+    def refute(self, ii: int, without: frozenset[str], effort: float) -> float | None:
+        """The effort that a refutation takes; None if there is none, or it is not found soon."""
         if self.seconds_left() <= 0:
             return None
-        assumed = [family for family in separable(self.problem) if family not in without]
-        model = Model(self.problem, ii, None, without, self.seconds_left, assumed)
-        answer = model.feasible(effort * self.effort)
-        return frozenset(answer.core) if answer.outcome == "refuted" else None
+        answer = Model(self.problem, ii, None, without, self.seconds_left).feasible(effort * self.effort, hard=True)
+        return answer.effort if answer.outcome == "refuted" else None

@@ -17,8 +17,8 @@ def families(problem: Problem) -> tuple[str, ...]:
 
 
 def separable(problem: Problem) -> tuple[str, ...]:
-    """The families whose constraints stand alone, so that a model can assume them: nothing else is drawn from them, as
-    the reach of starts is from stages, rings and the pools of rings."""
+    """The families whose constraints stand alone: nothing else is drawn from them, as the reach of starts is from
+    stages, rings and the pools of rings."""
     used = [use.slot for op in problem.ops for use in op.uses if use.cycles]
     used += [problem.roles[role].slot for op in problem.ops for role in op.roles]
     slots = (f"slot {slot.name}" for index, slot in enumerate(problem.slots) if used.count(index) > 1)

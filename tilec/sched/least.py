@@ -57,8 +57,7 @@ def least(
     if any(len(row) < len(problem.ops) for row in apart):
         return Least(low, 0.0)
     choices: list[Choice] = []
-    for u, v, of in separations(problem, held_once(problem, low, without)):
-        ahead, behind = of[None]
+    for u, v, ahead, behind in separations(problem, held_once(problem, low, without)):
         first, last = apart[u][v], -apart[v][u]
         possible = range((first - high) // high - 1, last // low + 2)
         ends = [(min(t * low, t * high) + ahead, max((t + 1) * low, (t + 1) * high) - behind) for t in possible]

@@ -33,15 +33,13 @@ _MOST_TURNS_PER_PAIR = 3
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`refuted` is a proof that there is no schedule. `proven`: nothing smaller than the objective's value exists.
-    `effort` is deterministic time, CP-SAT's count of its own work. `role` is the role of each op that names any. `core`
-    are families that were assumed and are, with all that was not, enough for the refutation."""
+    `effort` is deterministic time, CP-SAT's count of its own work. `role` is the role of each op that names any."""
 
     outcome: Outcome
     proven: bool
     start: tuple[int, ...]
     effort: float
     role: tuple[int | None, ...] = ()
-    core: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +55,8 @@ class Model(Program):
 
     `stages` asks for a schedule of at most so many stages; a tight limit makes the search much faster, but only a
     model without one refutes the II. `without` leaves out families of constraints, named as in `sched.families`: what
-    still has no schedule without a family was not refuted by it. `assumed` are `separable` families of which a
-    refutation is to say whether it rests on them. `seconds_left` is asked before each solve and bounds it; answers
-    depend on the clock only where it is finite.
+    still has no schedule without a family was not refuted by it. `seconds_left` is asked before each solve and bounds
+    it; answers depend on the clock only where it is finite.
 
     Nothing but its stages tells a schedule from the same one turned. So the busiest op has a place, where it issues in
     the first cycle of an interval, and the others are where the dependences put them around it: proofs live on that.
@@ -74,11 +71,9 @@ class Model(Program):
         stages: int | None = None,
         without: frozenset[str] = frozenset(),
         seconds_left: Callable[[], float] = no_deadline,
-        assumed: Iterable[str] = (),
         from_begin: bool = False,
     ) -> None:
         super().__init__(seconds_left)
-        self._literal = {family: self._assumption() for family in assumed}
         self.problem, self.ii = problem, ii
         unlimited: list[int | None] = [None] * len(problem.rings)
         self._most = unlimited if "rings" in without else depth_limits(problem, ii, without)
@@ -110,17 +105,17 @@ class Model(Program):
         for index in limited(problem):
             pool = problem.pools[index]
             if f"values in {pool.name}" not in without:
-                when = self._when(f"values in {pool.name}")
-                self._hold(index, pool.capacity - pool.reserved, beside=self._versions(index), when=when)
+                self._hold(index, pool.capacity - pool.reserved, beside=self._versions(index))
                 if pool.carried is not None:
-                    self._carry(index, pool.carried, when=when)
+                    self._carry(index, pool.carried)
         if any(problem.pools[pool].carried is not None for pool in limited(problem)):
             self.begin_at_once()
 
     # --- solving ---
 
-    def feasible(self, effort: float) -> Answer:
-        return self._answer(effort)
+    def feasible(self, effort: float, hard: bool = False) -> Answer:
+        """`hard` is for what is not done at once: then the solver simplifies the model first."""
+        return self._answer(effort, hard=hard)
 
     def minimise(self, objective: Sum, effort: float, hint: Sequence[int], by_core: bool = False) -> Answer:
         """`hint` are starts known to satisfy the model. `by_core` raises the lower bound from conflicts among the
@@ -151,17 +146,17 @@ class Model(Program):
     def fix(self, op: int, start: int) -> None:
         self._linear(self._since(op), start, start)
 
-    def _answer(self, effort: float, by_core: bool = False) -> Answer:
-        # Measured on loops of 3 to 120 ops: the linear relaxation costs more than it saves once a schedule is known.
+    def _answer(self, effort: float, by_core: bool = False, hard: bool = False) -> Answer:
+        # Measured on loops of 3 to 120 ops: the linear relaxation costs more than it saves once a schedule is known;
+        # with all of it, and presolve, what is refuted at all after a while is refuted ten times as soon.
         has_objective = len(self._proto.objective.vars) > 0
-        run = self._run(effort, linearization=0 if has_objective else 1, by_core=by_core)
+        run = self._run(effort, 2 if hard else 0 if has_objective else 1, by_core=by_core, presolve=hard)
         role = tuple(
             next((r for r in op.roles if self._runs(index, r) or run.values[self._takes[index, r]]), None)
             for index, op in enumerate(self.problem.ops if run.values else ())
         )
         start = tuple(run.values[at] - run.values[self._begin] for at in self.start) if run.values else ()
-        core = tuple(family for family, literal in self._literal.items() if literal in run.core)
-        return Answer(run.outcome, run.is_proven, start, run.effort, role, core)
+        return Answer(run.outcome, run.is_proven, start, run.effort, role)
 
     # --- what can be minimised ---
 
@@ -242,10 +237,6 @@ class Model(Program):
 
     # --- constraints ---
 
-    def _when(self, family: str) -> tuple[int, ...]:
-        """What the constraints of a family hang on: its literal, where it is assumed."""
-        return (self._literal[family],) if family in self._literal else ()
-
     def _place(self, from_begin: bool) -> None:
         """The beginning of the iteration, and starts within reach of the busiest op's or behind the beginning."""
         busy = [sum(use.cycles for use in op.uses) for op in self.problem.ops]
@@ -299,31 +290,26 @@ class Model(Program):
         if self._distances is None:
             return frozenset()
         slots = held_once(problem, ii, without)
-        when = {slot: self._when(f"slot {problem.slots[slot].name}") for slot in slots}
-        choices: list[tuple[int, int, dict[int | None, tuple[int, int]], range]] = []
-        for u, v, of in separations(problem, slots, [slot for slot, literals in when.items() if literals]):
+        choices: list[tuple[int, int, int, int, range]] = []
+        for u, v, ahead, behind in separations(problem, slots):
             low, high = self._reach(u, v)
-            ahead, behind = min(ahead for ahead, _ in of.values()), min(behind for _, behind in of.values())
-            choices.append((u, v, of, range(-(-(low + behind) // ii) - 1, (high - ahead) // ii + 1)))
+            choices.append((u, v, ahead, behind, range(-(-(low + behind) // ii) - 1, (high - ahead) // ii + 1)))
         if sum(len(turns) for *_, turns in choices) > _MOST_TURNS_PER_PAIR * len(choices):
             return frozenset()
-        for u, v, of, turns in choices:
+        for u, v, ahead, behind, turns in choices:
             literals = [self._variable(0, 1) for _ in turns] if len(turns) > 1 else []
-            for slot, (ahead, behind) in of.items():
-                hangs_on = () if slot is None else when[slot]
-                if ahead + behind > ii or not turns:
-                    self._refuse(hangs_on)
-                    continue
+            if ahead + behind > ii or not turns:
+                self._refuse()
+            else:
                 apart = ((self.start[v], 1), (self.start[u], -1))
                 for at, turn in enumerate(turns):
-                    chosen = literals[at : at + 1]
-                    self._linear(apart, turn * ii + ahead, (turn + 1) * ii - behind, (*chosen, *hangs_on))
+                    self._linear(apart, turn * ii + ahead, (turn + 1) * ii - behind, literals[at : at + 1])
             if literals:
                 self._exactly_one(literals)
         return slots
 
     def _reserve(self, slot: int) -> None:
-        width, when = self.problem.slots[slot].width, self._when(f"slot {self.problem.slots[slot].name}")
+        width = self.problem.slots[slot].width
         intervals: list[tuple[int, int, int | None]] = []
         for index, op in enumerate(self.problem.ops):
             for role in op.roles:
@@ -334,7 +320,7 @@ class Model(Program):
                 if busy <= self.ii:
                     intervals.append((self._phase(index, -op.wait), busy, taken))
                 else:
-                    self._refuse(when if taken is None else (*when, taken))
+                    self._refuse(() if taken is None else (taken,))
             for use in op.uses:
                 if use.slot != slot or use.cycles == 0:
                     continue
@@ -344,11 +330,11 @@ class Model(Program):
                 if rest:
                     intervals.append((self._phase(index, use.offset), rest, None))
         if width < 0 or (width == 0 and intervals):
-            self._refuse(when)
+            self._refuse()
         elif width == 1 and len(intervals) > 1:
-            self._no_overlap(self._members(intervals), when)
+            self._no_overlap(self._members(intervals))
         elif len(intervals) > width:
-            self._cumulative(self._members(intervals), width, when)
+            self._cumulative(self._members(intervals), width)
 
     def _members(self, intervals: list[tuple[int, int, int | None]]) -> list[int]:
         """Each interval twice: as it is, and moved by −II for the part that runs past the end of the table."""
@@ -391,7 +377,6 @@ class Model(Program):
         most: int,
         worst: int | None = None,
         beside: Iterable[tuple[int, int]] = (),
-        when: Sequence[int] = (),
     ) -> None:
         """At the start of each op that begins a value, no more is held than `most` and the variable `worst`, with what
         is held `beside`. Of a value that lives from b to e, ⌊(t − b) / II⌋ − ⌊(t − e) / II⌋ copies are held at t."""
@@ -404,9 +389,9 @@ class Model(Program):
                 self._linear(((since, self.ii), (at, -1), (begin, 1)), 1 - self.ii, None)
                 self._linear(((until, self.ii), (at, -1), (end, 1)), None, 0)
                 terms += [(since, value.amount), (until, -value.amount)]
-            self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most, when)
+            self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
 
-    def _carry(self, pool: int, most: int, worst: int | None = None, when: Sequence[int] = ()) -> None:
+    def _carry(self, pool: int, most: int, worst: int | None = None) -> None:
         """Across the end of an interval, no more is held than `most` and the variable `worst`."""
         terms: list[tuple[int, int]] = []
         for value in self.problem.values:
@@ -419,7 +404,7 @@ class Model(Program):
                 crossings = self._variable(0, self._span // self.ii + 2)
                 self._linear(((crossings, 1), (last, -1), (first, 1)), 0, None)
                 terms.append((crossings, value.amount))
-        self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most, when)
+        self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
 
     def _life(self, value: Value) -> tuple[int, int]:
         """Variables no later than the value's beginning and no earlier than its end."""

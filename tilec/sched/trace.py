@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from tilec import readers
 from tilec.sched import text
 from tilec.sched.decision import Decision
 from tilec.sched.lags import observed
@@ -297,7 +298,7 @@ def read_schedule(source: str) -> list[Schedule]:
     time need not edit the order too; the recorded order only says which of two ops that issue in one cycle is first.
     """
     try:
-        value = json.loads(source)
+        value = readers.json_value(source)
     except ValueError as error:
         raise TraceError(f"not JSON: {error}") from error
     record = _member(value, "tilec", dict, "the trace")

@@ -10,7 +10,7 @@ reason, and finding that reason takes the solver a thousand times longer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from tilec.sched.bounds import depth_limits
 from tilec.sched.paths import arcs, distances, edge_arcs, has_positive_cycle
@@ -86,19 +86,15 @@ def held_once(problem: Problem, ii: int, without: frozenset[str]) -> frozenset[i
     )
 
 
-def separations(
-    problem: Problem, slots: frozenset[int], named: Collection[int] = ()
-) -> list[tuple[int, int, dict[int | None, tuple[int, int]]]]:
-    """(op, other op, {slot: (ahead, behind)}): start[other] − start[op] lies in [turn·II + ahead, (turn + 1)·II −
-    behind] for some whole turn, or they hold one of these slots, of one unit each, at once. All slots that are not
-    `named` are one, None."""
-    least: dict[tuple[int, int, int], dict[int | None, tuple[int, int]]] = {}
+def separations(problem: Problem, slots: frozenset[int]) -> list[tuple[int, int, int, int]]:
+    """(op, other op, ahead, behind): start[other] − start[op] lies in [turn·II + ahead, (turn + 1)·II − behind] for
+    some whole turn, or they hold one of these slots, of one unit each, at once."""
+    least: dict[tuple[int, int, int], tuple[int, int]] = {}
     for u, v, slot, ahead, behind, shift in _pairs(problem):
         if slot in slots:
-            of, name = least.setdefault((u, v, shift), {}), slot if slot in named else None
-            known = of.get(name, (ahead, behind))
-            of[name] = max(known[0], ahead), max(known[1], behind)
-    return [(u, v, of) for (u, v, _), of in least.items()]
+            known = least.get((u, v, shift), (ahead, behind))
+            least[u, v, shift] = max(known[0], ahead), max(known[1], behind)
+    return [(u, v, *apart) for (u, v, _), apart in least.items()]
 
 
 def _pairs(problem: Problem) -> Iterator[tuple[int, int, int, int, int, int]]:

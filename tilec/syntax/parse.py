@@ -26,6 +26,23 @@ def parse(source: SourceFile, cache_dir: Path | None = None) -> ast.Module:
     return ast.Module(body, whole)
 
 
+def parse_mended(source: SourceFile) -> tuple[ast.Module, bool]:
+    """The syntax tree of what can be read of a file, statement by statement, and whether that is all of it: for who
+    looks names up in a text that is being written. Nothing is a mistake."""
+    from tilec.syntax import recover
+    from tilec.syntax.foreign import top_level
+
+    whole = Span(1, 1, len(source.lines), len(source.lines[-1]) + 1)
+    try:
+        return ast.Module(_statements(source.text), whole), True
+    except CompileError:
+        left = recover.Repairs()
+    body: list[ast.Stmt] = []
+    for piece in top_level(source.text):
+        body.extend(recover.mended("\n" * (piece.line - 1) + piece.text, _statements, left))
+    return ast.Module(tuple(body), whole), False
+
+
 def _piecewise(text: str) -> tuple[ast.Stmt, ...]:
     # Most files never need these.
     from tilec.syntax import recover
@@ -40,11 +57,14 @@ def _piecewise(text: str) -> tuple[ast.Stmt, ...]:
             body.extend(_statements("\n" * (piece.line - 1) + piece.text))
         except CompileError as found:
             # A file that is nothing but a foreign definition is a mistake.
+            if len(mistakes) >= Mistakes.MOST:
+                break
             if len(pieces) > 1 and (name := foreign_name(piece)) is not None:
                 end = Span(piece.line, 1, piece.line, len(piece.text.split("\n", 1)[0]) + 1)
                 body.append(ast.Foreign(name, piece.text.rstrip(), found.diagnostics[0], end))
             else:
-                rest = "\n" * (piece.line - 1) + "".join(p.text for p in pieces[number:])
+                # What follows, as far as it is of use to see where this ends.
+                rest = "\n" * (piece.line - 1) + "".join(p.text for p in pieces[number : number + 3])
                 mistakes += recover.mistakes(rest, piece.line + piece.text.count("\n"), _statements)
     if mistakes:
         raise CompileError(*mistakes[: Mistakes.MOST])

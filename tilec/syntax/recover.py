@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
 
 from tilec.diag import CompileError, Diagnostic, Mistakes
 from tilec.syntax.foreign import TOKEN
 
+T = TypeVar("T")
+
 # A header that cannot be read, and one that can stand for it, so that its block is read.
 _HEADERS = {"elif": "elif 1:", "else": "else:", "while": "while 1:", "for": "while 1:", "def": "def _():"}
+_LONGEST = 500_000
+"""Characters to read for it, over and over: a few seconds. A mistake of a long file comes alone."""
 _WORD = re.compile(r"[ \t]*(\w+|@)")
 _BLOCKS = {"except", "finally"}
 """Of a `try`, about which has been said that the language has none."""
@@ -23,7 +29,9 @@ def mistakes(text: str, last_line: int, read: Callable[[str], object]) -> tuple[
     """What `read` says is wrong up to a line, each with what follows it in sight."""
     found: list[Diagnostic] = []
     reached = 0
-    while len(found) < Mistakes.MOST:
+    left = _LONGEST
+    while len(found) < Mistakes.MOST and (left > 0 or not found):
+        left -= len(text)
         try:
             read(text)
             break
@@ -45,6 +53,34 @@ def mistakes(text: str, last_line: int, read: Callable[[str], object]) -> tuple[
     return tuple(found)
 
 
+@dataclass
+class Repairs:
+    """How many more statements of a file may be left out: each takes as long as reading it once."""
+
+    left: int = 50
+
+
+def mended(text: str, read: Callable[[str], T], repairs: Repairs) -> T:
+    """What `read` makes of the text with each statement that it cannot read left out, by itself or with what follows:
+    for who looks names up in a text that is being written. Where none of it can be read, of the empty text."""
+    while repairs.left > 0:
+        try:
+            return read(text)
+        except CompileError as error:
+            primary = error.diagnostics[0].primary
+        repairs.left -= 1
+        lines = text.split("\n")
+        line, column = (primary.span.line, primary.span.column) if primary else (1, 1)
+        attempts = (
+            _without(lines, line, column),
+            _without_first_line(lines, line),
+            "\n".join([*lines[: line - 1], "", *lines[line:]]),
+            "\n".join(lines[: line - 1]),
+        )
+        text = next((one for one in attempts if one not in (None, text)), None) or ""
+    return read("")
+
+
 def _without(lines: list[str], line: int, column: int) -> str | None:
     """The text with another statement in place of the one around this place; None where that one's end is unsure."""
     for start, end, is_whole in _statements("\n".join(lines)):
@@ -61,6 +97,12 @@ def _without(lines: list[str], line: int, column: int) -> str | None:
                 return None
         return "\n".join([*lines[: start - 1], _stand_in(lines, start, end), *[""] * (end - start), *lines[end:]])
     return None
+
+
+def _without_first_line(lines: list[str], line: int) -> str | None:
+    """The same with only the first line of that statement replaced: a bracket is most often left open there."""
+    start = next((start for start, end, _ in _statements("\n".join(lines)) if start <= line <= end), None)
+    return None if start is None else "\n".join([*lines[: start - 1], _stand_in(lines, start, start), *lines[start:]])
 
 
 def _stand_in(lines: list[str], start: int, end: int) -> str:

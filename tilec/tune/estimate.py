@@ -10,6 +10,7 @@ from functools import partial
 from tilec.ir.tile import Buffer, For, TileOp
 from tilec.passes.binds import scheduled
 from tilec.passes.layout import Laid
+from tilec.passes.persistent import evenly
 from tilec.passes.rings import is_load
 from tilec.records import dataclass
 from tilec.target import Target
@@ -54,6 +55,7 @@ class Room:
 
 def by_stages(laid: Laid, target: Target) -> tuple[Room, ...]:
     """Of those numbers of stages that fit, from one on; as in `estimate`."""
+    laid = replace(laid, kernel=evenly(laid.kernel, target))
     kernel, loops, sms = laid.kernel, innermost(laid), target.limit("sms")
     registers = sum(b.bytes for b in kernel.buffers if b.scope == "fragment") // 4 // kernel.threads + OTHER_REGISTERS
     threads = kernel.threads + (_PRODUCER_THREADS if laid.form == "warp_specialised" else 0)

@@ -16,6 +16,7 @@ from tilec.passes.binds import scheduled
 from tilec.passes.depend import Scheduled, demands, is_asynchronous, loops_to_schedule
 from tilec.passes.layout import Laid
 from tilec.passes.rings import is_load, pipelined_loops
+from tilec.passes.usual import in_most_trips
 from tilec.records import dataclass
 from tilec.target import Target
 from tilec.tune.model import Level, LoopCost, Machine, Residence, pipeline_times
@@ -81,7 +82,7 @@ class Walk:
                     trips = len(_range(stmt, values))
                     found.loops.append((stmt, trips))
                     for inner in stmt.body:
-                        self.count(self.price(inner), trips, found)
+                        self.count(self.price(inner, stmt), trips, found)
                 case For(var=var, body=inside):
                     for at in _range(stmt, values):
                         self.body(inside, {**values, var: at}, found)
@@ -100,9 +101,11 @@ class Walk:
         for slot, cycles in price.held.items():
             found.held[slot] = found.held.get(slot, 0) + times * cycles
 
-    def price(self, stmt: Stmt) -> Price:
+    def price(self, stmt: Stmt, loop: For | None = None) -> Price:
+        """In a pipelined loop what it is in most trips."""
         if id(stmt) not in self.prices:
-            self.prices[id(stmt)] = self._priced(stmt)
+            usual = stmt if loop is None else in_most_trips(stmt, loop, self.laid.kernel)
+            self.prices[id(stmt)] = self._priced(usual)
         return self.prices[id(stmt)]
 
     def _priced(self, stmt: Stmt) -> Price:
@@ -208,7 +211,7 @@ def nest(walk: Walk, loop: For, trips: int, stages: int, sms: int) -> Nest:
     slots: dict[str, int] = {}
     own = 0
     for stmt in uses:
-        price = walk.price(stmt)
+        price = walk.price(stmt, loop)
         own += price.issue
         for slot, cycles in price.held.items():
             slots[slot] = slots.get(slot, 0) + cycles

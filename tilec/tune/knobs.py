@@ -52,6 +52,7 @@ KNOBS: dict[str, Callable[[Value], Any]] = {
     "subtile": lambda value: words.parse_subtile(str(value)),
     "pipeline-strategy": _one_of(words.STRATEGIES),
     "scheduler": _one_of(words.SCHEDULERS),
+    "tile-scheduler": _one_of(words.TILE_SCHEDULERS),
     "arrivals": _one_of(words.ARRIVALS),
     **dict.fromkeys(
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+from tilec import readers
 from tilec.records import dataclass
 
 
@@ -53,5 +54,5 @@ def to_json(outcome: Outcome) -> str:
 
 def from_json(text: str) -> Outcome:
     """Raises `TypeError` or `ValueError` where the text is of another form."""
-    record = json.loads(text)
+    record = readers.json_value(text)
     return Outcome(**{**record, "intervals": tuple(record["intervals"])})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
 from tilec.ir.tile import Buffer, For
 from tilec.passes.depend import Scheduled
 from tilec.passes.layout import Laid
+from tilec.passes.persistent import evenly
 from tilec.records import dataclass
 from tilec.target import Target
 from tilec.tune.kernel import (
@@ -36,7 +38,7 @@ from tilec.tune.model import (
     predict_blocks,
 )
 
-Limit = Literal["compute", "L2", "DRAM"]
+Limit = Literal["compute", "DRAM"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,9 @@ class LoopReport:
 @dataclass(frozen=True, slots=True)
 class Report:
     """All times in cycles. `by_levels` is what the levels of its loops predict, `by_schedule` what their schedules do.
-    `fits` is how many CTAs each resource of an SM has room for. `roofline` is the least that the kernel's work and its
-    tensors take of the whole machine, `limit` what sets it. `bound` is what the time is made of. Where `is_one_wave`,
-    the grid is known at launch only, and all of this is about one full wave, with no tensors counted."""
+    `fits` is how many CTAs each resource of an SM has room for. `compute` and `dram` are the least that the kernel's
+    work and its tensors take of the whole machine. `bound` is what the time is made of. Where `is_one_wave`, the grid
+    is known at launch only, and all of this is about one full wave, with no tensors counted."""
 
     kernel: str
     target: str
@@ -64,14 +66,25 @@ class Report:
     by_levels: Prediction
     by_schedule: Prediction
     bound: str
-    roofline: int
-    limit: Limit
+    compute: int
+    dram: int
     is_one_wave: bool = False
 
     @property
     def together(self) -> int:
         """CTAs of an SM."""
         return max(min(count for _, count in self.fits), 1)
+
+    @property
+    def roofline(self) -> int:
+        """No kernel does this work sooner: all SMs compute all the time, and each tensor passes to or from memory
+        once."""
+        return max(self.compute, self.dram)
+
+    @property
+    def limit(self) -> Limit:
+        """What sets the roofline."""
+        return "compute" if self.compute >= self.dram else "DRAM"
 
     @property
     def achieved(self) -> float:
@@ -93,7 +106,11 @@ def report(
 ) -> Report:
     """Of a kernel as it was built: the blocks that are launched (None: known at launch only), the threads and bytes of
     shared memory of one, and the registers of a thread."""
-    kernel, sms = laid.kernel, target.limit("sms")
+    kernel, sms = evenly(laid.kernel, target), target.limit("sms")
+    if kernel is not laid.kernel:
+        laid = replace(laid, kernel=kernel)
+        x, y, z = (size for size in (*kernel.grid, 1, 1)[:3] if isinstance(size, int))
+        grid = x, y, z
     fits = occupancy(smem_bytes, registers, threads, residence(target))
     together = max(min(fits.values()), 1)
     ctas = sms * together if grid is None else math.prod(grid)
@@ -134,7 +151,6 @@ def report(
         times = pipeline_times(one.levels, one.use, full, one.own)
         known = by_loop.get(id(loop))
         loops.append(LoopReport(loop.span.line, tuple(times), known.schedule.ii if known else None))
-    roofline, limit = _roofline(blocks, ctas, moved, target)
     return Report(
         kernel.name,
         target.name,
@@ -145,8 +161,8 @@ def report(
         levels,
         predict_blocks([partial(by_schedule, block) for block in scheduled_blocks], launch, where),
         _bound(loops, blocks, levels, launch, target),
-        roofline,
-        limit,
+        _compute(blocks, ctas, target),
+        moved // target.limit("dram_bytes_per_cycle"),
         grid is None,
     )
 
@@ -164,12 +180,10 @@ def versions(one: Scheduled | None) -> int:
     return min(under_way, default=1)
 
 
-def _roofline(blocks: Sequence[Block], ctas: int, moved: int, target: Target) -> tuple[int, Limit]:
-    """No kernel does this work sooner: all SMs compute all the time, and each tensor passes to or from memory once."""
+def _compute(blocks: Sequence[Block], ctas: int, target: Target) -> int:
+    """Cycles of the slot for computing that is held longest, of all CTAs shared among all SMs."""
     held = {slot: sum(block.held.get(slot, 0) for block in blocks) for slot in COMPUTE_SLOTS}
-    compute = max(held.values()) * ctas // (len(blocks) * target.limit("sms"))
-    dram = moved // target.limit("dram_bytes_per_cycle")
-    return (compute, "compute") if compute >= dram else (dram, "DRAM")
+    return max(held.values()) * ctas // (len(blocks) * target.limit("sms"))
 
 
 def _bound(

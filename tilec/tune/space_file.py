@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Any
 
+from tilec import readers
 from tilec.diag import fail
 from tilec.tune import knobs
 from tilec.tune.space import Space, SpaceError, Value, space
@@ -17,8 +17,8 @@ TABLES = ("constants", "options")
 def read(text: str, path: str, constants: Collection[str]) -> Space:
     """The space of a file, for a kernel with these constants."""
     try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        tables = readers.toml_table(text)
+    except ValueError as error:
         fail("bad-space", f"{path} is no TOML: {error}", help="write name = [value, …] lines under [constants]")
     for name in tables:
         if name not in TABLES or not isinstance(tables[name], dict):

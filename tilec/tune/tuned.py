@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tilec import readers
 from tilec.diag import fail
 from tilec.options import CompileOptions
 from tilec.records import dataclass
@@ -44,7 +45,7 @@ def write(tuned: Tuned) -> str:
 
 def read(text: str, path: str) -> Tuned:
     try:
-        record = json.loads(text)
+        record = readers.json_value(text)
         constants, options = record["constants"], record["options"]
         point = (*constants.items(), *((f"{knobs.DASHES}{name}", value) for name, value in options.items()))
         for name, value in options.items():

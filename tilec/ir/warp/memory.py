@@ -16,6 +16,10 @@ MBARRIER_BYTES = 8
 PART_ROWS = 64
 """Rows of a tile that a warpgroup has together, as wgmma gives them to it."""
 
+SMALL_STRIDE = 128
+"""Bytes between versions of a tile that is no larger, as TMA wants them aligned: it has no bank swizzle to begin
+anew."""
+
 FIRST_TURN = 3
 """The first named barrier for turns: 0 is the whole block's, 1 and 2 those of two roles."""
 
@@ -43,6 +47,10 @@ class Ring:
     `paired`: the tensor cores of a pair of blocks work on it together, asked by a thread of the first. What both blocks
     fill and threads of both release counts at the first one's barriers, `bytes` and `arrivals` of both; what the tensor
     cores fill and release they say to both blocks.
+
+    `heard_by`: its versions are answers to what a thread of the cluster's first block asks the machine (`TryCancel`),
+    and so many blocks of the cluster hear each. A version comes to all of them, each of which announces its `bytes` to
+    itself, and all release it to the first one, which counts the `arrivals` of all.
     """
 
     name: str
@@ -54,6 +62,7 @@ class Ring:
     shared: tuple[str, ...] = ()
     by: Arrivals = "warp"
     paired: bool = False
+    heard_by: int = 0
 
     @property
     def has_barriers(self) -> bool:
@@ -62,7 +71,7 @@ class Ring:
     @property
     def crosses_blocks(self) -> bool:
         """Whether other blocks signal its barriers."""
-        return bool(self.shared) or self.paired
+        return bool(self.shared) or self.paired or self.heard_by > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,10 @@ class SharedTile:
 
     @property
     def stride(self) -> int:
-        return -(-self.layout.bytes // 1024) * 1024 if self.depth > 1 else self.layout.bytes
+        if self.depth == 1:
+            return self.layout.bytes
+        unit = SMALL_STRIDE if self.layout.bytes <= SMALL_STRIDE else 1024
+        return -(-self.layout.bytes // unit) * unit
 
     @property
     def bytes(self) -> int:

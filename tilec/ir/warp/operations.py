@@ -132,8 +132,16 @@ class StoreMatrix(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class LoadMatrix(Operation):
+    """A box of a 16-bit shared tile to a fragment that lies in blocks of 8 × 8, by ldmatrix."""
+
+    source: Region
+    destination: Buffer
+
+
+@dataclass(frozen=True, slots=True)
 class Mma(Operation):
-    """C += op(A)·op(B) by mma.sync, B and mostly A by ldmatrix from shared memory; A may be a fragment. With `metadata`
+    """C += op(A)·op(B) by mma.sync, A and B by ldmatrix from shared memory; either may be a fragment. With `metadata`
     A is half of a sparse matrix, and that, in shared memory, says where its elements belong. With `nibbles` a byte of A
     and B is two elements."""
 
@@ -253,10 +261,19 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class Following:
+    """What a loop's variable is in the next trip, and whether there is one: what the trip has found out by its end."""
+
+    value: Var
+    is_there: Var
+
+
+@dataclass(frozen=True, slots=True)
 class Loop(Operation):
     """`for var in range(start, stop, step)`, run by all threads of the role alike. `part` says which piece of a
     software pipeline it is. Before the trips that run `body` are those of each of the `phases` in turn, as many as
-    there are."""
+    there are. With `following` there is a first trip at all events, and each one says how it goes on; `step` then means
+    nothing, but the variable stays below `stop`."""
 
     var: Var
     start: Expr
@@ -265,6 +282,7 @@ class Loop(Operation):
     body: tuple[Operation, ...]
     part: Literal["", "steady"] = ""
     phases: tuple[Phase, ...] = ()
+    following: Following | None = None
 
     @property
     def bodies(self) -> tuple[tuple[Operation, ...], ...]:

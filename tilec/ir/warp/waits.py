@@ -186,10 +186,12 @@ class TensorArrive(Operation):
 @dataclass(frozen=True, slots=True)
 class TryCancel(Operation):
     """The role's thread `leader` asks for the work of a block that has not begun. The answer's bytes signal the
-    barrier, and with `announces` it first announces them there; else the kernel does."""
+    barrier, and with `announces` it first announces them there; else the kernel does. Without a barrier the answer is
+    one of a ring: the thread asks in the first block of a cluster for the work of another cluster, all blocks hear the
+    answer, and each has announced its bytes when it acquired the version."""
 
     answer: Buffer
-    barrier: Barrier
+    barrier: Barrier | None
     leader: int
     announces: bool = True
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tilec.ir.affine import affine
 from tilec.ir.tile import Binary, Const, Expr, Load, Region, substitute, walk_expr
+from tilec.ir.warp.memory import Barrier
 from tilec.ir.warp.operations import (
     Branch,
     CpAsync,
@@ -27,7 +28,7 @@ from tilec.ir.warp.waits import Arrive, BarrierWait, CopiesArrive, TensorArrive,
 
 def static_trips(loop: Loop) -> int | None:
     """How often the loop runs; None where that is known only at run time."""
-    if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
+    if isinstance(loop.start, Const) and isinstance(loop.stop, Const) and loop.following is None:
         return len(range(int(loop.start.value), int(loop.stop.value), loop.step))
     return None
 
@@ -74,7 +75,7 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (clear,) if scales is None else (clear, scales.start)
         case TensorLoad(column=column) | TensorStore(column=column):
             exprs = (column,)
-        case TensorArrive(barrier=barrier) | TryCancel(barrier=barrier):
+        case TensorArrive(barrier=barrier) | TryCancel(barrier=Barrier() as barrier):
             exprs = (barrier.index,)
         case BarrierWait(barrier=barrier, parity=parity, unless=unless):
             exprs = (barrier.index, parity) if unless is None else (barrier.index, parity, unless)

@@ -1,4 +1,4 @@
-"""T.copy by its mechanisms: TMA, cp.async, stmatrix, tcgen05.ld and .st, and plain accesses through registers."""
+"""T.copy by its mechanisms: TMA, cp.async, ldmatrix, stmatrix, tcgen05.ld and .st, and accesses through registers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from tilec.ir.affine import affine, row_divisor
 from tilec.ir.layout import SharedLayout, row_major
 from tilec.ir.multicast import number, sliced_dimension
 from tilec.ir.tile import Region, TileOp
-from tilec.ir.warp import CpAsync, CpAsyncCommit, Operation, StoreMatrix, TensorLoad, TensorStore, TmaLoad
+from tilec.ir.warp import CpAsync, CpAsyncCommit, LoadMatrix, Operation, StoreMatrix, TensorLoad, TensorStore, TmaLoad
 from tilec.ops.barriers import barrier_of, is_signalling
+from tilec.ops.copy.by_matrix import loads_by_matrix
 from tilec.ops.lowering import Context, Demand, demand, sweep, tensor_map_of, tma_store
 from tilec.ops.registry import facet
 
@@ -35,10 +36,20 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
             return (StoreMatrix(source.buffer, destination.buffer, column, cursors=context.cursors, span=op.span),)
         case "cp_async":
             return _cp_async(op, context), CpAsyncCommit(span=op.span)
+        case "registers" if _is_by_matrix(op, context):
+            return (LoadMatrix(source, destination.buffer, cursors=context.cursors, span=op.span),)
         case "registers":
             return (sweep(destination, source, context, op.span, width=_width(op)),)
         case other:
             raise InternalError(f"no lowering of T.copy by {other}")
+
+
+def _is_by_matrix(op: TileOp, context: Context) -> bool:
+    source, destination = op.regions
+    layout = context.fragments.get(destination.buffer.name)
+    if layout is None or not loads_by_matrix(source, destination, layout):
+        return False
+    return context.shared[source.buffer.name].placement is None
 
 
 def _tma_load(op: TileOp, context: Context) -> TmaLoad:
@@ -107,6 +118,9 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
             return (demand("tcgen05.ld" if source.buffer.scope == "tmem" else "tcgen05.st", bytes=read),)
         case "cp_async":
             return (demand("cp.async", bytes=read, threads=context.threads),)
+        case _ if _is_by_matrix(op, context):
+            held = context.threads * context.fragments[destination.buffer.name].register_count
+            return (demand("ldmatrix", bytes=held * source.buffer.dtype.bytes),)
         case _:
             accesses = []
             if source.buffer.scope != "fragment":

@@ -51,6 +51,7 @@ _ACCUMULATORS: dict[DType, tuple[DType, ...]] = {
 
 _SCOPES = {
     "A": ("shared", "fragment"), "A_sparse": ("shared", "fragment"), "E": ("shared",), "B": ("shared",),
+    "B of mma": ("shared", "fragment"),
     "C": ("fragment",), "C in tensor memory": ("tmem",), "A of tcgen05": ("shared", "tmem"),
 }  # fmt: skip
 
@@ -129,7 +130,8 @@ def _product(call: Call, left: str, sum_scopes: str = "C") -> TileOp:
     """The checks that dense and sparse products share; `left` is what A is called."""
     in_tensor_memory = sum_scopes != "C"
     a = _matrix(call, left, "A of tcgen05" if in_tensor_memory else "")
-    b, c = _matrix(call, "B"), _matrix(call, "C", sum_scopes)
+    by_mma = call.name == "T.gemm" and not in_tensor_memory
+    b, c = _matrix(call, "B", "B of mma" if by_mma else ""), _matrix(call, "C", sum_scopes)
     transpose_a, transpose_b = call.boolean("transpose_A"), call.boolean("transpose_B")
     _check_dtypes(call, a.buffer.dtype, b.buffer.dtype, c.buffer.dtype)
     if transpose_a and a.buffer.scope == "fragment":
@@ -141,7 +143,9 @@ def _product(call: Call, left: str, sum_scopes: str = "C") -> TileOp:
             secondary=(Label(a.buffer.span, "from here"),),
             help="leave transpose_A out, or T.copy it to a shared tile",
         )
-    if a.buffer.dtype.per_byte == 2 and (transpose_a or not transpose_b or a.buffer.scope == "fragment"):
+    if a.buffer.dtype.per_byte == 2 and (
+        transpose_a or not transpose_b or "fragment" in (a.buffer.scope, b.buffer.scope)
+    ):
         fail(
             "unsupported-operand",
             f"{call.name} multiplies {a.buffer.dtype} along whole bytes",
@@ -338,12 +342,12 @@ GEMM = register(
                 ),
                 """C += op(A) · op(B), or C = op(A) · op(B) with clear_accum.
 
-                A is (M, K), a shared tile or a fragment; B is (K, N), a shared tile; C is (M, N), a fragment. With
-                transpose_A, A is (K, M) and in shared memory; with transpose_B, B is (N, K). A and B are float16 (C
-                float32 or float16), bfloat16 (C float32), float32 (C float32; the tensor cores take the leading 19
-                bits, which is tf32), float64 (C float64), int8 or uint8 (C int32), int4 or uint4 (C int32; both in
-                shared memory and along K), or on targets that have them 8-bit floats, also mixed (C float32 or
-                float16). `policy` says how warps share C.
+                A is (M, K), a shared tile or a fragment; B is (K, N), a shared tile or, for mma.sync, a fragment; C is
+                (M, N), a fragment. With transpose_A, A is (K, M) and in shared memory; with transpose_B, B is (N, K). A
+                and B are float16 (C float32 or float16), bfloat16 (C float32), float32 (C float32; the tensor cores
+                take the leading 19 bits, which is tf32), float64 (C float64), int8 or uint8 (C int32), int4 or uint4 (C
+                int32; both in shared memory and along K), or on targets that have them 8-bit floats, also mixed (C
+                float32 or float16). `policy` says how warps share C.
 
                 C may also be made by T.alloc_tmem, in the tensor memory of sm_100a: summed up in a T.Pipelined loop
                 by products alone, cleared before it or by `clear_accum=k == 0` in its first trip, and read by T.copy

@@ -38,7 +38,7 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
 
 @facet("gemm", "demand")
 def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
-    a, _, c, *metadata = (r.buffer for r in op.regions)
+    a, b, c, *metadata = (r.buffer for r in op.regions)
     m, n = c.shape
     k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
     if op.attr("via") == "wgmma":
@@ -56,13 +56,11 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
             form, rows = f"{form}.pair", 2 * rows
         return (demand(form, m=rows, n=columns, count=count),)
     warps = context.threads // 32
-    # Every warp loads its rows of A and columns of B: the block's perimeter, once per k.
+    # Every warp loads its rows of A and columns of B: the block's perimeter, once per k. Less what is in registers.
     layout = context.fragments[c.name]
     rows = 16 * layout.registers[3].size
     columns = 8 * layout.registers[2].size
     columns *= 2 if metadata else 1  # of a dense B to a half of A
-    loaded = warps * (columns if a.scope == "fragment" else rows + columns) * k * a.dtype.bytes
-    return (
-        demand("ldmatrix", bytes=loaded),
-        demand("mma.sync", count=(m // 16) * (n // 8) * (k * a.dtype.bytes // 32), warps=warps),
-    )
+    lines = (rows if a.scope == "shared" else 0) + (columns if b.scope == "shared" else 0)
+    product = demand("mma.sync", count=(m // 16) * (n // 8) * (k * a.dtype.bytes // 32), warps=warps)
+    return (demand("ldmatrix", bytes=warps * lines * k * a.dtype.bytes), product) if lines else (product,)

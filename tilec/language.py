@@ -1,20 +1,24 @@
-"""The names of the kernel language that stand in no registry: what they are for, and which functions look at a call.
+"""The names of the kernel language, and what each is for: what documents and editors say of them.
 
-Operations and functions have their texts beside their code in tilec/ops.
+Operations and functions have their texts beside their code in tilec/ops; the others stand here, with the functions that
+look at a call of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from functools import cache
+from inspect import cleandoc
 from typing import Any
 
-from tilec.ops import dp4a, reducer, signature
-from tilec.ops.signature import Signature
+from tilec.ir.types import BY_NAME, DType
+from tilec.ops import dp4a, python, reducer, registry, scalar, signature
+from tilec.ops.signature import Required, Signature
 from tilec.ops.threads import PLACES
 from tilec.ops.values import Policy
 from tilec.ops.vectors import LDG, VECTOR_TYPES as VECTOR_NAMES, WIDE as WIDE_ACCESSES
 from tilec.ops.views import VIEWS
+from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes import (
     allocations,
     clusters,
@@ -41,13 +45,17 @@ from tilec.passes import (
     tile_scheduler,
     vectors,
     views,
+    vocabulary,
 )
+from tilec.passes.block_scales import TRANSPOSE
+from tilec.passes.hints import HINTS
 from tilec.passes.linear import Ledger
 from tilec.passes.loop_statements import Loops
 from tilec.passes.threads import PerThread
+from tilec.records import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Name:
     """`checks` are the functions that look at a call of it, and so report what is wrong."""
 
@@ -151,8 +159,8 @@ STRUCTURE = (
         (launch._grid, launch._grid_extent, launch._threads, launch._block_vars),
     ),
     Name(
-        (evaluate.DIALECT,),
-        evaluate.DIALECT,
+        (vocabulary.DIALECT,),
+        vocabulary.DIALECT,
         'The string "cuda": what the language is spoken for.',
     ),
     Name(
@@ -493,3 +501,59 @@ EXPRESSIONS: dict[str, str] = {
     "Conditional": "`a if condition else b`; the side that is not taken may read outside a tile",
     "Lambda": "`lambda i, j, by=2: …`",
 }
+
+
+# ---- all of them -----------------------------------------------------------------------------------------------------
+
+
+def written(spelled: Signature) -> str:
+    """`T.copy(src, dst)` with the defaults of what may be left out."""
+    shown = ["*args"] if spelled.variadic else []
+    for parameter in spelled.parameters:
+        if not parameter.supported:
+            continue
+        if parameter.keyword_only and not spelled.variadic and "*" not in shown:
+            shown.append("*")
+        shown.append(written_parameter(parameter))
+    return f"{spelled.name}({', '.join(shown)})"
+
+
+def written_parameter(parameter: signature.Parameter) -> str:
+    """`clear_accum=False`, or the name alone where it has no default."""
+    value = parameter.default
+    if isinstance(value, Required):
+        return parameter.name
+    policy = getattr(value, "name", None)
+    shown = next((f"T.GemmWarpPolicy.{k}" for k, v in Policy.items() if v == policy), repr(value))
+    return f"{parameter.name}={value.name if isinstance(value, DType) else shown}"
+
+
+KINDS = {"int": "signed integer", "uint": "unsigned integer", "float": "float", "bool": "truth value"}
+
+
+@cache
+def documented() -> dict[str, Name]:
+    """Every `T.*` name, and each of Python's that kernels may use, with what there is to say about it."""
+    return {name: entry for entry in _entries() for name in entry.names}
+
+
+def _entries() -> Iterator[Name]:
+    yield from (*STRUCTURE, *ALLOCATION, *THREADS, UPDATE, WARPGROUPS, *PIPELINES, DOT, EVALUATE, PRINT, *LOOPS, BREAK)
+    yield from (VECTOR_TYPES, *WIDE, READ_ONLY, *RANDOM)
+    yield Name((TRANSPOSE.name,), TRANSPOSE, "A statement: lines of scale factors into the order of lanes.")
+    for operation in registry.operations():
+        for spelling in operation.spellings:
+            yield Name((spelling.signature.name,), spelling.signature, spelling.doc)
+    for table in (scalar.FUNCTIONS, WARP_FUNCTIONS, HINTS):
+        yield from (Name((name,), row.signature, row.doc) for name, row in table.items())
+    for name, dtype in BY_NAME.items():
+        also = "" if name == dtype.name else f", {dtype.name}"
+        told = f"The {KINDS[dtype.kind]} of {dtype.bits} bits{also}; as a function it converts to it."
+        yield Name((f"T.{name}",), f"T.{name}(x)", told)
+    for name in (*python.NAMES, *python.MATH_CONSTANTS):
+        yield Name((name,), name, "Python's own, on values known at compile time.")
+
+
+def meaning(name: Name) -> str:
+    """Its text, as one paragraph."""
+    return " ".join(cleandoc(name.meaning).split())

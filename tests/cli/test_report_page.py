@@ -1,0 +1,265 @@
+"""`tilec report FILE --html`: what the page says, that it needs nothing else, and that it shows in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import chromium
+import pytest
+from command import GEMM, VECTOR_ADD, tilec
+
+from tilec.ptx import disassemble
+from tilec.ptx.assemble import assemble
+
+HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)>&amp;"
+
+
+def pages_of(folder: Path, kernel: Path | str, *given: str) -> tuple[str, dict[str, Any]]:
+    """The page of a kernel, and the record of its trace."""
+    page, trace = folder / "page.html", folder / "trace.json"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TILEC_CACHE_DIR", str(folder / "cache"))
+        assert tilec("report", str(kernel), "--html", str(page), *given) == 0
+        assert tilec(str(kernel), "--schedule-trace-file", str(trace), "-o", str(folder / "k.cubin"), *given) == 0
+    record: dict[str, Any] = json.loads(trace.read_text(encoding="utf-8"))["tilec"]
+    return page.read_text(encoding="utf-8"), record
+
+
+@pytest.fixture(scope="module")
+def gemm(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+    return pages_of(tmp_path_factory.mktemp("gemm"), GEMM)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+    """A kernel whose name, comments, strings, constants and warnings try to leave their place."""
+    folder = tmp_path_factory.mktemp("hostile")
+    text = Path(GEMM).read_text(encoding="utf-8").replace('"""C = A @ B."""', f'"""{HOSTILE}"""  # {HOSTILE} \x1b[2J')
+    text = text.replace("dtype = ", f'note = "{HOSTILE}"\ndtype = ', 1)
+    text = text.replace("num_stages=num_stages)", f'num_stages=num_stages, annotations={{"{HOSTILE}": 1}})')
+    kernel = folder / "<b>&amp;'<script>alert(1)<!--.tl"
+    kernel.write_text(text, encoding="utf-8")
+    return pages_of(folder, kernel, "-D", f"note={HOSTILE}")
+
+
+def tree(page: str) -> ElementTree.Element:
+    """The page as XML, which it is but for the first lines."""
+    return ElementTree.fromstring(re.sub(r"<!DOCTYPE html>|<meta[^>]*>", "", page))
+
+
+def text(node: ElementTree.Element) -> str:
+    return " ".join("".join(node.itertext()).split())
+
+
+def under(root: ElementTree.Element, heading: str, kind: str) -> ElementTree.Element:
+    """The first element of a kind below a heading."""
+    nodes = iter(root.iter())
+    next(node for node in nodes if node.tag in ("h2", "h3") and text(node) == heading)
+    return next(node for node in nodes if node.tag == kind)
+
+
+def rows(node: ElementTree.Element) -> list[list[str]]:
+    return [[text(cell) for cell in row] for row in node.iter("tr")]
+
+
+# ---- what it says ----------------------------------------------------------------------------------------------------
+
+
+def test_it_needs_nothing_else(gemm: tuple[str, dict[str, Any]]) -> None:
+    page, _ = gemm
+    for outside in ("http:", "https:", "src=", "@import", "url(", "<link", "//cdn", str(Path(GEMM).parent)):
+        assert outside not in page
+    assert all(target.startswith("#") for target in re.findall(r'href="([^"]*)"', page))
+    assert "default-src 'none'" in page and page.count("<script") == 1
+
+
+def test_the_schedule_is_that_of_the_trace(gemm: tuple[str, dict[str, Any]]) -> None:
+    page, record = gemm
+    root, (loop,) = tree(page), record["loops"]
+    assert any(text(h) == f"{loop['name']}: II {loop['ii']}, {loop['stages']} stages, optimal" for h in root.iter("h2"))
+
+    drawn = [text(title) for title in under(root, "Iterations", "svg").iter("title")]
+    for op in loop["ops"]:
+        for iteration in range(loop["stages"] + 2):
+            start = op["start"] + iteration * loop["ii"]
+            times = f"iteration {iteration}, cycles {start} to {start + op['latency']}, line {op['line']}"
+            assert f"{op['name']}, {times}" in drawn
+
+    table = under(root, "Reservation table", "svg")
+    shown = [text(label) for label in table.findall("text")]
+    held = [slot for slot in loop["slots"] if slot["held"]]
+    assert shown[: len(held)] == [f"{slot['name']} {slot['percent']} %" for slot in held]
+    uses = sum(len(use["rows"]) for op in loop["ops"] for use in op["rows"])
+    assert len(list(table.iter("title"))) == uses
+
+    assert rows(under(root, "Rings", "table"))[1:] == [
+        [ring["name"], *(f"{ring[fact]:,}" for fact in ("lifetime", "depth", "max_depth", "bytes", "total_bytes"))]
+        for ring in loop["rings"]
+    ]
+    (ring,) = loop["rings"]
+    occupied = under(root, "Ring occupancy", "svg")
+    versions = [text(label) for label in occupied.findall("text")]
+    assert versions == [f"{ring['name']} [{version}]" for version in range(ring["depth"])]
+    last = loop["ii"] * ring["depth"]
+    times = f"taken at {last}, full at {last + 1312}, free at {last + ring['lifetime']}"
+    assert f"{ring['name']}[0], iteration {ring['depth']}: {times}" in [text(t) for t in occupied.iter("title")]
+
+    assert [row[:3] for row in rows(under(root, "Decisions", "table"))[1:]] == [
+        [decision["what"], decision["chosen"], decision["by"]] for decision in record["decisions"]
+    ]
+    because = [row[2] for row in rows(under(root, "Bounds on the interval", "table"))[1:]]
+    assert sorted(because) == sorted(bound["culprit"] for bound in loop["bounds"])
+
+
+def test_the_roofline_is_that_of_the_report(
+    gemm: tuple[str, dict[str, Any]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    root = tree(gemm[0])
+    assert tilec("report", GEMM) == 0
+    said = capfd.readouterr().out
+    predicted, bound = re.search(r"([\d.]+ µs) predicted", said), re.search(r"bound by +(.*)", said)
+    assert predicted is not None and bound is not None
+    summary = dict(rows(under(root, "Summary", "table"))[1:])
+    assert summary["predicted"].startswith(predicted[1]) and summary["bound by"] == bound[1]
+    roof = {name: int(cycles.replace(",", "")) for name, cycles, _ in rows(under(root, "Roofline", "table"))[1:]}
+    assert roof["roofline"] == max(roof["computing, on all SMs"], roof["DRAM, each tensor once"]) < roof["predicted"]
+    (point,) = under(root, "Roofline", "svg").iter("circle")
+    share = roof["computing, on all SMs"] / roof["predicted"]
+    assert text(point).startswith(f"gemm: {share:.1%} of what the machine computes")
+
+
+def listing(root: ElementTree.Element, name: str) -> ElementTree.Element:
+    return next(node for node in root.iter("pre") if node.get("aria-label") == name)
+
+
+def test_lines_of_the_kernel_lead_to_their_instructions(gemm: tuple[str, dict[str, Any]]) -> None:
+    root = tree(gemm[0])
+    kernel = Path(GEMM).read_text(encoding="utf-8").splitlines()
+    product = next(number for number, line in enumerate(kernel, 1) if "T.gemm" in line)
+    (line,) = (node for node in listing(root, "Kernel").iter("span") if node.get("data-at") == f"1:{product}")
+    assert text(line) == f"{product} T.gemm(A_shared, B_shared, C_local)"
+    target = next(iter(line)).attrib["href"].removeprefix("#")
+    runs = [node for node in listing(root, "PTX").iter("span") if node.get("data-at") == f"1:{product}"]
+    assert runs[0].get("id") == target and all("wgmma" in text(run) for run in runs)
+    multiplied = sum(text(run).count("wgmma.mma_async") for run in runs)
+    assert multiplied == "".join(listing(root, "PTX").itertext()).count("wgmma.mma_async") > 0
+    assert ".loc" not in text(listing(root, "PTX"))
+
+
+def test_machine_code_where_it_can_be_read(
+    gemm: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert disassemble.disassembler() is not None, "nvidia-cuda-nvdisasm is one of the packages that tests have"
+    sass = listing(tree(gemm[0]), "SASS")
+    at = {node.get("data-at") for node in sass.iter("span") if "HGMMA" in text(node)}
+    assert "1:28" in at
+    monkeypatch.setattr("sys.path", [])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert disassemble.disassembler() is None
+    page, _ = pages_of(tmp_path, VECTOR_ADD, "-D", "N=2048")
+    assert "pip install nvidia-cuda-nvdisasm" in page and 'aria-label="SASS"' not in page
+
+
+def test_line_information_changes_no_instruction() -> None:
+    assert tilec(GEMM, "--emit", "ptx", "-o", "gemm.ptx") == 0
+    ptx = Path("gemm.ptx").read_text(encoding="utf-8")
+    plain, lined = (disassemble.disassembled(assemble(ptx, "sm_90a", line_info=i).cubin) for i in (False, True))
+    assert plain is not None and lined is not None and "//##" in lined
+    of_each = [[line for line in code.splitlines() if line.lstrip().startswith("/*")] for code in (plain, lined)]
+    assert of_each[0] == of_each[1] != []
+
+
+def test_what_a_person_wrote_stays_text(hostile: tuple[str, dict[str, Any]]) -> None:
+    page, _ = hostile
+    root = tree(page)
+    assert page.count("<script") == 1 and "<img" not in page and "\x1b" not in page
+    assert HOSTILE in "".join(listing(root, "Kernel").itertext())
+    assert HOSTILE in "".join(under(root, "Warnings and lints", "pre").itertext())
+    assert text(next(root.iter("h1"))) == "<b>&amp;'<script>alert(1)<!--.tl on sm_90a"
+
+
+def test_the_same_bytes_wherever_it_lies(gemm: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    copy = tmp_path / "deep" / "gemm.tl"
+    copy.write_bytes(Path(GEMM).read_bytes())
+    assert pages_of(tmp_path, copy)[0] == gemm[0]
+
+
+def test_a_file_with_imports_and_several_kernels(tmp_path: Path) -> None:
+    (tmp_path / "parts.tl").write_text(
+        "import tilelang.language as T\n\n\n@T.macro\ndef doubled(X, Y):\n"
+        "    for i in T.Parallel(128):\n        Y[i] = X[i] + X[i]\n"
+    )
+    one = (
+        "@T.prim_func\ndef {0}(X: T.Tensor((128,), 'float32'), Y: T.Tensor((128,), 'float32')):\n"
+        "    with T.Kernel(1, threads=128) as bx:\n        doubled(X, Y)\n\n\n"
+    )
+    kernel = tmp_path / "two.tl"
+    kernel.write_text(
+        "import tilelang.language as T\nfrom .parts import doubled\n\n\n" + one.format("one") + one.format("two")
+    )
+    assert tilec("report", str(kernel), "--html", "two.html") == 0
+    root = tree(Path("two.html").read_text(encoding="utf-8"))
+    headings = [text(heading) for heading in root.iter("h2")]
+    assert [h for h in headings if h.startswith("two: ")] == [f"two: {h}" for h in
+            ("Summary", "Roofline", "Decisions", "Schedule")]  # fmt: skip
+    lines = {node.get("data-at"): text(node) for node in listing(root, "Kernel").iter("span")}
+    assert lines["2:6"] == "6 for i in T.Parallel(128):"
+    assert any(node.get("data-at") == "2:6" for node in listing(root, "PTX").iter("span"))
+
+
+def test_what_is_no_report(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("report", GEMM, "--html", GEMM) == 1
+    assert "it is the input" in capfd.readouterr().err
+    assert tilec("report", GEMM, "-O1", "--html", "x.html") == 2
+    assert tilec("report", "absent.tl", "--html", "x.html") == 1
+    assert not Path("x.html").exists()
+
+
+# ---- in a browser ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["gemm", "hostile"])
+def shown(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    chrome = chromium.program()
+    if chrome is None:
+        pytest.skip("no Chromium on the path, and none in the variable CHROME")
+    page, _ = request.getfixturevalue(request.param)
+    file = tmp_path / "page.html"
+    file.write_text(page, encoding="utf-8")
+    yield file, chrome
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_it_shows(shown: tuple[Path, str], width: int, scheme: Any, tmp_path: Path) -> None:
+    file, chrome = shown
+    with chromium.Page(file, tmp_path / "profile", width, scheme, chrome) as page:
+        assert page.value("document.title").endswith(".tl on sm_90a"), "no script of the kernel has run"
+        assert page.value("document.documentElement.scrollWidth") == width, "nothing is wider than the page"
+        sections = page.value("[...document.querySelectorAll('section[id]')].map(s => [s.id, s.clientHeight])")
+        assert [name for name, _ in sections] == [
+            "lints", "summary", "roofline", "decisions", "loop-0", "beside", "code",
+        ]  # fmt: skip
+        assert all(height > 40 for _, height in sections)
+        colours = "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
+        before = page.value(colours)
+        assert page.value("document.getElementById('theme').textContent") == {"light": "Dark", "dark": "Light"}[scheme]
+        page.value("document.getElementById('theme').click()")
+        after = page.value(colours)
+        assert {scheme: before}[scheme] != after and page.value("document.documentElement.dataset.theme") != scheme
+        lit = "[...document.querySelectorAll('.lit')].map(one => one.dataset.at)"
+        assert page.value(lit) == []
+        of_product = "document.querySelector('pre[aria-label=PTX] [id^=to-1-]')"
+        page.value(f"{of_product}.scrollIntoView({{block: 'center'}})")
+        x, y = page.value(f"(r => [r.left + 40, r.top + 6])({of_product}.getBoundingClientRect())")
+        page.move(x, y)
+        at = page.value(f"{of_product}.dataset.at")
+        found = page.value(lit)
+        assert len(found) > 2 and set(found) == {at}
+        assert page.problems == []

@@ -1,0 +1,62 @@
+"""ldmatrix: fragments that lie in blocks of 8 × 8 elements of 16 bits, from shared memory."""
+
+from __future__ import annotations
+
+from tilec.codegen.matrix import LANE, digit, warp_part
+from tilec.codegen.state import State
+from tilec.ir.affine import add, scale
+from tilec.ir.tile import Expr, integer
+from tilec.ir.warp import LoadMatrix
+from tilec.ptx.module import Reg, Vector
+
+
+def emit_load_matrix(op: LoadMatrix, state: State) -> None:
+    """Up to four blocks with one instruction: lanes 8·i … 8·i + 7 have the addresses of the rows of block i."""
+    builder, layout = state.builder, state.layouts[op.destination.name]
+    builder.at(op.span)
+    place = warp_part(layout, 2)
+    words = layout.register_count // 2
+    together = next(count for count in (4, 2, 1) if words % count == 0 and _is_linear(op, state, count))
+    turned = ".trans" if layout.registers[0].dim == 0 else ""
+    opcode = f"ldmatrix.sync.aligned.m8n8.x{together}{turned}.shared.b16"
+    held = state.words.get(op.destination.name)
+    *outer, down, across = op.source.start
+    with state.scalars.scope():
+        for first in range(0, words, together):
+            row, column = (
+                add(part, integer(at)) for part, at in zip(place, layout.register_offset(2 * first), strict=True)
+            )
+            row = add(add(down, row), digit(LANE, 1, 8))
+            column = add(across, column)
+            for bit, (rows, columns) in enumerate(_steps(op, state, together)):
+                row = add(row, scale(digit(LANE, 8 << bit, 2), rows))
+                column = add(column, scale(digit(LANE, 8 << bit, 2), columns))
+            indices: tuple[Expr, ...] = (*outer, row, column)
+            address = state.addresses.shared_element(op.source.buffer, indices, op.cursors)
+            if held is not None:
+                builder.emit(opcode, Vector(held[first : first + together]), address)
+                continue
+            loaded: tuple[Reg, ...] = builder.many("b32", together)
+            builder.emit(opcode, Vector(loaded), address)
+            elements = state.fragments[op.destination.name][2 * first :]
+            for at, word in enumerate(loaded):
+                builder.emit("mov.b32", Vector(elements[2 * at : 2 * at + 2]), word)
+
+
+def _steps(op: LoadMatrix, state: State, together: int) -> list[tuple[int, ...]]:
+    """By how much the blocks of an instruction are apart, for each bit of their number."""
+    layout = state.layouts[op.destination.name]
+    return [layout.register_offset(2 << bit) for bit in range(together.bit_length() - 1)]
+
+
+def _is_linear(op: LoadMatrix, state: State, together: int) -> bool:
+    """Whether a block's number, bit by bit, says where it is, seen from the first of each `together`."""
+    layout, steps = state.layouts[op.destination.name], _steps(op, state, together)
+    for first in range(0, layout.register_count // 2, together):
+        origin = layout.register_offset(2 * first)
+        for block in range(together):
+            bits = [step for bit, step in enumerate(steps) if block >> bit & 1]
+            moved = tuple(at + sum(step[d] for step in bits) for d, at in enumerate(origin))
+            if moved != layout.register_offset(2 * (first + block)):
+                return False
+    return True

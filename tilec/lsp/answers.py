@@ -1,0 +1,242 @@
+"""What an editor is answered about a file that it has open, in the types of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from keyword import iskeyword
+
+from lsprotocol import types
+
+from tilec.language import meaning
+from tilec.lsp import findings, vocabulary
+from tilec.lsp.documents import Document, Documents
+from tilec.lsp.hover import hover as told
+from tilec.lsp.names import Kind, Names, Symbol
+from tilec.lsp.positions import Units
+from tilec.records import dataclass
+from tilec.source import Span
+from tilec.syntax import ast
+
+_KINDS: dict[Kind, types.CompletionItemKind] = {
+    "constant": types.CompletionItemKind.Constant,
+    "variable": types.CompletionItemKind.Variable,
+    "buffer": types.CompletionItemKind.Variable,
+    "function": types.CompletionItemKind.Function,
+    "kernel": types.CompletionItemKind.Function,
+    "macro": types.CompletionItemKind.Function,
+    "parameter": types.CompletionItemKind.Variable,
+    "file": types.CompletionItemKind.Module,
+    "imported": types.CompletionItemKind.Reference,
+}
+_SYMBOLS: dict[Kind, types.SymbolKind] = {
+    "constant": types.SymbolKind.Constant,
+    "buffer": types.SymbolKind.Array,
+    "function": types.SymbolKind.Function,
+    "kernel": types.SymbolKind.Class,
+    "macro": types.SymbolKind.Function,
+    "parameter": types.SymbolKind.Variable,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What every answer is made from: the open files, and how the editor counts."""
+
+    documents: Documents
+    units: Units
+
+    def location(self, document: Document, span: Span) -> types.Location:
+        return types.Location(document.uri, self.units.range(span, document.source.lines))
+
+    def definition(self, document: Document, line: int, column: int) -> tuple[Document, Span] | None:
+        """Where what stands at a place is defined, in whatever file."""
+        found = document.names.at(line, column)
+        if found is not None:
+            symbol, _ = found
+            if symbol.origin is None:
+                return document, symbol.defined_for(line, column)
+            there = self.documents.origin(document, symbol.origin)
+            return None if there is None else _place_in(*there)
+        member = document.names.member_at(line, column)
+        if member is not None and member.base.origin is not None:
+            file = self.documents.origin(document, member.base.origin)
+            if file is not None and (symbol_there := file[0].names.top.symbols.get(member.name)) is not None:
+                return _place_in(file[0], symbol_there)
+        name = document.names.unresolved_at(line, column)
+        there_by_star = self.documents.from_stars(document, name) if name is not None else None
+        return None if there_by_star is None else _place_in(*there_by_star)
+
+
+def _place_in(document: Document, symbol: Symbol | None) -> tuple[Document, Span]:
+    return document, Span(1, 1, 1, 1) if symbol is None else symbol.places[0]
+
+
+def hover(desk: Desk, document: Document, params: types.HoverParams) -> types.Hover | None:
+    place = desk.units.place(params.position, document.source.lines)
+    found = told(document, desk.documents, *place)
+    if found is None:
+        return None
+    text, span = found
+    content = types.MarkupContent(types.MarkupKind.Markdown, text)
+    return types.Hover(content, desk.units.range(span, document.source.lines))
+
+
+def completion(desk: Desk, document: Document, params: types.CompletionParams) -> list[types.CompletionItem] | None:
+    line, column = desk.units.place(params.position, document.source.lines)
+    text = document.source.text
+    context = vocabulary.context(text, document.offset(line, column))
+    if context.kind == "comment":
+        return None
+    if context.kind == "string":
+        return [types.CompletionItem(name, kind=types.CompletionItemKind.EnumMember) for name in vocabulary.dtypes()]
+    head, dot, _ = context.written.rpartition(".")
+    if dot:
+        return [
+            types.CompletionItem(
+                name,
+                kind=types.CompletionItemKind.Function,
+                detail=vocabulary.shown(entry),
+                documentation=types.MarkupContent(types.MarkupKind.Markdown, meaning(entry)),
+            )
+            for name, entry in vocabulary.members(f"{head}.", text)
+        ]
+    given = vocabulary.keywords(context.call, text) if context.call is not None else ()
+    items = [
+        types.CompletionItem(f"{name}=", kind=types.CompletionItemKind.Property, detail=shown, sort_text=f"0{name}")
+        for name, shown in given
+    ]
+    visible = document.names.visible(line, column)
+    return items + [
+        types.CompletionItem(name, kind=_KINDS[symbol.kind], detail=symbol.kind, sort_text=f"1{name}")
+        for name, symbol in visible.items()
+    ]
+
+
+def signature_help(desk: Desk, document: Document, params: types.SignatureHelpParams) -> types.SignatureHelp | None:
+    line, column = desk.units.place(params.position, document.source.lines)
+    text = document.source.text
+    call = vocabulary.context(text, document.offset(line, column)).call
+    if call is None:
+        return None
+    entry = vocabulary.signature_of(call.name, text)
+    if entry is not None:
+        label, shown, told = vocabulary.shown(entry), vocabulary.parameters(entry), meaning(entry)
+    else:
+        symbol = document.names.visible(line, column).get(call.name)
+        if symbol is None or symbol.node is None:
+            return None
+        shown, told = tuple(f"{p.kind}{p.name}" for p in symbol.node.params), symbol.kind
+        label = f"{symbol.name}({', '.join(shown)})"
+    words = [p.split("=")[0] for p in shown]
+    active = words.index(call.keyword) if call.keyword in words else min(call.argument, max(len(words) - 1, 0))
+    signature = types.SignatureInformation(
+        label,
+        documentation=types.MarkupContent(types.MarkupKind.Markdown, told),
+        parameters=[types.ParameterInformation(p) for p in shown],
+    )
+    return types.SignatureHelp([signature], active_signature=0, active_parameter=active)
+
+
+def definition(desk: Desk, document: Document, params: types.DefinitionParams) -> types.Location | None:
+    found = desk.definition(document, *desk.units.place(params.position, document.source.lines))
+    return None if found is None else desk.location(*found)
+
+
+def references(desk: Desk, document: Document, params: types.ReferenceParams) -> list[types.Location] | None:
+    found = document.names.at(*desk.units.place(params.position, document.source.lines))
+    if found is None:
+        return None
+    symbol, _ = found
+    spans = symbol.spans if params.context.include_declaration else [s for s in symbol.uses if s not in symbol.places]
+    return [desk.location(document, span) for span in spans]
+
+
+def document_symbols(desk: Desk, document: Document, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+    return _outline(document.names.module.body, document.names, document, desk.units, top=True)
+
+
+def _outline(
+    body: tuple[ast.Stmt, ...], names: Names, document: Document, units: Units, *, top: bool = False
+) -> list[types.DocumentSymbol]:
+    """Functions with what they allocate; at the top the constants too."""
+    lines = document.source.lines
+    listed = []
+    for statement in body:
+        if isinstance(statement, ast.Function):
+            found = names.at(statement.name_span.line, statement.name_span.column)
+            kind = found[0].kind if found is not None else "function"
+            inside = _outline(statement.body, names, document, units)
+            name, at = statement.name, statement.name_span
+            whole = units.range(statement.span, lines)
+            symbol = types.DocumentSymbol(name, _SYMBOLS[kind], whole, units.range(at, lines), children=inside)
+            listed.append(symbol)
+        elif isinstance(statement, ast.With | ast.For | ast.While):
+            listed += _outline(statement.body, names, document, units)
+        elif isinstance(statement, ast.Assign):
+            for target in (t for whole in statement.targets for t in ast.walk(whole) if isinstance(t, ast.Name)):
+                named = names.at(target.span.line, target.span.column)
+                kind = named[0].kind if named is not None else "variable"
+                if (top and kind == "constant") or kind == "buffer":
+                    whole, at_range = units.range(statement.span, lines), units.range(target.span, lines)
+                    listed.append(types.DocumentSymbol(target.id, _SYMBOLS[kind], whole, at_range))
+    return listed
+
+
+def prepare_rename(desk: Desk, document: Document, params: types.PrepareRenameParams) -> types.Range | None:
+    found = _renamable(desk, document, params.position)
+    return None if found is None else desk.units.range(found[1], document.source.lines)
+
+
+def rename(desk: Desk, document: Document, params: types.RenameParams) -> types.WorkspaceEdit | None:
+    found, name = _renamable(desk, document, params.position), params.new_name
+    if found is None or not name.isidentifier() or iskeyword(name):
+        return None
+    spans = found[0].spans
+    if any(name in document.names.visible(span.line, span.column) for span in spans):
+        return None
+    lines = document.source.lines
+    edits = [types.TextEdit(desk.units.range(span, lines), name) for span in spans]
+    return types.WorkspaceEdit(changes={document.uri: edits})
+
+
+def _renamable(desk: Desk, document: Document, position: types.Position) -> tuple[Symbol, Span] | None:
+    """The name at a place, unless another file gives it, or it may stand where the text cannot be read."""
+    names = document.names
+    found = names.at(*desk.units.place(position, document.source.lines))
+    if found is None or found[0].kind in ("file", "imported"):
+        return None
+    name = found[0].name
+    written = sum(len(re.findall(rf"\b{re.escape(name)}\b", line)) for line in document.source.lines)
+    known = sum(len(symbol.spans) for symbol in names.symbols() if symbol.name == name)
+    return found if names.is_whole or written == known else None
+
+
+def code_actions(desk: Desk, document: Document, params: types.CodeActionParams) -> list[types.CodeAction]:
+    lines, units = document.source.lines, desk.units
+    found = document.checked.diagnostics if document.checked is not None else ()
+    listed = []
+    for one, span, right in findings.fixes(found, document.source):
+        assert one.primary is not None
+        shown = units.range(one.primary.span, lines)
+        if shown.end < params.range.start or params.range.end < shown.start:
+            continue
+        edit = types.WorkspaceEdit(changes={document.uri: [types.TextEdit(units.range(span, lines), right)]})
+        about = findings.diagnostics([one], document.source, document.uri, units)
+        title = f"Write {right}"
+        action = types.CodeAction(title, types.CodeActionKind.QuickFix, about, is_preferred=True, edit=edit)
+        listed.append(action)
+    return listed
+
+
+async def formatting(
+    desk: Desk, document: Document, params: types.DocumentFormattingParams
+) -> list[types.TextEdit] | None:
+    from tilec.syntax.formatting import formatted
+
+    source, edition = document.source, document.edition
+    text = await asyncio.to_thread(formatted, source)
+    if text == source.text or not desk.documents.is_current(document, edition):
+        return []
+    whole = Span(1, 1, len(source.lines), len(source.lines[-1]) + 1)
+    return [types.TextEdit(desk.units.range(whole, source.lines), text)]

@@ -1,0 +1,124 @@
+"""The files that an editor has open: their text, the names in it, and what was found out about it so far."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+from tilec import files
+from tilec.diag import CompileError
+from tilec.lsp.names import Names, Origin, Symbol, resolve
+from tilec.lsp.worker import Answer, Told
+from tilec.source import SourceFile, Span
+from tilec.syntax import ast
+from tilec.syntax.parse import parse_mended
+
+
+@dataclasses.dataclass(eq=False)
+class Document:
+    """A file, as it is in the editor. `edition` counts its texts; `checked` and `scheduled` are what was found out
+    about this one (None: not yet)."""
+
+    uri: str
+    source: SourceFile
+    edition: int = 0
+    checked: Answer | None = None
+    scheduled: Answer | None = None
+    _names: Names | None = None
+
+    def change(self, text: str) -> None:
+        self.source = SourceFile(self.source.path, text)
+        self.edition += 1
+        self.checked = self.scheduled = self._names = None
+
+    @property
+    def names(self) -> Names:
+        if self._names is None:
+            self._names = _names(self.source)
+        return self._names
+
+    def offset(self, line: int, column: int) -> int:
+        return sum(len(text) + 1 for text in self.source.lines[: line - 1]) + column - 1
+
+    def about(self, told: Told, span: Span) -> str | None:
+        """What was told about a definition: the spans begin where it does."""
+        at = span.line, span.column
+        return next((text for where, text in told if not where.file and (where.line, where.column) == at), None)
+
+
+def path_of(uri: str) -> str:
+    """The file behind a URI. What is no file (`untitled:`) gets a path in a folder that there is not, so that it
+    imports nothing."""
+    parts = urlsplit(uri)
+    if parts.scheme == "file":
+        return url2pathname(unquote(parts.path)) if not parts.netloc else f"//{parts.netloc}{unquote(parts.path)}"
+    return f"{parts.scheme or 'unknown'}:/{PurePosixPath(unquote(parts.path)).name}"
+
+
+def _names(source: SourceFile) -> Names:
+    try:
+        return resolve(*parse_mended(source))
+    except (CompileError, RecursionError):
+        return resolve(ast.Module((), Span(1, 1, 1, 1)), is_whole=False)
+
+
+class Documents:
+    """The open files, by their URIs."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Document] = {}
+
+    def open(self, uri: str, text: str) -> Document:
+        document = self._open[uri] = Document(uri, SourceFile(path_of(uri), text))
+        return document
+
+    def close(self, uri: str) -> Document | None:
+        return self._open.pop(uri, None)
+
+    def get(self, uri: str) -> Document | None:
+        return self._open.get(uri)
+
+    def all(self) -> list[Document]:
+        return list(self._open.values())
+
+    def is_current(self, document: Document, edition: int) -> bool:
+        return self._open.get(document.uri) is document and document.edition == edition
+
+    # ---- other files -------------------------------------------------------------------------------------------------
+
+    def beside(self, document: Document, path: str) -> Document | None:
+        """The file that a document imports by this path: as it is open, else as it lies on the disk."""
+        place = Path(document.source.path).parent / path
+        for other in self._open.values():
+            if Path(other.source.path) == place:
+                return other
+        try:
+            source = files.read_source(str(place))
+        except CompileError:
+            return None
+        return Document(place.as_uri(), source) if place.is_absolute() else None
+
+    def origin(self, document: Document, origin: Origin) -> tuple[Document, Symbol | None] | None:
+        """The file that a name comes from, and the name there (None: it is the file itself). An imported name may have
+        been imported there too."""
+        name = origin.name
+        for path in origin.files:
+            there = self.beside(document, path)
+            if there is None:
+                continue
+            if name is None or path.endswith(f"/{name}.tl") or path == f"{name}.tl":
+                return there, None
+            if (symbol := there.names.top.symbols.get(name)) is not None:
+                return there, symbol
+        return None
+
+    def from_stars(self, document: Document, name: str) -> tuple[Document, Symbol] | None:
+        """A name that the file has by `from .file import *`."""
+        for star in document.names.stars:
+            for path in star.files:
+                there = self.beside(document, path)
+                if there is not None and (symbol := there.names.top.symbols.get(name)) is not None:
+                    return there, symbol
+        return None

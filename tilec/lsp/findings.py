@@ -1,0 +1,99 @@
+"""Diagnostics as the protocol has them, and the fixes that go with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from lsprotocol import types
+
+from tilec.diag import Diagnostic, Label
+from tilec.lsp.positions import Units
+from tilec.source import SourceFile, Span
+
+_SEVERITY = {
+    "error": types.DiagnosticSeverity.Error,
+    "warning": types.DiagnosticSeverity.Warning,
+    "note": types.DiagnosticSeverity.Information,
+}
+
+NO_MISTAKE_HERE = frozenset({"no-kernel"})
+"""Mistakes of what is compiled, and none of a file that others import: an editor holds both."""
+
+
+def diagnostics(found: Iterable[Diagnostic], source: SourceFile, uri: str, units: Units) -> list[types.Diagnostic]:
+    """Each once: a kernel is checked, and what is found is found again when it is scheduled."""
+    return [_diagnostic(one, source, uri, units) for one in dict.fromkeys(found)]
+
+
+def _diagnostic(found: Diagnostic, source: SourceFile, uri: str, units: Units) -> types.Diagnostic:
+    labels = [label for label in (found.primary, *found.secondary) if label is not None and label.span.line > 0]
+    # Of several files, only this one's editor hears of it: it shows where the mistake reaches it.
+    shown = next((label for label in labels if not label.span.file), None)
+    whole = source.whole_line(_import_line(labels, source)) if shown is None else shown.span
+    related = [
+        types.DiagnosticRelatedInformation(_location(label, source, uri, units), label.text or found.title)
+        for label in labels
+        if label is not shown
+    ]
+    severity = _SEVERITY["note" if found.code in NO_MISTAKE_HERE else found.severity]
+    return types.Diagnostic(
+        range=units.range(whole or Span(1, 1, 1, 1), source.lines),
+        message=_message(found, shown),
+        severity=severity,
+        code=found.code,
+        source="tilec",
+        related_information=related,
+    )
+
+
+def _import_line(labels: list[Label], source: SourceFile) -> int:
+    """Of an import of the file that they are in, if that can be seen; else the first."""
+    stems = {Path(label.span.file).stem for label in labels}
+    for number, line in enumerate(source.lines, start=1):
+        if "import" in line and any(re.search(rf"\b{re.escape(stem)}\b", line) for stem in stems):
+            return number
+    return 1
+
+
+def _message(found: Diagnostic, shown: Label | None) -> str:
+    label = shown if shown is not None else found.primary
+    lines = [found.title, *([label.text] if label is not None and label.text else [])]
+    lines += [f"note: {note}" for note in found.notes]
+    return "\n".join([*lines, *([f"help: {found.help}"] if found.help is not None else [])])
+
+
+def _location(label: Label, source: SourceFile, uri: str, units: Units) -> types.Location:
+    if not label.span.file:
+        return types.Location(uri, units.range(label.span, source.lines))
+    file = source.of(label.span)
+    place = Path(file.path)
+    return types.Location(place.as_uri() if place.is_absolute() else uri, units.range(label.span, file.lines))
+
+
+# ---- fixes -----------------------------------------------------------------------------------------------------------
+
+
+def fixes(found: Iterable[Diagnostic], source: SourceFile) -> Iterator[tuple[Diagnostic, Span, str]]:
+    """What can be written in place of what: where it stands once in the text that the diagnostic points at."""
+    for one in found:
+        if one.fix is None or one.primary is None or one.primary.span.file:
+            continue
+        if (span := _only(one.fix.wrong, one.primary.span, source)) is not None:
+            yield one, span, one.fix.right
+
+
+def _only(word: str, span: Span, source: SourceFile) -> Span | None:
+    whole = rf"(?<![\w.]){re.escape(word)}(?!\w)"
+    places = [
+        (number, found.start() + 1)
+        for number in range(span.line, min(span.end_line, len(source.lines)) + 1)
+        for found in re.finditer(whole, source.lines[number - 1])
+        if (span.line, span.column) <= (number, found.start() + 1)
+        and (number, found.end() + 1) <= (span.end_line, span.end_column)
+    ]
+    if len(places) != 1:
+        return None
+    line, column = places[0]
+    return Span(line, column, line, column + len(word))

@@ -1,0 +1,95 @@
+"""Our side of a `worker`: one question at a time, and an end to it where it takes too long or nobody wants to know."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import tilec
+from tilec.lsp.worker import LENGTH, Answer, Question
+
+
+class Helper:
+    """Starts its process with the first question, and again after each that ended it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._process: Process | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+        self._asked: Question | None = None
+
+    async def ask(self, question: Question, is_wanted: Callable[[], bool]) -> Answer | None:
+        """None where it is no longer wanted when its turn comes, or where the process ended, or had to be, before. Once
+        it may have ended for another reason than this question, and is asked again."""
+        async with self._turn:
+            if not is_wanted():
+                return None
+            self._asked = question
+            try:
+                for _ in range(2):
+                    try:
+                        return await asyncio.wait_for(self._answer(question), self.seconds)
+                    except TimeoutError:  # an OSError too
+                        break
+                    except (asyncio.IncompleteReadError, OSError):
+                        self.stop()
+                    if not is_wanted():
+                        break
+            finally:
+                self._asked = None
+            self.stop()
+            return None
+
+    async def _answer(self, question: Question) -> Answer:
+        if self._process is None or self._process.returncode is not None:
+            self._process = await _started()
+            self._watch = asyncio.create_task(_watched(self._process))
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        written = pickle.dumps(question)
+        process.stdin.write(LENGTH.pack(len(written)) + written)
+        await process.stdin.drain()
+        (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
+        found = pickle.loads(await process.stdout.readexactly(length))
+        assert isinstance(found, Answer)
+        return found
+
+    def give_up(self, path: str) -> None:
+        """Nobody wants to know what it is doing for a file, if that is what it does."""
+        if self._asked is not None and self._asked.source.path == path:
+            self.stop()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+        self._process = None
+
+
+async def _started() -> Process:
+    # Not from the current folder (-P): that is the editor's, and may hold any Python.
+    ours = str(Path(tilec.__file__).parents[1])
+    program = f"import sys; sys.path.insert(0, {ours!r}); from tilec.lsp.worker import main; main()"
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-c", program, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
+    )
+
+
+async def _watched(process: Process) -> None:
+    """Until it ends; or until we end, and it with us."""
+    try:
+        await process.wait()
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+        with suppress(OSError):
+            await process.stdin.wait_closed()

@@ -1,0 +1,115 @@
+"""What is known of the word under the cursor, as Markdown: what it means in the language, what it is in this file, and
+what the scheduler has done with its statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.lsp.documents import Document, Documents
+from tilec.lsp.names import Symbol, covers
+from tilec.lsp.vocabulary import markdown, signature_of, word_at
+from tilec.lsp.worker import Told
+from tilec.source import Span
+from tilec.syntax import ast
+
+_UNSCHEDULED = "not scheduled yet"
+
+
+def hover(document: Document, documents: Documents, line: int, column: int) -> tuple[str, Span] | None:
+    """What is to be said at a place, and about which part of the text."""
+    text = document.source.lines[line - 1]
+    word, start = word_at(text, column)
+    span = Span(line, start, line, start + len(word))
+    parts: list[str] = []
+    found = document.names.at(line, column)
+    if found is not None:
+        symbol, span = found
+        parts += _about(document, documents, symbol, symbol.defined_for(line, column))
+    elif (entry := signature_of(word, document.source.text)) is not None:
+        parts.append(markdown(entry))
+    elif word and (there := documents.from_stars(document, word)) is not None:
+        parts += _definition(*there)
+    elif (member := document.names.member_at(line, column)) is not None and member.base.origin is not None:
+        file = documents.origin(document, member.base.origin)
+        other = file[0].names.top.symbols.get(member.name) if file is not None else None
+        if file is not None and other is not None:
+            parts += _definition(file[0], other)
+    parts += _explanations(document, line, column)
+    if _is_statement(document, line):
+        parts += _schedules(document, line, column)
+    return ("\n\n".join(parts), span) if parts and word else None
+
+
+def _about(document: Document, documents: Documents, symbol: Symbol, place: Span) -> Iterator[str]:
+    entry = signature_of(symbol.name, document.source.text) if symbol.kind == "file" else None
+    value = document.about(document.checked.values, place) if document.checked is not None else None
+    yield f"**{symbol.name}** ({symbol.kind}){': ' + value if value and symbol.kind != 'file' else ''}"
+    if symbol.origin is not None and (there := documents.origin(document, symbol.origin)) is not None:
+        file, other = there
+        if other is not None:
+            yield from _definition(file, other)
+    elif symbol.node is not None:
+        yield from _definition(document, symbol)
+    elif entry is not None:
+        yield markdown(entry)
+    if symbol.kind == "buffer":
+        layout = document.about(document.scheduled.layouts, place) if document.scheduled is not None else None
+        if layout is not None:
+            yield f"Layout in {layout}"
+        if document.scheduled is None and document.checked is not None and document.checked.is_clean:
+            yield f"Layout: {_UNSCHEDULED}"
+
+
+def _definition(document: Document, symbol: Symbol) -> Iterator[str]:
+    """The line that defines it; of a function all of its header, and what it says of itself."""
+    first = symbol.places[0]
+    lines = [document.source.lines[first.line - 1].strip()]
+    if symbol.node is not None and symbol.node.body:
+        before = symbol.node.body[0].span.line
+        lines = [line.strip() for line in document.source.lines[first.line - 1 : max(before - 1, first.line)]]
+    yield f"```python\n{' '.join(lines)}\n```"
+    if symbol.node is not None and symbol.node.body:
+        match symbol.node.body[0]:
+            case ast.Evaluate(ast.String(text)):
+                yield " ".join(text.split())
+            case _:
+                pass
+
+
+def _explanations(document: Document, line: int, column: int) -> Iterator[str]:
+    """What `tilec explain` says of the mistakes that are shown here."""
+    from tilec.explanations import EXPLANATIONS
+
+    for answer in (document.checked, document.scheduled):
+        for found in answer.diagnostics if answer is not None else ():
+            label = found.primary
+            if label is not None and not label.span.file and covers(label.span, line, column):
+                yield f"**{found.severity}[{found.code}]** {' '.join(EXPLANATIONS.get(found.code, '').split())}"
+
+
+# ---- what the scheduler did ------------------------------------------------------------------------------------------
+
+
+def _is_statement(document: Document, line: int) -> bool:
+    """Whether code of a kernel stands on the line."""
+    return any(covers(scope.span, line, 1) or scope.span.line == line for scope in document.names.scopes[1:])
+
+
+def _schedules(document: Document, line: int, column: int) -> Iterator[str]:
+    if document.checked is None:
+        yield f"Schedule: {_UNSCHEDULED}"
+    elif not document.checked.is_clean:
+        return
+    elif document.scheduled is None:
+        yield f"Schedule: {_UNSCHEDULED}"
+    else:
+        told = [text for span, text in _innermost(document.scheduled.schedules, line, column)]
+        yield from (f"Schedule: {text}" for text in dict.fromkeys(told))
+
+
+def _innermost(told: Told, line: int, column: int) -> Iterator[tuple[Span, str]]:
+    """Of the statements around a place, those that begin last; a place before the first one on its line counts as in
+    it."""
+    at = [(span, text) for span, text in told if not span.file and (covers(span, line, column) or span.line == line)]
+    latest = max(((span.line, span.column) for span, _ in at), default=None)
+    yield from ((span, text) for span, text in at if (span.line, span.column) == latest)

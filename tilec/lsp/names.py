@@ -1,0 +1,329 @@
+"""What each name of a kernel file stands for, and where else it stands. Nothing is evaluated: the text says it.
+
+Names belong to the file, a function, a lambda or a comprehension, as in Python.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import field
+from typing import Literal
+
+from tilec.records import dataclass
+from tilec.source import Span
+from tilec.syntax import ast
+from tilec.syntax.imports import is_relative, places
+
+Kind = Literal["constant", "variable", "buffer", "function", "kernel", "macro", "parameter", "file", "imported"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an imported name comes from: the paths to look at, seen from the file's folder, and its name there (None
+    where it is the file itself)."""
+
+    files: tuple[str, ...]
+    name: str | None
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Symbol:
+    """One name of one scope. `places` are where it is given a value, `uses` where it is read; `node` is the statement
+    that defines a function, `origin` where an imported name comes from."""
+
+    name: str
+    kind: Kind
+    scope: Scope = field(repr=False)
+    places: list[Span] = field(default_factory=list)
+    uses: list[Span] = field(default_factory=list)
+    node: ast.Function | None = None
+    origin: Origin | None = None
+
+    @property
+    def spans(self) -> list[Span]:
+        """Everywhere it stands, in the order of the text."""
+        return sorted({*self.places, *self.uses}, key=_start)
+
+    def defined_for(self, line: int, column: int) -> Span:
+        """The definition that a use at this place means: of a tile or variable the allocation, else the last one before
+        it."""
+        if self.kind == "buffer":
+            return self.places[0]
+        before = [span for span in self.places if _start(span) <= (line, column)]
+        return before[-1] if before else self.places[0]
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Scope:
+    """Names of a function, or of the file. `span` is all of its text."""
+
+    span: Span
+    parent: Scope | None = None
+    symbols: dict[str, Symbol] = field(default_factory=dict)
+
+    def find(self, name: str) -> Symbol | None:
+        if name in self.symbols:
+            return self.symbols[name]
+        return None if self.parent is None else self.parent.find(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """`base.name`, where the base is a name of its own."""
+
+    base: Symbol
+    name: str
+    span: Span
+
+
+@dataclasses.dataclass(slots=True)
+class Names:
+    """All names of a file; `stars` are the files of whose names it has all. `is_whole`: nothing of its text had to be
+    left out."""
+
+    module: ast.Module
+    is_whole: bool = True
+    scopes: list[Scope] = field(default_factory=list)
+    members: list[Member] = field(default_factory=list)
+    stars: list[Origin] = field(default_factory=list)
+    unresolved: dict[Span, str] = field(default_factory=dict)
+
+    @property
+    def top(self) -> Scope:
+        return self.scopes[0]
+
+    def symbols(self) -> Iterator[Symbol]:
+        for scope in self.scopes:
+            yield from scope.symbols.values()
+
+    def at(self, line: int, column: int) -> tuple[Symbol, Span] | None:
+        """The name that stands at a place, or ends there."""
+        for symbol in self.symbols():
+            for span in symbol.spans:
+                if covers(span, line, column):
+                    return symbol, span
+        return None
+
+    def member_at(self, line: int, column: int) -> Member | None:
+        return next((m for m in self.members if covers(m.span, line, column)), None)
+
+    def unresolved_at(self, line: int, column: int) -> str | None:
+        return next((name for span, name in self.unresolved.items() if covers(span, line, column)), None)
+
+    def visible(self, line: int, column: int) -> dict[str, Symbol]:
+        """What may be named at a place, by name: the innermost scope's first."""
+        inside = [scope for scope in self.scopes if scope is self.top or covers(scope.span, line, column)]
+        found: dict[str, Symbol] = {}
+        for scope in reversed(inside):
+            for name, symbol in scope.symbols.items():
+                found.setdefault(name, symbol)
+        return found
+
+
+def covers(span: Span, line: int, column: int) -> bool:
+    """Whether a place lies in the span or at its end."""
+    return (span.line, span.column) <= (line, column) <= (span.end_line, span.end_column)
+
+
+def _start(span: Span) -> tuple[int, int]:
+    return span.line, span.column
+
+
+def resolve(module: ast.Module, is_whole: bool = True) -> Names:
+    """The names of a file."""
+    names = Names(module, is_whole)
+    reader = _Reader(names)
+    top = reader.open(module.span, None)
+    reader.bind_all(module.body, top)
+    for statement in module.body:
+        reader.visit(statement, top)
+    for function, name, span in reader.keywords:
+        reader.functions[id(function)].symbols[name].uses.append(span)
+    return names
+
+
+class _Reader:
+    """Binds the names of each scope, then visits what is read in it."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.functions: dict[int, Scope] = {}
+        self.keywords: list[tuple[ast.Function, str, Span]] = []
+        """`name=` in calls of functions of the file: that function's parameters."""
+
+    def open(self, span: Span, parent: Scope | None) -> Scope:
+        scope = Scope(span, parent)
+        self.names.scopes.append(scope)
+        return scope
+
+    # ---- bindings ----------------------------------------------------------------------------------------------------
+
+    def bind_all(self, body: tuple[ast.Stmt, ...], scope: Scope) -> None:
+        for node in body:
+            match node:
+                case ast.Assign(targets=targets, value=value):
+                    for target in targets:
+                        self._bind_target(target, _kind_of(value, scope), scope)
+                case ast.AnnotatedAssign(target=target, annotation=annotation):
+                    self._bind_target(target, _kind_of(annotation, scope), scope)
+                case ast.Function():
+                    symbol = self._bind(node.name, node.name_span, _kind_of_function(node), scope)
+                    symbol.node = symbol.node or node
+                case ast.Foreign(name=name, span=span) if name:
+                    self._bind(name, _word(span, name, node.text), "function", scope)
+                case ast.Import():
+                    self._import(node, scope)
+                case ast.For(target=target, body=inside):
+                    self._bind_target(target, "variable", scope)
+                    self.bind_all(inside, scope)
+                case ast.With(target=target, body=inside):
+                    if target is not None:
+                        self._bind_target(target, "variable", scope)
+                    self.bind_all(inside, scope)
+                case ast.While(body=inside):
+                    self.bind_all(inside, scope)
+                case ast.If(then=then, orelse=orelse):
+                    self.bind_all((*then, *orelse), scope)
+                case _:
+                    pass
+
+    def _bind(self, name: str, span: Span, kind: Kind, scope: Scope) -> Symbol:
+        symbol = scope.symbols.setdefault(name, Symbol(name, kind, scope))
+        symbol.places.append(span)
+        return symbol
+
+    def _bind_target(self, target: ast.Expr | ast.Starred, kind: Kind, scope: Scope) -> None:
+        match target:
+            case ast.Name(id=name, span=span):
+                self._bind(name, span, kind, scope)
+            case ast.Tuple(items=items) | ast.List(items=items):
+                for item in items:
+                    self._bind_target(item, kind, scope)
+            case _:
+                pass
+
+    def _import(self, node: ast.Import, scope: Scope) -> None:
+        origins: dict[Span, Origin] = {}
+        for alias, file, itself in places(node, "") if is_relative(node) else ():
+            if alias.name == "*":
+                self.names.stars.append(Origin((file,) if file else (), None))
+            elif file is not None:
+                origins[alias.span] = Origin((file, *((itself,) if itself else ())), alias.name)
+            elif itself is not None:
+                origins[alias.span] = Origin((itself,), None)
+        for alias in node.names:
+            local = alias.alias or alias.name.split(".")[0]
+            if local == "*":
+                continue
+            # The last word where it has another name here, else the first.
+            at = alias.span
+            width = len(local)
+            span = (
+                Span(at.end_line, at.end_column - width, at.end_line, at.end_column)
+                if alias.alias
+                else Span(at.line, at.column, at.line, at.column + width)
+            )
+            origin = origins.get(alias.span)
+            symbol = self._bind(local, span, "imported" if origin and origin.name else "file", scope)
+            symbol.origin = symbol.origin or origin
+
+    # ---- uses --------------------------------------------------------------------------------------------------------
+
+    def visit(self, node: ast.Node, scope: Scope) -> None:
+        match node:
+            case ast.Name(id=name, span=span):
+                symbol = scope.find(name)
+                if symbol is None:
+                    self.names.unresolved[span] = name
+                elif span not in symbol.places:
+                    symbol.uses.append(span)
+            case ast.Attribute(value=value, name=name, span=span):
+                self.visit(value, scope)
+                if isinstance(value, ast.Name) and (base := scope.find(value.id)) is not None:
+                    end = Span(span.end_line, span.end_column - len(name), span.end_line, span.end_column)
+                    self.names.members.append(Member(base, name, end))
+            case ast.Call(function=function, keywords=keywords):
+                self._visit_parts(node, scope)
+                called = scope.find(function.id) if isinstance(function, ast.Name) else None
+                if called is not None and called.node is not None:
+                    self._keywords(keywords, called.node)
+            case ast.Function():
+                self._function(node, scope)
+            case ast.Lambda(params=params, body=body, span=span):
+                inner = self.open(span, scope)
+                self._parameters(params, scope, inner)
+                self.visit(body, inner)
+            case ast.Comprehension(span=span, clauses=clauses):
+                inner = self.open(span, scope)
+                for clause in clauses:
+                    self._bind_target(clause.target, "variable", inner)
+                self._visit_parts(node, inner)
+            case _:
+                self._visit_parts(node, scope)
+
+    def _visit_parts(self, node: ast.Node, scope: Scope) -> None:
+        for part in dataclasses.fields(node):
+            self._visit_value(getattr(node, part.name), scope)
+
+    def _visit_value(self, value: object, scope: Scope) -> None:
+        if isinstance(value, tuple):
+            for item in value:
+                self._visit_value(item, scope)
+        elif isinstance(value, ast.Node):
+            self.visit(value, scope)
+
+    def _function(self, node: ast.Function, scope: Scope) -> None:
+        inner = self.functions[id(node)] = self.open(node.span, scope)
+        self._parameters(node.params, scope, inner)
+        self.bind_all(node.body, inner)
+        for part in (*node.decorators, *((node.returns,) if node.returns else ())):
+            self.visit(part, scope)
+        for statement in node.body:
+            self.visit(statement, inner)
+
+    def _parameters(self, params: tuple[ast.Parameter, ...], scope: Scope, inner: Scope) -> None:
+        for p in params:
+            if not p.name:
+                continue
+            start = p.span.column + (0 if p.span.end_column - p.span.column == len(p.name) else len(p.kind))
+            self._bind(p.name, Span(p.span.line, start, p.span.line, start + len(p.name)), "parameter", inner)
+        for p in params:
+            for part in (p.annotation, p.default):
+                if part is not None:
+                    self.visit(part, inner if part is p.annotation else scope)
+
+    def _keywords(self, keywords: tuple[ast.Keyword, ...], called: ast.Function) -> None:
+        names = {p.name for p in called.params}
+        for keyword in keywords:
+            if keyword.name in names:
+                at = keyword.span
+                span = Span(at.line, at.column, at.line, at.column + len(keyword.name))
+                self.keywords.append((called, keyword.name, span))
+
+
+def _kind_of(value: ast.Expr, scope: Scope) -> Kind:
+    function = value.function if isinstance(value, ast.Call) else value
+    if isinstance(function, ast.Attribute) and function.name.startswith(("alloc_", "Tensor", "StridedTensor", "empty")):
+        return "buffer"
+    return "constant" if scope.parent is None else "variable"
+
+
+def _kind_of_function(node: ast.Function) -> Kind:
+    for decorator in node.decorators:
+        function = decorator.function if isinstance(decorator, ast.Call) else decorator
+        name = function.name if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        if name in ("prim_func", "jit"):
+            return "kernel"
+        if name in ("macro", "inline"):
+            return "macro"
+    return "function"
+
+
+def _word(span: Span, name: str, text: str) -> Span:
+    """The name in a definition's first lines."""
+    for down, line in enumerate(text.split("\n")):
+        if not line.startswith(("@", "#")) and name in line:
+            column = line.index(name) + 1
+            return Span(span.line + down, column, span.line + down, column + len(name))
+    return span

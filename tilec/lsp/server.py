@@ -1,0 +1,209 @@
+"""The language server: the protocol's requests in, answers out. Nothing that a file or an editor holds ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+from pygls.lsp.server import LanguageServer
+from pygls.protocol import LanguageServerProtocol
+
+from tilec import __version__
+from tilec.diag import CompileError
+from tilec.lsp import answers, findings
+from tilec.lsp.documents import Document, Documents
+from tilec.lsp.helper import Helper
+from tilec.lsp.positions import Units
+from tilec.lsp.worker import Question
+from tilec.options import CompileOptions
+
+PAUSE = 0.15
+"""Seconds without a change after which a text is looked at."""
+CHECK_SECONDS, SCHEDULE_SECONDS = 20.0, 300.0
+
+
+class _Protocol(LanguageServerProtocol):
+    """Answers a request that makes no sense too: who asks it waits."""
+
+    def structure_message(self, data: dict[str, Any]) -> Any:
+        try:
+            return super().structure_message(data)
+        except JsonRpcException as error:
+            if "method" in data and "id" in data:
+                self._send_response(data["id"], error=error.to_response_error())
+            raise
+
+
+class Server(LanguageServer):
+    """The open files, and the two processes that look at them: mistakes do not wait for schedules."""
+
+    def __init__(self, options: CompileOptions) -> None:
+        # Kernels are small: the whole text with each change, and nothing to put together.
+        whole = types.TextDocumentSyncKind.Full
+        super().__init__("tilec", __version__, text_document_sync_kind=whole, protocol_cls=_Protocol)
+        self.options = options
+        self.documents = Documents()
+        self.checker, self.scheduler = Helper(CHECK_SECONDS), Helper(SCHEDULE_SECONDS)
+        self._looking: set[asyncio.Task[None]] = set()
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """In the editor's log, without the traceback: nobody waits for it."""
+        self.log(f"{type(error).__name__}: {error}")
+
+    def log(self, message: str) -> None:
+        self.window_log_message(types.LogMessageParams(types.MessageType.Error, message))
+
+    @property
+    def units(self) -> Units:
+        encoding = self.workspace.position_encoding
+        return Units(str(encoding.value if isinstance(encoding, types.PositionEncodingKind) else encoding))
+
+    # ---- looking at a text -------------------------------------------------------------------------------------------
+
+    def look(self, document: Document, pause: float = 0.0) -> None:
+        """Begin to find out what is wrong with it, and how it is scheduled."""
+        self.scheduler.give_up(document.source.path)
+        task = asyncio.ensure_future(self._look(document, document.edition, pause))
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
+
+    async def _look(self, document: Document, edition: int, pause: float) -> None:
+        is_current = functools.partial(self.documents.is_current, document, edition)
+        await asyncio.sleep(pause)
+        options = _concerning(document, self.options)
+        found = await self.checker.ask(Question("check", document.source, options), is_current)
+        if not is_current():
+            return
+        if found is None or found.bug is not None:
+            said = "no answer in time" if found is None else f"internal error: {found.bug}"
+            self.log(f"{document.source.path} cannot be checked: {said}")
+            return
+        document.checked = found
+        self.publish(document)
+        if not found.is_clean:
+            return
+        planned = await self.scheduler.ask(Question("schedule", document.source, options), is_current)
+        if is_current() and planned is not None:
+            document.scheduled = planned
+            self.publish(document)
+
+    def publish(self, document: Document) -> None:
+        found = [d for answer in (document.checked, document.scheduled) if answer for d in answer.diagnostics]
+        source = document.checked.source if document.checked is not None else document.source
+        listed = findings.diagnostics(found, source, document.uri, self.units)
+        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(document.uri, listed))
+
+
+def _concerning(document: Document, options: CompileOptions) -> CompileOptions:
+    """Of the constants that -D gives values, those that the file speaks of: an editor opens others too."""
+    text = document.source.text
+    return replace(options, defines=tuple(d for d in options.defines if d[0] in text))
+
+
+def serve(options: CompileOptions) -> None:
+    """Answer an editor on standard input and output until it goes."""
+    logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
+    requests, replies = sys.stdin.buffer, sys.stdout.buffer
+    # What any library prints must not come between the answers.
+    sys.stdout = sys.stderr
+    server = Server(options)
+    register(server)
+    try:
+        server.start_io(requests, replies)
+    finally:
+        server.checker.stop()
+        server.scheduler.stop()
+
+
+# ---- requests --------------------------------------------------------------------------------------------------------
+
+
+def register(server: Server) -> None:
+    """What the server answers."""
+    feature = server.feature
+    feature(types.TEXT_DOCUMENT_DID_OPEN)(functools.partial(_did_open, server))
+    feature(types.TEXT_DOCUMENT_DID_CHANGE)(functools.partial(_did_change, server))
+    feature(types.TEXT_DOCUMENT_DID_SAVE)(functools.partial(_did_save, server))
+    feature(types.TEXT_DOCUMENT_DID_CLOSE)(functools.partial(_did_close, server))
+    for name, handler, options in (
+        (types.TEXT_DOCUMENT_HOVER, answers.hover, None),
+        (
+            types.TEXT_DOCUMENT_COMPLETION,
+            answers.completion,
+            types.CompletionOptions(trigger_characters=[".", '"', "'", "(", ","]),
+        ),
+        (
+            types.TEXT_DOCUMENT_SIGNATURE_HELP,
+            answers.signature_help,
+            types.SignatureHelpOptions(trigger_characters=["(", ","]),
+        ),
+        (types.TEXT_DOCUMENT_DEFINITION, answers.definition, None),
+        (types.TEXT_DOCUMENT_REFERENCES, answers.references, None),
+        (types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, answers.document_symbols, None),
+        (types.TEXT_DOCUMENT_PREPARE_RENAME, answers.prepare_rename, None),
+        (types.TEXT_DOCUMENT_RENAME, answers.rename, types.RenameOptions(prepare_provider=True)),
+        (
+            types.TEXT_DOCUMENT_CODE_ACTION,
+            answers.code_actions,
+            types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix]),
+        ),
+        (types.TEXT_DOCUMENT_FORMATTING, answers.formatting, None),
+    ):
+        feature(name, options)(_answering(server, handler))
+
+
+def _answering(
+    server: Server, handler: Callable[[answers.Desk, Document, Any], Any]
+) -> Callable[[Any], Awaitable[Any]]:
+    """A request about a file that is open; of any other there is nothing to say. What goes wrong is said in the log."""
+
+    async def answered(params: Any) -> Any:
+        document = server.documents.get(params.text_document.uri)
+        if document is None:
+            return None
+        try:
+            found = handler(answers.Desk(server.documents, server.units), document, params)
+            return await found if isinstance(found, Awaitable) else found
+        except CompileError as error:
+            server.log(f"{document.source.path}: {error.diagnostics[0].title}")
+            return None
+        except (Exception, RecursionError) as error:
+            server.log(f"{handler.__name__}: {type(error).__name__}: {error}")
+            return None
+
+    return answered
+
+
+def _did_open(server: Server, params: types.DidOpenTextDocumentParams) -> None:
+    server.look(server.documents.open(params.text_document.uri, params.text_document.text))
+
+
+def _did_change(server: Server, params: types.DidChangeTextDocumentParams) -> None:
+    document = server.documents.get(params.text_document.uri)
+    if document is not None and params.content_changes:
+        document.change(params.content_changes[-1].text)
+        server.look(document, PAUSE)
+
+
+def _did_save(server: Server, params: types.DidSaveTextDocumentParams) -> None:
+    """Files that import it are looked at again."""
+    saved = server.documents.get(params.text_document.uri)
+    for document in server.documents.all():
+        imported = document.checked.source.imported.values() if document.checked is not None else ()
+        if saved is not None and any(file.path == saved.source.path for file in imported):
+            document.change(document.source.text)
+            server.look(document)
+
+
+def _did_close(server: Server, params: types.DidCloseTextDocumentParams) -> None:
+    document = server.documents.close(params.text_document.uri)
+    if document is not None:
+        server.scheduler.give_up(document.source.path)
+        server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(document.uri, []))

@@ -1,0 +1,155 @@
+"""What the language knows at a place of a text, finished or not: the call around it, names, parameters, dtypes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+from tilec.ir.types import BY_NAME
+from tilec.language import Name, documented, meaning, written, written_parameter
+from tilec.ops.signature import Signature
+from tilec.ops.values import Policy
+from tilec.records import dataclass
+
+_TOKEN = re.compile(
+    r"""(?P<string>\"\"\"[\s\S]*?(?:\"\"\"|\Z)|'''[\s\S]*?(?:'''|\Z)|"(?:[^"\\\n]|\\.)*(?:"|$)|'(?:[^'\\\n]|\\.)*(?:'|$))"""
+    r"""|(?P<comment>\#[^\n]*)|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<comma>,)"""
+    r"""|(?P<keyword>\b[A-Za-z_]\w*(?=\s*=(?!=)))|(?P<word>[A-Za-z_][\w.]*)""",
+    re.MULTILINE,
+)
+_IMPORTED = re.compile(
+    r"^\s*(?:import\s+tilelang\.language\s+as\s+(\w+)|from\s+tilelang\s+import\s+language\s+as\s+(\w+))", re.MULTILINE
+)
+_WORD = re.compile(r"[A-Za-z_][\w.]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """The innermost call that is open at a place: its name as written, the number of the argument there, the keyword of
+    that argument, and those that are given."""
+
+    name: str
+    argument: int
+    keyword: str | None
+    given: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where a place stands. `written` is the dotted word that ends there, in a string or comment what of it stands
+    before the place."""
+
+    kind: Literal["code", "string", "comment"]
+    written: str
+    call: Inside | None
+
+
+def context(text: str, offset: int) -> Context:
+    """What stands before character `offset` of a text."""
+    kind: Literal["code", "string", "comment"] = "code"
+    calls: list[tuple[str, int, list[str], str | None]] = []
+    before, last = text[:offset], ""
+    for token in _TOKEN.finditer(before):
+        match token.lastgroup:
+            case "string" | "comment" if token.end() == offset and not _is_closed(token[0]):
+                kind = "comment" if token.lastgroup == "comment" else "string"
+            case "open":
+                is_call = token[0] == "(" and last and before[: token.start()].endswith(last)
+                calls.append((last if is_call else "", 0, [], None))
+            case "close" if calls:
+                calls.pop()
+            case "comma" if calls:
+                name, argument, given, _ = calls[-1]
+                calls[-1] = name, argument + 1, given, None
+            case "keyword" if calls:
+                name, argument, given, _ = calls[-1]
+                calls[-1] = name, argument, [*given, token[0]], token[0]
+            case "word":
+                last = token[0]
+            case _:
+                pass
+    found = re.search(r"[\w.]*$", before)
+    name, argument, given, keyword = next((c for c in reversed(calls) if c[0]), ("", 0, [], None))
+    # A tuple among the arguments is one of them.
+    inside = Inside(name, argument, keyword, tuple(given)) if name else None
+    return Context(kind, found[0] if found else "", inside)
+
+
+def _is_closed(token: str) -> bool:
+    if token.startswith("#"):
+        return False
+    quote = token[:3] if token[:3] in ('"""', "'''") else token[0]
+    return len(token) >= 2 * len(quote) and token.endswith(quote)
+
+
+def language_names(text: str) -> tuple[str, ...]:
+    """What the file calls `tilelang.language`."""
+    return tuple(dict.fromkeys([*(a or b for a, b in _IMPORTED.findall(text)), "T"]))
+
+
+def meant(word: str, text: str) -> str:
+    """A dotted word as the language spells it: with `T.` for whatever the file calls it."""
+    head, dot, rest = word.partition(".")
+    return f"T.{rest}" if dot and head in language_names(text) else word
+
+
+def word_at(line: str, column: int) -> tuple[str, int]:
+    """The dotted word around a column (from 1), up to the end of the part that is there; and where it begins."""
+    for found in _WORD.finditer(line):
+        if found.start() < column <= found.end() + 1:
+            end = column - 1
+            while end < found.end() and line[end] != ".":
+                end += 1
+            return line[found.start() : end], found.start() + 1
+    return "", column
+
+
+def signature_of(word: str, text: str) -> Name | None:
+    """What the language says of a dotted word."""
+    return documented().get(meant(word, text))
+
+
+def shown(name: Name) -> str:
+    """How a call of it is written."""
+    return name.signature if isinstance(name.signature, str) else written(name.signature)
+
+
+def markdown(name: Name) -> str:
+    return f"```python\n{shown(name)}\n```\n{meaning(name)}"
+
+
+def members(prefix: str, text: str) -> Iterator[tuple[str, Name]]:
+    """What may follow `T.`, or another dotted beginning of a name of the language: its next part, and what it is."""
+    head = meant(prefix, text)
+    if head == "T.GemmWarpPolicy.":
+        policy = documented()["T.GemmWarpPolicy"]
+        yield from ((member, policy) for member in Policy)
+        return
+    for name, entry in documented().items():
+        if head and name.startswith(head) and "." not in name[len(head) :]:
+            yield name[len(head) :], entry
+
+
+def keywords(call: Inside, text: str) -> Iterator[tuple[str, str]]:
+    """Parameters of a call that are not given by name yet, and how they are written."""
+    entry = signature_of(call.name, text)
+    if entry is None or not isinstance(entry.signature, Signature):
+        return
+    places = [p for p in entry.signature.parameters if not p.keyword_only]
+    by_position = set() if entry.signature.variadic else {p.name for p in places[: call.argument]}
+    for parameter in entry.signature.parameters:
+        if parameter.supported and parameter.name not in (*call.given, *by_position):
+            yield parameter.name, written_parameter(parameter)
+
+
+def parameters(entry: Name) -> tuple[str, ...]:
+    """The parameters of a call, each as the signature shows it; a lone `*` is none."""
+    if isinstance(entry.signature, str):
+        return ()
+    shown = ("*args",) if entry.signature.variadic else ()
+    return (*shown, *(written_parameter(p) for p in entry.signature.parameters if p.supported))
+
+
+def dtypes() -> tuple[str, ...]:
+    return tuple(BY_NAME)

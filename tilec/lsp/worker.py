@@ -1,0 +1,183 @@
+"""Checks and schedules what an editor holds, in a process of its own: whatever becomes of it, the editor's server
+lives on. It reads questions from standard input and writes answers, pickled, to standard output."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import sys
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+from tilec.diag import CompileError, Diagnostic
+from tilec.options import CompileOptions
+from tilec.records import dataclass
+from tilec.source import SourceFile, Span
+
+if TYPE_CHECKING:
+    from tilec.planning import Plan
+
+Told = tuple[tuple[Span, str], ...]
+"""What is to be said about places of the text, as Markdown."""
+
+LENGTH = struct.Struct(">Q")
+"""What stands before each message: how many bytes it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """`check` finds mistakes and what names are given, `schedule` plans the kernels of a text without mistakes."""
+
+    step: Literal["check", "schedule"]
+    source: SourceFile
+    options: CompileOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What there is to say about a text: `source` with the files that it imports; `values` of names, by where they are
+    given; `schedules` of statements and loops, and `layouts` of tiles, by where these stand. `bug` is an internal
+    error."""
+
+    source: SourceFile
+    diagnostics: tuple[Diagnostic, ...] = ()
+    values: Told = ()
+    schedules: Told = ()
+    layouts: Told = ()
+    bug: str | None = None
+
+    @property
+    def is_clean(self) -> bool:
+        return self.bug is None and not any(d.severity == "error" for d in self.diagnostics)
+
+
+def answer(question: Question) -> Answer:
+    try:
+        return _check(question) if question.step == "check" else _schedule(question)
+    except CompileError as error:
+        return Answer(question.source, error.diagnostics)
+    except (Exception, RecursionError) as error:
+        return Answer(question.source, bug=f"{type(error).__name__}: {error}")
+
+
+# ---- check -----------------------------------------------------------------------------------------------------------
+
+_MOST_VALUES = 4
+"""Of a name that is given several: as a macro's parameter, in each call another."""
+
+
+def _check(question: Question) -> Answer:
+    from tilec.front import legal
+    from tilec.observer import Observer
+    from tilec.ops.values import Poisoned, Value
+
+    given: dict[Span, list[Value]] = {}
+
+    def bound(span: Span, value: Value) -> None:
+        values = given.setdefault(span, [])
+        if len(values) < _MOST_VALUES and not isinstance(value, Poisoned):
+            values.append(value)
+
+    observer = Observer(bound=bound)
+    found: tuple[Diagnostic, ...] = ()
+    try:
+        legal(question.source, question.options, observer)
+    except CompileError as error:
+        found = error.diagnostics
+    told = tuple((span, text) for span, values in given.items() if (text := _told(values)))
+    return Answer(question.source, (*found, *observer.warnings), told)
+
+
+def _told(values: list[Any]) -> str:
+    from tilec.ops.values import describe
+
+    return ", or ".join(dict.fromkeys(_shown(value) or describe(value) for value in values))
+
+
+def _shown(value: Any) -> str | None:
+    """A constant as it is written; None for what is no constant."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return f"`{value!r}`"
+    if isinstance(value, tuple):
+        parts = [_shown(part) for part in value]
+        return None if None in parts else f"`({', '.join(p.strip('`') for p in parts if p is not None)})`"
+    return None
+
+
+# ---- schedule --------------------------------------------------------------------------------------------------------
+
+
+def _schedule(question: Question) -> Answer:
+    from tilec.front import check_all
+    from tilec.ir.tile import Buffer
+    from tilec.observer import Observer
+    from tilec.ops.values import Value
+    from tilec.planning import plan_kernel
+
+    tiles: dict[Span, Span] = {}
+
+    def bound(span: Span, value: Value) -> None:
+        if isinstance(value, Buffer):
+            tiles[value.span] = span
+
+    observer = Observer(bound=bound)
+    plans = [plan_kernel(k, question.options, observer) for k in check_all(question.source, question.options, observer)]
+    schedules = tuple(told for plan in plans for told in _schedules(plan))
+    layouts = tuple((tiles.get(span, span), told) for plan in plans for span, told in _layouts(plan))
+    return Answer(question.source, tuple(observer.warnings), schedules=schedules, layouts=layouts)
+
+
+def _schedules(plan: Plan) -> Iterator[tuple[Span, str]]:
+    import json
+
+    of = f" on {plan.target.name}"
+    for planned, loop in zip(plan.loops, json.loads(plan.trace)["tilec"]["loops"], strict=True):
+        span = planned.loop.loop.span
+        rings = "".join(f"\n- {ring['name']}: {ring['depth']} versions" for ring in loop["rings"])
+        yield (
+            span.first_line(),
+            f"an iteration every {loop['ii']} cycles{of}, {loop['stages']} stages, "
+            f"{loop['status']}: {loop['proof']}{rings}",
+        )
+        for op in planned.loop.own:
+            told, stmt = loop["ops"][op], planned.loop.statements[op]
+            role = f", by the {told['role']} warps" if told["role"] else ""
+            yield (
+                stmt.span,
+                f"stage {told['stage']}, order {told['order']}{role}: begins {told['start']} cycles after "
+                f"its iteration, issues for {told['issue']} cycles, done after {told['latency']}; "
+                f"an iteration every {loop['ii']} cycles{of}",
+            )
+
+
+def _layouts(plan: Plan) -> Iterator[tuple[Span, str]]:
+    from tilec.ir.warp_text import show_fragment, show_shared
+
+    for laid in plan.laid.kernels:
+        for buffer in laid.kernel.buffers:
+            if buffer.name in laid.shared:
+                yield buffer.span, f"shared memory: {show_shared(laid.shared[buffer.name])}"
+            elif buffer.name in laid.fragments:
+                yield buffer.span, f"registers: {show_fragment(laid.fragments[buffer.name])}"
+
+
+# ---- the process -----------------------------------------------------------------------------------------------------
+
+
+def _serve(questions: IO[bytes], answers: IO[bytes]) -> None:
+    while len(head := questions.read(LENGTH.size)) == LENGTH.size:
+        (length,) = LENGTH.unpack(head)
+        body = questions.read(length)
+        if len(body) < length:
+            return
+        written = pickle.dumps(answer(pickle.loads(body)))
+        answers.write(LENGTH.pack(len(written)) + written)
+        answers.flush()
+
+
+def main() -> None:
+    # What any library prints must not come between the answers.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    _serve(sys.stdin.buffer, answers)

@@ -1,0 +1,31 @@
+"""The machine code of a cubin as text, where a disassembler is installed: `nvdisasm` reads it, nothing here runs it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+PACKAGE = "nvidia-cuda-nvdisasm"
+"""What brings the disassembler, where there is no CUDA toolkit."""
+
+
+def disassembler() -> str | None:
+    """`nvdisasm`, on the path or from its package."""
+    places = (Path(folder) / "nvidia" / "cu13" / "bin" / "nvdisasm" for folder in sys.path)
+    return shutil.which("nvdisasm") or next((str(place) for place in places if place.is_file()), None)
+
+
+def disassembled(cubin: bytes) -> str | None:
+    """Every function of a cubin. Of one with line information, `//## File "gemm.tl", line 28` stands before the
+    instructions of a line. None without a disassembler, or where it cannot read the cubin."""
+    program = disassembler()
+    if program is None:
+        return None
+    with TemporaryDirectory(prefix="tilec-") as folder:
+        file = Path(folder) / "kernel.cubin"
+        file.write_bytes(cubin)
+        done = subprocess.run([program, "-c", "-g", str(file)], capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,80 @@
+"""Reads what others wrote as JSON, TOML or a Python expression: `ValueError` for what is none, or nested too deeply.
+
+What walks over a value goes as deep as the value: none of it meets the interpreter's recursion limit.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import warnings
+from typing import Any, NoReturn
+
+DEEPEST = 100
+"""Containers or operators inside each other. What tilec writes has less than twenty."""
+
+_LONG_KEY = re.compile(
+    rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{DEEPEST}}}""", re.ASCII
+)  # a.a.a…
+
+
+def json_value(text: str) -> Any:
+    """The value of a JSON text; infinities and NaN are none."""
+    try:
+        value = json.loads(text, parse_constant=_no_number)
+    except RecursionError:
+        _refuse_depth()
+    _check_depth(value)
+    return value
+
+
+def toml_table(text: str) -> dict[str, Any]:
+    """The table that a TOML text is."""
+    import tomllib
+
+    if _LONG_KEY.search(text):  # Python takes long to say so
+        _refuse_depth()
+    try:
+        table = tomllib.loads(text)
+    except RecursionError:
+        _refuse_depth()
+    _check_depth(table)
+    return table
+
+
+def python_expression(text: str) -> ast.expr:
+    """The syntax tree of a Python expression. Nothing is evaluated."""
+    try:
+        with warnings.catch_warnings():  # of Python's, about what may have been meant
+            warnings.simplefilter("ignore")
+            expression = ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        raise ValueError(error.msg) from error
+    except (RecursionError, MemoryError):  # the latter is how Python's parser says that its stack is full
+        _refuse_depth()
+    if len(text) > DEEPEST:  # every level takes a character at least
+        level: list[ast.AST] = [expression]
+        for _ in range(DEEPEST):
+            level = [inner for node in level for inner in ast.iter_child_nodes(node)]
+        if level:
+            _refuse_depth()
+    return expression
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(DEEPEST):
+        inner = (part for v in level for part in (v.values() if isinstance(v, dict) else v))
+        level = [part for part in inner if isinstance(part, dict | list)]
+        if not level:
+            return
+    _refuse_depth()
+
+
+def _refuse_depth() -> NoReturn:
+    raise ValueError(f"it is nested more than {DEEPEST} deep") from None
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
