@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilec import driver, files
-from tilec.diag import CompileError, Diagnostic
+from tilec import __version__, driver, files, progress
+from tilec.diag import CompileError, Diagnostic, fail
 from tilec.manifest import Manifest
 from tilec.observer import Observer, Stopped
-from tilec.options import CompileOptions, Stage
+from tilec.options import STAGES, CompileOptions, Stage
+from tilec.processes import end_with_parent
 from tilec.ptx.assemble import EntryReport
 from tilec.records import dataclass
 from tilec.source import SourceFile
@@ -50,30 +54,81 @@ class Made:
 
 
 def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
-    """What comes of each job, in the order of the jobs. Mistakes in a kernel do not end the others' compilation."""
+    """What comes of each job, in the order of the jobs. Mistakes in a kernel do not end the others' compilation. A bug
+    does; a note of its exception names the folder with what is to be seen of it."""
     if processes <= 1 or len(jobs) <= 1:
-        yield from map(carry_out, jobs)
+        yield from map(_with_evidence, jobs)
         return
     from concurrent.futures import ProcessPoolExecutor  # slow to import, and a single kernel needs none
+    from concurrent.futures.process import BrokenProcessPool
 
-    with ProcessPoolExecutor(min(processes, len(jobs)), initializer=_end_at_once) as pool:
+    with ProcessPoolExecutor(min(processes, len(jobs)), initializer=_begin, initargs=(os.getpid(),)) as pool:
         try:
-            for made in pool.map(carry_out, jobs):
+            for made in pool.map(_with_evidence, jobs):
                 for imported in made.source.imported.values():
                     files.note(imported.path)  # it was read in the other process
                 yield made
+        except BrokenProcessPool:
+            fail(
+                "process-ended",
+                "a process that compiled was ended by something else",
+                notes=("the system ends processes where memory runs out",),
+                help="compile fewer at a time: a smaller -j",
+            )
         except BaseException:
+            # What is under way is of no interest any more.
+            for process in (pool._processes or {}).values():
+                process.terminate()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _end_at_once() -> None:
-    """Ctrl-C reaches every process: only the first has something to say about it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def _begin(parent: int) -> None:
+    """Ctrl-C reaches every process of a terminal: the first one ends the others, which end with it in any case."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    end_with_parent(parent)
+
+
+def _with_evidence(job: Job) -> Made:
+    try:
+        return carry_out(job)
+    except MemoryError:
+        raise
+    except Exception as bug:
+        with suppress(OSError):
+            bug.add_note(_evidence(job, bug))
+        raise
+
+
+def _evidence(job: Job, bug: Exception) -> str:
+    """The folder with the traceback, and every stage up to the one that fails: they are made once more where nobody
+    wanted them."""
+    import tempfile
+    import traceback
+
+    folder = job.dump_dir or tempfile.mkdtemp(prefix="tilec-bug-")
+    said = "".join(traceback.format_exception(bug))
+    (Path(folder) / "traceback.txt").write_text(f"tilec {__version__}\n{said}", encoding="utf-8", errors="replace")
+    if job.dump_dir is None:
+        again = replace(job, dump_dir=folder)
+        with suppress(Exception):
+            _carried_out(again, Observer(keep=job.keep, dump_dir=folder, stop_after=job.stop_after))
+    return folder
 
 
 def carry_out(job: Job) -> Made:
-    observer = Observer(keep=job.keep, dump_dir=job.dump_dir, stop_after=job.stop_after)
+    """What came of one job. Who listens hears what it is at."""
+    what = f"{Path(job.source.path).name} for {job.options.target}"
+    observer = Observer(keep=job.keep, dump_dir=job.dump_dir, stop_after=job.stop_after, of=what)
+    progress.say(f"stage {STAGES[0]} of {what}")
+    try:
+        return _carried_out(job, observer)
+    finally:
+        progress.say("")
+
+
+def _carried_out(job: Job, observer: Observer) -> Made:
     result: driver.Library | None = None
     errors: tuple[Diagnostic, ...] = ()
     try:

@@ -6,20 +6,28 @@ import gc
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
-_NOBODY_READS = 141  # as a shell reports a process ended by SIGPIPE
+_INTERRUPTED, _NOBODY_READS = 130, 141  # as a shell reports processes ended by SIGINT and SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code: 0 ok, 1 the kernel is wrong, 2 usage, 3 a bug in tilec."""
+    """Run one command line and return its exit code: 0 ok, 1 the kernel is wrong, 2 usage, 3 a bug in tilec, 4 a limit
+    was reached."""
     # A stream that was closed before we started is None.
     sys.stdout = sys.stdout or io.TextIOWrapper(io.BytesIO(), "utf-8")
     sys.stderr = sys.stderr or io.TextIOWrapper(io.BytesIO(), "utf-8")
+    return guarded(lambda: _run(list(sys.argv[1:] if argv is None else argv)))
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """The exit code of what has been written out, or of why it cannot be."""
     try:
-        code = _run(list(sys.argv[1:] if argv is None else argv))
+        code = work()
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone: nothing to say, and nowhere to say it.
         _abandon(sys.stdout)

@@ -15,6 +15,7 @@ import click
 from tilec import files, resources
 from tilec.cli_commands import COMMANDS, compile_options, input_files, kernel_options, target_names
 from tilec.cli_console import reported, reported_all, show_entries, show_tables, show_times, usage
+from tilec.cli_limits import limit_options
 from tilec.cli_watch import watch_option, watched
 from tilec.diag import fail
 from tilec.observer import SUFFIX as STAGE_SUFFIX
@@ -81,6 +82,7 @@ def _cmake_folder(context: click.Context, _: click.Parameter, is_asked: bool) ->
     is_flag=True,
     help="Say how long the kernels are predicted to take, what bounds them, and how near their roofline that is.",
 )
+@limit_options
 @kernel_options
 @watch_option
 @click.option(
@@ -371,6 +373,9 @@ def _read(made: Sequence[Made], targets: Sequence[str], given: dict[str, Any]) -
 
 def _rule(outputs: Sequence[str], inputs: Sequence[str]) -> str:
     """A rule of make. Ninja and CMake read it too."""
+    for path in (*outputs, *inputs):
+        if not path.isprintable():
+            fail("unwritable-output", f"no rule of make can name {path!r}", help="rename it, or leave out -MD and -MF")
     return f"{' '.join(map(_escaped, outputs))}: {' '.join(map(_escaped, inputs))}\n"
 
 

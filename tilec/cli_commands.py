@@ -15,6 +15,7 @@ from tilec import files, options
 from tilec.cli_arguments import expanded
 from tilec.cli_console import (
     BUG,
+    LIMIT,
     OK,
     USAGE,
     WRONG_KERNEL,
@@ -29,9 +30,13 @@ from tilec.cli_console import (
     usage,
 )
 from tilec.cli_diagnostics import FORMATS
-from tilec.diag import CompileError, fail
+from tilec.cli_limits import Limits, bounded, limit_options
+from tilec.diag import CompileError, Diagnostic, fail
 from tilec.driver import Observer
 from tilec.options import CALIBRATIONS, LINTS, SCHEDULERS, STRATEGIES, CompileOptions
+
+NO_ROOM = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of what standard output goes to."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -301,6 +306,7 @@ def input_files(kernels: Sequence[str], given: dict[str, Any]) -> list[str]:
 @click.command()
 @click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
 @click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Check so many at a time.")
+@limit_options
 @kernel_options
 def check(kernels: tuple[str, ...], jobs: int, verbose: bool, **given: Any) -> None:
     """Look for mistakes in kernels, without compiling them. Prints nothing if there are none."""
@@ -546,10 +552,33 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show → is no reason to fail
-    try:
-        # Not click's `main`, which takes every EOFError and broken pipe for the terminal's.
-        with command.make_context(f"tilec {name}".rstrip(), list(rest)) as context, reported(None):
+    return _exit_code(lambda: _invoked(command, f"tilec {name}".rstrip(), rest, arguments), arguments)
+
+
+def _invoked(command: click.Command, name: str, rest: list[str], arguments: Sequence[str]) -> int:
+    # Not click's `main`, which takes every EOFError and broken pipe for the terminal's.
+    context = command.make_context(name, rest)
+
+    def work() -> int:
+        with context, reported(None):
             command.invoke(context)
+        return OK
+
+    limits = Limits.of(context.params)
+    if limits is None:
+        return work()
+    ended = bounded(lambda: _exit_code(work, arguments), limits)
+    if isinstance(ended, int):
+        return ended
+    with context:
+        show([ended], None)
+        return LIMIT
+
+
+def _exit_code(work: Callable[[], int], arguments: Sequence[str]) -> int:
+    """What `work` returns, or why it did not; that is said."""
+    try:
+        return work()
     except Exit as ended:
         return ended.code
     except click.exceptions.Exit as ended:
@@ -557,11 +586,13 @@ def run(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         error.show()
         return USAGE
-    except KeyboardInterrupt:
-        return 130  # as a shell reports a process ended by SIGINT
+    except MemoryError:
+        show(
+            [Diagnostic("limit-reached", "there is no memory left", help="compile fewer at a time: a smaller -j")], None
+        )
+        return LIMIT
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC):
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
             raise  # where our output goes is at fault: `main` knows
-        show_bug(error, arguments, traceback=any(a in ("-v", "--verbose") for a in rest))
+        show_bug(error, arguments, traceback=any(a in ("-v", "--verbose") for a in arguments))
         return BUG
-    return OK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tilec.ptx.assemble import EntryReport
     from tilec.source import SourceFile
 
-OK, WRONG_KERNEL, USAGE, BUG = 0, 1, 2, 3
+OK, WRONG_KERNEL, USAGE, BUG, LIMIT = 0, 1, 2, 3, 4
 
 _PLAIN_WIDTH = 160
 
@@ -145,11 +146,17 @@ def show_bug(error: BaseException, arguments: Sequence[str], *, traceback: bool)
         f"internal error: {kind}{error}",
         "",
         f"This is a bug in tilec {__version__}, not in your kernel. Please report it, with the kernel and the command:",
-        f"  tilec {' '.join(arguments)}",
+        f"  tilec {shlex.join(arguments)}",
     ]
+    # Those of `batch`.
+    lines += [f"and with what is in {folder}: the traceback, and every stage before it" for folder in _notes(error)]
     if not traceback:
         lines.append("With -v it shows where it happened.")
     print("\n".join(lines), file=sys.stderr)
+
+
+def _notes(error: BaseException) -> list[str]:
+    return list(getattr(error, "__notes__", ()))
 
 
 def show_times(seconds: Sequence[tuple[Stage, float]], total: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -12,14 +13,19 @@ from stat import S_IMODE
 from tilec.diag import fail
 from tilec.source import SourceFile
 
+LARGEST_SOURCE = 1 << 20
+LARGEST_TEXT = 1 << 26
+LARGEST = 1 << 31
+"""Bytes of a kernel file, of other text, and of any file that is read: more takes long, or does not end."""
+
 
 def read_source(path: str) -> SourceFile:
     """The kernel file at `path`; a missing file, a directory or text that is not UTF-8 is the user's mistake."""
-    return SourceFile(path, read_text(path))
+    return SourceFile(path, text_of(path, read_bytes(path, LARGEST_SOURCE)))
 
 
 def read_text(path: str) -> str:
-    return text_of(path, read_bytes(path))
+    return text_of(path, read_bytes(path, LARGEST_TEXT))
 
 
 def text_of(path: str, data: bytes) -> str:
@@ -31,16 +37,20 @@ def text_of(path: str, data: bytes) -> str:
         fail("not-utf8", f"{path} is not UTF-8 text: byte 0x{data[error.start]:02x} on line {line} cannot be read")
 
 
-def read_bytes(path: str) -> bytes:
+def read_bytes(path: str, largest: int = LARGEST) -> bytes:
     note(path)
     try:
-        return Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            data = file.read(largest + 1)
     except FileNotFoundError:
         fail("no-such-file", f"{path} does not exist")
     except IsADirectoryError:
         fail("not-a-file", f"{path} is a directory, not a file")
     except (OSError, ValueError) as error:
         fail("unreadable-file", f"cannot read {path}: {_reason(error)}")
+    if len(data) > largest:
+        fail("file-too-large", f"{path} has more than {largest:,} bytes")
+    return data
 
 
 # ---- what was read ---------------------------------------------------------------------------------------------------
@@ -130,10 +140,11 @@ def write_all(contents: Mapping[str, bytes]) -> None:
             temporary.write_bytes(data)
             if destination.exists():
                 temporary.chmod(S_IMODE(destination.stat().st_mode))
-        while pending:
-            temporary, destination = pending[0]
-            temporary.replace(destination)
-            pending.pop(0)
+        with _uninterrupted():
+            while pending:
+                temporary, destination = pending[0]
+                temporary.replace(destination)
+                pending.pop(0)
     except BrokenPipeError:
         raise  # the reader of a pipe has seen enough: no mistake of anyone's
     except OSError as error:
@@ -142,6 +153,19 @@ def write_all(contents: Mapping[str, bytes]) -> None:
         for temporary, _ in pending:
             with suppress(OSError):
                 temporary.unlink()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Inside, Ctrl-C waits: so that all outputs are replaced, or none."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def make_folder(path: str) -> None:

@@ -82,7 +82,8 @@ def header(file: str, variants: Sequence[Variant]) -> str:
     and `NAME_unload`. On the GPU of the current context runs the variant that was made for it."""
     stem = _identifier(file.partition(".")[0])
     known = sorted(variants, key=lambda v: _preference(v.target), reverse=True)
-    parts = [_preamble(file, stem, known), _TYPES]
+    shown = "".join(c if c.isprintable() else "_" for c in file)
+    parts = [_preamble(shown, stem, known), _TYPES]
     parts += [_image(f"{stem}_{variant.target}_image", variant.cubin) for variant in known]
     for entry in dict.fromkeys(m.entry for variant in known for m in variant.manifests):
         of_entry = [(v.target, m) for v in known for m in v.manifests if m.entry == entry]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,9 +64,12 @@ def _is_folder(path: str, source: SourceFile) -> bool:
 
 
 def _read(path: str, at: Span, source: SourceFile, cache_dir: Path | None) -> ast.Module:
-    place = str(Path(source.path).parent / path)
+    place = Path(source.path).parent / path
+    _check_inside(place, at, source)
     try:
-        read = files.read_source(place)
+        if place.exists() and not (place.is_file() or place.is_dir()):
+            fail("not-a-file", f"{place} is a device or a pipe, not a file")
+        read = files.read_source(str(place))
     except CompileError as error:
         (only,) = error.diagnostics
         raise CompileError(replace(only, primary=Label(at, "imported here"))) from error
@@ -79,6 +83,15 @@ def _read(path: str, at: Span, source: SourceFile, cache_dir: Path | None) -> as
         if isinstance(statement, ast.Foreign):
             object.__setattr__(statement, "mistake", _of(path, statement.mistake))
     return module
+
+
+def _check_inside(place: Path, at: Span, source: SourceFile) -> None:
+    """No link leads to a file that lies elsewhere than the kernel, whose own place may be a link: builds make such."""
+    with suppress(OSError, RuntimeError):  # links in a circle: reading says so
+        real = place.resolve()
+        kernel = Path(source.path)
+        if not any(real.is_relative_to(folder) for folder in (kernel.parent.resolve(), kernel.resolve().parent)):
+            fail("import-outside", "a link leads out of the folder of the kernel", at, f"{place} lies elsewhere")
 
 
 def _of(path: str, diagnostic: Diagnostic) -> Diagnostic:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from tilec import files
+from tilec import files, progress
 from tilec.diag import CompileError, Diagnostic, InternalError
 from tilec.options import STAGES, CompileOptions, Stage
 from tilec.source import Span
@@ -42,7 +42,8 @@ class Observer:
     """Is shown each stage's value before anything trusts it.
 
     Writes the dump first, so that a value that does not verify leaves its evidence; then verifies, keeps the text where
-    it is wanted, and stops the pipeline where it is told to. `bound` is told what the names of the text are given.
+    it is wanted, and stops the pipeline where it is told to. `bound` is told what the names of the text are given. Who
+    listens hears which stage `of` what comes next.
     """
 
     keep: Collection[Stage] = ()
@@ -52,6 +53,7 @@ class Observer:
     seconds: list[tuple[Stage, float]] = dataclasses.field(default_factory=list)
     warnings: list[Diagnostic] = dataclasses.field(default_factory=list)
     bound: Callable[[Span, Value], None] | None = None
+    of: str = ""
     _since: float = dataclasses.field(default_factory=time.perf_counter)
 
     def warn(self, warning: Diagnostic, options: CompileOptions) -> None:
@@ -67,7 +69,9 @@ class Observer:
         folder = None if self.dump_dir is None else Path(self.dump_dir) / name
         if folder is not None:
             files.make_folder(str(folder))
-        return Observer(dump_dir=None if folder is None else str(folder), seconds=self.seconds, warnings=self.warnings)
+        return Observer(
+            dump_dir=None if folder is None else str(folder), seconds=self.seconds, warnings=self.warnings, of=self.of
+        )
 
     def wants(self, stage: Stage) -> bool:
         """Whether a stage that nothing else needs is to be made."""
@@ -95,4 +99,6 @@ class Observer:
         self._since = now
         if stage == self.stop_after:
             raise Stopped
+        if self.of and stage != STAGES[-1]:
+            progress.say(f"stage {STAGES[STAGES.index(stage) + 1]} of {self.of}")
         return value

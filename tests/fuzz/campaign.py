@@ -52,7 +52,11 @@ def run(name: str, count: int, first: int = 0, is_loud: bool = False) -> Outcome
     corpus = subject.corpus()
     with _bounded_memory():
         for number in range(first, first + count):
+            known = len(outcome.findings)
             _try(subject, corpus, name, number, outcome)
+            if is_loud and len(outcome.findings) > known:
+                where, (_, text) = list(outcome.findings.items())[-1]
+                print(f"---- mutant {number}: {where}\n{text}", flush=True)
             if is_loud and (number - first) % 1000 == 999:
                 _tell(number - first + 1, outcome)
     return outcome
@@ -128,8 +132,8 @@ def main() -> int:
             print(subject.mutant(subject.corpus(), f"{asked.subject} {number}"))
     outcome = run(asked.subject, asked.count, asked.first, is_loud=True)
     _tell(asked.count, outcome)
-    for where, (number, text) in outcome.findings.items():
-        print(f"\n---- mutant {number}, {outcome.counts[where]} times: {where}\n{text}")
+    for where, count in outcome.counts.most_common():
+        print(f"{count} times: {where}")
     return 1 if outcome.findings else 0
 
 

@@ -17,6 +17,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = [
     "records",
     "readers",
+    "progress",
+    "processes",
     "sizes",
     "source",
     "diag",

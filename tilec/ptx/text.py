@@ -44,7 +44,7 @@ def print_module(module: Module) -> str:
     if module.files:
         # Time and size are given, or the assembler takes those of a file of that name in the folder that it runs in
         # for its line table: the same input would not be the same output. A time of 0 counts as not given.
-        lines.extend(f'.file {index} "{path}", 1, 1' for index, path in enumerate(module.files, start=1))
+        lines.extend(f'.file {index} "{_quotable(path)}", 1, 1' for index, path in enumerate(module.files, start=1))
         lines.append("")
     if module.variables:
         lines.extend(print_variable(variable) for variable in module.variables)
@@ -56,6 +56,11 @@ def print_module(module: Module) -> str:
         _print_entry(entry, lines)
         lines.append("")
     return "\n".join(lines)
+
+
+def _quotable(path: str) -> str:
+    """PTX has no way to write these in a string."""
+    return "".join(c if c.isprintable() and c not in '"\\' else "_" for c in path)
 
 
 def print_variable(variable: Variable) -> str:

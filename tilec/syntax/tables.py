@@ -101,7 +101,7 @@ def keep(path: Path, write: Callable[[Path], None]) -> None:
         try:
             write(Path(name))
             Path(name).replace(path)
-        except OSError:
+        finally:
             Path(name).unlink(missing_ok=True)
     except OSError:
         # A cache that cannot be written costs time, nothing else.

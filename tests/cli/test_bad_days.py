@@ -1,0 +1,133 @@
+"""Interruptions, killed processes, full disks, folders that cannot be written, many builds at once, and bugs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command import GEMM, VECTOR_ADD, tilec
+
+from tilec import driver
+
+TESTS = Path(__file__).parents[1]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
+
+
+def _begun(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tilec.cli", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env={**ENVIRONMENT, **environment}, **pipes)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("how", ["interrupt", "kill", "fill"])
+def test_what_ends_a_build_leaves_nothing_half_written(how: str) -> None:
+    """More of it: `python tests/fuzz/interruptions.py kill --count 200`."""
+    script = str(TESTS / "fuzz" / "interruptions.py")
+    done = subprocess.run(
+        [sys.executable, script, how, "--count", "5"], env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    if os.geteuid() == 0:  # who may write everywhere, but not there
+        folder = Path("/proc/sys")
+    else:
+        folder = tmp_path / "closed"
+        folder.mkdir(mode=0o555)
+    assert tilec(VECTOR_ADD, "-o", str(folder / "a.cubin")) == 1
+    assert capfd.readouterr().err.startswith("error[unwritable-output]: cannot write ")
+
+
+def test_a_full_disk_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(VECTOR_ADD, "-o", "/dev/full") == 1
+    assert "cannot write /dev/full: no space left on device" in capfd.readouterr().err
+    (tmp_path / "cache").symlink_to("/dev/full")
+    assert tilec(VECTOR_ADD, "-o", "a.cubin") == 0
+
+
+def test_builds_at_once_share_the_cache(tmp_path: Path) -> None:
+    builds = [
+        _begun(GEMM, "--scheduler=heuristic", "-o", f"{n}.cubin", TILEC_CACHE_DIR=str(tmp_path / "cache"))
+        for n in range(8)
+    ]
+    for build in builds:
+        _, said = build.communicate()
+        assert (build.returncode, said) == (0, "")
+    assert len({(tmp_path / f"{n}.cubin").read_bytes() for n in range(8)}) == 1
+    assert not [p.name for p in (tmp_path / "cache" / "schedules").iterdir() if p.suffix != ".json"]
+
+
+def _children(process: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def _begun_with_workers(tmp_path: Path) -> tuple[subprocess.Popen[str], list[int]]:
+    """A build whose two processes have long to do, once they run."""
+    from test_limits import LONG
+
+    for name in "ab":
+        (tmp_path / f"{name}.tl").write_text(LONG)
+    build = _begun("a.tl", "b.tl", "-j2", "-o", ".")
+    workers: list[int] = []
+    while len(workers) < 2 and build.poll() is None:
+        time.sleep(0.01)
+        workers = _children(build.pid)
+    time.sleep(0.1)  # until they have been told how to end
+    return build, workers
+
+
+@pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_no_process_stays_behind(ending: signal.Signals, code: int, tmp_path: Path) -> None:
+    build, workers = _begun_with_workers(tmp_path)
+    build.send_signal(ending)
+    assert build.wait(20) == code
+    until = time.monotonic() + 20
+    while any(Path(f"/proc/{worker}/cmdline").exists() for worker in workers) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not any(Path(f"/proc/{worker}/cmdline").exists() for worker in workers)
+    assert not list(tmp_path.glob("*.cubin"))
+
+
+def test_a_process_that_is_killed_is_said(tmp_path: Path) -> None:
+    build, workers = _begun_with_workers(tmp_path)
+    os.kill(workers[0], signal.SIGKILL)
+    _, said = build.communicate()
+    assert build.returncode == 1
+    assert said.startswith("error[" + "process-ended" + "]: ")
+    assert not list(tmp_path.glob("*.cubin"))
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_bug_leaves_what_is_to_be_seen_of_it(
+    jobs: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(driver, "_code", broken)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    assert tilec(VECTOR_ADD, "--target", "sm_80,sm_90a", "-o", "a b", "-j", jobs) == 3
+    said = capfd.readouterr().err
+    assert "internal error: ZeroDivisionError: oh" in said
+    assert "This is a bug in tilec 0." in said
+    assert f"  tilec {VECTOR_ADD} --target sm_80,sm_90a -o 'a b'" in said, "as a shell takes it"
+    folder = min(tmp_path.glob("tilec-bug-*"))
+    assert str(folder) in said
+    assert "ZeroDivisionError: oh" in (folder / "traceback.txt").read_text()
+    assert (folder / "02-tile.tile").read_text().startswith("kernel vector_add")
+
+
+def test_no_memory_is_no_bug(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    def large(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(driver, "build_all", large)
+    assert tilec(VECTOR_ADD) == 4
+    assert capfd.readouterr().err.startswith("error[limit-reached]: there is no memory left")

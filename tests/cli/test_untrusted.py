@@ -1,0 +1,136 @@
+"""Kernel files of strangers: nothing in them is executed, reads what it does not name, or writes what nobody named."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from command import VECTOR_ADD, tilec
+
+from tilec import files
+
+KERNEL = """
+@T.prim_func
+def kernel(A: T.Tensor((64,), "float32")):
+    with T.Kernel(1, threads=64) as bx:
+        for i in T.Parallel(64):
+            A[i] = A[i] + %s
+"""
+
+
+def _written(folder: Path, line: str = "", value: str = "1.0") -> None:
+    (folder / "k.tl").write_text(f"import tilelang.language as T\n{line}\n{KERNEL % value}")
+
+
+# ---- imports ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from ..secret import x", "from ...secret import x", "from .. import secret", "from .a..secret import x",
+        "from ./etc/passwd import x", "from '/etc/passwd' import x", "from .\0secret import x", "import .secret",
+        "from .folder import x", "from .device import x", "from .pipe import x", "from .outside import x",
+        "from .circle import x", "from .k import x", "from .linked.secret import x", "from .absent import x",
+    ],
+)  # fmt: skip
+def test_imports_stay_where_they_are(line: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (tmp_path / "secret.tl").write_text("x = 'classified'\n")
+    (work / "folder.tl").mkdir()
+    os.mkfifo(work / "pipe.tl")
+    (work / "device.tl").symlink_to("/dev/zero")
+    (work / "outside.tl").symlink_to("../secret.tl")
+    (work / "linked").symlink_to("..")
+    (work / "circle.tl").symlink_to("circle.tl")
+    _written(work, line, "x")
+    before = sorted(tmp_path.rglob("*"))
+    assert tilec("work/k.tl", "-o", "work/k.cubin") == 1
+    said = capfd.readouterr().err
+    assert said.startswith("error[")
+    assert "Traceback" not in said
+    assert "classified" not in said
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_kernel_that_is_a_link_finds_what_lies_beside_it(tmp_path: Path) -> None:
+    """As sandboxes of builds make them."""
+    for folder in ("real", "sandbox"):
+        (tmp_path / folder).mkdir()
+    _written(tmp_path / "real", "from .parts import x", "x")
+    (tmp_path / "real" / "parts.tl").write_text("x = 2.0\n")
+    for name in ("k.tl", "parts.tl"):
+        (tmp_path / "sandbox" / name).symlink_to(tmp_path / "real" / name)
+    assert tilec("sandbox/k.tl", "-o", "a.cubin") == 0
+    assert tilec("real/k.tl", "-o", "b.cubin") == 0
+    assert (tmp_path / "a.cubin").read_bytes() == (tmp_path / "b.cubin").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["k.tl", "parts.tl"])
+def test_a_large_file_is_refused_by_its_size(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code = "file-too-large"
+    _written(tmp_path, "from .parts import x")
+    (tmp_path / "parts.tl").write_text("x = 1\n")
+    with (tmp_path / name).open("a") as file:
+        file.write("#" * files.LARGEST_SOURCE)
+    assert tilec("k.tl") == 1
+    assert f"error[{code}]: {name} has more than 1,048,576 bytes" in capfd.readouterr().err
+
+
+def test_what_does_not_end_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("/dev/zero") == 1
+    assert capfd.readouterr().err.startswith("error[file-too-large]: /dev/zero has more than 1,048,576 bytes")
+
+
+# ---- code ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "__import__('os').system('touch owned')", "open('owned', 'w')", "exec('1')", "eval('1')", "().__class__",
+        "T.__loader__", "(lambda: 0).__globals__", "print.__self__", "getattr(T, '__dict__')", "''.format(1)",
+        "'%s' % T", "f'{T.__class__}'", "[c for c in ().__class__.__mro__]", "globals()", "compile('1', '', 'eval')",
+        "input()", "breakpoint()", "help()", "vars()", "type(1)", "object()", "__builtins__", "T.os", "math.os",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("place", ["constant", "kernel"])
+def test_nothing_of_python_is_executed(
+    expression: str, place: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _written(tmp_path, f"x = {expression}" if place == "constant" else "", "x" if place == "constant" else expression)
+    assert tilec("check", "k.tl") == 1
+    assert capfd.readouterr().err.startswith("error[")
+    assert [path.name for path in tmp_path.iterdir()] == ["k.tl"]
+
+
+@pytest.mark.parametrize(
+    "define",
+    ["x=__import__('os').system('touch owned')", "x=../../secret", "__class__=1", "a/b=1", "x=\0", "T=1", "=1"],
+)
+def test_definitions_are_values(define: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    _written(tmp_path, "x = 1.0", "x")
+    assert tilec("k.tl", "-D", define) == 1
+    assert capfd.readouterr().err.startswith("error[")
+    assert [path.name for path in tmp_path.iterdir()] == ["k.tl"]
+
+
+# ---- names that go into outputs --------------------------------------------------------------------------------------
+
+
+def test_names_of_files_cannot_say_more_than_a_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Of all that goes into outputs, it alone is no identifier of the language."""
+    name = 'a"*@x\n#error b.tl'
+    (tmp_path / name).write_bytes(Path(VECTOR_ADD).read_bytes())
+    assert tilec(name, "-o", "a", "--emit", "cubin,header,ptx", "--target", "sm_80") == 0
+    header = (tmp_path / "a.h").read_text()
+    assert not [line for line in header.splitlines() if line.startswith("#error b")]
+    assert '.file 1 "a_*@x_#error b.tl"' in (tmp_path / "a.ptx").read_text()
+    assert tilec(name, "-o", "b.cubin", "-MD") == 1
+    assert "no rule of make can name 'a" in capfd.readouterr().err
+    assert not (tmp_path / "b.d").exists()
+    for form in ("json", "github", "sarif"):
+        assert tilec("check", name, "-D", "Q=1", "--diagnostics-format", form) == 1
+        assert "\n#error b" not in capfd.readouterr().err
