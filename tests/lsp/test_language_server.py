@@ -437,6 +437,12 @@ def test_without_pygls_the_command_says_what_to_install(
     assert said["code"] == "no-language-server" and said["help"] == "pip install 'tilec[lsp]'"
 
 
+def test_without_an_editor_it_ends_and_leaves_its_process_as_it_was(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["lsp"]) == 0
+    print("afterwards")
+    assert capfd.readouterr() == ("afterwards\n", "")
+
+
 def test_every_documented_name_is_one_of_the_language() -> None:
     missing = [name for name in supported_names() if name not in documented()]
     assert missing == []

@@ -7,6 +7,7 @@ import functools
 import logging
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Any
 
@@ -110,13 +111,16 @@ def _concerning(document: Document, options: CompileOptions) -> CompileOptions:
 def serve(options: CompileOptions) -> None:
     """Answer an editor on standard input and output until it goes."""
     logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
-    requests, replies = sys.stdin.buffer, sys.stdout.buffer
-    # What any library prints must not come between the answers.
-    sys.stdout = sys.stderr
     server = Server(options)
     register(server)
     try:
-        server.start_io(requests, replies)
+        # What any library prints must not come between the answers.
+        with (
+            open(0, "rb", closefd=False) as requests,
+            open(1, "wb", closefd=False) as replies,
+            redirect_stdout(sys.stderr),
+        ):
+            server.start_io(requests, replies)
     finally:
         server.checker.stop()
         server.scheduler.stop()
