@@ -52,6 +52,9 @@ ELSEWHERE = {
 # Commands of a shell that set something up, fetch something or go on for ever: everything else is tilec's.
 SHELL = {"python3", "python", "ruff", "mypy", "mkdocs", "pip", ".", "eval", "dask"}
 
+# What makes a command of tilec go on until somebody ends it: the tests of the watch and of the language server do.
+ENDLESS = {"--watch", "lsp"}
+
 # What would take long is done on something smaller.
 SMALLER = {"--trials 24": "--space small.toml --trials 2", "-j8": "--trials 1", "-j4": "-j1"}
 SPACE = "[constants]\nnum_stages = [3, 4]\n"
@@ -93,6 +96,8 @@ def commands(block: Block) -> Iterator[tuple[list[str], str]]:
         for command in shlex.split(line, comments=True) and line.split(" && "):
             words = shlex.split(command, comments=True)
             name = words[0].removeprefix(".venv/bin/")
+            if name == "tilec" and ENDLESS.intersection(words):
+                continue
             if name == "tilec":
                 yield words[1:], command.partition("  #")[2]
             else:
@@ -111,6 +116,9 @@ def given(words: list[str], folder: Path) -> None:
         assert main(["several.tl", "--entry", "k", "--emit", "ptx", "-o", "other.ptx"]) == 0
     if "in.npz" in text:
         np.savez(folder / "in.npz", A=np.ones(1048576, np.float32), B=np.ones(1048576, np.float32))
+    if "old.json" in words:
+        for name, stages in (("old.json", "3"), ("new.json", "4")):
+            assert main(["samples/gemm.tl", "-D", f"num_stages={stages}", "--schedule-trace-file", name]) == 0
     for name in ("p.json", "FILE.json"):
         if name in words:
             assert main(["samples/gemm.tl", "--emit", "problem", "-o", name]) == 0
