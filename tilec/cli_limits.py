@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import click
 
 from tilec import progress
+from tilec.cli_console import usage
 from tilec.diag import Diagnostic
 from tilec.processes import end_with_parent
 from tilec.records import dataclass
@@ -81,6 +82,8 @@ class Limits:
         seconds, size = given.get("time_limit"), given.get("memory_limit")
         if "memory_limit" not in given or (seconds is None and size is None):
             return None
+        if given.get("watch"):
+            usage("--watch goes on until Ctrl-C: --time-limit and --memory-limit are for a build that ends")
         return Limits(math.inf if seconds is None else seconds, math.inf if size is None else size)
 
 

@@ -68,12 +68,24 @@ class CompileError(Exception):
         """The same, with the place of the call: the innermost, and the others by which it came from another file."""
         return CompileError(*(_called(d, Label(span, "called here")) for d in self.diagnostics))
 
+    def in_file(self, path: str) -> CompileError:
+        """The same, pointing into an imported file."""
+        return CompileError(*(_moved(d, path) for d in self.diagnostics))
+
 
 def _called(diagnostic: Diagnostic, call: Label) -> Diagnostic:
     primary, calls = diagnostic.primary, [label.span.file for label in diagnostic.secondary if label.text == call.text]
     if primary is None or (calls and call.span.file in (primary.span.file, *calls)):
         return diagnostic
     return replace(diagnostic, secondary=(*diagnostic.secondary, call))
+
+
+def _moved(diagnostic: Diagnostic, path: str) -> Diagnostic:
+    def moved(label: Label) -> Label:
+        return Label(replace(label.span, file=path), label.text)
+
+    primary = None if diagnostic.primary is None else moved(diagnostic.primary)
+    return replace(diagnostic, primary=primary, secondary=tuple(map(moved, diagnostic.secondary)))
 
 
 class Mistakes:

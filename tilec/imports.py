@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilec import files
-from tilec.diag import CompileError, Diagnostic, Label, fail
+from tilec.diag import CompileError, Label, fail
 from tilec.source import SourceFile, Span
 from tilec.syntax import ast
 from tilec.syntax.imports import places, relative_imports
@@ -77,11 +77,9 @@ def _read(path: str, at: Span, source: SourceFile, cache_dir: Path | None) -> as
     try:
         module = parse(read, cache_dir)
     except CompileError as error:
-        raise CompileError(*(_of(path, d) for d in error.diagnostics)) from error
+        raise error.in_file(path) from error
     for statement in module.body:
         ast.respan(statement, lambda span: replace(span, file=path))
-        if isinstance(statement, ast.Foreign):
-            object.__setattr__(statement, "mistake", _of(path, statement.mistake))
     return module
 
 
@@ -92,14 +90,3 @@ def _check_inside(place: Path, at: Span, source: SourceFile) -> None:
         kernel = Path(source.path)
         if not any(real.is_relative_to(folder) for folder in (kernel.parent.resolve(), kernel.resolve().parent)):
             fail("import-outside", "a link leads out of the folder of the kernel", at, f"{place} lies elsewhere")
-
-
-def _of(path: str, diagnostic: Diagnostic) -> Diagnostic:
-    """The diagnostic, pointing into the file."""
-    labels = tuple(Label(replace(label.span, file=path), label.text) for label in diagnostic.secondary)
-    primary = diagnostic.primary
-    return replace(
-        diagnostic,
-        primary=None if primary is None else Label(replace(primary.span, file=path), primary.text),
-        secondary=labels,
-    )

@@ -15,6 +15,7 @@ def _folder(name: str) -> Path:
     return installed if installed.is_dir() else _PACKAGE.parent / name
 
 
+@cache
 def grammar(name: str) -> str:
     """The text of a grammar, named with its suffix: `tile.lark`."""
     return (_folder("grammar") / name).read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command import GEMM, VECTOR_ADD
+from command import GEMM, VECTOR_ADD, tilec
 
 # Decided at compile time, statement by statement, until the file's budget ends: seconds of work for little text.
 LONG = """import tilelang.language as T
@@ -80,6 +80,12 @@ def test_check_can_be_bounded_and_says_so_in_every_format() -> None:
 @pytest.mark.parametrize("size", ["0", "", "8X", "-1", "1e9", "lots", "9" * 400])
 def test_what_is_no_size(size: str) -> None:
     assert _tilec(VECTOR_ADD, "--memory-limit", size).returncode == 2
+
+
+@pytest.mark.parametrize("limit", [("--time-limit", "0.5"), ("--memory-limit", "10M")])
+def test_what_has_no_end_has_no_limit(limit: tuple[str, str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(VECTOR_ADD, "--watch", *limit) == 2
+    assert "--watch goes on until Ctrl-C" in capfd.readouterr().err
 
 
 def test_mistakes_are_what_they_are_without_a_limit(tmp_path: Path) -> None:

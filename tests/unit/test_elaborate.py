@@ -252,6 +252,15 @@ def test_loops(body: Build) -> None:
     ]
 
 
+def test_so_many_copies_do_not_pay(body: Build) -> None:
+    """Of loops that nobody said are to be written out, those inside are: 32 * 32 copies at most."""
+    built = body(
+        'x = T.alloc_fragment((8,), "float32")\n'
+        "for i in T.unroll(8):\n    for j in T.unroll(32):\n        for k in T.unroll(32):\n            T.clear(x)\n"
+    )
+    assert [stmt.kind for stmt in walk(built.body) if isinstance(stmt, For)] == ["serial", "unroll", "unroll"]
+
+
 def test_nested_parallel_loops_are_one_nest(body: Build) -> None:
     built = body(
         "for i in T.Parallel(4):\n    for j, k in T.Parallel(2, 3):\n        A[i, j] = k",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import field
 from typing import Any, Literal, Union
 
@@ -132,7 +133,7 @@ class Method:
 class Foreign:
     """What Python that is no kernel language defines: a mistake where a kernel uses it."""
 
-    mistake: Diagnostic
+    mistake: Callable[[], Diagnostic]
 
 
 @dataclass(frozen=True, slots=True)

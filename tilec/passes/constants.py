@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from tilec.diag import CompileError, Label, Mistakes, fail
 from tilec.ir.types import DType
@@ -17,6 +18,7 @@ from tilec.passes.scope import Binding, Bound, Scope
 from tilec.source import NOWHERE, Span
 from tilec.syntax import ast
 from tilec.syntax.imports import is_relative, places
+from tilec.syntax.parse import mistake_of
 
 Define = int | float | bool | str
 
@@ -124,7 +126,7 @@ class Constants:
         if not is_foreign or not all(is_foreign):
             return False
         for name, span in bound_names(node):
-            self.scope.names[name] = Binding(Foreign(error.diagnostics[0]), span)
+            self.scope.names[name] = Binding(Foreign(lambda: error.diagnostics[0]), span)
         return True
 
     def _statement(self, node: ast.Stmt) -> None:
@@ -140,8 +142,8 @@ class Constants:
             case ast.Function():
                 self._claim(node.name, node.name_span)
                 self.scope.bind(node.name, Function(node, self.scope, kind(node)), node.name_span)
-            case ast.Foreign(name=name, mistake=mistake):
-                self.scope.bind(name, Foreign(mistake), node.span)
+            case ast.Foreign(name=name):
+                self.scope.bind(name, Foreign(partial(mistake_of, node)), node.span)
             case ast.Evaluate(value=ast.String()) | ast.Pass():
                 return
             case ast.Evaluate(value=ast.Call() as call) if not self._is_language(call):

@@ -50,13 +50,11 @@ from tilec.passes.role_pipeline import BY_TMA, Cursors, RolePipeline
 from tilec.passes.roles import EVERY, LOADS, MMA, STORE, Passing, passing, role_of
 from tilec.passes.substitution import substitute_stmt
 from tilec.passes.tensor_memory import summed, tensor_tiles
-from tilec.passes.trips import static_trips, trip_count
+from tilec.passes.trips import MAX_UNROLL, static_trips, trip_count
 from tilec.passes.usage import reads, writes
 from tilec.passes.versions import named_versions
 from tilec.source import Span
 from tilec.target import Target
-
-MAX_UNROLL = 64  # trips; a T.unroll of more stays a loop
 
 
 def expand(laid: Laid, scheduled: Sequence[Scheduled], target: Target, arrivals: Arrivals = "warp") -> warp.Program:

@@ -35,7 +35,17 @@ from tilec.passes import stages, tile_scheduler
 from tilec.passes.functions import bind_target
 from tilec.passes.jumps import has_break, spelled, structured
 from tilec.passes.linear import Ledger, Path
-from tilec.passes.loops import LOOP_BREAK, NESTS, PERSISTENT, SEQUENTIAL, header, nest_header, persistent, unroll_factor
+from tilec.passes.loops import (
+    LOOP_BREAK,
+    NESTS,
+    PERSISTENT,
+    SEQUENTIAL,
+    header,
+    nest_header,
+    persistent,
+    unroll_factor,
+    unrolled,
+)
 from tilec.passes.manual import asked, manual_schedule
 from tilec.passes.nests import as_copy
 from tilec.passes.scope import Scope
@@ -242,7 +252,7 @@ class Loops(PerThread):
             return
         if path in _UNROLLED:
             factor = unroll_factor(call, bounds)
-            loop = replace(loop, kind="serial" if factor == 1 else "unroll", factor=factor)
+            loop = unrolled(loop, factor, iterable.span)
         if wanted.arguments or kind == "pipelined":
             manual = manual_schedule(wanted, body, self.warn, self.wholes, self.asides)
             pipelined = kind == "pipelined" or manual.num_stages is not None or manual.stage is not None

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilec.diag import Label, Warn, fail
 from tilec.ir.expr import cast
-from tilec.ir.tile import Binary, BinaryOp, Const, Expr, LoopKind, LoopLayout, Var, integer
+from tilec.ir.tile import Binary, BinaryOp, Const, Expr, For, LoopKind, LoopLayout, Stmt, Var, bodies, integer
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import EXPR_TYPES, Access, describe
 from tilec.passes.annotations import annotated, unknown_annotation
 from tilec.passes.fold import fold_expr
+from tilec.passes.trips import MAX_UNROLL, static_trips
 from tilec.records import dataclass
 from tilec.source import Span
 
@@ -124,7 +127,7 @@ def header(call: Call) -> Header:
     return Header(integer(0), fold_expr(trips), 1, (start, step))
 
 
-_MOST_WRITTEN_OUT = 1024  # trips
+_MOST_WRITTEN_OUT = 1024  # copies of a statement
 
 
 def unroll_factor(call: Call, bounds: Header) -> int | None:
@@ -158,9 +161,35 @@ def unroll_factor(call: Call, bounds: Header) -> int | None:
             explicit.span,
             help="give an `unroll_factor` instead",
         )
-    if bounds.trips > _MOST_WRITTEN_OUT:
-        fail("wrong-argument", f"{call.name}: {bounds.trips} trips are too many to write out", explicit.span)
     return bounds.trips or None
+
+
+def unrolled(loop: For, factor: int | None, span: Span) -> For:
+    """The loop with so many of its trips written out, or, where nobody said how many, as many as pays."""
+    if factor == 1:
+        return replace(loop, kind="serial")
+    written = replace(loop, kind="unroll", factor=factor)
+    copies = _copies((written,))
+    if copies <= _MOST_WRITTEN_OUT:
+        return written
+    if factor is None:
+        return replace(loop, kind="serial")
+    inside = "" if copies == _written_out(written) else ", those of the loops inside it counted,"
+    return fail("wrong-argument", f"T.unroll: {copies} trips{inside} are too many to write out", span)
+
+
+def _copies(body: tuple[Stmt, ...]) -> int:
+    """How often a statement of the body is written at most."""
+    return max((_written_out(stmt) * max(map(_copies, bodies(stmt)), default=1) for stmt in body), default=1)
+
+
+def _written_out(stmt: Stmt) -> int:
+    if not isinstance(stmt, For) or stmt.kind != "unroll":
+        return 1
+    trips = static_trips(stmt)
+    if stmt.factor is None:
+        return trips if trips is not None and trips <= MAX_UNROLL else 1
+    return stmt.factor if trips is None else min(trips, stmt.factor)
 
 
 # ---- elementwise nests -----------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ class Scope:
         if isinstance(binding.value, Poisoned):
             raise CompileError
         if isinstance(binding.value, Foreign):
-            mistake = binding.value.mistake
+            mistake = binding.value.mistake()
             at = () if mistake.primary is None else (Label(mistake.primary.span, mistake.title),)
             fail(
                 "foreign-definition",

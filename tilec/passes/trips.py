@@ -6,6 +6,9 @@ from tilec.ir.affine import add
 from tilec.ir.tile import Binary, Const, Expr, For, integer
 from tilec.ir.types import INT32
 
+MAX_UNROLL = 64
+"""A T.unroll of more trips that says no more stays a loop."""
+
 
 def static_trips(loop: For) -> int | None:
     """None where that is known only at run time."""

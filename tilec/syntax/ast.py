@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import field, fields
 from typing import Literal
 
-from tilec.diag import Diagnostic
 from tilec.records import dataclass
 from tilec.source import NOWHERE, Span
 
@@ -361,11 +360,10 @@ class Function:
 @dataclass(frozen=True, slots=True)
 class Foreign:
     """A definition at the top of the file that is Python, but no kernel language: a test, a reference. It is no
-    mistake unless a kernel uses it; `mistake` is what to say then. `text` are its lines."""
+    mistake unless a kernel uses it; `parse.mistake_of` is what to say then. `text` are its lines."""
 
     name: str
     text: str
-    mistake: Diagnostic = field(compare=False)
     span: Span = field(default=NOWHERE, compare=False)
 
 

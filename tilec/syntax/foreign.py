@@ -58,8 +58,10 @@ def _begins(text: str, at: int) -> bool:
         return False
     if re.compile(r"(?:elif|else|except|finally)\b").match(text, at):
         return False
-    previous = text[:at].rstrip().rsplit("\n", 1)[-1]
-    return not previous.startswith("@")
+    end = at
+    while end > 0 and text[end - 1].isspace():
+        end -= 1
+    return not text.startswith("@", text.rfind("\n", 0, end) + 1)
 
 
 def foreign_name(piece: Piece) -> str | None:

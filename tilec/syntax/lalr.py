@@ -57,15 +57,16 @@ def _compiled(scanner: str) -> re.Pattern[str]:
     return re.compile(scanner)
 
 
-def tree(tables: Tables, text: str) -> Branch | None:
-    """The tree of a text that ends in a line feed; None where it is not in the language."""
+def tree(tables: Tables, text: str, line: int = 1) -> Branch | None:
+    """The tree of a text that ends in a line feed, and whose first line has this number; None where it is not in the
+    language."""
     table, rules = tables.states, tables.rules
     states = [tables.start]
     values: list[Child] = []
     # Where the text of each value begins and ends; None where it has none.
     starts: list[_Place | None] = []
     ends: list[_Place | None] = []
-    for kind, words, where in _tokens(tables, text):
+    for kind, words, where in _tokens(tables, text, line):
         while True:
             step = table[states[-1]].get(kind)
             if step is None:
@@ -120,13 +121,13 @@ def _children(parts: list[Child], rule: Rule) -> list[Child]:
 # ---- tokens ----------------------------------------------------------------------------------------------------------
 
 
-def _tokens(tables: Tables, text: str) -> Iterator[tuple[str, str, _Where]]:
+def _tokens(tables: Tables, text: str, line: int) -> Iterator[tuple[str, str, _Where]]:
     """Type, text and place of each token, with line feeds as blocks, and of the end. One that no rule has, where the
     text has no token, or brackets and indentation do not fit."""
     wrong = "", "", ((1, 1), (1, 1))
     keywords, ignored, with_newlines = tables.keywords, set(tables.ignored), set(tables.with_newlines)
     match = _compiled(tables.scanner).match
-    place, line, line_start, depth, indents = 0, 1, 0, 0, [0]
+    place, line_start, depth, indents = 0, 0, 0, [0]
     where: _Where | None = None  # of the token before
     while place < len(text):
         found = match(text, place)

@@ -53,6 +53,8 @@ def _tokens(parser: lark.Lark, text: str) -> list[lark.Token]:
 def _parser(text: str, cache_dir: Path | None) -> lark.Lark:
     if text not in _made:
         _made[text] = _load(text, cache_dir)
+        # Otherwise Lark makes one whenever it is asked for tokens, and a file may have many mistakes.
+        _made[text].lexer = _made[text]._build_lexer()
     return _made[text]
 
 
@@ -106,7 +108,7 @@ def tables_of(text: str) -> Tables:
         {str(name): step(*taken) for name, taken in sorted(table.states[state].items(), key=lambda entry: entry[0])}
         for state in range(len(table.states))
     )
-    lexer: Any = parser._build_lexer(dont_ignore=False)
+    lexer: Any = parser.lexer
     keywords = {
         str(kind): {str(t.pattern.value): str(t.name) for t in callback.scanner.terminals}
         for kind, callback in lexer.scanner and sorted(lexer.callback.items())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tilec.diag import CompileError, Diagnostic, Mistakes
+from tilec.diag import CompileError, Diagnostic, InternalError, Mistakes
 from tilec.source import SourceFile, Span
 from tilec.syntax import ast
 from tilec.syntax.statements import statement
-from tilec.syntax.tables import read
+from tilec.syntax.tables import legal, read
 from tilec.syntax.tree import Branch
 
 
@@ -20,10 +20,10 @@ def parse(source: SourceFile, cache_dir: Path | None = None) -> ast.Module:
     """
     whole = Span(1, 1, len(source.lines), len(source.lines[-1]) + 1)
     try:
-        body = _statements(source.text, cache_dir)
+        body = _legal(source.text, cache_dir)
     except CompileError:
-        body = _piecewise(source.text)
-    return ast.Module(body, whole)
+        body = None
+    return ast.Module(_piecewise(source.text) if body is None else body, whole)
 
 
 def parse_mended(source: SourceFile) -> tuple[ast.Module, bool]:
@@ -39,7 +39,7 @@ def parse_mended(source: SourceFile) -> tuple[ast.Module, bool]:
         left = recover.Repairs()
     body: list[ast.Stmt] = []
     for piece in top_level(source.text):
-        body.extend(recover.mended("\n" * (piece.line - 1) + piece.text, _statements, left))
+        body.extend(recover.mended(_placed(piece.text, piece.line), _statements, left))
     return ast.Module(tuple(body), whole), False
 
 
@@ -53,23 +53,50 @@ def _piecewise(text: str) -> tuple[ast.Stmt, ...]:
     mistakes: list[Diagnostic] = []
     for number, piece in enumerate(pieces):
         try:
-            # Line feeds in front keep the numbers of the lines.
-            body.extend(_statements("\n" * (piece.line - 1) + piece.text))
-        except CompileError as found:
+            found = _legal(piece.text, line=piece.line)
+        except CompileError:
+            found = None
+        if found is not None:
+            body.extend(found)
+        elif len(pieces) > 1 and (name := foreign_name(piece)) is not None:
             # A file that is nothing but a foreign definition is a mistake.
+            first_line = Span(piece.line, 1, piece.line, len(piece.text.split("\n", 1)[0]) + 1)
+            body.append(ast.Foreign(name, piece.text.rstrip(), first_line))
+        else:
+            # What follows, as far as it is of use to see where this ends.
+            rest = _placed("".join(p.text for p in pieces[number : number + 3]), piece.line)
+            mistakes += recover.mistakes(rest, piece.line + piece.text.count("\n"), _statements)
             if len(mistakes) >= Mistakes.MOST:
                 break
-            if len(pieces) > 1 and (name := foreign_name(piece)) is not None:
-                end = Span(piece.line, 1, piece.line, len(piece.text.split("\n", 1)[0]) + 1)
-                body.append(ast.Foreign(name, piece.text.rstrip(), found.diagnostics[0], end))
-            else:
-                # What follows, as far as it is of use to see where this ends.
-                rest = "\n" * (piece.line - 1) + "".join(p.text for p in pieces[number : number + 3])
-                mistakes += recover.mistakes(rest, piece.line + piece.text.count("\n"), _statements)
     if mistakes:
         raise CompileError(*mistakes[: Mistakes.MOST])
     return tuple(body)
 
 
+def mistake_of(definition: ast.Foreign) -> Diagnostic:
+    """Why a definition is none of the kernel language."""
+    span = definition.span
+    try:
+        _statements(_placed(definition.text, span.line))
+    except CompileError as error:
+        return error.in_file(span.file).diagnostics[0]
+    raise InternalError(f"the definition at {span.place} can be read")
+
+
+def _placed(text: str, line: int) -> str:
+    """With so many line feeds in front that its first line has this number."""
+    return "\n" * (line - 1) + text
+
+
 def _statements(text: str, cache_dir: Path | None = None) -> tuple[ast.Stmt, ...]:
-    return tuple(statement(c, 0) for c in read(text, cache_dir).children if isinstance(c, Branch))
+    return _of_tree(read(text, cache_dir))
+
+
+def _legal(text: str, cache_dir: Path | None = None, line: int = 1) -> tuple[ast.Stmt, ...] | None:
+    """None where the text, whose first line has this number, is not in the language."""
+    found = legal(text, cache_dir, line)
+    return None if found is None else _of_tree(found)
+
+
+def _of_tree(tree: Branch) -> tuple[ast.Stmt, ...]:
+    return tuple(statement(c, 0) for c in tree.children if isinstance(c, Branch))
