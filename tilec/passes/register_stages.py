@@ -194,6 +194,8 @@ def _why_not_versioned(inside: rings.Body, name: str) -> str | None:
     first, *others = (at for at, touched in enumerate(inside.touched) if name in touched.all)
     if _loads(inside.statements[first]) != name:
         return f"{inside.statements[first].span.place} uses {name} before it is loaded"
+    if (again := next((at for at in others if _loads(inside.statements[at]) == name), None)) is not None:
+        return f"{inside.statements[again].span.place} loads {name} again"
     if not any(name in inside.touched[at].reads for at in others):
         return f"nothing in the loop reads {name}"
     return None
