@@ -83,3 +83,15 @@ def test_the_next_trip_is_waited_for_before_the_last_step_of_this_one(target: st
     assert steps == [*("A_reg.stage0", "A_reg.stage1") * 2]
     rings = [{c.name for c in op.cursors} for op in ops if isinstance(op, warp.LoadMatrix)]
     assert rings[:6] == [rings[0]] * 6 and rings[6:] == [rings[6]] * 2 and rings[0] != rings[6]
+
+
+def test_each_step_has_variables_of_its_own() -> None:
+    """Those of nests, of inner loops, and names."""
+    build = built(HERE / "register_nests.tl", "sm_80")[1]
+    a = np.random.default_rng(0).integers(-3, 4, (64, 192)).astype(np.float16)
+    for n in (0, 1, 3):
+        arguments = Arguments({"A": a, "C": np.full((64, 16), np.nan, np.float32)}, {"n": n})
+        emulate.run(build, arguments)
+        parts = ((4 * k + step, 2 * (k + step) + 1) for k in range(n) for step in range(4))
+        wanted = sum((a[:, 16 * at : 16 * at + 16] * float(weight) for at, weight in parts), np.zeros((64, 16)))
+        np.testing.assert_array_equal(arguments.tensors["C"], wanted)

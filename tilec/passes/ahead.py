@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tilec.diag import Label, fail
 from tilec.ir.tile import Stmt, TileOp
 from tilec.passes.usage import reads, writes
+from tilec.sched.problem import Edge
 
 AHEAD = "ahead"
 """The attribute of a copy that begins so many uses before the one of what it loads; `OF` says of which fragment, and
@@ -51,3 +53,32 @@ def last_use(statements: Sequence[Stmt]) -> Stmt | None:
     """The last of the statements before which the loads of the next iteration begin."""
     carried = [use for _, use, iteration, _ in loaded_ahead(statements) if iteration < 0]
     return statements[max(carried)] if carried else None
+
+
+def check_order(statements: Sequence[Stmt], edges: Sequence[Edge]) -> None:
+    """That no load has to wait for a use that it begins before. Errors: `pipeline-impossible`."""
+    for load, use, iterations, name in loaded_ahead(statements):
+        behind = _iterations_behind(use, len(statements), edges).get(load)
+        if behind is not None and behind + iterations <= 0:
+            fail(
+                "pipeline-impossible",
+                f"{name} cannot be loaded ahead: what it is loaded from is known too late",
+                statements[load].span,
+                "this load would begin before the use of the step before",
+                secondary=(Label(statements[use].span, "the use, for which the load has to wait"),),
+                help=f"give {name} one stage",
+            )
+
+
+def _iterations_behind(first: int, count: int, edges: Sequence[Edge]) -> dict[int, int]:
+    """How many iterations after its own the op `first` is surely through, for each op that waits for it."""
+    least = {first: 0}
+    for _ in range(count):
+        before = dict(least)
+        for edge in edges:
+            if edge.src in least:
+                reached = least[edge.src] + edge.distance
+                least[edge.dst] = min(least.get(edge.dst, reached), reached)
+        if least == before:
+            break
+    return least

@@ -30,7 +30,7 @@ from tilec.ir.tile import (
 from tilec.ops import registry
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.passes import pools
-from tilec.passes.ahead import is_loaded_ahead, loaded_ahead
+from tilec.passes.ahead import check_order, is_loaded_ahead, loaded_ahead
 from tilec.passes.binds import scheduled, users_of_binds
 from tilec.passes.compound import Cost, cost, is_compound
 from tilec.passes.fetched import versions_of
@@ -418,6 +418,7 @@ class _Builder:
         for order in orders(self.statements, rings):
             latency = ops[order.src].issue if order.begun else self.hand_over(ops, order.src, order.dst)
             add(order.src, order.dst, latency, order.distance, order.why)
+        check_order(self.statements, tuple(found.values()))
         return [self.handed_over(edge) for edge in found.values()]
 
     def handed_over(self, edge: Edge) -> Edge:

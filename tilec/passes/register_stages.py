@@ -20,7 +20,24 @@ from dataclasses import replace
 
 from tilec.diag import Label, Mistakes
 from tilec.ir.affine import add
-from tilec.ir.tile import Bind, Break, Buffer, Expr, For, If, Kernel, Stmt, TileOp, Var, While, integer, walk, with_attr
+from tilec.ir.tile import (
+    THREAD,
+    Bind,
+    Break,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Parallel,
+    Stmt,
+    TileOp,
+    Var,
+    While,
+    integer,
+    walk,
+    with_attr,
+)
 from tilec.passes import rings
 from tilec.passes.ahead import AHEAD, OF, STEP
 from tilec.passes.asked_stages import Asked, refuse
@@ -89,9 +106,8 @@ def _steps(loop: For, asked: Mapping[str, Asked]) -> Iterator[Stmt]:
     assert trips is not None, "checked"
     for step in range(trips):
         values: dict[Var, Expr] = {loop.var: add(loop.start, integer(step * loop.step))}
-        for stmt in walk(loop.body):
-            if isinstance(stmt, Bind):  # each step has its own
-                values[stmt.var] = Var(f"{stmt.var.name}.step{step}", stmt.var.dtype)
+        for var in _declared(loop.body):  # each step has its own
+            values[var] = Var(f"{var.name}.step{step}", var.dtype)
         names = {name: _version(one.tile, step % one.stages).name for name, one in asked.items()}
         for stmt in loop.body:
             made = renamed(substitute_stmt(stmt, values), names)
@@ -99,6 +115,15 @@ def _steps(loop: For, asked: Mapping[str, Asked]) -> Iterator[Stmt]:
                 for key, value in ((AHEAD, asked[of].stages - 1), (OF, of), (STEP, step)):
                     made = with_attr(made, key, value)
             yield made
+
+
+def _declared(body: tuple[Stmt, ...]) -> Iterator[Var]:
+    for stmt in walk(body):
+        match stmt:
+            case Bind(var=var) | For(var=var):
+                yield var
+            case Parallel(vars=several):
+                yield from (var for var in several if var != THREAD)
 
 
 def _loads(stmt: Stmt) -> str:
@@ -169,6 +194,8 @@ def _why_not_versioned(inside: rings.Body, name: str) -> str | None:
     first, *others = (at for at, touched in enumerate(inside.touched) if name in touched.all)
     if _loads(inside.statements[first]) != name:
         return f"{inside.statements[first].span.place} uses {name} before it is loaded"
+    if (again := next((at for at in others if _loads(inside.statements[at]) == name), None)) is not None:
+        return f"{inside.statements[again].span.place} loads {name} again"
     if not any(name in inside.touched[at].reads for at in others):
         return f"nothing in the loop reads {name}"
     return None

@@ -27,7 +27,13 @@ from tilec.ir.tile import (
 
 
 def substitute_stmt(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
-    """The statement with variables replaced in every expression."""
+    """The statement with variables replaced in every expression. Those that it declares can only get another name."""
+
+    def declared(var: Var) -> Var:
+        named = values.get(var, var)
+        assert isinstance(named, Var), "what declares a variable keeps one of its own"
+        return named
+
     match stmt:
         case TileOp():
             regions = tuple(replace(r, start=tuple(substitute(s, values) for s in r.start)) for r in stmt.regions)
@@ -42,11 +48,10 @@ def substitute_stmt(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
         case Print():
             return replace(stmt, values=tuple(substitute(v, values) for v in stmt.values))
         case Bind():
-            var = values.get(stmt.var, stmt.var)
-            assert isinstance(var, Var), "a bind keeps a name of its own"
-            return replace(stmt, var=var, value=substitute(stmt.value, values))
+            return replace(stmt, var=declared(stmt.var), value=substitute(stmt.value, values))
         case Parallel():
-            return replace(stmt, body=tuple(substitute_stmt(s, values) for s in stmt.body))
+            body = tuple(substitute_stmt(s, values) for s in stmt.body)
+            return replace(stmt, vars=tuple(declared(var) for var in stmt.vars), body=body)
         case While():
             return replace(
                 stmt,
@@ -58,6 +63,7 @@ def substitute_stmt(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
         case For():
             return replace(
                 stmt,
+                var=declared(stmt.var),
                 start=substitute(stmt.start, values),
                 stop=substitute(stmt.stop, values),
                 body=tuple(substitute_stmt(s, values) for s in stmt.body),
