@@ -67,7 +67,8 @@ def _cmake_folder(context: click.Context, _: click.Parameter, is_asked: bool) ->
     "--output",
     "-o",
     metavar="FILE",
-    help="Where the cubin goes; of several outputs, their common name; of several kernel files, the folder.",
+    help="Where the cubin goes; of several outputs, their common name; of several kernel files, or with a / at its "
+    "end, the folder.",
 )
 @click.option("--emit", callback=_kinds, metavar="KIND,…", help=f"What to write, of {', '.join(KINDS)}.  [cubin]")
 @click.option("--schedule-trace-file", metavar="FILE", help="Write the schedule trace (JSON; opens in Perfetto).")
@@ -159,9 +160,8 @@ def _build(
             usage(f"{option} is for one kernel file and one target")
     if depfile_name is not None and len(kernels) > 1:
         usage("-MF names one file: with several kernel files, -MD writes one for each")
-    plans = [
-        _plan(kernel, len(kernels) > 1, targets, output, emit, stop_after, given["opt_level"]) for kernel in kernels
-    ]
+    is_folder = len(kernels) > 1 or (output or "").endswith("/")
+    plans = [_plan(kernel, is_folder, targets, output, emit, stop_after, given["opt_level"]) for kernel in kernels]
     if schedule_trace_file is not None:
         plans[0] = plans[0].also("schedule", targets[0], schedule_trace_file)
     for plan in plans:
@@ -200,7 +200,7 @@ def _build(
     if stop_after is not None and not outputs:
         sys.stdout.buffer.write(made[0].texts[stop_after])
     for one in made if verbose else ():
-        show_entries(one.entries, one.manifests)
+        show_entries(one.entries, one.manifests, names_target=len(targets) > 1)
     if report:
         from tilec.cli_report import report_tables
 
@@ -241,9 +241,9 @@ def _stage(kind: Kind) -> Stage:
     return kind
 
 
-def _base(kernel: str, of_several: bool, output: str | None) -> str:
-    """The name of the outputs of a kernel file, without suffix."""
-    if of_several:
+def _base(kernel: str, is_folder: bool, output: str | None) -> str:
+    """The name of the outputs of a kernel file, without suffix; `output` may be their folder."""
+    if is_folder:
         return str(Path(output or "") / Path(kernel).stem)
     if output is None:
         return Path(kernel).stem
@@ -252,7 +252,7 @@ def _base(kernel: str, of_several: bool, output: str | None) -> str:
 
 def _plan(
     kernel: str,
-    of_several: bool,
+    is_folder: bool,
     targets: Sequence[str],
     output: str | None,
     emit: tuple[Kind, ...] | None,
@@ -265,7 +265,7 @@ def _plan(
         last = stop_after or end
         several: tuple[Kind, ...] = ("cubin", "fatbin") if last == "cubin" and len(targets) > 1 else (last,)
         emit = () if stop_after is not None and output is None else several
-    base = _base(kernel, of_several, output)
+    base = _base(kernel, is_folder, output)
     places: list[tuple[Kind, str | None, str]] = []
     for kind in emit:
         if kind in JOINED:
@@ -274,7 +274,7 @@ def _plan(
         for target in targets:
             middle = f".{target}" if len(targets) > 1 else ""
             places.append((kind, target, f"{base}{middle}{SUFFIX[kind]}"))
-    if len(places) == 1 and output is not None and not of_several:
+    if len(places) == 1 and output is not None and not is_folder:
         places = [(*places[0][:2], output)]
     return Plan(kernel, base, tuple(places))
 

@@ -233,7 +233,9 @@ def _cluster(given: dict[str, Any]) -> tuple[int, int, int] | None:
 
 
 def compile_options(given: dict[str, Any]) -> CompileOptions:
-    """The values of `kernel_options` as one value."""
+    """The values of `kernel_options` as one value, of one target."""
+    if len(target_names(given)) > 1:
+        usage(f"--target {given['target']}: this is about one machine at a time, so name one")
     for word in given["warn"]:
         _check_warn(word)
     trace, tuned = given["schedule"], given["tuned"]
@@ -339,8 +341,8 @@ def explain(code: str | None) -> None:
 
     if code is None:
         for name in sorted(EXPLANATIONS):
-            # Up to the first full stop that ends a sentence: the one in `T.copy` does not.
-            first = re.split(r"\.\s", " ".join(EXPLANATIONS[name].split()))[0]
+            # Up to the first full stop that ends a sentence: those in `T.copy` and `from . import *` do not.
+            first = re.split(r"(?<!\s)\.\s", " ".join(EXPLANATIONS[name].split()))[0]
             print(f"{name:24} {first.removesuffix('.')}")
         return
     code = code.strip("[]")

@@ -165,13 +165,15 @@ def show_times(seconds: Sequence[tuple[Stage, float]], total: float) -> None:
         print(f"{stage:10} {spent * 1000:9.1f} ms", file=sys.stderr)
 
 
-def show_entries(entries: Iterable[EntryReport], manifests: Iterable[Manifest]) -> None:
-    dynamic_smem = {manifest.entry: manifest.dynamic_smem for manifest in manifests}
+def show_entries(entries: Iterable[EntryReport], manifests: Iterable[Manifest], names_target: bool = False) -> None:
+    manifest_of = {manifest.entry: manifest for manifest in manifests}
     for entry in entries:
+        manifest = manifest_of[entry.name]
+        name = f"{entry.name} for {manifest.target}" if names_target else entry.name
         spills = f"{entry.spill_store_bytes} bytes spilled, {entry.spill_load_bytes} reloaded"
         print(
-            f"{entry.name}: {entry.registers} registers, {entry.barriers} barriers, {entry.stack_bytes} bytes stack, "
-            f"{spills}, {entry.smem_bytes} bytes static and {dynamic_smem[entry.name]} dynamic shared memory",
+            f"{name}: {entry.registers} registers, {entry.barriers} barriers, {entry.stack_bytes} bytes stack, "
+            f"{spills}, {entry.smem_bytes} bytes static and {manifest.dynamic_smem} dynamic shared memory",
             file=sys.stderr,
         )
 

@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from tilec import files
-from tilec.cli_commands import compile_options, input_files, kernel_options
+from tilec.cli_commands import compile_options, input_files, kernel_options, target_names
 from tilec.cli_console import reported, show, show_tables, usage
 from tilec.cli_tables import plain_table
 from tilec.cli_watch import watch_option, watched
@@ -37,6 +37,14 @@ def report(file: str, html: str | None, watch: bool, verbose: bool, **given: Any
 
 
 def _report(file: str, html: str | None, given: dict[str, Any]) -> None:
+    targets = target_names(given)
+    if html is not None and len(targets) > 1:
+        usage(f"--html is a page about one machine: name one of {', '.join(targets)}")
+    for target in targets:
+        _report_target(file, html, {**given, "target": target})
+
+
+def _report_target(file: str, html: str | None, given: dict[str, Any]) -> None:
     from tilec import driver
 
     with reported(None):

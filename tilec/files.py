@@ -116,8 +116,9 @@ def check_writable(path: str) -> None:
         fail("not-a-file", f"cannot write {path or 'to an empty name'}: it is not the name of a file")
     parent = file.parent
     if not parent.is_dir():
-        what = "is not a directory" if parent.exists() else "does not exist"
-        fail("unwritable-output", f"cannot write {path}: {parent} {what}")
+        if parent.exists():
+            fail("unwritable-output", f"cannot write {path}: {parent} is not a directory")
+        fail("unwritable-output", f"cannot write {path}: {parent} does not exist", help="make that folder first")
     if not os.access(file if _is_special(file) else parent, os.W_OK):
         fail("unwritable-output", f"cannot write {path}: permission denied")
 

@@ -33,6 +33,27 @@ def test_each_target_has_its_cubin_and_a_fatbin_has_them_all(tmp_path: Path) -> 
         assert cubin in whole
 
 
+def test_what_the_assembler_says_names_the_target(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(VECTOR_ADD, *SMALL, *TWO, "-v") == 0
+    said = [line.partition(":")[0] for line in capfd.readouterr().err.splitlines()]
+    assert said == ["vector_add for sm_80", "vector_add for sm_90a"]
+
+
+def test_a_report_is_about_each_target(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("report", VECTOR_ADD, *SMALL, *TWO) == 0
+    said = capfd.readouterr().out
+    assert said.index("vector_add on sm_80: ") < said.index("vector_add on sm_90a: ")
+    assert tilec("report", VECTOR_ADD, *TWO, "--html", "page.html") == 2
+    assert "name one of sm_80, sm_90a" in capfd.readouterr().err
+    assert not Path("page.html").exists()
+
+
+@pytest.mark.parametrize("command", ["schedule", "emulate", "tune", "explain pipeline"])
+def test_other_commands_are_about_one_target(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(*command.split(), VECTOR_ADD, *TWO) == 2
+    assert "--target sm_80,sm_90a: this is about one machine at a time" in capfd.readouterr().err
+
+
 def test_a_target_named_twice_is_one(tmp_path: Path) -> None:
     assert tilec(VECTOR_ADD, "--target", "sm_80,sm_80") == 0
     assert names(tmp_path) == ["vector_add.cubin"]
@@ -47,6 +68,16 @@ def test_several_files_share_a_folder(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     assert tilec(VECTOR_ADD, GEMM, "-o", "out", "--emit", "cubin,ptx") == 0
     assert names(tmp_path / "out") == ["gemm.cubin", "gemm.ptx", "vector_add.cubin", "vector_add.ptx"]
+
+
+def test_a_name_that_ends_with_a_slash_is_a_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec(VECTOR_ADD, *SMALL, "-o", "out/") == 1
+    assert "out does not exist" in (said := capfd.readouterr().err) and "make that folder first" in said
+    (tmp_path / "out").mkdir()
+    assert tilec(VECTOR_ADD, *SMALL, "-o", "out/") == 0
+    assert tilec(VECTOR_ADD, *SMALL, "-o", "out/", "--emit", "ptx,json") == 0
+    assert names(tmp_path) == ["out"]
+    assert names(tmp_path / "out") == ["vector_add.cubin", "vector_add.json", "vector_add.ptx"]
 
 
 def test_several_processes_make_the_same(tmp_path: Path) -> None:

@@ -189,6 +189,7 @@ def test_explain(capfd: pytest.CaptureFixture[str]) -> None:
     listed = capfd.readouterr().out.splitlines()
     assert [line.split()[0] for line in listed] == sorted(EXPLANATIONS), "one line for each"
     assert any("T.Parallel" in line for line in listed), "sentences are whole"
+    assert not [line for line in listed if line.count("`") % 2], "quotations too"
 
 
 def test_targets(capfd: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,7 @@ OTHER_SIZES: dict[tuple[str, str], dict[str, Any]] = {
     ("flash_attention", "sm_80"): {"block_N": 64},
     ("flash_attention", "sm_100a"): {"block_N": 64},
     ("attention/backward_atomic", "sm_100a"): {"block_M": 64},
+    ("attention/window_sink", "sm_80"): {"block_N": 64},
     ("attention/varlen", "sm_100a"): {"block_N": 64},
     ("gemm/pipeline_objects", "sm_100a"): {"tensor_memory": True},
     ("gemm/fp8_block_scaled", "sm_100a"): {"block_M": 64, "block_N": 64},

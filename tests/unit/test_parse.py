@@ -166,6 +166,12 @@ def test_mistakes_name_what_was_expected() -> None:
     assert mistake("x = 1 2").title == "expected the end of the line, found `2`"
 
 
+def test_a_mistake_is_said_once() -> None:
+    with pytest.raises(CompileError) as caught:
+        tree("import a\n.version 8\n.target x\n.entry k\n")
+    assert [d.primary.span.line for d in caught.value.diagnostics if d.primary] == [2, 3, 4]
+
+
 def test_nesting_is_limited() -> None:
     depth = MAX_DEPTH - 5
     tree(f"x = {'(' * depth}1{')' * depth}")

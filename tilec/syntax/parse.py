@@ -65,7 +65,7 @@ def _piecewise(text: str) -> tuple[ast.Stmt, ...]:
         else:
             # What follows, as far as it is of use to see where this ends.
             rest = _placed("".join(p.text for p in pieces[number : number + 3]), piece.line)
-            mistakes += recover.mistakes(rest, piece.line + piece.text.count("\n"), _statements)
+            mistakes += recover.mistakes(rest, piece.line + piece.text.rstrip().count("\n"), _statements)
             if len(mistakes) >= Mistakes.MOST:
                 break
     if mistakes:
