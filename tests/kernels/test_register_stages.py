@@ -79,7 +79,7 @@ def test_the_next_trip_is_waited_for_before_the_last_step_of_this_one(target: st
         "BarSync" if target == "sm_80" else "RingWait",
         *("LoadMatrix", "LoadMatrix", "Mma"),
     ]
-    steps = [op.a.name for op in ops if isinstance(op, warp.Mma)]
+    steps = [op.a.buffer.name for op in ops if isinstance(op, warp.Mma)]
     assert steps == [*("A_reg.stage0", "A_reg.stage1") * 2]
     rings = [{c.name for c in op.cursors} for op in ops if isinstance(op, warp.LoadMatrix)]
     assert rings[:6] == [rings[0]] * 6 and rings[6:] == [rings[6]] * 2 and rings[0] != rings[6]

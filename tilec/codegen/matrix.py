@@ -8,7 +8,7 @@ from tilec.codegen.scalar import SHORT
 from tilec.codegen.state import State
 from tilec.ir.affine import add, scale
 from tilec.ir.layout import Axis, Fragment
-from tilec.ir.tile import THREAD, Binary, Buffer, Expr, Var, integer
+from tilec.ir.tile import THREAD, Binary, Buffer, Expr, Region, Var, integer
 from tilec.ir.types import FLOAT32, FLOAT64, INT8, INT32, UINT8, DType
 from tilec.ir.warp import StoreMatrix
 from tilec.ptx.module import Imm, Reg, Vector
@@ -43,6 +43,12 @@ def warp_part(layout: Fragment, lane_axes: int) -> tuple[Expr, ...]:
         lanes *= axis.size
     above = Fragment(layout.shape, (Axis(lanes, -1, 0), *layout.threads[lane_axes:]), ())
     return above.thread_coordinates()
+
+
+def element(part: Region, row: Expr, column: Expr) -> tuple[Expr, ...]:
+    """The indices in its tile of an element of a part."""
+    *outer, down, across = part.start
+    return *outer, add(down, row), add(across, column)
 
 
 def accumulators(buffer: Buffer, state: State) -> tuple[Reg, ...]:

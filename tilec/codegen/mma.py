@@ -13,6 +13,7 @@ from tilec.codegen.matrix import (
     accumulators,
     clear,
     digit,
+    element,
     operand_kind,
     packed,
     warp_part,
@@ -21,7 +22,7 @@ from tilec.codegen.memory import load_vector, pack
 from tilec.codegen.sparse import metadata
 from tilec.codegen.state import State
 from tilec.ir.affine import add, scale
-from tilec.ir.tile import Buffer, Expr, integer
+from tilec.ir.tile import Expr, Region, integer
 from tilec.ir.types import FLOAT64
 from tilec.ir.warp import Cursor, Mma
 from tilec.ptx.module import Operand, Reg, Vector
@@ -36,15 +37,16 @@ def emit_mma(op: Mma, state: State) -> None:
     layout = state.layouts[op.c.name]
     rows, columns = layout.registers[3].size, layout.registers[2].size  # in blocks of 16 and of 8
     row, column = warp_part(layout, 2)
-    depth = op.a.shape[0] if op.transpose_a else op.a.shape[1]
-    step = K_BYTES // op.a.dtype.bytes
+    depth = op.a.extent[-2 if op.transpose_a else -1]
+    step = K_BYTES // op.a.buffer.dtype.bytes
     dense = 1 if op.metadata is None else 2  # elements of B along k for one of A
     if op.clear:
         clear(op.c, state)
     sums = accumulators(op.c, state)
     count = len(sums) // (rows * columns)
-    per_step = 2 if op.a.dtype == FLOAT64 else 4
-    a_registers, b_registers = (packed(f, state) if f.scope == "fragment" else () for f in (op.a, op.b))
+    per_step = 2 if op.a.buffer.dtype == FLOAT64 else 4
+    factors = (op.a.buffer, op.b.buffer)
+    a_registers, b_registers = (packed(f, state) if f.scope == "fragment" else () for f in factors)
     b_per_step = per_step // 2
     with state.scalars.scope():
         for k in range(0, depth, step):
@@ -71,15 +73,15 @@ def emit_mma(op: Mma, state: State) -> None:
 def _multiply(
     op: Mma, state: State, a: tuple[Reg, ...], b: tuple[Reg, ...], c: tuple[Reg, ...], where: tuple[Operand, ...]
 ) -> None:
-    a_kind, b_kind = (op.nibbles or operand_kind(tile.dtype) for tile in (op.a, op.b))
+    a_kind, b_kind = (op.nibbles or operand_kind(part.buffer.dtype) for part in (op.a, op.b))
     kinds = f"{KIND[op.c.dtype]}.{a_kind}.{b_kind}.{KIND[op.c.dtype]}"
-    if op.a.dtype == FLOAT64:
+    if op.a.buffer.dtype == FLOAT64:
         for half in range(2):  # 8 rows each
             rows = Vector(c[2 * half : 2 * half + 2])
             state.builder.emit(f"mma.sync.aligned.m8n8k4.row.col.{kinds}", rows, Vector((a[half],)), Vector(b), rows)
         return
     both = Vector(c)
-    step = K_BYTES // op.a.dtype.bytes * (2 if op.nibbles else 1)
+    step = K_BYTES // op.a.buffer.dtype.bytes * (2 if op.nibbles else 1)
     opcode = f"mma.sp.sync.aligned.m16n8k{2 * step}" if where else f"mma.sync.aligned.m16n8k{step}"
     state.builder.emit(f"{opcode}.row.col.{kinds}", both, Vector(a), Vector(b), both, *where)
 
@@ -88,11 +90,11 @@ def _multiply(
 
 
 def ldmatrix(
-    state: State, buffer: Buffer, row: Expr, column: Expr, cursors: tuple[Cursor, ...], count: int, transposed: bool
+    state: State, part: Region, row: Expr, column: Expr, cursors: tuple[Cursor, ...], count: int, transposed: bool
 ) -> tuple[Reg, ...]:
     """`count` matrices of 8 rows of 16 bytes; `row` and `column` are this lane's address row."""
     registers = state.builder.many("b32", count)
-    address = state.addresses.shared_element(buffer, (row, column), cursors)
+    address = state.addresses.shared_element(part.buffer, element(part, row, column), cursors)
     opcode = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16"
     state.builder.emit(opcode, Vector(registers), address)
     return registers
@@ -100,14 +102,15 @@ def ldmatrix(
 
 def load_a(op: Mma, state: State, row: Expr, k: int) -> tuple[Reg, ...]:
     """A's 16 rows and 32 bytes of k, in quarters: (rows 0–7, k 0–15), (8–15, 0–15), (0–7, 16–31), (8–15, 16–31)."""
-    chunk = 16 // op.a.dtype.bytes
-    if op.a.dtype == FLOAT64:
+    dtype = op.a.buffer.dtype
+    chunk = 16 // dtype.bytes
+    if dtype == FLOAT64:
         return tuple(gather(op.a, not op.transpose_a, add(row, integer(8 * h)), k, op.cursors, state) for h in (0, 1))
     if not op.transpose_a:
         m = add(row, digit(LANE, 1, 16))
         kk = add(scale(digit(LANE, 16, 2), chunk), integer(k))
         return ldmatrix(state, op.a, m, kk, op.cursors, 4, False)
-    if op.a.dtype.bits == 16:
+    if dtype.bits == 16:
         kk = add(add(digit(LANE, 1, 8), scale(digit(LANE, 16, 2), 8)), integer(k))
         m = add(row, scale(digit(LANE, 8, 2), 8))
         return ldmatrix(state, op.a, kk, m, op.cursors, 4, True)
@@ -117,9 +120,10 @@ def load_a(op: Mma, state: State, row: Expr, k: int) -> tuple[Reg, ...]:
 
 def load_b(op: Mma, state: State, column: Expr, k: int, blocks: int) -> list[tuple[Reg, ...]]:
     """B's 8 columns and 32 bytes of k, one or two side by side: (k 0–15, n 0–7), (16–31, 0–7), then the next eight."""
-    chunk = 16 // op.b.dtype.bytes
-    if op.b.dtype.bits == 64 or (op.b.dtype.bits != 16 and not op.transpose_b):
-        starts = (k,) if op.b.dtype == FLOAT64 else (k, k + chunk)
+    dtype = op.b.buffer.dtype
+    chunk = 16 // dtype.bytes
+    if dtype.bits == 64 or (dtype.bits != 16 and not op.transpose_b):
+        starts = (k,) if dtype == FLOAT64 else (k, k + chunk)
         return [
             tuple(gather(op.b, op.transpose_b, add(column, integer(8 * i)), at, op.cursors, state) for at in starts)
             for i in range(blocks)
@@ -137,17 +141,18 @@ def load_b(op: Mma, state: State, column: Expr, k: int, blocks: int) -> list[tup
     return [registers[2 * i : 2 * i + 2] for i in range(blocks)]
 
 
-def gather(buffer: Buffer, k_major: bool, first: Expr, k: int, cursors: tuple[Cursor, ...], state: State) -> Reg:
+def gather(part: Region, k_major: bool, first: Expr, k: int, cursors: tuple[Cursor, ...], state: State) -> Reg:
     """One register of an operand that ldmatrix cannot turn: this lane's row or column from `first` on, its neighbours
     along k, element by element."""
-    dtype = buffer.dtype
+    dtype = part.buffer.dtype
     per = max(4 // dtype.bytes, 1)
     mn = add(first, ROW)
     parts: list[Operand] = []
     for e in range(per):
         at = add(scale(COLUMN, per), integer(k + e))
-        address = state.addresses.shared_element(buffer, (mn, at) if k_major else (at, mn), cursors)
-        parts += load_vector(state.builder, buffer, address, 1, None, False)
+        indices = element(part, mn, at) if k_major else element(part, at, mn)
+        address = state.addresses.shared_element(part.buffer, indices, cursors)
+        parts += load_vector(state.builder, part.buffer, address, 1, None, False)
     registers = [p for p in parts if isinstance(p, Reg)]
     if dtype == FLOAT64:
         return registers[0]

@@ -25,13 +25,13 @@ def metadata(op: Mma | Wgmma, state: State, row: Expr, step: int) -> tuple[Opera
     if tile is None:
         return ()
     builder = state.builder
-    if op.a.dtype.bytes == 1:
+    if op.a.buffer.dtype.bytes == 1:
         mine = add(add(row, ROW), scale(digit(LANE, 1, 2), 8))
         byte = add(integer(8 * step), scale(digit(LANE, 2, 2), 4))
         return _legal(state, builder.into("b32", "ld.shared.b32", _address(state, tile, mine, byte, op.cursors))), Imm(
             0
         )
-    steps = (op.a.shape[0] if op.transpose_a else op.a.shape[1]) * op.a.dtype.bytes // 32
+    steps = op.a.extent[-2 if op.transpose_a else -1] * op.a.buffer.dtype.bytes // 32
     # The other two threads of a quad have the next instruction's at the same time.
     paired = steps % 2 == 0
     lane = QUAD if paired else digit(LANE, 1, 2)

@@ -1,4 +1,4 @@
-"""wgmma: products of whole tiles by a warpgroup, B and mostly A read from shared memory through descriptors.
+"""wgmma: products of tiles or parts of them by a warpgroup, B and mostly A read from shared memory through descriptors.
 
 Descriptors are those of the PTX ISA: "Asynchronous warpgroup level matrix shared memory layout", "Matrix descriptor
 format".
@@ -7,12 +7,12 @@ format".
 from __future__ import annotations
 
 from tilec.codegen.address import SHARED_BASE
-from tilec.codegen.matrix import K_BYTES, KIND, WARP, accumulators, operand_kind, packed, warp_part
+from tilec.codegen.matrix import K_BYTES, KIND, WARP, accumulators, element, operand_kind, packed, warp_part
 from tilec.codegen.sparse import metadata
 from tilec.codegen.state import State
-from tilec.ir.affine import add, scale
+from tilec.ir.affine import add, affine, scale
 from tilec.ir.layout import SharedLayout
-from tilec.ir.tile import THREAD, Binary, Buffer, Expr, integer
+from tilec.ir.tile import THREAD, Binary, Buffer, Expr, Region, integer
 from tilec.ir.types import INT32
 from tilec.ir.warp import Cursor, Wgmma
 from tilec.passes.pools import product_pieces
@@ -29,18 +29,19 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
     row, column = (_uniform(e) for e in warp_part(layout, 3))
     columns, blocks = layout.registers[2].size * 8, layout.registers[3].size
     block_rows = layout.registers[3].stride
-    step = K_BYTES // op.a.dtype.bytes
-    depth = op.a.shape[0] if op.transpose_a else op.a.shape[1]
-    in_registers = op.a.scope == "fragment"
+    a_tile, b_tile = op.a.buffer, op.b.buffer
+    step = K_BYTES // a_tile.dtype.bytes
+    depth = op.a.extent[-2 if op.transpose_a else -1]
+    in_registers = a_tile.scope == "fragment"
     sums = accumulators(op.c, state)
     count = len(sums) // blocks
-    kinds = f"{KIND[op.c.dtype]}.{operand_kind(op.a.dtype)}.{operand_kind(op.b.dtype)}"
+    kinds = f"{KIND[op.c.dtype]}.{operand_kind(a_tile.dtype)}.{operand_kind(b_tile.dtype)}"
     dense = 1 if op.metadata is None else 2  # elements of B along k for one of A
     pieces = product_pieces(columns, count, state.program.threads, state.target)
     shape = f"m64n{columns // pieces}k{dense * step}"
     opcode = f"wgmma.mma_async{'.sp' if op.metadata else ''}.sync.aligned.{shape}.{kinds}"
     modifiers = _modifiers(op, in_registers)
-    a_registers = packed(op.a, state) if in_registers else ()
+    a_registers = packed(a_tile, state) if in_registers else ()
     assert state.true is not None
     with state.scalars.scope():
         first_row = warp_part(layout, 2)[0]
@@ -50,8 +51,8 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
             for i in range(blocks)
         }
         builder.emit("wgmma.fence.sync.aligned")
-        a_base = None if in_registers else _descriptor(state, op.a, op.cursors, not op.transpose_a, row)
-        b_base = _descriptor(state, op.b, op.cursors, op.transpose_b, column)
+        a_base = None if in_registers else _descriptor(state, a_tile, op.cursors, not op.transpose_a, row)
+        b_base = _descriptor(state, b_tile, op.cursors, op.transpose_b, column)
         for k in range(0, depth, step):
             scale_d: Operand = state.true
             if op.clear and not k:
@@ -74,10 +75,10 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
 
 def _modifiers(op: Wgmma, in_registers: bool) -> tuple[Imm, ...]:
     """Signs of A and B, then for 16-bit operands in shared memory whether they are MN-major: A (K, M), B (K, N)."""
-    if not op.a.dtype.is_float:
+    if not op.a.buffer.dtype.is_float:
         return ()
     signs = (Imm(1), Imm(1))
-    if op.a.dtype.bits != 16:
+    if op.a.buffer.dtype.bits != 16:
         return signs
     b_bit = Imm(int(not op.transpose_b))
     return (*signs, b_bit) if in_registers else (*signs, Imm(int(op.transpose_a)), b_bit)
@@ -101,8 +102,11 @@ def tile_byte(layout: SharedLayout, k_major: bool, mn: int, k: int) -> int:
     return panel * layout.panel_bytes + (row * layout.panel + inside) * layout.element_bytes
 
 
-def _offset(state: State, buffer: Buffer, k_major: bool, mn: int, k: int) -> int:
-    return tile_byte(state.addresses.tiles[buffer.name].layout, k_major, mn, k)
+def _offset(state: State, part: Region, k_major: bool, mn: int, k: int) -> Expr:
+    """Where in its tile, in bytes, the element (mn, k) of a part starts, before the swizzle."""
+    row, column = (mn, k) if k_major else (k, mn)
+    layout = state.addresses.tiles[part.buffer.name].layout
+    return state.addresses.linear_offset(layout, element(part, integer(row), integer(column)))
 
 
 def _descriptor(state: State, buffer: Buffer, cursors: tuple[Cursor, ...], k_major: bool, mn: Expr) -> Reg:
@@ -139,7 +143,12 @@ def _descriptor(state: State, buffer: Buffer, cursors: tuple[Cursor, ...], k_maj
     return builder.into("b64", "add.s64", builder.into("b64", "mul.wide.u32", place.register, Imm(units)), found)
 
 
-def _advance(state: State, descriptor: Reg, offset: int) -> Reg:
+def _advance(state: State, descriptor: Reg, offset: Expr) -> Reg:
     """The descriptor of a block `offset` bytes on; a block's shared memory ends below 2^18, so nothing carries out of
     the field."""
-    return descriptor if not offset else state.builder.into("b64", "add.s64", descriptor, Imm(offset >> 4))
+    form = affine(offset)
+    if form.terms:
+        moved = state.scalars.register(Binary("floordiv", offset, integer(16), INT32))
+        return state.builder.into("b64", "add.s64", descriptor, state.builder.into("b64", "cvt.u64.u32", moved))
+    units = form.constant >> 4
+    return state.builder.into("b64", "add.s64", descriptor, Imm(units)) if units else descriptor

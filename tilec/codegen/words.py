@@ -47,7 +47,7 @@ def held_in_words(role: Role, layouts: Mapping[str, Fragment], tensor: Sequence[
     products = [op for op in operations if isinstance(op, Mma | Wgmma)]
     packed = {tile.buffer for tile in tensor if tile.per_column > 1}
     stored = [op.source for op in operations if isinstance(op, TensorStore) and op.destination in packed]
-    multiplied = (*(f for p in products for f in (p.a, p.b) if f.scope == "fragment"), *stored)
+    multiplied = (*(f.buffer for p in products for f in (p.a, p.b) if f.buffer.scope == "fragment"), *stored)
     factors = [a for a in multiplied if a.dtype.is_float and per_word(a) > 1]
     taken_apart = {p.c.name for p in products}
     for op in operations:

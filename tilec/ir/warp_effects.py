@@ -43,9 +43,10 @@ def own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]
         case warp.LoadMatrix(source=region, destination=d):
             return {region.buffer.name}, {d.name}, None, set()
         case warp.Mma(a=a, b=b, c=c, metadata=e):
-            return {a.name, b.name, *([e.name] if e else [])}, {c.name}, None, set()
+            return {a.buffer.name, b.buffer.name, *([e.name] if e else [])}, {c.name}, None, set()
         case warp.Wgmma(a=a, b=b, c=c, metadata=e):
-            return {a.name, b.name, *([e.name] if e else [])}, {c.name}, "wgmma", {a.name, b.name}
+            factors = {a.buffer.name, b.buffer.name}
+            return factors | ({e.name} if e else set()), {c.name}, "wgmma", factors
         case warp.TensorLoad(source=s, destination=d) | warp.TensorStore(source=s, destination=d):
             return {s.name}, {d.name}, None, set()
         case warp.Reduce(source=s, destination=d, scratch=scratch):

@@ -152,6 +152,10 @@ def _where(condition: Expr | None) -> str:
     return "" if condition is None else f" where {show_expr(condition)}"
 
 
+def _factor(part: Region) -> str:
+    return part.buffer.name if part.is_whole else show_region(part)
+
+
 def _operation(op: Operation) -> str:
     match op:
         case warp.Trap():
@@ -185,8 +189,8 @@ def _operation(op: Operation) -> str:
         case warp.LoadMatrix(source=region, destination=d):
             return f"ldmatrix {d.name} = {show_region(region)}"
         case warp.Mma() | warp.Wgmma():
-            a = op.a.name + (".T" if op.transpose_a else "")
-            b = op.b.name + (".T" if op.transpose_b else "")
+            a = _factor(op.a) + (".T" if op.transpose_a else "")
+            b = _factor(op.b) + (".T" if op.transpose_b else "")
             sparse = f" ({op.metadata.name})" if op.metadata else ""
             kind = f".{op.nibbles}" if isinstance(op, warp.Mma) and op.nibbles else ""
             return f"{type(op).__name__.lower()}{kind} {op.c.name} {'=' if op.clear else '+='} {a}{sparse} @ {b}"

@@ -1,10 +1,11 @@
-"""What a target can compute: functions of float64."""
+"""What a target can compute: functions of float64, products of parts of tiles."""
 
 from __future__ import annotations
 
 from typing import NoReturn
 
 from tilec.diag import AT_ONCE, Label, Mistakes, fail
+from tilec.ir.affine import affine
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.tile import Call, Stmt, TileOp, walk, walk_expr
 from tilec.ir.types import FLOAT16, FLOAT64
@@ -14,6 +15,9 @@ from tilec.target import Target
 FLOAT64_FUNCTIONS = frozenset(
     {"abs", "sqrt", "floor", "ceil", "trunc", "nearbyint", "reinterpret"}
 )  # the others have no instruction
+
+ROW_BYTES = 16
+"""Of a row of a shared tile tensor cores take so many together (PTX ISA, "ldmatrix"; "Matrix descriptor format")."""
 
 
 def check_arithmetic(body: tuple[Stmt, ...], mistakes: Mistakes = AT_ONCE) -> None:
@@ -34,6 +38,28 @@ def _check(stmt: Stmt) -> None:
                     "in this statement",
                     help="compute it in float32, as T.cast(x, 'float32')",
                 )
+
+
+def check_parts(op: TileOp) -> None:
+    """Refuse a product of such parts of tiles as no instruction can reach."""
+    whole = len(op.regions) > 3 or "nibbles" in dict(op.attrs)
+    for region in op.regions:
+        tile = region.buffer
+        if region.is_whole:
+            continue
+        row = affine(region.start[-1]).divisor * tile.dtype.bytes
+        if tile.scope == "shared" and not whole and row % ROW_BYTES == 0:
+            continue
+        what = f"a part of {tile.name}, which is {' × '.join(map(str, tile.shape))}"
+        if tile.scope != "shared":
+            title, way = "T.gemm takes whole fragments", "copy the part to a fragment of its own first"
+        elif whole:
+            title, way = f"this product of {tile.dtype} takes whole tiles", "copy the part to a tile of its own first"
+        else:
+            title = "T.gemm cannot begin there"
+            what = f"not known to be a multiple of {ROW_BYTES} bytes along the rows of {tile.name}"
+            way = f"begin at a multiple of {ROW_BYTES // tile.dtype.bytes} elements, or copy the part to another tile"
+        fail("unsupported-operand", title, region.span, what, secondary=(Label(tile.span, "from here"),), help=way)
 
 
 def check_narrow_sum(op: TileOp) -> None:
@@ -81,6 +107,8 @@ def _unawaited(op: TileOp, title: str, help: str) -> NoReturn:
 def no_wgmma(op: TileOp, target: Target) -> NoReturn:
     """Refuse a T.wgmma_gemm that is none."""
     why = "wgmma takes whole warpgroups and blocks of 64 rows, and float16 and bfloat16 alone transposed"
+    if any(not r.is_whole for r in op.regions):
+        why = "wgmma takes parts of tiles from every eighth row and 32 bytes on, across K whole panels of 128 bytes"
     fail(
         "unsupported-operand",
         "this T.wgmma_gemm cannot go by wgmma",

@@ -47,7 +47,7 @@ from tilec.ops.reduce import kept_extents
 from tilec.ops.refused import refused
 from tilec.ops.scan import expansion
 from tilec.options import NO_SWITCHES, Strategy, Switches
-from tilec.passes.able import check_arithmetic, check_narrow_sum, no_fill, no_roles, no_wgmma
+from tilec.passes.able import check_arithmetic, check_narrow_sum, check_parts, no_fill, no_roles, no_wgmma
 from tilec.passes.cluster_launch import check_request
 from tilec.passes.clusters import check_cluster
 from tilec.passes.form import Form, form_of, placed_tiles, why_unfed
@@ -242,6 +242,7 @@ class _Selector:
                     no_roles(stmt)
                 return (stmt,)
             case TileOp(name="gemm"):
+                stmt = self.resolved(stmt)
                 if stmt.attr("policy") == "square" and stmt.regions[2].buffer.name in self.becoming_a:
                     stmt = with_attr(stmt, "policy", "full_row")
                 before, stmt = turned(stmt, self.fits_wgmma, self.room) if self.target.has("wgmma") else ((), stmt)
@@ -306,7 +307,7 @@ class _Selector:
             and self.target.has("wgmma")
             and loop.stage is None
             and not any(isinstance(s, Break) or (isinstance(s, For) and is_pipelined(s)) for s in walk(loop.body))
-            and any(not is_in_tensor_memory(s) and self.fits_wgmma(s) for s in products)
+            and any(not is_in_tensor_memory(s) and self.fits_wgmma(self.resolved(s)) for s in products)
             and sum(_is_alone(copy, loop) for copy in self.for_a_producer(loop)) == len(_loads(loop))
         )
 
@@ -325,7 +326,7 @@ class _Selector:
 
     def copy(self, op: TileOp, is_fed: bool) -> tuple[Stmt, ...]:
         # What an index is aligned to shows only when the names in it are looked through.
-        op = replace(op, regions=tuple(self.resolved(r) for r in op.regions))
+        op = self.resolved(op)
         source, destination = op.regions
         scopes = (source.buffer.scope, destination.buffer.scope)
         if is_signalling(op):
@@ -407,8 +408,9 @@ class _Selector:
             return why_no_tensor_map(destination, source.buffer)
         return None
 
-    def resolved(self, region: Region) -> Region:
-        return replace(region, start=tuple(substitute(s, self.values) for s in region.start))
+    def resolved(self, op: TileOp) -> TileOp:
+        regions = (replace(r, start=tuple(substitute(s, self.values) for s in r.start)) for r in op.regions)
+        return replace(op, regions=tuple(regions))
 
     def staged_store(self, op: TileOp) -> tuple[Stmt, ...] | None:
         """An accumulator lies scattered over lanes: through shared memory it leaves as whole rows, by TMA."""
@@ -507,15 +509,7 @@ class _Selector:
 
     def gemm(self, op: TileOp) -> str:
         a, _, c, *_ = (r.buffer for r in op.regions)
-        for region in op.regions:
-            if not region.is_whole:
-                fail(
-                    "unsupported-operand",
-                    "T.gemm takes whole tiles",
-                    region.span,
-                    f"a part of {region.buffer.name}, which is {' × '.join(map(str, region.buffer.shape))}",
-                    help="copy the part to a tile of its own first",
-                )
+        check_parts(op)
         if a.dtype in SMALL_FLOATS and not self.target.has("fp8"):
             fail(
                 "unsupported-type",

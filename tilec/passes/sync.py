@@ -567,7 +567,7 @@ def _can_be_emptied(op: warp.Loop) -> bool:
 def _registers(nodes: tuple[_Node, ...], fragments: set[str]) -> dict[int, frozenset[str]]:
     """The accumulator of each wgmma, and its operand in registers, by the place of the wgmma."""
     found = ((n.place, n.op) for n in _flat(nodes))
-    return {at: frozenset({op.a.name, op.c.name} & fragments) for at, op in found if isinstance(op, warp.Wgmma)}
+    return {at: frozenset({op.a.buffer.name, op.c.name} & fragments) for at, op in found if isinstance(op, warp.Wgmma)}
 
 
 def _handover(

@@ -52,13 +52,13 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
             return (Touch(region.buffer.name, False), Touch(d.name, True)), None
         case warp.Mma(a=a, b=b, c=c, metadata=e):
             places = () if e is None else (Touch(e.name, False),)
-            return (Touch(a.name, False), Touch(b.name, False), Touch(c.name, True), *places), None
+            return (Touch(a.buffer.name, False), Touch(b.buffer.name, False), Touch(c.name, True), *places), None
         case warp.Wgmma(a=a, b=b, c=c, metadata=e):
             # From a fragment, registers of their own are filled anew each time: one group at a time may read them.
-            packs = a.scope == "fragment"
+            packs = a.buffer.scope == "fragment"
             return (
-                Touch(a.name, packs, "registers" if packs else "async"),
-                Touch(b.name, False, "async"),
+                Touch(a.buffer.name, packs, "registers" if packs else "async"),
+                Touch(b.buffer.name, False, "async"),
                 Touch(c.name, True),
                 *(() if e is None else (Touch(e.name, False), Touch(in_registers(e), True, "registers"))),
             ), "wgmma"

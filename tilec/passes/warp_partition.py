@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 
+from tilec.ir.affine import add, affine, scale
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import TileOp
+from tilec.ir.tile import Expr, Region, TileOp, integer
+from tilec.ops.gemm import gemm_shape
 
 
 def wgmma_groups(op: TileOp, threads: int) -> tuple[int, int] | None:
     """How the warpgroups share the accumulator, (along M, along N), or None where wgmma cannot do this gemm."""
-    a, b, c, *_ = (r.buffer for r in op.regions)
-    m, n = c.shape
-    k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
+    a, b, *_ = (r.buffer for r in op.regions)
+    m, n, k = gemm_shape(op)
     if (
         b.scope == "fragment"
         or a.dtype.bytes == 8
@@ -26,6 +27,9 @@ def wgmma_groups(op: TileOp, threads: int) -> tuple[int, int] | None:
         return None  # other types must be stored along K
     if any(t.shape[-1] * t.dtype.bytes % 32 for t in (a, b) if t.scope == "shared"):
         return None  # no bank swizzle fits the rows
+    along_k = (not op.attr("transpose_A"), bool(op.attr("transpose_B")))
+    if not all(map(_is_described, op.regions[:2], along_k)):
+        return None
     groups = threads // WARPGROUP_THREADS
     across_m = {"full_row": groups, "full_col": 1}.get(str(op.attr("policy")), math.gcd(groups, m // 64))
     across_n = groups // across_m
@@ -40,13 +44,28 @@ def wgmma_groups(op: TileOp, threads: int) -> tuple[int, int] | None:
     return across_m, across_n
 
 
+def _is_described(part: Region, along_k: bool) -> bool:
+    """Whether a descriptor can say where the part begins: where the swizzle's pattern of 8 rows does (PTX ISA, "Matrix
+    descriptor format": else it needs a base offset), and in them where a step along k does, or, of what lies along the
+    other dimension, a panel."""
+    tile = part.buffer
+    if tile.scope != "shared" or part.is_whole:
+        return True
+    row: Expr = integer(0)
+    for index, extent in zip(part.start[:-1], tile.shape[:-1], strict=True):
+        row = add(scale(row, extent), index)
+    first = affine(part.start[-1]).divisor * tile.dtype.bytes
+    panel = math.gcd(tile.shape[-1] * tile.dtype.bytes, 128)
+    columns = part.extent[-1] * tile.dtype.bytes
+    return affine(row).divisor % 8 == 0 and not (first % 32 if along_k else first % panel or columns % panel)
+
+
 def mma_warps(op: TileOp, threads: int) -> tuple[int, int] | None:
     """How the warps share the accumulator, (along M, along N): as square as the policy allows, blocks of 16 × 16 at
     least.
     """
-    a, b, c, *_ = (r.buffer for r in op.regions)
-    m, n = c.shape
-    k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
+    a, b, *_ = (r.buffer for r in op.regions)
+    m, n, k = gemm_shape(op)
     if threads % 32 or m % 16 or n % 8 or k * a.dtype.bytes % 32:
         return None
     warps = threads // 32

@@ -141,12 +141,12 @@ class LoadMatrix(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Mma(Operation):
-    """C += op(A)·op(B) by mma.sync, A and B by ldmatrix from shared memory; either may be a fragment. With `metadata`
-    A is half of a sparse matrix, and that, in shared memory, says where its elements belong. With `nibbles` a byte of A
-    and B is two elements."""
+    """C += op(A)·op(B) by mma.sync, A and B by ldmatrix from shared memory, parts of tiles also; either may be a
+    fragment. With `metadata` A is half of a sparse matrix, and that, in shared memory, says where its elements belong.
+    With `nibbles` a byte of A and B is two elements."""
 
-    a: Buffer
-    b: Buffer
+    a: Region
+    b: Region
     c: Buffer
     transpose_a: bool
     transpose_b: bool
@@ -157,11 +157,12 @@ class Mma(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Wgmma(Operation):
-    """C += op(A)·op(B) as one wgmma group, B and mostly A in shared memory, A may be a fragment: complete only after a
-    wait. `metadata` as in `Mma`. With `waits_later` the kernel says itself when its tiles may be handed on."""
+    """C += op(A)·op(B) as one wgmma group, B and mostly A in shared memory, parts of tiles also, A may be a fragment:
+    complete only after a wait. `metadata` as in `Mma`. With `waits_later` the kernel says itself when its tiles may be
+    handed on."""
 
-    a: Buffer
-    b: Buffer
+    a: Region
+    b: Region
     c: Buffer
     transpose_a: bool
     transpose_b: bool

@@ -13,7 +13,9 @@ from tilec.ir.warp.operations import (
     Forever,
     Gather,
     Let,
+    LoadMatrix,
     Loop,
+    Mma,
     Operation,
     Pipeline,
     TensorLoad,
@@ -63,6 +65,10 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (start, stop)
         case Branch(condition=condition):
             exprs = (condition,)
+        case Mma(a=a, b=b) | Wgmma(a=a, b=b):
+            exprs = (*a.start, *b.start)
+        case LoadMatrix(source=source):
+            exprs = source.start
         case CpAsync(source=Region(start=starts), destination=destination):
             exprs = (*starts, *destination.start)
         case TmaStore(start=starts, four=four):
@@ -88,7 +94,9 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
 
 def own_rows(op: Wgmma) -> tuple[str, ...]:
     """The shared tiles of which each warpgroup reads only the rows that its part of the sum has."""
-    return () if op.transpose_a or op.a.name == op.b.name else (op.a.name,)
+    tile = op.a.buffer
+    is_all_rows = len(tile.shape) == 2 and op.a.extent[0] == tile.shape[0]
+    return (tile.name,) if is_all_rows and not op.transpose_a and tile != op.b.buffer else ()
 
 
 def nested(op: Operation) -> tuple[tuple[Operation, ...], ...]:

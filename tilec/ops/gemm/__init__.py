@@ -343,9 +343,11 @@ GEMM = register(
                 """C += op(A) · op(B), or C = op(A) · op(B) with clear_accum.
 
                 A is (M, K), a shared tile or a fragment; B is (K, N), a shared tile or, for mma.sync, a fragment; C is
-                (M, N), a fragment. With transpose_A, A is (K, M) and in shared memory; with transpose_B, B is (N, K). A
-                and B are float16 (C float32 or float16), bfloat16 (C float32), float32 (C float32; the tensor cores
-                take the leading 19 bits, which is tf32), float64 (C float64), int8 or uint8 (C int32), int4 or uint4 (C
+                (M, N), a fragment. With transpose_A, A is (K, M) and in shared memory; with transpose_B, B is (N, K).
+                Of dense shared tiles it takes parts too, which begin at a multiple of 16 bytes of a row; wgmma does it
+                where they begin at whole blocks of 8 rows, and at 32 bytes along K or whole panels of 128 across. A and
+                B are float16 (C float32 or float16), bfloat16 (C float32), float32 (C float32; the tensor cores take
+                the leading 19 bits, which is tf32), float64 (C float64), int8 or uint8 (C int32), int4 or uint4 (C
                 int32; both in shared memory and along K), or on targets that have them 8-bit floats, also mixed (C
                 float32 or float16). `policy` says how warps share C.
 

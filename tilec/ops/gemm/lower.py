@@ -7,6 +7,7 @@ from typing import Literal
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.tile import TileOp
 from tilec.ir.warp import Mma, Operation, TensorMma, Wgmma
+from tilec.ops.gemm import gemm_shape
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.ops.registry import facet
 from tilec.ops.tcgen05 import arrival
@@ -16,13 +17,14 @@ MAX_COLUMNS = 256  # of one tcgen05.mma (PTX ISA, tcgen05 "Matrix shape")
 
 @facet("gemm", "lower")
 def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
+    left, right, *_ = op.regions
     a, b, c, *more = (r.buffer for r in op.regions)
     metadata = more[0] if more else None
     turned = bool(op.attr("transpose_A")), bool(op.attr("transpose_B"))
     clear = bool(op.attr("clear_accum"))
     if op.attr("via") == "wgmma":
         later = dict(op.attrs).get("wait") is not None
-        return (Wgmma(a, b, c, *turned, clear, metadata, later, cursors=context.cursors, span=op.span),)
+        return (Wgmma(left, right, c, *turned, clear, metadata, later, cursors=context.cursors, span=op.span),)
     if op.attr("via") == "tcgen05":
         when = op.attr("clear_when")
         assert when is not None and not isinstance(when, int | float | str)
@@ -33,14 +35,13 @@ def lower(op: TileOp, context: Context) -> tuple[Operation, ...]:
         return (product, arrival(op)) if "barrier" in dict(op.attrs) else (product,)
     packed = dict(op.attrs).get("nibbles")
     nibbles: Literal["", "s4", "u4"] = "" if packed is None else "s4" if packed == "s4" else "u4"
-    return (Mma(a, b, c, *turned, clear, metadata, nibbles, cursors=context.cursors, span=op.span),)
+    return (Mma(left, right, c, *turned, clear, metadata, nibbles, cursors=context.cursors, span=op.span),)
 
 
 @facet("gemm", "demand")
 def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     a, b, c, *metadata = (r.buffer for r in op.regions)
-    m, n = c.shape
-    k = a.shape[0] if op.attr("transpose_A") else a.shape[1]
+    m, n, k = gemm_shape(op)
     if op.attr("via") == "wgmma":
         layout = context.fragments[c.name]
         columns = 8 * next(x.size for x in layout.registers[2:] if x.dim == 1)
