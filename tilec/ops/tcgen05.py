@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilec.ir import warp
-from tilec.ir.tile import TileOp
-from tilec.ops.barriers import as_barrier, barrier_of
+from tilec.ir.tile import TileOp, with_attr
+from tilec.ops.barriers import as_barrier, barrier_of, block_of
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Call, Parameter, Signature
@@ -15,15 +15,30 @@ def is_committing(op: TileOp) -> bool:
     return op.name == "tensor_arrive" or (op.name in ("gemm", "scaled_gemm") and "barrier" in dict(op.attrs))
 
 
+PAIRED = ("paired", True)
+"""Of what the tensor cores of two blocks do together."""
+
+
+def is_of_pair(op: TileOp) -> bool:
+    """Whether the tensor cores of two blocks do it together, and signal both."""
+    return PAIRED in op.attrs
+
+
+def reaches_blocks(op: TileOp) -> bool:
+    """Whether a block reaches another one of its cluster by it: its tiles, its tensor cores, or a barrier."""
+    return op.name == "send" or is_of_pair(op) or (op.name == "arrive" and block_of(op) is not None)
+
+
 def arrival(op: TileOp) -> warp.TensorArrive:
     """The arrival that a committing operation asks for."""
     leader = op.attr("leader")
     assert isinstance(leader, int)
-    return warp.TensorArrive(barrier_of(op), leader, span=op.span)
+    return warp.TensorArrive(barrier_of(op), leader, is_of_pair(op), span=op.span)
 
 
 def _check(call: Call) -> TileOp:
-    return tile_op("tensor_arrive", (), call.span, barrier=as_barrier(call["mbar"], call.name))
+    op = tile_op("tensor_arrive", (), call.span, barrier=as_barrier(call["mbar"], call.name))
+    return with_attr(op, *PAIRED) if call.boolean("arrive_2cta") else op
 
 
 def _effects(op: TileOp) -> Effects:
@@ -39,12 +54,11 @@ register(
         "tensor_arrive",
         (
             Spelling(
-                Signature(
-                    "T.tcgen05_mma_arrive", (Parameter("mbar"), Parameter("arrive_2cta", False, supported=False))
-                ),
+                Signature("T.tcgen05_mma_arrive", (Parameter("mbar"), Parameter("arrive_2cta", False))),
                 """Let the tensor cores arrive at a barrier once they have done all that this thread has asked them for.
 
-                One thread of those that come here says so, the one that asks for T.tcgen05_gemm there.
+                One thread of those that come here says so, the one that asks for T.tcgen05_gemm there. With arrive_2cta
+                they arrive at it in both blocks of the pair that multiply together.
                 """,
                 _check,
             ),

@@ -160,11 +160,13 @@ class Advance(Operation):
 @dataclass(frozen=True, slots=True)
 class Arrive(Operation):
     """Each thread of the role arrives, or those for which `condition` holds, after what it has done before; or with
-    `by_warps` one of each warp, after what all of it have done."""
+    `by_warps` one of each warp, after what all of it have done. The barrier is that of the cluster's `block`, or where
+    that is None of this one."""
 
     barrier: Barrier
     condition: Expr | None = None
     by_warps: bool = False
+    block: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +179,12 @@ class CopiesArrive(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TensorArrive(Operation):
-    """The tensor cores arrive once they have done all that the role's thread `leader` has asked them for."""
+    """The tensor cores arrive once they have done all that the role's thread `leader` has asked them for: where those
+    of two blocks do it (`paired`), at the barriers of both."""
 
     barrier: Barrier
     leader: int
+    paired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
