@@ -55,6 +55,19 @@ def test_a_by_way_of_registers() -> None:
     runs(build, range(MOST + 1))
 
 
+def test_a_step_is_loaded_while_the_product_before_it_runs() -> None:
+    role = next(role for role in made("sm_90a").program.roles if role.name == "consumer")
+    (loop,) = (op for op in warp.walk(role.body) if isinstance(op, warp.Loop) and op.part == "steady")
+    kinds = (warp.LoadMatrix, warp.Wgmma, warp.WgmmaWait, warp.RingWait)
+    ops = [type(op).__name__ for op in loop.body if isinstance(op, kinds)]
+    assert ops == ["Wgmma", "LoadMatrix", "Wgmma", "WgmmaWait", "RingWait", "LoadMatrix"]
+
+
+@pytest.mark.parametrize("defines", [{"KI": 16}, {"KI": 16, "a_stages": 4}])
+def test_more_steps_and_stages(defines: dict[str, Value]) -> None:
+    runs(made("sm_90a", trips=3, **defines), [3])
+
+
 @pytest.mark.parametrize(("target", "tB"), [("sm_80", False), ("sm_90a", True)])
 def test_b_as_it_is_stored(target: str, tB: bool) -> None:
     runs(made(target, trips=3, tB=tB), [3], tB=tB)
