@@ -23,7 +23,7 @@ def filled(buffer: Buffer, value: float = 0.0, extents: tuple[int, int] = (64, 6
 
 
 COPY = warp.Elementwise(Parallel((ROW, COLUMN), (64, 64), (Store(D, (ROW, COLUMN), Load(C, (ROW, COLUMN))),)), LAYOUT)
-PRODUCT = warp.Wgmma(A, B, C, False, False, False)
+PRODUCT = warp.Wgmma(whole(A), whole(B), C, False, False, False)
 SET = replace(PRODUCT, clear=True)
 WAIT = warp.WgmmaWait(0)
 

@@ -57,7 +57,7 @@ def store(buffer: Buffer) -> warp.TmaStore:
 
 
 def wgmma(*cursors: warp.Cursor, a: Buffer = A) -> warp.Wgmma:
-    return warp.Wgmma(a, B, C, False, False, False, cursors=cursors)
+    return warp.Wgmma(whole(a), whole(B), C, False, False, False, cursors=cursors)
 
 
 def tiles(depth: int = 1) -> tuple[warp.SharedTile, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilec.diag import Label, fail
-from tilec.ir.tile import Stmt, TileOp
+from tilec.ir.tile import Attr, Stmt, TileOp
 from tilec.passes.usage import reads, writes
 from tilec.sched.problem import Edge
 
@@ -28,19 +28,51 @@ def is_first(load: TileOp) -> bool:
 
 def loaded_ahead(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, str]]:
     """For each load of a fragment with stages: the load, the use of another version that it begins before, how many
-    iterations later than the load's that is (0, or −1: the use is of the iteration before), and the fragment."""
+    iterations later than the load's that is (0, or −1: the use is of the iteration before), and the fragment. A product
+    by wgmma runs on beside a load that begins behind it, which therefore begins before one use less."""
+    for load, steps, step in _loads(statements):
+        ahead = _ahead(statements[load]) - _runs_on(statements, load)
+        iteration, other = divmod(step - ahead, len(steps))
+        yield load, use_of(statements, steps[other]), iteration, str(_attr(statements[load], OF))
+
+
+def begun_behind(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, str]]:
+    """For each load beside which products by wgmma are to run: the last one that is begun before it, the load, how many
+    iterations later that is, and the fragment."""
+    for load, steps, step in _loads(statements):
+        if _runs_on(statements, load):
+            iteration, other = divmod(step - _ahead(statements[load]), len(steps))
+            yield use_of(statements, steps[other]), load, -iteration, str(_attr(statements[load], OF))
+
+
+def _loads(statements: Sequence[Stmt]) -> Iterator[tuple[int, list[int], int]]:
+    """Each load of a fragment with stages, those of all steps, and which step it is."""
     families: dict[str, list[int]] = {}
     for at, stmt in enumerate(statements):
         if isinstance(stmt, TileOp) and AHEAD in dict(stmt.attrs):
             families.setdefault(str(stmt.attr(OF)), []).append(at)
-    for name, steps in families.items():
-        for step, load in enumerate(steps):
-            op = statements[load]
-            assert isinstance(op, TileOp)
-            ahead = op.attr(AHEAD)
-            assert isinstance(ahead, int)
-            iteration, other = divmod(step - ahead, len(steps))
-            yield load, use_of(statements, steps[other]), iteration, name
+    for steps in families.values():
+        yield from ((load, steps, step) for step, load in enumerate(steps))
+
+
+def _attr(load: Stmt, key: str) -> Attr:
+    assert isinstance(load, TileOp)
+    return load.attr(key)
+
+
+def _ahead(load: Stmt) -> int:
+    ahead = _attr(load, AHEAD)
+    assert isinstance(ahead, int)
+    return ahead
+
+
+def _runs_on(statements: Sequence[Stmt], load: int) -> bool:
+    """Whether what uses the fragment only begins there, and reads its registers until it is done."""
+    return is_by_wgmma(statements[use_of(statements, load)])
+
+
+def is_by_wgmma(stmt: Stmt) -> bool:
+    return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "wgmma"
 
 
 def use_of(statements: Sequence[Stmt], load: int) -> int:

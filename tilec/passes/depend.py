@@ -30,7 +30,7 @@ from tilec.ir.tile import (
 from tilec.ops import registry
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.passes import pools
-from tilec.passes.ahead import check_order, is_loaded_ahead, loaded_ahead
+from tilec.passes.ahead import begun_behind, check_order, is_by_wgmma, is_loaded_ahead, loaded_ahead
 from tilec.passes.binds import scheduled, users_of_binds
 from tilec.passes.compound import Cost, cost, is_compound
 from tilec.passes.fetched import versions_of
@@ -403,6 +403,7 @@ class _Builder:
                         again = turns.get(name, 1) if distance and i != j else distance
                         # Registers that a load fills are free as soon as the instructions before it have read them.
                         is_read = kind == "anti" and is_loaded_ahead(self.statements[j])
+                        is_read &= not is_by_wgmma(self.statements[i])
                         if not (kind == "data" and again > 1):
                             latency = ops[i].issue if is_read else self.hand_over(ops, i, j)
                             add(i, j, latency, again, f"{kind} {name}")
@@ -415,6 +416,8 @@ class _Builder:
                 add(bind, user, ops[bind].latency, 0, f"data {self.statements[bind].var.name}")  # type: ignore[union-attr]
         for load, use, iterations, name in loaded_ahead(self.statements):
             add(load, use, ops[load].issue, iterations, f"{name} is loaded ahead")
+        for use, load, iterations, name in begun_behind(self.statements):
+            add(use, load, ops[use].issue, iterations, f"{name} is loaded beside a product")
         for order in orders(self.statements, rings):
             latency = ops[order.src].issue if order.begun else self.hand_over(ops, order.src, order.dst)
             add(order.src, order.dst, latency, order.distance, order.why)

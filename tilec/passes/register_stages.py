@@ -7,10 +7,11 @@
                                                r0 = A_shared of the next trip[0]; C += r1 @ …
 
 Registers have no index, so the steps of the inner loop are written out, step k on version k mod `stages`. They are
-statements of the pipelined loop around then, and the load of a step begins `stages − 1` steps before the step: that is
-demanded of every schedule (`passes.ahead`). The loads of the first steps belong to the last ones of the trip before, so
-that the loop around has them in an earlier stage, with a prologue of their own; and since only these touch the shared
-tiles of the next trip first, the threads wait for such tiles once a trip, there.
+statements of the pipelined loop around then, and the load of a step begins `stages − 1` steps before the step, or where
+products are begun only, as by wgmma, behind the one of that step: that is demanded of every schedule (`passes.ahead`).
+The loads of the first steps belong to the last ones of the trip before, so that the loop around has them in an earlier
+stage, with a prologue of their own; and since only these touch the shared tiles of the next trip first, the threads
+wait for such tiles once a trip, there.
 """
 
 from __future__ import annotations
