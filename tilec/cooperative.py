@@ -8,12 +8,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 from tilec.source import NOWHERE, Span
 
-Stuck = Callable[[list[Span]], NoReturn]
-"""Says that nobody can go on, given where those that have not ended wait."""
+Stuck = Callable[[list[Span]], None]
+"""Says that nobody can go on, given where those that have not ended wait; or comes back when somebody can again."""
 
 
 @dataclass(slots=True)
@@ -57,6 +56,10 @@ class Cooperative:
         piece.turn.acquire()
         if piece.error is not None:
             raise piece.error
+
+    def may_go_on(self) -> bool:
+        """Whether somebody can."""
+        return any(piece.may_go_on() for piece in self.order if not piece.is_done)
 
     def is_done(self, number: int) -> bool:
         """Whether that piece of the work has ended."""

@@ -53,9 +53,9 @@ from tilec.ir.tile import (
 from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
 from tilec.meetings import Meetings
 from tilec.ops import bits, cluster_launch, philox, registry
-from tilec.ops.barriers import barrier_of, condition_of, counts_of, is_by_warps, is_meeting
+from tilec.ops.barriers import barrier_of, block_of, condition_of, counts_of, is_by_warps, is_meeting
 from tilec.ops.intrinsics import fused, references
-from tilec.ops.tcgen05 import is_committing
+from tilec.ops.tcgen05 import is_committing, is_of_pair, reaches_blocks
 from tilec.ops.values import EXPR_TYPES
 from tilec.ops.warp_functions import REFERENCES
 from tilec.passes.divide import Part, parts
@@ -80,16 +80,18 @@ def run(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int 
     for buffer in kernel.workspaces:
         machine.storage[buffer.name] = np.full(buffer.shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
     roles = parts(kernel)
+    made = (s for s in kernel.body if isinstance(s, TileOp) and s.name == "alloc_barrier")
+    counts = {barrier_of(s).name: counts_of(s) for s in made}
     blocks = [tuple(reversed(place)) for place in np.ndindex(*reversed(machine.shape(kernel.grid)))]
     for group in _groups(kernel, blocks):
         machines = [_of_block(machine, kernel, block) for block in group]
         if len(group) == 1:
-            machines[0].peers = machines
+            machines[0].peers, machines[0].meeting = machines, Roles(counts)
             _run_block(kernel, roles, machines[0])
             continue
         meetings = Meetings([_cluster_of(kernel, block) for block in group])
         for number, one in enumerate(machines):
-            one.number, one.meetings = number, meetings
+            one.number, one.meetings, one.meeting = number, meetings, Roles(counts, meetings.blocks)
             cluster = _cluster_of(kernel, group[number])
             one.peers = [m for m, block in zip(machines, group, strict=True) if _cluster_of(kernel, block) == cluster]
         meetings.run([partial(_run_block, kernel, roles, one) for one in machines])
@@ -103,7 +105,7 @@ Block = tuple[int, ...]
 
 def _groups(kernel: Kernel, blocks: list[Block]) -> list[list[Block]]:
     """The blocks that may wait for each other, a cluster's in the order of their ranks."""
-    reaching = [s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name in ("meet", "send")]
+    reaching = [s for s in walk(kernel.body) if isinstance(s, TileOp) and (s.name == "meet" or reaches_blocks(s))]
     if any(s.name == "meet" and s.attr("what") == "sync_grid" for s in reaching):
         return [blocks]
     clusters: dict[Block, list[Block]] = {}
@@ -132,20 +134,20 @@ def _of_block(machine: _Machine, kernel: Kernel, block: Block) -> _Machine:
 def _run_block(kernel: Kernel, roles: tuple[Part, ...], machine: _Machine) -> None:
     """What the block does: as one, or as the roles among which the kernel shares its work out."""
     if not roles:
+        machine.meeting = None
         with np.errstate(all="ignore"):
             machine.body(kernel.body)
         return
-    made = (s for s in kernel.body if isinstance(s, TileOp) and s.name == "alloc_barrier")
-    meeting = Roles({barrier_of(s).name: counts_of(s) for s in made})
+    assert machine.meeting is not None
     for together in (True, False):
-        meeting.run([partial(_run_role, p, machine, meeting) for p in roles if p.is_common == together])
+        machine.meeting.run([partial(_run_role, p, machine) for p in roles if p.is_common == together])
 
 
-def _run_role(part: Part, block: _Machine, meeting: Roles) -> None:
+def _run_role(part: Part, block: _Machine) -> None:
     """A role, whose registers are its own."""
     threads = part.kernel.threads
     variables = {**block.variables, THREAD.name: np.arange(threads, dtype=np.int32)}
-    mine = replace(block, storage=dict(block.storage), variables=variables, meeting=meeting, threads=threads)
+    mine = replace(block, storage=dict(block.storage), variables=variables, threads=threads)
     for buffer in part.kernel.buffers:
         if buffer.in_registers:
             copies = (threads,) if buffer.scope == "local" else ()
@@ -327,7 +329,8 @@ class _Machine:
                 assert isinstance(parity, EXPR_TYPES)
                 meeting.wait(barrier.name, index, int(self.expr(parity)), op.span)
             case "gemm" | "scaled_gemm" | "tensor_arrive":
-                meeting.arrive(barrier.name, index, 1)
+                for heard in map(self._barriers, (0, 1)) if is_of_pair(op) else (meeting,):
+                    heard.arrive(barrier.name, index, 1)
             case "expect_tx":
                 meeting.arrive(barrier.name, index, int(bool(op.attr("arrives"))))
             case "arrive" if is_by_warps(op):
@@ -335,7 +338,15 @@ class _Machine:
             case _:
                 condition = condition_of(op)
                 come = True if condition is None else self.expr(condition)
-                meeting.arrive(barrier.name, index, int(np.broadcast_to(come, (self.threads,)).sum()))
+                block = block_of(op)
+                theirs = meeting if block is None else self._barriers(int(self.expr(block)))
+                theirs.arrive(barrier.name, index, int(np.broadcast_to(come, (self.threads,)).sum()))
+
+    def _barriers(self, block: int) -> Roles:
+        """Those of a block of the cluster."""
+        theirs = self._in_cluster(block).meeting
+        assert theirs is not None, "all blocks have the same roles"
+        return theirs
 
     def _parallel(self, nest: Parallel) -> None:
         outer = self.variables
@@ -447,12 +458,14 @@ class _Machine:
         converted = convert(value, region.buffer.dtype)
         target[inner] = converted if outer is None else converted[outer]
 
-    def send(self, region: Region, value: Array, block: int) -> None:
-        """As `write`, but to the tile of another block of the cluster."""
+    def peer(self, block: int) -> _Machine:
+        """This machine at the tiles of another block of the cluster, by its number there."""
+        return replace(self, storage=self._in_cluster(block).storage)
+
+    def _in_cluster(self, block: int) -> _Machine:
         if not 0 <= block < len(self.peers):
             fail("out-of-range", f"there is no block {block} in the cluster", self.span)
-        _, inner, _ = self._overlap(region)
-        self.peers[block].storage[region.buffer.name][inner] = convert(value, region.buffer.dtype)
+        return self.peers[block]
 
     def _overlap(self, region: Region) -> tuple[Array, tuple[slice, ...], tuple[slice, ...] | None]:
         """The buffer, the part of it that the region covers, and which part of the region that is (None: all)."""

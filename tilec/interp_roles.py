@@ -27,11 +27,13 @@ class _Phases:
 
 
 class Roles:
-    """`counts` are those of each kernel's barriers, by name."""
+    """`counts` are those of each kernel's barriers, by name. Where other blocks arrive at these too, `blocks` run
+    meanwhile, of which this is one."""
 
-    def __init__(self, counts: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(self, counts: Mapping[str, tuple[int, ...]], blocks: Cooperative | None = None) -> None:
         self.barriers = {(name, i): _Phases(count) for name, all_ in counts.items() for i, count in enumerate(all_)}
-        self.roles = Cooperative(_stuck)
+        self.blocks = blocks
+        self.roles = Cooperative(stuck if blocks is None else self._let_others)
         self.asked = 0
 
     def run(self, work: Sequence[Callable[[], None]]) -> None:
@@ -54,8 +56,10 @@ class Roles:
         """Whether the phase of this parity has completed, once the other roles have gone as far as they can."""
         self.asked += 1
         if self.asked > MOST_ASKED:
-            _stuck([span])
+            stuck([span])
         self.roles.give_way()
+        if self.blocks is not None:
+            self.blocks.give_way()
         return self.barriers[name, index].completed % 2 != parity
 
     def meet(self, number: int, threads: int, mine: int, waits: bool, span: Span) -> None:
@@ -66,8 +70,14 @@ class Roles:
         if waits:
             self.roles.until(lambda: barrier.completed > phase, span)
 
+    def _let_others(self, waiting: list[Span]) -> None:
+        """The other blocks go on until one of them has arrived at what is waited for."""
+        assert self.blocks is not None
+        self.blocks.until(self.roles.may_go_on, waiting[0])
 
-def _stuck(waiting: list[Span]) -> NoReturn:
+
+def stuck(waiting: list[Span]) -> NoReturn:
+    """Nobody can go on."""
     fail(
         "deadlock",
         "nobody arrives at the barrier that is waited for here",

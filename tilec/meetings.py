@@ -7,7 +7,8 @@ from typing import NoReturn
 
 from tilec.cooperative import Cooperative
 from tilec.diag import fail
-from tilec.source import Span
+from tilec.interp_roles import stuck
+from tilec.source import NOWHERE, Span
 
 
 class Meetings:
@@ -40,5 +41,7 @@ class Meetings:
         )
 
 
-def _stuck(_: list[Span]) -> NoReturn:
+def _stuck(waiting: list[Span]) -> NoReturn:
+    if at_barriers := [span for span in waiting if span != NOWHERE]:
+        stuck(at_barriers)
     fail("wrong-input", "blocks wait for each other for ever: not all of them come to a meeting")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilec.codegen.address import SHARED_BASE
+from tilec.codegen.clusters import in_block
 from tilec.codegen.matrix import WARP
 from tilec.codegen.scalar import Scalars
 from tilec.codegen.state import State
@@ -61,9 +62,11 @@ def emit_barrier(op: Arrive | CopiesArrive | ExpectBytes | BarrierWait, state: S
         case Arrive(by_warps=True):
             builder.emit("bar.warp.sync", Imm(-1))
             builder.emit("mbarrier.arrive.shared::cta.b64", Reg("_"), address, guard=state.lane_zero)
-        case Arrive(condition=condition):
+        case Arrive(condition=condition, block=block):
             guard = None if condition is None else state.scalars.register(condition)
-            builder.emit("mbarrier.arrive.shared::cta.b64", Reg("_"), address, guard=guard)
+            space = "shared::cta" if block is None else "shared::cluster"
+            address = address if block is None else in_block(address, block, state)
+            builder.emit(f"mbarrier.arrive.{space}.b64", Reg("_"), address, guard=guard)
         case CopiesArrive(condition=condition):
             guard = None if condition is None else state.scalars.register(condition)
             builder.emit("cp.async.mbarrier.arrive.noinc.shared::cta.b64", address, guard=guard)

@@ -30,11 +30,16 @@ def emit_start(program: Program, builder: Builder) -> None:
     """All threads wait until the barriers are initialised: of the cluster, where others signal them, or store here, for
     which this block must have begun (CUDA programming guide, distributed shared memory)."""
     sends = any(isinstance(op, Elementwise) and op.block is not None for op in program.operations())
-    if sends or any(ring.crosses_blocks for ring in program.rings):
-        builder.emit("barrier.cluster.arrive.release.aligned")
-        builder.emit("barrier.cluster.wait.acquire.aligned")
+    if sends or program.signals_blocks or any(ring.crosses_blocks for ring in program.rings):
+        emit_meeting(builder)
     elif program.barriers or any(ring.has_barriers for ring in program.rings):
         builder.emit("bar.sync", Imm(0))
+
+
+def emit_meeting(builder: Builder) -> None:
+    """Of all threads of the cluster; at the end so that no block is gone while another one signals it."""
+    builder.emit("barrier.cluster.arrive.release.aligned")
+    builder.emit("barrier.cluster.wait.acquire.aligned")
 
 
 def prepare(role: Role, state: State) -> None:

@@ -182,6 +182,8 @@ class EntryCode:
                 self.builder.emit("bra", Symbol(end))
         if len(roles) > 1 or roles[0].single_thread:
             self.builder.place(end)
+        if self.program.signals_blocks:
+            clusters.emit_meeting(self.builder)
         if self.program.by_hand and self.program.tensor:  # any role may read it last
             emit_deallocation(self.state, Imm(0), Imm(self.program.threads), self.scalars.register(WARP))
 

@@ -245,8 +245,9 @@ def _operation(op: Operation) -> str:
             return "pass the turn on"
         case warp.Advance(cursor=cursor, behind=behind):
             return f"advance {cursor.name}{f' to {behind.name}' if behind else ''}"
-        case warp.Arrive(barrier=barrier, condition=condition, by_warps=by_warps):
-            return f"arrive at {_barrier(barrier)}{_where(condition)}{', once a warp' if by_warps else ''}"
+        case warp.Arrive(barrier=barrier, condition=condition, by_warps=by_warps, block=block):
+            whose = "" if block is None else f" of block {show_expr(block)}"
+            return f"arrive at {_barrier(barrier)}{whose}{_where(condition)}{', once a warp' if by_warps else ''}"
         case warp.CopiesArrive(barrier=barrier, condition=condition):
             return f"cp_async arrive at {_barrier(barrier)}{_where(condition)}"
         case warp.TensorArrive(barrier=barrier):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tilec.diag import fail
 from tilec.ir import warp
 from tilec.ir.expr import cast
-from tilec.ir.tile import Buffer, Const, Expr, Load, TileOp, integer
+from tilec.ir.tile import Buffer, Const, Expr, Load, TileOp, integer, with_attr
 from tilec.ir.types import INT32
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
@@ -116,7 +116,13 @@ def _check_allocation(call: Call) -> TileOp:
 
 
 def _check_arrive(call: Call) -> TileOp:
-    return tile_op("arrive", (), call.span, barrier=as_barrier(call["mbarrier"], call.name))
+    op = tile_op("arrive", (), call.span, barrier=as_barrier(call["mbarrier"], call.name))
+    if "cta_id" not in call.arguments or call["cta_id"].value is None:
+        return op
+    block = as_expr(call["cta_id"])
+    if block.dtype.is_float:
+        call.refuse("cta_id", "the number of a block of the cluster")
+    return with_attr(op, "block", cast(block, INT32))
 
 
 def _check_wait(call: Call) -> TileOp:
@@ -163,6 +169,11 @@ _ARRIVE = """Arrive at a barrier: each thread that comes here does, once what it
                 That covers T.copy, T.gemm and elements that it has stored, not T.wgmma_gemm and T.tma_copy, of which
                 the kernel says itself when they are complete. Under an `if`, the threads arrive for which it holds.
                 """
+_ARRIVE_ANYWHERE = """Arrive at a barrier, of this block or of block `cta_id` of its cluster.
+
+                Each thread that comes here does, as by T.barrier_arrive. To other blocks that hands on tiles that TMA
+                has filled and tensor memory; what threads have stored in tensors is there after T.cluster_sync.
+                """
 _WAIT = """Wait until the phase of this parity has completed: 0 for the first, third, … phase, 1 for the others.
 
                 A fresh barrier counts as if a phase of parity 1 had just completed.
@@ -184,7 +195,7 @@ register(
                 Signature("T.alloc_cluster_barrier", (Parameter("arrive_count"),)),
                 """As T.alloc_barrier, whose barriers a cluster can see.
 
-                Threads of this block arrive at them; blocks meet at T.cluster_sync.
+                Threads of this block arrive at them, and by T.mbarrier_arrive(bar, cta_id) those of the others.
                 """,
                 _check_allocation,
             ),
@@ -199,8 +210,8 @@ register(
         (
             Spelling(Signature("T.barrier_arrive", (_BARRIER,)), _ARRIVE, _check_arrive),
             Spelling(
-                Signature("T.mbarrier_arrive", (_BARRIER, Parameter("cta_id", None, supported=False))),
-                _ARRIVE,
+                Signature("T.mbarrier_arrive", (_BARRIER, Parameter("cta_id", None))),
+                _ARRIVE_ANYWHERE,
                 _check_arrive,
             ),
         ),
@@ -270,7 +281,7 @@ def lower_allocation(op: TileOp, context: Context) -> tuple[warp.Operation, ...]
 
 @facet("arrive", "lower")
 def lower_arrive(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
-    return (warp.Arrive(barrier_of(op), condition_of(op), is_by_warps(op), span=op.span),)
+    return (warp.Arrive(barrier_of(op), condition_of(op), is_by_warps(op), block_of(op), span=op.span),)
 
 
 @facet("await_barrier", "lower")
@@ -299,6 +310,12 @@ def condition_of(op: TileOp) -> Expr | None:
     """Which of the threads that come here do it; None: all."""
     condition = dict(op.attrs).get("condition")
     return condition if isinstance(condition, EXPR_TYPES) else None
+
+
+def block_of(op: TileOp) -> Expr | None:
+    """The block of the cluster, by its number there, whose barrier it is about; None: its own."""
+    block = dict(op.attrs).get("block")
+    return block if isinstance(block, EXPR_TYPES) else None
 
 
 def is_by_warps(op: TileOp) -> bool:

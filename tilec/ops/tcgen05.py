@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilec.ir import warp
 from tilec.ir.tile import TileOp
-from tilec.ops.barriers import as_barrier, barrier_of
+from tilec.ops.barriers import as_barrier, barrier_of, block_of
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Call, Parameter, Signature
@@ -13,6 +13,20 @@ from tilec.ops.signature import Call, Parameter, Signature
 def is_committing(op: TileOp) -> bool:
     """Whether the tensor cores arrive at a barrier of the kernel's for it."""
     return op.name == "tensor_arrive" or (op.name in ("gemm", "scaled_gemm") and "barrier" in dict(op.attrs))
+
+
+PAIRED = ("paired", True)
+"""Of what the tensor cores of two blocks do together."""
+
+
+def is_of_pair(op: TileOp) -> bool:
+    """Whether the tensor cores of two blocks do it together, and signal both."""
+    return PAIRED in op.attrs
+
+
+def reaches_blocks(op: TileOp) -> bool:
+    """Whether a block reaches another one of its cluster by it: its tiles, its tensor cores, or a barrier."""
+    return op.name == "send" or is_of_pair(op) or (op.name == "arrive" and block_of(op) is not None)
 
 
 def arrival(op: TileOp) -> warp.TensorArrive:

@@ -35,6 +35,7 @@ from tilec.ir.tile import (
 from tilec.ir.types import BOOL, INT32, UINT32
 from tilec.ops.meet import MEETINGS
 from tilec.ops.signature import Argument, Call
+from tilec.ops.tcgen05 import reaches_blocks
 from tilec.passes.fold import fold_expr
 from tilec.passes.scope import UniqueNames
 from tilec.passes.usage import expressions
@@ -92,8 +93,8 @@ def with_rank(statements: tuple[Stmt, ...], value: Expr, span: Span) -> tuple[St
 
 def without_cluster(kernel: Kernel) -> Kernel:
     """The kernel with each block on its own, unless something in it is about clusters."""
-    reaching = ("meet", "send")
-    needs = any(isinstance(s, TileOp) and s.name in reaching and not _is_grid_sync(s) for s in walk(kernel.body))
+    operations = [s for s in walk(kernel.body) if isinstance(s, TileOp)]
+    needs = any(reaches_blocks(s) or (s.name == "meet" and not _is_grid_sync(s)) for s in operations)
     return kernel if needs or uses_rank(kernel.body) else replace(kernel, cluster=ALONE)
 
 

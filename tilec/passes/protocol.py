@@ -1,6 +1,7 @@
 """Runs the barriers of a kernel that orders its roles itself, and nothing else of it, to find waits that never end.
 
-The first block is run, each role until it has to wait, and every copy is complete as soon as it is begun. That is one
+The first block is run, with the others of its cluster where they reach its barriers, each role until it has to wait,
+and every copy is complete as soon as it is begun. That is one
 of the orders that the hardware may choose, so that whoever is stuck here may be stuck there. Where control flow, a
 barrier's index or a parity depends on what only a run knows, nothing is said: the emulator finds the rest.
 """
@@ -34,8 +35,8 @@ from tilec.ir.tile import (
     walk,
     with_children,
 )
-from tilec.ops.barriers import condition_of, counts_of, is_by_warps, is_meeting, is_signalling
-from tilec.ops.tcgen05 import is_committing
+from tilec.ops.barriers import block_of, condition_of, counts_of, is_by_warps, is_meeting, is_signalling
+from tilec.ops.tcgen05 import is_committing, is_of_pair, reaches_blocks
 from tilec.ops.values import EXPR_TYPES
 from tilec.passes.fold import compute_expr
 from tilec.passes.steering import is_variable
@@ -44,6 +45,8 @@ from tilec.source import Span
 
 MOST_STEPS = 5_000  # of each role: far more trips than phases need to come round
 Name = tuple[str, int]
+Place = tuple[int, str, int]
+"""A barrier of a block of the cluster."""
 Values = dict[Var, int]
 """What is known of variables: of loops, binds, and those that T.alloc_var makes, under the names of their buffers."""
 
@@ -69,7 +72,8 @@ class _Left(Exception):
 class Step:
     """What a role does at a barrier: arrivals, bytes that are announced or (below 0) have come, and the parity of the
     phase that it waits for; at a named barrier (`meets`) it waits for the phase under way. `acquires` is the pipeline,
-    and the side of it, of which it waits for a stage."""
+    and the side of it, of which it waits for a stage. `blocks` are those of the cluster whose barriers it is about, by
+    their numbers there; none: its own."""
 
     barrier: Name
     span: Span
@@ -79,6 +83,7 @@ class Step:
     meets: int = 0
     waits: bool = False
     acquires: str = ""
+    blocks: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -100,10 +105,15 @@ class _Barrier:
 class _State:
     role: Role
     steps: Iterator[Step]
+    block: int = 0
     waiting: Step | None = None
     phase: int = 0  # of the named barrier that it waits at
     is_done: bool = False
     is_cut: bool = False  # it would go on
+
+    @property
+    def name(self) -> str:
+        return f"{self.role.name} of block {self.block}" if self.block else self.role.name
 
 
 def check_protocol(kernel: Kernel, roles: Sequence[Role]) -> None:
@@ -111,12 +121,29 @@ def check_protocol(kernel: Kernel, roles: Sequence[Role]) -> None:
     made = {barrier_name(s): s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "alloc_barrier"}
     statements = [s for role in roles for s in walk(role.kernel.body) if isinstance(s, TileOp)]
     _check_arrivals(made, statements)
-    barriers = {(name, i): _Barrier(count, count) for name, op in made.items() for i, count in enumerate(counts_of(op))}
+    blocks = range(kernel.cluster.blocks if any(map(reaches_blocks, statements)) else 1)
+    barriers = {
+        (block, name, i): _Barrier(count, count)
+        for block in blocks
+        for name, op in made.items()
+        for i, count in enumerate(counts_of(op))
+    }
     try:
         for together in (True, False):
-            _run(barriers, [_State(role, steps(role, kernel)) for role in roles if role.is_common == together])
+            at_work = [(block, role) for block in blocks for role in roles if role.is_common == together]
+            _run(
+                barriers, [_State(role, steps(role, kernel, _indices(kernel, block)), block) for block, role in at_work]
+            )
     except Unknown:
         return
+
+
+def _indices(kernel: Kernel, number: int) -> dict[Var, int]:
+    """Those of a block of the first cluster."""
+    found = {}
+    for var, size in zip(kernel.block_vars, kernel.cluster.extents, strict=False):
+        number, found[var] = divmod(number, size)
+    return found
 
 
 def barrier_name(op: TileOp) -> str:
@@ -239,14 +266,19 @@ def _operation(op: TileOp, role: Role, values: Values) -> Iterator[Step]:
             assert isinstance(announced, int)
             yield Step(place, op.span, int(bool(op.attr("arrives"))), announced)
         case "gemm" | "scaled_gemm" | "tensor_arrive":
-            yield Step(place, op.span, 1)
+            yield Step(place, op.span, 1, blocks=(0, 1) if is_of_pair(op) else ())
         case "copy" | "gather4" | "try_cancel":
             moved = math.prod(op.regions[-1].extent) * op.regions[-1].buffer.dtype.bits // 8
             if op.attr("announces"):
-                yield Step(place, op.span, bytes=moved)
-            yield Step(place, op.span, bytes=-moved)
+                yield Step(place, op.span, bytes=moved, blocks=_block(op, values))
+            yield Step(place, op.span, bytes=-moved, blocks=_block(op, values))
         case _:
-            yield Step(place, op.span, _arrivals(op, role, values))
+            yield Step(place, op.span, _arrivals(op, role, values), blocks=_block(op, values))
+
+
+def _block(op: TileOp, values: Values) -> tuple[int, ...]:
+    block = block_of(op)
+    return () if block is None else (_known(block, values),)
 
 
 def _arrivals(op: TileOp, role: Role, values: Values) -> int:
@@ -260,7 +292,7 @@ def _arrivals(op: TileOp, role: Role, values: Values) -> int:
 # ---- all of them -----------------------------------------------------------------------------------------------------
 
 
-def _run(barriers: dict[Name, _Barrier], states: list[_State]) -> None:
+def _run(barriers: dict[Place, _Barrier], states: list[_State]) -> None:
     while any(not s.is_done for s in states):
         moved = [_advance(state, barriers) for state in states]
         if any(s.is_cut for s in states):
@@ -272,7 +304,7 @@ def _run(barriers: dict[Name, _Barrier], states: list[_State]) -> None:
             _unequal(name, barrier)
 
 
-def _advance(state: _State, barriers: dict[Name, _Barrier]) -> bool:
+def _advance(state: _State, barriers: dict[Place, _Barrier]) -> bool:
     """Run until a wait; whether it got anywhere."""
     count = 0
     while not state.is_done:
@@ -280,12 +312,13 @@ def _advance(state: _State, barriers: dict[Name, _Barrier]) -> bool:
         if step is None or count > MOST_STEPS:
             state.is_done, state.is_cut = True, step is not None
             return True
-        barrier = barriers.get(step.barrier)
+        barrier = barriers.get((state.block, *step.barrier))
         if barrier is None:
-            barrier = barriers.setdefault(step.barrier, _Barrier(step.meets, step.meets))
+            barrier = barriers.setdefault((state.block, *step.barrier), _Barrier(step.meets, step.meets))
         if state.waiting is None:
             state.phase = barrier.phase
-            _arrive(step, barrier)
+            for block in step.blocks or (state.block,):
+                _arrive(step, barriers[block, *step.barrier])
         if _waits(step, state, barrier):
             state.waiting = step
             return count > 0
@@ -308,16 +341,16 @@ def _waits(step: Step, state: _State, barrier: _Barrier) -> bool:
     return step.parity is not None and barrier.phase % 2 == step.parity
 
 
-def _stuck(barriers: dict[Name, _Barrier], waiting: list[_State]) -> None:
+def _stuck(barriers: dict[Place, _Barrier], waiting: list[_State]) -> None:
     """Nobody can go on."""
     for state in waiting:
         assert state.waiting is not None
-        barrier = barriers[state.waiting.barrier]
+        barrier = barriers[state.block, *state.waiting.barrier]
         if barrier.bytes and barrier.pending <= 0:
-            _unequal(state.waiting.barrier, barrier)
-    places = [(s, s.waiting, barriers[s.waiting.barrier]) for s in waiting if s.waiting is not None]
+            _unequal((state.block, *state.waiting.barrier), barrier)
+    places = [(s, s.waiting, barriers[s.block, *s.waiting.barrier]) for s in waiting if s.waiting is not None]
     notes = tuple(
-        f"{s.role.name} waits for {_spoken(step.barrier)}: {barrier.phase} phases have completed, "
+        f"{s.name} waits for {_spoken(step.barrier)}: {barrier.phase} phases have completed, "
         f"{barrier.count - barrier.pending} of {barrier.count} arrivals of the next one have come"
         for s, step, barrier in places
     )
@@ -325,20 +358,20 @@ def _stuck(barriers: dict[Name, _Barrier], waiting: list[_State]) -> None:
         "barrier-deadlock",
         "this wait never ends",
         places[0][1].span,
-        f"{places[0][0].role.name} waits here for ever",
-        secondary=tuple(Label(step.span, f"and {s.role.name} here") for s, step, _ in places[1:]),
+        f"{places[0][0].name} waits here for ever",
+        secondary=tuple(Label(step.span, f"and {s.name} here") for s, step, _ in places[1:]),
         notes=notes,
         help="compare the count of the barrier with the threads that arrive, and the parity with the phases before",
     )
 
 
-def _unequal(name: Name, barrier: _Barrier) -> None:
+def _unequal(place: Place, barrier: _Barrier) -> None:
     more = "more" if barrier.bytes > 0 else "fewer"
     said = dict.fromkeys((*barrier.announced, *barrier.copied))
     first, *others = said
     fail(
         "barrier-bytes",
-        f"{abs(barrier.bytes):,} {more} bytes are announced to {_spoken(name)} than are copied",
+        f"{abs(barrier.bytes):,} {more} bytes are announced to {_spoken(place[1:])} than are copied",
         first,
         "its phase never completes" if barrier.bytes > 0 else "announced here",
         secondary=tuple(Label(span, "and here") for span in others),

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.diag import Warn, fail, warning
+from tilec.diag import Label, Warn, fail, warning
 from tilec.ir.groups import WARPGROUP_THREADS, condition
-from tilec.ir.tile import THREAD, Binary, Buffer, Expr, If, Kernel, TileOp, walk, with_attr
+from tilec.ir.tile import THREAD, Binary, Buffer, Const, Expr, If, Kernel, TileOp, walk, with_attr
 from tilec.ir.types import BOOL, UINT64
 from tilec.ops import registry
-from tilec.ops.barriers import BY_EACH_THREAD, BY_ONE_THREAD, allocation, arrivals, is_signalling
+from tilec.ops.barriers import BY_EACH_THREAD, BY_ONE_THREAD, allocation, arrivals, block_of, is_signalling
 from tilec.ops.gemm import is_in_tensor_memory
 from tilec.ops.signature import Argument, Signature, bind
 from tilec.passes.fold import compute_expr
@@ -185,6 +185,7 @@ def by_threads(body: Body, op: TileOp) -> TileOp | None:
     """An operation that each thread does for itself, or one for all of them, with the threads that do it; None for one
     that all do together."""
     if op.name in BY_EACH_THREAD:
+        _check_block(body, op)
         held = _mask(body)
         return op if held is None else with_attr(op, "condition", held)
     if op.name in BY_ONE_THREAD or is_in_tensor_memory(op):
@@ -192,6 +193,19 @@ def by_threads(body: Body, op: TileOp) -> TileOp | None:
     if is_signalling(op):
         return with_attr(with_attr(op, "leader", leader(body, op.span)), "announces", True)
     return None
+
+
+def _check_block(body: Body, op: TileOp) -> None:
+    block, blocks = block_of(op), body.cluster.blocks
+    if isinstance(block, Const) and not 0 <= block.value < blocks:
+        fail(
+            "bad-cluster",
+            f"{block.value} is no block of the cluster",
+            op.span,
+            "arrives at its barrier",
+            secondary=(Label(body.cluster.span, f"{blocks} blocks from here"),) if body.cluster.span.line else (),
+            help=None if body.cluster.span.line else "give the kernel cluster_dims",
+        )
 
 
 def _mask(body: Body) -> Expr | None:

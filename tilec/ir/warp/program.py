@@ -9,7 +9,7 @@ from tilec.ir.layout import Fragment
 from tilec.ir.tile import Buffer, Extent, Var
 from tilec.ir.warp.memory import MBARRIER_BYTES, Barriers, Ring, SharedTile, TensorMap, TensorTile, arrivals_of
 from tilec.ir.warp.operations import Operation
-from tilec.ir.warp.waits import NamedBarrier
+from tilec.ir.warp.waits import Arrive, NamedBarrier
 from tilec.ir.warp.walk import walk
 from tilec.options import Arrivals
 from tilec.records import dataclass
@@ -81,6 +81,12 @@ class Program:
     def paired(self) -> bool:
         """Whether the tensor cores of two blocks work together: then all that is said to them is said to both."""
         return any(ring.paired for ring in self.rings)
+
+    @property
+    def signals_blocks(self) -> bool:
+        """Whether roles that the kernel makes signal barriers of other blocks."""
+        signals = (isinstance(op, Arrive) and op.block is not None for op in self.operations())
+        return self.by_hand and (self.paired or any(signals))
 
     @property
     def barrier_bytes(self) -> int:

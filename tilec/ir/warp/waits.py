@@ -160,11 +160,13 @@ class Advance(Operation):
 @dataclass(frozen=True, slots=True)
 class Arrive(Operation):
     """Each thread of the role arrives, or those for which `condition` holds, after what it has done before; or with
-    `by_warps` one of each warp, after what all of it have done."""
+    `by_warps` one of each warp, after what all of it have done. The barrier is that of the cluster's `block`, or where
+    that is None of this one."""
 
     barrier: Barrier
     condition: Expr | None = None
     by_warps: bool = False
+    block: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,9 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (barrier.index,)
         case BarrierWait(barrier=barrier, parity=parity, unless=unless):
             exprs = (barrier.index, parity) if unless is None else (barrier.index, parity, unless)
-        case Arrive(barrier=barrier, condition=asked) | CopiesArrive(barrier=barrier, condition=asked):
+        case Arrive(barrier=barrier, condition=asked, block=block):
+            exprs = tuple(e for e in (barrier.index, asked, block) if e is not None)
+        case CopiesArrive(barrier=barrier, condition=asked):
             exprs = (barrier.index,) if asked is None else (barrier.index, asked)
         case _:
             return ()

@@ -63,7 +63,7 @@ def _reference(op: TileOp, env: Environment) -> None:
     src, dst = op.regions
     block = op.attr("block")
     assert block is not None and not isinstance(block, int | float | str)
-    env.send(dst, env.read(src).reshape(dst.extent), int(env.scalar(block)))
+    env.peer(int(env.scalar(block))).write(dst, env.read(src).reshape(dst.extent))
 
 
 register(
