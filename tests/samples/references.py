@@ -194,6 +194,11 @@ def _(A: Array, B: Array) -> Outputs:
     return {"C": A @ B.T}
 
 
+@sample("gemm/gemm_2cta", M=768, N=128, K=136, block_N=64, stages=2, pairs=2, feature="tcgen05")
+def _(A: Array, B: Array) -> Outputs:
+    return {"C": A @ B}
+
+
 @sample(
     "gemm/pipeline_objects", M=264, N=520, K=200, sms=3, feature="tma", noise=1e-3,
     also=({"K": 8}, {"K": 128}, {"K": 192}, {"K": 256}, {"sms": 1, "stages": 2}, {"sms": 9, "stages": 1}),

@@ -216,8 +216,11 @@ def emit_tensor_arrive(op: TensorArrive, state: State) -> None:
     """At a barrier of the kernel's own, for all that the thread has asked for."""
     builder = state.builder
     builder.at(op.span)
-    opcode = f"tcgen05.commit.{cta_group(state.program)}.mbarrier::arrive::one.shared::cluster.b64"
-    builder.emit(opcode, own_barrier(op.barrier, state), guard=is_thread(state, op.leader))
+    opcode = f"tcgen05.commit.{cta_group(state.program)}.mbarrier::arrive::one.shared::cluster"
+    operands: tuple[Operand, ...] = ()
+    if op.paired:
+        opcode, operands = f"{opcode}.multicast::cluster", (builder.into("b16", "cvt.u16.u32", Imm(PAIR_MASK)),)
+    builder.emit(f"{opcode}.b64", own_barrier(op.barrier, state), *operands, guard=is_thread(state, op.leader))
 
 
 def _keeps(op: TensorMma, state: State, always: Reg) -> Reg:

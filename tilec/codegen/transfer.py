@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilec.codegen.barriers import is_thread, own_barrier, warpgroup
-from tilec.codegen.clusters import first_of_pair
+from tilec.codegen.clusters import first_of_pair, in_block
 from tilec.codegen.state import State
 from tilec.ir.affine import add, affine, scale
 from tilec.ir.layout import SharedLayout
@@ -73,8 +73,11 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
         leader = is_thread(state, op.leader)
         barrier = own_barrier(op.barrier, state)
         announced = Imm(layout.bytes if op.four is None else len(op.four.rows) * layout.panels * layout.row_bytes)
+        space = "cta.shared::cta"
+        if op.block is not None:
+            barrier, space, group = in_block(barrier, op.block, state), "cluster.shared::cluster", ".cta_group::2"
         if op.announces:
-            state.builder.emit("mbarrier.expect_tx.relaxed.cta.shared::cta.b64", barrier, announced, guard=leader)
+            state.builder.emit(f"mbarrier.expect_tx.relaxed.{space}.b64", barrier, announced, guard=leader)
     else:
         ring = state.addresses.ring_of[op.destination.name]
         cursor = next(c for c in op.cursors if c.ring == ring.name)

@@ -148,6 +148,10 @@ def _barrier(barrier: warp.Barrier) -> str:
     return f"{barrier.name}[{show_expr(barrier.index)}]"
 
 
+def _whose(block: Expr | None) -> str:
+    return "" if block is None else f" of block {show_expr(block)}"
+
+
 def _where(condition: Expr | None) -> str:
     return "" if condition is None else f" where {show_expr(condition)}"
 
@@ -168,7 +172,7 @@ def _operation(op: Operation) -> str:
             return f"cp_async.{width} {into} = {_source(source)}"
         case warp.TmaLoad(map=tensor_map, start=start, destination=destination, tap=tap):
             looks = f" + [{', '.join(map(show_expr, tap))}]" if tap else ""
-            signals = f", signals {_barrier(op.barrier)}" if op.barrier is not None else ""
+            signals = f", signals {_barrier(op.barrier)}{_whose(op.block)}" if op.barrier is not None else ""
             to = f" with all along {op.shared}" if op.shared else ""
             box = f"{tensor_map.name}[{', '.join(map(show_expr, start))}]"
             if op.four is not None:
@@ -246,12 +250,13 @@ def _operation(op: Operation) -> str:
         case warp.Advance(cursor=cursor, behind=behind):
             return f"advance {cursor.name}{f' to {behind.name}' if behind else ''}"
         case warp.Arrive(barrier=barrier, condition=condition, by_warps=by_warps, block=block):
-            whose = "" if block is None else f" of block {show_expr(block)}"
-            return f"arrive at {_barrier(barrier)}{whose}{_where(condition)}{', once a warp' if by_warps else ''}"
+            return (
+                f"arrive at {_barrier(barrier)}{_whose(block)}{_where(condition)}{', once a warp' if by_warps else ''}"
+            )
         case warp.CopiesArrive(barrier=barrier, condition=condition):
             return f"cp_async arrive at {_barrier(barrier)}{_where(condition)}"
         case warp.TensorArrive(barrier=barrier):
-            return f"tcgen05.commit to {_barrier(barrier)}"
+            return f"tcgen05.commit to {_barrier(barrier)}{' of both blocks' if op.paired else ''}"
         case warp.TryCancel(answer=answer, barrier=barrier):
             signals = f", signals {_barrier(barrier)}" if barrier is not None else ""
             return f"try_cancel to {answer.name}{signals}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilec.ir import warp
-from tilec.ir.tile import TileOp
+from tilec.ir.tile import TileOp, with_attr
 from tilec.ops.barriers import as_barrier, barrier_of, block_of
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
@@ -33,11 +33,12 @@ def arrival(op: TileOp) -> warp.TensorArrive:
     """The arrival that a committing operation asks for."""
     leader = op.attr("leader")
     assert isinstance(leader, int)
-    return warp.TensorArrive(barrier_of(op), leader, span=op.span)
+    return warp.TensorArrive(barrier_of(op), leader, is_of_pair(op), span=op.span)
 
 
 def _check(call: Call) -> TileOp:
-    return tile_op("tensor_arrive", (), call.span, barrier=as_barrier(call["mbar"], call.name))
+    op = tile_op("tensor_arrive", (), call.span, barrier=as_barrier(call["mbar"], call.name))
+    return with_attr(op, *PAIRED) if call.boolean("arrive_2cta") else op
 
 
 def _effects(op: TileOp) -> Effects:
@@ -53,12 +54,11 @@ register(
         "tensor_arrive",
         (
             Spelling(
-                Signature(
-                    "T.tcgen05_mma_arrive", (Parameter("mbar"), Parameter("arrive_2cta", False, supported=False))
-                ),
+                Signature("T.tcgen05_mma_arrive", (Parameter("mbar"), Parameter("arrive_2cta", False))),
                 """Let the tensor cores arrive at a barrier once they have done all that this thread has asked them for.
 
-                One thread of those that come here says so, the one that asks for T.tcgen05_gemm there.
+                One thread of those that come here says so, the one that asks for T.tcgen05_gemm there. With arrive_2cta
+                they arrive at it in both blocks of the pair that multiply together.
                 """,
                 _check,
             ),

@@ -6,12 +6,14 @@ layouts of shared tiles together.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec.diag import AT_ONCE, Label, Mistakes, fail
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import (
     Buffer,
+    Expr,
     For,
     If,
     Kernel,
@@ -30,6 +32,7 @@ from tilec.passes.able import no_barrier
 from tilec.passes.block_scales import why_not_scaled
 from tilec.passes.divide import Part, parts
 from tilec.passes.fetched import fetched
+from tilec.passes.hand_pairs import check_pairs, counted_elsewhere
 from tilec.passes.layout import Laid, LaidPart, assign, in_registers, shared_layouts
 from tilec.passes.pipeline_counts import check_counts
 from tilec.passes.protocol import Role, check_protocol
@@ -39,6 +42,7 @@ from tilec.passes.substitution import renamed
 from tilec.passes.tensor_maps import why_not_tma
 from tilec.passes.tensor_memory import IS_FACTOR, check_columns, factors, why_no_tensor_product
 from tilec.passes.versions import on_versions, versioned
+from tilec.records import dataclass
 from tilec.source import Span
 from tilec.target import Target
 
@@ -57,11 +61,15 @@ def laid_out(
         selected = select(kernel, target, strategy, switches, mistakes, tma_loads)
         return chunked(fetched(assign(selected, mistakes), target), target)
     versions = versioned(kernel)
-    announced, multiplied = _announced(kernel), factors(kernel)
+    barriers, multiplied = _Barriers(_announced(kernel), counted_elsewhere(kernel)), factors(kernel)
+    known = mistakes.met
+    with mistakes.caught():
+        check_pairs(kernel)
+    are_pairs_right = mistakes.met == known
     taken: set[str] = {b.name for b in kernel.buffers}
     laid: list[Laid] = []
     for part in found:
-        body = tuple(_by_own_means(on_versions(s, versions), announced, multiplied, target) for s in part.kernel.body)
+        body = tuple(_by_own_means(on_versions(s, versions), barriers, multiplied, target) for s in part.kernel.body)
         buffers = tuple(versions.get(b, b) for b in part.kernel.buffers)
         apart = replace(part.kernel, body=body, buffers=buffers)
         selected = select(apart, target, "none", switches, mistakes, tma_loads=False)
@@ -77,7 +85,7 @@ def laid_out(
     with mistakes.caught():
         _check_registers(kernel, made, target)
     with mistakes.caught():
-        if not any(map(is_refused, walk(kernel.body))):  # what is missing may have been an arrival
+        if are_pairs_right and not any(map(is_refused, walk(kernel.body))):  # what is missing may have been an arrival
             roles = [Role(part.name, part.laid.kernel, part.is_common) for part in made]
             check_counts(kernel, roles)
             check_protocol(kernel, roles)
@@ -99,15 +107,23 @@ def _names(kernel: Kernel) -> set[str]:
 # ---- mechanisms ------------------------------------------------------------------------------------------------------
 
 
-def _by_own_means(stmt: Stmt, announced: frozenset[str], multiplied: frozenset[Buffer], target: Target) -> Stmt:
+@dataclass(frozen=True, slots=True)
+class _Barriers:
+    """By name, those to which the kernel itself announces bytes, and those that count them in another block."""
+
+    announced: frozenset[str]
+    elsewhere: Mapping[str, Expr]
+
+
+def _by_own_means(stmt: Stmt, barriers: _Barriers, multiplied: frozenset[Buffer], target: Target) -> Stmt:
     def all_of(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        return tuple(_by_own_means(s, announced, multiplied, target) for s in body)
+        return tuple(_by_own_means(s, barriers, multiplied, target) for s in body)
 
     match stmt:
         case TileOp(name="copy") if not multiplied.isdisjoint(r.buffer for r in stmt.regions):
             return with_attr(stmt, *IS_FACTOR)
         case TileOp():
-            return _by_its_means(stmt, announced, target)
+            return _by_its_means(stmt, barriers, target)
         case For() | While():
             return replace(stmt, body=all_of(stmt.body))
         case If():
@@ -116,15 +132,18 @@ def _by_own_means(stmt: Stmt, announced: frozenset[str], multiplied: frozenset[B
             return stmt
 
 
-def _by_its_means(op: TileOp, announced: frozenset[str], target: Target) -> TileOp:
+def _by_its_means(op: TileOp, barriers: _Barriers, target: Target) -> TileOp:
     """What only a kernel divided by hand has: it goes by the one mechanism that does it, or not at all."""
     if any(key == "signals" for key, _ in op.attrs):
-        return _offered(op, announced, target)
+        return _offered(op, barriers, target)
     if is_signalling(op):
         reason = _why_not_signalling(op, target)
         barrier = op.attr("barrier")
         assert isinstance(barrier, Load)
-        op = with_attr(with_attr(op, "announces", barrier.buffer.name not in announced), "via", "tma")
+        name = barrier.buffer.name
+        op = with_attr(with_attr(op, "announces", name not in barriers.announced), "via", "tma")
+        if name in barriers.elsewhere:
+            op = with_attr(op, "block", barriers.elsewhere[name])
         if reason is not None:
             fail(
                 "unsupported-operand",
@@ -172,7 +191,7 @@ def _why_not_signalling(op: TileOp, target: Target) -> str | None:
     return why_not_tma(op, frozenset()) if target.has("tma") else f"{target.name} has no TMA"
 
 
-def _offered(op: TileOp, announced: frozenset[str], target: Target) -> TileOp:
+def _offered(op: TileOp, barriers: _Barriers, target: Target) -> TileOp:
     """A copy into a stage of a pipeline: by TMA, which signals the stage's barrier, or as any other, which is complete
     when the stage is released."""
     given = dict(op.attrs)
@@ -180,7 +199,7 @@ def _offered(op: TileOp, announced: frozenset[str], target: Target) -> TileOp:
     plain = replace(op, attrs=tuple(given.items()))
     if not target.has("tma") or why_not_tma(plain, frozenset()) is not None:
         return plain
-    return _by_its_means(with_attr(with_attr(plain, "barrier", barrier), "leader", leader), announced, target)
+    return _by_its_means(with_attr(with_attr(plain, "barrier", barrier), "leader", leader), barriers, target)
 
 
 def _announced(kernel: Kernel) -> frozenset[str]:

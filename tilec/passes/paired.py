@@ -35,6 +35,7 @@ from tilec.ir.tile import (
     with_attr,
 )
 from tilec.ir.types import INT32
+from tilec.ops.tcgen05 import PAIRED, is_of_pair
 from tilec.options import CompileOptions
 from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes, with_multicast
@@ -44,15 +45,12 @@ from tilec.passes.usage import reads, writes
 from tilec.sched.decision import Decision
 from tilec.target import Target
 
-PAIRED = ("paired", True)
-"""Of a product: it is that of two blocks."""
-
 MAX_COLUMNS = 256  # of one instruction, which gives them all in one order (PTX ISA, tcgen05 "Matrix shape")
 COLUMNS = 32  # N is a multiple of it, whatever the types and however B is stored (the same table)
 
 
 def is_paired(stmt: Stmt) -> bool:
-    return isinstance(stmt, TileOp) and PAIRED in stmt.attrs
+    return isinstance(stmt, TileOp) and is_of_pair(stmt)
 
 
 def with_pairs(laid: Laid, target: Target, options: CompileOptions) -> tuple[Laid | None, tuple[Decision, ...]]:

@@ -130,10 +130,13 @@ def check_protocol(kernel: Kernel, roles: Sequence[Role]) -> None:
     }
     try:
         for together in (True, False):
-            at_work = [(block, role) for block in blocks for role in roles if role.is_common == together]
-            _run(
-                barriers, [_State(role, steps(role, kernel, _indices(kernel, block)), block) for block, role in at_work]
-            )
+            states = [
+                _State(role, steps(role, kernel, _indices(kernel, block)), block)
+                for block in blocks
+                for role in roles
+                if role.is_common == together
+            ]
+            _run(barriers, states)
     except Unknown:
         return
 
@@ -317,6 +320,8 @@ def _advance(state: _State, barriers: dict[Place, _Barrier]) -> bool:
             barrier = barriers.setdefault((state.block, *step.barrier), _Barrier(step.meets, step.meets))
         if state.waiting is None:
             state.phase = barrier.phase
+            if len(step.blocks) > 1 and state.block:
+                _asked_again(step)
             for block in step.blocks or (state.block,):
                 _arrive(step, barriers[block, *step.barrier])
         if _waits(step, state, barrier):
@@ -325,6 +330,16 @@ def _advance(state: _State, barriers: dict[Place, _Barrier]) -> bool:
         state.waiting = None
         count += 1
     return count > 0
+
+
+def _asked_again(step: Step) -> None:
+    fail(
+        "bad-pair",
+        "the second block of a pair asks for this too",
+        step.span,
+        "one thread of the first says what the tensor cores of both do",
+        help="put it under `if T.block_rank_in_cluster() == 0:`",
+    )
 
 
 def _arrive(step: Step, barrier: _Barrier) -> None:

@@ -472,6 +472,10 @@ class Body(Assignments):
             self.block(node.then if condition else node.orelse)
             return
         assert isinstance(condition, EXPR_TYPES), "a condition is a bool or an expression"
+        self.branch(node, condition)
+
+    def branch(self, node: ast.If, condition: Expr) -> None:
+        """The `if`, where this is what its condition comes to."""
         if not self.is_parallel and self.is_varying(condition):
             if teams.divided(self, node, condition):
                 return

@@ -7,20 +7,21 @@ one that it has in the block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tilec.diag import Label, Warn, fail, warning
 from tilec.ir.groups import WARPGROUP_THREADS, condition
-from tilec.ir.tile import THREAD, Binary, Buffer, Const, Expr, If, Kernel, TileOp, walk, with_attr
+from tilec.ir.tile import THREAD, Binary, Buffer, Const, Expr, If, Kernel, TileOp, integer, substitute, walk, with_attr
 from tilec.ir.types import BOOL, UINT64
 from tilec.ops import registry
 from tilec.ops.barriers import BY_EACH_THREAD, BY_ONE_THREAD, allocation, arrivals, block_of, is_signalling
 from tilec.ops.gemm import is_in_tensor_memory
 from tilec.ops.signature import Argument, Signature, bind
-from tilec.passes.fold import compute_expr
+from tilec.passes.fold import compute_expr, fold_expr
 from tilec.passes.linear import Path
 from tilec.source import Span
 from tilec.syntax import ast
@@ -72,7 +73,7 @@ def section(body: Body, node: ast.With, call: ast.Call) -> None:
             help=f"write threads={WARPGROUP_THREADS * 2} in T.Kernel",
         )
     asked = sorted(_number(body, argument, there) for argument in numbers)
-    run(body, _neighbours(asked, call.span), node.body, call.span)
+    run(body, _neighbours(asked, call.span), lambda: body.block(node.body), call.span)
 
 
 def _number(body: Body, argument: Argument, there: range) -> int:
@@ -121,11 +122,11 @@ def whole(body: Body) -> range:
     return range(0) if x % WARPGROUP_THREADS or y * z > 1 else range(x // WARPGROUP_THREADS)
 
 
-def run(body: Body, groups: range, statements: tuple[ast.Stmt, ...], span: Span) -> None:
-    """The statements, by these warpgroups."""
+def run(body: Body, groups: range, work: Callable[[], None], span: Span) -> None:
+    """What `work` finds, by these warpgroups."""
     ending = Path(span, "its role's work ends with it")
     with _team(body, groups), body.ledger.region(ending), body.region("the `with T.ws` block", is_loop=False) as out:
-        body.block(statements)
+        work()
     body.by_hand = True
     if out:
         body.out.append(If(condition(groups), tuple(out), (), span))
@@ -144,17 +145,28 @@ def _team(body: Body, groups: range) -> Iterator[None]:
 
 def divided(body: Body, node: ast.If, holds: Expr) -> bool:
     """An `if` on the thread that each warpgroup answers as one, in a kernel that orders its threads by barriers: each
-    side is the work of those that answer so."""
+    side is the work of those that answer so. Where a warpgroup's answer is another condition, on the block, that is
+    what its `if` asks."""
     if not body.by_hand or body.masks or not len(there := whole(body)):
         return False
-    answers = [{compute_expr(holds, {THREAD: thread}) for thread in threads_of(group)} for group in there]
-    if any(len(answer) > 1 or None in answer for answer in answers):
+    answers = [{_asked_of(thread, holds) for thread in threads_of(group)} for group in there]
+    if any(len(answer) > 1 or any(map(body.is_varying, answer)) for answer in answers):
         return False
-    for side, statements in ((True, node.then), (False, node.orelse)):
-        groups = [group for group, answer in zip(there, answers, strict=True) if answer == {side}]
-        if groups and statements:
-            run(body, _neighbours(groups, node.condition.span), statements, node.span)
+    for answer in sorted(dict.fromkeys(next(iter(each)) for each in answers), key=_is_no):
+        groups = [group for group, each in zip(there, answers, strict=True) if each == {answer}]
+        if not isinstance(answer, Const):
+            run(body, _neighbours(groups, node.condition.span), partial(body.branch, node, answer), node.span)
+        elif statements := node.then if answer.value else node.orelse:
+            run(body, _neighbours(groups, node.condition.span), partial(body.block, statements), node.span)
     return True
+
+
+def _asked_of(thread: int, holds: Expr) -> Expr:
+    return fold_expr(substitute(holds, {THREAD: integer(thread)}))
+
+
+def _is_no(answer: Expr) -> bool:
+    return isinstance(answer, Const) and not answer.value
 
 
 def threads_of(group: int) -> range:

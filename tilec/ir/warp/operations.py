@@ -83,7 +83,8 @@ class TmaLoad(Operation):
     im2col map it is the first place, as the pixel there, and `tap` where from there the filter looks.
 
     With a `barrier` of the kernel's own it signals that; the role's thread `leader` issues it, and first announces the
-    bytes, unless the kernel `announces` them itself.
+    bytes, unless the kernel `announces` them itself. The barrier is that of the cluster's `block`, or where that is
+    None of this one.
 
     Where blocks of the cluster that differ along the axes `shared` load the same tile, each loads a slice of it, of the
     map's box along dimension `sliced`, for all of them. With `four` the map's box is one row, and of `start` only the
@@ -100,6 +101,7 @@ class TmaLoad(Operation):
     shared: str = ""
     sliced: int = 0
     four: FourRows | None = None
+    block: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

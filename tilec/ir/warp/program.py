@@ -8,7 +8,7 @@ from dataclasses import field
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import Buffer, Extent, Var
 from tilec.ir.warp.memory import MBARRIER_BYTES, Barriers, Ring, SharedTile, TensorMap, TensorTile, arrivals_of
-from tilec.ir.warp.operations import Operation
+from tilec.ir.warp.operations import Operation, TensorMma
 from tilec.ir.warp.waits import Arrive, NamedBarrier
 from tilec.ir.warp.walk import walk
 from tilec.options import Arrivals
@@ -80,7 +80,8 @@ class Program:
     @property
     def paired(self) -> bool:
         """Whether the tensor cores of two blocks work together: then all that is said to them is said to both."""
-        return any(ring.paired for ring in self.rings)
+        asked = (isinstance(op, TensorMma) and op.paired for op in self.operations())
+        return any(ring.paired for ring in self.rings) or (self.by_hand and any(asked))
 
     @property
     def signals_blocks(self) -> bool:

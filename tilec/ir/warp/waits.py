@@ -179,10 +179,12 @@ class CopiesArrive(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TensorArrive(Operation):
-    """The tensor cores arrive once they have done all that the role's thread `leader` has asked them for."""
+    """The tensor cores arrive once they have done all that the role's thread `leader` has asked them for: where those
+    of two blocks do it (`paired`), at the barriers of both."""
 
     barrier: Barrier
     leader: int
+    paired: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from tilec.ir.layout import SharedLayout, row_major
 from tilec.ir.multicast import number, sliced_dimension
 from tilec.ir.tile import Region, TileOp
 from tilec.ir.warp import CpAsync, CpAsyncCommit, LoadMatrix, Operation, StoreMatrix, TensorLoad, TensorStore, TmaLoad
-from tilec.ops.barriers import barrier_of, is_signalling
+from tilec.ops.barriers import barrier_of, block_of, is_signalling
 from tilec.ops.copy.by_matrix import loads_by_matrix
 from tilec.ops.lowering import Context, Demand, demand, sweep, tensor_map_of, tma_store
 from tilec.ops.registry import facet
@@ -71,7 +71,7 @@ def _tma_load(op: TileOp, context: Context) -> TmaLoad:
 def _signalling(load: TmaLoad, op: TileOp) -> TmaLoad:
     leader, announces = op.attr("leader"), op.attr("announces")
     assert isinstance(leader, int)
-    return replace(load, barrier=barrier_of(op), leader=leader, announces=bool(announces))
+    return replace(load, barrier=barrier_of(op), leader=leader, announces=bool(announces), block=block_of(op))
 
 
 def _width(op: TileOp) -> int | None:

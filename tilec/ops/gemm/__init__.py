@@ -28,6 +28,7 @@ from tilec.ops.barriers import as_barrier
 from tilec.ops.gemm.sparse import METADATA, SPARSE, expanded, metadata_columns
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
+from tilec.ops.tcgen05 import PAIRED, is_of_pair
 from tilec.ops.transpose import AS_ACCUMULATED
 from tilec.ops.values import Access, WarpPolicy, show_shape
 
@@ -168,6 +169,17 @@ def _product(call: Call, left: str, sum_scopes: str = "C") -> TileOp:
         _disagree(call, "K", (left, a, a_k), ("B", b, b_k), help_text)
     if a_m != c_m:
         _disagree(call, "M", (left, a, a_m), ("C", c, c_m), None)
+    if is_pair := "use_2cta" in call.arguments and call.boolean("use_2cta"):
+        b_n *= 2
+    if b_n != c_n and is_pair:
+        fail(
+            "bad-pair",
+            "each of two blocks that multiply together has half of B's columns",
+            call["B"].span,
+            f"{b_n // 2} here, of the {c_n} of C",
+            secondary=(Label(call["use_2cta"].span, "done by two blocks"), Label(b.buffer.span, "from here")),
+            help=f"allocate {b.buffer.name} for {c_n // 2} columns, and load those of this block",
+        )
     if b_n != c_n:
         _disagree(call, "N", ("B", b, b_n), ("C", c, c_n), None)
     op = tile_op(
@@ -179,6 +191,8 @@ def _product(call: Call, left: str, sum_scopes: str = "C") -> TileOp:
         transpose_A=transpose_a,
         transpose_B=transpose_b,
     )
+    if is_pair:
+        op = with_attr(op, *PAIRED)
     waits_later = "wg_wait" in call.arguments and call["wg_wait"].value == -1
     return with_attr(op, "wait", "later") if waits_later else op
 
@@ -287,14 +301,26 @@ def _effects(op: TileOp) -> Effects:
 
 
 def _reference(op: TileOp, env: Environment) -> None:
+    """By two blocks together: each has its rows and half of the columns of B."""
     import numpy as np
 
-    a, b, c, *metadata = op.regions
+    blocks = [env.peer(0), env.peer(1)] if is_of_pair(op) else [env]
+    b = op.regions[1]
+    parts = [block.read(b).reshape(matrix_shape(b)) for block in blocks]
+    right = np.concatenate(parts, axis=0 if op.attr("transpose_B") else 1)
+    for block in blocks:
+        _multiply(op, right, block)
+
+
+def _multiply(op: TileOp, columns: NDArray[np.generic], env: Environment) -> None:
+    import numpy as np
+
+    a, _, c, *metadata = op.regions
     # Products of 8-bit integers are exact in float64, which has a fast matrix product.
     small = a.buffer.dtype.is_float and a.buffer.dtype != FLOAT64
     wide = np.dtype(np.float32 if small else np.float64)
     left: NDArray[np.floating] = env.read(a).reshape(matrix_shape(a)).astype(wide)
-    right: NDArray[np.floating] = env.read(b).reshape(matrix_shape(b)).astype(wide)
+    right: NDArray[np.floating] = columns.astype(wide)
     if a.buffer.dtype == FLOAT32:
         left, right = _as_tf32(left), _as_tf32(right)
     left = left.T if op.attr("transpose_A") else left
@@ -417,7 +443,7 @@ GEMM = register(
                         Parameter("policy", WarpPolicy("square"), hint="the tensor cores share C out themselves"),
                         Parameter("clear_accum", False),
                         Parameter("mbar", None, keyword_only=True),
-                        Parameter("use_2cta", False, supported=False, keyword_only=True),
+                        Parameter("use_2cta", False, keyword_only=True),
                         ANNOTATIONS,
                     ),
                 ),
@@ -427,6 +453,10 @@ GEMM = register(
                 One thread of those that come here asks for it. When it is done, with all that this thread has asked
                 for before, the tensor cores arrive at `mbar`, once; without it T.tcgen05_mma_arrive says so.
                 `clear_accum` may depend on the trip: C = op(A) · op(B) where it holds.
+
+                With use_2cta the tensor cores of a cluster's two blocks do it, for a thread of the first: each block
+                has its rows of A and of C, and half of B's columns, those of the first block first. They arrive at
+                `mbar` in both blocks.
                 """,
                 _check_tcgen05,
             ),
