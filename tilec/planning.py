@@ -64,6 +64,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
         )
 
     from tilec import lints, target as targets
+    from tilec.passes.decisions import about_turned
     from tilec.passes.hand_listing import listing
     from tilec.passes.masks import unmasked
     from tilec.passes.staging import stagings
@@ -93,7 +94,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     stores = [asdict(store) for one in laid.kernels for store in stagings(one)]
     solved = [(p.loop.problem, p.solution) for p in planned]
     also = {**_asked(kernel, options), **listing(kernel, laid)}
-    decisions = (*decisions, *about_masks)
+    decisions = (*decisions, *about_turned(laid, [p.loop for p in planned], options), *about_masks)
     trace = dump(write_trace(solved, kernel.name, target.name, target.calibration, decisions, stores, also))
     observer.saw("schedule", planned, lambda _: trace, schedule_violations)
     return Plan(kernel, laid, target, planned, decisions, trace)

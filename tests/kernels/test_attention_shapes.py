@@ -93,8 +93,12 @@ def test_bytes_stay_in_registers(depth: int, causal: bool, tmp_path: Path) -> No
     found = Counter(i.stem for i in disassembled(cubin).around("QGMMA"))
     parts = 2 if '"scores (1, 2)"' in made.trace else 1  # each is folded by itself
     assert (found["SHFL"], found["F2FP"], found["MUFU"]) == (8 * parts, 32, 66)
-    assert found["STS"] == 128 * depth // 256 // 16  # the values, turned
+    assert found["STS"] == 128 * depth // 128 // 16  # the values, turned by each warpgroup for itself
     assert not found.keys() & LOCAL
+    consumers = next(role for role in made.program.roles if role.name == "consumer")
+    assert consumers.turns_at is not None
+    assert {t.layout.copies for t in made.program.shared if t.buffer.name.endswith(".turned")} == {2}
+    assert '"a copy for each of 2 warpgroups"' in made.trace
 
 
 @pytest.mark.parametrize(("D", "S", "keys", "causal"), [(64, 130, 40, False), (128, 70, 200, True)])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tilec.ir import warp
 from tilec.ir.layout import swizzled, wgmma_accumulator
-from tilec.ir.tile import Buffer, Const, Load, Parallel, Store, Var, integer
+from tilec.ir.tile import Buffer, Const, Load, Parallel, Region, Store, Var, integer
 from tilec.ir.types import FLOAT16, FLOAT32
 from tilec.passes.clears import set_by_products
 
@@ -20,6 +20,10 @@ LAYOUT = wgmma_accumulator((64, 64), 1, 1)
 def filled(buffer: Buffer, value: float = 0.0, extents: tuple[int, int] = (64, 64)) -> warp.Elementwise:
     store = Store(buffer, (ROW, COLUMN), Const(value, buffer.dtype))
     return warp.Elementwise(Parallel((ROW, COLUMN), extents, (store,)), LAYOUT)
+
+
+def whole(buffer: Buffer) -> Region:
+    return Region(buffer, (integer(0), integer(0)), (64, 64))
 
 
 COPY = warp.Elementwise(Parallel((ROW, COLUMN), (64, 64), (Store(D, (ROW, COLUMN), Load(C, (ROW, COLUMN))),)), LAYOUT)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tilec.ir import warp
-from tilec.ir.layout import Fragment, mma_accumulator, row_major, swizzled, wgmma_accumulator
+from tilec.ir.layout import Axis, Fragment, mma_accumulator, row_major, swizzled, wgmma_accumulator
 from tilec.ir.tile import Binary, Buffer, Cast, Const, Load, Parallel, Region, Store, Var, integer
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32
 from tilec.ir.warp_verify import program_violations
@@ -46,10 +46,13 @@ def add_up(buffer: Buffer) -> warp.Elementwise:
     return sweep(Store(C, (ROW, COLUMN), total))
 
 
+def whole(buffer: Buffer) -> Region:
+    return Region(buffer, tuple(integer(0) for _ in buffer.shape), buffer.shape)
+
+
 def copy(buffer: Buffer, *cursors: warp.Cursor) -> warp.CpAsync:
     region = Region(GLOBAL, (integer(0), integer(0)), (64, 64))
-    whole = Region(buffer, tuple(integer(0) for _ in buffer.shape), buffer.shape)
-    return warp.CpAsync(region, whole, row_major((64, 64), 128, 8), 16, cursors=cursors)
+    return warp.CpAsync(region, whole(buffer), row_major((64, 64), 128, 8), 16, cursors=cursors)
 
 
 def store(buffer: Buffer) -> warp.TmaStore:
@@ -480,6 +483,49 @@ def test_warpgroups_that_store_apart_meet_apart() -> None:
     ],
 )
 def test_what_warpgroups_that_store_apart_need(program: warp.Program, says: str) -> None:
+    assert says in violations(program)
+
+
+# ---- tiles of which each warpgroup has a copy ------------------------------------------------------------------------
+
+COPIES = replace(LAYOUT, copies=2)
+BY_EACH = replace(row_major((64, 64), 128, 8), threads=(*row_major((64, 64), 128, 8).threads, Axis(2, -1, 0)))
+FILL_OWN = replace(write(B), layout=BY_EACH)
+TALL_SUM = Buffer("C", (128, 64), FLOAT32, "fragment")
+BY_OWN = warp.Wgmma(TALL, B, TALL_SUM, False, False, False)
+
+
+def with_copies(*body: warp.Operation, warps: int = 8) -> warp.Program:
+    shared = (warp.SharedTile(TALL, swizzled((128, 64), 2)), warp.SharedTile(B, COPIES, offset=16384))
+    program = replace(apart(*body, warps=warps), shared=shared, smem_bytes=32768, barriers_at=32768)
+    return replace(program, fragments=((TALL_SUM, BY_ROWS),))
+
+
+def test_warpgroups_that_have_copies_meet_apart() -> None:
+    assert COPIES.bytes == 2 * LAYOUT.bytes
+    assert violations(with_copies(FILL_OWN, warp.ProxyFence(), MEET, BY_OWN, warp.WgmmaWait(0))) == ""
+    again = loop(FILL_OWN, warp.ProxyFence(), MEET, BY_OWN, warp.WgmmaWait(0), MEET)
+    assert violations(with_copies(again)) == ""
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        (with_copies(FILL_OWN, warp.ProxyFence(), BY_OWN, warp.WgmmaWait(0)), "Wgmma on B has no barrier"),
+        (with_copies(FILL_OWN, MEET, BY_OWN, warp.WgmmaWait(0)), "Wgmma on B has no proxy fence"),
+        (
+            with_copies(loop(FILL_OWN, warp.ProxyFence(), MEET, BY_OWN, warp.WgmmaWait(0))),
+            "Elementwise on B has no barrier after Wgmma",
+        ),
+        (
+            with_copies(replace(FILL_OWN, layout=row_major((64, 64), 256, 8))),
+            "Elementwise on B, of which 2 warpgroups have a copy, does not do the same in each of them",
+        ),
+        (with_copies(store(B), warp.BulkWait(0)), "TmaStore on B, of which 2 warpgroups have a copy, knows of no"),
+        (with_copies(FILL_OWN, warps=4), "of which 2 warpgroups have a copy, is by 128 threads"),
+    ],
+)
+def test_what_tiles_with_copies_need(program: warp.Program, says: str) -> None:
     assert says in violations(program)
 
 

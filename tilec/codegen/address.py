@@ -8,8 +8,9 @@ from tilec.codegen.builder import Builder
 from tilec.codegen.scalar import Scalars
 from tilec.diag import InternalError
 from tilec.ir.affine import add, affine, scale
+from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import SharedLayout
-from tilec.ir.tile import Binary, Buffer, Expr, Extent, Load, Var, integer, substitute, walk_expr
+from tilec.ir.tile import THREAD, Binary, Buffer, Expr, Extent, Load, Var, integer, substitute, walk_expr
 from tilec.ir.types import INT32
 from tilec.ir.warp import MBARRIER_BYTES, Cursor, Program, Ring, SharedTile
 from tilec.ptx.module import Address, Imm, Reg
@@ -166,7 +167,11 @@ class Addresses:
     def tile_base(self, buffer: Buffer, cursors: tuple[Cursor, ...]) -> tuple[Reg, int]:
         """Where the version starts that the cursors point at: a register and a constant to add."""
         place = self.place(buffer, cursors)
-        return self.moved(self.scalars.register(SHARED_BASE), place), place.constant
+        base = self.scalars.register(SHARED_BASE)
+        own = own_copy(self.tiles[buffer.name].layout)
+        if own != integer(0):
+            base = self.sum(base, self.scalars.register(own))
+        return self.moved(base, place), place.constant
 
     def moved(self, base: Reg, place: Place) -> Reg:
         """The base for the version at this place."""
@@ -245,6 +250,13 @@ class Addresses:
             scale(Binary("floordiv", column, width, INT32), layout.panel_bytes),
             scale(Binary("floormod", column, width, INT32), size),
         )
+
+
+def own_copy(layout: SharedLayout) -> Expr:
+    """By how many bytes the warpgroup's own copy of a tile lies behind the first one."""
+    if layout.copies == 1:
+        return integer(0)
+    return scale(Binary("floordiv", THREAD, integer(WARPGROUP_THREADS), INT32), layout.copy_bytes)
 
 
 def swizzle(offset: Expr, layout: SharedLayout) -> Expr:

@@ -62,7 +62,7 @@ class _Sweep:
         # What each element has a value of its own of.
         self.kept = tuple(a.var for a in self.body if isinstance(a, Definition))
         self.kept += tuple(s.previous for s in self.stored if s.previous is not None)
-        replica = op.layout.replica()
+        replica = op.layout.replica(self.copies())
         self.once = () if replica is None else (Binary("eq", replica, integer(0), BOOL),)
         if replica is not None and {"local", "fragment"} <= {s.buffer.scope for s in self.stored}:
             fail(
@@ -79,6 +79,11 @@ class _Sweep:
         self.run_length = self.vector()
         self.shared_conditions = self.of_all_steps()
         self.fresh = 0
+
+    def copies(self) -> int:
+        """Of what is stored: each warpgroup sets its own one."""
+        tiles = (self.state.addresses.tiles.get(s.buffer.name) for s in self.stored)
+        return max((tile.layout.copies for tile in tiles if tile is not None), default=1)
 
     def fragments(self) -> Iterator[Buffer]:
         yield from (store.buffer for store in self.stored if store.buffer.in_registers)

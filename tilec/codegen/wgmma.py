@@ -6,7 +6,7 @@ format".
 
 from __future__ import annotations
 
-from tilec.codegen.address import SHARED_BASE
+from tilec.codegen.address import SHARED_BASE, own_copy
 from tilec.codegen.matrix import K_BYTES, KIND, WARP, accumulators, element, operand_kind, packed, warp_part
 from tilec.codegen.sparse import metadata
 from tilec.codegen.state import State
@@ -123,7 +123,7 @@ def _descriptor(state: State, buffer: Buffer, cursors: tuple[Cursor, ...], k_maj
     def first() -> Reg:
         """The descriptor where the cursor holds 0."""
         # Blocks are whole rows (K-major) or whole panels (MN-major), so the offset is a multiple of the repeat size.
-        inside = scale(mn, per_row if k_major else layout.panel_bytes // layout.panel)
+        inside = add(scale(mn, per_row if k_major else layout.panel_bytes // layout.panel), _uniform(own_copy(layout)))
         address = state.scalars.register(SHARED_BASE)
         if inside != integer(0):
             address = builder.into("b32", "add.u32", address, state.scalars.register(inside))

@@ -80,14 +80,14 @@ class Fragment:
             value = Binary("floormod", value, integer(size), INT32)
         return value
 
-    def replica(self) -> Expr | None:
+    def replica(self, groups: int = 1) -> Expr | None:
         """An expression that is 0 in exactly one thread of each set that holds the same elements; None: no
-        replication.
+        replication. Where each of so many `groups` of threads has all elements: in one thread of each group.
         """
         total: Expr | None = None
         below = 1
         for axis in self.threads:
-            if axis.dim < 0 and axis.size > 1:
+            if axis.dim < 0 and axis.size > 1 and below < self.thread_count // groups:
                 digit = self._digit(below, axis.size)
                 total = digit if total is None else Binary("add", total, digit, INT32)
             below *= axis.size
@@ -381,6 +381,8 @@ class SharedLayout:
 
     Or the elements lie as `placement` says, a person's own: then there is one panel, and only accesses element by
     element, or of what lies next to each other, reach them.
+
+    Of a tile with `copies` each warpgroup has one, behind that of the warpgroup before it.
     """
 
     shape: tuple[int, ...]
@@ -388,6 +390,7 @@ class SharedLayout:
     panel: int
     swizzle: int = 0
     placement: Placement | None = None
+    copies: int = 1
 
     @property
     def run(self) -> int:
@@ -413,7 +416,15 @@ class SharedLayout:
 
     @property
     def bytes(self) -> int:
-        return self.panels * self.panel_bytes if self.placement is None else self.placement.size * self.element_bytes
+        return self.copy_bytes * self.copies
+
+    @property
+    def copy_bytes(self) -> int:
+        """Of one copy, of several up to where the next one begins."""
+        if self.placement is not None:
+            return self.placement.size * self.element_bytes
+        one = self.panels * self.panel_bytes
+        return one if self.copies == 1 else -(-one // self.repeat_bytes) * self.repeat_bytes
 
     @property
     def swizzle_mask(self) -> int:

@@ -88,6 +88,35 @@ def parts_of(program: Program) -> Iterator[str]:
                 yield f"role {other.name} reaches what the warpgroups of role {role.name} store apart"
 
 
+def copies_of(program: Program) -> Iterator[str]:
+    """Promise 8, of tiles with copies: each warpgroup fills all of its own one, for products alone."""
+    copies = {tile.buffer.name: tile.layout.copies for tile in program.shared if tile.layout.copies > 1}
+    for role in program.roles if copies else ():
+        for op in warp.walk(role.body):
+            for name in sorted(_reached(op) & copies.keys()):
+                where = f"line {op.span.line}: {name_of(op)} on {name}, of which {copies[name]} warpgroups have a copy,"
+                if role.threads != copies[name] * WARPGROUP_THREADS or role.single_thread:
+                    yield f"{where} is by {role.threads} threads"
+                match op:
+                    case warp.Elementwise(layout=layout) if not _is_by_each(layout, copies[name]):
+                        yield f"{where} does not do the same in each of them"
+                    case warp.Elementwise() | warp.Wgmma():
+                        pass
+                    case _:
+                        yield f"{where} knows of no copies"
+
+
+def _is_by_each(layout: Fragment, groups: int) -> bool:
+    """Whether each warpgroup sweeps all elements, every one of them by one thread of it."""
+    threads = range(WARPGROUP_THREADS)
+    offsets = [layout.thread_offset(thread) for thread in range(layout.thread_count)]
+    return (
+        layout.thread_count == groups * WARPGROUP_THREADS
+        and all(offset == offsets[thread % len(threads)] for thread, offset in enumerate(offsets))
+        and len({offsets[thread] for thread in threads}) == len(threads)
+    )
+
+
 def early(program: Program) -> Iterator[str]:
     """Promise 9."""
     if not program.begins_early:

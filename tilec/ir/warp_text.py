@@ -71,7 +71,9 @@ def show_shared(layout: SharedLayout) -> str:
     if layout.placement is not None:
         return f"place {show_expr(layout.placement.place)} of {layout.placement.size}"
     panels = f"{layout.panels} panels of {layout.panel} columns" if layout.panels > 1 else "row-major"
-    return f"{panels}, swizzle {layout.swizzle}" if layout.swizzle else panels
+    swizzle = f", swizzle {layout.swizzle}" if layout.swizzle else ""
+    copies = f", a copy for each of {layout.copies} warpgroups" if layout.copies > 1 else ""
+    return f"{panels}{swizzle}{copies}"
 
 
 def show_fragment(layout: Fragment) -> str:

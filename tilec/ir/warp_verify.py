@@ -18,7 +18,8 @@ arithmetic.
    barrier of the role, and at the end the turn is the first one's again.
 7. Two operations of one role that touch the same version of a shared tile, one of them writing and not both
    atomically, have a barrier between them, and a proxy fence where ordinary writes meet the asynchronous proxy.
-8. Of a tile that warpgroups store apart, each reaches its own rows only; so a barrier of each warpgroup will do there.
+8. Of a tile that warpgroups store apart, each reaches its own rows only, and of one with copies its own one; so a
+   barrier of each warpgroup will do there.
 9. Where a program begins early, each role waits for the grid before it, whatever path it takes, until it reaches a
    tensor; and some role does at all events.
 10. A tile over the rings is touched only when the tiles whose memory it has are done with: all versions that were begun
@@ -43,7 +44,7 @@ from tilec.ir.multicast import mates_by_any
 from tilec.ir.warp import Operation, Program, Ring, Role
 from tilec.ir.warp_effects import combined, effects, name_of
 from tilec.ir.warp_scenarios import Execution, Scenario, scenarios
-from tilec.ir.warp_structure import Overlaps, early, memory, overlaps_of, partition, parts_of
+from tilec.ir.warp_structure import Overlaps, copies_of, early, memory, overlaps_of, partition, parts_of
 
 MAX_STEPS = 20_000  # operations executed per role: enough for every shape of pipeline, whatever the trip count
 
@@ -54,6 +55,7 @@ def program_violations(program: Program) -> Iterator[str]:
     yield from partition(program)
     yield from memory(program)
     yield from parts_of(program)
+    yield from copies_of(program)
     yield from early(program)
     overlaps = overlaps_of(program)
     same_for_all_trips: set[tuple[tuple[str, int], ...]] = set()
@@ -134,6 +136,7 @@ class _Run:
         self.ring_of: dict[str, Ring] = {b: r for r in program.rings for b in r.buffers}
         self.fragments = {b.name for b, _ in program.fragments}
         self.apart = {op.source.name for op in program.operations() if isinstance(op, warp.TmaStore) and op.parts > 1}
+        self.apart |= {tile.buffer.name for tile in program.shared if tile.layout.copies > 1}
         self.tensor = {tile.buffer.name for tile in program.tensor}
         self.of_pairs = {  # roles that run in the first block of a pair only
             role.name
@@ -474,7 +477,7 @@ class _Run:
                         apart = rows_alike and name in self.apart and earlier.own_rows
                         if apart and not earlier.group and earlier.part < state.part:
                             continue
-                        if message := self.conflict(state, op, tile, earlier, True, None, False):
+                        if message := self.conflict(state, op, tile, earlier, True, None, False, by_all=True):
                             return f"{message}, and {name} has its memory"
             self.covered[tile] = name
         return ""
@@ -502,6 +505,7 @@ class _Run:
         write: bool,
         queue: str | None,
         by_async: bool,
+        by_all: bool = False,
     ) -> str:
         if not (earlier.write or write):
             return ""
@@ -513,7 +517,8 @@ class _Run:
         moves = {name_of(op), earlier.op} <= {"TensorLoad", "TensorStore"}
         if moves and name in self.tensor and state.role.warps == WARPGROUP_WARPS:
             return ""  # in tensor memory each warp of a warpgroup has lanes of its own
-        has_met = earlier.part < state.part if name in self.apart else earlier.interval < state.interval
+        is_apart = name in self.apart and not by_all
+        has_met = earlier.part < state.part if is_apart else earlier.interval < state.interval
         if not has_met:
             return f"{where} has no barrier after {earlier.op}"
         if by_async and earlier.write and not earlier.async_proxy and not earlier.fenced:

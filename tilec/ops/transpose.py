@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tilec.diag import Label, fail
 from tilec.ir import warp
 from tilec.ir.affine import add, scale
-from tilec.ir.layout import ACCUMULATED, Fragment, accumulated_order, column_major
+from tilec.ir.layout import ACCUMULATED, Axis, Fragment, accumulated_order, column_major
 from tilec.ir.tile import Binary, Cast, Expr, Load, Parallel, Store, TileOp, Var, integer
 from tilec.ir.types import INT32
 from tilec.ops.lowering import VECTOR_BYTES, Context, Demand, demand
@@ -79,11 +80,13 @@ TRANSPOSE = register(
 )
 
 
-def swept(op: TileOp, threads: int) -> Fragment:
-    """Which thread writes what of `dst`: neighbours read neighbours of `src`, once for each element of their runs."""
+def swept(op: TileOp, threads: int, copies: int = 1) -> Fragment:
+    """Which thread writes what of `dst`, or of its warpgroup's own one of several `copies`: neighbours read neighbours
+    of `src`, once for each element of their runs."""
     destination = op.regions[1].buffer
     rows, columns = destination.shape
-    return column_major((rows, columns), threads, VECTOR_BYTES // destination.dtype.bytes)
+    one = column_major((rows, columns), threads // copies, VECTOR_BYTES // destination.dtype.bytes)
+    return replace(one, threads=(*one.threads, Axis(copies, -1, 0)))
 
 
 @facet("transpose", "lower")
@@ -97,7 +100,8 @@ def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
         op.span,
     )  # fmt: skip
     nest = Parallel((row, column), destination.shape, (store,), op.span)
-    return (warp.Elementwise(nest, swept(op, context.threads), cursors=context.cursors, span=op.span),)
+    layout = swept(op, context.threads, context.shared[destination.name].copies)
+    return (warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span),)
 
 
 def _accumulated_row(place: Var) -> Expr:
@@ -115,7 +119,7 @@ def _accumulated_row(place: Var) -> Expr:
 @facet("transpose", "demand")
 def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     source, destination = (r.buffer for r in op.regions)
-    elements = math.prod(destination.shape)
+    elements = math.prod(destination.shape) * context.shared[destination.name].copies
     return (
         demand("ld.shared", bytes=elements * source.dtype.bytes, threads=context.threads),
         demand("st.shared", bytes=elements * destination.dtype.bytes, threads=context.threads),

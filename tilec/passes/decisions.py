@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import Kernel, TileOp, walk
 from tilec.options import CompileOptions, Strategy
+from tilec.passes.depend import LoopProblem
 from tilec.passes.layout import Laid
 from tilec.passes.load_use import detected
+from tilec.passes.own_copies import own_tiles
 from tilec.passes.pools import product_pieces
 from tilec.passes.rings import pipelined_loops
 from tilec.passes.roles import is_bulk_load
@@ -76,6 +78,22 @@ def about_products(laid: Laid, target: Target) -> Iterator[Decision]:
             "the compiler",
             f"{threads} threads start with {start} registers each, and the assembler wants more for m64n{columns}",
         )
+
+
+def about_turned(laid: Laid, loops: Sequence[LoopProblem], options: CompileOptions) -> Iterator[Decision]:
+    """Whether each warpgroup has a copy of the tiles that are turned for products."""
+    for loop in loops if laid.form == "warp_specialised" and laid.kernel.threads > WARPGROUP_THREADS else ():
+        names = ", ".join(sorted(own_tiles(laid.kernel, loop.loop)))
+        if not names:
+            continue
+        if loop.groups > 1:
+            chosen = f"a copy for each of {loop.groups} warpgroups"
+            yield Decision(f"copies of {names}", chosen, "the compiler", "none waits for what another one turns")
+        elif not options.ping_pong:
+            yield Decision(f"copies of {names}", "one for all warpgroups", "the command line", "--no-ping-pong")
+        else:
+            why = loop.together or "other statements of the loop keep the warpgroups together"
+            yield Decision(f"copies of {names}", "one for all warpgroups", "the compiler", why)
 
 
 def about_detection(

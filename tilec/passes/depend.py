@@ -40,6 +40,7 @@ from tilec.passes.multicast import shared_axes
 from tilec.passes.nest_price import nest_demands
 from tilec.passes.ordering import orders
 from tilec.passes.overlays import over_rings
+from tilec.passes.own_copies import with_own_copies
 from tilec.passes.rings import (
     RingPlan,
     accesses,
@@ -80,7 +81,7 @@ class LoopProblem:
     """`statements` are the scheduled ones, in source order (see `passes.binds`), and those of the consumers again for
     each further warpgroup that runs its part on its own; `roles` run them by rule, which a schedule may say otherwise.
     `rings` parallel the problem's. `kept` are those that only the rule's role can run, where another one usually could,
-    and why."""
+    and why. `together`: why warpgroups that could run apart do not."""
 
     loop: For
     statements: tuple[Stmt, ...]
@@ -88,6 +89,12 @@ class LoopProblem:
     rings: tuple[RingPlan, ...]
     problem: Problem
     kept: tuple[tuple[int, str], ...] = ()
+    together: str | None = None
+
+    @property
+    def groups(self) -> int:
+        """How many warpgroups of the consumers run apart."""
+        return len(self.problem.copies[0]) if self.problem.copies else 1
 
     @property
     def own(self) -> tuple[int, ...]:
@@ -176,13 +183,19 @@ def _problem(
     groups = consumer_groups(laid, loop, target) if ping_pong and not is_inner else 1
     if groups == 1:
         return together
-    apart = _Builder(laid, target, loop, decided, unlimited_smem, overlap, groups, mistakes).build()
+    own = with_own_copies(laid, ((loop, groups),))
+    builder = _Builder(own, target, loop, decided, unlimited_smem, overlap, groups, mistakes)
+    if own is not laid and builder.least > builder.smem_bytes:
+        return replace(together, together="there is no room for more of them in shared memory")
+    apart = builder.build()
     try:
         least, possible = bounds(together.problem).mii, bounds(apart.problem).mii
     except Unschedulable:
         return together  # whoever solves it says why it cannot be
     is_light = most is not None and least > most
-    return apart if possible < least and not is_light else together
+    if possible < least and not is_light:
+        return apart
+    return replace(together, together=f"no interval below {possible} cycles with more, nor below {least} with one")
 
 
 def versions_asked(loop: For) -> int | None:
@@ -225,10 +238,9 @@ class _Builder:
         rings = self.plans
         ops = tuple(self.op(i) for i in range(len(self.statements)))
         pool = Pool("smem", self.smem_bytes, self.reserved(rings))
-        needed = pool.reserved + sum(_version_bytes(self.laid, r) for r in rings if self.begun(r) is None)
-        if needed > pool.capacity:
+        if self.least > pool.capacity:
             with self.mistakes.caught():
-                self.overflow(needed, pool.capacity, rings)
+                self.overflow(self.least, pool.capacity, rings)
         name = f"{self.laid.kernel.name}.{self.loop.var.name}"
         outside = touched_outside(self.laid.kernel, self.loop)
         fed = [p for p in rings if self.open & {*p.consumers} or self.is_loaded(p)]
@@ -259,6 +271,12 @@ class _Builder:
             rings,
             repeat(problem, self.groups),
         )
+
+    @property
+    def least(self) -> int:
+        """The shared memory that the kernel takes at least, in bytes: one version of each tile."""
+        begun_here = (r for r in self.plans if self.begun(r) is None)
+        return self.reserved(self.plans) + sum(_version_bytes(self.laid, r) for r in begun_here)
 
     def is_loaded(self, plan: RingPlan) -> bool:
         """Whether TMA fills the ring."""

@@ -43,6 +43,7 @@ from tilec.passes.fetched import Fetch, fetches, is_fetched, versions_of
 from tilec.passes.layout import Laid
 from tilec.passes.multicast import shared_axes
 from tilec.passes.overlays import over_rings
+from tilec.passes.own_copies import with_own_copies
 from tilec.passes.paired import is_paired
 from tilec.passes.pools import shared_out
 from tilec.passes.rings import pipelined_loops
@@ -86,6 +87,7 @@ def _by_hand(laid: Laid, target: Target) -> warp.Program:
 
 class Expander:
     def __init__(self, laid: Laid, scheduled: Sequence[Scheduled], target: Target, arriving: Arrivals = "warp") -> None:
+        laid = with_own_copies(laid, [(s.loop.loop, s.loop.groups) for s in scheduled])
         self.laid, self.kernel, self.target, self.arriving = laid, laid.kernel, target, arriving
         self.loops = {id(s.loop.loop): s for s in scheduled}
         self.trips = {id(n): static_trips(n) for s in scheduled for n in pipelined_loops(s.loop.loop.body)}

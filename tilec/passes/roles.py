@@ -29,6 +29,7 @@ from tilec.ops.sync import is_explicit
 from tilec.passes.binds import scheduled
 from tilec.passes.compound import is_compound
 from tilec.passes.layout import Laid
+from tilec.passes.own_copies import own_tiles
 from tilec.passes.rings import RingPlan, accesses, is_load, pipelined_loops
 from tilec.passes.steering import is_kept_by_every_role
 from tilec.passes.usage import reads, writes
@@ -91,10 +92,11 @@ def consumer_groups(laid: Laid, loop: For, target: Target) -> int:
     # Each group needs a barrier to wait for its turn at.
     if ROLE_BARRIERS + groups > target.limit("named_barriers"):
         return 1
+    own = own_tiles(laid.kernel, loop)
     alone = (
         not any(is_compound(s) or any(is_explicit(inner) for inner in walk((s,))) for s in scheduled(loop))
         and len(products) < len(mine)
-        and all(_keeps_to_itself(s, laid) for s in mine)
+        and all(_keeps_to_itself(s, laid, own) for s in mine)
     )
     return groups if alone else 1
 
@@ -187,11 +189,11 @@ def products(body: tuple[Stmt, ...]) -> tuple[TileOp, ...]:
     return tuple(s for s in walk(body) if isinstance(s, TileOp) and is_product(s))
 
 
-def _keeps_to_itself(stmt: Stmt, laid: Laid) -> bool:
+def _keeps_to_itself(stmt: Stmt, laid: Laid, own: frozenset[str]) -> bool:
     """Whether each warpgroup can run its part without what another one computes in the loop: it writes nothing but its
-    own registers, and no row is spread over several warps."""
+    own registers, and tiles of which it may have its `own` copy, and no row is spread over several warps."""
     scopes = {b.name: b.scope for b in (*laid.kernel.params, *laid.kernel.buffers) if hasattr(b, "scope")}
-    if isinstance(stmt, Bind) or any(scopes.get(name) not in IN_REGISTERS for name in accesses(stmt).writes):
+    if isinstance(stmt, Bind) or any(scopes.get(name) not in IN_REGISTERS for name in accesses(stmt).writes - own):
         return False
     for inner in walk((stmt,)):
         if isinstance(inner, TileOp) and inner.name in ("reduce", "finalize_reducer"):

@@ -57,7 +57,7 @@ from tilec.passes.rings import is_load, is_pipelined, pipelined_loops, why_not_f
 from tilec.passes.tensor_maps import why_no_tensor_map, why_not_tma, without_tma
 from tilec.passes.tensor_memory import check_sums, check_tensor_copy, with_sums_in_tensor_memory
 from tilec.passes.tensor_order import ordered_tensors
-from tilec.passes.turned import turned
+from tilec.passes.turned import is_turned, turned
 from tilec.passes.usage import reads, writes
 from tilec.passes.warp_partition import mma_warps, wgmma_groups
 from tilec.passes.wishes import asynchronous, awaited, expanded, honoured
@@ -424,7 +424,9 @@ class _Selector:
         tile = Buffer(f"{name}{taken or ''}", source.buffer.shape, destination.buffer.dtype, "shared", op.span)
         if why_no_tensor_map(destination, tile) is not None:
             return None
-        reuse = next((s for s in self.staging if replace(s, name=name) == replace(tile, name=name)), None)
+        # Not what is turned: each warpgroup may have that for itself.
+        others = (s for s in self.staging if not is_turned(s))
+        reuse = next((s for s in others if replace(s, name=name) == replace(tile, name=name)), None)
         if reuse is None and not self.fits_memory(self.least_of(tile, source.buffer)):
             return None
         tile = self.room(reuse or tile)

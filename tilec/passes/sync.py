@@ -32,9 +32,9 @@ from tilec.passes.touches import (
     Over,
     in_registers,
     lying_over,
+    reached_apart,
     reached_by_async,
     reached_by_requests,
-    stored_apart,
     touched_early,
     touches,
 )
@@ -52,10 +52,12 @@ def synchronise(program: warp.Program) -> warp.Program:
     roles = []
     for number, role in enumerate(program.roles):
         barrier = warp.BarSync(program.named_barrier(number), role.threads)
-        roles.append(_synchronised(role, rings, fragments, by_async, answers, over, barrier))
+        apart = reached_apart(role, program)
+        roles.append(_synchronised(role, rings, fragments, by_async, answers, over, apart, barrier))
     common = program.common
     if common is not None:
-        common = _synchronised(common, rings, fragments, by_async, answers, over, warp.BarSync(0, common.threads))
+        barrier, apart = warp.BarSync(0, common.threads), reached_apart(common, program)
+        common = _synchronised(common, rings, fragments, by_async, answers, over, apart, barrier)
     return replace(program, roles=tuple(roles), common=common)
 
 
@@ -66,9 +68,10 @@ def _synchronised(
     by_async: frozenset[str],
     answers: frozenset[str],
     over: Mapping[str, tuple[Over, ...]],
+    apart: frozenset[str],
     barrier: warp.BarSync,
 ) -> warp.Role:
-    execution = _Role(role, rings, fragments, by_async, answers, over)
+    execution = _Role(role, rings, fragments, by_async, answers, over, apart)
     placed = execution.place()
     return replace(role, body=inserted(role.body, placed, execution.emptied, barrier, Counter()))
 
@@ -128,9 +131,10 @@ class _Role:
         by_async: frozenset[str],
         answers: frozenset[str],
         over: Mapping[str, tuple[Over, ...]],
+        apart: frozenset[str],
     ) -> None:
         self.rings, self.fragments, self.warps = rings, fragments, role.warps
-        self.nodes = _number(role.body, Counter(), stored_apart(role), over)
+        self.nodes = _number(role.body, Counter(), apart, over)
         self.registers = _registers(self.nodes, fragments)
         self.mixed: frozenset[str] = frozenset()  # registers of wgmma in flight between trips, which others use too
         self.here = range(0)  # the places of the run of operations being executed, up to where it is

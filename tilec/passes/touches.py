@@ -92,9 +92,10 @@ def _commuting(atomic: str | None) -> str:
     return "" if atomic in (None, "store") else atomic
 
 
-def stored_apart(role: warp.Role) -> frozenset[str]:
-    """The tiles of which each warpgroup stores its part by itself, and of which it therefore only reaches that."""
-    return frozenset(op.source.name for op in warp.walk(role.body) if isinstance(op, warp.TmaStore) and op.parts > 1)
+def reached_apart(role: warp.Role, program: warp.Program) -> frozenset[str]:
+    """The tiles of which each warpgroup reaches a part alone, or a copy: it stores that by itself, or has its own."""
+    stored = {op.source.name for op in warp.walk(role.body) if isinstance(op, warp.TmaStore) and op.parts > 1}
+    return frozenset(stored | {tile.buffer.name for tile in program.shared if tile.layout.copies > 1})
 
 
 def reached_by_async(program: warp.Program) -> Iterator[str]:

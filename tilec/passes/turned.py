@@ -20,7 +20,12 @@ _NAME = ".turned"
 
 def is_turning(stmt: Stmt) -> bool:
     """Whether the statement is one of these transpositions, and nobody's own."""
-    return isinstance(stmt, TileOp) and stmt.name == "transpose" and stmt.regions[1].buffer.name.endswith(_NAME)
+    return isinstance(stmt, TileOp) and stmt.name == "transpose" and is_turned(stmt.regions[1].buffer)
+
+
+def is_turned(tile: Buffer) -> bool:
+    """Whether the tile was made for one of them."""
+    return tile.name.endswith(_NAME)
 
 
 def turned(
