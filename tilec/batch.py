@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilec import __version__, driver, files, progress
+from tilec import __version__, driver, files, progress, resources
 from tilec.diag import CompileError, Diagnostic, fail
 from tilec.manifest import Manifest
 from tilec.observer import Observer, Stopped
@@ -64,9 +64,11 @@ def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
 
     with ProcessPoolExecutor(min(processes, len(jobs)), initializer=_begin, initargs=(os.getpid(),)) as pool:
         try:
-            for made in pool.map(_with_evidence, jobs):
+            for job, made in zip(jobs, pool.map(_with_evidence, jobs), strict=True):
+                # What was read in the other process.
+                files.note(str(resources.target_file(job.options.target)))
                 for imported in made.source.imported.values():
-                    files.note(imported.path)  # it was read in the other process
+                    files.note(imported.path)
                 yield made
         except BrokenProcessPool:
             fail(

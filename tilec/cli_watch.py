@@ -29,6 +29,9 @@ def watched(command: Callable[[], None]) -> NoReturn:
     """Never returns: Ctrl-C ends it. Mistakes are shown, and waited for to be mended; those in the options end it."""
     if wanted_format() == "sarif":
         usage("--watch has no end, and SARIF is one log at the end: choose another --diagnostics-format")
+    context = click.get_current_context(silent=True)
+    if context is not None and context.params.get("time_limit") is not None:
+        usage("--watch has no end, and --time-limit is about all of it")
     while True:
         if sys.stdout.isatty():
             sys.stdout.write("\x1b[H\x1b[2J\x1b[3J")  # a clean screen, and nothing above it

@@ -224,6 +224,9 @@ def test_what_is_no_report(capfd: pytest.CaptureFixture[str]) -> None:
 # ---- in a browser ----------------------------------------------------------------------------------------------------
 
 
+DECISIONS = "document.querySelector('#decisions .scroll')"
+
+
 @pytest.fixture(params=["gemm", "hostile"])
 def shown(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, str]]:
     chrome = chromium.program()
@@ -242,6 +245,7 @@ def test_it_shows(shown: tuple[Path, str], width: int, scheme: Any, tmp_path: Pa
     with chromium.Page(file, tmp_path / "profile", width, scheme, chrome) as page:
         assert page.value("document.title").endswith(".tl on sm_90a"), "no script of the kernel has run"
         assert page.value("document.documentElement.scrollWidth") == width, "nothing is wider than the page"
+        assert page.value(f"{DECISIONS}.scrollWidth <= {DECISIONS}.clientWidth"), "reasons are read without scrolling"
         sections = page.value("[...document.querySelectorAll('section[id]')].map(s => [s.id, s.clientHeight])")
         assert [name for name, _ in sections] == [
             "lints", "summary", "roofline", "decisions", "loop-0", "beside", "code",

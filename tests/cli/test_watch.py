@@ -118,13 +118,17 @@ def test_several_files_in_several_processes() -> None:
     with watching("a.tl", "b.tl", "-j2", "--watch") as watch:
         said = watch.result()
         watched = re.search("watching (.*);", said)
-        assert watched is not None and {"a.tl", "b.tl", "parts.tl"} <= set(watched[1].split(", "))
+        assert watched is not None and {"a.tl", "b.tl", "parts.tl", "sm_90a.toml"} <= set(watched[1].split(", "))
         assert watch.end()[0] == 130
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["k.tl", "--watch", "--diagnostics-format", "sarif"], ["k.tl", "--watch", "-MF", "d", "--emit", "nothing"]],
+    [
+        ["k.tl", "--watch", "--diagnostics-format", "sarif"],
+        ["k.tl", "--watch", "-MF", "d", "--emit", "nothing"],
+        ["k.tl", "--watch", "--time-limit", "100"],
+    ],
 )
 def test_options_that_are_wrong_end_it(arguments: list[str]) -> None:
     Path("k.tl").write_text("")
