@@ -261,6 +261,7 @@ def formatted(value: Argument, conversion: str, spec: str) -> str:
         fail("static-arithmetic", "the result is too large", value.span)
     if is_runtime(value.value):
         fail("runtime-argument", "text is made of values known at compile time", value.span, "known only at run time")
+    _check_size(value.value, value.span)
     shown = _shown(value.value)
     if conversion:
         shown = (ascii if conversion == "a" else repr if conversion == "r" else str)(shown)
@@ -268,6 +269,25 @@ def formatted(value: Argument, conversion: str, spec: str) -> str:
         return format(shown, spec)
     except (ValueError, TypeError) as error:
         fail("static-arithmetic", "this cannot be formatted", value.span, str(error).lower())
+
+
+def joined(parts: list[str], span: Span) -> str:
+    """An f-string."""
+    if sum(map(len, parts)) > LONGEST:
+        fail("evaluation-too-long", "the result is too large", span, f"{LONGEST} characters are the most")
+    return "".join(parts)
+
+
+def _check_size(value: Value, span: Span) -> None:
+    """A list may hold another many times, and that one another: as text it would be all of them."""
+    left, found = LONGEST, [value]
+    while found:
+        left -= 1
+        if left < 0:
+            fail("evaluation-too-long", "the result is too large", span, f"{LONGEST} items are the most")
+        one = found.pop()
+        if isinstance(one, tuple):
+            found.extend(one)
 
 
 # ---- methods ---------------------------------------------------------------------------------------------------------

@@ -34,11 +34,14 @@ def names(scope: Scope) -> Iterator[str]:
 
 
 def _variables(value: Value) -> Iterator[Var]:
-    if isinstance(value, EXPR_TYPES):
-        yield from (part for part in walk_expr(value) if isinstance(part, Var))
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _variables(item)
+    level = [value]
+    while level:
+        for one in level:
+            if isinstance(one, EXPR_TYPES):
+                yield from (part for part in walk_expr(one) if isinstance(part, Var))
+        # What stands in many places of a list is one object, and looked at once.
+        inner = (item for one in level if isinstance(one, tuple) for item in one)
+        level = list({id(item): item for item in inner if isinstance(item, (tuple, *EXPR_TYPES))}.values())
 
 
 def with_sizes(kernel: Kernel) -> Kernel:

@@ -130,7 +130,7 @@ class Evaluator:
             case ast.Name(id=name):
                 return self.variable(self.scope.read(name, node.span), node.span)
             case ast.JoinedString(parts=parts):
-                return "".join(self._text(p) for p in parts)
+                return python.joined([self._text(p) for p in parts], node.span)
             case ast.Tuple(items=items) | ast.List(items=items):
                 return tuple(pipelines.kept(a) for a in self._listed(items))
             case ast.Comprehension():

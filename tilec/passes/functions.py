@@ -31,14 +31,16 @@ MAX_CALLS = 30
 
 @dataclass(slots=True)
 class Budget:
-    """How much has been evaluated."""
+    """How much has been evaluated, and whether that was too much: what follows would be, too."""
 
     steps: int = 0
     calls: int = 0
+    is_spent: bool = False
 
     def step(self, span: Span) -> None:
         self.steps += 1
         if self.steps > MAX_STEPS:
+            self.is_spent = True
             fail(
                 "evaluation-too-long",
                 "the evaluation does not end",
@@ -53,6 +55,7 @@ class Budget:
         self.calls += 1
         try:
             if self.calls > MAX_CALLS:
+                self.is_spent = True
                 fail("evaluation-too-long", "too many calls inside each other", span, f"{MAX_CALLS} are the most")
             yield
         finally:

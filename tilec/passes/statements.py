@@ -97,6 +97,8 @@ class Body(Assignments):
 
     def block(self, statements: tuple[ast.Stmt, ...]) -> None:
         for statement in statements:
+            if self.budget.is_spent:
+                return
             try:
                 self.statement(statement)
             except CompileError as error:
