@@ -21,7 +21,7 @@ from sass import PRODUCTS, disassembled, local_accesses, products
 GEMMS = sorted(
     path.relative_to(FOLDER).with_suffix("").as_posix()
     for path in (*FOLDER.glob("gemm*.tl"), *FOLDER.glob("gemm/*.tl"))
-    if path.stem != "gemv"  # which has no product of tiles
+    if path.stem not in ("gemv", "gemm_2cta")  # without products of tiles, and for sm_100a alone
 )
 
 SMALLER = {

@@ -492,7 +492,7 @@ COPIES = replace(LAYOUT, copies=2)
 BY_EACH = replace(row_major((64, 64), 128, 8), threads=(*row_major((64, 64), 128, 8).threads, Axis(2, -1, 0)))
 FILL_OWN = replace(write(B), layout=BY_EACH)
 TALL_SUM = Buffer("C", (128, 64), FLOAT32, "fragment")
-BY_OWN = warp.Wgmma(TALL, B, TALL_SUM, False, False, False)
+BY_OWN = warp.Wgmma(whole(TALL), whole(B), TALL_SUM, False, False, False)
 
 
 def with_copies(*body: warp.Operation, warps: int = 8) -> warp.Program:

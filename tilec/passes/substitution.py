@@ -27,12 +27,12 @@ from tilec.ir.tile import (
 
 
 def substitute_stmt(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
-    """The statement with variables replaced in every expression. Those that it declares can only get another name."""
+    """The statement with variables replaced in every expression. Those that it declares get another name, where they
+    are replaced by one: a nest over threads stays one where their index is replaced by an expression of it."""
 
     def declared(var: Var) -> Var:
         named = values.get(var, var)
-        assert isinstance(named, Var), "what declares a variable keeps one of its own"
-        return named
+        return named if isinstance(named, Var) else var
 
     match stmt:
         case TileOp():
