@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,9 @@ from tilec.syntax.parse import parse
 
 TESTS = Path(__file__).parent
 Golden = Callable[[str, str, str], None]
+
+# The command itself collects no garbage while it builds; thousands of builds in a process need it, but seldom.
+gc.set_threshold(200_000, 20, 100)
 
 # `--hypothesis-profile=thorough` draws more; what is drawn without it is the same in every run.
 settings.register_profile("normal", derandomize=True, deadline=None, max_examples=20)

@@ -79,7 +79,8 @@ def test_equals_numpy(shape: Shape, S: int, keys: int, causal: bool) -> None:
 
 @pytest.mark.parametrize("parts", [2, 4])
 def test_as_many_parts_as_asked(parts: int) -> None:
-    built = made({"heads": 1, "S": 128, "keys": 300}, parts)
+    # The best schedule of so many statements takes a minute, and this is about any.
+    built = made({"heads": 1, "S": 128, "keys": 300}, parts, scheduler="exact" if parts == 2 else "heuristic")
     assert decision(built) == (f"scores (1, {parts})", "the command line")
     assert is_clean(built)
     found, wanted = computed(built, parts, causal=False)
