@@ -21,7 +21,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
 def _begun(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tilec.cli", *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, env={**ENVIRONMENT, **environment}, **pipes)  # type: ignore[call-overload]
+    return subprocess.Popen(command, env={**ENVIRONMENT, **environment}, **pipes)
 
 
 @pytest.mark.parametrize("how", ["interrupt", "kill", "fill"])

@@ -43,7 +43,7 @@ def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def made(
     path: Path, sizes: dict[str, Value], cluster: tuple[int, int, int] | None = None, **asked: str | int | bool
 ) -> Build:
-    options = CompileOptions(**{"target": "sm_100a", **asked}, defines=tuple(sizes.items()), cluster=cluster)  # type: ignore[arg-type]
+    options = CompileOptions(**{"target": "sm_100a", **asked}, defines=tuple(sizes.items()), cluster=cluster)
     return build(SourceFile(path.name, path.read_text(encoding="utf-8")), options, Observer())
 
 

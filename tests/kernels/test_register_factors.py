@@ -30,7 +30,7 @@ def test_both_factors_in_registers(target: str, tB: bool, changed: bool) -> None
     ],
 )
 def test_types(defines: dict[str, object]) -> None:
-    agrees(KERNEL, "sm_80", **defines)  # type: ignore[arg-type]
+    agrees(KERNEL, "sm_80", **defines)
 
 
 def test_fewer_blocks_than_an_instruction_takes() -> None:

@@ -519,8 +519,8 @@ class EntryCode:
         dimensions = zip(load.indices, load.buffer.extents, strict=True)
         return self.scalars.all_of(c for index, extent in dimensions for c in self.scalars.bounds(index, extent))
 
-    def compare(self, op: str, a: Reg, b: object) -> Reg:
-        return self.builder.into("pred", f"setp.{op}.s32", a, b)  # type: ignore[arg-type]
+    def compare(self, op: str, a: Reg, b: Operand) -> Reg:
+        return self.builder.into("pred", f"setp.{op}.s32", a, b)
 
     def branch(self, op: warp.Branch, state: State, leave: str = "") -> None:
         """`leave`: where to go on if the condition does not hold, instead of behind the branch."""

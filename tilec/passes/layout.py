@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from tilec.diag import AT_ONCE, CompileError, Label, Mistakes, fail
 from tilec.ir.layout import (
-    Axis,
     Fragment,
     SharedLayout,
     local,
@@ -50,6 +49,7 @@ from tilec.passes import widths
 from tilec.passes.atoms import MAX_BOX, Access, candidates, is_legal, shared_accesses, shared_layout
 from tilec.passes.convert import Conflict, Conversion, resolve, rewritten
 from tilec.passes.form import Form
+from tilec.passes.fragment_dimensions import extended, holds, shared_out, spread, with_unit_dims, without_unit_dims
 from tilec.passes.loop_layout import digits
 from tilec.passes.reducer_layout import additions, everywhere, parts_layout, with_parts_of_its_own
 from tilec.passes.reshaped import moved
@@ -101,11 +101,11 @@ def nest_layout(nest: Parallel, threads: int, fragments: Mapping[str, Fragment])
                 return whole
     uses = [(u.dims, fragments[u.buffer.name]) for u in deciding if u.dims is not None and not u.is_reshaped]
     vector = nest.width or widths.of_nest(nest, threads)
-    swept = [_extended(layout, dims, nest.extents) for dims, layout in uses]
+    swept = [extended(layout, dims, nest.extents) for dims, layout in uses]
     if not any(isinstance(s, Store) and s.buffer.scope == "fragment" for s in walk(nest.body)):
-        swept = [s for use in uses if (s := _shared_out(*use, nest.extents, vector)) is not None] + swept
+        swept = [s for use in uses if (s := shared_out(*use, nest.extents, vector)) is not None] + swept
     for whole in swept:
-        if all(_holds(whole, dims, layout) for dims, layout in uses):
+        if all(holds(whole, dims, layout) for dims, layout in uses):
             return whole
     return row_major(nest.extents, threads, vector)
 
@@ -442,7 +442,7 @@ class _Fragments:
         layout = source.project(keep)
         shape = op.regions[1].buffer.shape
         if len(shape) == len(source.shape):  # the dimension is kept with extent 1
-            layout = _spread(layout, shape, keep)
+            layout = spread(layout, shape, keep)
         return layout
 
     def copy(self, op: TileOp) -> None:
@@ -519,8 +519,8 @@ class _Fragments:
         known = [(use.dims, self.known[use.buffer.name][0]) for use in reached if use.dims is not None]
         if not known or any(use.dims is not None and len(use.dims) == len(nest.vars) for use in uses):
             return
-        swept = [_extended(layout, dims, nest.extents) for dims, layout in known]
-        self.sweep(nest, uses, next((s for s in swept if all(_holds(s, *use) for use in known)), swept[0]))
+        swept = [extended(layout, dims, nest.extents) for dims, layout in known]
+        self.sweep(nest, uses, next((s for s in swept if all(holds(s, *use) for use in known)), swept[0]))
 
 
 def _needed(use: Use, whole: Fragment) -> Fragment | None:
@@ -531,7 +531,7 @@ def _needed(use: Use, whole: Fragment) -> Fragment | None:
     layout: Fragment | None = whole.project(use.dims)
     for dim, by in enumerate(use.by):
         layout = None if layout is None else layout.grouped(dim, by)
-    return None if layout is None else _with_unit_dims(layout, use.buffer.shape)
+    return None if layout is None else with_unit_dims(layout, use.buffer.shape)
 
 
 def _sweeping(use: Use, layout: Fragment, extents: tuple[int, ...]) -> Fragment | None:
@@ -540,63 +540,7 @@ def _sweeping(use: Use, layout: Fragment, extents: tuple[int, ...]) -> Fragment 
     assert dims is not None
     if use.is_reshaped:
         return layout.reshaped(extents)
-    layout = _without_unit_dims(layout, len(dims))
+    layout = without_unit_dims(layout, len(dims))
     for dim, by in enumerate(use.by):
         layout = layout.widened(dim, by)
     return layout if dims == tuple(range(len(dims))) else layout.project(tuple(dims.index(d) for d in range(len(dims))))
-
-
-def _extended(layout: Fragment, dims: tuple[int, ...], extents: tuple[int, ...]) -> Fragment:
-    """A layout of `extents` whose dimensions `dims` lie as in this one; each thread has all of the others."""
-    wide = _spread(_without_unit_dims(layout, len(dims)), extents, dims)
-    more = tuple(Axis(extents[d], d, 1) for d in reversed(range(len(extents))) if d not in dims)
-    return Fragment(extents, wide.threads, more + wide.registers)
-
-
-def _shared_out(dims: tuple[int, ...], layout: Fragment, extents: tuple[int, ...], vector: int) -> Fragment | None:
-    """A layout of `extents` whose dimensions `dims` lie as in this one, and whose last is shared out among the threads
-    that repeat each other: in runs of at most `vector`, neighbouring threads next to each other. None where their
-    number does not divide it."""
-    last = len(extents) - 1
-    known = _without_unit_dims(layout, len(dims))
-    repeating = math.prod(a.size for a in known.threads if a.dim < 0)
-    if last in dims or repeating == 1 or extents[last] % repeating:
-        return None
-    run = math.gcd(extents[last] // repeating, vector)
-    wide, stride = _extended(layout, dims, extents), run
-    threads: list[Axis] = []
-    for axis in wide.threads:
-        threads.append(axis if axis.dim >= 0 else Axis(axis.size, last, stride))
-        stride *= axis.size if axis.dim < 0 else 1
-    others = tuple(a for a in wide.registers if a.dim != last)
-    return Fragment(extents, tuple(threads), (Axis(run, last, 1), Axis(extents[last] // stride, last, stride), *others))
-
-
-def _holds(whole: Fragment, dims: tuple[int, ...], layout: Fragment) -> bool:
-    """Whether a tile of this layout, indexed with the dimensions `dims` of the other, lies in the same threads."""
-    return whole.project(dims).canonical() == _without_unit_dims(layout, len(dims)).canonical()
-
-
-def _without_unit_dims(layout: Fragment, count: int) -> Fragment:
-    """Drop dimensions of extent 1 that the indices skip, where there are more than `count`."""
-    if len(layout.shape) == count:
-        return layout
-    return layout.project(tuple(d for d, extent in enumerate(layout.shape) if extent != 1))
-
-
-def _with_unit_dims(layout: Fragment, shape: tuple[int, ...]) -> Fragment:
-    """Put back dimensions of extent 1 that the indices skip."""
-    if len(layout.shape) == len(shape):
-        return layout
-    kept = [d for d, extent in enumerate(shape) if extent != 1]
-    kept = kept if len(kept) == len(layout.shape) else list(range(len(layout.shape)))
-    return _spread(layout, shape, tuple(kept))
-
-
-def _spread(layout: Fragment, shape: tuple[int, ...], dims: tuple[int, ...]) -> Fragment:
-    """The layout with its dimensions at the places `dims` of a larger shape."""
-
-    def moved(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(Axis(a.size, dims[a.dim] if a.dim >= 0 else -1, a.stride) for a in axes)
-
-    return Fragment(shape, moved(layout.threads), moved(layout.registers))

@@ -274,9 +274,9 @@ class RolePipeline:
                 yield step, warp.TurnWait(span=step.statement.span if step.statement else self.loop.span)
             if step.statement is not None:
                 stmt = self.shifted(step.statement, {self.loop.var: values[step.stage], **bound})
-                if isinstance(stmt, Bind):
+                if isinstance(stmt, Bind) and isinstance(step.statement, Bind):
                     stmt = replace(stmt, var=self.expander.fresh(stmt.var))
-                    bound[step.statement.var] = stmt.var  # type: ignore[union-attr]
+                    bound[step.statement.var] = stmt.var
                 here = (*mine, *self.reached(stmt))
                 # What it is given by choice, it would not run by rule.
                 is_chosen = self.role == STORE
