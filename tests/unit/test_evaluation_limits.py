@@ -89,6 +89,12 @@ def kernel(A: T.Tensor((64,), "float32")):
         ("def f(*a):\n    return 1\nx = tuple(range(90_000))\ny = f(*x, *x)", "pass", "evaluation-too-long"),
         ("import math\nx = math.prod([10**300] * 10_000)", "pass", "static-arithmetic"),
         ("x = round(10**400, -(10**400))", "pass", "static-arithmetic"),
+        ("f = lambda a: a * a + 1", "A[0] = " + "f(" * 40 + "bx" + ")" * 40, "evaluation-too-long"),
+        (
+            "def f(a):\n    s = a\n    for i in range(5000):\n        s = s * a + i\n    return s",
+            "A[0] = f(bx)",
+            "evaluation-too-long",
+        ),
         ("x = f'{10**400:.2f}'", "pass", "static-arithmetic"),
         ("x = 'a b'.split(None, 10**40)", "pass", "static-arithmetic"),
     ],

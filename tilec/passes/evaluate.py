@@ -41,8 +41,9 @@ from tilec.ops.values import (
 )
 from tilec.ops.vectors import converted
 from tilec.passes import pipelines, tile_scheduler
+from tilec.passes.budget import Budget
 from tilec.passes.fold import fold_expr
-from tilec.passes.functions import Budget, bind_target, bound, is_eager, run_function
+from tilec.passes.functions import bind_target, bound, is_eager, run_function
 from tilec.passes.layout_maps import FRAGMENT, LAYOUT, fragment_layout, index_map
 from tilec.passes.scope import Scope
 from tilec.passes.vocabulary import (
@@ -139,26 +140,31 @@ class Evaluator:
             case ast.Attribute():
                 return self._attribute(node)
             case ast.Call():
-                return self._call(node)
+                return self._grown(self._call(node), node.span)
             case ast.Subscript():
                 return self._subscript(node)
             case ast.Unary():
-                return self._unary(node)
+                return self._grown(self._unary(node), node.span)
             case ast.Binary(op=op, left=left, right=right):
                 made = arithmetic.binary(op, self.operand(left), self.operand(right), node.span)
-                return self._looked_at(made, node.span)
+                return self._looked_at(self._grown(made, node.span), node.span)
             case ast.Compare():
-                return self._compare(node)
+                return self._grown(self._compare(node), node.span)
             case ast.Boolean():
-                return self._boolean(node)
+                return self._grown(self._boolean(node), node.span)
             case ast.Conditional():
-                return self._conditional(node)
+                return self._grown(self._conditional(node), node.span)
             case ast.Dict():
                 return self._looked_at(self._dict(node), node.span)
             case ast.Lambda():
                 return Function(node, self.scope)
             case _:
                 assert_never(node)
+
+    def _grown(self, value: Value, span: Span) -> Value:
+        """What has just been made of other values."""
+        self.budget.grow(value, span)
+        return value
 
     def _looked_at(self, value: Value, span: Span) -> Value:
         """What has just been made, which had a look at all of it."""
