@@ -101,6 +101,15 @@ def test_neighbours_hide_each_others_loads() -> None:
     assert cycles(replace(SHARED, stages=2), 250, 4) == (900 + 10 * 1000, "use")
 
 
+def test_neighbours_compute_while_a_loop_inside_begins_anew() -> None:
+    registers = Level("shared to registers", 32, 48, 4, 2)
+    ((_, alone), (_, together)) = (pipeline_times([SHARED, registers], 100, n) for n in (1, 2))
+    assert (alone.cycles, alone.bound) == (32 + 48 + 4 * 100, "use")
+    assert (together.cycles, together.bound) == (2 * 4 * 100, "use")  # 80 of one behind 400 of the other
+    slow = replace(registers, latency=400)
+    assert pipeline_times([SHARED, slow], 100, 2)[1].cycles == 2 * (400 + 96 + 100) + 100  # too long to hide
+
+
 def test_transfers_that_take_longer_than_the_use() -> None:
     assert cycles(replace(SHARED, transfer=300, stages=8), 200) == (500 + 10 * 300 + 200, "bandwidth")
 

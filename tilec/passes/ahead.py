@@ -75,6 +75,11 @@ def is_by_wgmma(stmt: Stmt) -> bool:
     return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "wgmma"
 
 
+def is_between(statements: Sequence[Stmt], at: int) -> bool:
+    """Whether it is a load ahead whose instructions go between those of a product, and wait for nothing."""
+    return is_loaded_ahead(statements[at]) and not _runs_on(statements, at)
+
+
 def use_of(statements: Sequence[Stmt], load: int) -> int:
     """The first statement that reads what a load fills."""
     (tile,) = writes(statements[load])
