@@ -82,6 +82,14 @@ def kernel_options(command: Command) -> Command:
             "multiprocessor.  [yes, at -O3]",
         ),
         click.option(
+            "--register-stages",
+            type=click.Choice(options.REGISTER_STAGES),
+            default="auto",
+            show_default=True,
+            help="Whether products by mma.sync load fragments for the next trip of their loop. 1: no. 2: where they "
+            "can. auto: at -O3, where it pays.",
+        ),
+        click.option(
             "--split-loops/--no-split-loops",
             default=True,
             help="Whether trips of a pipelined loop in which a mask changes nothing may go without it.  [yes, at -O3]",
@@ -264,6 +272,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         auto_pipeline=given["auto_pipeline"],
         split_loops=given["split_loops"],
         fewer_stages=given["fewer_stages"],
+        register_stages=options.parse_register_stages(given["register_stages"]),
         cluster=_cluster(given),
         consumers=given["consumers"],
         rasterisation=options.parse_rasterisation(given["rasterisation"]),

@@ -19,9 +19,9 @@ GEMM: dict[str, Value] = {"M": 256, "N": 256, "K": 256, "num_stages": 3}
 
 
 def text(path: Path, stage: Stage, target: str, **defines: Value) -> str:
-    """What `--emit` writes for the stage."""
+    """What `--emit` writes for the stage; of products as whole as they are written."""
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
-    options = CompileOptions(target=target, defines=tuple(defines.items()))
+    options = CompileOptions(target=target, defines=tuple(defines.items()), register_stages=1)
     observer = Observer(keep={stage}, stop_after=stage)
     with pytest.raises(Stopped):
         build(source, options, observer)

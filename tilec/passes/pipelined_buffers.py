@@ -15,6 +15,7 @@ from tilec.passes.ahead import AHEAD, OF, is_first, is_loaded_ahead
 from tilec.passes.depend import Scheduled
 from tilec.passes.layout import Laid
 from tilec.passes.load_use import why_not_pipelined
+from tilec.passes.register_level import is_made
 from tilec.passes.rings import is_load, is_pipelined
 from tilec.records import dataclass
 from tilec.target import Target
@@ -78,7 +79,7 @@ def _of_statement(
         via = dict(op.attrs).get("via")
         for operand in dict.fromkeys(r.buffer.name for r in op.regions[:2] if r.buffer.scope == "shared"):
             if via == "mma":
-                why = "the steps of a product are written out, and the assembler reads a step ahead by ldmatrix"
+                why = "its steps are written out, and the assembler reads a step ahead by ldmatrix within a trip"
                 yield LoadedTile(f"operand of {op.regions[2].buffer.name}", operand, "shared → registers",
                                  op.span.line, line, 2, why)  # fmt: skip
             else:
@@ -91,6 +92,8 @@ def _ahead(op: TileOp) -> tuple[int, str]:
     ahead = op.attr(AHEAD)
     assert isinstance(ahead, int)
     steps = "a step" if ahead == 1 else f"{ahead} steps"
+    if is_made(str(op.attr(OF))):
+        return ahead + 1, f"loaded {steps} before its use, across trips too: see below"
     return ahead + 1, f"as asked for; loaded {steps} before its use, of the next trip's first steps in this trip's last"
 
 

@@ -45,11 +45,16 @@ def _consumers(value: Value) -> int | None:
     return value
 
 
+def _register_stages(value: Value) -> int | None:
+    return words.parse_register_stages(_one_of(words.REGISTER_STAGES)(str(value)))
+
+
 KNOBS: dict[str, Callable[[Value], Any]] = {
     "cluster": _cluster,
     "consumers": _consumers,
     "rasterisation": lambda value: words.parse_rasterisation(str(value)),
     "subtile": lambda value: words.parse_subtile(str(value)),
+    "register-stages": _register_stages,
     "pipeline-strategy": _one_of(words.STRATEGIES),
     "scheduler": _one_of(words.SCHEDULERS),
     "tile-scheduler": _one_of(words.TILE_SCHEDULERS),
