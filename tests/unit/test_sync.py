@@ -135,10 +135,10 @@ def test_one_barrier_serves_an_iteration(target: str, strategy: Strategy, stages
 
 
 def test_waits_leave_in_flight_what_the_schedule_does() -> None:
-    """Deeper rings, more cp.async groups still under way when a version is needed."""
+    """Deeper rings, more cp.async groups still under way when a version is needed; at -O2, in its own trip."""
     pending = []
     for stages in (1, 2, 3, 4):
-        made = built(SAMPLES / "gemm.tl", "sm_80", "auto", 3, (("num_stages", stages),)).program
+        made = built(SAMPLES / "gemm.tl", "sm_80", "auto", 2, (("num_stages", stages),)).program
         pending.append(next(op.pending for op in warp.walk(made.roles[0].body) if isinstance(op, warp.CpAsyncWait)))
     assert pending == sorted(pending) and pending[0] == 0 and pending[-1] > 0
 
