@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
-from tilec.records import dataclass
 from tilec.sched.problem import Problem
 
 Distances = tuple[tuple[int | None, ...], ...]
 """[op][other] is how long after the one the other must issue at least; None where nothing says so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arc:
+class Arc(NamedTuple):
     """start[dst] + distance·II ≥ start[src] + latency: an edge of the problem, or a ring that must not overrun."""
 
     src: int
