@@ -6,6 +6,7 @@ import gc
 import hashlib
 import os
 import pickle
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -58,12 +59,12 @@ def _once_in_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         told = repr((ptx, target, sorted(asked.items())))
         path = shared / "assembled" / hashlib.sha256(told.encode()).hexdigest()
         if path.exists():
-            known: assembler.Assembled = pickle.loads(path.read_bytes())
+            known: assembler.Assembled = pickle.loads(zlib.decompress(path.read_bytes()))
             return known
         made = assemble(ptx, target, **asked)
         path.parent.mkdir(exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}")  # another process sees a whole file or none
-        part.write_bytes(pickle.dumps(made))
+        part.write_bytes(zlib.compress(pickle.dumps(made), 1))  # there are thousands of them
         part.replace(path)
         return made
 
