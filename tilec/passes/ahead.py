@@ -4,7 +4,7 @@ demands of a schedule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tilec.diag import Label, fail
 from tilec.ir.tile import Attr, Stmt, TileOp
@@ -36,9 +36,9 @@ def loaded_ahead(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, st
         yield load, use_of(statements, steps[other]), iteration, str(_attr(statements[load], OF))
 
 
-def begun_behind(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, str]]:
-    """For each load beside which products by wgmma are to run: the last one that is begun before it, the load, how many
-    iterations later that is, and the fragment."""
+def begun_beside(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, str]]:
+    """For each load beside which a product by wgmma is to run: that product, which is the last one begun before it, the
+    load, how many iterations later that is, and the fragment."""
     for load, steps, step in _loads(statements):
         if _runs_on(statements, load):
             iteration, other = divmod(step - _ahead(statements[load]), len(steps))
@@ -85,6 +85,17 @@ def last_use(statements: Sequence[Stmt]) -> Stmt | None:
     """The last of the statements before which the loads of the next iteration begin."""
     carried = [use for _, use, iteration, _ in loaded_ahead(statements) if iteration < 0]
     return statements[max(carried)] if carried else None
+
+
+def first_product(statements: Sequence[Stmt]) -> Stmt | None:
+    """The first of the products by wgmma beside which fragments are loaded."""
+    beside = [use for use, _, _, _ in begun_beside(statements)]
+    return statements[min(beside)] if beside else None
+
+
+def loaded_fragments(statements: Iterable[Stmt]) -> frozenset[str]:
+    """The versions of fragments that are loaded ahead."""
+    return frozenset(tile.name for stmt in statements if is_loaded_ahead(stmt) for tile in writes(stmt))
 
 
 def check_order(statements: Sequence[Stmt], edges: Sequence[Edge]) -> None:

@@ -30,7 +30,7 @@ from tilec.ir.tile import (
 from tilec.ops import registry
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.passes import pools
-from tilec.passes.ahead import begun_behind, check_order, is_by_wgmma, is_loaded_ahead, loaded_ahead
+from tilec.passes.ahead import begun_beside, check_order, is_by_wgmma, is_loaded_ahead, loaded_ahead
 from tilec.passes.binds import scheduled, users_of_binds
 from tilec.passes.compound import Cost, cost, is_compound
 from tilec.passes.fetched import versions_of
@@ -434,7 +434,7 @@ class _Builder:
                 add(bind, user, ops[bind].latency, 0, f"data {self.statements[bind].var.name}")  # type: ignore[union-attr]
         for load, use, iterations, name in loaded_ahead(self.statements):
             add(load, use, ops[load].issue, iterations, f"{name} is loaded ahead")
-        for use, load, iterations, name in begun_behind(self.statements):
+        for use, load, iterations, name in begun_beside(self.statements):
             add(use, load, ops[use].issue, iterations, f"{name} is loaded beside a product")
         for order in orders(self.statements, rings):
             latency = ops[order.src].issue if order.begun else self.hand_over(ops, order.src, order.dst)

@@ -304,9 +304,12 @@ class _Role:
             self.state.wait("wgmma", 0)
 
     def crossing(self, loop: _Node) -> frozenset[str]:
-        """The registers that wgmma and others use in the loop, if a wgmma is in flight with any as a trip ends."""
+        """The registers that wgmma and others use in the loop, if a wgmma is in flight with any as a trip ends. Operands
+        of products the assembler follows over that border, where the next trip begins with a product."""
         inner = [n for body in loop.bodies for n in _flat(body)]
         multiplied = {name for n in inner for name in self.registers.get(n.place, ())}
+        if _begins_with_product(loop):
+            multiplied &= {n.op.c.name for n in inner if isinstance(n.op, warp.Wgmma)}
         mixed = multiplied & {t.buffer for n in inner if n.place not in self.registers for t in n.touches}
         flying = (self.registers.get(record.place, frozenset()) for record in self.state.all() if record.group)
         return frozenset(mixed) if any(names & mixed for names in flying) else frozenset()
@@ -566,6 +569,12 @@ def _can_be_emptied(op: warp.Loop) -> bool:
     """Whether nothing of it need be in flight at the end of a trip: not a steady state, which lives by that, nor a loop
     that is left early."""
     return op.part != "steady" and not any(isinstance(inner, warp.Break) for inner in warp.walk(op.body))
+
+
+def _begins_with_product(loop: _Node) -> bool:
+    """Whether a product comes first in each of its trips."""
+    begins = (node.op for node in loop.bodies[0] if not isinstance(node.op, warp.TurnWait))
+    return isinstance(next(begins, None), warp.Wgmma)
 
 
 def _registers(nodes: tuple[_Node, ...], fragments: set[str]) -> dict[int, frozenset[str]]:
