@@ -4,6 +4,7 @@ of the next trip too."""
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +20,13 @@ KERNEL = HERE / "gemm_of_parts.tl"
 M, N, K, DEPTH, MOST = 128, 192, 64, 4, 6
 """Tiles whose products take longer than their loads, and what the kernel is given of them."""
 
-FORMS: dict[str, dict[str, Value]] = {
+FORMS: dict[str, dict[str, Any]] = {
     "two stages": {},
     "four stages": {"a_stages": 4},
     "two steps": {"KI": 32},
     "bfloat16": {"dtype": "bfloat16"},
     "unpacked": {"dtype_a": "int8"},
+    "scaled": {"dtype_a": "int8", "factor": 3},
 }
 
 
@@ -34,7 +36,7 @@ def made(target: str = "sm_90a", **defines: Value) -> Build:
     return built(KERNEL, target, **{**shape, **defines})[1]
 
 
-def runs(build: Build, trips: int, adversary: int | None = None) -> None:
+def runs(build: Build, trips: int, adversary: int | None = None, factor: int = 1) -> None:
     """The emulated PTX computes what numpy does: whole numbers, so exactly."""
     generator = np.random.default_rng(trips)
     a, b = (generator.integers(-4, 5, shape).astype(np.float32) for shape in ((M, K * MOST), (K * MOST, N)))
@@ -42,7 +44,7 @@ def runs(build: Build, trips: int, adversary: int | None = None) -> None:
     given = {name: _stored(value, types[name]) for name, value in (("A", a), ("B", b))}
     arguments = Arguments({**given, "C": np.full((M, N), np.nan, np.float32)}, {"n": trips})
     emulate.run(build, arguments, options=emulate.RunOptions(adversary))
-    np.testing.assert_array_equal(arguments.tensors["C"], a[:, : K * trips] @ b[: K * trips])
+    np.testing.assert_array_equal(arguments.tensors["C"], factor * a[:, : K * trips] @ b[: K * trips])
 
 
 def _stored(values: np.ndarray, dtype: str) -> np.ndarray:
@@ -59,7 +61,7 @@ def steady(build: Build) -> warp.Loop:
 @pytest.mark.parametrize("trips", range(DEPTH + 2))
 @pytest.mark.parametrize("form", FORMS)
 def test_trip_counts_known_at_launch(form: str, trips: int) -> None:
-    runs(made(**FORMS[form]), trips)
+    runs(made(**FORMS[form]), trips, factor=FORMS[form].get("factor", 1))
 
 
 @pytest.mark.parametrize("trips", [0, 1, DEPTH + 1])
@@ -68,10 +70,10 @@ def test_trip_counts_known_at_compile_time(trips: int) -> None:
 
 
 @pytest.mark.parametrize("adversary", [1, 2])
-@pytest.mark.parametrize("form", ["two stages", "unpacked"])
+@pytest.mark.parametrize("form", ["two stages", "scaled"])
 def test_what_is_slow_changes_nothing(form: str, adversary: int) -> None:
     """Products that read their registers late, for one."""
-    runs(made(**FORMS[form]), DEPTH + 1, adversary)
+    runs(made(**FORMS[form]), DEPTH + 1, adversary, FORMS[form].get("factor", 1))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -83,7 +85,7 @@ def test_a_product_runs_while_the_first_fragment_of_the_next_trip_is_loaded(form
     assert isinstance(body[0], warp.Wgmma)
     assert {op.pending for op in body if isinstance(op, warp.WgmmaWait)} == {1}
     after = [type(op) for op in body[tile + 1 :]][:2]
-    assert after == [warp.WgmmaWait, warp.Elementwise if form == "unpacked" else warp.LoadMatrix]
+    assert after == [warp.WgmmaWait, warp.LoadMatrix if FORMS[form].get("dtype_a") is None else warp.Elementwise]
     assert not {w.code for w in build.warnings} & {"wgmma-serialised", "injected-wait", "register-spill"}
 
 

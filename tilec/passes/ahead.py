@@ -40,9 +40,9 @@ def begun_beside(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, st
     """For each load beside which a product by wgmma is to run: that product, which is the last one begun before it, the
     load, how many iterations later that is, and the fragment."""
     for load, steps, step in _loads(statements):
+        iteration, other = divmod(step - _ahead(statements[load]), len(steps))
         if _runs_on(statements, load):
-            iteration, other = divmod(step - _ahead(statements[load]), len(steps))
-            yield use_of(statements, steps[other]), load, -iteration, str(_attr(statements[load], OF))
+            yield last_use_of(statements, steps[other]), load, -iteration, str(_attr(statements[load], OF))
 
 
 def _loads(statements: Sequence[Stmt]) -> Iterator[tuple[int, list[int], int]]:
@@ -67,8 +67,8 @@ def _ahead(load: Stmt) -> int:
 
 
 def _runs_on(statements: Sequence[Stmt], load: int) -> bool:
-    """Whether what uses the fragment only begins there, and reads its registers until it is done."""
-    return is_by_wgmma(statements[use_of(statements, load)])
+    """Whether what uses the fragment last only begins there, and reads its registers until it is done."""
+    return is_by_wgmma(statements[last_use_of(statements, load)])
 
 
 def is_by_wgmma(stmt: Stmt) -> bool:
@@ -79,6 +79,14 @@ def use_of(statements: Sequence[Stmt], load: int) -> int:
     """The first statement that reads what a load fills."""
     (tile,) = writes(statements[load])
     return next(at for at in range(load + 1, len(statements)) if tile in reads(statements[at]))
+
+
+def last_use_of(statements: Sequence[Stmt], load: int) -> int:
+    """The last statement that reads what a load fills, before it is loaded again."""
+    (tile,) = writes(statements[load])
+    behind = range(load + 1, len(statements))
+    again = next((at for at in behind if is_loaded_ahead(statements[at]) and tile in writes(statements[at])), None)
+    return max(at for at in range(load + 1, again or len(statements)) if tile in reads(statements[at]))
 
 
 def last_use(statements: Sequence[Stmt]) -> Stmt | None:
