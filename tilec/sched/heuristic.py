@@ -77,9 +77,16 @@ def is_serial(problem: Problem) -> bool:
     """The rule of the generator that these arms are modelled on: a forced body, one of fewer than eight ops, or one in
     which nothing is asynchronous is not worth a search. Its ops are instructions; one of ours is a whole tile and
     stands for as many as the cycles that it issues."""
+    if overlaps(problem):
+        return False
     instructions = sum(max(1, op.issue) for op in problem.ops)
     has_asynchronous = any(op.latency > max(op.issue, 1) for op in problem.ops)
     return problem.force_serial or instructions < _FEWEST_INSTRUCTIONS or not has_asynchronous
+
+
+def overlaps(problem: Problem) -> bool:
+    """Whether iterations cannot run one after the other: some op comes before what another does in the one before."""
+    return any(edge.distance < 0 for edge in problem.edges)
 
 
 def trials(problem: Problem, ii: int) -> tuple[Trial, ...]:
