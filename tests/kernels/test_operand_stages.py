@@ -1,5 +1,5 @@
-"""A by way of registers with stages, multiplied by wgmma: fragments are loaded while the product before them runs, those
-of the next trip too."""
+"""A by way of registers with stages, multiplied by wgmma: fragments are loaded while the product before them runs, also
+those of the next trip."""
 
 from __future__ import annotations
 

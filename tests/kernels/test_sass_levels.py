@@ -1,5 +1,5 @@
-"""Pipelines at two levels, in the machine code: the fragments of the next trip's first step are loaded behind the barrier
-that its tiles are waited for at, and under products of this trip. Without stages of fragments there is no such load."""
+"""Pipelines at two levels, in the machine code: the fragments of the next trip's first step are loaded behind the wait
+for its tiles, and under products of this trip. Without stages of fragments there is no such load."""
 
 from __future__ import annotations
 

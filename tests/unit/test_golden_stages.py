@@ -65,9 +65,9 @@ def test_a_listing_before_and_after_its_fragments_have_stages(golden: Golden, st
 
 @pytest.mark.parametrize(("target", "tiles"), [("sm_80", {}), ("sm_90a", LARGE)])
 def test_warp_ir_of_two_levels(golden: Golden, target: str, tiles: dict[str, Value]) -> None:
-    """Two trips of tiles and a step of fragments in the prologues; then tiles two trips ahead, the fragments of the next
-    step, in the last step those of the next trip (whose version is another one), and once a trip a wait for tiles. By
-    wgmma a product is always in flight."""
+    """Two trips of tiles and a step of fragments in the prologues; then tiles two trips ahead, fragments of the next
+    step, in the last step those of the next trip (in another version of the tile), and once a trip a wait for tiles.
+    By wgmma a product is always in flight."""
     path = SAMPLES.parent / "tests/kernels/gemm_of_parts.tl"
     whole = text(path, "warp", target, **LISTING, **tiles)
     golden("warp", f"two_levels_{target}", whole.partition("    # end of the pipeline")[0])

@@ -304,8 +304,8 @@ class _Role:
             self.state.wait("wgmma", 0)
 
     def crossing(self, loop: _Node) -> frozenset[str]:
-        """The registers that wgmma and others use in the loop, if a wgmma is in flight with any as a trip ends. Operands
-        of products the assembler follows over that border, where the next trip begins with a product."""
+        """The registers that wgmma and others use in the loop, if a wgmma is in flight with any as a trip ends. The
+        operands of products it does follow over that border, where trips begin with a product."""
         inner = [n for body in loop.bodies for n in _flat(body)]
         multiplied = {name for n in inner for name in self.registers.get(n.place, ())}
         if _begins_with_product(loop):

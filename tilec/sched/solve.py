@@ -108,6 +108,8 @@ def last_resort(problem: Problem, least: int, seconds_left: Callable[[], float] 
     broken = [] if is_sure else list(violations(problem, make(problem, ii, start, "given")))
     if not broken:
         return ii, start
+    if overlaps(problem) and (found := place(problem, ii)) is not None:
+        return ii, found
     answer = Model(problem, ii, seconds_left=seconds_left, from_begin=True).feasible(_EFFORT_FOR_LAST_RESORT)
     if answer.outcome == "found":
         return ii, begin(problem, ii, answer.start)
