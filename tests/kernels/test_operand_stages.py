@@ -92,3 +92,35 @@ def test_a_product_runs_while_the_first_fragment_of_the_next_trip_is_loaded(form
 def test_without_stages_each_product_is_waited_for() -> None:
     body = steady(made(a_stages=1)).body
     assert {op.pending for op in warp.walk(body) if isinstance(op, warp.WgmmaWait)} == {0}
+
+
+@cache
+def unpacking(target: str = "sm_90a", **defines: Value) -> Build:
+    return built(HERE / "unpacked_stages.tl", target, **defines)[1]
+
+
+@pytest.mark.parametrize(("target", "trips"), [("sm_80", 3), *(("sm_90a", n) for n in (0, 1, 2, 5))])
+@pytest.mark.parametrize("stages", [2, 4])
+def test_what_is_unpacked_of_a_fragment_with_stages(target: str, trips: int, stages: int) -> None:
+    build = unpacking(target, stages=stages, **({"BN": 64} if target == "sm_80" else {}))
+    generator = np.random.default_rng(trips)
+    columns = build.kernel.params[1].shape[1]
+    a = generator.integers(0, 16, (M, K * MOST)).astype(np.uint8)
+    b = generator.integers(-4, 5, (K * MOST, columns)).astype(np.float16)
+    given = {"A": a[:, ::2] | a[:, 1::2] << 4, "B": b, "C": np.full((M, columns), np.nan, np.float32)}
+    arguments = Arguments(given, {"n": trips})
+    emulate.run(build, arguments, options=emulate.RunOptions(trips))
+    wanted = a[:, : K * trips].astype(np.float32) @ b[: K * trips].astype(np.float32)
+    np.testing.assert_array_equal(arguments.tensors["C"], wanted)
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+def test_what_is_unpacked_has_stages_too(stages: int) -> None:
+    """It is unpacked while the product before it runs, which is waited for nowhere else."""
+    build = unpacking(stages=stages)
+    body = steady(build).body
+    assert isinstance(body[0], warp.Wgmma)
+    products = [op.a.buffer.name for op in body if isinstance(op, warp.Wgmma)]
+    assert sorted(products) == sorted(f"A_reg.stage{step % stages}" for step in range(4))
+    assert min(op.pending for op in body if isinstance(op, warp.WgmmaWait)) >= 1
+    assert not {w.code for w in build.warnings} & {"wgmma-serialised", "injected-wait", "register-spill"}

@@ -4,10 +4,11 @@ demands of a schedule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from tilec.diag import Label, fail
-from tilec.ir.tile import Attr, Stmt, TileOp
+from tilec.ir.tile import Attr, Buffer, Parallel, Stmt, Store, TileOp
 from tilec.passes.usage import reads, writes
 from tilec.sched.problem import Edge
 
@@ -101,9 +102,21 @@ def first_product(statements: Sequence[Stmt]) -> Stmt | None:
     return statements[min(beside)] if beside else None
 
 
-def loaded_fragments(statements: Iterable[Stmt]) -> frozenset[str]:
-    """The versions of fragments that are loaded ahead."""
-    return frozenset(tile.name for stmt in statements if is_loaded_ahead(stmt) for tile in writes(stmt))
+def loaded_fragments(statements: Sequence[Stmt]) -> frozenset[str]:
+    """The versions of fragments that are loaded ahead, and of those that nests make of them anew."""
+    loaded = {tile for stmt in statements if is_loaded_ahead(stmt) for tile in writes(stmt)}
+    made = (made_anew(stmt) for stmt in statements if loaded & {*reads(stmt)})
+    return frozenset(tile.name for tile in chain(loaded, *made))
+
+
+def made_anew(stmt: Stmt) -> Iterator[Buffer]:
+    """The fragments of which a nest writes every element, and reads none."""
+    if isinstance(stmt, Parallel):
+        for store in stmt.body:
+            if isinstance(store, Store) and store.atomic is None and store.buffer.scope == "fragment":
+                is_whole = (store.indices, stmt.extents) == (stmt.vars, store.buffer.shape)
+                if is_whole and store.buffer not in reads(stmt):
+                    yield store.buffer
 
 
 def check_order(statements: Sequence[Stmt], edges: Sequence[Edge]) -> None:

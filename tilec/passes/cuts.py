@@ -101,7 +101,7 @@ def _first_to_wait(product: Stmt, behind: Iterator[tuple[int, Stmt]], versioned:
     return None
 
 
-def accumulator(stmt: Stmt) -> Buffer | None:
-    """What a product of wgmma adds to; None for any other statement."""
+def accumulator(stmt: Stmt | None) -> Buffer | None:
+    """What a product of wgmma adds to; None for anything else."""
     is_wgmma = isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "wgmma"
     return stmt.regions[2].buffer if is_wgmma and isinstance(stmt, TileOp) else None
