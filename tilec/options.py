@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -125,6 +126,30 @@ class CompileOptions:
     subtile: int | None = None
     tuned_for: str | None = None
     warnings_are_errors: bool = False
+
+
+_VALUES: dict[str, tuple[object, ...]] = {
+    "calibration": CALIBRATIONS,
+    "opt_level": (0, 1, 2, 3),
+    "pipeline_strategy": STRATEGIES,
+    "scheduler": SCHEDULERS,
+    "lint": LINTS,
+    "tile_scheduler": TILE_SCHEDULERS,
+    "arrivals": ARRIVALS,
+}
+"""Of the fields that have a few."""
+
+
+def check_fields(given: Mapping[str, object]) -> None:
+    """Raises `ValueError` where there is no such field of `CompileOptions`, or it has no such value."""
+    usual = CompileOptions()
+    for name, value in given.items():
+        if name not in CompileOptions.__match_args__:
+            near = get_close_matches(name, CompileOptions.__match_args__, n=1)
+            raise ValueError(f"there is no switch {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+        values = (False, True) if isinstance(getattr(usual, name), bool) else _VALUES.get(name)
+        if values is not None and value not in values:
+            raise ValueError(f"{name} is {' or '.join(map(repr, values))}, not {value!r}")
 
 
 _NOT_ABOUT_CODE = {

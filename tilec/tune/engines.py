@@ -9,6 +9,9 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import Protocol, TypeVar
 
+from tilec import __version__
+from tilec.diag import fail
+
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 
@@ -26,6 +29,18 @@ class Engine(Protocol):
         """The number of each task with its answer, in the order in which they come."""
 
     def close(self) -> None: ...
+
+
+def check_version(what: str, found: str | None) -> None:
+    """Fails with `wrong-worker` where `what`, as in "node at 10.0.0.2", has another tilec than here (None: none)."""
+    if found == __version__:
+        return
+    kind = what.partition(" ")[0]
+    fail(
+        "wrong-worker",
+        f"the {what} has {'no tilec' if found is None else f'tilec {found}'}, here it is {__version__}",
+        help=f"install the same version on every {kind}",
+    )
 
 
 class Local:
