@@ -17,6 +17,7 @@ from tilec.cli_commands import COMMANDS, compile_options, input_files, kernel_op
 from tilec.cli_console import reported, reported_all, show_entries, show_tables, show_times, usage
 from tilec.cli_limits import limit_options
 from tilec.cli_watch import watch_option, watched
+from tilec.cli_words import several_of
 from tilec.diag import fail
 from tilec.observer import SUFFIX as STAGE_SUFFIX
 from tilec.options import LAST_STAGE, STAGES, Stage
@@ -70,7 +71,13 @@ def _cmake_folder(context: click.Context, _: click.Parameter, is_asked: bool) ->
     help="Where the cubin goes; of several outputs, their common name; of several kernel files, or with a / at its "
     "end, the folder.",
 )
-@click.option("--emit", callback=_kinds, metavar="KIND,…", help=f"What to write, of {', '.join(KINDS)}.  [cubin]")
+@click.option(
+    "--emit",
+    callback=_kinds,
+    metavar="KIND,…",
+    shell_complete=several_of(lambda: KINDS),
+    help=f"What to write, of {', '.join(KINDS)}.  [cubin]",
+)
 @click.option("--schedule-trace-file", metavar="FILE", help="Write the schedule trace (JSON; opens in Perfetto).")
 @click.option("--dump-ir", metavar="DIR", help="Write every stage into this folder, each before it is verified.")
 @click.option("--stop-after", type=click.Choice(STAGES), help="Go no further, and print that stage unless -o is given.")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tilec import files, options
+from tilec import files, options, resources
 from tilec.cli_arguments import AnotherCommandLine, expanded, remember, response_files
 from tilec.cli_console import (
     BUG,
@@ -30,6 +30,7 @@ from tilec.cli_console import (
 )
 from tilec.cli_diagnostics import FORMATS
 from tilec.cli_limits import Limits, bounded, limit_options
+from tilec.cli_words import several_of
 from tilec.diag import CompileError, Diagnostic, fail
 from tilec.driver import Observer
 from tilec.options import CALIBRATIONS, LINTS, SCHEDULERS, STRATEGIES, CompileOptions
@@ -50,7 +51,14 @@ LEVELS = (
 def kernel_options(command: Command) -> Command:
     """The options of every command that compiles a kernel."""
     decorators = [
-        click.option("--target", default="sm_90a", show_default=True, metavar="NAME,…", help="Machine to compile for."),
+        click.option(
+            "--target",
+            default="sm_90a",
+            show_default=True,
+            metavar="NAME,…",
+            shell_complete=several_of(resources.target_names),
+            help="Machine to compile for.",
+        ),
         click.option(
             "--calibration",
             type=click.Choice(CALIBRATIONS),

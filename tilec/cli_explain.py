@@ -7,11 +7,12 @@ import re
 import click
 
 from tilec.cli_console import reported
+from tilec.cli_words import codes, one_of
 from tilec.diag import fail
 
 
 @click.command()
-@click.argument("code", required=False)
+@click.argument("code", required=False, shell_complete=one_of(codes))
 def explain(code: str | None) -> None:
     """Say more about an error or warning: explain CODE. Without a code, list them all."""
     from tilec.explanations import EXPLANATIONS

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from tilec import files
+from tilec import files, resources
 from tilec.cli_console import reported, show_tables
+from tilec.cli_words import one_of
 from tilec.options import CALIBRATIONS
 
 
@@ -23,7 +24,7 @@ def inspect(cubin: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=one_of(resources.target_names))
 @click.option(
     "--calibration",
     type=click.Choice(CALIBRATIONS),
