@@ -183,6 +183,7 @@ def _build(
         usage("-MD and -MF are of what is written: give -o or --emit")
 
     with reported(None):
+        _check_apart(plans)
         work = [
             job for plan in plans for job in _jobs(plan, targets, stop_after, dump_ir, len(plans) > 1, report, given)
         ]
@@ -241,6 +242,19 @@ class Plan:
     def stages(self) -> list[Stage]:
         """The stages that it takes."""
         return list(dict.fromkeys("cubin" if kind in FROM_CUBIN else _stage(kind) for kind in self.kinds()))
+
+
+def _check_apart(plans: Sequence[Plan]) -> None:
+    """Each kernel file has names of its own for what is made of it."""
+    known: dict[str, str] = {}
+    for path, plan in ((path, plan) for plan in plans for path in plan.paths()):
+        if (other := known.setdefault(path, plan.kernel)) != plan.kernel:
+            fail(
+                "unwritable-output",
+                f"cannot write {path}: another output goes there",
+                notes=(f"it is made of {other} and of {plan.kernel}",),
+                help="rename one of them, or compile them apart",
+            )
 
 
 def _stage(kind: Kind) -> Stage:

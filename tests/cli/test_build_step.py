@@ -125,7 +125,9 @@ def test_files_of_one_name_do_not_replace_each_other(tmp_path: Path, capfd: pyte
     (tmp_path / "a").mkdir()
     shutil.copy(VECTOR_ADD, "a/gemm.tl")
     assert tilec("a/gemm.tl", GEMM) == 1
-    assert "cannot write gemm.cubin: another output goes there" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "cannot write gemm.cubin: another output goes there" in said
+    assert f"it is made of a/gemm.tl and of {GEMM}" in said
     assert names(tmp_path) == ["a"]
 
 
