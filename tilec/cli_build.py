@@ -247,14 +247,15 @@ class Plan:
 def _check_apart(plans: Sequence[Plan]) -> None:
     """Each kernel file has names of its own for what is made of it."""
     known: dict[str, str] = {}
-    for path, plan in ((path, plan) for plan in plans for path in plan.paths()):
-        if (other := known.setdefault(path, plan.kernel)) != plan.kernel:
-            fail(
-                "unwritable-output",
-                f"cannot write {path}: another output goes there",
-                notes=(f"it is made of {other} and of {plan.kernel}",),
-                help="rename one of them, or compile them apart",
-            )
+    for plan in plans:
+        for path in plan.paths():
+            if (other := known.setdefault(path, plan.kernel)) != plan.kernel:
+                fail(
+                    "unwritable-output",
+                    f"cannot write {path}: another output goes there",
+                    notes=(f"it is made of {other} and of {plan.kernel}",),
+                    help="rename one of them, or compile them apart",
+                )
 
 
 def _stage(kind: Kind) -> Stage:
