@@ -78,10 +78,16 @@ def view(array: object, stream: int = 0) -> View | None:
 # ---- numpy -----------------------------------------------------------------------------------------------------------
 
 
+_NARROW = ("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "int2", "int4", "uint2", "uint4")
+"""Types of ml_dtypes, which has each number in a byte of its own; kernels have several in one."""
+
+
 def _of_numpy(array: NDArray[Any]) -> View:
     """Itself: numpy's DLPack has neither arrays that may only be read, nor types of others (ml_dtypes)."""
     dtype = array.dtype
     name = dtype.name if dtype.isnative else str(dtype)
+    if name in _NARROW:
+        name += ", one in a byte"
     if array.size and any(step % dtype.itemsize for step in array.strides):
         raise ValueError(f"its elements lie {list(array.strides)} bytes apart, of {dtype.itemsize} each")
     steps = tuple(step // dtype.itemsize for step in array.strides)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -97,6 +98,15 @@ def test_bfloat16_as_bits() -> None:
     a = np.full(64, 0x3F80, np.uint16)  # 1.0
     tilec.compile(HALF, device="emulator")(a)
     assert (a == 0x4000).all()  # 2.0
+
+
+def test_types_that_numpy_has_from_others() -> None:
+    kernel = tilec.compile(HALF, device="emulator")
+    a = np.full(64, 1.5, ml_dtypes.bfloat16)
+    kernel(a)
+    assert (a == 3.0).all()
+    narrow = api.view(np.zeros(64, ml_dtypes.float4_e2m1fn))
+    assert narrow is not None and narrow.dtype == "float4_e2m1fn, one in a byte", "those of a kernel lie two in one"
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
