@@ -33,6 +33,9 @@ Kind = Stage | Literal["json", "fatbin", "header"]
 FROM_CUBIN: tuple[Kind, ...] = ("json", "fatbin", "header")
 KINDS: tuple[Kind, ...] = (*STAGES, *FROM_CUBIN)
 SUFFIX: dict[str, str] = {"json": ".json", "fatbin": ".fatbin", "header": ".h", **dict(STAGE_SUFFIX.items())}
+STDOUT = "-"
+"""As the name of an output."""
+
 JOINED: tuple[Kind, ...] = ("fatbin", "header")
 """Of these there is one for all targets."""
 
@@ -69,7 +72,7 @@ def _cmake_folder(context: click.Context, _: click.Parameter, is_asked: bool) ->
     "-o",
     metavar="FILE",
     help="Where the cubin goes; of several outputs, their common name; of several kernel files, or with a / at its "
-    "end, the folder.",
+    "end, the folder. - is standard output.",
 )
 @click.option(
     "--emit",
@@ -181,13 +184,15 @@ def _build(
         usage("--report is about a cubin: compile with -O2 or -O3, and without --stop-after")
     if depfiles and not all(plan.places for plan in plans):
         usage("-MD and -MF are of what is written: give -o or --emit")
+    if output == STDOUT and (depfiles or not any(STDOUT in plan.paths() for plan in plans)):
+        usage("-o - is standard output, for one output without -MD: give -o a name")
 
     with reported(None):
         _check_apart(plans)
         work = [
             job for plan in plans for job in _jobs(plan, targets, stop_after, dump_ir, len(plans) > 1, report, given)
         ]
-        outputs = [path for plan in plans for path in plan.paths()]
+        outputs = [path for plan in plans for path in plan.paths() if path != STDOUT]
         files.check_outputs([*outputs, *depfiles.values()], input_files(kernels, given))
         for folder in dict.fromkeys(job.dump_dir for job in work if job.dump_dir is not None):
             files.make_folder(folder)
@@ -203,10 +208,13 @@ def _build(
                 written[depfiles[plan.kernel]] = _rule(plan.paths(), read).encode()
     with reported(made[0].source):
         imported = [file.path for one in made for file in one.source.imported.values()]
+        printed = written.pop(STDOUT, None)
         files.check_outputs(written, imported)
         files.write_all(written)
-    if stop_after is not None and not outputs:
-        sys.stdout.buffer.write(made[0].texts[stop_after])
+    if stop_after is not None and output is None and not outputs:
+        printed = made[0].texts[stop_after]
+    if printed is not None:
+        sys.stdout.buffer.write(printed)
     for one in made if verbose else ():
         show_entries(one.entries, one.manifests, names_target=len(targets) > 1)
     if report:

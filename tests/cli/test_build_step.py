@@ -214,6 +214,16 @@ def test_response_files_that_cannot_be_used(text: str | None, said: str, capfd: 
     assert ("bad-response-file" if text is not None else "no-such-file") in shown
 
 
+def test_a_dash_is_standard_output(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert tilec(VECTOR_ADD, *SMALL, "--emit", "ptx", "-o", "a.ptx") == 0
+    assert tilec(VECTOR_ADD, *SMALL, "--emit", "ptx", "-o", "-") == 0
+    assert capfdbinary.readouterr().out == (tmp_path / "a.ptx").read_bytes()
+    for more in (["--emit", "ptx,cubin"], [GEMM], ["-MD"]):
+        assert tilec(VECTOR_ADD, *more, "-o", "-") == 2
+        assert b"-o - is standard output" in capfdbinary.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["a.ptx"]
+
+
 def test_response_files_are_read_and_no_outputs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "more.txt").write_text("-D N=2048")
     (tmp_path / "how.txt").write_text("@more.txt -MD")

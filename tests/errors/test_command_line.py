@@ -85,10 +85,11 @@ def test_files_of_other_kinds_are_told_by_one_error(
     data: bytes, what: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "k.tl").write_bytes(data)
-    assert tilec("check", "k.tl") == 1
-    said = capfd.readouterr().err
-    assert said.startswith(f"error[not-a-kernel]: k.tl is {what}")
-    assert said.count("error[") == 1
+    for command in (["check"], ["fmt", "--check"]):
+        assert tilec(*command, "k.tl") == 1
+        said = capfd.readouterr().err
+        assert said.startswith(f"error[not-a-kernel]: k.tl is {what}")
+        assert said.count("error[") == 1
 
 
 def test_a_kernel_may_begin_with_what_resembles_another_language(tmp_path: Path) -> None:
