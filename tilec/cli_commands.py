@@ -321,16 +321,18 @@ def input_files(kernels: Sequence[str], given: dict[str, Any]) -> list[str]:
 @click.command()
 @click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
 @click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Check so many at a time.")
+@click.option("--parts", is_flag=True, help="A file without kernels, which others import, is no mistake.")
 @limit_options
 @kernel_options
-def check(kernels: tuple[str, ...], jobs: int, verbose: bool, **given: Any) -> None:
+def check(kernels: tuple[str, ...], jobs: int, parts: bool, verbose: bool, **given: Any) -> None:
     """Look for mistakes in kernels, without compiling them. Prints nothing if there are none."""
     from tilec.batch import Job, compile_all
 
     with reported(None):
         sources = [files.read_source(kernel) for kernel in kernels]
         asked = [compile_options({**given, "target": target}) for target in target_names(given)]
-    reported_all(compile_all([Job(s, options, only_check=True) for s in sources for options in asked], jobs))
+    made = compile_all([Job(s, options, only_check=True) for s in sources for options in asked], jobs)
+    reported_all(one for one in made if not (parts and [d.code for d in one.diagnostics] == ["no-kernel"]))
 
 
 @click.command()

@@ -154,7 +154,11 @@ def test_the_pre_commit_hook_of_the_document_exists() -> None:
     assert f"- id: {name}\n" in hooks
     (entry,) = re.findall(r"entry: tilec (.*)", hooks)
     (arguments,) = re.findall(r"args: \[(.*)\]", used)
-    assert tilec(entry, *arguments.split(", "), GEMM, VECTOR_ADD) == 0
+    Path("parts.tl").write_text("N = 2048\n")
+    assert tilec(*entry.split(), *arguments.split(", "), GEMM, "parts.tl", VECTOR_ADD) == 0
+    assert tilec("check", "parts.tl") == 1
+    Path("parts.tl").write_text("N = 2048 +\n")
+    assert tilec(*entry.split(), "parts.tl") == 1
 
 
 @pytest.mark.parametrize("tool", ["make", "ninja"])

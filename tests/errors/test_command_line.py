@@ -88,7 +88,8 @@ def test_files_of_other_kinds_are_told_by_one_error(
     for command in (["check"], ["fmt", "--check"]):
         assert tilec(*command, "k.tl") == 1
         said = capfd.readouterr().err
-        assert said.startswith(f"error[not-a-kernel]: k.tl is {what}")
+        code = "not-a-kernel"
+        assert said.startswith(f"error[{code}]: k.tl is {what}")
         assert said.count("error[") == 1
 
 
