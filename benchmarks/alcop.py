@@ -47,8 +47,8 @@ OTHER_REGISTERS = 40
 
 SPACE: dict[str, dict[str, tuple[int, ...]]] = {
     name: {"block_M": (64, 128), "block_N": (64, 128), "block_K": (32, 64), "threads": (128, 256)}
-    for name in ("matmul", "bmm", "conv2d")
-} | {"conv3d": {"block_H": (8, 16), "block_N": (64, 128), "block_K": (32, 64), "threads": (128,)}}
+    for name in ("matmul", "bmm", "conv2d", "conv3d")
+}
 
 PAPER = {"mean": 1.23, "max": 1.73, "without multi-stage": 1.01, "without multi-level": 1.13}
 """Speed-ups over TVM without pipelining, on an A100 (seed 004: the paper's own slides)."""

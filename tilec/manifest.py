@@ -70,7 +70,7 @@ class ScalarParam:
 @dataclass(frozen=True, slots=True)
 class Im2col:
     """The filter places of an im2col map: `stride` pixels apart, from `lower` pixels before an image's first one up to
-    `upper` pixels after its last one, in both directions."""
+    `upper` pixels after its last one, in every direction."""
 
     lower: int
     upper: int
@@ -81,7 +81,7 @@ class Im2col:
 class TensorMapParam:
     """A 128-byte TMA descriptor to be encoded on the host. `box` is in elements, in the order of the tensor's axes;
     `swizzle` is the bank swizzle's width in bytes. Out-of-range elements are filled with zero. With `im2col` the tensor
-    is (images, height, width, channels), and `box` is how many places and channels one copy takes."""
+    is (images, [depth,] height, width, channels), and `box` is how many places and channels one copy takes."""
 
     tensor: str
     dtype: str

@@ -89,3 +89,10 @@ def test_the_report_shown_is_that_of_the_sample(
     monkeypatch.chdir(tmp_path)
     assert main([str(GEMM), "--target", "sm_80", "--report"]) == 0
     assert capfd.readouterr().out.strip() == shown.strip()
+
+
+def test_what_a_block_does_around_its_loops_counts_once_a_tile_like_they() -> None:
+    """132 blocks walk over 1,024 tiles of the product: the sums around all loops are no more than all of the loops."""
+    found = reported(GEMM, "sm_90a", M=4096, N=4096, K=512)
+    assert found.ctas == 132
+    assert "the loop at line 25" in found.bound
