@@ -62,7 +62,7 @@ class Geometry:
 
     @property
     def columns(self) -> int:
-        return self.kernel ** len(self.sides) * self.channels
+        return math.prod([self.kernel] * len(self.sides)) * self.channels
 
     @property
     def places(self) -> tuple[int, ...]:
@@ -264,9 +264,9 @@ def _tma_load(op: TileOp, context: Context) -> warp.TmaLoad:
     row, column = _expr(op, "row"), _expr(op, "column")
     corners = warp.Corners(-seen.pad, seen.pad - seen.reach, seen.stride)
     tensor_map = context.tensor_map(image, (tile.shape[0], layout.panel), layout.swizzle, corners)
-    image, places = _split(row, seen.places)
+    which, places = _split(row, seen.places)
     first = (
-        image,
+        which,
         *(_pixel(place, seen.stride, -seen.pad) for place in places),
         # Behind the last tap there are only zeros, as behind the last channel.
         Select(_below(column, seen.columns), _int("floormod", column, seen.channels), integer(seen.channels), INT32),

@@ -216,7 +216,8 @@ def _annotate_pipeline(hints: Hints, call: Call, warn: Warn) -> None:
 
 def _stages(hints: Hints, tile: Buffer, stages: object, span: Span, name: str) -> None:
     if not isinstance(stages, int) or isinstance(stages, bool) or stages < 1:
-        fail("wrong-argument", f"{name}: a tile has a number of stages, at least 1", span, f"this is {stages!r}")
+        title = f"{name}: a tile has a number of stages, at least 1, known at compile time"
+        fail("wrong-argument", title, span, f"this is {describe(stages)}", help="give a number, such as 3")
     for before in hints.stages:
         if before.tile == tile:
             first = Label(before.span, "first here")
