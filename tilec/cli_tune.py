@@ -151,13 +151,22 @@ def _space(source: SourceFile, base: CompileOptions, space_file: str) -> Space:
     from tilec.imports import read_imports
     from tilec.syntax.parse import parse
     from tilec.tune import auto, space_file as reader
+    from tilec.tune.space import MOST_POINTS
 
     folder = Path(base.cache_dir) if base.cache_dir else None
     module = parse(source, folder)
     read_imports(module, source, folder)
     if space_file == "auto":
-        return auto.auto(module, source.path)
-    return reader.read(files.read_text(space_file), space_file, list(auto.constants(module)))
+        found = auto.auto(module, source.path)
+    else:
+        found = reader.read(files.read_text(space_file), space_file, list(auto.constants(module)))
+    if found.size > MOST_POINTS:
+        fail(
+            "bad-space",
+            f"{space_file} has {found.size:,} variants, too many to predict each",
+            help=f"take values out until at most {MOST_POINTS:,} are left",
+        )
+    return found
 
 
 def _about(asked: Asked) -> dict[str, str]:

@@ -95,6 +95,27 @@ def test_mistakes(arguments: tuple[str, ...], code: str, capfd: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
+    ("text", "title", "help"),
+    [
+        (
+            "".join(f"{name} = {list(range(1, 400))}\n" for name in ("block_M", "block_N", "threads")),
+            "s.toml has 63,521,199 variants, too many to predict each",
+            "take values out until at most 100,000 are left",
+        ),
+        ('[options]\ncluster = ["2x1", "two"]\n', "s.toml tries cluster = 'two'", "write --cluster 2x1"),
+        ("block_M = []\n", "s.toml: 'block_M' has no values to try", "give each name at least one value"),
+    ],
+    ids=["huge", "no value of an option", "empty"],
+)
+def test_spaces_that_cannot_be_searched(text: str, title: str, help: str, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("s.toml").write_text(text if text.startswith("[") else f"[constants]\n{text}")
+    assert tilec(*SEARCH) == 1
+    said = capfd.readouterr().err
+    assert f"error[bad-space]: {title}" in said and f"help: {help}" in said
+    assert not Path("k.tune.sqlite").exists()
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ("tune", "k.tl", "--trials", "0"),

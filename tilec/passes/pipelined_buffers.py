@@ -1,6 +1,6 @@
 """For each tile that a loop loads and uses: whether the loads run ahead of the uses, and why or why not.
 
-Global to shared memory, these are the rings of pipelined loops, and tiles that a nest of the kernel fills. Shared memory
+Global to shared memory, these are the rings of pipelined loops, and tiles that nests of the kernel fill. Shared memory
 to registers, they are copies to fragments, and the operands that products of `mma` read by ldmatrix.
 """
 

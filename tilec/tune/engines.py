@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import Protocol, TypeVar
+
+from tilec.processes import end_with_parent
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -37,7 +40,8 @@ class Local:
 
     def _made(self) -> ProcessPoolExecutor:
         # Not forked: the process that searches may have threads, which a progress bar has.
-        return ProcessPoolExecutor(self.processes, multiprocessing.get_context("spawn"), _leave_interrupts)
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(self.processes, context, _begin, (os.getpid(),))
 
     def run(self, function: Callable[[Asked], Answer], tasks: Sequence[Asked]) -> Iterator[tuple[int, Answer | Lost]]:
         """A process that ends takes the pool with it, and all that it was at: each of those is tried once more, alone,
@@ -77,6 +81,7 @@ class Local:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _leave_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal: the first one ends the others."""
+def _begin(parent: int) -> None:
+    """Ctrl-C reaches every process of a terminal: the first one ends the others. One that was killed cannot."""
+    end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

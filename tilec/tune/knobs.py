@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from tilec import options as words
-from tilec.diag import fail
+from tilec.diag import CompileError, fail
 from tilec.options import CompileOptions
 from tilec.tune.space import Point, Value
 
@@ -84,6 +84,8 @@ def check(name: str, values: Iterable[Value], path: str) -> None:
     for value in values:
         try:
             KNOBS[name](value)
+        except CompileError as refused:
+            fail("bad-space", f"{path} tries {name} = {value!r}", help=refused.diagnostics[0].help)
         except ValueError as reason:
             fail("bad-space", f"{path} tries {name} = {value!r}", help=f"{name} {reason}")
 
