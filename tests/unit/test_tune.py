@@ -68,7 +68,13 @@ def test_bandwidth_is_a_roof() -> None:
         (0, 32, 1024, 2),  # threads
         (0, 16, 32, 32),  # CTAs
         (0, 255, 384, 0 + 65536 // (32 * 256 * 12)),
-        (0, 255, 32, 65536 // (32 * 256 * 4)),  # warps are rounded up to four
+        (0, 255, 32, 8),  # each scheduler has registers for two warps
+        # As cuda_occupancy.h says: the warps of CTAs need not be a multiple of the schedulers.
+        (14606, 78, 96, 8),
+        (20323, 46, 288, 4),
+        (28011, 91, 160, 4),
+        (90118, 146, 192, 2),
+        (3771, 142, 160, 2),
     ],
 )
 def test_residence(smem: int, registers: int, threads: int, expected: int) -> None:

@@ -200,6 +200,10 @@ class Residence:
     ctas: int
 
 
+SCHEDULERS = 4
+"""Of an SM."""
+
+
 def ctas_per_sm(smem_bytes: int, registers_per_thread: int, threads: int, residence: Residence) -> int:
     """How many CTAs fit on an SM at once; 0 if not even one does."""
     return min(occupancy(smem_bytes, registers_per_thread, threads, residence).values())
@@ -209,12 +213,14 @@ def occupancy(smem_bytes: int, registers_per_thread: int, threads: int, residenc
     """How many CTAs each resource of an SM has room for."""
     smem = _step(smem_bytes + residence.smem_reserved_bytes_per_cta, residence.smem_allocation_bytes)
     warps = -(-threads // 32)
-    # Registers go to warps in steps, and warps to the four schedulers evenly.
-    registers = _step(registers_per_thread * 32, residence.registers_allocation_per_warp) * _step(warps, 4)
+    # Each scheduler has a quarter of the registers, and whole warps, whose registers come in steps. A CTA's warps need not
+    # be shared out evenly (as in NVIDIA's cuda_occupancy.h).
+    registers = _step(registers_per_thread * 32, residence.registers_allocation_per_warp)
+    most_warps = residence.registers // SCHEDULERS // registers * SCHEDULERS if registers else 0
     return {
         "blocks": residence.ctas,
         "shared memory": residence.smem_bytes // smem if smem else residence.ctas,
-        "registers": residence.registers // registers if registers else residence.ctas,
+        "registers": most_warps // warps if registers and warps else residence.ctas,
         "threads": residence.threads // (warps * 32) if warps else residence.ctas,
     }
 
