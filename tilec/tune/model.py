@@ -213,8 +213,8 @@ def occupancy(smem_bytes: int, registers_per_thread: int, threads: int, residenc
     """How many CTAs each resource of an SM has room for."""
     smem = _step(smem_bytes + residence.smem_reserved_bytes_per_cta, residence.smem_allocation_bytes)
     warps = -(-threads // 32)
-    # Each scheduler has a quarter of the registers, and whole warps, whose registers come in steps. A CTA's warps need not
-    # be shared out evenly (as in NVIDIA's cuda_occupancy.h).
+    # Each scheduler has a quarter of the registers, and whole warps, whose registers come in steps. A CTA's warps need
+    # not be shared out evenly (as in NVIDIA's cuda_occupancy.h).
     registers = _step(registers_per_thread * 32, residence.registers_allocation_per_warp)
     most_warps = residence.registers // SCHEDULERS // registers * SCHEDULERS if registers else 0
     return {
