@@ -45,6 +45,12 @@ ADDRESSES = {"dask": "tcp://host:8786", "ray": "host:6379"}
 @click.option(
     "--trials", type=click.IntRange(1), default=32, show_default=True, help="Compile at most so many variants."
 )
+@click.option(
+    "--trial-limit",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="End the process of a trial that takes longer, and go on without it.",
+)
 @click.option("--jobs", "-j", type=click.IntRange(1), default=os.cpu_count() or 1, help="So many at a time.  [as CPUs]")
 @click.option("--journal", "journal_file", metavar="FILE", help="What became of every trial.  [KERNEL.tune.sqlite]")
 @click.option("--output", "-o", metavar="FILE", help="Where the best variant goes, for --tuned.  [KERNEL.tuned.json]")
@@ -60,6 +66,7 @@ def tune(
     kernel: str,
     space_file: str,
     trials: int,
+    trial_limit: float | None,
     jobs: int,
     journal_file: str | None,
     output: str | None,
@@ -87,7 +94,7 @@ def tune(
     with reported(source):
         space = _space(source, base, space_file)
     with reported(source):
-        asked = Asked(source, base, space, trials)
+        asked = Asked(source, base, space, trials, trial_limit)
         found, work = _searched(asked, journal_file, Where(jobs, engine, address))
         _finish(asked, found, work, output)
 
@@ -144,6 +151,7 @@ class Asked:
     base: CompileOptions
     space: Space
     trials: int
+    seconds: float | None
 
 
 def _space(source: SourceFile, base: CompileOptions, space_file: str) -> Space:
@@ -199,9 +207,10 @@ def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[Found, Wor
     engine, gpu = _engine(where, target)
 
     def task(point: Point) -> trial.Variant:
-        return trial.Variant(asked.source.path, asked.source.text, applied(point, asked.base), bool(gpu))
+        return trial.Variant(asked.source.path, asked.source.text, applied(point, asked.base), bool(gpu), asked.seconds)
 
-    work = Work(trial.predicted, trial.carried_out, task, gpu)
+    lost = "" if asked.seconds is None else f": it may have taken more than {asked.seconds:g} s"
+    work = Work(trial.predicted, trial.carried_out, task, gpu, lost)
     proposer = by_surrogate if is_installed() else by_model
     try:
         with watched(gpu, target.limit("clock_mhz")) as watcher:

@@ -129,6 +129,15 @@ def test_usage(arguments: tuple[str, ...]) -> None:
     assert tilec(*arguments) == 2
 
 
+def test_a_trial_that_takes_too_long_is_tried_again_by_the_next_command(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("s.toml").write_text("[constants]\nthreads = [128]\n")
+    search = (*SEARCH[:-1], "-j1", "--scheduler", "heuristic")
+    assert tilec(*search, "--trial-limit", "0.001") == 1
+    assert "1 refused: its process ended: it may have taken more than 0.001 s" in capfd.readouterr().err
+    assert tilec(*search, "--trial-limit", "300") == 0
+    assert "1 of 1 variants tried" in capfd.readouterr().out and done() == 1
+
+
 def done() -> int:
     """How many trials the journal of k.tl knows."""
     try:

@@ -179,6 +179,23 @@ def test_the_order_of_axes_does_not_matter(tmp_path: Path) -> None:
     journal.close()
 
 
+class Losing(Here):
+    """Loses the trial of 29."""
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        for number, answer in super().run(function, tasks):
+            yield number, Lost("its process ended") if (function, tasks[number]) == (truth, 29) else answer
+
+
+def test_a_trial_that_was_lost_is_tried_again_by_the_next_search(tmp_path: Path) -> None:
+    found, _ = searched(tmp_path / "j", 3, Losing())
+    assert dict(found.trials)[(("x", 29),)] == Outcome(refusal="its process ended")
+    again = Here()
+    found, _ = searched(tmp_path / "j", 3, again)
+    assert again.tried == [29]
+    assert dict(found.trials)[(("x", 29),)] == truth(29)
+
+
 # ---- processes -------------------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,8 @@ promising ones are compiled, until as many as are asked for have been tried.
 
 The same space and the same outcomes propose the same trials in the same order, however many run at a time: a batch is
 complete before the next is chosen. What the journal knows is not tried again, so that an interrupted search, started
-again, proposes what it proposed before and goes on from there.
+again, proposes what it proposed before and goes on from there. A trial that took its process with it is not written
+there: another machine, or fewer trials at a time, may carry it out.
 """
 
 from __future__ import annotations
@@ -40,12 +41,17 @@ class Watcher(Protocol):
 @dataclass(frozen=True, slots=True)
 class Work:
     """What is asked of an engine for a point: `predict` gives cycles or says why not, `carry_out` the outcome. Both are
-    called in other processes, with what `task` makes of a point. `gpu` is where trials are measured, if they are."""
+    called in other processes, with what `task` makes of a point. `gpu` is where trials are measured, if they are;
+    `lost` is said of those whose process ended."""
 
     predict: Callable[[Any], int | str]
     carry_out: Callable[[Any], Outcome]
     task: Callable[[Point], Any]
     gpu: str = ""
+    lost: str = ""
+
+    def reason(self, lost: Lost) -> str:
+        return f"{lost}{self.lost}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +109,14 @@ def _ranked(space: Space, work: Work, engine: Engine, journal: Journal, watcher:
     for first in range(0, len(new), _PREDICTED_TOGETHER):
         together = new[first : first + _PREDICTED_TOGETHER]
         answers: dict[Point, int | str] = {}
+        kept: dict[Point, int | str] = {}
         for number, answer in engine.run(work.predict, [work.task(point) for point in together]):
-            answers[together[number]] = str(answer) if isinstance(answer, Lost) else answer
+            if isinstance(answer, Lost):
+                answers[together[number]] = work.reason(answer)
+            else:
+                answers[together[number]] = kept[together[number]] = answer
             watcher.predicting(len(points) - len(new) + first + len(answers), len(points))
-        journal.predict(answers.items())
+        journal.predict(kept.items())
         known |= answers
     return rank((point, known[point]) for point in points)
 
@@ -128,8 +138,11 @@ def _tried(
         watcher.trying(done, total)
     new = [point for point in batch if point not in known]
     for number, answer in engine.run(work.carry_out, [work.task(point) for point in new]):
-        outcome = Outcome(refusal=str(answer)) if isinstance(answer, Lost) else answer
-        journal.note(new[number], outcome)
+        if isinstance(answer, Lost):
+            outcome = Outcome(refusal=work.reason(answer))
+        else:
+            outcome = answer
+            journal.note(new[number], outcome)
         known[new[number]] = outcome
         watcher.found(new[number], outcome, True)
         watcher.trying(before + len(known), total)
