@@ -94,7 +94,7 @@ def tune(
     with reported(source):
         space = _space(source, base, space_file)
     with reported(source):
-        asked = Asked(source, base, space, trials, trial_limit)
+        asked = Asked(source, base, *space, trials, trial_limit)
         found, work = _searched(asked, journal_file, Where(jobs, engine, address))
         _finish(asked, found, work, output)
 
@@ -147,15 +147,18 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
+    """`stages` are the constants that only say how many stages there may be."""
+
     source: SourceFile
     base: CompileOptions
     space: Space
+    stages: tuple[str, ...]
     trials: int
     seconds: float | None
 
 
-def _space(source: SourceFile, base: CompileOptions, space_file: str) -> Space:
-    """What to try; the source learns its imports."""
+def _space(source: SourceFile, base: CompileOptions, space_file: str) -> tuple[Space, tuple[str, ...]]:
+    """What to try, and which constants are numbers of stages; the source learns its imports."""
     from tilec.imports import read_imports
     from tilec.syntax.parse import parse
     from tilec.tune import auto, space_file as reader
@@ -174,7 +177,7 @@ def _space(source: SourceFile, base: CompileOptions, space_file: str) -> Space:
             f"{space_file} has {found.size:,} variants, too many to predict each",
             help=f"take values out until at most {MOST_POINTS:,} are left",
         )
-    return found
+    return found, tuple(name for name, role in auto.roles(module).items() if role == "stages")
 
 
 def _about(asked: Asked) -> dict[str, str]:
@@ -214,7 +217,7 @@ def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[Found, Wor
     proposer = by_surrogate if is_installed() else by_model
     try:
         with watched(gpu, target.limit("clock_mhz")) as watcher:
-            found = search(asked.space, asked.trials, work, engine, journal, watcher, proposer)
+            found = search(asked.space, asked.trials, work, engine, journal, watcher, proposer, asked.stages)
     except KeyboardInterrupt:
         done = len(journal.outcomes())
         print(f"stopped: {journal_file} has {done} trials, and the same command goes on from there", file=sys.stderr)

@@ -20,6 +20,7 @@ from tilec.tune.model import (
     predict,
 )
 from tilec.tune.rank import Candidate, Rejection, rank
+from tilec.tune.search import by_model, next_batch
 from tilec.tune.space import SpaceError, space
 
 HOPPER = Machine(sms=132, l2_bytes_per_cycle=4472, dram_bytes_per_cycle=1720)
@@ -176,6 +177,23 @@ def test_ranking_says_what_was_refused() -> None:
         Candidate((("block", 32),), 968),
     )
     assert ranking.rejected == (Rejection((("block", 512),), "a block of 512 does not fit"),)
+
+
+def test_of_variants_that_differ_in_stages_only_one_stands_for_those_that_are_as_fast() -> None:
+    cycles = {(64, 2): 900, (64, 3): 800, (64, 4): 800, (128, 2): 800, (128, 3): 700, (128, 4): 700}
+    points = list(space([("block", [64, 128]), ("n", [2, 3, 4])]).points())
+    ranking = rank(((point, cycles[int(point[0][1]), int(point[1][1])]) for point in points), stages=("n",))
+    found = [(*(value for _, value in one.point), one.again) for one in ranking.best]
+    assert found == [
+        (128, 3, False), (128, 4, True), (64, 3, False), (64, 4, True), (128, 2, False), (64, 2, False),
+    ]  # fmt: skip
+    order = [next_batch(ranking.best, {}, by_model(ranking))]
+    left = [one for one in ranking.best if one.point not in order[0]]
+    order.append(next_batch(left, {}, by_model(ranking)))
+    assert [[tuple(value for _, value in point) for point in batch] for batch in order] == [
+        [(128, 3), (64, 3), (128, 2), (64, 2)],
+        [(128, 4), (64, 4)],
+    ]
 
 
 def test_ranking_of_nothing_that_fits() -> None:

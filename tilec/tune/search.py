@@ -9,7 +9,7 @@ there: another machine, or fewer trials at a time, may carry it out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from tilec.records import dataclass
@@ -86,22 +86,32 @@ def search(
     journal: Journal,
     watcher: Watcher,
     proposer: Callable[[Ranking], Propose] = by_model,
+    stages: Collection[str] = (),
 ) -> Found:
-    """Tries at most so many points."""
-    ranking = _ranked(space, work, engine, journal, watcher)
+    """Tries at most so many points. Of those that differ in the knobs `stages` only, and are alike by the model, all but
+    one come behind all others."""
+    ranking = _ranked(space, work, engine, journal, watcher, stages)
     propose, left = proposer(ranking), list(ranking.best)
     total = min(trials, len(left))
     tried: dict[Point, Outcome] = {}
     while len(tried) < total:
         known = {point: cost for point, outcome in tried.items() if (cost := outcome.cost(work.gpu)) is not None}
-        batch = propose(left, known)[: min(BATCH, total - len(tried))]
+        batch = next_batch(left, known, propose)[: total - len(tried)]
         for point, outcome in _tried(batch, len(tried), total, work, engine, journal, watcher):
             tried[point] = outcome
         left = [candidate for candidate in left if candidate.point not in tried]
     return Found(ranking, tuple(tried.items()))
 
 
-def _ranked(space: Space, work: Work, engine: Engine, journal: Journal, watcher: Watcher) -> Ranking:
+def next_batch(left: Sequence[Candidate], known: Mapping[Point, float], propose: Propose) -> Sequence[Point]:
+    """What to try next of the candidates that are left, best first by the model."""
+    different = [candidate for candidate in left if not candidate.again]
+    return propose(different or left, known)[:BATCH]
+
+
+def _ranked(
+    space: Space, work: Work, engine: Engine, journal: Journal, watcher: Watcher, stages: Collection[str]
+) -> Ranking:
     """All points of the space, the best first."""
     points = [tuple(sorted(point)) for point in space.points()]
     known = journal.predictions()
@@ -118,7 +128,7 @@ def _ranked(space: Space, work: Work, engine: Engine, journal: Journal, watcher:
             watcher.predicting(len(points) - len(new) + first + len(answers), len(points))
         journal.predict(kept.items())
         known |= answers
-    return rank((point, known[point]) for point in points)
+    return rank(((point, known[point]) for point in points), stages)
 
 
 def _tried(
