@@ -88,8 +88,8 @@ def search(
     proposer: Callable[[Ranking], Propose] = by_model,
     stages: Collection[str] = (),
 ) -> Found:
-    """Tries at most so many points. Of those that differ in the knobs `stages` only, and are alike by the model, all but
-    one come behind all others."""
+    """Tries at most so many points. Of those that differ in the knobs `stages` only, and are alike by the model, one
+    is tried before the others, which come behind all points."""
     ranking = _ranked(space, work, engine, journal, watcher, stages)
     propose, left = proposer(ranking), list(ranking.best)
     total = min(trials, len(left))
