@@ -6,8 +6,8 @@ Each kernel of samples/alcop/kernels.toml, for each tile of a small space and ea
 cycles that the levels of its loop take (`tilec.tune`); the best tile of each way counts. Ways: no pipelining; double
 buffering, two stages of shared memory; as many as fit and pay; and those with fragments read ahead across trips, too.
 Without that, fragments are read ahead within a trip, as an assembler does where its steps are written out. `solved` is
-what tilec makes of multi-stage's best tile, with the stages that its scheduler chooses; it does not read fragments
-ahead across trips. Nothing here is measured.
+what tilec makes of the last way's best tile: with the stages that its scheduler chooses, and fragments read ahead
+across trips where it decides so. Nothing here is measured.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tilec import driver
-from tilec.ir.tile import Buffer
+from tilec.ir.tile import Buffer, TileOp, walk
 from tilec.options import CompileOptions
+from tilec.passes.ahead import is_loaded_ahead
 from tilec.passes.depend import Scheduled
 from tilec.passes.hand_layout import laid_out
 from tilec.passes.layout import Laid
 from tilec.passes.narrow import widened
 from tilec.source import SourceFile
 from tilec.target import Target, load
+from tilec.tune.estimate import OTHER_REGISTERS, REGISTERS_AHEAD, step_registers
 from tilec.tune.kernel import Nest, Walk, innermost, machine, nest, residence, tensor_bytes
 from tilec.tune.model import Launch, ctas_per_sm, pipeline_times, predict_blocks
 from tilec.tune.report import versions
 
 FOLDER = Path(__file__).parents[1] / "samples" / "alcop"
 MOST_STAGES = 6  # of shared memory, as in ALCOP's own space
-OTHER_REGISTERS = 40
-"""Of a thread, beside sums and fragments: addresses, counters."""
 
 SPACE: dict[str, dict[str, tuple[int, ...]]] = {
     name: {"block_M": (64, 128), "block_N": (64, 128), "block_K": (32, 64), "threads": (128, 256)}
-    for name in ("matmul", "bmm", "conv2d")
-} | {"conv3d": {"block_H": (8, 16), "block_N": (64, 128), "block_K": (32, 64), "threads": (128,)}}
+    for name in ("matmul", "bmm", "conv2d", "conv3d")
+}
 
 PAPER = {"mean": 1.23, "max": 1.73, "without multi-stage": 1.01, "without multi-level": 1.13}
 """Speed-ups over TVM without pipelining, on an A100 (seed 004: the paper's own slides)."""
@@ -57,12 +57,14 @@ WAYS = ("none", "double", "multi-stage", "+ registers", "solved")
 
 @dataclass(frozen=True)
 class Row:
-    """Predicted cycles of one kernel each way, and the best tile with the stages that were solved for it."""
+    """Predicted cycles of one kernel each way, and the best tile with the stages that were solved for it, in shared
+    memory and of fragments."""
 
     name: str
     cycles: dict[str, int]
     tile: dict[str, int]
     stages: int
+    register_stages: int
 
     def speedup(self, way: str) -> float:
         return self.cycles["none"] / self.cycles[way]
@@ -87,17 +89,16 @@ class Shape:
 def shape(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> Shape:
     """Before anything is solved: layouts are enough."""
     laid = laid_of(row, tile, target)
-    kernel, walk = laid.kernel, Walk(laid, target, innermost(laid))
-    block = walk.block((0, 0, 0))
+    kernel, blocks = laid.kernel, Walk(laid, target, innermost(laid))
+    block = blocks.block((0, 0, 0))
     ((loop, trips),) = block.loops
     ctas = math.prod(int(extent) for extent in kernel.grid if isinstance(extent, int))
-    levels = nest(walk, loop, trips, 1, min(target.limit("sms"), ctas))
+    levels = nest(blocks, loop, trips, 1, min(target.limit("sms"), ctas))
     loaded = {s.regions[1].buffer.name for s in loop.body if getattr(s, "name", "") in ("copy", "im2col")
               and s.regions[0].buffer.scope == "global"}  # fmt: skip
     sizes = {name: layout.bytes for name, layout in laid.shared.items()}
     sums = sum(b.bytes for b in kernel.buffers if b.scope == "fragment") // 4 // kernel.threads
-    # The operands of one step of a product, 32 bytes of each row, which every warp reads for itself.
-    rows = sum(b.shape[0] for b in kernel.buffers if b.name in loaded)
+    fragments = max(step_registers(s, laid, target) for s in walk(kernel.body) if isinstance(s, TileOp))
     return Shape(
         levels,
         block.around,
@@ -107,7 +108,7 @@ def shape(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> Sh
         sum(sizes[name] for name in loaded),
         sum(size for name, size in sizes.items() if name not in loaded),
         sums,
-        -(-rows * 8 // kernel.threads),
+        fragments,
         kernel.threads,
     )
 
@@ -130,7 +131,7 @@ def asked(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> tu
 def cycles(one: Shape, stages: int, carried: bool, target: Target) -> int | None:
     """With so many stages of shared memory, and fragments read ahead across trips or not; None where that does not
     fit a multiprocessor."""
-    registers = one.sums + 2 * one.fragments + OTHER_REGISTERS
+    registers = one.sums + 2 * one.fragments + OTHER_REGISTERS + (REGISTERS_AHEAD if carried else 0)
     if registers > target.limit("registers_per_thread"):
         return None
     smem = one.tile_bytes * stages + one.other_bytes
@@ -163,6 +164,7 @@ def predicted(name: str, row: Mapping[str, Any], target: Target) -> Row:
         "multi-stage": (every, False),
         "+ registers": (every, True),
     }
+    last = list(allowed)[-1]
     best: dict[str, int] = {}
     chosen: dict[str, int] = {}
     shapes = [(tile, shape(row, tile, target)) for tile in tiles(str(row["sample"]))]
@@ -174,26 +176,29 @@ def predicted(name: str, row: Mapping[str, Any], target: Target) -> Row:
             if (taken := cycles(one, stages, carried, target)) is not None
         ]
         best[way], at = min(found)
-        if way == "multi-stage":
+        if way == last:
             chosen, one = shapes[at]
     source, options = asked(row, chosen, target)
-    (planned,) = driver.plan(source, options, driver.Observer()).loops
+    plan = driver.plan(source, options, driver.Observer())
+    (planned,) = plan.loops
     depth = versions(Scheduled(planned.loop, planned.solution.schedule))
-    solved = cycles(one, depth, False, target)
+    ahead = any(map(is_loaded_ahead, walk(plan.laid.kernel.body)))
+    solved = cycles(one, depth, ahead, target)
     assert solved is not None, "what the scheduler chooses fits"
-    return Row(name, {**best, "solved": solved}, chosen, depth)
+    return Row(name, {**best, "solved": solved}, chosen, depth, 2 if ahead else 1)
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 
 def table(rows: Sequence[Row], target: Target) -> list[str]:
-    lines = [f"{'kernel':14} {'none, us':>10} {'double':>7} {'multi':>7} {'+ regs':>7} {'solved':>7}  tile, stages"]
+    head = f"{'kernel':14} {'none, us':>10} {'double':>7} {'multi':>7} {'+ regs':>7} {'solved':>7}"
+    lines = [f"{head}  tile, stages, of fragments"]
     for row in rows:
         micro = row.cycles["none"] / target.limit("clock_mhz")
         ratios = " ".join(f"{row.speedup(way):6.2f}x" for way in WAYS[1:])
         tile = " ".join(f"{name.removeprefix('block_')}={value}" for name, value in row.tile.items())
-        lines.append(f"{row.name:14} {micro:10,.1f} {ratios}  {tile}, {row.stages}")
+        lines.append(f"{row.name:14} {micro:10,.1f} {ratios}  {tile}, {row.stages}, {row.register_stages}")
     for what, of in (("geomean", statistics.geometric_mean), ("max", max)):
         ratios = " ".join(f"{of([row.speedup(way) for row in rows]):6.2f}x" for way in WAYS[1:])
         lines.append(f"{what:14} {'':>10} {ratios}")

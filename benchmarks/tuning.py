@@ -37,7 +37,7 @@ from tilec.tune.journal import Journal
 from tilec.tune.knobs import applied
 from tilec.tune.outcome import Outcome
 from tilec.tune.rank import Ranking, rank
-from tilec.tune.search import BATCH, Propose, by_model, by_surrogate
+from tilec.tune.search import Propose, by_model, by_surrogate, next_batch
 from tilec.tune.space import Point
 
 FOLDER = Path(__file__).parents[1] / "samples" / "alcop"
@@ -70,7 +70,7 @@ def guided(ranking: Ranking, propose: Propose, costs: Mapping[Point, float | Non
     left, tried = list(ranking.best), list[Point]()
     while left:
         known = {point: cost for point in tried if (cost := costs[point]) is not None}
-        tried += propose(left, known)[:BATCH]
+        tried += next_batch(left, known, propose)
         done = set(tried)
         left = [candidate for candidate in left if candidate.point not in done]
     return tried
@@ -83,7 +83,7 @@ def counted(name: str, predictions: Mapping[Point, int | str], outcomes: Mapping
     best = min(built, key=lambda point: (built[point].rank(""), points.index(point)))
     least = built[best].rank("")
     good = {p for p, one in built.items() if (one.rank("")[0], NEAR * one.cycles) <= least}
-    ranking = rank(predictions.items())
+    ranking = rank(predictions.items(), stages=("num_stages",))
     costs = {point: outcomes[point].cost("") for point in points}
     proposers: dict[str, Callable[[Ranking], Propose]] = {"model": by_model, "surrogate": by_surrogate}
     trials: dict[str, float] = {"grid": first_good(points, good), "random": (len(points) + 1) / (len(good) + 1)}

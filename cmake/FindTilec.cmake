@@ -8,7 +8,7 @@ sets Tilec_FOUND, Tilec_EXECUTABLE and Tilec_VERSION.
   tilec_add_kernels(TARGET SOURCES FILE.tl… TARGETS sm_80 sm_90a… [DEFINES NAME=VALUE…] [OPTIONS --option…])
 
 compiles each kernel file to a header of the same name, FILE.h, with the machine code of all TARGETS, which the sources of
-TARGET can include. They are made again when a kernel file, a file that it imports or a target file of tilec changes.
+TARGET can include. They are made again when a kernel file, a file that it imports, tilec or a target file of it changes.
 ]]
 
 find_program(Tilec_EXECUTABLE NAMES tilec DOC "The tile compiler")
@@ -38,19 +38,28 @@ function(tilec_add_kernels target)
     endif()
   endforeach()
 
+  # A list within the list, as TARGETS "${machines}" gives, arrives with its semicolons escaped.
+  foreach(list IN ITEMS arg_SOURCES arg_TARGETS)
+    string(REPLACE "\\;" ";" ${list} "${${list}}")
+  endforeach()
   list(JOIN arg_TARGETS "," machines)
   list(TRANSFORM arg_DEFINES PREPEND "-D")
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/${target}.kernels")
   file(MAKE_DIRECTORY "${folder}")
+  set(headers "")
   foreach(source IN LISTS arg_SOURCES)
     get_filename_component(path "${source}" ABSOLUTE)
     get_filename_component(name "${source}" NAME_WLE)
     set(header "${folder}/${name}.h")
+    if(header IN_LIST headers)
+      message(FATAL_ERROR "tilec_add_kernels: two SOURCES of ${target} would both be ${name}.h")
+    endif()
+    list(APPEND headers "${header}")
     add_custom_command(
       OUTPUT "${header}"
       COMMAND "${Tilec_EXECUTABLE}" "${path}" --target "${machines}" --emit header -o "${header}" -MF "${header}.d"
               ${arg_DEFINES} ${arg_OPTIONS}
-      DEPENDS "${path}"
+      DEPENDS "${path}" "${Tilec_EXECUTABLE}"
       DEPFILE "${header}.d"
       COMMENT "Compiling tile kernel ${source}"
       COMMAND_EXPAND_LISTS

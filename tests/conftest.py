@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
+import pickle
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from hypothesis import settings
 from tilec.ir.tile import Kernel
 from tilec.passes.elaborate import Define, elaborate
 from tilec.passes.fold import fold
+from tilec.ptx import assemble as assembler
 from tilec.sched import cache
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
@@ -26,6 +30,10 @@ Golden = Callable[[str, str, str], None]
 # The command itself collects no garbage while it builds; thousands of builds in a process need it, but seldom.
 gc.set_threshold(200_000, 20, 100)
 
+# Products of small matrices: threads that wait for one another would take the time of those that run other tests. numpy
+# reads this when it is imported, which nothing above does.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # `--hypothesis-profile=thorough` draws more; what is drawn without it is the same in every run.
 settings.register_profile("normal", derandomize=True, deadline=None, max_examples=20)
 settings.register_profile("thorough", deadline=None, max_examples=250)
@@ -37,18 +45,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _schedules_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What a test has solved, no other test of the run solves again, in whichever process; unless a test says itself
-    where schedules are kept. What is taken from the folder is verified anew."""
+def _once_in_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a test has solved or assembled, no other test of the run does again, in whichever process; unless a test
+    says itself where schedules are kept. What is taken from the folder is verified anew."""
     run = tmp_path_factory.getbasetemp()
-    shared = (run.parent if "PYTEST_XDIST_WORKER" in os.environ else run) / "solved"
-    solve_cached = cache.solve_cached
+    shared = run.parent if "PYTEST_XDIST_WORKER" in os.environ else run
+    solve_cached, assemble = cache.solve_cached, assembler.assemble
 
     def solve(problem: Problem, folder: Path | None, *args: Any, **asked: Any) -> Solution:
-        return solve_cached(problem, folder or shared, *args, **asked)
+        return solve_cached(problem, folder or shared / "solved", *args, **asked)
+
+    def assemble_once(ptx: str, target: str, **asked: Any) -> assembler.Assembled:
+        told = repr((ptx, target, sorted(asked.items())))
+        path = shared / "assembled" / hashlib.sha256(told.encode()).hexdigest()
+        if path.exists():
+            known: assembler.Assembled = pickle.loads(zlib.decompress(path.read_bytes()))
+            return known
+        made = assemble(ptx, target, **asked)
+        path.parent.mkdir(exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")  # another process sees a whole file or none
+        part.write_bytes(zlib.compress(pickle.dumps(made), 1))  # there are thousands of them
+        part.replace(path)
+        return made
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(cache, "solve_cached", solve)
+        patched.setattr(assembler, "assemble", assemble_once)
         yield
 
 

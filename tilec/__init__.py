@@ -10,12 +10,17 @@ if TYPE_CHECKING:
     from tilec.api import Kernel as Kernel, compile as compile, load as load
 
 __version__ = "0.1.0"
+__all__ = ["Kernel", "compile", "load"]
 
 
 def __getattr__(name: str) -> Any:
     """What programs use is imported when they use it: everything imports this file."""
-    if name not in ("Kernel", "compile", "load"):
+    if name not in __all__:
         raise AttributeError(f"module 'tilec' has no attribute {name!r}")
     from tilec import api
 
     return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

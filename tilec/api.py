@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import numpy as np
+
 from tilec import driver, files, options
 from tilec.arrays import CPU, GPU, View, dense, view
 from tilec.diag import CompileError, Diagnostic
@@ -26,6 +28,9 @@ Device = Literal["cuda", "emulator"]
 Number = int | float
 
 _SCRATCH = ("workspace", "zeroed")
+
+_ALIGNMENT = 16
+"""Of every tensor, in bytes: tensor maps and the widest accesses want it."""
 
 
 def compile(
@@ -50,9 +55,8 @@ def compile(
     asked = options.CompileOptions(
         target=target or _target_here(device),
         entry=entry,
-        defines=tuple(params.items()),
-        cache_dir=options.cache_folder(),
-        **(switches or {}),
+        defines=tuple((name, _constant(name, value)) for name, value in params.items()),
+        **{"cache_dir": options.cache_folder(), **_checked(switches or {})},
     )
     try:
         build = driver.build(file, asked, driver.Observer())
@@ -74,6 +78,22 @@ def load(cubin: str | os.PathLike[str] | bytes, entry: str | None = None) -> Ker
         listed = ", ".join(manifest.entry for manifest in found)
         raise ValueError(f"the cubin has no kernel {entry}, but {listed}" if entry else f"say which kernel: {listed}")
     return Kernel(chosen[0], data)
+
+
+def _constant(name: str, value: object) -> options.Value:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, options.Value):
+        raise TypeError(f"{name} is a number, a truth value or a string, not {type(value).__name__}")
+    return value
+
+
+def _checked(switches: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name in ("target", "entry", "defines"):
+        if name in switches:
+            raise ValueError(f"{name} is no switch: it is an argument of compile itself")
+    options.check_fields(switches)
+    return switches
 
 
 def _source(source: str | os.PathLike[str]) -> SourceFile:
@@ -156,13 +176,12 @@ class Kernel:
         for name, value in given.items():
             if name in tensors:
                 views[name] = self._view(name, value, handle)
-            elif isinstance(value, int | float):
-                scalars[name] = value
             else:
-                raise TypeError(f"{name} of {self.manifest.entry} is a number, not {type(value).__name__}")
+                scalars[name] = _number(name, value, self.manifest)
         sizes = self.manifest.sizes({name: _logical(tensors[name], one) for name, one in views.items()}, scalars)
         for name, one in views.items():
             _check(tensors[name], one, sizes)
+            self._check_memory(tensors[name], one)
         if self._emulated is not None:
             self._emulate(self._emulated, views, {**scalars, **sizes})
         else:
@@ -175,6 +194,10 @@ class Kernel:
             order = tuple(name for name in order if name not in self._known() or name in named)
         positional = [name for name in order if name not in named]
         strange = [name for name in named if name not in self.parameters()]
+        if twice := [
+            name for name, _ in zip(order, args, strict=False) if name in named and len(args) > len(positional)
+        ]:
+            raise TypeError(f"{self.signature()} is given {twice[0]} twice")
         if strange or len(args) != len(positional):
             what = f"has no {strange[0]}" if strange else f"takes {len(positional)} arguments, {len(args)} are given"
             raise TypeError(f"{self.signature()} {what}")
@@ -185,7 +208,10 @@ class Kernel:
         return {name for tensor in self.manifest.tensors for size in tensor.shape for name in names(size)}
 
     def _view(self, name: str, value: object, stream: int) -> View:
-        found = view(value, stream)
+        try:
+            found = view(value, stream)
+        except (BufferError, ValueError) as error:
+            raise ValueError(f"{name} of {self.manifest.entry} cannot be used: {error}") from error
         if found is None:
             raise TypeError(f"{name} of {self.manifest.entry} is an array, not {type(value).__name__}")
         kind = CPU if self._emulated is not None else GPU
@@ -193,6 +219,14 @@ class Kernel:
             wanted = "the CPU, where the emulator runs" if kind == CPU else "the GPU; compile for device='emulator'"
             raise ValueError(f"{name} of {self.manifest.entry} must be on {wanted}")
         return found
+
+    def _check_memory(self, tensor: TensorInfo, one: View) -> None:
+        if one.is_read_only and tensor.role != "in":
+            raise ValueError(f"{tensor.name} of {self.manifest.entry} is written, and the array is read-only")
+        if one.address % _ALIGNMENT and 0 not in one.shape:
+            raise ValueError(
+                f"{tensor.name} of {self.manifest.entry} does not begin at a multiple of {_ALIGNMENT} bytes"
+            )
 
     def _emulate(self, build: driver.Build, views: Mapping[str, View], scalars: dict[str, Number]) -> None:
         from tilec import emulate
@@ -213,6 +247,25 @@ class Kernel:
         if number not in self._loaded:
             self._loaded[number] = runtime.Kernel(self.cubin, self.manifest.entry, number)
         self._loaded[number].call({name: one.address for name, one in views.items()}, scalars, stream)
+
+
+def _number(name: str, value: object, manifest: Manifest) -> Number:
+    """A scalar as its parameter takes it."""
+    (dtype,) = (BY_NAME[scalar.dtype] for scalar in manifest.scalars if scalar.name == name)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name} of {manifest.entry} is a number, not {type(value).__name__}")
+    if dtype.kind not in ("int", "uint"):
+        return value
+    if isinstance(value, float):
+        raise TypeError(f"{name} of {manifest.entry} is {dtype.name}, not {value!r}")
+    lowest, highest = (
+        (0, (1 << dtype.bits) - 1) if dtype.kind == "uint" else (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
+    )
+    if not lowest <= value <= highest:
+        raise ValueError(f"{name} of {manifest.entry} is {dtype.name}, which {value} does not fit")
+    return value
 
 
 def _logical(tensor: TensorInfo, one: View) -> tuple[int, ...]:

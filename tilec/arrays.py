@@ -19,7 +19,7 @@ CPU, GPU = 1, 2
 _HOST, _MANAGED = 3, 13
 
 # Codes and bits of dlpack.h (version 1.1), and the names that the kernel language has for them.
-_KINDS = {0: "int", 1: "uint", 2: "float"}
+_KINDS = {0: "int", 1: "uint", 2: "float", 5: "complex"}
 _NAMED = {
     (4, 16): "bfloat16", (6, 8): "bool", (10, 8): "float8_e4m3fn", (12, 8): "float8_e5m2", (14, 8): "float8_e8m0fnu",
     (17, 4): "float4_e2m1fn",
@@ -36,6 +36,7 @@ class View:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     device: tuple[int, int]
+    is_read_only: bool = False
 
     def has_steps(self, steps: tuple[int, ...]) -> bool:
         """Whether its elements lie so far apart. An axis with one element is never stepped along."""
@@ -43,13 +44,15 @@ class View:
         return 0 in self.shape or all(mine == other for extent, mine, other in axes if extent > 1)
 
     def as_numpy(self, storage: np.dtype[Any]) -> NDArray[Any]:
-        """Itself, in memory that the CPU reaches, for numpy, which has other names for some types."""
+        """Itself, in memory that the CPU reaches, for numpy, which has other names for some types; a copy of what may
+        only be read, for the emulator writes back what it was given."""
         steps = tuple(step * storage.itemsize for step in self.strides)
         reach = 1 + sum((extent - 1) * step for extent, step in zip(self.shape, self.strides, strict=True))
         if 0 in self.shape:
             return np.empty(self.shape, storage)
         held = memoryview((ctypes.c_char * (reach * storage.itemsize)).from_address(self.address))
-        return np.ndarray(self.shape, storage, buffer=held, strides=steps)
+        array: NDArray[Any] = np.ndarray(self.shape, storage, buffer=held, strides=steps)
+        return array.copy() if self.is_read_only else array
 
 
 def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -61,12 +64,34 @@ def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def view(array: object, stream: int = 0) -> View | None:
-    """None for what is no array. What its owner has queued is waited for on `stream`."""
+    """None for what is no array. What its owner has queued is waited for on `stream`. Raises `BufferError` or
+    `ValueError` where its owner does not lend it, or it lies as no array of ours can."""
+    if isinstance(array, np.ndarray):
+        return _of_numpy(array)
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         return _of_dlpack(array, stream)
     if hasattr(array, "__cuda_array_interface__"):
         return _of_interface(array.__cuda_array_interface__)
     return None
+
+
+# ---- numpy -----------------------------------------------------------------------------------------------------------
+
+
+_NARROW = ("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "int2", "int4", "uint2", "uint4")
+"""Types of ml_dtypes, which has each number in a byte of its own; kernels have several in one."""
+
+
+def _of_numpy(array: NDArray[Any]) -> View:
+    """Itself: numpy's DLPack has neither arrays that may only be read, nor types of others (ml_dtypes)."""
+    dtype = array.dtype
+    name = dtype.name if dtype.isnative else str(dtype)
+    if name in _NARROW:
+        name += ", one in a byte"
+    if array.size and any(step % dtype.itemsize for step in array.strides):
+        raise ValueError(f"its elements lie {list(array.strides)} bytes apart, of {dtype.itemsize} each")
+    steps = tuple(step // dtype.itemsize for step in array.strides)
+    return View(array.ctypes.data, name, array.shape, steps, (CPU, 0), not array.flags.writeable)
 
 
 # ---- __cuda_array_interface__, version 3 -----------------------------------------------------------------------------
@@ -77,8 +102,8 @@ def _of_interface(record: dict[str, Any]) -> View:
     dtype = np.dtype(record["typestr"])
     given = record.get("strides")
     steps = dense(shape) if given is None else tuple(int(step) // dtype.itemsize for step in given)
-    address, _ = record["data"]
-    return View(int(address or 0), dtype.name, shape, steps, (GPU, 0))
+    address, is_read_only = record["data"]
+    return View(int(address or 0), dtype.name, shape, steps, (GPU, 0), bool(is_read_only))
 
 
 # ---- DLPack ----------------------------------------------------------------------------------------------------------

@@ -6,13 +6,22 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
+
 from tilec import files
 from tilec.diag import fail
 
 
-def expanded(arguments: Sequence[str], within: tuple[Path, ...] = ()) -> list[str]:
-    """The arguments, with the words of every `@FILE` in its place. They are quoted as in a shell, may stand in several
-    lines and have `#` comments. Such a file may name others; `within` are those that are being read."""
+def expanded(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """The arguments, with the words of every `@FILE` in its place, and the names of these files. The words are quoted
+    as in a shell, may stand in several lines and have `#` comments. Such a file may name others."""
+    read: list[str] = []
+    words = _expanded(arguments, (), read)
+    return words, tuple(dict.fromkeys(read))
+
+
+def _expanded(arguments: Sequence[str], within: tuple[Path, ...], read: list[str]) -> list[str]:
+    """`within` are the files that are being read."""
     words: list[str] = []
     for word in arguments:
         if len(word) < 2 or not word.startswith("@"):
@@ -26,5 +35,25 @@ def expanded(arguments: Sequence[str], within: tuple[Path, ...] = ()) -> list[st
             inner = shlex.split(files.read_text(path), comments=True)
         except ValueError as error:
             fail("bad-response-file", f"{path} cannot be read: {str(error).lower()}", help="close the quotation")
-        words += expanded(inner, (*within, place))
+        read.append(path)
+        words += _expanded(inner, (*within, place), read)
     return words
+
+
+class AnotherCommandLine(Exception):
+    """A file with words of the command line was saved: it is to be read anew, and what it says to be done."""
+
+
+_META = "tilec.response-files"
+
+
+def remember(context: click.Context, read: tuple[str, ...]) -> None:
+    """That the command has words from these files."""
+    context.meta[_META] = read
+
+
+def response_files() -> tuple[str, ...]:
+    """The files that words of the command in hand come from."""
+    context = click.get_current_context(silent=True)
+    found: tuple[str, ...] = () if context is None else context.meta.get(_META, ())
+    return found

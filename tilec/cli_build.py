@@ -17,6 +17,7 @@ from tilec.cli_commands import COMMANDS, compile_options, input_files, kernel_op
 from tilec.cli_console import reported, reported_all, show_entries, show_tables, show_times, usage
 from tilec.cli_limits import limit_options
 from tilec.cli_watch import watch_option, watched
+from tilec.cli_words import several_of
 from tilec.diag import fail
 from tilec.observer import SUFFIX as STAGE_SUFFIX
 from tilec.options import LAST_STAGE, STAGES, Stage
@@ -32,6 +33,9 @@ Kind = Stage | Literal["json", "fatbin", "header"]
 FROM_CUBIN: tuple[Kind, ...] = ("json", "fatbin", "header")
 KINDS: tuple[Kind, ...] = (*STAGES, *FROM_CUBIN)
 SUFFIX: dict[str, str] = {"json": ".json", "fatbin": ".fatbin", "header": ".h", **dict(STAGE_SUFFIX.items())}
+STDOUT = "-"
+"""As the name of an output."""
+
 JOINED: tuple[Kind, ...] = ("fatbin", "header")
 """Of these there is one for all targets."""
 
@@ -68,9 +72,15 @@ def _cmake_folder(context: click.Context, _: click.Parameter, is_asked: bool) ->
     "-o",
     metavar="FILE",
     help="Where the cubin goes; of several outputs, their common name; of several kernel files, or with a / at its "
-    "end, the folder.",
+    "end, the folder. - is standard output.",
 )
-@click.option("--emit", callback=_kinds, metavar="KIND,…", help=f"What to write, of {', '.join(KINDS)}.  [cubin]")
+@click.option(
+    "--emit",
+    callback=_kinds,
+    metavar="KIND,…",
+    shell_complete=several_of(lambda: KINDS),
+    help=f"What to write, of {', '.join(KINDS)}.  [cubin]",
+)
 @click.option("--schedule-trace-file", metavar="FILE", help="Write the schedule trace (JSON; opens in Perfetto).")
 @click.option("--dump-ir", metavar="DIR", help="Write every stage into this folder, each before it is verified.")
 @click.option("--stop-after", type=click.Choice(STAGES), help="Go no further, and print that stage unless -o is given.")
@@ -174,12 +184,15 @@ def _build(
         usage("--report is about a cubin: compile with -O2 or -O3, and without --stop-after")
     if depfiles and not all(plan.places for plan in plans):
         usage("-MD and -MF are of what is written: give -o or --emit")
+    if output == STDOUT and (depfiles or not any(STDOUT in plan.paths() for plan in plans)):
+        usage("-o - is standard output, for one output without -MD: give -o a name")
 
     with reported(None):
+        _check_apart(plans)
         work = [
             job for plan in plans for job in _jobs(plan, targets, stop_after, dump_ir, len(plans) > 1, report, given)
         ]
-        outputs = [path for plan in plans for path in plan.paths()]
+        outputs = [path for plan in plans for path in plan.paths() if path != STDOUT]
         files.check_outputs([*outputs, *depfiles.values()], input_files(kernels, given))
         for folder in dict.fromkeys(job.dump_dir for job in work if job.dump_dir is not None):
             files.make_folder(folder)
@@ -195,10 +208,13 @@ def _build(
                 written[depfiles[plan.kernel]] = _rule(plan.paths(), read).encode()
     with reported(made[0].source):
         imported = [file.path for one in made for file in one.source.imported.values()]
+        printed = written.pop(STDOUT, None)
         files.check_outputs(written, imported)
         files.write_all(written)
-    if stop_after is not None and not outputs:
-        sys.stdout.buffer.write(made[0].texts[stop_after])
+    if stop_after is not None and output is None and not outputs:
+        printed = made[0].texts[stop_after]
+    if printed is not None:
+        sys.stdout.buffer.write(printed)
     for one in made if verbose else ():
         show_entries(one.entries, one.manifests, names_target=len(targets) > 1)
     if report:
@@ -234,6 +250,20 @@ class Plan:
     def stages(self) -> list[Stage]:
         """The stages that it takes."""
         return list(dict.fromkeys("cubin" if kind in FROM_CUBIN else _stage(kind) for kind in self.kinds()))
+
+
+def _check_apart(plans: Sequence[Plan]) -> None:
+    """Each kernel file has names of its own for what is made of it."""
+    known: dict[str, str] = {}
+    for plan in plans:
+        for path in plan.paths():
+            if (other := known.setdefault(path, plan.kernel)) != plan.kernel:
+                fail(
+                    "unwritable-output",
+                    f"cannot write {path}: another output goes there",
+                    notes=(f"it is made of {other} and of {plan.kernel}",),
+                    help="rename one of them, or compile them apart",
+                )
 
 
 def _stage(kind: Kind) -> Stage:

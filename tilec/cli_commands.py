@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import errno
 import io
-import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
-from tilec import files, options
-from tilec.cli_arguments import expanded
+from tilec import files, options, resources
+from tilec.cli_arguments import AnotherCommandLine, expanded, remember, response_files
 from tilec.cli_console import (
     BUG,
     LIMIT,
@@ -31,6 +30,7 @@ from tilec.cli_console import (
 )
 from tilec.cli_diagnostics import FORMATS
 from tilec.cli_limits import Limits, bounded, limit_options
+from tilec.cli_words import several_of
 from tilec.diag import CompileError, Diagnostic, fail
 from tilec.driver import Observer
 from tilec.options import CALIBRATIONS, LINTS, SCHEDULERS, STRATEGIES, CompileOptions
@@ -51,7 +51,14 @@ LEVELS = (
 def kernel_options(command: Command) -> Command:
     """The options of every command that compiles a kernel."""
     decorators = [
-        click.option("--target", default="sm_90a", show_default=True, metavar="NAME,…", help="Machine to compile for."),
+        click.option(
+            "--target",
+            default="sm_90a",
+            show_default=True,
+            metavar="NAME,…",
+            shell_complete=several_of(resources.target_names),
+            help="Machine to compile for.",
+        ),
         click.option(
             "--calibration",
             type=click.Choice(CALIBRATIONS),
@@ -80,6 +87,14 @@ def kernel_options(command: Command) -> Command:
             default=True,
             help="Whether loops may have fewer stages than a block alone would use, where more blocks then share a "
             "multiprocessor.  [yes, at -O3]",
+        ),
+        click.option(
+            "--register-stages",
+            type=click.Choice(options.REGISTER_STAGES),
+            default="auto",
+            show_default=True,
+            help="Whether products by mma.sync load fragments for the next trip of their loop. 1: no. 2: where they "
+            "can. auto: at -O3, where it pays.",
         ),
         click.option(
             "--split-loops/--no-split-loops",
@@ -234,7 +249,8 @@ def _cluster(given: dict[str, Any]) -> tuple[int, int, int] | None:
 
 def compile_options(given: dict[str, Any]) -> CompileOptions:
     """The values of `kernel_options` as one value, of one target."""
-    if len(target_names(given)) > 1:
+    target, *others = target_names(given)
+    if others:
         usage(f"--target {given['target']}: this is about one machine at a time, so name one")
     for word in given["warn"]:
         _check_warn(word)
@@ -242,7 +258,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
     if trace is not None and tuned is not None:
         usage("--schedule and --tuned exclude each other: both have a schedule")
     asked = CompileOptions(
-        target=given["target"],
+        target=target,
         calibration=given["calibration"],
         opt_level=given["opt_level"],
         defines=tuple(options.parse_define(text) for text in given["define"]),
@@ -264,6 +280,7 @@ def compile_options(given: dict[str, Any]) -> CompileOptions:
         auto_pipeline=given["auto_pipeline"],
         split_loops=given["split_loops"],
         fewer_stages=given["fewer_stages"],
+        register_stages=options.parse_register_stages(given["register_stages"]),
         cluster=_cluster(given),
         consumers=given["consumers"],
         rasterisation=options.parse_rasterisation(given["rasterisation"]),
@@ -294,12 +311,17 @@ def _check_warn(word: str) -> None:
 
 def target_names(given: dict[str, Any]) -> tuple[str, ...]:
     """The targets that the values of `kernel_options` name, each once, where a command takes several."""
-    return tuple(dict.fromkeys(given["target"].split(",")))
+    names = [name.strip() for name in given["target"].split(",")]
+    if "" in names:
+        usage(f"--target {given['target'] or repr('')} has an empty name: write --target sm_80,sm_90a")
+    return tuple(dict.fromkeys(names))
 
 
 def input_files(kernels: Sequence[str], given: dict[str, Any]) -> list[str]:
-    """The files that the values of `kernel_options` make a command read: none of them may be an output."""
-    return [*kernels, *(given[name] for name in ("schedule", "tuned") if given[name] is not None)]
+    """The files that the values of `kernel_options` make a command read, and those that these come from: none of them
+    may be an output."""
+    named = (given[name] for name in ("schedule", "tuned") if given[name] is not None)
+    return [*kernels, *named, *response_files()]
 
 
 # ---- the smaller commands --------------------------------------------------------------------------------------------
@@ -308,69 +330,18 @@ def input_files(kernels: Sequence[str], given: dict[str, Any]) -> list[str]:
 @click.command()
 @click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
 @click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Check so many at a time.")
+@click.option("--parts", is_flag=True, help="A file without kernels, which others import, is no mistake.")
 @limit_options
 @kernel_options
-def check(kernels: tuple[str, ...], jobs: int, verbose: bool, **given: Any) -> None:
+def check(kernels: tuple[str, ...], jobs: int, parts: bool, verbose: bool, **given: Any) -> None:
     """Look for mistakes in kernels, without compiling them. Prints nothing if there are none."""
     from tilec.batch import Job, compile_all
 
     with reported(None):
         sources = [files.read_source(kernel) for kernel in kernels]
         asked = [compile_options({**given, "target": target}) for target in target_names(given)]
-    reported_all(compile_all([Job(s, options, only_check=True) for s in sources for options in asked], jobs))
-
-
-@click.command()
-@click.argument("cubin", metavar="CUBIN")
-@click.option("--json", "as_json", is_flag=True, help="Print it as the cubin carries it.")
-def inspect(cubin: str, as_json: bool) -> None:
-    """Show the launch manifest that a cubin carries."""
-    from tilec import manifest
-
-    with reported(None):
-        found = manifest.extract(files.read_bytes(cubin))
-    for described in found:
-        print(manifest.to_json(described) if as_json else manifest.summary(described))
-
-
-@click.command()
-@click.argument("code", required=False)
-def explain(code: str | None) -> None:
-    """Say more about an error or warning: explain CODE. Without a code, list them all."""
-    from tilec.explanations import EXPLANATIONS
-
-    if code is None:
-        for name in sorted(EXPLANATIONS):
-            # Up to the first full stop that ends a sentence: those in `T.copy` and `from . import *` do not.
-            first = re.split(r"(?<!\s)\.\s", " ".join(EXPLANATIONS[name].split()))[0]
-            print(f"{name:24} {first.removesuffix('.')}")
-        return
-    code = code.strip("[]")
-    if code not in EXPLANATIONS:
-        import difflib
-
-        near = difflib.get_close_matches(code, EXPLANATIONS, n=1)
-        with reported(None):
-            fail("unknown-code", f"there is no error or warning '{code}'",
-                 help=f"did you mean '{near[0]}'?" if near else "'tilec explain' lists them")  # fmt: skip
-    print(f"{code}\n\n{EXPLANATIONS[code]}")
-
-
-@click.command()
-@click.argument("name", required=False)
-@click.option(
-    "--calibration",
-    type=click.Choice(CALIBRATIONS),
-    default=CALIBRATIONS[0],
-    show_default=True,
-    help="Whose cycles to show.",
-)
-def targets(name: str | None, calibration: str) -> None:
-    """List the machines, or everything the scheduler knows about one."""
-    from tilec.cli_tables import target_details, target_list
-
-    with reported(None):
-        show_tables([target_list() if name is None else target_details(name, calibration)])
+    made = compile_all([Job(s, options, only_check=True) for s in sources for options in asked], jobs)
+    reported_all(one for one in made if not (parts and [d.code for d in one.diagnostics] == ["no-kernel"]))
 
 
 @click.command()
@@ -473,6 +444,12 @@ def _tune() -> click.Command:
     return tune
 
 
+def _explain() -> click.Command:
+    from tilec.cli_explain import explain
+
+    return explain
+
+
 def _explain_pipeline() -> click.Command:
     from tilec.cli_pipeline import explain_pipeline
 
@@ -489,6 +466,18 @@ def _diff() -> click.Command:
     from tilec.cli_diff import diff
 
     return diff
+
+
+def _inspect() -> click.Command:
+    from tilec.cli_show import inspect
+
+    return inspect
+
+
+def _targets() -> click.Command:
+    from tilec.cli_show import targets
+
+    return targets
 
 
 def _fmt() -> click.Command:
@@ -521,13 +510,13 @@ COMMANDS: dict[str, Callable[[], click.Command]] = {
     "schedule": lambda: schedule,
     "report": _report,
     "diff": _diff,
-    "targets": lambda: targets,
+    "targets": _targets,
     "calibrate": _calibrate,
     "tune": _tune,
     "check": lambda: check,
-    "explain": lambda: explain,
+    "explain": _explain,
     "explain pipeline": _explain_pipeline,
-    "inspect": lambda: inspect,
+    "inspect": _inspect,
     "fmt": _fmt,
     "lsp": _lsp,
     "new": _new,
@@ -544,22 +533,34 @@ def command_of(arguments: Sequence[str]) -> tuple[click.Command, list[str]]:
 
 def run(arguments: Sequence[str]) -> int:
     """One command line. A first word that is no command is the kernel file (or an option) of the compiler proper."""
-    try:
-        arguments = expanded(arguments)
-    except CompileError as error:
-        show(error.diagnostics, None)
-        return WRONG_KERNEL
+    while True:
+        try:
+            words, read = expanded(arguments)
+            return _run(words, read)
+        except CompileError as error:
+            show(error.diagnostics, None)
+            return WRONG_KERNEL
+        except AnotherCommandLine:
+            continue
+
+
+def _run(arguments: Sequence[str], response_files: tuple[str, ...]) -> int:
     command, rest = command_of(arguments)
     name = " ".join(arguments[: len(arguments) - len(rest)])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show → is no reason to fail
-    return _exit_code(lambda: _invoked(command, f"tilec {name}".rstrip(), rest, arguments), arguments)
+
+    def work() -> int:
+        # Not click's `main`, which takes every EOFError and broken pipe for the terminal's.
+        context = command.make_context(f"tilec {name}".rstrip(), rest, help_option_names=["--help", "-h"])
+        remember(context, response_files)
+        return _invoked(command, context, arguments)
+
+    return _exit_code(work, arguments)
 
 
-def _invoked(command: click.Command, name: str, rest: list[str], arguments: Sequence[str]) -> int:
-    # Not click's `main`, which takes every EOFError and broken pipe for the terminal's.
-    context = command.make_context(name, rest)
+def _invoked(command: click.Command, context: click.Context, arguments: Sequence[str]) -> int:
 
     def work() -> int:
         with context, reported(None):
@@ -581,6 +582,8 @@ def _exit_code(work: Callable[[], int], arguments: Sequence[str]) -> int:
     """What `work` returns, or why it did not; that is said."""
     try:
         return work()
+    except AnotherCommandLine:
+        raise
     except Exit as ended:
         return ended.code
     except click.exceptions.Exit as ended:

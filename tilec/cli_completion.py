@@ -37,12 +37,16 @@ class _OfCommands(ShellComplete):
 
         self.cli, rest = command_of(args)
         items = super().get_completions(rest, incomplete)
+        if self.name == "fish":
+            # Its script takes what is behind a comma for something else.
+            items = [item for item in items if "," not in item.value]
         if not items and not incomplete.startswith("-"):
             items = [CompletionItem(incomplete, type="file")]
         at = len(args)
         names = [words for words in map(str.split, COMMANDS) if words[:at] == args and len(words) > at]
         following = dict.fromkeys(words[at] for words in names if words[at].startswith(incomplete))
-        return [*map(CompletionItem, following), *items]
+        # Files first: bash's script forgets what stands before them, and takes files where there is nothing else.
+        return sorted([*map(CompletionItem, following), *items], key=lambda item: item.type != "file")
 
 
 def _of(shell: str) -> ShellComplete:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -134,4 +135,10 @@ def _location(place: dict[str, Any]) -> dict[str, Any]:
         "endLine": place["end_line"],
         "endColumn": place["end_column"],
     }
-    return {"physicalLocation": {"artifactLocation": {"uri": quote(place["file"])}, "region": region}}
+    return {"physicalLocation": {"artifactLocation": {"uri": _uri(place["file"])}, "region": region}}
+
+
+def _uri(file: str) -> str:
+    """A relative one is seen from wherever the reader has the files; it must not begin with a slash."""
+    path = Path(file)
+    return path.as_uri() if path.is_absolute() else quote(file)

@@ -12,6 +12,7 @@ import click
 from tilec import files
 from tilec.cli_console import WRONG_KERNEL, Exit, reported, show
 from tilec.diag import CompileError
+from tilec.recognise import check_no_binary
 from tilec.source import SourceFile
 
 
@@ -32,6 +33,7 @@ def fmt(kernels: tuple[str, ...], check: bool, diff: bool) -> None:
     for path in {Path(kernel).resolve(): kernel for kernel in kernels}.values():
         with reported(None):
             before = files.read_bytes(path)
+            check_no_binary(path, before)
             source = SourceFile(path, files.text_of(path, before))
         try:
             after = formatted_bytes(before, source)

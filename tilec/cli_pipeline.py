@@ -43,5 +43,5 @@ def explain_pipeline(file: str, verbose: bool, **given: Any) -> None:
     else:
         print(f"{plan.kernel.name}: no tile is loaded to shared memory or from there")
     for decision in plan.decisions:
-        if decision.what.startswith("loop at line"):
+        if decision.what.startswith(("loop at line", "register stages")):
             print(f"{decision.what}: {decision.chosen}, by {decision.by}: {decision.why}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,9 @@ from tilec.cli_commands import compile_options, input_files, kernel_options, tar
 from tilec.cli_console import reported, show, show_tables, usage
 from tilec.cli_tables import plain_table
 from tilec.cli_watch import watch_option, watched
+from tilec.options import CompileOptions
+from tilec.records import dataclass
+from tilec.source import SourceFile
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,49 +25,80 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("file", metavar="FILE.tl")
+@click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
 @click.option(
-    "--html", metavar="FILE", help="Also write everything as one page: drawings, lints, PTX beside the kernel."
+    "--html",
+    metavar="FILE",
+    help="Also write everything as one page: drawings, lints, PTX beside the kernel. Of several kernel files or "
+    "targets, or with a / at its end, the folder of their pages.",
 )
 @watch_option
 @kernel_options
-def report(file: str, html: str | None, watch: bool, verbose: bool, **given: Any) -> None:
+def report(kernels: tuple[str, ...], html: str | None, watch: bool, verbose: bool, **given: Any) -> None:
     """Say how long kernels are predicted to take and what bounds them; with --html, show all there is to see."""
     if given["opt_level"] < 2:
         usage("a report is about a cubin: compile with -O2 or -O3")
+    if len(kernels) * len(target_names(given)) > 1:
+        for option in (name for name in ("schedule", "tuned") if given[name] is not None):
+            usage(f"--{option} is for one kernel file and one target")
     if watch:
-        watched(lambda: _report(file, html, given))
-    _report(file, html, given)
+        watched(lambda: _report(kernels, html, given))
+    _report(kernels, html, given)
 
 
-def _report(file: str, html: str | None, given: dict[str, Any]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What is reported of: a kernel file for a target, and where its page goes (None: nowhere)."""
+
+    source: SourceFile
+    options: CompileOptions
+    place: str | None
+
+
+def _report(kernels: Sequence[str], html: str | None, given: dict[str, Any]) -> None:
     targets = target_names(given)
-    if html is not None and len(targets) > 1:
-        usage(f"--html is a page about one machine: name one of {', '.join(targets)}")
-    for target in targets:
-        _report_target(file, html, {**given, "target": target})
+    with reported(None):
+        pages = [
+            _Page(
+                files.read_source(kernel),
+                compile_options({**given, "target": target}),
+                None if html is None else _place(html, kernel, target, len(kernels) > 1, len(targets) > 1),
+            )
+            for kernel in kernels
+            for target in targets
+        ]
+        files.check_outputs([page.place for page in pages if page.place is not None], input_files(kernels, given))
+    written: dict[str, bytes] = {}
+    for page in pages:
+        with reported(page.source):
+            written |= _reported(page)
+    with reported(None):
+        files.write_all(written)
 
 
-def _report_target(file: str, html: str | None, given: dict[str, Any]) -> None:
+def _place(html: str, kernel: str, target: str, of_kernels: bool, of_targets: bool) -> str:
+    """Of one page where `html` says; of several in that folder, under the names of kernel file and target."""
+    if not (of_kernels or of_targets or html.endswith("/")):
+        return html
+    return str(Path(html) / f"{Path(kernel).stem}{f'.{target}' if of_targets else ''}.html")
+
+
+def _reported(page: _Page) -> dict[str, bytes]:
+    """Says what there is to say, and returns what is to be written."""
     from tilec import driver
 
-    with reported(None):
-        source = files.read_source(file)
-        asked = compile_options(given)
-        files.check_outputs([] if html is None else [html], input_files([file], given))
     observer = driver.Observer()
-    with reported(source):
-        library = driver.build_all(source, asked, observer)
-        said = driver.reports(library)
-        show(observer.warnings, source)
-        if html is not None:
-            from tilec.cli_html_report import report_page
-
-            imported = [one.path for one in source.imported.values()]
-            files.check_outputs([html], imported)
-            files.write_all({html: report_page(source, asked, library, said, observer.warnings).encode()})
+    library = driver.build_all(page.source, page.options, observer)
+    said = driver.reports(library)
+    show(observer.warnings, page.source)
     for one in said:
         show_tables(report_tables(one))
+    if page.place is None:
+        return {}
+    from tilec.cli_html_report import report_page
+
+    files.check_outputs([page.place], [one.path for one in page.source.imported.values()])
+    return {page.place: report_page(page.source, page.options, library, said, observer.warnings).encode()}
 
 
 def report_tables(report: Report) -> Iterator[RenderableType]:

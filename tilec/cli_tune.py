@@ -45,6 +45,12 @@ ADDRESSES = {"dask": "tcp://host:8786", "ray": "host:6379"}
 @click.option(
     "--trials", type=click.IntRange(1), default=32, show_default=True, help="Compile at most so many variants."
 )
+@click.option(
+    "--trial-limit",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="End the process of a trial that takes longer, and go on without it.",
+)
 @click.option("--jobs", "-j", type=click.IntRange(1), default=os.cpu_count() or 1, help="So many at a time.  [as CPUs]")
 @click.option("--journal", "journal_file", metavar="FILE", help="What became of every trial.  [KERNEL.tune.sqlite]")
 @click.option("--output", "-o", metavar="FILE", help="Where the best variant goes, for --tuned.  [KERNEL.tuned.json]")
@@ -60,6 +66,7 @@ def tune(
     kernel: str,
     space_file: str,
     trials: int,
+    trial_limit: float | None,
     jobs: int,
     journal_file: str | None,
     output: str | None,
@@ -87,7 +94,7 @@ def tune(
     with reported(source):
         space = _space(source, base, space_file)
     with reported(source):
-        asked = Asked(source, base, space, trials)
+        asked = Asked(source, base, *space, trials, trial_limit)
         found, work = _searched(asked, journal_file, Where(jobs, engine, address))
         _finish(asked, found, work, output)
 
@@ -140,24 +147,37 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
+    """`stages` are the constants that only say how many stages there may be."""
+
     source: SourceFile
     base: CompileOptions
     space: Space
+    stages: tuple[str, ...]
     trials: int
+    seconds: float | None
 
 
-def _space(source: SourceFile, base: CompileOptions, space_file: str) -> Space:
-    """What to try; the source learns its imports."""
+def _space(source: SourceFile, base: CompileOptions, space_file: str) -> tuple[Space, tuple[str, ...]]:
+    """What to try, and which constants are numbers of stages; the source learns its imports."""
     from tilec.imports import read_imports
     from tilec.syntax.parse import parse
     from tilec.tune import auto, space_file as reader
+    from tilec.tune.space import MOST_POINTS
 
     folder = Path(base.cache_dir) if base.cache_dir else None
     module = parse(source, folder)
     read_imports(module, source, folder)
     if space_file == "auto":
-        return auto.auto(module, source.path)
-    return reader.read(files.read_text(space_file), space_file, list(auto.constants(module)))
+        found = auto.auto(module, source.path)
+    else:
+        found = reader.read(files.read_text(space_file), space_file, list(auto.constants(module)))
+    if found.size > MOST_POINTS:
+        fail(
+            "bad-space",
+            f"{space_file} has {found.size:,} variants, too many to predict each",
+            help=f"take values out until at most {MOST_POINTS:,} are left",
+        )
+    return found, tuple(name for name, role in auto.roles(module).items() if role == "stages")
 
 
 def _about(asked: Asked) -> dict[str, str]:
@@ -190,13 +210,14 @@ def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[Found, Wor
     engine, gpu = _engine(where, target)
 
     def task(point: Point) -> trial.Variant:
-        return trial.Variant(asked.source.path, asked.source.text, applied(point, asked.base), bool(gpu))
+        return trial.Variant(asked.source.path, asked.source.text, applied(point, asked.base), bool(gpu), asked.seconds)
 
-    work = Work(trial.predicted, trial.carried_out, task, gpu)
+    lost = "" if asked.seconds is None else f": it may have taken more than {asked.seconds:g} s"
+    work = Work(trial.predicted, trial.carried_out, task, gpu, lost)
     proposer = by_surrogate if is_installed() else by_model
     try:
         with watched(gpu, target.limit("clock_mhz")) as watcher:
-            found = search(asked.space, asked.trials, work, engine, journal, watcher, proposer)
+            found = search(asked.space, asked.trials, work, engine, journal, watcher, proposer, asked.stages)
     except KeyboardInterrupt:
         done = len(journal.outcomes())
         print(f"stopped: {journal_file} has {done} trials, and the same command goes on from there", file=sys.stderr)

@@ -16,6 +16,7 @@ from typing import NoReturn
 import click
 
 from tilec import files, target
+from tilec.cli_arguments import AnotherCommandLine, response_files
 from tilec.cli_console import Exit, reported, show_bug, usage, wanted_format
 
 watch_option = click.option(
@@ -26,7 +27,8 @@ _SECONDS = 0.2
 
 
 def watched(command: Callable[[], None]) -> NoReturn:
-    """Never returns: Ctrl-C ends it. Mistakes are shown, and waited for to be mended; those in the options end it."""
+    """Never returns: Ctrl-C ends it, or `AnotherCommandLine`. Mistakes are shown, and waited for to be mended; those in
+    the options end it."""
     if wanted_format() == "sarif":
         usage("--watch has no end, and SARIF is one log at the end: choose another --diagnostics-format")
     context = click.get_current_context(silent=True)
@@ -37,12 +39,16 @@ def watched(command: Callable[[], None]) -> NoReturn:
             sys.stdout.write("\x1b[H\x1b[2J\x1b[3J")  # a clean screen, and nothing above it
         target.load.cache_clear()
         with files.noted() as read:
+            for path in response_files():
+                files.note(path)
             is_right = _carried_out(command)
         names = ", ".join(Path(path).name for path in read)
         print(f"{'' if is_right else 'not built; '}watching {names}; Ctrl-C ends", file=sys.stderr, flush=True)
         while all(files.state(path) == before for path, before in read.items()):
             time.sleep(_SECONDS)
         _settle(read)
+        if any(files.state(path) != read[path] for path in response_files()):
+            raise AnotherCommandLine
 
 
 def _carried_out(command: Callable[[], None]) -> bool:

@@ -330,11 +330,11 @@ def launch_arguments(manifest: Manifest, arguments: Arguments) -> list[object]:
             case TensorMapParam(
                 tensor=name, dtype=dtype, box=(pixels, channels), swizzle=swizzle, im2col=Im2col() as at
             ):
-                columns = Columns((at.lower, at.lower), (at.upper, at.upper), channels, pixels)
-                steps = (1, at.stride, at.stride, 1)
-                made.append(
-                    TensorMap(arguments.tensors[name], (), swizzle, dtype, element_strides=steps, im2col=columns)
-                )
+                array = arguments.tensors[name]
+                sides = array.ndim - 2
+                columns = Columns((at.lower,) * sides, (at.upper,) * sides, channels, pixels)
+                steps = (1, *(at.stride,) * sides, 1)
+                made.append(TensorMap(array, (), swizzle, dtype, element_strides=steps, im2col=columns))
             case ScalarParam(name=name, dtype=dtype):
                 value = arguments.scalars[name]
                 # The emulator takes a bfloat16 as its bits.

@@ -11,6 +11,7 @@ from pathlib import Path
 from stat import S_IMODE
 
 from tilec.diag import fail
+from tilec.recognise import check_no_binary
 from tilec.source import SourceFile
 
 LARGEST_SOURCE = 1 << 20
@@ -21,7 +22,9 @@ LARGEST = 1 << 31
 
 def read_source(path: str) -> SourceFile:
     """The kernel file at `path`; a missing file, a directory or text that is not UTF-8 is the user's mistake."""
-    return SourceFile(path, text_of(path, read_bytes(path, LARGEST_SOURCE)))
+    data = read_bytes(path, LARGEST_SOURCE)
+    check_no_binary(path, data)
+    return SourceFile(path, text_of(path, data))
 
 
 def read_text(path: str) -> str:

@@ -90,10 +90,12 @@ def _parsed(
 ) -> tuple[syntax.Module, Mapping[str, syntax.Module]]:
     """The syntax of the file, and of those that it imports."""
     from tilec.imports import read_imports
+    from tilec.recognise import check_kernel
     from tilec.syntax.parse import parse
     from tilec.syntax.unparse import unparse
 
     folder = Path(options.cache_dir) if options.cache_dir else None
+    check_kernel(source.path, source.text)
     module = parse(source, folder)
     observer.saw("ast", module, unparse)
     imported = read_imports(module, source, folder)

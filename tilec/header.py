@@ -55,6 +55,18 @@ static inline int64_t tilec_max(int64_t a, int64_t b) { return a > b ? a : b; }
 #endif
 """
 
+_CASTS = """\
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wold-style-cast" /* C has no others */
+#endif
+"""
+_END_OF_CASTS = """\
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+"""
+
 _WORDS = """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const consteval
 constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double dynamic_cast else
@@ -83,12 +95,12 @@ def header(file: str, variants: Sequence[Variant]) -> str:
     stem = _identifier(file.partition(".")[0])
     known = sorted(variants, key=lambda v: _preference(v.target), reverse=True)
     shown = "".join(c if c.isprintable() else "_" for c in file)
-    parts = [_preamble(shown, stem, known), _TYPES]
+    parts = [_preamble(shown, stem, known), _CASTS, _TYPES]
     parts += [_image(f"{stem}_{variant.target}_image", variant.cubin) for variant in known]
     for entry in dict.fromkeys(m.entry for variant in known for m in variant.manifests):
         of_entry = [(v.target, m) for v in known for m in v.manifests if m.entry == entry]
         parts += _kernel(stem, entry, of_entry)
-    return "\n".join([*parts, f"#endif /* TILEC_{stem.upper()}_H */", ""])
+    return "\n".join([*parts, _END_OF_CASTS, f"#endif /* TILEC_{stem.upper()}_H */", ""])
 
 
 def _identifier(text: str) -> str:

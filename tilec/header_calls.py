@@ -72,15 +72,22 @@ def _size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple
 
 def _lowest(size: Size, manifest: Manifest) -> int:
     """What it cannot be less than, by its type alone: compilers warn of comparisons that say nothing."""
-    if isinstance(size, int):
-        return size
-    return 0 if isinstance(size, str) and _number(size, manifest).kind == "uint" else -(1 << 63)
+    return _range(size, manifest)[0]
 
 
 def _highest(size: Size, manifest: Manifest) -> int:
+    return _range(size, manifest)[1]
+
+
+def _range(size: Size, manifest: Manifest) -> tuple[int, int]:
     if isinstance(size, int):
-        return size
-    return (1 << 32) - 1 if isinstance(size, str) and _number(size, manifest).bits <= 32 else (1 << 63) - 1
+        return size, size
+    if not isinstance(size, str):
+        return -(1 << 63), (1 << 63) - 1
+    number = _number(size, manifest)
+    return (
+        (0, (1 << number.bits) - 1) if number.kind == "uint" else (-(1 << number.bits - 1), (1 << number.bits - 1) - 1)
+    )
 
 
 def _number(name: str, manifest: Manifest) -> DType:
@@ -119,7 +126,7 @@ def _tensor_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tup
 def _grid_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     most = (2147483647, 65535, 65535)
     for axis, size, cluster, limit in zip("xyz", manifest.grid, manifest.cluster, most, strict=True):
-        if not isinstance(size, int) or size > limit:
+        if _highest(size, manifest) > limit:
             yield f"{_c(size, names)} > {limit}", f"more than {limit} blocks along {axis}: {sizes.show(size)}"
         if cluster > 1 and not isinstance(size, int):
             what = f"{sizes.show(size)} blocks along {axis} are not made of clusters of {cluster}"

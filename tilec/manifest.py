@@ -70,7 +70,7 @@ class ScalarParam:
 @dataclass(frozen=True, slots=True)
 class Im2col:
     """The filter places of an im2col map: `stride` pixels apart, from `lower` pixels before an image's first one up to
-    `upper` pixels after its last one, in both directions."""
+    `upper` pixels after its last one, in every direction."""
 
     lower: int
     upper: int
@@ -81,7 +81,7 @@ class Im2col:
 class TensorMapParam:
     """A 128-byte TMA descriptor to be encoded on the host. `box` is in elements, in the order of the tensor's axes;
     `swizzle` is the bank swizzle's width in bytes. Out-of-range elements are filled with zero. With `im2col` the tensor
-    is (images, height, width, channels), and `box` is how many places and channels one copy takes."""
+    is (images, [depth,] height, width, channels), and `box` is how many places and channels one copy takes."""
 
     tensor: str
     dtype: str
@@ -247,11 +247,11 @@ def from_json(text: str) -> Manifest:
         record = readers.json_value(text)
         schema = record["schema"]
         if schema not in (SCHEMA, DENSE_SCHEMA, STATIC_SCHEMA):
-            fail("bad-manifest", f"the manifest has schema {schema}, this tilec reads schema {SCHEMA}")
+            fail("bad-manifest", f"the manifest has schema {schema!r}, this tilec reads schema {SCHEMA}")
         x, y, z = map(sizes.read, record["grid"])
         found = Manifest(
-            entry=_name(record["entry"]),
-            target=_name(record["target"]),
+            entry=_identifier(record["entry"]),
+            target=_identifier(record["target"]),
             grid=(x, y, z),
             block=_extents(record["block"]),
             cluster=_extents(record["cluster"]),
@@ -318,6 +318,14 @@ def _name(value: object) -> str:
     if type(value) is not str or not value or not value.isprintable():
         raise ValueError(f"{value!r} is no name")
     return value
+
+
+def _identifier(value: object) -> str:
+    """A name of which files may be called, and functions in a header."""
+    name = _name(value)
+    if not name.replace("$", "_").isidentifier():
+        raise ValueError(f"{name!r} is no name of a kernel or a target")
+    return name
 
 
 def _dtype(value: object) -> str:
@@ -391,18 +399,20 @@ def _symbols(elf: bytes) -> list[tuple[str, bytes]]:
     # There is one at most; its names end soon, and what they name lies apart. A file that says otherwise would take
     # long to read, and much memory.
     _, _, _, _, offset, size, link, *_ = next((s for s in sections if s[1] == _SYMTAB), (0,) * 10)
-    names = sections[link][4]
+    names, prefix = sections[link][4], SYMBOL_PREFIX.encode()
     found: list[tuple[str, bytes]] = []
+    left = len(elf)
     for at in range(offset, offset + size, 24):
         name_at, _, _, section, value, length = struct.unpack_from("<IBBHQQ", elf, at)
-        end = elf.index(b"\0", names + name_at, names + name_at + _LONGEST_NAME)
-        name = elf[names + name_at : end].decode(errors="replace")
-        if not name.startswith(SYMBOL_PREFIX) or not 0 < section < count or sections[section][1] == _NOBITS:
+        if not elf.startswith(prefix, names + name_at):
+            continue
+        name = elf[names + name_at : elf.index(b"\0", names + name_at, names + name_at + _LONGEST_NAME)]
+        if not 0 < section < count or sections[section][1] == _NOBITS:
             continue
         # In an executable the value is relative to the section: nvlink leaves section addresses at zero.
         start = sections[section][4] + value - sections[section][3]
-        contents = elf[start : start + length]
-        if len(contents) != length or sum(len(other) for _, other in found) + length > len(elf):
-            raise ValueError(f"{name} runs past the end of the file")
-        found.append((name, contents))
+        left -= len(name) + length
+        if not 0 <= start <= len(elf) - length or left < 0:
+            raise ValueError(f"{name.decode(errors='replace')} runs past the end of the file")
+        found.append((name.decode(errors="replace"), elf[start : start + length]))
     return found

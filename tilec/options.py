@@ -29,6 +29,9 @@ TileScheduler = Literal["auto", "static", "launch-control"]
 of a block that has not begun (cluster launch control)."""
 TILE_SCHEDULERS: tuple[TileScheduler, ...] = get_args(TileScheduler)
 
+REGISTER_STAGES = ("auto", "1", "2")
+"""How many versions there may be of fragments that products load from shared tiles themselves."""
+
 Scheduler = Literal["exact", "heuristic"]
 SCHEDULERS: tuple[Scheduler, ...] = get_args(Scheduler)
 
@@ -75,20 +78,21 @@ class CompileOptions:
     the tensor cores of two blocks multiply together; `store_role` lets a role of its own begin the copies to global
     memory, where that pays. `dependent_launch` lets a kernel begin while the one before it ends, where it does not say
     itself what it waits for. `auto_pipeline` lets loops be pipelined that load tiles for products and are not said to
-    be. `split_loops` lets trips of a loop in which a mask leaves everything as it is go without it.
-    `fewer_stages` lets loops have fewer versions of their tiles than a block alone would use, where more blocks then
-    share a multiprocessor, and that pays. `stmatrix` lets warps write accumulators to shared memory by that
-    instruction, where the target has it. `arrivals` says who arrives at the barriers of rings (blocks that share a ring
-    hear from one thread of each warp in any case). `cluster` has the blocks of a cluster along x, y and z, for kernels
-    that do not say (1, 1, 1: each block on its own even if they do, where nothing else changes by that; None: as pays).
-    `rasterisation` is the height or width of the panels that blocks go over the grid in, for kernels that do not say
-    (0: x counts fastest; None: as pays). `consumers` is how many warpgroups of 128 threads a block computes with,
-    whatever the kernel says. `subtile` is in how many parts the tiles of a loop are whose products are computed with,
-    for kernels that do not say (1: none; None: as pays). `tuned_for` is the digest of the only kernel text that the
-    rest is meant for (None: any). `cache_dir` keeps parser tables and solved schedules (None: nothing is kept);
-    `solve_afresh` leaves the schedules in it alone. `fast_math` allows approximate functions and fused products and
-    sums. `lint` says what becomes of lints; with "error" they end the compilation. `silenced` are codes of warnings
-    that nobody wants to see ("all": none of them)."""
+    be. `split_loops` lets trips of a loop in which a mask leaves everything as it is go without it. `fewer_stages` lets
+    loops have fewer versions of their tiles than a block alone would use, where more blocks then share a
+    multiprocessor, and that pays. `register_stages` is how many versions there are of fragments that products by
+    mma.sync load from shared tiles (1: none is loaded in the trip before; None: as pays). `stmatrix` lets warps write
+    accumulators to shared memory by that instruction, where the target has it. `arrivals` says who arrives at the
+    barriers of rings (blocks that share a ring hear from one thread of each warp in any case). `cluster` has the blocks
+    of a cluster along x, y and z, for kernels that do not say (1, 1, 1: each block on its own even if they do, where
+    nothing else changes by that; None: as pays). `rasterisation` is the height or width of the panels that blocks go
+    over the grid in, for kernels that do not say (0: x counts fastest; None: as pays). `consumers` is how many
+    warpgroups of 128 threads a block computes with, whatever the kernel says. `subtile` is in how many parts the tiles
+    of a loop are whose products are computed with, for kernels that do not say (1: none; None: as pays). `tuned_for` is
+    the digest of the only kernel text that the rest is meant for (None: any). `cache_dir` keeps parser tables and
+    solved schedules (None: nothing is kept); `solve_afresh` leaves the schedules in it alone. `fast_math` allows
+    approximate functions and fused products and sums. `lint` says what becomes of lints; with "error" they end the
+    compilation. `silenced` are codes of warnings that nobody wants to see ("all": none of them)."""
 
     target: str = "sm_90a"
     calibration: str = "silicon"
@@ -119,12 +123,39 @@ class CompileOptions:
     auto_pipeline: bool = True
     split_loops: bool = True
     fewer_stages: bool = True
+    register_stages: int | None = None
     cluster: tuple[int, int, int] | None = None
     rasterisation: int | None = None
     consumers: int | None = None
     subtile: int | None = None
     tuned_for: str | None = None
     warnings_are_errors: bool = False
+
+
+_VALUES: dict[str, tuple[object, ...]] = {
+    "calibration": CALIBRATIONS,
+    "opt_level": (0, 1, 2, 3),
+    "pipeline_strategy": STRATEGIES,
+    "scheduler": SCHEDULERS,
+    "lint": LINTS,
+    "tile_scheduler": TILE_SCHEDULERS,
+    "arrivals": ARRIVALS,
+}
+"""Of the fields that have a few."""
+
+
+def check_fields(given: Mapping[str, object]) -> None:
+    """Raises `ValueError` where there is no such field of `CompileOptions`, or it has no such value."""
+    usual = CompileOptions()
+    for name, value in given.items():
+        if name not in CompileOptions.__match_args__:
+            from difflib import get_close_matches  # rarely needed, and takes a while
+
+            near = get_close_matches(name, CompileOptions.__match_args__, n=1)
+            raise ValueError(f"there is no switch {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+        values = (False, True) if isinstance(getattr(usual, name), bool) else _VALUES.get(name)
+        if values is not None and value not in values:
+            raise ValueError(f"{name} is {' or '.join(map(repr, values))}, not {value!r}")
 
 
 _NOT_ABOUT_CODE = {
@@ -172,6 +203,11 @@ def parse_rasterisation(text: str) -> int | None:
             help="write auto, none, or the rows of a panel, as in --rasterisation 8",
         )
     return 0 if text == "none" else int(text)
+
+
+def parse_register_stages(text: str) -> int | None:
+    """One of `REGISTER_STAGES`."""
+    return None if text == "auto" else int(text)
 
 
 def parse_subtile(text: str) -> int | None:

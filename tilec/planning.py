@@ -200,6 +200,7 @@ def in_place(kernel: Kernel, target: Target, options: CompileOptions) -> tuple[L
     from tilec.passes.multicast import with_multicast
     from tilec.passes.narrow import widened
     from tilec.passes.paired import with_pairs
+    from tilec.tune.register_level import as_pays
 
     def with_layouts(kernel: Kernel) -> Laid:
         strategy, switches = strategy_of(kernel, options), options.switches
@@ -216,6 +217,7 @@ def in_place(kernel: Kernel, target: Target, options: CompileOptions) -> tuple[L
     if laid.form != written.form:
         launched, about_blocks = arranged(kernel, written, target, options, walks=False)
         laid = with_layouts(launched)
+    laid, about_registers = as_pays(launched, laid, with_layouts, target, options)
     paired, about_pairs = with_pairs(laid, target, options)
     laid = paired or with_multicast(laid, enabled=options.multicast)
     return laid, (
@@ -227,6 +229,7 @@ def in_place(kernel: Kernel, target: Target, options: CompileOptions) -> tuple[L
         *(() if paired else about_multicast(laid, options)),
         *about_pairs,
         about_dependent_launch(laid, target, options),
+        *about_registers,
     )
 
 

@@ -35,7 +35,8 @@ def _make(cls: Any, kw_only: bool) -> Any:
     fields: dict[str, Field[Any]] = {name: f for above in inherited for name, f in above.items()} | own
     namespace = {k: v for k, v in vars(cls).items() if k not in own and k not in ("__dict__", "__weakref__")}
     above_names = {name for above in inherited for name in above}
-    namespace["__slots__"] = tuple(name for name in own if name not in above_names)
+    kept = () if any(_HASH in getattr(base, "__slots__", ()) for base in cls.__mro__[1:]) else (_HASH,)
+    namespace["__slots__"] = (*(name for name in own if name not in above_names), *kept)
     namespace["__dataclass_fields__"] = fields
     namespace["__match_args__"] = tuple(name for name, f in fields.items() if f.init and not f.kw_only)
     namespace["__qualname__"] = cls.__qualname__
@@ -116,8 +117,17 @@ def _eq(self: Any, other: Any) -> Any:
     return self._compared(self) == self._compared(other)
 
 
+_HASH = "_known_hash"
+"""The slot of the hash, once it has been asked for: expressions are looked up again and again, with all their parts."""
+
+
 def _hash(self: Any) -> int:
-    return hash(self._compared(self))
+    try:
+        known: int = self._known_hash
+    except AttributeError:
+        known = hash(self._compared(self))
+        object.__setattr__(self, _HASH, known)
+    return known
 
 
 def _repr(self: Any) -> str:

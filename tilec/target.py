@@ -199,6 +199,9 @@ def whole_cycles(value: float) -> int:
 
 # --- loading ---
 
+_HEAVIEST = 1_000_000
+"""Of the weights in a layout's cost."""
+
 
 @cache
 def load(name: str, calibration: str = CALIBRATIONS[0]) -> Target:
@@ -281,6 +284,8 @@ class _Reader:
             value = fields["value"]
             if isinstance(value, bool) or not isinstance(value, int | float):
                 self.wrong(f"layout.{name}.value", f"expected a number, found {value!r}")
+            if not 0 <= value <= _HEAVIEST:  # nor is what is not a number
+                self.wrong(f"layout.{name}.value", f"expected 0 to {_HEAVIEST}, found {value!r:.40}")
             values.append((name, float(value)))
         return Weights(**dict(values))
 

@@ -3,6 +3,12 @@ of their own, here or on other machines."""
 
 from __future__ import annotations
 
+import faulthandler
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 from tilec import batch, driver
 from tilec.diag import CompileError
 from tilec.options import CompileOptions
@@ -14,12 +20,14 @@ from tilec.tune.rank import Refused
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A kernel file and what to compile it with; whether it is to be measured on the GPU of where it is tried."""
+    """A kernel file and what to compile it with; whether it is to be measured on the GPU of where it is tried; after
+    how many seconds its process is to end (None: when it is done)."""
 
     path: str
     text: str
     options: CompileOptions
     is_measured: bool = False
+    seconds: float | None = None
 
     def source(self) -> SourceFile:
         """A source of its own, which learns what is imported."""
@@ -31,7 +39,8 @@ def predicted(variant: Variant) -> int | str:
     from tilec.tune.estimate import estimate
 
     try:
-        return estimate(*driver.laid(variant.source(), variant.options)).cycles
+        with _limited(variant.seconds):
+            return estimate(*driver.laid(variant.source(), variant.options)).cycles
     except Refused as refused:
         return str(refused)
     except CompileError as error:
@@ -43,9 +52,25 @@ def predicted(variant: Variant) -> int | str:
 def carried_out(variant: Variant) -> Outcome:
     """What is known of the variant once it has been compiled."""
     try:
-        return _compiled(variant)
+        with _limited(variant.seconds):
+            return _compiled(variant)
     except Exception as bug:  # in one variant of many: the search goes on without it
         return Outcome(refusal=f"internal error: {type(bug).__name__}: {bug}")
+
+
+@contextmanager
+def _limited(seconds: float | None) -> Iterator[None]:
+    """Ends the process where this takes longer: nothing less ends what hangs outside of Python. The engine sees that it
+    has lost the trial."""
+    if seconds is None:
+        yield
+        return
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
 
 def _compiled(variant: Variant) -> Outcome:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -98,6 +100,15 @@ def test_bfloat16_as_bits() -> None:
     assert (a == 0x4000).all()  # 2.0
 
 
+def test_types_that_numpy_has_from_others() -> None:
+    kernel = tilec.compile(HALF, device="emulator")
+    a = np.full(64, 1.5, ml_dtypes.bfloat16)
+    kernel(a)
+    assert (a == 3.0).all()
+    narrow = api.view(np.zeros(64, ml_dtypes.float4_e2m1fn))
+    assert narrow is not None and narrow.dtype == "float4_e2m1fn, one in a byte", "those of a kernel lie two in one"
+
+
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
@@ -136,6 +147,112 @@ def test_arguments_that_do_not_fit(
     with pytest.raises(kind, match=said):
         scaled(*arguments, **named)
     np.testing.assert_array_equal(before, ROWS)
+
+
+WHOLE = """\
+import tilelang.language as T
+@T.prim_func
+def shifted(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32"), by: T.int32, up: T.uint8, at: T.float32):
+    with T.Kernel(1, threads=64):
+        for i in T.Parallel(64):
+            B[i] = A[i] * at + by + up
+"""
+
+
+@pytest.fixture(scope="module")
+def shifted() -> Any:
+    return tilec.compile(WHOLE, device="emulator", switches={"scheduler": "heuristic"})
+
+
+def test_numbers_are_taken_as_they_are_or_refused(shifted: Any) -> None:
+    a, b = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    shifted(a, b, np.int64(-3), np.uint8(255), np.float32(2.0))
+    np.testing.assert_array_equal(b, a * 2 + 252)
+    shifted(a, b, True, 0, 2)
+    np.testing.assert_array_equal(b, a * 2 + 1)
+    for by, up, said in (
+        (1.5, 0, "by of shifted is int32, not 1.5"),
+        (np.float64(2.0), 0, "by of shifted is int32, not 2.0"),
+        (1 << 31, 0, "by of shifted is int32, which 2147483648 does not fit"),
+        (0, -1, "up of shifted is uint8, which -1 does not fit"),
+        (np.zeros(1), 0, "by of shifted is a number, not ndarray"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=re.escape(said)):
+            shifted(a, b, by, up, 1.0)
+
+
+def test_arrays_that_may_only_be_read(shifted: Any, tmp_path: Path) -> None:
+    np.arange(64, dtype=np.float32).tofile(tmp_path / "a")
+    a, b = np.memmap(tmp_path / "a", np.float32, mode="r"), np.zeros(64, np.float32)
+    shifted(a, b, 1, 0, 1.0)
+    np.testing.assert_array_equal(b, a + 1)
+    with pytest.raises(ValueError, match="B of shifted is written, and the array is read-only"):
+        shifted(b, a, 1, 0, 1.0)
+
+
+def _odd(array: Any) -> Any:
+    data = np.zeros(array.nbytes + 8, np.uint8)
+    start = 8 - data.ctypes.data % 16
+    return data[start % 16 : start % 16 + array.nbytes].view(array.dtype)
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (np.zeros(64, ">f4"), "A is >f4, the kernel takes float32"),
+        (np.zeros(64, np.complex64), "A is complex64"),
+        (np.zeros(64, [("a", "f4")]), "A is void32"),
+        (
+            np.zeros(64, [("a", "f4"), ("b", "u1")])["a"],
+            "A of shifted cannot be used: its elements lie .5. bytes apart",
+        ),
+        (np.zeros(64, np.float32)[::-1], "A has the strides .-1."),
+        (_odd(np.zeros(64, np.float32)), "A of shifted does not begin at a multiple of 16 bytes"),
+    ],
+    ids=["endian", "complex", "record", "member", "backwards", "alignment"],
+)
+def test_arrays_as_no_kernel_takes_them(shifted: Any, array: Any, said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        shifted(array, np.zeros(64, np.float32), 0, 0, 1.0)
+
+
+class Withheld(Lent):
+    def __dlpack__(self) -> object:
+        raise BufferError("not while it is being used")
+
+
+def test_what_its_owner_does_not_lend(shifted: Any) -> None:
+    a = np.zeros(64, np.float32)
+    with pytest.raises(ValueError, match="A of shifted cannot be used: not while it is being used"):
+        shifted(Withheld(a), a, 0, 0, 1.0)
+    with pytest.raises(TypeError, match="is given A twice"):
+        shifted(a, a, 0, 0, 1.0, A=a)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "said"),
+    [
+        ({"factor": [1]}, TypeError, "factor is a number, a truth value or a string, not list"),
+        ({"switches": {"schedular": "exact"}}, ValueError, "there is no switch 'schedular'; did you mean 'scheduler'?"),
+        ({"switches": {"scheduler": "fast"}}, ValueError, "scheduler is 'exact' or 'heuristic', not 'fast'"),
+        ({"switches": {"opt_level": 7}}, ValueError, "opt_level is 0 or 1 or 2 or 3, not 7"),
+        ({"switches": {"overlap": "no"}}, ValueError, "overlap is False or True, not 'no'"),
+        ({"switches": {"target": "sm_80"}}, ValueError, "target is no switch: it is an argument of compile itself"),
+    ],
+)
+def test_switches_and_constants_that_are_wrong(given: dict[str, Any], kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=re.escape(said)):
+        tilec.compile(SCALED, device="emulator", **given)
+
+
+def test_constants_of_numpy() -> None:
+    a, b = np.ones((4, 64), np.float32), np.zeros((4, 64), np.float32)
+    tilec.compile(SCALED, device="emulator", factor=np.float32(3.0))(a, b, 1.0)
+    assert (b == 3.0).all()
+
+
+def test_what_programs_use_is_listed() -> None:
+    assert {"Kernel", "compile", "load"} <= set(dir(tilec)) & set(tilec.__all__)
 
 
 def test_a_mistake_in_the_kernel_shows_its_place() -> None:

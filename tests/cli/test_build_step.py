@@ -43,9 +43,8 @@ def test_a_report_is_about_each_target(capfd: pytest.CaptureFixture[str]) -> Non
     assert tilec("report", VECTOR_ADD, *SMALL, *TWO) == 0
     said = capfd.readouterr().out
     assert said.index("vector_add on sm_80: ") < said.index("vector_add on sm_90a: ")
-    assert tilec("report", VECTOR_ADD, *TWO, "--html", "page.html") == 2
-    assert "name one of sm_80, sm_90a" in capfd.readouterr().err
-    assert not Path("page.html").exists()
+    assert tilec("report", VECTOR_ADD, *TWO, "--html", "pages") == 1
+    assert "pages does not exist" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["schedule", "emulate", "tune", "explain pipeline"])
@@ -126,7 +125,9 @@ def test_files_of_one_name_do_not_replace_each_other(tmp_path: Path, capfd: pyte
     (tmp_path / "a").mkdir()
     shutil.copy(VECTOR_ADD, "a/gemm.tl")
     assert tilec("a/gemm.tl", GEMM) == 1
-    assert "cannot write gemm.cubin: another output goes there" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "cannot write gemm.cubin: another output goes there" in said
+    assert f"it is made of a/gemm.tl and of {GEMM}" in said
     assert names(tmp_path) == ["a"]
 
 
@@ -211,6 +212,25 @@ def test_response_files_that_cannot_be_used(text: str | None, said: str, capfd: 
     shown = capfd.readouterr().err
     assert said in shown
     assert ("bad-response-file" if text is not None else "no-such-file") in shown
+
+
+def test_a_dash_is_standard_output(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert tilec(VECTOR_ADD, *SMALL, "--emit", "ptx", "-o", "a.ptx") == 0
+    assert tilec(VECTOR_ADD, *SMALL, "--emit", "ptx", "-o", "-") == 0
+    assert capfdbinary.readouterr().out == (tmp_path / "a.ptx").read_bytes()
+    for more in (["--emit", "ptx,cubin"], [GEMM], ["-MD"]):
+        assert tilec(VECTOR_ADD, *more, "-o", "-") == 2
+        assert b"-o - is standard output" in capfdbinary.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["a.ptx"]
+
+
+def test_response_files_are_read_and_no_outputs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "more.txt").write_text("-D N=2048")
+    (tmp_path / "how.txt").write_text("@more.txt -MD")
+    assert tilec(VECTOR_ADD, "@how.txt", "-o", "a.cubin") == 0
+    assert rule(tmp_path / "a.d")[1] == [VECTOR_ADD, "how.txt", "more.txt", str(resources.target_file("sm_90a"))]
+    assert tilec(VECTOR_ADD, "@how.txt", "-o", "more.txt") == 1
+    assert "cannot write more.txt: it is the input more.txt" in capfd.readouterr().err
 
 
 # ---- the same bytes --------------------------------------------------------------------------------------------------

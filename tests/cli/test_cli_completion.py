@@ -35,8 +35,8 @@ def proposed(line: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.M
     [
         ("tilec --opt", ["plain,--opt-level"]),
         ("tilec sam", ["file,sam"]),
-        ("tilec em", ["plain,emulate", "file,em"]),
-        ("tilec explain pip", ["plain,pipeline", "file,pip"]),
+        ("tilec em", ["file,em", "plain,emulate"]),
+        ("tilec explain pipeline ge", ["file,ge"]),
         ("tilec emulate --adv", ["plain,--adversary"]),
         ("tilec explain pipeline --adv", [""]),
         ("tilec gemm.tl --pipeline-strategy warp", ["plain,warp-specialize"]),
@@ -44,6 +44,11 @@ def proposed(line: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.M
         ("tilec new mine --template a", ["plain,attention"]),
         ("tilec gemm.tl -o out", ["file,out"]),
         ("tilec gemm.tl em", ["file,em"]),
+        ("tilec gemm.tl --target sm_8", ["plain,sm_80"]),
+        ("tilec gemm.tl --target sm_80,sm_90a,sm", ["plain,sm_80,sm_90a,sm_100a"]),
+        ("tilec gemm.tl --emit cubin,p", ["plain,cubin,problem", "plain,cubin,ptx"]),
+        ("tilec targets sm_9", ["plain,sm_90a"]),
+        ("tilec explain shape-mis", ["plain,shape-mismatch"]),
         ("tilec --version --cmake-dir --opt", ["plain,--opt-level"]),
         ("tilec --diagnostics-format sarif --emit nothing --opt", ["plain,--opt-level"]),
     ],
@@ -56,7 +61,7 @@ def test_what_comes_next(
 
 def test_every_command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     words = proposed("tilec ", capfd, monkeypatch)
-    assert words == [*(f"plain,{name}" for name in COMMANDS if " " not in name), "file,"]
+    assert words == ["file,", *(f"plain,{name}" for name in COMMANDS if " " not in name)]
     for name in COMMANDS:
         assert "plain,--help" in proposed(f"tilec {name} --", capfd, monkeypatch)
 
@@ -70,18 +75,34 @@ def test_the_script_of_a_shell(shell: str, capfd: pytest.CaptureFixture[str]) ->
         subprocess.run([program, "-n"], input=script, text=True, check=True)
 
 
-def test_bash_asks_and_is_answered(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("words", "reply"), [("emulate --adv", "--adversary"), ("emu", "emulate")])
+def test_bash_asks_and_is_answered(words: str, reply: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     program = tmp_path / "tilec"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tilec.cli "$@"\n')
     program.chmod(0o755)
     assert tilec("completion", "bash") == 0
     script = capfd.readouterr().out.replace("_tilec_completion_setup;", "")  # `complete` is for a shell with a terminal
-    asking = 'COMP_WORDS=(tilec emulate --adv); COMP_CWORD=2; _tilec_completion tilec; echo "${COMPREPLY[@]}"'
+    asking = (
+        f"COMP_WORDS=(tilec {words}); COMP_CWORD={len(words.split())}; compopt() {{ :; }}; _tilec_completion tilec; "
+    )
+    asking += 'echo "${COMPREPLY[@]}"'
     path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         ["bash", "-c", f"{script}\n{asking}"], env={**os.environ, **path}, capture_output=True, text=True, check=True
     )
-    assert done.stdout == "--adversary\n"
+    assert done.stdout == f"{reply}\n"
+
+
+def test_fish_is_not_told_of_words_with_commas(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its script, which is click's, would take what stands before the comma."""
+    for begun, said in (("sm_8", "plain,sm_80"), ("sm_80,sm_9", "")):
+        monkeypatch.setenv("_TILEC_COMPLETE", "fish_complete")
+        monkeypatch.setenv("COMP_WORDS", f"tilec k.tl --target {begun}")
+        monkeypatch.setenv("COMP_CWORD", begun)
+        assert tilec() == 0
+        assert [line for line in capfd.readouterr().out.splitlines() if "file," not in line] == ([said] if said else [])
 
 
 def test_shells_that_are_not_known(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,21 @@ def test_each_level_of_a_product(capfd: pytest.CaptureFixture[str]) -> None:
     assert shown.startswith("plain on sm_80: tiles that are loaded and used\n")
     rows = [line.split() for line in shown.splitlines()[2:6]]
     assert [(row[0], row[1]) for row in rows[:2]] == [("18", "a"), ("19", "b")]
-    assert "asynchronous, by cp.async; 5 × 4,096 bytes" in shown
+    assert "asynchronous, by cp.async; 4 × 4,096 bytes" in shown
     assert shown.count("shared → registers") == 2 and "ldmatrix" in shown
     assert "loop at line 17: pipelined, by the compiler: it loads tiles for a product" in shown
+
+
+def test_fragments_that_are_loaded_ahead(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("explain", "pipeline", GEMM, "--target", "sm_80") == 0
+    shown = " ".join(capfd.readouterr().out.split())
+    assert (
+        "A_shared.registers A_shared shared → registers 25 2 loaded a step before its use, across trips too: see below"
+        in shown
+    )
+    assert "register stages: 2, by the compiler: 224 cycles in which each trip would wait" in shown
+    assert tilec("explain", "pipeline", GEMM, "--target", "sm_80", "--register-stages", "1") == 0
+    assert "register stages: 1, by the command line: --register-stages 1" in capfd.readouterr().out
 
 
 def test_a_switch_leaves_loops_as_they_are_written(capfd: pytest.CaptureFixture[str]) -> None:

@@ -95,6 +95,27 @@ def test_mistakes(arguments: tuple[str, ...], code: str, capfd: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
+    ("text", "title", "help"),
+    [
+        (
+            "".join(f"{name} = {list(range(1, 400))}\n" for name in ("block_M", "block_N", "threads")),
+            "s.toml has 63,521,199 variants, too many to predict each",
+            "take values out until at most 100,000 are left",
+        ),
+        ('[options]\ncluster = ["2x1", "two"]\n', "s.toml tries cluster = 'two'", "write --cluster 2x1"),
+        ("block_M = []\n", "s.toml: 'block_M' has no values to try", "give each name at least one value"),
+    ],
+    ids=["huge", "no value of an option", "empty"],
+)
+def test_spaces_that_cannot_be_searched(text: str, title: str, help: str, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("s.toml").write_text(text if text.startswith("[") else f"[constants]\n{text}")
+    assert tilec(*SEARCH) == 1
+    said = capfd.readouterr().err
+    assert f"error[bad-space]: {title}" in said and f"help: {help}" in said
+    assert not Path("k.tune.sqlite").exists()
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ("tune", "k.tl", "--trials", "0"),
@@ -106,6 +127,15 @@ def test_mistakes(arguments: tuple[str, ...], code: str, capfd: pytest.CaptureFi
 def test_usage(arguments: tuple[str, ...]) -> None:
     Path("t.json").write_text("{}")
     assert tilec(*arguments) == 2
+
+
+def test_a_trial_that_takes_too_long_is_tried_again_by_the_next_command(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("s.toml").write_text("[constants]\nthreads = [128]\n")
+    search = (*SEARCH[:-1], "-j1", "--scheduler", "heuristic")
+    assert tilec(*search, "--trial-limit", "0.001") == 1
+    assert "1 refused: its process ended: it may have taken more than 0.001 s" in capfd.readouterr().err
+    assert tilec(*search, "--trial-limit", "300") == 0
+    assert "1 of 1 variants tried" in capfd.readouterr().out and done() == 1
 
 
 def done() -> int:

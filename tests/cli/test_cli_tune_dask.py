@@ -14,7 +14,7 @@ from command import SAMPLES, tilec
 
 import tilec as package
 from tilec import cli_tune_view
-from tilec.tune import dask_engine
+from tilec.tune import dask_engine, engines
 
 MATMUL = SAMPLES / "alcop" / "matmul.tl"
 SPACE = "[constants]\nblock_M = [64, 128]\nblock_N = [64, 128]\nnum_stages = [2, 3, 4]\n"
@@ -107,7 +107,7 @@ def test_nobody_works(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixt
 
 
 def test_a_worker_with_another_version(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(dask_engine, "__version__", "0.0.9")
+    monkeypatch.setattr(engines, "__version__", "0.0.9")
     with scheduler() as address, worker(address):
         assert tilec(*SEARCH, "--engine", "dask", "--scheduler", address) == 1
     said = capfd.readouterr().err

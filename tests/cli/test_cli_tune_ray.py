@@ -14,7 +14,7 @@ from ray.cluster_utils import Cluster
 
 import tilec as package
 from tilec import cli_tune_view
-from tilec.tune import ray_engine
+from tilec.tune import engines
 
 MATMUL = SAMPLES / "alcop" / "matmul.tl"
 SPACE = "[constants]\nblock_M = [64, 128]\nblock_N = [64, 128]\nnum_stages = [2, 3, 4]\n"
@@ -73,7 +73,7 @@ def test_nodes_that_cannot_work(monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
         assert f"ray start --address={made.address}" in said
 
         made.add_node(num_cpus=1, object_store_memory=ROOM)
-        monkeypatch.setattr(ray_engine, "__version__", "0.0.9")
+        monkeypatch.setattr(engines, "__version__", "0.0.9")
         assert tilec(*SEARCH, "--engine", "ray", "--scheduler", made.address) == 1
         said = capfd.readouterr().err
         assert f"error[{STRANGER}]" in said and f"has tilec {package.__version__}, here it is 0.0.9" in said

@@ -88,6 +88,10 @@ def test_a_wrong_kernel_fails_the_build(tilec_program: Path, driver_library: Pat
         ("tilec_add_kernels(program SOURCES a.tl)", "TARGETS are missing"),
         ("tilec_add_kernels(program a.tl TARGETS sm_80)", "a.tl is behind none of SOURCES"),
         ("find_package(Tilec 99 REQUIRED)", 'required is at least "99"'),
+        (
+            "tilec_add_kernels(program SOURCES vector_add.tl kernels/vector_add.tl TARGETS sm_80)",
+            "two SOURCES of program would both be vector_add.h",
+        ),
     ],
 )
 def test_calls_that_say_too_little(
@@ -95,6 +99,16 @@ def test_calls_that_say_too_little(
 ) -> None:  # fmt: skip
     before = PROJECT.split("tilec_add_kernels")[0]
     assert said in " ".join(configured(tmp_path, tilec_program, driver_library, f"{before}{call}\n", 1).split())
+
+
+@needs_cmake
+def test_lists_may_be_variables(tilec_program: Path, driver_library: Path, tmp_path: Path) -> None:
+    before = PROJECT.split("tilec_add_kernels")[0]
+    lists = "set(files kernels/doubled.tl vector_add.tl)\nset(machines sm_80 sm_90a)\n"
+    call = 'tilec_add_kernels(program SOURCES "${files}" TARGETS "${machines}")\n'
+    configured(tmp_path, tilec_program, driver_library, before + lists + call)
+    rules = (tmp_path / "out" / "build.ninja").read_text()
+    assert all(f"{name}.tl --target sm_80,sm_90a " in rules for name in ("kernels/doubled", "vector_add"))
 
 
 # ---- documents -------------------------------------------------------------------------------------------------------
@@ -140,7 +154,11 @@ def test_the_pre_commit_hook_of_the_document_exists() -> None:
     assert f"- id: {name}\n" in hooks
     (entry,) = re.findall(r"entry: tilec (.*)", hooks)
     (arguments,) = re.findall(r"args: \[(.*)\]", used)
-    assert tilec(entry, *arguments.split(", "), GEMM, VECTOR_ADD) == 0
+    Path("parts.tl").write_text("N = 2048\n")
+    assert tilec(*entry.split(), *arguments.split(", "), GEMM, "parts.tl", VECTOR_ADD) == 0
+    assert tilec("check", "parts.tl") == 1
+    Path("parts.tl").write_text("N = 2048 +\n")
+    assert tilec(*entry.split(), "parts.tl") == 1
 
 
 @pytest.mark.parametrize("tool", ["make", "ninja"])

@@ -90,6 +90,16 @@ def test_sarif_is_one_log_of_all(tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert [r["message"]["text"] for r in found[0]["relatedLocations"]] == ["N = 64 from here", "N = 32 from here"]
 
 
+def test_sarif_names_files_by_uris(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What begins with a slash is no relative reference: GitHub and others would not find the file."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    (folder / "é.tl").write_text(KERNEL)
+    found = results(written("sarif", capfd, "check", str(folder / "é.tl"), "a folder/é.tl"))
+    uris = [r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for r in found]
+    assert uris == [(folder / "é.tl").as_uri(), "a%20folder/%C3%A9.tl"]
+
+
 def test_sarif_of_what_is_right_is_a_log_too(capfd: pytest.CaptureFixture[str]) -> None:
     assert results(written("sarif", capfd, "check", GEMM, code=0)) == []
 

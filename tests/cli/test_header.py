@@ -307,7 +307,7 @@ def test_cplusplus_programs_with_typed_tensors(compiler: str, driver_library: Pa
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler} here")
     assert tilec(GEMM, "--emit", "header", "--target", "sm_80,sm_90a") == 0
-    options = [*STRICT, "-std=c++17"] if compiler == "g++" else ["-std=c++17", "-I."]
+    options = [*STRICT, "-Wold-style-cast", "-std=c++17"] if compiler == "g++" else ["-std=c++17", "-I."]
     source = "main.cpp" if compiler == "g++" else "main.cu"
     # CUDA's own type; its header wants more of a toolkit than there is without nvcc.
     typed = TYPED.replace("HALF", "#include <cuda_fp16.h>" if compiler == "nvcc" else "struct __half { short bits; };")
@@ -318,6 +318,18 @@ def test_cplusplus_programs_with_typed_tensors(compiler: str, driver_library: Pa
     failed = subprocess.run([compiler, *options, "-c", source], capture_output=True, text=True, check=False)
     assert failed.returncode != 0
     assert "float" in failed.stderr + failed.stdout
+
+
+def test_sizes_that_are_extents_of_the_grid(driver_library: Path) -> None:
+    """Nothing is compared with what its type cannot be: compilers warn of that."""
+    Path("k.tl").write_text(
+        'import tilelang.language as T\nm = T.dynamic("m")\n@T.prim_func\ndef k(A: T.Tensor((m, 64), "float32")):\n'
+        "    with T.Kernel(m, m, threads=64) as (x, _):\n        for i in T.Parallel(64):\n            A[x, i] = 1.0\n"
+    )
+    assert tilec("k.tl", "--emit", "header") == 0
+    arguments = "(float *)0x10000, 65536"
+    body = f'k_kernel kernel;\nk_load(&kernel);\nprintf("\\"%s\\"\\n", k_check(&kernel, {arguments}));'
+    assert run(body, "k.h", driver_library)[-1] == "more than 65535 blocks along y: m"
 
 
 def test_headers_of_several_kernels_go_together(driver_library: Path) -> None:

@@ -213,6 +213,22 @@ def test_a_file_with_imports_and_several_kernels(tmp_path: Path) -> None:
     assert any(node.get("data-at") == "2:6" for node in listing(root, "PTX").iter("span"))
 
 
+def test_of_several_there_is_a_folder_of_pages(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "other.tl").write_bytes(Path(VECTOR_ADD).read_bytes())
+    (tmp_path / "out").mkdir()
+    given = [VECTOR_ADD, "other.tl", "-D", "N=2048"]
+    assert tilec("report", *given, "--target", "sm_80,sm_90a", "--html", "out") == 0
+    said = [line.partition(":")[0] for line in capfd.readouterr().out.splitlines() if "predicted for 2 blocks" in line]
+    assert said == ["vector_add on sm_80", "vector_add on sm_90a"] * 2
+    pages = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "out").iterdir()}
+    assert sorted(pages) == [f"{name}.{target}.html" for name in ("other", "vector_add") for target in
+                             ("sm_80", "sm_90a")]  # fmt: skip
+    assert "other.tl on sm_80" in pages["other.sm_80.html"]
+    assert tilec("report", VECTOR_ADD, "-D", "N=2048", "--html", "out/") == 0
+    assert (tmp_path / "out" / "vector_add.html").exists()
+    assert tilec("report", *given, "--schedule", "t.json") == 2
+
+
 def test_what_is_no_report(capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("report", GEMM, "--html", GEMM) == 1
     assert "it is the input" in capfd.readouterr().err

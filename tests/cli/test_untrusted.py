@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import struct
+import time
 from pathlib import Path
 
 import pytest
 from command import VECTOR_ADD, tilec
 
-from tilec import files
+from tilec import files, load
+from tilec.diag import CompileError
+from tilec.manifest import SYMBOL_PREFIX
 
 KERNEL = """
 @T.prim_func
@@ -134,3 +138,125 @@ def test_names_of_files_cannot_say_more_than_a_name(tmp_path: Path, capfd: pytes
     for form in ("json", "github", "sarif"):
         assert tilec("check", name, "-D", "Q=1", "--diagnostics-format", form) == 1
         assert "\n#error b" not in capfd.readouterr().err
+
+
+# ---- cubins and their manifests --------------------------------------------------------------------------------------
+
+MANIFEST = (
+    '{"schema":1,"entry":"k","target":"sm_80","grid":[1,1,1],"block":[32,1,1],"cluster":[1,1,1],"dynamic_smem":0,'
+    '"tensors":[{"name":"A","dtype":"float32","shape":[64],"role":"in"}],"scalars":[],'
+    '"params":[{"kind":"pointer","tensor":"A"}]}'
+)
+_HEADER, _SECTION, _SYMBOL = 64, 64, 24
+
+
+def _elf(contents: bytes, name: bytes = SYMBOL_PREFIX.encode() + b"k", symbols: int = 1, **lies: int) -> bytes:
+    """A file with a section of `contents`, which `symbols` of one name stand for; `lies` are what it says instead."""
+    names = b"\0" + name + b"\0"
+    said = {
+        "sections": _HEADER, "entry_size": _SECTION, "count": 4, "symbols_at": _HEADER + 4 * _SECTION,
+        "symbols_size": symbols * _SYMBOL, "link": 2, "value": 0, "length": len(contents), "section": 3, "name_at": 1,
+        "names_at": _HEADER + 4 * _SECTION + symbols * _SYMBOL, "address": 0,
+    }  # fmt: skip
+    said["contents_at"] = said["names_at"] + len(names)
+    said |= lies
+    header = b"\x7fELF\x02\x01".ljust(0x28, b"\0") + struct.pack("<Q", said["sections"])
+    header = header.ljust(0x3A, b"\0") + struct.pack("<HHH", said["entry_size"], said["count"], 0)
+    rows = [
+        (0,) * 10,
+        (0, 2, 0, 0, said["symbols_at"], said["symbols_size"], said["link"], 0, 8, _SYMBOL),
+        (0, 3, 0, 0, said["names_at"], len(names), 0, 0, 1, 0),
+        (0, 1, 0, said["address"], said["contents_at"], len(contents), 0, 0, 1, 0),
+    ]
+    table = b"".join(struct.pack("<IIQQQQIIQQ", *row) for row in rows)
+    symbol = struct.pack("<IBBHQQ", said["name_at"], 0, 0, said["section"], said["value"], said["length"])
+    return header + table + symbol * symbols + names + contents
+
+
+def _refused(data: bytes, folder: Path, capfd: pytest.CaptureFixture[str]) -> str:
+    """What both readers of a cubin say about it, and soon; nothing is written."""
+    (folder / "a/b").mkdir(parents=True)
+    (folder / "a/b/k.cubin").write_bytes(data)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    began = time.process_time()
+    with pytest.raises(CompileError) as refused:
+        load(data)
+    assert tilec("inspect", "a/b/k.cubin") == 1
+    assert time.process_time() - began < 2
+    said = capfd.readouterr()
+    assert said.out == "" and said.err.startswith(f"error[{refused.value.diagnostics[0].code}]: ")
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+    return said.err
+
+
+def test_the_file_that_the_lies_are_about_is_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data = _elf(MANIFEST.encode())
+    assert load(data).manifest.entry == "k"
+    (tmp_path / "k.cubin").write_bytes(data)
+    assert tilec("inspect", "k.cubin") == 0
+    assert capfd.readouterr().out.startswith("k for sm_80\n")
+
+
+@pytest.mark.parametrize("field", ["sections", "symbols_at", "contents_at", "names_at", "value", "address", "length"])
+@pytest.mark.parametrize("value", [2**64 - 1, 2**63, 2**31, 5000])
+def test_places_and_sizes_that_are_lies(
+    field: str, value: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _refused(_elf(MANIFEST.encode(), **{field: value}), tmp_path, capfd)
+
+
+@pytest.mark.parametrize(
+    "lies",
+    [
+        {"count": 65535}, {"count": 0}, {"entry_size": 65535}, {"entry_size": 0}, {"symbols_size": 2**64 - 1},
+        {"link": 2**32 - 1}, {"section": 65535}, {"section": 0}, {"name_at": 2**32 - 1}, {"name_at": 2},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_counts_and_references_that_are_lies(
+    lies: dict[str, int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _refused(_elf(MANIFEST.encode(), **lies), tmp_path, capfd)
+
+
+@pytest.mark.parametrize("length", [0, 1])
+@pytest.mark.parametrize("longest", [0, 60_000])
+def test_what_many_symbols_stand_for_is_read_no_more_often_than_it_is_there(
+    length: int, longest: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each is small, all together would take hours."""
+    name = SYMBOL_PREFIX.encode() + b"k" * longest
+    _refused(_elf(MANIFEST.encode(), name, symbols=200_000, length=length), tmp_path, capfd)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        ('"entry":"k"', '"entry":"../../owned"'),
+        ('"entry":"k"', '"entry":"/owned"'),
+        ('"entry":"k"', '"entry":"a b"'),
+        ('"entry":"k"', '"entry":"k\\u001b[31m"'),
+        ('"entry":"k"', '"entry":"k;system(0)"'),
+        ('"entry":"k"', '"entry":7'),
+        ('"target":"sm_80"', '"target":"../sm_80"'),
+        ('"A","dtype"', '"B\\n","dtype"'),
+        ('"grid":[1,1,1]', '"grid":[1,1]'),
+        ('"block":[32,1,1]', '"block":[4294967296,1,1]'),
+        ('"dynamic_smem":0', '"dynamic_smem":1e999'),
+        ('"dynamic_smem":0', '"dynamic_smem":' + "9" * 5000),
+        ('"shape":[64]', '"shape":' + "[" * 9000 + "]" * 9000),
+        ('"schema":1', '"schema":99'),
+        ('"schema":1', '"schema":"\\ud800\\u001b"'),
+        ('"tensor":"A"', '"tensor":"__class__"'),
+    ],
+    ids=lambda lie: lie[1][:30],
+)
+def test_manifests_that_are_lies(lie: tuple[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text = MANIFEST.replace(*lie)
+    assert text != MANIFEST
+    assert "\x1b" not in _refused(_elf(text.encode()), tmp_path, capfd)
+
+
+def test_a_cubin_without_an_end_is_refused_by_its_size(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("inspect", "/dev/zero") == 1
+    assert capfd.readouterr().err.startswith("error[file-too-large]: /dev/zero has more than ")

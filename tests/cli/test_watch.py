@@ -122,6 +122,23 @@ def test_several_files_in_several_processes() -> None:
         assert watch.end()[0] == 130
 
 
+def test_words_of_the_command_line_are_read_again() -> None:
+    Path("k.tl").write_text(Path(VECTOR_ADD).read_text(encoding="utf-8"))
+    Path("how.txt").write_text("--target sm_80 @sizes.txt")
+    Path("sizes.txt").write_text("-D N=2048")
+    with watching("k.tl", "@how.txt", "--watch", "-MD", "--emit", "json") as watch:
+        said = watch.result()
+        assert "vector_add on sm_80: " in said and "watching how.txt, sizes.txt, k.tl, sm_80.toml;" in said
+        assert " how.txt sizes.txt " in Path("k.d").read_text()
+        Path("sizes.txt").write_text("-D N=4096")
+        assert "vector_add on sm_80: " in watch.result()
+        Path("how.txt").write_text("--target sm_90a")
+        said = watch.result()
+        assert "vector_add on sm_90a: " in said and "watching how.txt, k.tl, sm_90a.toml;" in said
+        Path("how.txt").write_text("--no-such-option")
+        assert watch.process.wait(_SECONDS) == 2, "mistakes in options end it"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

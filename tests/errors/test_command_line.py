@@ -68,6 +68,44 @@ def test_a_mistake_is_a_diagnostic(
     assert [p.name for p in tmp_path.iterdir()] == ["latin.tl"]
 
 
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"\x7fELF\x02\x01\x01", "machine code"),
+        (b"\x50\xed\x55\xba\x01\x00", "a fatbin"),
+        (b"PK\x03\x04\x00", "an archive"),
+        (b"// made by tilec\n/* and\nso on */\n.version 8.0\n.target sm_90a\n", "PTX"),
+        (b"#include <cuda.h>\n__global__ void k() {}\n", "C, C++ or CUDA"),
+        (b"/* a header */\n#ifndef K_H\n", "C, C++ or CUDA"),
+        (b'{\n "tilec": {"schema": 1}}\n', "JSON"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else None,
+)
+def test_files_of_other_kinds_are_told_by_one_error(
+    data: bytes, what: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "k.tl").write_bytes(data)
+    for command in (["check"], ["fmt", "--check"]):
+        assert tilec(*command, "k.tl") == 1
+        said = capfd.readouterr().err
+        code = "not-a-kernel"
+        assert said.startswith(f"error[{code}]: k.tl is {what}")
+        assert said.count("error[") == 1
+
+
+def test_a_kernel_may_begin_with_what_resembles_another_language(tmp_path: Path) -> None:
+    comments = "# .version 8.0\n#include is a word\n# pragma once upon a time\n# /* {\n"
+    (tmp_path / "k.tl").write_text(comments + Path(VECTOR_ADD).read_text(encoding="utf-8"))
+    assert tilec("check", "k.tl") == 0
+
+
+def test_targets_are_names_with_commas_between(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("check", VECTOR_ADD, "--target", "sm_80, sm_90a") == 0
+    for text in ("sm_90a,", ",", "sm_80,,sm_90a", " "):
+        assert tilec("check", VECTOR_ADD, "--target", text) == 2
+        assert "has an empty name: write --target sm_80,sm_90a" in capfd.readouterr().err
+
+
 def test_a_mistake_leaves_old_outputs_alone(tmp_path: Path) -> None:
     (tmp_path / "wrong.tl").write_text("M = \n")
     (tmp_path / "wrong.cubin").write_bytes(b"old")

@@ -108,3 +108,60 @@ def test_the_map_in_the_manifest() -> None:
     (found,) = (p for p in made.manifest.params if isinstance(p, TensorMapParam) and p.im2col is not None)
     assert found == TensorMapParam("X", "float16", (64, 32), 64, Im2col(-3, -1, 2))
     assert from_json(to_json(made.manifest)) == made.manifest
+
+
+# ---- volumes ---------------------------------------------------------------------------------------------------------
+
+VOLUMES = HERE / "im2col_volumes.tl"
+OF_VOLUMES: dict[str, dict[str, Any]] = {
+    "padding": {},
+    "stride, dilation and wide padding": {"stride": 2, "dilation": 2, "pad": 3, "D": 5},
+    "no padding, an even filter": {"kernel": 2, "pad": 0},
+    "channels that straddle tiles": {"C": 24, "D": 3, "H": 3},
+    "one tap": {"kernel": 1, "pad": 0, "stride": 2},
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", OF_VOLUMES)
+def test_convolution_of_volumes(name: str, target: str) -> None:
+    """Tap by tap over the padded volumes; numbers whose sums are exact."""
+    defines = OF_VOLUMES[name]
+    _, made = built(VOLUMES, target, **defines)
+    arguments = emulate.random_arguments(made.kernel, made.manifest, 3)
+    generator = np.random.default_rng(4)
+    for tensor in ("X", "K"):
+        shape = arguments.tensors[tensor].shape
+        arguments.tensors[tensor] = generator.integers(-4, 5, shape).astype(np.float16)
+    emulate.run(made, arguments)
+    volumes, filters = (arguments.tensors[tensor].astype(np.float64) for tensor in ("X", "K"))
+    chosen = {"kernel": 3, "stride": 1, "dilation": 1, "pad": 1, "C": 32, **defines}
+    kernel, stride, dilation, pad = (chosen[key] for key in ("kernel", "stride", "dilation", "pad"))
+    sides = [(side + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1 for side in volumes.shape[1:4]]
+    padded = np.pad(volumes, ((0, 0), (pad, pad), (pad, pad), (pad, pad), (0, 0)))
+    taps = filters.reshape(-1, kernel, kernel, kernel, volumes.shape[4])
+    wanted = np.zeros((volumes.shape[0], *sides, len(filters)))
+    for tap in np.ndindex(kernel, kernel, kernel):
+        places = (slice(at * dilation, at * dilation + stride * (side - 1) + 1, stride)
+                  for at, side in zip(tap, sides, strict=True))  # fmt: skip
+        wanted += padded[(slice(None), *places)] @ taps[(slice(None), *tap)].T
+    np.testing.assert_array_equal(arguments.tensors["Y"], wanted.reshape(-1, len(filters)))
+    by_tma = target == "sm_90a" and chosen["C"] % 32 == 0
+    assert ("5d.shared::cluster.global.im2col.mbarrier" in made.ptx) == by_tma
+    assert by_tma or "cp.async.c" in made.ptx
+
+
+@pytest.mark.parametrize(
+    ("defines", "by_tma"),
+    [
+        ({"pad": 16, "kernel": 2, "D": 1, "H": 1, "W": 1}, True),
+        ({"pad": 17, "kernel": 2, "D": 1, "H": 1, "W": 1}, False),
+        ({"pad": 15, "kernel": 2, "dilation": 31, "D": 2, "H": 2, "W": 2}, True),
+        ({"pad": 16, "kernel": 2, "dilation": 32, "D": 1, "H": 1, "W": 1}, False),
+    ],
+    ids=["corner -16", "corner -17", "offset 31", "offset 32"],
+)
+def test_what_a_map_of_volumes_can_reach(defines: dict[str, Any], by_tma: bool) -> None:
+    """Corners from -16 to 15, and taps at most 31 pixels from the first one."""
+    _, made = built(VOLUMES, "sm_90a", N=1, **defines)
+    assert (".im2col." in made.ptx) == by_tma

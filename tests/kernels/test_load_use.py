@@ -40,7 +40,9 @@ def test_load_use_loops_are_pipelined(entry: str, target: str) -> None:
     [
         ("kept", "a is also used outside the loop"),
         ("once", "it makes 1 trip"),
-        ("left", "line 94 must run in the order of the text"),
+        ("left", "line 94 may leave the loop, and stays in the order of the text"),
+        ("chosen", "line 202 is done on a condition, and stays in the order of the text"),
+        ("endless", "a `while` has no number of trips, and runs as it is written"),
         ("copied", "no product uses what it loads: T.Pipelined pipelines it"),
         ("rewritten", "the kernel also writes B"),
         ("large", "two versions of its tiles take 262,144 bytes, and there are 216,064"),
@@ -92,6 +94,14 @@ def test_tiles_have_the_stages_that_are_asked_for(entry: str, stages: int, targe
     source = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
     options = CompileOptions(target=target, entry=entry, auto_pipeline=False, defines=(("stages", stages),))
     assert {t.versions for t in tiles(driver.plan(source, options, driver.Observer()))} == {stages}
+
+
+def test_tiles_that_a_nest_fills_are_told_of_too() -> None:
+    """And why there are fewer versions than were asked for."""
+    by_nest, by_copy = tiles(planned("gathered", "sm_80"))
+    assert (by_nest.tile, by_nest.source, by_nest.line) == ("a", "A, Rows", 235)
+    assert by_nest.why.startswith("by the threads, through registers: no asynchronous copy; 3 × 4,096 bytes, of 8 that")
+    assert by_copy.why.endswith("of 8 that it may have: another one would not let the loop run faster")
 
 
 def test_one_stage_is_the_loop_as_it_is_written() -> None:

@@ -27,9 +27,13 @@ def _(X: Array, weight: Array, stride: int, dilation: int) -> Outputs:
     return {"Y": rows @ weight}
 
 
-@sample("alcop/conv3d", batch=2, D=2, H=7, W=9, C=64, F=64)
-def _(X: Array, weight: Array) -> Outputs:
-    padded = np.pad(X, ((0, 0), (1, 1), (1, 1), (1, 1), (0, 0)))
-    seen = np.lib.stride_tricks.sliding_window_view(padded, (3, 3, 3), (1, 2, 3))
-    rows = np.moveaxis(seen, 4, 7).reshape(*X.shape[:-1], weight.shape[0])
+@sample(
+    "alcop/conv3d", batch=2, D=2, H=5, W=7, C=64, F=64, also=({"stride": 2, "dilation": 2},), stride=1, dilation=1
+)
+def _(X: Array, weight: Array, stride: int, dilation: int) -> Outputs:
+    reach = 2 * dilation + 1
+    padded = np.pad(X, ((0, 0), *[(dilation, dilation)] * 3, (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (reach,) * 3, (1, 2, 3))
+    seen = windows[:, ::stride, ::stride, ::stride, :, ::dilation, ::dilation, ::dilation]
+    rows = np.moveaxis(seen, 4, 7).reshape(-1, weight.shape[0])
     return {"Y": rows @ weight}

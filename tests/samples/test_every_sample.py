@@ -1,4 +1,5 @@
-"""Every sample: on a small shape its emulated PTX gives what numpy does, and as written it builds without a warning."""
+"""Every sample: on a small shape its emulated PTX gives what numpy does, without bank conflicts, and as written it builds
+without a warning."""
 
 from __future__ import annotations
 
@@ -11,8 +12,10 @@ import pytest
 import references_alcop
 import references_attention
 import references_models
+from bank_turns import conflicted, counted
 from numpy.typing import NDArray
 from references import SAMPLES, Sample
+
 from tilec import emulate
 from tilec.driver import Build, Observer, build
 from tilec.elements import numpy_type, stored, values_of
@@ -64,7 +67,7 @@ EXPECTED_WARNINGS = {
 
 
 def warnings(built: Build) -> list[str]:
-    """All but those of bank conflicts, which test_bank_conflicts counts."""
+    """All but those of bank conflicts, which are counted."""
     return [w.code for w in built.warnings if w.code != "bank-conflict"]
 
 
@@ -76,6 +79,13 @@ def arguments_of(known: Sample, built: Build, seed: int = 1) -> emulate.Argument
         given = make(generator, arguments.tensors[name].shape)
         arguments.tensors[name] = stored(given.astype(numpy_type(dtypes[name])), dtypes[name])
     return arguments
+
+
+def bank_conflicts(known: Sample, built: Build) -> dict[tuple[str, int], float]:
+    """In two blocks: the others do the same."""
+    with counted() as seen:
+        emulate.run(built, arguments_of(known, built), options=emulate.RunOptions(sample=2))
+    return conflicted(known.path, seen)
 
 
 def numbers(array: NDArray[Any], dtype: DType) -> NDArray[Any]:
@@ -98,6 +108,7 @@ def test_every_sample_is_described() -> None:
 
 @pytest.mark.parametrize(("known", "constants", "target"), cases())
 def test_equals_numpy(known: Sample, constants: dict[str, Any], target: str) -> None:
+    is_usual = constants == known.constants
     if target == "sm_100a" and "tensor_memory" in OTHER_SIZES.get((known.path, target), {}):
         constants = {**constants, "tensor_memory": True}
     made_of = made(known.path, target, constants)
@@ -119,6 +130,8 @@ def test_equals_numpy(known: Sample, constants: dict[str, Any], target: str) -> 
             continue
         step, size = STEP[dtype.name] * known.steps, np.abs(wanted[np.isfinite(wanted)]).max()
         np.testing.assert_allclose(found, wanted, rtol=step, atol=known.noise * size, err_msg=name)
+    if is_usual:
+        assert bank_conflicts(known, made_of) == {}
 
 
 @pytest.mark.parametrize("target", TARGETS)

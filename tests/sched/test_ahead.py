@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from tilec.sched.check import faults
+from tilec.sched.heuristic import is_serial
+from tilec.sched.objective import make
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
 from tilec.sched.schedule import Schedule
-from tilec.sched.solve import solve
+from tilec.sched.solve import Scheduler, last_resort, solve
 from tilec.sched.verify import violations
 
 
@@ -55,6 +58,20 @@ def test_the_smallest_interval_is_found() -> None:
         return False
 
     assert is_possible(found) and not is_possible(found - 1)
+
+
+@pytest.mark.parametrize("is_forced", [False, True])
+@pytest.mark.parametrize("scheduler", ["exact", "heuristic"])
+def test_what_has_to_overlap_is_never_serial(scheduler: Scheduler, is_forced: bool) -> None:
+    problem = replace(loaded(4, 2), force_serial=is_forced)
+    assert not is_serial(problem)
+    assert not list(violations(problem, solve(problem, scheduler=scheduler).schedule))
+
+
+def test_the_last_resort_overlaps_too() -> None:
+    problem = loaded(4, 2)
+    ii, start = last_resort(problem, 1)
+    assert not list(violations(problem, make(problem, ii, start, "given")))
 
 
 def test_versions_that_are_not_there_are_a_fault() -> None:

@@ -42,7 +42,7 @@ def test_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     row = alcop.predicted("MM_BERT_FC2", ROW, AMPERE)
     assert list(row.cycles) == list(alcop.WAYS) and row.tile == TILE
     none, double, multi, registers = (row.cycles[way] for way in alcop.WAYS[:4])
-    assert none > double >= multi > registers
-    assert row.cycles["solved"] >= multi and row.speedup("none") == 1
+    assert none > double >= multi >= registers
+    assert row.cycles["solved"] >= registers and row.speedup("none") == 1
     *_, means, best, note = alcop.table([row], AMPERE)
     assert means.startswith("geomean") and best.startswith("max") and "nothing measured" in note

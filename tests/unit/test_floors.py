@@ -23,6 +23,7 @@ FLOORS = [
     "source",
     "diag",
     "resources",
+    "recognise",
     "files",
     "options",
     "sched",

@@ -19,9 +19,9 @@ GEMM: dict[str, Value] = {"M": 256, "N": 256, "K": 256, "num_stages": 3}
 
 
 def text(path: Path, stage: Stage, target: str, **defines: Value) -> str:
-    """What `--emit` writes for the stage."""
+    """What `--emit` writes for the stage; of products as whole as they are written."""
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
-    options = CompileOptions(target=target, defines=tuple(defines.items()))
+    options = CompileOptions(target=target, defines=tuple(defines.items()), register_stages=1)
     observer = Observer(keep={stage}, stop_after=stage)
     with pytest.raises(Stopped):
         build(source, options, observer)
@@ -48,6 +48,29 @@ def test_expansion_of_two_levels(golden: Golden, target: str) -> None:
     next trip in the last step of this one."""
     path = SAMPLES.parent / "tests/kernels/register_stages.tl"
     golden("expand", f"two_levels_{target}", text(path, "expand", target, trips=5))
+
+
+LISTING: dict[str, Value] = {"trips": 5, "MOST": 6}
+LARGE: dict[str, Value] = {"BM": 128, "BN": 192, "KI": 16, "threads": 256}  # products longer than the loads beside them
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_a_listing_before_and_after_its_fragments_have_stages(golden: Golden, stages: int) -> None:
+    """More fragments, the steps written out, and step k on the fragment k modulo the stages; with one, as written."""
+    path = SAMPLES.parent / "tests/kernels/gemm_of_parts.tl"
+    of_shared = 3 if stages > 1 else 1
+    name = "after" if stages > 1 else "before"
+    golden("tile", f"two_levels_{name}", text(path, "tile", "sm_80", **LISTING, stages=of_shared, a_stages=stages))
+
+
+@pytest.mark.parametrize(("target", "tiles"), [("sm_80", {}), ("sm_90a", LARGE)])
+def test_warp_ir_of_two_levels(golden: Golden, target: str, tiles: dict[str, Value]) -> None:
+    """Two trips of tiles and a step of fragments in the prologues; then tiles two trips ahead, fragments of the next
+    step, in the last step those of the next trip (in another version of the tile), and once a trip a wait for tiles.
+    By wgmma a product is always in flight."""
+    path = SAMPLES.parent / "tests/kernels/gemm_of_parts.tl"
+    whole = text(path, "warp", target, **LISTING, **tiles)
+    golden("warp", f"two_levels_{target}", whole.partition("    # end of the pipeline")[0])
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "sm_80"])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 import random
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tilec.ir.layout import SharedLayout
 from tilec.ir.multicast import mates, mates_by_any, number, sliced_dimension
@@ -16,14 +19,14 @@ from tilec.passes.layout import Laid
 from tilec.passes.multicast import Finder
 
 X, Y, WAVE, SIZE = Var("x"), Var("y"), Var("wave"), Var("n")
-OPERATORS = {
+OPERATORS: dict[str, Callable[..., Any]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
     "floordiv": operator.floordiv,
     "floormod": operator.mod,
-    "min": min,
-    "max": max,
+    "min": np.minimum,
+    "max": np.maximum,
     "lt": operator.lt,
     "le": operator.le,
     "gt": operator.gt,
@@ -31,16 +34,22 @@ OPERATORS = {
 }
 
 
-def value(expr: Expr, values: dict[Var, int]) -> int:
+Numbers = NDArray[np.int64]
+EVERYWHERE: list[Numbers] = [axis.ravel() for axis in np.meshgrid(np.arange(8), np.arange(8), np.array([0, 1, 3]))]
+"""x, y and wave of every block."""
+
+
+def value(expr: Expr, values: dict[Var, Numbers]) -> Numbers:
     match expr:
         case Const(value=number):
-            return int(number)
+            return np.full_like(values[X], number)
         case Var():
             return values[expr]
         case Binary(op=op, a=a, b=b):
-            return int(OPERATORS[op](value(a, values), value(b, values)))
+            found: Numbers = OPERATORS[op](value(a, values), value(b, values))
+            return found
         case Select(condition=condition, then=then, orelse=orelse):
-            return value(then if value(condition, values) else orelse, values)
+            return np.where(value(condition, values), value(then, values), value(orelse, values))
         case _:
             raise AssertionError(expr)
 
@@ -77,11 +86,10 @@ def test_what_is_taken_to_be_the_same_is(cluster: tuple[int, int, int]) -> None:
         for axis in finder.along(axes, expr):
             same += 1
             place = "xy".index(axis)
-            for x, y, wave in itertools.product(range(8), range(8), (0, 1, 3)):
-                first = [x, y]
-                first[place] -= first[place] % cluster[place]
-                results = [value(expr, {X: at[0], Y: at[1], WAVE: wave, SIZE: 5}) for at in ([x, y], first)]
-                assert results[0] == results[1], expr
+            first = list(EVERYWHERE)
+            first[place] = first[place] - first[place] % cluster[place]
+            results = [value(expr, {X: x, Y: y, WAVE: w, SIZE: np.full_like(x, 5)}) for x, y, w in (EVERYWHERE, first)]
+            np.testing.assert_array_equal(*results, err_msg=str(expr))
     assert same > 300, "hardly anything is found to be the same"
 
 

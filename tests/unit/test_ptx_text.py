@@ -28,7 +28,7 @@ from tilec.ptx.module import (
     Variable,
     Vector,
 )
-from tilec.ptx.parse import PtxSyntaxError, parse_module
+from tilec.ptx.parse import PtxSyntaxError, _parser, parse_module
 from tilec.ptx.text import print_module
 
 
@@ -212,3 +212,61 @@ def test_functions_print_and_parse() -> None:
     assert print_module(parse_module(printed)) == printed
     assert "call.uni (a), inside, (a);" in printed
     assert "list: .branchtargets one, two;" in printed
+
+
+# ---- in one piece ----------------------------------------------------------------------------------------------------
+
+PLAIN = [
+    "ret;",
+    "bar.sync 0;",
+    "bra.uni $L_3;",
+    "@%p1 bra loop;",
+    "@!%p1 mov.u32 %r1, %tid.x;",
+    "@p mov.u32 a, WARP_SZ;",
+    "mov.b32 %f1, 0f3F800000;",
+    "mov.f64 %fd1, 0d3FF0000000000000;",
+    "add.s32 %r1,%r2,-3;",
+    "setp.lt.s32 %p1|_, %r1, 007;",
+    "setp.ne.s32 _|%p1, %r1, 0x1f;",
+    "mov.u64 %rd1, smem+16;",
+    "mov.b64 %rd1, {%r1, _};",
+    "mov.b64 {%r1, %r2}, %rd1;",
+    "ld.shared::cta.v2.b32 {%r1,%r2}, [%rd1+-16];",
+    "ld.global.b32 _, [_];",
+    "ld.shared.b32 %r1, [smem+8];",
+    "ld.shared.b32 %r1, [64];",
+    "ld.shared.b32 %r1, [%r1-4];",
+    "st.shared.b32 [%r1], -1;",
+    "selp.b32 %r1, %r2, 3, !%p1;",
+    "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r1, 0}], [smem+8];",
+    "mov.u32 %r1, 4294967295U;",
+    "mov.f32 %f1, 1.5e3;",
+]
+
+
+@pytest.mark.parametrize("line", PLAIN)
+def test_an_instruction_in_one_piece_is_what_the_rules_say(line: str) -> None:
+    """With a blank before the semicolon, it is read word by word."""
+    assert _parser().parse(MODULE.format(line)) == _parser().parse(MODULE.format(line.replace(";", " ;")))
+    (entry,) = parse_module(MODULE.format(line)).entries
+    assert isinstance(entry.body[-1], Instruction) and entry.body[-1].line == 6
+
+
+MODULE = ".version 8.0\n.target sm_90a\n.entry k()\n{{\n.reg .pred p; .reg .b32 a;\n{}\n}}\n"
+
+
+def test_most_instructions_are_read_in_one_piece() -> None:
+    kinds = [next(t.type for t in _parser().lex(MODULE.format(line)) if t.line == 6) for line in PLAIN]
+    assert [line for line, kind in zip(PLAIN, kinds, strict=True) if kind != "PLAIN"] == [
+        "setp.lt.s32 %p1|_, %r1, 007;",
+        "setp.ne.s32 _|%p1, %r1, 0x1f;",
+        "mov.u32 %r1, 4294967295U;",
+        "mov.f32 %f1, 1.5e3;",
+    ]
+
+
+def test_numbers_in_one_piece_are_what_the_rules_say() -> None:
+    text = ".version 8.0\n.target sm_90a\n.global .align 4 .b8 a[6] = {{1, 2,\n 017, 255}};\n"
+    plain = parse_module(text.replace("{{", "{").replace("}}", "}"))
+    assert plain.variables[0].data == bytes([1, 2, 15, 255]) and plain.variables[0].size == 6
+    assert plain == parse_module(text.replace("{{", "{ ").replace("}}", " }"))

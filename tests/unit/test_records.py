@@ -131,3 +131,11 @@ class Pickled:
 
 def test_pickle() -> None:
     assert pickle.loads(pickle.dumps(Pickled(1, (2, 3)))) == Pickled(1, (2, 3))
+
+
+def test_a_hash_that_is_known_is_no_part_of_the_value() -> None:
+    """Of strings it is another one in each process."""
+    fresh, known = Pickled(1, (2, 3)), Pickled(1, (2, 3))
+    assert hash(known) == hash(known)
+    assert pickle.dumps(known) == pickle.dumps(fresh)
+    assert hash(dataclasses.replace(known, a=2)) == hash(Pickled(2, (2, 3)))

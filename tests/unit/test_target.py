@@ -270,6 +270,12 @@ def test_a_small_file() -> None:
         ("latency = 3", 'latency = "drain"', "toy.toml: timing.work.book: unknown name 'drain', expected one of: n"),
         ("value = 50", "value = 0.5", "toy.toml: calibrations.book.ceilings.far.value: expected a whole number"),
         ("[calibrations.book]", "[calibrations.guess]", "toy.toml: calibrations: 'guess' is not known here"),
+        ("value = 0.25", "value = nan", "toy.toml: layout.live_registers.value: expected 0 to 1000000, found nan"),
+        (
+            "value = 0.25",
+            f"value = {10**400}",
+            f"toy.toml: layout.live_registers.value: expected 0 to 1000000, found {10**39}",
+        ),
         ("value = 0.25", 'value = "1"', "toy.toml: layout.live_registers.value: expected a number, found '1'"),
     ],
 )

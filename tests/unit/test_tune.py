@@ -20,6 +20,7 @@ from tilec.tune.model import (
     predict,
 )
 from tilec.tune.rank import Candidate, Rejection, rank
+from tilec.tune.search import by_model, next_batch
 from tilec.tune.space import SpaceError, space
 
 HOPPER = Machine(sms=132, l2_bytes_per_cycle=4472, dram_bytes_per_cycle=1720)
@@ -68,7 +69,13 @@ def test_bandwidth_is_a_roof() -> None:
         (0, 32, 1024, 2),  # threads
         (0, 16, 32, 32),  # CTAs
         (0, 255, 384, 0 + 65536 // (32 * 256 * 12)),
-        (0, 255, 32, 65536 // (32 * 256 * 4)),  # warps are rounded up to four
+        (0, 255, 32, 8),  # each scheduler has registers for two warps
+        # As cuda_occupancy.h says: the warps of CTAs need not be a multiple of the schedulers.
+        (14606, 78, 96, 8),
+        (20323, 46, 288, 4),
+        (28011, 91, 160, 4),
+        (90118, 146, 192, 2),
+        (3771, 142, 160, 2),
     ],
 )
 def test_residence(smem: int, registers: int, threads: int, expected: int) -> None:
@@ -99,6 +106,15 @@ def test_neighbours_hide_each_others_loads() -> None:
     # Four CTAs with one stage: 4 * 100 for the transfers, 500 of latency, 4 * 250 of use.
     assert cycles(SHARED, 250, 4) == (10 * (900 + 250), "latency")
     assert cycles(replace(SHARED, stages=2), 250, 4) == (900 + 10 * 1000, "use")
+
+
+def test_neighbours_compute_while_a_loop_inside_begins_anew() -> None:
+    registers = Level("shared to registers", 32, 48, 4, 2)
+    ((_, alone), (_, together)) = (pipeline_times([SHARED, registers], 100, n) for n in (1, 2))
+    assert (alone.cycles, alone.bound) == (32 + 48 + 4 * 100, "use")
+    assert (together.cycles, together.bound) == (2 * 4 * 100, "use")  # 80 of one behind 400 of the other
+    slow = replace(registers, latency=400)
+    assert pipeline_times([SHARED, slow], 100, 2)[1].cycles == 2 * (400 + 96 + 100) + 100  # too long to hide
 
 
 def test_transfers_that_take_longer_than_the_use() -> None:
@@ -170,6 +186,23 @@ def test_ranking_says_what_was_refused() -> None:
         Candidate((("block", 32),), 968),
     )
     assert ranking.rejected == (Rejection((("block", 512),), "a block of 512 does not fit"),)
+
+
+def test_of_variants_that_differ_in_stages_only_one_stands_for_those_that_are_as_fast() -> None:
+    cycles = {(64, 2): 900, (64, 3): 800, (64, 4): 800, (128, 2): 800, (128, 3): 700, (128, 4): 700}
+    points = list(space([("block", [64, 128]), ("n", [2, 3, 4])]).points())
+    ranking = rank(((point, cycles[int(point[0][1]), int(point[1][1])]) for point in points), stages=("n",))
+    found = [(*(value for _, value in one.point), one.again) for one in ranking.best]
+    assert found == [
+        (128, 3, False), (128, 4, True), (64, 3, False), (64, 4, True), (128, 2, False), (64, 2, False),
+    ]  # fmt: skip
+    order = [next_batch(ranking.best, {}, by_model(ranking))]
+    left = [one for one in ranking.best if one.point not in order[0]]
+    order.append(next_batch(left, {}, by_model(ranking)))
+    assert [[tuple(value for _, value in point) for point in batch] for batch in order] == [
+        [(128, 3), (64, 3), (128, 2), (64, 2)],
+        [(128, 4), (64, 4)],
+    ]
 
 
 def test_ranking_of_nothing_that_fits() -> None:

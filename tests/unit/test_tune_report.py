@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 GEMM = ROOT / "samples" / "gemm.tl"
 
 
-def reported(path: Path, target: str, **defines: Any) -> Report:
+def reported(path: Path, target: str, register_stages: int | None = None, **defines: Any) -> Report:
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
-    options = CompileOptions(target=target, defines=tuple(defines.items()))
+    options = CompileOptions(target=target, defines=tuple(defines.items()), register_stages=register_stages)
     (report,) = driver.reports(driver.build_all(source, options, driver.Observer()))
     return report
 
@@ -42,7 +42,7 @@ def test_a_product_on_hopper_is_one_level() -> None:
 
 
 def test_a_product_on_ampere_reads_fragments_at_a_level_of_its_own() -> None:
-    (loop,) = reported(GEMM, "sm_80").loops
+    (loop,) = reported(GEMM, "sm_80", register_stages=1).loops
     outer, inner = loop.levels
     assert (outer.level.name, inner.level.name) == ("global → shared", "shared → registers")
     # 4 steps of 16 columns: 128 products m16n8k16 of 2 cycles each and a quarter of 96 KiB at 128 bytes a cycle.
@@ -50,6 +50,15 @@ def test_a_product_on_ampere_reads_fragments_at_a_level_of_its_own() -> None:
     assert (inner.level.latency, inner.level.parts, inner.cycles) == (32, 2, 32 + 192 + 4 * 256)
     assert outer.use == inner.cycles + outer.level.issue
     assert outer.level.latency == 496 and outer.level.transfer == 512
+
+
+def test_fragments_that_are_loaded_in_the_trip_before_are_waited_for_once() -> None:
+    (before,), (loop,) = (reported(GEMM, "sm_80", register_stages=stages).loops for stages in (1, None))
+    outer, inner = loop.levels
+    assert inner.level.carried and inner.cycles == 4 * 256 and outer.use == inner.cycles + outer.level.issue
+    # What the schedules say: the wait is in the one's interval, and some issue slots of the loads in the other's.
+    assert before.ii is not None and loop.ii is not None
+    assert before.ii >= before.levels[0].use and outer.use <= loop.ii <= outer.use + 4 * 12
 
 
 def test_waves_and_occupancy() -> None:
@@ -89,3 +98,10 @@ def test_the_report_shown_is_that_of_the_sample(
     monkeypatch.chdir(tmp_path)
     assert main([str(GEMM), "--target", "sm_80", "--report"]) == 0
     assert capfd.readouterr().out.strip() == shown.strip()
+
+
+def test_what_a_block_does_around_its_loops_counts_once_a_tile_like_they() -> None:
+    """132 blocks walk over 1,024 tiles of the product: the sums around all loops are no more than all of the loops."""
+    found = reported(GEMM, "sm_90a", M=4096, N=4096, K=512)
+    assert found.ctas == 132
+    assert "the loop at line 25" in found.bound

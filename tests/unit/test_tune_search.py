@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tilec as package
 from tilec.diag import CompileError
 from tilec.tune.engines import Local, Lost
 from tilec.tune.journal import Journal
@@ -142,12 +145,55 @@ def test_a_journal_that_is_none(tmp_path: Path) -> None:
         Journal(str(tmp_path / "broken"), ABOUT).outcomes()
 
 
+def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite"
+    with sqlite3.connect(path) as base:
+        base.execute("CREATE TABLE customers (name TEXT)")
+    with pytest.raises(CompileError, match="it is a database of something else, with a table customers"):
+        Journal(str(path), ABOUT)
+    with sqlite3.connect(path) as base:
+        assert [name for (name,) in base.execute("SELECT name FROM sqlite_master")] == ["customers"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("UPDATE predictions SET found = '[1, 2]'", "[1, 2] is no prediction"),
+        ("""UPDATE trials SET outcome = '{"by_levels": "x", "intervals": []}'""", "by_levels is 'x'"),
+    ],
+)
+def test_values_that_are_none(change: str, said: str, tmp_path: Path) -> None:
+    searched(tmp_path / "j", 2, Here())
+    with sqlite3.connect(tmp_path / "j") as base:
+        base.execute(change)
+    with pytest.raises(CompileError) as refused:
+        searched(tmp_path / "j", 2, Here())
+    assert said in refused.value.diagnostics[0].title
+
+
 def test_the_order_of_axes_does_not_matter(tmp_path: Path) -> None:
     journal = Journal(str(tmp_path / "j"), ABOUT)
     journal.propose([(("x", 1), ("a", 2))])
     journal.note((("a", 2), ("x", 1)), Outcome(by_levels=7))
     assert journal.outcomes() == {(("a", 2), ("x", 1)): Outcome(by_levels=7)}
     journal.close()
+
+
+class Losing(Here):
+    """Loses the trial of 29."""
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        for number, answer in super().run(function, tasks):
+            yield number, Lost("its process ended") if (function, tasks[number]) == (truth, 29) else answer
+
+
+def test_a_trial_that_was_lost_is_tried_again_by_the_next_search(tmp_path: Path) -> None:
+    found, _ = searched(tmp_path / "j", 3, Losing())
+    assert dict(found.trials)[(("x", 29),)] == Outcome(refusal="its process ended")
+    again = Here()
+    found, _ = searched(tmp_path / "j", 3, again)
+    assert again.tried == [29]
+    assert dict(found.trials)[(("x", 29),)] == truth(29)
 
 
 # ---- processes -------------------------------------------------------------------------------------------------------
@@ -168,3 +214,28 @@ def test_a_process_that_ends_costs_only_its_own_task() -> None:
         assert dict(engine.run(square, [6])) == {0: 36}
     finally:
         engine.close()
+
+
+SEARCHER = """
+import sys, time
+from tilec.tune.engines import Local
+if __name__ == "__main__":
+    engine = Local(1)
+    for _ in engine.run(print, ["begun"]): pass
+    print(*engine._pool._processes, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_processes_do_not_outlive_a_search_that_is_killed(tmp_path: Path) -> None:
+    """Whose pipes they would hold open, and whose journal nobody would write any more."""
+    program = tmp_path / "searcher.py"
+    program.write_text(SEARCHER)
+    environment = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
+    with subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True, env=environment) as searcher:
+        assert searcher.stdout is not None
+        assert searcher.stdout.readline() == "begun\n"
+        worker = int(searcher.stdout.readline())
+        searcher.kill()
+        searcher.communicate(timeout=30)  # which is when all that have its pipe have ended
+    assert not Path(f"/proc/{worker}/cmdline").exists() or not Path(f"/proc/{worker}/cmdline").read_bytes()

@@ -88,18 +88,8 @@ def test_a_point_becomes_options() -> None:
             "gemm.tl",
             {"block_M": "tile", "block_N": "tile", "block_K": "tile", "num_stages": "stages", "threads": "threads"},
         ),
-        # block_M is a product of two others, and follows from them.
-        (
-            "alcop/conv3d.tl",
-            {
-                "block_H": "tile",
-                "block_W": "tile",
-                "block_N": "tile",
-                "block_K": "tile",
-                "num_stages": "stages",
-                "threads": "threads",
-            },
-        ),
+        # queries is a quotient of two others, and follows from them.
+        ("attention/gqa.tl", {"block_M": "tile", "block_N": "tile", "num_stages": "stages", "threads": "threads"}),
     ],
 )
 def test_roles_of_constants(sample: str, expected: dict[str, str]) -> None:

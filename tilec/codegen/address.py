@@ -194,9 +194,11 @@ class Addresses:
             position.moves += 1
 
     def shared_element(self, buffer: Buffer, indices: tuple[Expr, ...], cursors: tuple[Cursor, ...]) -> Address:
-        layout = self.tiles[buffer.name].layout
+        return self.inside_tile(buffer, *self.tile_offset(self.tiles[buffer.name].layout, indices), cursors)
+
+    def inside_tile(self, buffer: Buffer, inside: Reg | None, constant: int, cursors: tuple[Cursor, ...]) -> Address:
+        """So many bytes from the tile's beginning: those of a register (None: zero), and a constant."""
         base, offset = self.tile_base(buffer, cursors)
-        inside, constant = self.tile_offset(layout, indices)
         return Address(self.sum(base, inside), offset + constant)
 
     def sum(self, base: Reg, inside: Reg | None) -> Reg:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilec.codegen.matrix import LANE, digit, warp_part
 from tilec.codegen.state import State
 from tilec.ir.affine import add, scale
-from tilec.ir.tile import Expr, integer
+from tilec.ir.tile import integer
 from tilec.ir.warp import LoadMatrix
 from tilec.ptx.module import Reg, Vector
 
@@ -21,18 +21,25 @@ def emit_load_matrix(op: LoadMatrix, state: State) -> None:
     opcode = f"ldmatrix.sync.aligned.m8n8.x{together}{turned}.shared.b16"
     held = state.words.get(op.destination.name)
     *outer, down, across = op.source.start
+    steps = _steps(op, state, together)
+    tile = state.addresses.tiles[op.source.buffer.name].layout
+
+    def offset(first: int) -> tuple[Reg | None, int]:
+        row, column = (
+            add(part, integer(at)) for part, at in zip(place, layout.register_offset(2 * first), strict=True)
+        )
+        row = add(add(down, row), digit(LANE, 1, 8))
+        column = add(across, column)
+        for bit, (rows, columns) in enumerate(steps):
+            row = add(row, scale(digit(LANE, 8 << bit, 2), rows))
+            column = add(column, scale(digit(LANE, 8 << bit, 2), columns))
+        return state.addresses.tile_offset(tile, (*outer, row, column))
+
+    # Where they lie in the tile other loads can use too, of other versions.
+    offsets = {first: offset(first) for first in range(0, words, together)}
     with state.scalars.scope():
-        for first in range(0, words, together):
-            row, column = (
-                add(part, integer(at)) for part, at in zip(place, layout.register_offset(2 * first), strict=True)
-            )
-            row = add(add(down, row), digit(LANE, 1, 8))
-            column = add(across, column)
-            for bit, (rows, columns) in enumerate(_steps(op, state, together)):
-                row = add(row, scale(digit(LANE, 8 << bit, 2), rows))
-                column = add(column, scale(digit(LANE, 8 << bit, 2), columns))
-            indices: tuple[Expr, ...] = (*outer, row, column)
-            address = state.addresses.shared_element(op.source.buffer, indices, op.cursors)
+        for first, inside in offsets.items():
+            address = state.addresses.inside_tile(op.source.buffer, *inside, op.cursors)
             if held is not None:
                 builder.emit(opcode, Vector(held[first : first + together]), address)
                 continue

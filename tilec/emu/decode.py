@@ -11,6 +11,7 @@ import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -126,6 +127,8 @@ class Program:
         self._sink_of: dict[str, Place] = {}
         self._shared_end = SHARED_BASE
         self._carry: Place | None = None
+        self.has_vectors = False
+        """Whether any register is one of several parts."""
 
         outside = _Scope(None)
         outside.symbols.update(global_symbols)
@@ -273,6 +276,7 @@ class Program:
                 scope.registers[register] = self._new_row(name)
                 continue
             scope.vectors[register] = declaration.lanes
+            self.has_vectors = True
             for lane in range(declaration.lanes):
                 place = self._new_row(name)
                 scope.registers[f"{register}.{'xyzw'[lane]}"] = scope.registers[f"{register}.{'rgba'[lane]}"] = place
@@ -355,9 +359,9 @@ class Form:
         self.program = program
         self.step = step
         self.stem = row.stem
-        self.operands = tuple(_unfold(operand, scope) for operand in step.instruction.operands)
-        self.modifiers = tuple(step.instruction.opcode[len(row.stem) :].split(".")[1:])
-        self.types = tuple(part for part in self.modifiers if part in TYPES)
+        operands = step.instruction.operands
+        self.operands = tuple(_unfold(operand, scope) for operand in operands) if program.has_vectors else operands
+        self.modifiers, self.types, self._parts = _split(step.instruction.opcode, row.stem)
         self.understood = {*_ACCEPTS[row.stem], *self.types}
         self.touched: set[Place] = set()
         self.written: set[Place] = set()
@@ -370,7 +374,7 @@ class Form:
     def has(self, *modifiers: str) -> bool:
         """Whether the opcode carries one of these."""
         self.understood.update(modifiers)
-        return any(modifier in self.modifiers for modifier in modifiers)
+        return not self._parts.isdisjoint(modifiers)
 
     def first(self, *modifiers: str, default: str = "") -> str:
         """The first of these that the opcode carries."""
@@ -518,6 +522,13 @@ class Form:
         if not isinstance(operand, Imm):
             raise self.unsupported(f"{operand} where a constant belongs")
         return operand.value
+
+
+@cache
+def _split(opcode: str, stem: str) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]:
+    """The modifiers of an opcode, and those of them that are types."""
+    modifiers = tuple(opcode[len(stem) :].split(".")[1:])
+    return modifiers, tuple(part for part in modifiers if part in TYPES), frozenset(modifiers)
 
 
 def _unfold(operand: Operand, scope: _Scope) -> Operand:

@@ -251,7 +251,7 @@ class Cta:
                     chosen = self.views[step.guard][threads]
                     if step.negated:
                         chosen = ~chosen
-                    if not chosen.all():
+                    if np.count_nonzero(chosen) < len(chosen):
                         active = group.indices[chosen]
                         if not len(active):
                             pc += 1

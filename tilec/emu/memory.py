@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,6 +74,7 @@ def tag_of(cluster: int) -> int:
     return cluster % (_SEVERAL - 1) + 1
 
 
+@cache
 def _repeated(byte: int, width: int) -> Any:
     return _DTYPE[width].type(int.from_bytes(bytes([byte]) * width, "little"))
 
@@ -215,7 +217,7 @@ class Memory:
             states = self._shadow[width][index]
         except IndexError:
             raise self._outside(addresses, width) from None
-        if ((states & mask) != wanted).any():
+        if np.count_nonzero((states & mask) != wanted):  # of few, quicker than any()
             raise self._unreadable(addresses, width)
         if by is not None and self.watch is not None:
             self.watch.read(by, index, width, is_collective=is_collective)
@@ -236,7 +238,7 @@ class Memory:
             states = self._shadow[width][index]
         except IndexError:
             raise self._outside(addresses, width) from None
-        if ((states & mask) != wanted).any():
+        if np.count_nonzero((states & mask) != wanted):  # of few, quicker than any()
             raise self._unwritable(addresses, width)
         if self.pending_readers:
             self._require_unread(index * width >> 4)
@@ -306,7 +308,7 @@ class Memory:
             states = shadow[index]
         except IndexError:
             raise self._outside(addresses, width) from None
-        if ((states & mask) != wanted).any():
+        if np.count_nonzero((states & mask) != wanted):  # of few, quicker than any()
             raise self._unwritable(addresses, width)
         if self.pending_readers:
             self._require_unread(index * width >> 4)
@@ -443,7 +445,7 @@ class Memory:
 
 def _foreign(owners: Array, tag: int) -> Array | None:
     """Which bytes of some elements belong to another cluster than `tag`, [*elements, byte]; None where none can."""
-    if not ((owners != 0) & (owners != _repeated(tag, owners.dtype.itemsize))).any():
+    if not np.count_nonzero((owners != 0) & (owners != _repeated(tag, owners.dtype.itemsize))):
         return None
     # Some are not all of one cluster, but what nobody has written is nobody's.
     parts = _bytes_of(owners)

@@ -142,7 +142,7 @@ class Watch:
         if is_strong and self._narrow_blocks is not None:
             self._check_scopes(actors, where, is_write=False)
         times = self._write_time[where]
-        if (times > order.floor[actors][:, None]).any():
+        if np.count_nonzero(times > order.floor[actors][:, None]):  # of few, quicker than any()
             self._check_writes(actors, where, times, is_strong, "reads")
         if is_strong:
             return
@@ -158,7 +158,7 @@ class Watch:
         else:
             self._read_lane[warps, where] = lanes[:, None]
             crowded = self._read_lane[warps, where] != lanes[:, None]
-            if crowded.any():
+            if np.count_nonzero(crowded):
                 rows = np.broadcast_to(warps, where.shape)
                 self._read_lane[rows[crowded], where[crowded]] = _MANY
         self._read_time[warps, where] = event
@@ -184,7 +184,7 @@ class Watch:
             return
         winners = self._write_actor[where[:, 0]]
         crowded = winners != actors
-        if crowded.any():
+        if np.count_nonzero(crowded):
             self._meet_in_crowd(actors, where, index * width, values, winners, crowded)
         if benign is not None and benign.any():
             # Two writes of one value: whoever knows of either may read it.
@@ -343,12 +343,14 @@ class Watch:
         the same as the one before."""
         floor = self.order.floor[actors][:, None]
         excused = None
-        if (times > floor).any():
+        if np.count_nonzero(times > floor):
             excused = self._check_writes(actors, where, times, False, verb, same)
         reads = self._read_last[where]
-        late = ((reads > floor) & ~same[:, None]).any(axis=1)
-        if late.any():
-            self._check_reads(actors[late] if len(actors) > 1 else actors, where[late], verb)
+        unknown = reads > floor
+        if np.count_nonzero(unknown):
+            late = (unknown & ~same[:, None]).any(axis=1)
+            if late.any():
+                self._check_reads(actors[late] if len(actors) > 1 else actors, where[late], verb)
         return excused
 
     def _check_writes(

@@ -106,13 +106,21 @@ def wrap(value: int, dtype: DType) -> int:
     return (value - low) % (high - low + 1) + low
 
 
+def _as_float(value: int | float | bool) -> float:
+    """Infinite where it is larger than any."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def constant(value: int | float | bool, dtype: DType) -> Const:
     """A constant converted as a cast converts: floats to integers toward zero and within the range, as the hardware
-    does, a NaN to 0; integers modulo the range."""
+    does, a NaN to 0; integers modulo the range, to floats the nearest."""
     if dtype == BOOL:
         return Const(bool(value), BOOL)
     if dtype.is_float:
-        return Const(round_to(float(value), dtype), dtype)
+        return Const(round_to(_as_float(value), dtype), dtype)
     if not isinstance(value, float):
         return Const(wrap(value, dtype), dtype)
     low, high = integer_range(dtype)

@@ -519,9 +519,11 @@ def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:
     """The expression and everything below it, parents first."""
-    yield expr
-    for child in children(expr):
-        yield from walk_expr(child)
+    left = [expr]
+    while left:
+        one = left.pop()
+        yield one
+        left += reversed(children(one))
 
 
 def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:

@@ -36,9 +36,10 @@ _PYTHON: dict[str, Callable[..., Value]] = {
 
 _INTEGERS_ONLY = ("//", "%", "&", "|", "^", "<<", ">>")
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
-_LARGEST_BITS = 4096
+LARGEST_BITS = 4096
+"""Of an integer of compile time."""
 LONGEST = 100_000
-"""Items of a tuple or string of compile time."""
+"""Items of a tuple of compile time, those of tuples in it counted too, or characters of a string."""
 
 
 def is_runtime(value: Value) -> bool:
@@ -120,7 +121,7 @@ def _check_size(op: Operator, left: Value, right: Value, span: Span) -> None:
         return
     bits, more = left.bit_length(), right.bit_length()
     large = {"**": bits * max(right, 0), "<<": bits + max(right, 0), "*": bits + more}.get(op, 0)
-    if large > _LARGEST_BITS:
+    if large > LARGEST_BITS:
         fail("static-arithmetic", "the result is too large", span)
 
 

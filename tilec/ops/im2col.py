@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilec.diag import Label, fail
@@ -36,17 +37,18 @@ if TYPE_CHECKING:
 
 MAX_PIXELS, MAX_CHANNELS = 1024, 256  # of one copy (cuTensorMapEncodeIm2col)
 MAX_STRIDE = 8
-CORNERS = (-128, 127)  # for tensors of four dimensions
+CORNERS = {4: (-128, 127), 5: (-16, 15)}  # by the dimensions of the tensor
+MOST_OFFSET = {4: 255, 5: 31}  # of a tap: they share 16 bits
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """A square filter of `kernel` taps a side, `dilation` pixels apart, over images with `pad` pixels of zeros around
-    them, `stride` pixels from place to place. Row r of the matrix is place r, along the width first, then down the
-    image, then on to the next one; column c is channel c % channels of tap c // channels, along the width first."""
+    """A square filter of `kernel` taps a side, `dilation` pixels apart, over images or volumes with `pad` pixels of
+    zeros around them, `stride` pixels from place to place. `sides` are their extents, the width last. Row r of the
+    matrix is place r, along the width first, then down the image, then through the volume, then on to the next one;
+    column c is channel c % channels of tap c // channels, along the width first."""
 
-    height: int
-    width: int
+    sides: tuple[int, ...]
     channels: int
     kernel: int
     stride: int
@@ -60,23 +62,24 @@ class Geometry:
 
     @property
     def columns(self) -> int:
-        return self.kernel * self.kernel * self.channels
+        return math.prod([self.kernel] * len(self.sides)) * self.channels
 
-    def places(self, size: int) -> int:
-        """How many there are along a side of so many pixels."""
-        return (size + 2 * self.pad - self.reach - 1) // self.stride + 1
+    @property
+    def places(self) -> tuple[int, ...]:
+        """How many there are along each side."""
+        return tuple((size + 2 * self.pad - self.reach - 1) // self.stride + 1 for size in self.sides)
 
 
 def geometry(op: TileOp) -> Geometry:
-    _, height, width, channels = op.regions[0].extent
+    _, *sides, channels = op.regions[0].extent
     kernel, stride, dilation, pad = (int(str(op.attr(name))) for name in ("kernel", "stride", "dilation", "pad"))
-    return Geometry(height, width, channels, kernel, stride, dilation, pad)
+    return Geometry(tuple(sides), channels, kernel, stride, dilation, pad)
 
 
 def _check(call: Call) -> TileOp:
     img, col = call.region("img"), call.region("col")
-    if img.buffer.scope != "global" or len(img.extent) != 4 or not img.is_whole:
-        _refuse(call, "img", img, "a whole tensor of images, (images, height, width, channels)")
+    if img.buffer.scope != "global" or len(img.extent) not in CORNERS or not img.is_whole:
+        _refuse(call, "img", img, "a whole tensor of images, (images, [depth,] height, width, channels)")
     if col.buffer.scope != "shared" or len(col.extent) != 2 or not col.is_whole:
         _refuse(call, "col", col, "a whole shared tile, (places, columns)")
     if img.buffer.dtype != col.buffer.dtype or img.buffer.dtype.bits < 8:
@@ -101,12 +104,13 @@ def _check(call: Call) -> TileOp:
         **numbers,
     )
     seen = geometry(op)
-    if min(seen.places(seen.height), seen.places(seen.width)) < 1:
+    if min(seen.places) < 1:
+        image = " × ".join(map(str, seen.sides))
         fail(
             "shape-mismatch",
             f"{call.name}: the filter is larger than the images",
             call.span,
-            f"it spans {seen.reach + 1} pixels, an image {seen.height} × {seen.width} and {seen.pad} on each side",
+            f"it spans {seen.reach + 1} pixels, an image {image} and {seen.pad} on each side",
             secondary=(Label(img.buffer.span, f"shape {show_shape(img.extent)}"),),
             help="pad more, or use a smaller kernel or dilation",
         )
@@ -144,19 +148,17 @@ def _reference(op: TileOp, env: Environment) -> None:
     first_row, first_column = (env.scalar(_expr(op, name)) for name in ("row", "column"))
     row = int(first_row) + np.arange(col.extent[0])[:, None]
     column = int(first_column) + np.arange(col.extent[1])[None, :]
-    across, down = seen.places(seen.width), seen.places(seen.height)
-    tap = column // seen.channels
-
-    def pixel(place: NDArray[np.int64], tap: NDArray[np.int64]) -> NDArray[np.int64]:
-        return place * seen.stride + tap * seen.dilation - seen.pad
-
-    image = row // (across * down)
-    y = pixel(row // across % down, tap // seen.kernel)
-    x = pixel(row % across, tap % seen.kernel)
-    inside = (y >= 0) & (y < seen.height) & (x >= 0) & (x < seen.width)
-    inside &= (image >= 0) & (image < img.extent[0]) & (column >= 0) & (column < seen.columns)
-    image, y, x, channel = (np.where(inside, index, 0) for index in (image, y, x, column % seen.channels))
-    env.write(col, np.where(inside, images[image, y, x, channel], 0).astype(images.dtype))
+    rest, tap = row + 0 * column, column // seen.channels
+    inside = (column >= 0) & (column < seen.columns)
+    at: list[NDArray[np.int64]] = []
+    for side, places in zip(reversed(seen.sides), reversed(seen.places), strict=True):
+        pixel = rest % places * seen.stride + tap % seen.kernel * seen.dilation - seen.pad
+        inside = inside & (pixel >= 0) & (pixel < side)
+        at.insert(0, pixel)
+        rest, tap = rest // places, tap // seen.kernel
+    inside &= (rest >= 0) & (rest < img.extent[0])
+    indices = tuple(np.where(inside, index, 0) for index in (rest, *at, column % seen.channels))
+    env.write(col, np.where(inside, images[indices], 0).astype(images.dtype))
 
 
 _PARAMETERS = tuple(
@@ -175,8 +177,10 @@ IM2COL = register(
                 then from image to image; a column is a tap of the filter and a channel, counted along the channels,
                 then the width of the filter, then its height. `col` is tile `nhw_step` of the rows and tile `c_step` of
                 the columns of that matrix. The filter has `kernel` × `kernel` taps, `dilation` pixels apart, and moves
-                by `stride`; `pad` pixels of 0 lie around each image. What lies outside the matrix is 0. Where TMA feeds
-                a pipeline and the tile's columns divide the channels, it is one copy in TMA's im2col mode.
+                by `stride`; `pad` pixels of 0 lie around each image. What lies outside the matrix is 0. Volumes are
+                (images, depth, height, width, channels), their filters cubes, and depth is counted after the height.
+                Where TMA feeds a pipeline and the tile's columns divide the channels, it is one copy in TMA's im2col
+                mode.
                 """,
                 _check,
             ),
@@ -215,8 +219,12 @@ def why_no_map(op: TileOp) -> str | None:
         return f"a copy has at most {MAX_PIXELS} rows of {MAX_CHANNELS} channels"
     if seen.stride > MAX_STRIDE:
         return f"a stride is at most {MAX_STRIDE}"
-    if not CORNERS[0] <= min(-seen.pad, seen.pad - seen.reach) <= max(-seen.pad, seen.pad - seen.reach) <= CORNERS[1]:
+    rank = len(image.shape)
+    corners, (least, most) = (-seen.pad, seen.pad - seen.reach), CORNERS[rank]
+    if not least <= min(corners) <= max(corners) <= most:
         return "the filter reaches too far out of the image"
+    if seen.reach > MOST_OFFSET[rank]:
+        return f"its last tap lies {seen.reach} pixels from the first, and at most {MOST_OFFSET[rank]} are possible"
     return None
 
 
@@ -256,17 +264,15 @@ def _tma_load(op: TileOp, context: Context) -> warp.TmaLoad:
     row, column = _expr(op, "row"), _expr(op, "column")
     corners = warp.Corners(-seen.pad, seen.pad - seen.reach, seen.stride)
     tensor_map = context.tensor_map(image, (tile.shape[0], layout.panel), layout.swizzle, corners)
-    across, down = seen.places(seen.width), seen.places(seen.height)
+    which, places = _split(row, seen.places)
     first = (
-        _int("floordiv", row, across * down),
-        _pixel(_int("floormod", _int("floordiv", row, across), down), seen.stride, -seen.pad),
-        _pixel(_int("floormod", row, across), seen.stride, -seen.pad),
+        which,
+        *(_pixel(place, seen.stride, -seen.pad) for place in places),
         # Behind the last tap there are only zeros, as behind the last channel.
         Select(_below(column, seen.columns), _int("floormod", column, seen.channels), integer(seen.channels), INT32),
     )
-    tap = _int("floordiv", column, seen.channels)
-    taps = tuple(scale(_int(side, tap, seen.kernel), seen.dilation) for side in ("floordiv", "floormod"))
-    return warp.TmaLoad(tensor_map, first, tile, taps, cursors=context.cursors, span=op.span)
+    offsets = tuple(scale(tap, seen.dilation) for tap in _taps(column, seen))
+    return warp.TmaLoad(tensor_map, first, tile, offsets, cursors=context.cursors, span=op.span)
 
 
 def _gathered(op: TileOp) -> warp.Gather:
@@ -274,17 +280,29 @@ def _gathered(op: TileOp) -> warp.Gather:
     seen = geometry(op)
     i, j = Var("%e0"), Var("%e1")
     row, column = add(_expr(op, "row"), i), add(_expr(op, "column"), j)
-    across, down = seen.places(seen.width), seen.places(seen.height)
-    tap = _int("floordiv", column, seen.channels)
-    y = _pixel(_int("floormod", _int("floordiv", row, across), down), seen.stride, -seen.pad)
-    x = _pixel(_int("floormod", row, across), seen.stride, -seen.pad)
-    indices = (
-        _int("floordiv", row, across * down),
-        add(y, scale(_int("floordiv", tap, seen.kernel), seen.dilation)),
-        add(x, scale(_int("floormod", tap, seen.kernel), seen.dilation)),
-        _int("floormod", column, seen.channels),
+    image, places = _split(row, seen.places)
+    pixels = (
+        add(_pixel(place, seen.stride, -seen.pad), scale(tap, seen.dilation))
+        for place, tap in zip(places, _taps(column, seen), strict=True)
     )
+    indices = (image, *pixels, _int("floormod", column, seen.channels))
     return warp.Gather(op.regions[0].buffer, (i, j), indices, _below(column, seen.columns))
+
+
+def _split(number: Expr, extents: Sequence[int]) -> tuple[Expr, tuple[Expr, ...]]:
+    """A number counted along the last of the extents first: its digits, and what is left."""
+    digits: list[Expr] = []
+    before = 1
+    for extent in reversed(extents):
+        digits.insert(0, _int("floormod", _int("floordiv", number, before), extent))
+        before *= extent
+    return _int("floordiv", number, before), tuple(digits)
+
+
+def _taps(column: Expr, seen: Geometry) -> tuple[Expr, ...]:
+    """Which tap of the filter a column is about, along each side."""
+    first, others = _split(_int("floordiv", column, seen.channels), (seen.kernel,) * (len(seen.sides) - 1))
+    return first, *others
 
 
 def _pixel(place: Expr, stride: int, first: int) -> Expr:

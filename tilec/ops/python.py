@@ -13,7 +13,7 @@ from typing import Any
 from tilec.diag import fail
 from tilec.ir.tile import Buffer
 from tilec.ir.types import DType
-from tilec.ops.arithmetic import LONGEST, equal, is_runtime
+from tilec.ops.arithmetic import LARGEST_BITS, LONGEST, equal, is_runtime
 from tilec.ops.scalar import FUNCTIONS
 from tilec.ops.signature import Argument, nearest
 from tilec.ops.values import Dictionary, Entry, Function, Member, Value, describe
@@ -41,6 +41,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 _OTHERS = ("len", "min", "max", "range", "zip", "enumerate", "reversed", "sorted", "any", "all", "isinstance", "print",
            "repr", "callable")  # fmt: skip
 NAMES = (*_NUMBERS, *_TYPES, *_OTHERS)
+IMMEDIATE = ("len", "range", "isinstance", "callable", "print")
+"""Those that do not look at every item of a sequence."""
 
 _METHODS: dict[type, tuple[str, ...]] = {
     str: ("lower", "upper", "strip", "lstrip", "rstrip", "split", "rsplit", "join", "replace", "startswith", "endswith",
@@ -128,12 +130,34 @@ def _call(name: str, values: list[Value], keywords: dict[str, Value], span: Span
             function: Any = _TYPES[name][0] if name in _TYPES else _NUMBERS[name]
             if name in ("math.factorial", "math.comb", "math.perm", "pow", "math.ldexp"):
                 _check_small(values, span)
+            if name == "round":
+                _check_small(values[1:], span)
+            if name in ("math.prod", "math.lcm"):
+                _check_product([x for v in values for x in (items(v, span) if is_iterable(v) else [v])], span)
+            if name == "sum" and len(values) == 2 and isinstance(values[1], tuple):
+                return _concatenated(values[1], items(values[0], span))
             return function(*values)  # type: ignore[no-any-return]
 
 
 def _check_small(values: Iterable[Value], span: Span) -> None:
     if any(isinstance(v, int | float) and abs(v) > _LARGEST_ARGUMENT for v in values):
         fail("static-arithmetic", "the result is too large", span)
+
+
+def _check_product(values: Iterable[Value], span: Span) -> None:
+    """Refuse factors whose product could be no result, before they are multiplied."""
+    if sum(v.bit_length() for v in values if isinstance(v, int)) > 2 * LARGEST_BITS:
+        fail("static-arithmetic", "the result is too large", span)
+
+
+def _concatenated(first: tuple[Value, ...], others: Iterable[Value]) -> tuple[Value, ...]:
+    """`sum(lists, [])`, without making all the sums in between."""
+    made = list(first)
+    for other in others:
+        if not isinstance(other, tuple):
+            raise TypeError("sum() joins lists to a list")
+        made += other
+    return tuple(made)
 
 
 def _python_types(member: Value, span: Span) -> tuple[type, ...]:
@@ -156,14 +180,7 @@ def _dictionary(values: list[Value], keywords: dict[str, Value], span: Span) -> 
 
 def dictionary(entries: Iterable[Entry]) -> Dictionary:
     """As Python does it: of entries with one key the last counts, in the place of the first."""
-    made: list[Entry] = []
-    for entry in entries:
-        at = next((n for n, e in enumerate(made) if e.key == entry.key), None)
-        if at is None:
-            made.append(entry)
-        else:
-            made[at] = entry
-    return Dictionary(tuple(made))
+    return Dictionary(tuple({entry.key: entry for entry in entries}.values()))
 
 
 # ---- sequences -------------------------------------------------------------------------------------------------------
@@ -199,7 +216,7 @@ def contains(container: Argument, item: Argument) -> bool:
         if not isinstance(item.value, str):
             fail("static-arithmetic", "a string holds strings only", item.span, f"this is {describe(item.value)}")
         return item.value in container.value
-    if isinstance(container.value, range):
+    if isinstance(container.value, range) and isinstance(item.value, int):
         return item.value in container.value
     return any(equal(v, item.value) for v in items(container.value, container.span))
 
@@ -220,7 +237,7 @@ def subscript(owner: Value, index: Value, span: Span) -> Value:
                 help=f"did you mean {near!r}?" if near else None,
             )
         return found.value
-    listed: Any = owner
+    listed: Any = items(owner, span) if isinstance(owner, range) else owner
     if not isinstance(index, int):
         fail("wrong-argument", "a tuple is indexed by one number known at compile time", span)
     if not -len(listed) <= index < len(listed):
@@ -261,13 +278,12 @@ def formatted(value: Argument, conversion: str, spec: str) -> str:
         fail("static-arithmetic", "the result is too large", value.span)
     if is_runtime(value.value):
         fail("runtime-argument", "text is made of values known at compile time", value.span, "known only at run time")
-    _check_size(value.value, value.span)
     shown = _shown(value.value)
     if conversion:
         shown = (ascii if conversion == "a" else repr if conversion == "r" else str)(shown)
     try:
         return format(shown, spec)
-    except (ValueError, TypeError) as error:
+    except (ArithmeticError, ValueError, TypeError) as error:
         fail("static-arithmetic", "this cannot be formatted", value.span, str(error).lower())
 
 
@@ -276,18 +292,6 @@ def joined(parts: list[str], span: Span) -> str:
     if sum(map(len, parts)) > LONGEST:
         fail("evaluation-too-long", "the result is too large", span, f"{LONGEST} characters are the most")
     return "".join(parts)
-
-
-def _check_size(value: Value, span: Span) -> None:
-    """A list may hold another many times, and that one another: as text it would be all of them."""
-    left, found = LONGEST, [value]
-    while found:
-        left -= 1
-        if left < 0:
-            fail("evaluation-too-long", "the result is too large", span, f"{LONGEST} items are the most")
-        one = found.pop()
-        if isinstance(one, tuple):
-            found.extend(one)
 
 
 # ---- methods ---------------------------------------------------------------------------------------------------------
@@ -319,7 +323,7 @@ def method(
                 fail("evaluation-too-long", "the result is too large", span)
             made = getattr(owner, name)(*values)
             made = tuple(made) if isinstance(made, list) else made
-    except (TypeError, ValueError, IndexError, KeyError) as error:
+    except (ArithmeticError, TypeError, ValueError, IndexError, KeyError) as error:
         fail("static-arithmetic", f".{name}() cannot be computed", span, str(error).split("\n")[0].lower())
     return _checked(made, span)
 
@@ -343,6 +347,6 @@ def _checked(value: Value, span: Span) -> Value:
     listed: Any = value
     if isinstance(listed, str | tuple) and len(listed) > LONGEST:
         fail("evaluation-too-long", "the result is too large", span, f"{len(listed)} items, {LONGEST} are the most")
-    if isinstance(value, int) and value.bit_length() > 4096:
+    if isinstance(value, int) and value.bit_length() > LARGEST_BITS:
         fail("static-arithmetic", "the result is too large", span)
     return value

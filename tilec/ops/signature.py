@@ -5,6 +5,7 @@ Every check names the argument it is about and points at its text, so that an op
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tilec.diag import Diagnostic, Label, fail, instead, warning
@@ -99,6 +100,7 @@ class Call:
         if not isinstance(value, int) or isinstance(value, bool):
             self.refuse(name, "an integer known at compile time")
         assert isinstance(value, int)
+        literal(value, INT32, self[name].span)
         return value
 
     def dtype(self, name: str) -> DType:
@@ -260,6 +262,7 @@ def as_shape(argument: Argument, what: str) -> tuple[int, ...]:
             fail("wrong-shape", f"{what} must be made of integers", argument.span, f"holds {describe(item)}")
         if item <= 0:
             fail("wrong-shape", f"{what} must be positive", argument.span, f"holds {item}")
+        literal(item, INT32, argument.span)
     return tuple(i for i in items if isinstance(i, int))
 
 
@@ -302,6 +305,16 @@ def as_expr(argument: Argument, dtype: DType | None = None) -> Expr:
     return cast(expr, dtype) if dtype else expr
 
 
+def as_count(argument: Argument, what: str) -> Expr:
+    """An integer as int32, in which loops count. `what` says that it must be one."""
+    if isinstance(argument.value, int) and not isinstance(argument.value, bool):
+        return literal(argument.value, INT32, argument.span)
+    expr = as_expr(argument)
+    if expr.dtype.is_float or expr.dtype == BOOL:
+        fail("wrong-dtype", what, argument.span, f"this is {expr.dtype}")
+    return cast(expr, INT32)
+
+
 def _element(argument: Argument) -> Expr:
     """What is known at run time only."""
     value = argument.value
@@ -326,11 +339,18 @@ def _element(argument: Argument) -> Expr:
     return value
 
 
+_LONGEST_NUMBER = 40
+"""Digits that a message shows."""
+
+
 def literal(value: int, dtype: DType, span: Span) -> Expr:
     """A Python integer in the program, as `dtype`: it must fit."""
     result = constant(value, dtype)
-    if dtype.kind in ("int", "uint") and result.value != value:
-        fail("literal-range", f"{value} does not fit in {dtype}", span, f"{dtype} would hold {result.value}")
+    is_lost = math.isinf(result.value) if dtype.is_float else dtype.kind in ("int", "uint") and result.value != value
+    if is_lost:
+        digits = len(str(abs(value)))
+        shown = f"{value}" if digits <= _LONGEST_NUMBER else f"an integer of {digits} digits"
+        fail("literal-range", f"{shown} does not fit in {dtype}", span, f"{dtype} would hold {result.value}")
     return result
 
 

@@ -5,9 +5,10 @@ demands of a schedule.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from tilec.diag import Label, fail
-from tilec.ir.tile import Attr, Stmt, TileOp
+from tilec.ir.tile import Attr, Buffer, Parallel, Stmt, Store, TileOp
 from tilec.passes.usage import reads, writes
 from tilec.sched.problem import Edge
 
@@ -36,13 +37,13 @@ def loaded_ahead(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, st
         yield load, use_of(statements, steps[other]), iteration, str(_attr(statements[load], OF))
 
 
-def begun_behind(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, str]]:
-    """For each load beside which products by wgmma are to run: the last one that is begun before it, the load, how many
-    iterations later that is, and the fragment."""
+def begun_beside(statements: Sequence[Stmt]) -> Iterator[tuple[int, int, int, str]]:
+    """For each load beside which a product by wgmma is to run: that product, which is the last one begun before it, the
+    load, how many iterations later that is, and the fragment."""
     for load, steps, step in _loads(statements):
+        iteration, other = divmod(step - _ahead(statements[load]), len(steps))
         if _runs_on(statements, load):
-            iteration, other = divmod(step - _ahead(statements[load]), len(steps))
-            yield use_of(statements, steps[other]), load, -iteration, str(_attr(statements[load], OF))
+            yield last_use_of(statements, steps[other]), load, -iteration, str(_attr(statements[load], OF))
 
 
 def _loads(statements: Sequence[Stmt]) -> Iterator[tuple[int, list[int], int]]:
@@ -67,12 +68,17 @@ def _ahead(load: Stmt) -> int:
 
 
 def _runs_on(statements: Sequence[Stmt], load: int) -> bool:
-    """Whether what uses the fragment only begins there, and reads its registers until it is done."""
-    return is_by_wgmma(statements[use_of(statements, load)])
+    """Whether what uses the fragment last only begins there, and reads its registers until it is done."""
+    return is_by_wgmma(statements[last_use_of(statements, load)])
 
 
 def is_by_wgmma(stmt: Stmt) -> bool:
     return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "wgmma"
+
+
+def is_between(statements: Sequence[Stmt], at: int) -> bool:
+    """Whether it is a load ahead whose instructions go between those of a product, and wait for nothing."""
+    return is_loaded_ahead(statements[at]) and not _runs_on(statements, at)
 
 
 def use_of(statements: Sequence[Stmt], load: int) -> int:
@@ -81,10 +87,41 @@ def use_of(statements: Sequence[Stmt], load: int) -> int:
     return next(at for at in range(load + 1, len(statements)) if tile in reads(statements[at]))
 
 
+def last_use_of(statements: Sequence[Stmt], load: int) -> int:
+    """The last statement that reads what a load fills, before it is loaded again."""
+    (tile,) = writes(statements[load])
+    behind = range(load + 1, len(statements))
+    again = next((at for at in behind if is_loaded_ahead(statements[at]) and tile in writes(statements[at])), None)
+    return max(at for at in range(load + 1, again or len(statements)) if tile in reads(statements[at]))
+
+
 def last_use(statements: Sequence[Stmt]) -> Stmt | None:
     """The last of the statements before which the loads of the next iteration begin."""
     carried = [use for _, use, iteration, _ in loaded_ahead(statements) if iteration < 0]
     return statements[max(carried)] if carried else None
+
+
+def first_product(statements: Sequence[Stmt]) -> Stmt | None:
+    """The first of the products by wgmma beside which fragments are loaded."""
+    beside = [use for use, _, _, _ in begun_beside(statements)]
+    return statements[min(beside)] if beside else None
+
+
+def loaded_fragments(statements: Sequence[Stmt]) -> frozenset[str]:
+    """The versions of fragments that are loaded ahead, and of those that nests make of them anew."""
+    loaded = {tile for stmt in statements if is_loaded_ahead(stmt) for tile in writes(stmt)}
+    made = (made_anew(stmt) for stmt in statements if loaded & {*reads(stmt)})
+    return frozenset(tile.name for tile in chain(loaded, *made))
+
+
+def made_anew(stmt: Stmt) -> Iterator[Buffer]:
+    """The fragments of which a nest writes every element, and reads none."""
+    if isinstance(stmt, Parallel):
+        for store in stmt.body:
+            if isinstance(store, Store) and store.atomic is None and store.buffer.scope == "fragment":
+                is_whole = (store.indices, stmt.extents) == (stmt.vars, store.buffer.shape)
+                if is_whole and store.buffer not in reads(stmt):
+                    yield store.buffer
 
 
 def check_order(statements: Sequence[Stmt], edges: Sequence[Edge]) -> None:

@@ -41,6 +41,9 @@ from tilec.source import Span
 
 Indices = tuple[Expr, ...]
 
+CONVERSION = "conversion."
+"""How the names of the tiles begin that fragments pass through: none of a kernel's own does."""
+
 
 class Conflict(Exception):
     """A statement needs `buffer` in other registers than `origin`, a place of the text, puts it in. In a nest, only
@@ -98,11 +101,11 @@ def _carried(stmt: Stmt, buffer: Buffer) -> Buffer:
 
 def _staging(kernel: Kernel, stmt: Stmt, carried: Buffer) -> Buffer:
     """A shared tile that the statement does not use: one that is there, or a new one."""
-    made = [b for b in kernel.buffers if b.name.startswith("conversion.")]
+    made = [b for b in kernel.buffers if b.name.startswith(CONVERSION)]
     fitting = (b for b in made if (b.extents, b.dtype) == (carried.extents, carried.dtype))
     used = {*reads(stmt), *writes(stmt)}
     found = next((b for b in fitting if b not in used), None)
-    return found or Buffer(f"conversion.{len(made)}", carried.extents, carried.dtype, "shared", stmt.span)
+    return found or Buffer(f"{CONVERSION}{len(made)}", carried.extents, carried.dtype, "shared", stmt.span)
 
 
 # ---- the ways through ------------------------------------------------------------------------------------------------

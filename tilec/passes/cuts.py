@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from tilec.ir.tile import Buffer, Stmt, TileOp
+from tilec.passes.ahead import loaded_fragments
 from tilec.passes.rings import accesses
 from tilec.passes.usage import reads, writes
 from tilec.records import dataclass
@@ -78,10 +79,11 @@ def flights(
 
 
 def others_registers(product: Stmt, steps: Sequence[Stmt]) -> frozenset[str]:
-    """The product's registers that steps touch that add to something else."""
+    """The product's registers that steps touch that add to something else; but for those that are loaded ahead, which
+    the assembler follows where a trip begins with a product."""
     registers = {b.name for b in (*reads(product), *writes(product)) if b.scope in ("fragment", "reducer")}
     others = [accesses(s).all for s in steps if accumulator(s) != accumulator(product)]
-    return frozenset(registers).intersection(frozenset().union(*others))
+    return frozenset(registers).intersection(frozenset().union(*others)) - loaded_fragments(steps)
 
 
 def _first_to_wait(product: Stmt, behind: Iterator[tuple[int, Stmt]], versioned: frozenset[str]) -> int | None:
@@ -99,7 +101,7 @@ def _first_to_wait(product: Stmt, behind: Iterator[tuple[int, Stmt]], versioned:
     return None
 
 
-def accumulator(stmt: Stmt) -> Buffer | None:
-    """What a product of wgmma adds to; None for any other statement."""
+def accumulator(stmt: Stmt | None) -> Buffer | None:
+    """What a product of wgmma adds to; None for anything else."""
     is_wgmma = isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") == "wgmma"
     return stmt.regions[2].buffer if is_wgmma and isinstance(stmt, TileOp) else None

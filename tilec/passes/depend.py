@@ -30,7 +30,7 @@ from tilec.ir.tile import (
 from tilec.ops import registry
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.passes import pools
-from tilec.passes.ahead import begun_behind, check_order, is_by_wgmma, is_loaded_ahead, loaded_ahead
+from tilec.passes.ahead import begun_beside, check_order, is_by_wgmma, is_loaded_ahead, loaded_ahead
 from tilec.passes.binds import scheduled, users_of_binds
 from tilec.passes.compound import Cost, cost, is_compound
 from tilec.passes.fetched import versions_of
@@ -41,6 +41,7 @@ from tilec.passes.nest_price import nest_demands
 from tilec.passes.ordering import orders
 from tilec.passes.overlays import over_rings
 from tilec.passes.own_copies import with_own_copies
+from tilec.passes.product_steps import product_steps, waiting, with_loads_between
 from tilec.passes.rings import (
     RingPlan,
     accesses,
@@ -236,7 +237,7 @@ class _Builder:
 
     def build(self) -> LoopProblem:
         rings = self.plans
-        ops = tuple(self.op(i) for i in range(len(self.statements)))
+        ops = with_loads_between(tuple(self.op(i) for i in range(len(self.statements))), self.statements, self.target)
         pool = Pool("smem", self.smem_bytes, self.reserved(rings))
         if self.least > pool.capacity:
             with self.mistakes.caught():
@@ -353,7 +354,7 @@ class _Builder:
             roles = tuple(range(len(self.candidates))) if index in self.open else (0,)
         else:
             uses[self.issue_slot[self.roles[index]]] = (issue, 0)
-        return Op(
+        made = Op(
             describe(stmt),
             tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles),
             issue,
@@ -364,6 +365,11 @@ class _Builder:
             self.meeting() if index in self.open else 0,
             file=stmt.span.file,
         )
+        asked = (
+            demands(stmt, self.laid) if [i for i, s in enumerate(self.statements) if not _loads(s)] == [index] else ()
+        )
+        steps = product_steps(stmt, asked, self.target)
+        return made if steps is None else waiting(made, steps, asked, self.target)
 
     def meeting(self) -> int:
         """Cycles in which warps do nothing but meet: each has to arrive at the barrier before any goes on. That is once
@@ -434,7 +440,7 @@ class _Builder:
                 add(bind, user, ops[bind].latency, 0, f"data {self.statements[bind].var.name}")  # type: ignore[union-attr]
         for load, use, iterations, name in loaded_ahead(self.statements):
             add(load, use, ops[load].issue, iterations, f"{name} is loaded ahead")
-        for use, load, iterations, name in begun_behind(self.statements):
+        for use, load, iterations, name in begun_beside(self.statements):
             add(use, load, ops[use].issue, iterations, f"{name} is loaded beside a product")
         for order in orders(self.statements, rings):
             latency = ops[order.src].issue if order.begun else self.hand_over(ops, order.src, order.dst)

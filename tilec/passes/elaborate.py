@@ -252,7 +252,7 @@ def _called(factory: ast.Function, constants: Constants) -> Function:
         if evaluator.mistakes.met > known:
             raise CompileError
         fail(
-            "no-kernel",
+            "returns-no-kernel",
             f"{factory.name} returns no kernel",
             factory.name_span,
             f"it returns {describe(made)}",

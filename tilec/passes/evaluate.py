@@ -41,8 +41,9 @@ from tilec.ops.values import (
 )
 from tilec.ops.vectors import converted
 from tilec.passes import pipelines, tile_scheduler
+from tilec.passes.budget import Budget
 from tilec.passes.fold import fold_expr
-from tilec.passes.functions import Budget, bind_target, bound, is_eager, run_function
+from tilec.passes.functions import bind_target, bound, is_eager, run_function
 from tilec.passes.layout_maps import FRAGMENT, LAYOUT, fragment_layout, index_map
 from tilec.passes.scope import Scope
 from tilec.passes.vocabulary import (
@@ -120,6 +121,7 @@ class Evaluator:
 
     def value(self, node: ast.Expr) -> Value:
         """What an expression means."""
+        self.budget.expression(node.span)
         match node:
             case ast.Number(value=number):
                 return number
@@ -132,31 +134,42 @@ class Evaluator:
             case ast.JoinedString(parts=parts):
                 return python.joined([self._text(p) for p in parts], node.span)
             case ast.Tuple(items=items) | ast.List(items=items):
-                return tuple(pipelines.kept(a) for a in self._listed(items))
+                return self._looked_at(tuple(pipelines.kept(a) for a in self._listed(items)), node.span)
             case ast.Comprehension():
-                return self._comprehension(node)
+                return self._looked_at(self._comprehension(node), node.span)
             case ast.Attribute():
                 return self._attribute(node)
             case ast.Call():
-                return self._call(node)
+                return self._grown(self._call(node), node.span)
             case ast.Subscript():
                 return self._subscript(node)
             case ast.Unary():
-                return self._unary(node)
+                return self._grown(self._unary(node), node.span)
             case ast.Binary(op=op, left=left, right=right):
-                return arithmetic.binary(op, self.operand(left), self.operand(right), node.span)
+                made = arithmetic.binary(op, self.operand(left), self.operand(right), node.span)
+                return self._looked_at(self._grown(made, node.span), node.span)
             case ast.Compare():
-                return self._compare(node)
+                return self._grown(self._compare(node), node.span)
             case ast.Boolean():
-                return self._boolean(node)
+                return self._grown(self._boolean(node), node.span)
             case ast.Conditional():
-                return self._conditional(node)
+                return self._grown(self._conditional(node), node.span)
             case ast.Dict():
-                return self._dict(node)
+                return self._looked_at(self._dict(node), node.span)
             case ast.Lambda():
                 return Function(node, self.scope)
             case _:
                 assert_never(node)
+
+    def _grown(self, value: Value, span: Span) -> Value:
+        """What has just been made of other values."""
+        self.budget.grow(value, span)
+        return value
+
+    def _looked_at(self, value: Value, span: Span) -> Value:
+        """What has just been made, which had a look at all of it."""
+        self.budget.look(value, span)
+        return value
 
     def _dict(self, node: ast.Dict) -> Value:
         pairs = ((key, value, key.span.to(value.span)) for key, value in node.items)
@@ -175,12 +188,14 @@ class Evaluator:
         for node in nodes:
             if isinstance(node, ast.Starred):
                 given = self.argument(node.value)
+                self.budget.look(given.value, given.span)
                 values += [Argument(v, node.span) for v in python.items(given.value, given.span)]
             else:
                 values.append(self.argument(node))
         return values
 
     def _comprehension(self, node: ast.Comprehension) -> Value:
+        self.budget.comprehension(node.span)
         outer = self.scope
         self.scope = Scope(outer, "the comprehension", is_function=True)
         try:
@@ -297,7 +312,9 @@ class Evaluator:
         if isinstance(function, Method) and isinstance(function.owner, Pipeline | Handle | Stage):
             return pipelines.called(self, function, node)
         if isinstance(function, Method):
-            return python.method(function.owner, function.name, *self.operands(node), node.span)
+            operands = self._all_looked_at(node)
+            self.budget.look(function.owner, node.span)
+            return self._looked_at(python.method(function.owner, function.name, *operands, node.span), node.span)
         if isinstance(function, Function):
             return self.called(function, *self.arguments(node), node.span)
         if not isinstance(function, Member):
@@ -317,8 +334,17 @@ class Evaluator:
         if path in FUNCTIONS:
             return self._function(path, node)
         if path in python.NAMES:
-            return python.call(path, *self.operands(node), node.span)
+            if path in python.IMMEDIATE:
+                return python.call(path, *self.operands(node), node.span)
+            return self._looked_at(python.call(path, *self._all_looked_at(node), node.span), node.span)
         return self.effectful(path, node)
+
+    def _all_looked_at(self, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
+        """The operands of a function that looks at all that is in them."""
+        positional, keywords = self.operands(node)
+        for argument in (*positional, *keywords.values()):
+            self.budget.look(argument.value, argument.span)
+        return positional, keywords
 
     def variable(self, value: Value, span: Span) -> Value:
         """What a name stands for; one made by T.alloc_var, for what it holds now."""
@@ -423,6 +449,9 @@ class Evaluator:
 
     def _link(self, op: ast.CompareOp, left: Argument, right: Argument) -> Value:
         """One comparison of a chain."""
+        for side in (left, right):
+            if not isinstance(side.value, range):
+                self.budget.look(side.value, side.span)
         if op == "in" or op == "not in":
             return python.contains(right, left) == (op == "in")
         if op == "is" or op == "is not":

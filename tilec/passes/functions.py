@@ -5,9 +5,7 @@ Everything in them is known then, so that nothing of it is left in the kernel. W
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from tilec.diag import CompileError, Label, fail, instead
@@ -21,45 +19,6 @@ from tilec.syntax import ast
 
 if TYPE_CHECKING:
     from tilec.passes.evaluate import Evaluator
-
-MAX_STEPS = 200_000
-"""Statements and items of comprehensions that a file may evaluate at compile time: about a second."""
-
-MAX_CALLS = 30
-"""Calls inside each other: what the interpreter's own stack has room for."""
-
-
-@dataclass(slots=True)
-class Budget:
-    """How much has been evaluated, and whether that was too much: what follows would be, too."""
-
-    steps: int = 0
-    calls: int = 0
-    is_spent: bool = False
-
-    def step(self, span: Span) -> None:
-        self.steps += 1
-        if self.steps > MAX_STEPS:
-            self.is_spent = True
-            fail(
-                "evaluation-too-long",
-                "the evaluation does not end",
-                span,
-                f"{MAX_STEPS} steps had been made when it got here",
-                help="what runs many times belongs into a loop of the kernel, T.serial or T.Parallel",
-            )
-
-    @contextmanager
-    def call(self, span: Span) -> Iterator[None]:
-        self.step(span)
-        self.calls += 1
-        try:
-            if self.calls > MAX_CALLS:
-                self.is_spent = True
-                fail("evaluation-too-long", "too many calls inside each other", span, f"{MAX_CALLS} are the most")
-            yield
-        finally:
-            self.calls -= 1
 
 
 def bound(
@@ -76,7 +35,9 @@ def bound(
         if p.kind == "*":
             only_keywords = True
             if p.name:
-                scope.bind(p.name, tuple(a.value for a in rest), p.span)
+                collected = tuple(a.value for a in rest)
+                evaluator.budget.look(collected, p.span)
+                scope.bind(p.name, collected, p.span)
                 rest = []
         elif rest and not only_keywords:
             if p.name in left:

@@ -13,7 +13,7 @@ from tilec.diag import Label, Warn, fail, warning
 from tilec.ir.expr import cast
 from tilec.ir.tile import Ask, Buffer, Expr, LoopLayout, Pinned, Placement, Raster, Subtile
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
-from tilec.ops.values import Dictionary, Entry, IndexMap, Swizzle, describe, show_shape
+from tilec.ops.values import Dictionary, Entry, IndexMap, Swizzle, Value, describe, show_shape
 from tilec.passes.asked_stages import Asked
 from tilec.passes.atoms import candidates
 from tilec.passes.configs import asked
@@ -214,9 +214,10 @@ def _annotate_pipeline(hints: Hints, call: Call, warn: Warn) -> None:
         _stages(hints, buffer, entry.value, entry.span, call.name)
 
 
-def _stages(hints: Hints, tile: Buffer, stages: object, span: Span, name: str) -> None:
+def _stages(hints: Hints, tile: Buffer, stages: Value, span: Span, name: str) -> None:
     if not isinstance(stages, int) or isinstance(stages, bool) or stages < 1:
-        fail("wrong-argument", f"{name}: a tile has a number of stages, at least 1", span, f"this is {stages!r}")
+        title = f"{name}: a tile has a number of stages, at least 1, known at compile time"
+        fail("wrong-argument", title, span, f"this is {describe(stages)}", help="give a number, such as 3")
     for before in hints.stages:
         if before.tile == tile:
             first = Label(before.span, "first here")

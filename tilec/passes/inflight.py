@@ -164,23 +164,30 @@ class State:
             self._renumber(queue, max(0, other.issued[queue] - self.issued[queue]))
         for key, kept in other.records.items():
             mine = self.records.setdefault(key, [])
+            of_place: dict[int, list[Record]] = {}
+            for record in mine:
+                of_place.setdefault(record.place, []).append(record)
             for record in kept:
                 moved = record.copy()
                 if record.group and record.queue:
                     moved.group += self.issued[record.queue] - other.issued[record.queue]
-                self._add(mine, moved)
+                same = of_place.setdefault(record.place, [])
+                if not self._covers(same, moved):
+                    same.append(moved)
+                    mine.append(moved)
 
-    def _add(self, kept: list[Record], new: Record) -> None:
-        """Of two records of one access, the one later in its queue asks for more."""
+    def _covers(self, kept: list[Record], new: Record) -> bool:
+        """Whether one of these records of the same place stands for the new one: of two records of one access, the one
+        later in its queue asks for more."""
         for old in kept:
-            if (old.place, old.touch, old.fenced) != (new.place, new.touch, new.fenced):
+            if old.fenced != new.fenced or old.touch != new.touch:
                 continue
             if old.group and new.group:
                 old.group = max(old.group, new.group)
-                return
+                return True
             if not old.group and not new.group and old.met == new.met:
-                return
-        kept.append(new)
+                return True
+        return False
 
     def _renumber(self, queue: Queue, count: int) -> None:
         """Number the groups of this path as if `count` more had been begun before them."""

@@ -138,9 +138,7 @@ def _launch_statement(body: Body, function: ast.Function) -> ast.With:
     launch: ast.With | None = None
     for statement in _decided(body, function.body):
         with body.mistakes.caught():
-            if isinstance(statement, ast.With) and isinstance(statement.context, ast.Call):
-                if body.callee(statement.context) not in LAUNCHES:
-                    body.statement(statement)
+            if isinstance(statement, ast.With) and _is_launch(body, statement):
                 if launch is not None:
                     first = Label(launch.context.span, "the first")
                     fail("misplaced-statement", "a second T.Kernel", statement.context.span, secondary=(first,))
@@ -159,11 +157,16 @@ def _launch_statement(body: Body, function: ast.Function) -> ast.With:
     return launch
 
 
+def _is_launch(body: Body, statement: ast.With) -> bool:
+    return isinstance(statement.context, ast.Call) and body.callee(statement.context) in LAUNCHES
+
+
 def _before(body: Body, statement: ast.Stmt) -> None:
     body.block((statement,))
     if body.out or any(b.scope != "global" for b in body.buffers):
         body.out.clear()
         body.buffers.clear()
+        poison(body.scope, statement)
         fail(
             "misplaced-statement",
             "this belongs inside `with T.Kernel(…):`",
@@ -191,7 +194,7 @@ def _decided(body: Body, statements: tuple[ast.Stmt, ...]) -> Generator[ast.Stmt
 def _launched(body: Body, launch: ast.With) -> _Launch:
     assert isinstance(launch.context, ast.Call)
     grid: tuple[Extent, ...] = ()
-    body.thread_extents = (WARP_THREADS, 1, 1)
+    body.is_launched, body.thread_extents = True, (WARP_THREADS, 1, 1)
     block_vars: tuple[Var, ...] = ()
     try:
         signature = LAUNCHES[body.callee(launch.context) or "T.Kernel"]

@@ -83,7 +83,7 @@ def loads_ahead(laid: Laid, loops: tuple[For, ...]) -> bool:
 def why_not_pipelined(kernel: Kernel, loop: For, target: Target) -> str | None:
     """Why a loop that loads tiles runs as it is written, or None."""
     if loop.kind == "pipelined":
-        return None if is_pipelined(loop) else "num_stages=0 switches pipelining off"
+        return None if is_pipelined(loop) else "the kernel says so: num_stages=0, or one stage for its tiles"
     if loop.kind == "unroll":
         return "it is written out, trip after trip"
     if any(isinstance(s, TileOp) and s.name == "alloc_barrier" for s in walk(kernel.body)):
@@ -93,7 +93,7 @@ def why_not_pipelined(kernel: Kernel, loop: For, target: Target) -> str | None:
     if any(isinstance(s, For) and (is_pipelined(s) or any(loads(s))) for s in walk(loop.body)):
         return "a loop in it loads too, and is the one to be pipelined"
     if (odd := next((s for s in walk(loop.body) if _is_in_order(s)), None)) is not None:
-        return f"{odd.span.place} must run in the order of the text"
+        return f"{odd.span.place} {_why_in_order(odd)} in the order of the text"
     inside = rings.body(kernel, loop)
     reasons = [(tile, inside.why_not_versioned(tile)) for tile in (load.regions[1].buffer for load in loads(loop))]
     if reason := next((why for _, why in reasons if why is not None), None):
@@ -110,6 +110,24 @@ def why_not_pipelined(kernel: Kernel, loop: For, target: Target) -> str | None:
     if wanted > room:
         return f"two versions of its tiles take {wanted:,} bytes, and there are {room:,}"
     return None
+
+
+def _why_in_order(stmt: Stmt) -> str:
+    match stmt:
+        case If() if any(isinstance(s, Break) for s in walk((stmt,))):
+            return "may leave the loop, and stays"
+        case If():
+            return "is done on a condition, and stays"
+        case While():
+            return "has no number of trips, and stays"
+        case Break():
+            return "may leave the loop, and stays"
+        case Print():
+            return "prints, and stays"
+        case Store():
+            return "is atomic, and stays"
+        case _:
+            return "must run"
 
 
 def _is_in_order(stmt: Stmt) -> bool:

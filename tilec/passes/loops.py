@@ -9,7 +9,7 @@ from tilec.diag import Label, Warn, fail
 from tilec.ir.expr import cast
 from tilec.ir.tile import Binary, BinaryOp, Const, Expr, For, LoopKind, LoopLayout, Stmt, Var, bodies, integer
 from tilec.ir.types import BOOL, INT32
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_count, as_expr, literal
 from tilec.ops.values import EXPR_TYPES, Access, describe
 from tilec.passes.annotations import annotated, unknown_annotation
 from tilec.passes.fold import fold_expr
@@ -346,10 +346,7 @@ def _refuse_empty(call: Call, name: str, value: Expr) -> None:
 
 
 def _integer(call: Call, name: str, argument: Argument) -> Expr:
-    expr = as_expr(argument)
-    if expr.dtype.is_float or expr.dtype == BOOL:
-        fail("wrong-dtype", f"{call.name}: `{name}` must be an integer", argument.span, f"this is {expr.dtype}")
-    return fold_expr(cast(expr, INT32))
+    return fold_expr(as_count(argument, f"{call.name}: `{name}` must be an integer"))
 
 
 def _binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
@@ -364,10 +361,7 @@ def _ceildiv(a: Expr, b: Expr) -> Expr:
 
 
 def _bound(call: Call, name: str) -> Expr:
-    expr = as_expr(call[name])
-    if expr.dtype.is_float or expr.dtype == BOOL:
-        fail("wrong-dtype", f"{call.name}: the bounds must be integers", call[name].span, f"this is {expr.dtype}")
-    return fold_expr(cast(expr, INT32))
+    return fold_expr(as_count(call[name], f"{call.name}: the bounds must be integers"))
 
 
 def parallel_extents(call: Call) -> tuple[int | Expr, ...]:
@@ -391,4 +385,5 @@ def _extent(argument: Argument) -> int | Expr:
         fail("wrong-argument", "T.Parallel: extents are integers", argument.span, f"this is {describe(value)}")
     if value <= 0:
         fail("wrong-shape", "the extents of T.Parallel must be positive", argument.span, f"this is {value}")
+    literal(value, INT32, argument.span)
     return value

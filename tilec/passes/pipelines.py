@@ -32,6 +32,7 @@ from tilec.ops.values import (
 )
 from tilec.passes import teams
 from tilec.passes.functions import bind_target
+from tilec.passes.manual import MOST_STAGES
 from tilec.passes.stages import acquire, drain, expect, release, release_by_hand, try_acquire, variable
 from tilec.passes.usage import reads, writes
 from tilec.source import Span
@@ -110,6 +111,8 @@ def _stages(call: Call) -> int:
             "nothing could ever be acquired",
             help="2 let one stage be filled while another one is used; more hide a longer latency",
         )
+    if stages > MOST_STAGES:
+        fail("pipeline-stages", f"a pipeline has at most {MOST_STAGES} stages", call["stages"].span, f"not {stages}")
     return stages
 
 

@@ -11,7 +11,7 @@ statements of the pipelined loop around then, and the load of a step begins `sta
 products are begun only, as by wgmma, behind the one of that step: that is demanded of every schedule (`passes.ahead`).
 The loads of the first steps belong to the last ones of the trip before, so that the loop around has them in an earlier
 stage, with a prologue of their own; and since only these touch the shared tiles of the next trip first, the threads
-wait for such tiles once a trip, there.
+wait for such tiles once a trip, there. What is unpacked of a fragment to multiply it has its versions too.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ from tilec.ir.tile import (
     with_attr,
 )
 from tilec.passes import rings
-from tilec.passes.ahead import AHEAD, OF, STEP
+from tilec.passes.ahead import AHEAD, OF, STEP, made_anew
 from tilec.passes.asked_stages import Asked, refuse
 from tilec.passes.load_use import loads
 from tilec.passes.rings import is_pipelined
 from tilec.passes.substitution import renamed, substitute_stmt
 from tilec.passes.trips import static_trips
+from tilec.passes.usage import reads
 
 MOST_STEPS = 32
 """Statements that a pipelined loop is given for an inner one: more of them take long to schedule."""
@@ -57,11 +58,15 @@ def with_register_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mista
     """The kernel in which those fragments asked for have their versions. Errors: `pipeline-impossible`."""
     asked = [one for one in asked if one.tile.in_registers]
     inner: dict[int, dict[str, Asked]] = {}
+    loops: dict[int, For] = {}
     for one in asked:
         with mistakes.caught():
             loop = _checked(kernel, one)
             if one.stages > 1:
                 inner.setdefault(id(loop), {})[one.tile.name] = one
+                loops[id(loop)] = loop
+    for key, loop in loops.items():
+        inner[key] |= _made_of_them(rings.body(kernel, loop), inner[key])
     if not inner:
         return kernel
     versions = {
@@ -77,6 +82,22 @@ def with_register_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mista
     )
     body = tuple(s for stmt in kernel.body for s in _written_out(stmt, inner))
     return replace(kernel, body=body, buffers=buffers, layouts=layouts)
+
+
+def _made_of_them(inside: rings.Body, asked: Mapping[str, Asked]) -> dict[str, Asked]:
+    """The operands of products that nests of the loop make anew, in each step, of a fragment with stages: they have as
+    many, so that one is made while a product reads the other."""
+    multiplied = {
+        r.buffer for s in inside.statements if isinstance(s, TileOp) and s.name == "gemm" for r in s.regions[:2]
+    }
+    found: dict[str, Asked] = {}
+    for at, stmt in enumerate(inside.statements):
+        of = next((asked[tile.name] for tile in reads(stmt) if tile.name in asked), None)
+        for tile in () if of is None else made_anew(stmt):
+            is_new = not any(tile.name in touched.all for touched in inside.touched[:at])
+            if of is not None and tile in multiplied and is_new and tile.name not in inside.outside:
+                found[tile.name] = replace(of, tile=tile)
+    return found
 
 
 def _version(tile: Buffer, number: int) -> Buffer:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir.tile import Buffer, For, Kernel, Load, Stmt, TileOp, bodies, walk, walk_expr
-from tilec.passes.ahead import is_loaded_ahead, use_of
+from tilec.passes.ahead import is_loaded_ahead, last_use_of
 from tilec.passes.binds import scheduled
 from tilec.passes.fills import filled
 from tilec.passes.usage import expressions, reads, writes
@@ -157,7 +157,7 @@ def _group(inside: Body, tile: Buffer) -> Group:
     factors of one product are in one ring."""
     producers, consumers = inside.users(tile.name)
     statements = inside.statements
-    consumers = tuple(use_of(statements, i) if is_loaded_ahead(statements[i]) else i for i in consumers)
+    consumers = tuple(last_use_of(statements, i) if is_loaded_ahead(statements[i]) else i for i in consumers)
     first = inside.statements[producers[0]]
     loaded = isinstance(first, TileOp) and is_load(first) and len(producers) == 1
     return consumers, _by_tma(first) if loaded else producers

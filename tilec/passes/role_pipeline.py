@@ -31,9 +31,9 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.ir.types import BOOL
-from tilec.passes.ahead import last_use
+from tilec.passes.ahead import first_product, last_use
 from tilec.passes.binds import replayed
-from tilec.passes.cuts import first_step, flights, others_registers
+from tilec.passes.cuts import accumulator, first_step, flights, others_registers
 from tilec.passes.depend import Scheduled
 from tilec.passes.releases import adding, given_back
 from tilec.passes.rings import accesses
@@ -163,7 +163,8 @@ class RolePipeline:
     def from_the_first(self, steps: list[_Step]) -> list[_Step]:
         """The steps in the order of a trip that no turn, and if possible no product, goes on beyond. Products that have
         completed there, though nothing has waited for them, are waited for. Where registers have stages, a trip ends
-        with what uses the last of them."""
+        with what uses the last of them, or begins with a product by wgmma: the first beside which they are loaded, or
+        the next one behind that use."""
         if not steps:
             return steps
         statements = [s.statement for s in steps]
@@ -173,6 +174,10 @@ class RolePipeline:
         at = first_step([s.stage for s in steps], [s.turn for s in steps], in_flight)
         if not in_flight and (last := last_use(self.scheduled.loop.statements)) is not None:
             at = next((k + 1 for k, s in enumerate(statements) if s is last), at)
+            behind = ((at + more) % len(steps) for more in range(len(steps)))
+            at = next((k for k in behind if accumulator(statements[k]) is not None), at)
+        if not in_flight and (first := first_product(self.scheduled.loop.statements)) is not None:
+            at = next((k for k, s in enumerate(statements) if s is first), at)
         computed = [s for s in statements if s is not None]
         for flight in in_flight:
             product = statements[flight.issued]

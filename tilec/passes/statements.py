@@ -100,6 +100,7 @@ class Body(Assignments):
             if self.budget.is_spent:
                 return
             try:
+                self.budget.statement(statement.span)
                 self.statement(statement)
             except CompileError as error:
                 for call in reversed(self.calls):

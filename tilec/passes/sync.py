@@ -21,12 +21,13 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilec.ir import warp
 from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.passes.handover import Handover, forget_copies, prepared
-from tilec.passes.inflight import QUEUES, Key, Queue, Record, RingUse, State, Touch
+from tilec.passes.inflight import QUEUES, Key, Record, RingUse, State, Touch
+from tilec.passes.numbered import Node, flat, numbered
 from tilec.passes.placed_waits import END, Counter, Needs, Part, inserted, is_drained, without
 from tilec.passes.touches import (
     Over,
@@ -35,8 +36,6 @@ from tilec.passes.touches import (
     reached_apart,
     reached_by_async,
     reached_by_requests,
-    touched_early,
-    touches,
 )
 
 
@@ -76,39 +75,6 @@ def _synchronised(
     return replace(role, body=inserted(role.body, placed, execution.emptied, barrier, Counter()))
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """An operation of the text with its number, what it touches and, for structured ones, its numbered bodies. `early`
-    are its touches of the memory that other tiles have later, as touches of these."""
-
-    place: int
-    op: warp.Operation
-    touches: tuple[Touch, ...]
-    early: tuple[Touch, ...]
-    queue: Queue | None
-    cursors: dict[str, str]  # by ring
-    bodies: tuple[tuple[_Node, ...], ...]
-
-
-def _number(
-    body: tuple[warp.Operation, ...],
-    counter: Counter,
-    apart: frozenset[str],
-    over: Mapping[str, tuple[Over, ...]],
-) -> tuple[_Node, ...]:
-    nodes = []
-    for op in body:
-        place = counter.next()
-        mine, queue = touches(op, apart)
-        cursors = {c.ring: c.name for c in op.cursors}
-        early = tuple(
-            dict.fromkeys(touched_early(op, touch, later) for touch in mine for later in over.get(touch.buffer, ()))
-        )
-        inner = tuple(_number(b, counter, apart, over) for b in warp.nested(op))
-        nodes.append(_Node(place, op, mine, early, queue, cursors, inner))
-    return tuple(nodes)
-
-
 class _Missing(Exception):
     """Something must be placed that is not."""
 
@@ -134,7 +100,7 @@ class _Role:
         apart: frozenset[str],
     ) -> None:
         self.rings, self.fragments, self.warps = rings, fragments, role.warps
-        self.nodes = _number(role.body, Counter(), apart, over)
+        self.nodes = numbered(role.body, Counter(), apart, over)
         self.registers = _registers(self.nodes, fragments)
         self.mixed: frozenset[str] = frozenset()  # registers of wgmma in flight between trips, which others use too
         self.here = range(0)  # the places of the run of operations being executed, up to where it is
@@ -146,7 +112,7 @@ class _Role:
         self.is_final = False  # whether what is missing is an error
         self.state = State(self.uses)
         self.trip_count = 0
-        self.steady: tuple[_Node, ...] = ()  # the operations of a trip of the pipeline that is being executed
+        self.steady: tuple[Node, ...] = ()  # the operations of a trip of the pipeline that is being executed
 
     def place(self) -> dict[int, Needs]:
         while self.sweep():
@@ -190,7 +156,7 @@ class _Role:
 
     # ---- abstract execution ------------------------------------------------------------------------------------------
 
-    def run(self, nodes: tuple[_Node, ...]) -> None:
+    def run(self, nodes: tuple[Node, ...]) -> None:
         for i, node in enumerate(nodes):
             self.here = range(nodes[0].place, node.place)
             if not isinstance(node.op, _STEERING):
@@ -252,7 +218,7 @@ class _Role:
                 case _:
                     pass
 
-    def before_turn(self, node: _Node, following: tuple[_Node, ...]) -> None:
+    def before_turn(self, node: Node, following: tuple[Node, ...]) -> None:
         """A warpgroup that has its turn waits for no other one: barriers that its turn needs stand before it."""
         self.apply(node.place)
         turn = itertools.takewhile(lambda inner: not isinstance(inner.op, warp.TurnPass), following)
@@ -266,18 +232,18 @@ class _Role:
             self.demand(node, conflicts, following)
             self.apply(node.place)
 
-    def before_branch(self, node: _Node, others: tuple[_Node, ...]) -> None:
+    def before_branch(self, node: Node, others: tuple[Node, ...]) -> None:
         """Products whose registers are used in the branch and behind it, which may be in the next trip of a pipeline,
         are waited for in front of it: in the branch that would be for all that is in flight (see `add_wait`), and the
         assembler does not follow such a wait to the next trip."""
         shared = {t.buffer for other in others if other.queue is None for t in other.touches} & self.fragments
-        touched = [(inner, t) for inner in _flat((node,)) for t in inner.touches if t.buffer in shared]
+        touched = [(inner, t) for inner in flat((node,)) for t in inner.touches if t.buffer in shared]
         for inner, touch in touched:
             for record in self.conflicting(inner, touch, self.key(inner, touch)):
                 self.add_wait(self.needed(node.place), record)
                 self.apply(node.place)
 
-    def loop(self, node: _Node, op: warp.Loop) -> None:
+    def loop(self, node: Node, op: warp.Loop) -> None:
         """As often as it runs, or, where that is not known, until no further trip adds anything."""
         if op.part == "steady":
             self.before_steady(node)
@@ -287,7 +253,7 @@ class _Role:
         else:
             self.repeat(node, trips)
 
-    def trip(self, node: _Node) -> None:
+    def trip(self, node: Node) -> None:
         """The assembler lets no wgmma be in flight from one trip of a loop to the next where threads use its
         accumulator: at the border registers may have to be moved. A loop that has to keep it has dearer waits, which
         are then all placed anew."""
@@ -303,15 +269,18 @@ class _Role:
         if node.place in self.emptied:
             self.state.wait("wgmma", 0)
 
-    def crossing(self, loop: _Node) -> frozenset[str]:
-        """The registers that wgmma and others use in the loop, if a wgmma is in flight with any as a trip ends."""
-        inner = [n for body in loop.bodies for n in _flat(body)]
+    def crossing(self, loop: Node) -> frozenset[str]:
+        """The registers that wgmma and others use in the loop, if a wgmma is in flight with any as a trip ends. The
+        operands of products it does follow over that border, where trips begin with a product."""
+        inner = [n for body in loop.bodies for n in flat(body)]
         multiplied = {name for n in inner for name in self.registers.get(n.place, ())}
+        if _begins_with_product(loop):
+            multiplied &= {n.op.c.name for n in inner if isinstance(n.op, warp.Wgmma)}
         mixed = multiplied & {t.buffer for n in inner if n.place not in self.registers for t in n.touches}
         flying = (self.registers.get(record.place, frozenset()) for record in self.state.all() if record.group)
         return frozenset(mixed) if any(names & mixed for names in flying) else frozenset()
 
-    def until_stable(self, body: tuple[_Node, ...], loop: _Node | None = None) -> None:
+    def until_stable(self, body: tuple[Node, ...], loop: Node | None = None) -> None:
         """Any number of trips. What a `Break` leaves in flight is among what its trip's end does: it stands last in its
         branch, and what would follow is in the other one (`passes.jumps`), so that the two join at the end."""
         self.state.settle_cursors()
@@ -321,7 +290,7 @@ class _Role:
             self.run(body) if loop is None else self.trip(loop)
             self.state.join(before)
 
-    def repeat(self, node: _Node, trips: int) -> None:
+    def repeat(self, node: Node, trips: int) -> None:
         """Run the loop's body so many times, but not again through shapes that have come up before."""
         trip = 0
         seen = {self.state.shape(): trip}
@@ -334,7 +303,7 @@ class _Role:
                     self.trip(node)
                 return
 
-    def pipeline(self, node: _Node, op: warp.Pipeline) -> None:
+    def pipeline(self, node: Node, op: warp.Pipeline) -> None:
         """Every trip count that makes a difference."""
         body = node.bodies[0]
         at = next(i for i, inner in enumerate(body) if isinstance(inner.op, warp.Loop) and inner.op.part == "steady")
@@ -368,10 +337,10 @@ class _Role:
             self.state.join(end)
         self.trip_count, self.steady = outer
 
-    def before_steady(self, loop: _Node) -> None:
+    def before_steady(self, loop: Node) -> None:
         """What the loop reads and nothing in it writes is waited for once, in front of it."""
         self.apply(loop.place)
-        inner = tuple(_flat(loop.bodies[0]))
+        inner = tuple(flat(loop.bodies[0]))
         written = {touch.buffer for node in inner for touch in node.touches if touch.write}
         conflicts = [
             (record, touch)
@@ -384,7 +353,7 @@ class _Role:
             self.demand(loop, conflicts, ())
             self.apply(loop.place)
 
-    def execute(self, node: _Node, following: tuple[_Node, ...]) -> None:
+    def execute(self, node: Node, following: tuple[Node, ...]) -> None:
         self.apply(node.place)
         if not node.touches:
             return
@@ -403,19 +372,19 @@ class _Role:
         for touch in node.early:  # of whatever version: they may only conflict with the tile whose memory it becomes
             self.record(state.records.setdefault((touch.buffer, 0), []), node, touch, group)
 
-    def record(self, kept: list[Record], node: _Node, touch: Touch, group: int) -> None:
+    def record(self, kept: list[Record], node: Node, touch: Touch, group: int) -> None:
         if any(r.place == node.place for r in kept):
             kept[:] = [r for r in kept if r.place != node.place or r.touch != touch]
         kept.append(Record(node.place, touch, node.queue, group, "", False))
 
-    def key(self, node: _Node, touch: Touch) -> Key:
+    def key(self, node: Node, touch: Touch) -> Key:
         """The buffer and its version: which one, by counting how far the cursor has moved."""
         ring = self.rings.get(touch.buffer)
         if ring is None or ring.depth == 1 or node.cursors[ring.name] not in self.state.positions:
             return (touch.buffer, 0)  # where the kernel says which version it means, they are not told apart
         return (touch.buffer, self.state.positions[node.cursors[ring.name]] % ring.depth)
 
-    def conflicting(self, node: _Node, touch: Touch, key: Key) -> Iterator[Record]:
+    def conflicting(self, node: Node, touch: Touch, key: Key) -> Iterator[Record]:
         for record in self.state.records.get(key, ()):
             commute = record.touch.atomic == touch.atomic != "" or self.by_same_warp(record.touch, touch)
             if commute or not (record.touch.write or touch.write):
@@ -437,7 +406,7 @@ class _Role:
 
     # ---- what is missing ---------------------------------------------------------------------------------------------
 
-    def demand(self, node: _Node, conflicts: list[tuple[Record, Touch]], following: tuple[_Node, ...]) -> None:
+    def demand(self, node: Node, conflicts: list[tuple[Record, Touch]], following: tuple[Node, ...]) -> None:
         needs = self.needed(node.place)
         before = (dict(needs.waits), needs.fence, needs.barrier)
         for record, touch in conflicts:
@@ -465,7 +434,7 @@ class _Role:
             pending = 0 if whole else self.state.pending(record)
             needs.waits[record.queue] = min(needs.waits.get(record.queue, pending), pending)
 
-    def look_ahead(self, needs: Needs, following: tuple[_Node, ...]) -> None:
+    def look_ahead(self, needs: Needs, following: tuple[Node, ...]) -> None:
         """Let this barrier also serve what the next operations of the run will read, up to where a person has said
         what is to be waited for."""
         for node in following:
@@ -490,7 +459,7 @@ class _Role:
         if needs.barrier:
             self.state.meet(needs.barrier)
 
-    def wait_here(self, node: _Node, op: warp.Await, following: tuple[_Node, ...]) -> None:
+    def wait_here(self, node: Node, op: warp.Await, following: tuple[Node, ...]) -> None:
         """As an access would wait, which leaves no record: nothing has to wait for this one."""
         self.apply(node.place)
         touched = [Touch(name, op.readers) for name in op.tiles]
@@ -503,7 +472,7 @@ class _Role:
                 self.add_wait(self.needed(node.place), record)
                 self.apply(node.place)
 
-    def hand_on(self, node: _Node, together: bool) -> None:
+    def hand_on(self, node: Node, together: bool) -> None:
         """What an arrival at a barrier of the kernel's own needs in front of it."""
         self.execute(node, ())
         for record, what in self.handover.demands(self.state, together):
@@ -516,7 +485,7 @@ class _Role:
                 needs.barrier = "role"
             self.apply(node.place)
 
-    def come_together(self, node: _Node) -> None:
+    def come_together(self, node: Node) -> None:
         """One thread speaks for all here, at a barrier that others wait for who will then go on: none of the threads
         may be left waiting for a phase that has gone by."""
         self.execute(node, ())
@@ -524,7 +493,7 @@ class _Role:
             self.needed(node.place).barrier = "role"
             self.apply(node.place)
 
-    def pass_on(self, node: _Node, cursor: warp.Cursor) -> None:
+    def pass_on(self, node: Node, cursor: warp.Cursor) -> None:
         """A version may pass to another role, for the asynchronous proxy to fill or to read, when nothing of this role
         is still under way in it. Whoever touches it next has waited for that, and so for all that is done with it."""
         ring = next(r for r in self.rings.values() if r.name == cursor.ring)
@@ -568,16 +537,22 @@ def _can_be_emptied(op: warp.Loop) -> bool:
     return op.part != "steady" and not any(isinstance(inner, warp.Break) for inner in warp.walk(op.body))
 
 
-def _registers(nodes: tuple[_Node, ...], fragments: set[str]) -> dict[int, frozenset[str]]:
+def _begins_with_product(loop: Node) -> bool:
+    """Whether a product comes first in each of its trips."""
+    begins = (node.op for node in loop.bodies[0] if not isinstance(node.op, warp.TurnWait))
+    return isinstance(next(begins, None), warp.Wgmma)
+
+
+def _registers(nodes: tuple[Node, ...], fragments: set[str]) -> dict[int, frozenset[str]]:
     """The accumulator of each wgmma, and its operand in registers, by the place of the wgmma."""
-    found = ((n.place, n.op) for n in _flat(nodes))
+    found = ((n.place, n.op) for n in flat(nodes))
     return {at: frozenset({op.a.buffer.name, op.c.name} & fragments) for at, op in found if isinstance(op, warp.Wgmma)}
 
 
 def _handover(
-    nodes: tuple[_Node, ...], by_async: frozenset[str], answers: frozenset[str], fragments: set[str]
+    nodes: tuple[Node, ...], by_async: frozenset[str], answers: frozenset[str], fragments: set[str]
 ) -> Handover:
-    every = [(node.place, node.op) for node in _flat(nodes)] if by_async else []
+    every = [(node.place, node.op) for node in flat(nodes)] if by_async else []
     later = frozenset(place for place, op in every if isinstance(op, warp.Wgmma) and op.waits_later)
     signals: dict[int, tuple[str, ...]] = {}
     signals |= {
@@ -586,10 +561,3 @@ def _handover(
     committed = tuple(dict.fromkeys(op.barrier.name for _, op in every if isinstance(op, warp.TensorArrive)))
     signals |= {p: committed for p, op in every if isinstance(op, warp.TensorMma | warp.TensorCopy)}
     return Handover(later, signals, by_async, answers, frozenset(fragments))
-
-
-def _flat(nodes: tuple[_Node, ...]) -> Iterator[_Node]:
-    for node in nodes:
-        yield node
-        for body in node.bodies:
-            yield from _flat(body)

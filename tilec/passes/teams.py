@@ -58,6 +58,7 @@ def barriers(body: Assignments, name: str, node: ast.Call) -> Buffer:
 
 def section(body: Body, node: ast.With, call: ast.Call) -> None:
     """`with T.ws(0, 1):`"""
+    body.check_launched(call.span)
     numbers = bind(SECTION, *body.arguments(call), call.span).variadic
     if body.masks:
         body.together(call.span, "T.ws")

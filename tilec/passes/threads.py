@@ -69,19 +69,21 @@ MOST_WRITTEN_OUT = 64  # trips of a loop over the registers of an array
 
 @dataclass(slots=True)
 class PerThread(Evaluator):
-    """`thread_extents` are the threads of a block along x, y and z, if `has_threads`, or else of no meaning; `blocks`
-    the block's indices and the grid, which runs in clusters as `cluster` says. `varying` are the binds on whose value
-    threads do not agree, `masks` the conditions that hold here in those threads that run this. `differing` are the
-    places of variables (T.alloc_var) which threads set differently. `views` are the buffers that stand for others
-    (T.reshape), by name. `wholes` are the `if`s on which threads do not agree. `generator` is what T.rng_init made.
-    `team` are the warpgroups that run a statement here, if not all of the block do (`passes.teams`); `by_hand` says
-    that the kernel orders threads by barriers of its own. `vectors` are the arrays that hold vectors which were read.
-    `scalars` are the kernel's own, `pointers` those that are addresses, with the tensors there."""
+    """`is_launched` inside `with T.Kernel`. `thread_extents` are the threads of a block along x, y and z, if
+    `has_threads`, or else of no meaning; `blocks` the block's indices and the grid, which runs in clusters as
+    `cluster` says. `varying` are the binds on whose value threads do not agree, `masks` the conditions that hold
+    here in those threads that run this. `differing` are the places of variables (T.alloc_var) which threads set
+    differently. `views` are the buffers that stand for others (T.reshape), by name. `wholes` are the `if`s on which
+    threads do not agree. `generator` is what T.rng_init made. `team` are the warpgroups that run a statement here,
+    if not all of the block do (`passes.teams`); `by_hand` says that the kernel orders threads by barriers of its
+    own. `vectors` are the arrays that hold vectors which were read. `scalars` are the kernel's own, `pointers` those
+    that are addresses, with the tensors there."""
 
     unique: UniqueNames = field(default_factory=UniqueNames)
     buffers: list[Buffer] = field(default_factory=list)
     out: list[Stmt] = field(default_factory=list)
     warn: Warn = unheard
+    is_launched: bool = False
     thread_extents: tuple[int, int, int] = (1, 1, 1)
     has_threads: bool = False
     blocks: tuple[tuple[Var, Extent], ...] = ()
@@ -374,8 +376,19 @@ class PerThread(Evaluator):
 
     # ---- which thread, which block -----------------------------------------------------------------------------------
 
+    def check_launched(self, span: Span) -> None:
+        """Refuse what asks for the threads before there are any."""
+        if not self.is_launched:
+            fail(
+                "misplaced-statement",
+                "this belongs inside `with T.Kernel(…):`",
+                span,
+                "T.Kernel says how many threads and blocks there are",
+            )
+
     def place(self, call: Call) -> Value:
         """The value of a name of `ops.threads`."""
+        self.check_launched(call.span)
         name = call.name.removeprefix("T.")
         match name:
             case "get_thread_binding":

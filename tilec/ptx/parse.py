@@ -44,6 +44,7 @@ from tilec.ptx.module import (
     Variable,
     Vector,
 )
+from tilec.ptx.plain import instruction
 from tilec.readers import DEEPEST
 from tilec.records import dataclass
 
@@ -213,6 +214,9 @@ class _Build(Transformer[Token, Any]):
         opcode: Token = children[0]
         return Instruction(_opcode(opcode), tuple(children[1:]), guard, opcode.line or 0)
 
+    def plain(self, children: list[Token]) -> Instruction:
+        return instruction(children[0], children[0].line or 0)
+
     def label(self, children: list[Token]) -> Label:
         return Label(children[0][:-1].rstrip(), children[0].line or 0)
 
@@ -274,6 +278,9 @@ class _Build(Transformer[Token, Any]):
 
     def nested_values(self, children: list[Any]) -> list[Any]:
         return children
+
+    def numbers(self, children: list[Token]) -> list[Token]:
+        return [Token("INT", number.strip()) for number in children[0][1:-1].split(",")]
 
     def initial_address(self, children: list[Token]) -> _InitialAddress:
         names = [child for child in children if child.type == "NAME"]

@@ -6,6 +6,7 @@ Every bound here is a proof that needs no solver: no schedule with a smaller II 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Literal
 
 from tilec.records import dataclass
@@ -57,6 +58,8 @@ class Unschedulable(Exception):
         self.kind, self.name, self.reason, self.ops = kind, name, reason, ops
 
 
+# The solver, its heuristic, the division among roles and the cache all begin with those of the same problem.
+@lru_cache(maxsize=32)
 def bounds(problem: Problem) -> Bounds:
     """All bounds, in the order slots, roles, recurrence, rings, density, pools, stages. Raises `Unschedulable`."""
     found = [*_slot_bounds(problem), *_role_bounds(problem)]

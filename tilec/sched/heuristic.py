@@ -77,9 +77,16 @@ def is_serial(problem: Problem) -> bool:
     """The rule of the generator that these arms are modelled on: a forced body, one of fewer than eight ops, or one in
     which nothing is asynchronous is not worth a search. Its ops are instructions; one of ours is a whole tile and
     stands for as many as the cycles that it issues."""
+    if overlaps(problem):
+        return False
     instructions = sum(max(1, op.issue) for op in problem.ops)
     has_asynchronous = any(op.latency > max(op.issue, 1) for op in problem.ops)
     return problem.force_serial or instructions < _FEWEST_INSTRUCTIONS or not has_asynchronous
+
+
+def overlaps(problem: Problem) -> bool:
+    """Whether iterations cannot run one after the other: some op comes before what another does in the one before."""
+    return any(edge.distance < 0 for edge in problem.edges)
 
 
 def trials(problem: Problem, ii: int) -> tuple[Trial, ...]:
@@ -229,17 +236,13 @@ class _Placing:
         return tuple(self.start[op] + lift for op in range(len(self.problem.ops)))
 
 
-def _apart(problem: Problem, ii: int, within: Sequence[Arc]) -> list[list[int | None]]:
-    return distances(problem, ii, within)
-
-
 def _in_order(placing: _Placing, order: Sequence[int]) -> int | None:
     """Places ops one by one; returns the first that finds no place."""
     return next((op for op in order if not placing.put(op)), None)
 
 
 def _permute(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
-    apart = _apart(problem, ii, within)
+    apart = distances(problem, ii, within)
     for order in _orders(problem, within, ii):
         placing = _Placing(problem, ii, apart)
         if _in_order(placing, order) is None:
@@ -259,7 +262,7 @@ def _orders(problem: Problem, within: Sequence[Arc], ii: int) -> Iterator[list[i
 
 
 def _fuse(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
-    apart = _apart(problem, ii, within)
+    apart = distances(problem, ii, within)
     group = list(range(len(problem.ops)))
     for ring in problem.rings:
         for op in ring.producers:
@@ -279,7 +282,7 @@ def _fuse(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
 
 
 def _retry(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
-    apart = _apart(problem, ii, within)
+    apart = distances(problem, ii, within)
     height = _heights(len(problem.ops), within, ii)
     order = sorted(range(len(problem.ops)), key=lambda op: (-height[op], op))
     for _ in range(_RETRIES):
@@ -295,7 +298,7 @@ def _retry(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
 def _cost_based(problem: Problem, ii: int, within: Sequence[Arc]) -> Starts | None:
     """Candidates are the first free cycles of what is ready. Cheapest is, level by level: who reaches least far back,
     with whom values hold least, who overtakes fewest of those placed; then who is needed most, and is written first."""
-    apart = _apart(problem, ii, within)
+    apart = distances(problem, ii, within)
     height = _heights(len(problem.ops), within, ii)
     placing = _Placing(problem, ii, apart)
     before = [{e.src for e in problem.edges if e.distance == 0 and e.dst == op} for op in range(len(problem.ops))]

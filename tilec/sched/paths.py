@@ -7,13 +7,16 @@ the longest path from u to v, positive or not. A cycle of positive length is a c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
-from tilec.records import dataclass
 from tilec.sched.problem import Problem
 
+Distances = tuple[tuple[int | None, ...], ...]
+"""[op][other] is how long after the one the other must issue at least; None where nothing says so."""
 
-@dataclass(frozen=True, slots=True)
-class Arc:
+
+class Arc(NamedTuple):
     """start[dst] + distance·II ≥ start[src] + latency: an edge of the problem, or a ring that must not overrun."""
 
     src: int
@@ -96,20 +99,26 @@ def reach(problem: Problem, ii: int, within: Sequence[Arc], op: int) -> list[int
     return relax(len(problem.ops), within, ii, origin)[0]
 
 
-def distances(problem: Problem, ii: int, within: Sequence[Arc]) -> list[list[int | None]]:
+def distances(problem: Problem, ii: int, within: Sequence[Arc]) -> Distances:
     """`reach` from every op: [op][other] is how long after the one the other must issue at least. Needs an II without a
     positive cycle."""
     apart: dict[tuple[int, int], int] = {}
     for arc in within:
         least = arc.latency - ii * arc.distance
         apart[arc.src, arc.dst] = max(least, apart.get((arc.src, arc.dst), least))
-    onward: list[list[tuple[int, int]]] = [[] for _ in problem.ops]
-    for (src, dst), least in apart.items():
+    return _distances(len(problem.ops), tuple(apart.items()))
+
+
+# Each arm of the heuristic asks at each interval, and so does the model of the solver.
+@lru_cache(maxsize=8)
+def _distances(count: int, apart: tuple[tuple[tuple[int, int], int], ...]) -> Distances:
+    onward: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+    for (src, dst), least in apart:
         onward[src].append((dst, least))
-    return [_longest(onward, op) for op in range(len(problem.ops))]
+    return tuple(_longest(onward, op) for op in range(count))
 
 
-def _longest(onward: Sequence[Sequence[tuple[int, int]]], op: int) -> list[int | None]:
+def _longest(onward: Sequence[Sequence[tuple[int, int]]], op: int) -> tuple[int | None, ...]:
     """Longest paths from an op, from those that have become longer onward."""
     length: list[int | None] = [None] * len(onward)
     length[op] = 0
@@ -121,7 +130,7 @@ def _longest(onward: Sequence[Sequence[tuple[int, int]]], op: int) -> list[int |
                 reached, known = at + least, length[dst]
                 if known is None or reached > known:
                     length[dst] = longer[dst] = reached
-    return length
+    return tuple(length)
 
 
 def relax(

@@ -20,7 +20,7 @@ from tilec.records import dataclass
 from tilec.sched.bounds import Bounds, Unschedulable, bounds, depth_limits, serial_ii
 from tilec.sched.cp import no_deadline
 from tilec.sched.explain import explain
-from tilec.sched.heuristic import heuristic, place, serial, trials
+from tilec.sched.heuristic import heuristic, overlaps, place, serial, trials
 from tilec.sched.lags import evenly, most_even, observed
 from tilec.sched.least import least
 from tilec.sched.levels import EFFORT_PER_LEVEL, Levels, justify
@@ -86,8 +86,9 @@ def _by_heuristic(problem: Problem) -> Solution:
     plain = resolve(problem, role)
     solution = heuristic(plain)
     schedule = replace(solution.schedule, role=role)
-    if any(violations(problem, schedule)) and not problem.force_serial:
-        # Serial as a last resort, and not even that holds: values are too many for their pools in the written order.
+    if any(violations(problem, schedule)) and (overlaps(problem) or not problem.force_serial):
+        # Serial as a last resort, and not even that holds: values are too many for their pools in the written order, or
+        # an op comes before one of the iteration before.
         ii, start = last_resort(plain, solution.bounds.mii)
         schedule = replace(make(plain, ii, start, "feasible"), role=role)
         attempts = (Attempt(ii, "found", "solver", "the order that holds least"),)
@@ -99,12 +100,16 @@ def _by_heuristic(problem: Problem) -> Solution:
 
 def last_resort(problem: Problem, least: int, seconds_left: Callable[[], float] = no_deadline) -> tuple[int, Starts]:
     """Some schedule that holds: one op after the other as they are written, or, where values are then too many for
-    their pools, in an order that the solver finds. Whatever overlaps can also be run one after the other without
-    holding more, so where there is no such order there is no schedule at all: raises `Unschedulable`."""
+    their pools or iterations have to overlap, in an order that the solver finds. Whatever overlaps can also be run one
+    after the other without holding more, so where there is no such order there is no schedule at all: raises
+    `Unschedulable`."""
     ii, start = serial(problem, least)
-    broken = list(violations(problem, make(problem, ii, start, "given"))) if limited(problem) else []
+    is_sure = not limited(problem) and not overlaps(problem)
+    broken = [] if is_sure else list(violations(problem, make(problem, ii, start, "given")))
     if not broken:
         return ii, start
+    if overlaps(problem) and (found := place(problem, ii)) is not None:
+        return ii, found
     answer = Model(problem, ii, seconds_left=seconds_left, from_begin=True).feasible(_EFFORT_FOR_LAST_RESORT)
     if answer.outcome == "found":
         return ii, begin(problem, ii, answer.start)

@@ -5,12 +5,12 @@ It keeps intervals and not rows: a product holds the tensor cores for hundreds o
 
 from __future__ import annotations
 
-from tilec.records import dataclass
+from typing import NamedTuple
+
 from tilec.sched.problem import Problem, Use
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """`op` holds a unit from `phase` on for `cycles`, less than an interval."""
 
     op: int
@@ -24,25 +24,35 @@ class Table:
     def __init__(self, problem: Problem, ii: int) -> None:
         self.problem, self.ii = problem, ii
         self._held: list[list[Held]] = [[] for _ in problem.slots]
+        # Of each op, and of all ops: how many units it holds the whole interval.
         self._turns = [[0] * len(problem.ops) for _ in problem.slots]
+        self._full = [0] * len(problem.slots)
 
     def is_free(self, op: int, start: int) -> bool:
         """Whether the op can be placed there beside all others."""
+        uses = self.problem.ops[op].uses
         self.place(op, start)
-        fits = all(self._fits(use, start) for use in self.problem.ops[op].uses if use.cycles)
-        self.remove(op)
+        fits = all(self._fits(use, start) for use in uses if use.cycles)
+        for use in uses:
+            turns, rest = divmod(use.cycles, self.ii)
+            self._turns[use.slot][op] -= turns
+            self._full[use.slot] -= turns
+            if rest:
+                self._held[use.slot].pop()  # it was placed last
         return fits
 
     def place(self, op: int, start: int) -> None:
         for use in self.problem.ops[op].uses:
             turns, rest = divmod(use.cycles, self.ii)
             self._turns[use.slot][op] += turns
+            self._full[use.slot] += turns
             if rest:
                 self._held[use.slot].append(Held(op, (start + use.offset) % self.ii, rest))
 
     def remove(self, op: int) -> None:
         for slot in {use.slot for use in self.problem.ops[op].uses}:
             self._held[slot] = [held for held in self._held[slot] if held.op != op]
+            self._full[slot] -= self._turns[slot][op]
             self._turns[slot][op] = 0
 
     def first_free(self, op: int, low: int, high: int) -> int | None:
@@ -68,7 +78,7 @@ class Table:
         others: set[int] = set()
         for use in self.problem.ops[op].uses:
             phase = (start + use.offset) % self.ii
-            width = self.problem.slots[use.slot].width - sum(self._turns[use.slot])
+            width = self.problem.slots[use.slot].width - self._full[use.slot]
             cycles = use.cycles % self.ii
             for held in self._held[use.slot]:
                 meets = (held.phase - phase) % self.ii < cycles or (phase - held.phase) % self.ii < held.cycles
@@ -80,9 +90,13 @@ class Table:
         """No more units are held than there are, at any cycle of this use, which is already placed: the most are held
         where it or some other begins."""
         held = self._held[use.slot]
-        width = self.problem.slots[use.slot].width - sum(self._turns[use.slot])
+        width = self.problem.slots[use.slot].width - self._full[use.slot]
         if width < 0:
             return False
-        phase, cycles = (start + use.offset) % self.ii, use.cycles % self.ii
-        begins = [phase, *(other.phase for other in held if (other.phase - phase) % self.ii < cycles)]
-        return all(sum((at - other.phase) % self.ii < other.cycles for other in held) <= width for at in begins)
+        if len(held) <= width:
+            return True
+        ii = self.ii
+        phase, cycles = (start + use.offset) % ii, use.cycles % ii
+        others = [((begin - phase) % ii, length) for _, begin, length in held]
+        begins = {0, *(begin for begin, _ in others if begin < cycles)}
+        return all(sum([(at - begin) % ii < length for begin, length in others]) <= width for at in begins)

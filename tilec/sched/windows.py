@@ -29,7 +29,7 @@ def refutation(problem: Problem, ii: int, without: frozenset[str] = frozenset())
         return "rings that fit in their pools are too shallow for the dependences between them"
     if len(problem.ops) > _MOST_OPS:
         return None
-    apart = distances(problem, ii, within)
+    apart = [list(row) for row in distances(problem, ii, within)]
     pairs = [pair for pair in _pairs(problem) if f"slot {problem.slots[pair[2]].name}" not in without]
     for _ in range(_ROUNDS):
         has_changed = False

@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from tilec.diag import fail
+from tilec.recognise import check_kernel
 from tilec.source import SourceFile
 from tilec.syntax import ast
 from tilec.syntax.parse import parse
@@ -20,6 +21,7 @@ def formatted(source: SourceFile) -> str:
     A `CompileError` where it is not in the language, where ruff is not there or fails, and where what ruff made would
     be another kernel: nothing that this returns compiles to anything else.
     """
+    check_kernel(source.path, source.text)
     before = parse(source)
     text = _by_ruff(source)
     after = parse(SourceFile(source.path, text))

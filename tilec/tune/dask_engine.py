@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tilec import __version__
-from tilec.diag import fail
-from tilec.tune.engines import Answer, Asked, Lost
+from tilec.diag import CompileError, fail
+from tilec.tune.engines import Answer, Asked, Lost, check_version
 
 PATIENCE_SECONDS = 10
 """For a scheduler to answer, and for its first worker."""
@@ -46,15 +45,12 @@ class Dask:
 
     def _check_workers(self) -> None:
         found: dict[str, Any] = self._client.run(_version, on_error="return")
-        for worker, version in sorted(found.items()):
-            if version != __version__:
-                self.close()
-                what = "no tilec" if isinstance(version, Exception) else f"tilec {version}"
-                fail(
-                    "wrong-worker",
-                    f"the worker at {worker} has {what}, here it is {__version__}",
-                    help="install the same version on every worker",
-                )
+        try:
+            for worker, version in sorted(found.items()):
+                check_version(f"worker at {worker}", None if isinstance(version, Exception) else version)
+        except CompileError:
+            self.close()
+            raise
 
     @property
     def processes(self) -> int:

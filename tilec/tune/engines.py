@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import Protocol, TypeVar
+
+from tilec import __version__
+from tilec.diag import fail
+from tilec.processes import end_with_parent
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -28,6 +33,18 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
+def check_version(what: str, found: str | None) -> None:
+    """Fails with `wrong-worker` where `what`, as in "node at 10.0.0.2", has another tilec than here (None: none)."""
+    if found == __version__:
+        return
+    kind = what.partition(" ")[0]
+    fail(
+        "wrong-worker",
+        f"the {what} has {'no tilec' if found is None else f'tilec {found}'}, here it is {__version__}",
+        help=f"install the same version on every {kind}",
+    )
+
+
 class Local:
     """Processes of this machine."""
 
@@ -37,7 +54,8 @@ class Local:
 
     def _made(self) -> ProcessPoolExecutor:
         # Not forked: the process that searches may have threads, which a progress bar has.
-        return ProcessPoolExecutor(self.processes, multiprocessing.get_context("spawn"), _leave_interrupts)
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(self.processes, context, _begin, (os.getpid(),))
 
     def run(self, function: Callable[[Asked], Answer], tasks: Sequence[Asked]) -> Iterator[tuple[int, Answer | Lost]]:
         """A process that ends takes the pool with it, and all that it was at: each of those is tried once more, alone,
@@ -77,6 +95,7 @@ class Local:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _leave_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal: the first one ends the others."""
+def _begin(parent: int) -> None:
+    """Ctrl-C reaches every process of a terminal: the first one ends the others. One that was killed cannot."""
+    end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from tilec.ir.tile import Buffer, For, TileOp
+from tilec.ir.tile import Buffer, For, TileOp, walk
+from tilec.passes.ahead import is_loaded_ahead
 from tilec.passes.binds import scheduled
+from tilec.passes.depend import demands
 from tilec.passes.layout import Laid
 from tilec.passes.persistent import evenly
+from tilec.passes.product_steps import product_steps, steps_along_k
 from tilec.passes.rings import is_load
 from tilec.records import dataclass
 from tilec.target import Target
@@ -35,6 +38,8 @@ OTHER_REGISTERS = 40
 """Of a thread, beside sums and fragments: addresses, counters."""
 BLOCKS = 64
 """So many of a grid are looked at: enough to rank by."""
+REGISTERS_AHEAD = 16
+"""Of a thread, where fragments are loaded ahead: addresses of other loads are computed while they are there."""
 _PRODUCER_THREADS = 128
 
 
@@ -57,7 +62,7 @@ def by_stages(laid: Laid, target: Target) -> tuple[Room, ...]:
     """Of those numbers of stages that fit, from one on; as in `estimate`."""
     laid = replace(laid, kernel=evenly(laid.kernel, target))
     kernel, loops, sms = laid.kernel, innermost(laid), target.limit("sms")
-    registers = sum(b.bytes for b in kernel.buffers if b.scope == "fragment") // 4 // kernel.threads + OTHER_REGISTERS
+    registers = registers_of(laid, target)
     threads = kernel.threads + (_PRODUCER_THREADS if laid.form == "warp_specialised" else 0)
     rooms = _rooms(laid, loops, registers, threads, target)
     extents = [extent for extent in kernel.grid if isinstance(extent, int)]
@@ -80,6 +85,28 @@ def by_stages(laid: Laid, target: Target) -> tuple[Room, ...]:
         return predict_blocks([partial(cycles, stages, block) for block in blocks], launch, machine(target))
 
     return tuple(Room(stages, together, predicted(stages, together)) for stages, together in rooms)
+
+
+def registers_of(laid: Laid, target: Target) -> int:
+    """About how many a thread takes: those of its fragments, of two steps of the product that needs the most, and what
+    is beside them."""
+    fragments = [b for b in laid.kernel.buffers if b.scope == "fragment"]
+    if laid.parts:  # each has the fragments of its role
+        return sum(b.bytes for b in fragments) // 4 // laid.kernel.threads + OTHER_REGISTERS
+    statements = [s for s in walk(laid.kernel.body) if isinstance(s, TileOp)]
+    held = sum(-(-laid.fragments[b.name].register_count * b.dtype.bits // 32) for b in fragments)
+    ahead = REGISTERS_AHEAD if any(map(is_loaded_ahead, statements)) else 0
+    read = max((step_registers(s, laid, target) for s in statements), default=0)
+    return held + 2 * read + OTHER_REGISTERS + ahead
+
+
+def step_registers(product: TileOp, laid: Laid, target: Target) -> int:
+    """Registers of a thread for what one step of a product by mma.sync reads from shared memory."""
+    found = demands(product, laid)
+    if product_steps(product, found, target) is None:
+        return 0
+    read = sum(dict(d.parameters).get("bytes", 0) for d in found)
+    return -(-read // steps_along_k(product) // (4 * laid.kernel.threads))
 
 
 def _rooms(

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from tilec import readers
 from tilec.diag import fail
 from tilec.tune.outcome import Outcome, from_json, to_json
 from tilec.tune.space import Point
@@ -31,6 +32,10 @@ class Journal:
         self.path = path
         with self._readable():
             self._base = sqlite3.connect(path, isolation_level=None)
+            tables = {name for (name,) in self._base.execute("SELECT name FROM sqlite_master")}
+            if tables and "about" not in tables:
+                self.close()
+                raise ValueError(f"it is a database of something else, with a table {min(tables)}")
             self._base.executescript(_TABLES)
             known = dict(self._base.execute("SELECT name, value FROM about"))
         wanted = {"format": FORMAT, **about}
@@ -47,7 +52,7 @@ class Journal:
     def predictions(self) -> dict[Point, int | str]:
         """Cycles, or why a point cannot be built."""
         with self._readable():
-            return {_point(p): json.loads(found) for p, found in self._base.execute("SELECT * FROM predictions")}
+            return {_point(p): _prediction(found) for p, found in self._base.execute("SELECT * FROM predictions")}
 
     def predict(self, found: Iterable[tuple[Point, int | str]]) -> None:
         with self._written() as cursor:
@@ -94,6 +99,8 @@ class Journal:
     def _readable(self) -> Iterator[None]:
         try:
             yield
+        except sqlite3.OperationalError as error:  # not the file's own fault: it is locked, or may not be opened
+            fail("bad-journal", f"cannot read {self.path}: {str(error).lower()}", help="name another with --journal")
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
             fail("bad-journal", f"{self.path} is no journal: {str(error).lower()}", help="name another with --journal")
 
@@ -115,6 +122,13 @@ class Journal:
 def _key(point: Point) -> str:
     """The same for the same values, in whatever order a space has its axes."""
     return json.dumps(sorted(point))
+
+
+def _prediction(text: str) -> int | str:
+    found = readers.json_value(text)
+    if not isinstance(found, int | str):
+        raise TypeError(f"{text} is no prediction")
+    return found
 
 
 def _point(key: str) -> Point:

@@ -12,9 +12,11 @@ from tilec.ir.multicast import number
 from tilec.ir.placement import NotArithmetic, evaluated
 from tilec.ir.tile import Bind, Buffer, Expr, For, If, Stmt, TileOp, Var, While, integer, substitute
 from tilec.ir.types import INT32
+from tilec.passes.ahead import AHEAD, is_between, is_loaded_ahead
 from tilec.passes.binds import scheduled
 from tilec.passes.depend import Scheduled, demands, is_asynchronous, loops_to_schedule
 from tilec.passes.layout import Laid
+from tilec.passes.product_steps import product_steps
 from tilec.passes.rings import is_load, pipelined_loops
 from tilec.passes.usual import in_most_trips
 from tilec.records import dataclass
@@ -226,20 +228,27 @@ def nest_cycles(one: Nest, neighbours: int) -> int:
 
 def _registers(walk: Walk, uses: Sequence[Stmt]) -> tuple[Level, int] | None:
     """The level of fragments, and the cycles that a step of the product takes: where a loop is one product that reads
-    both from shared memory by ldmatrix, 32 bytes of each row at a time, a step ahead."""
-    if len(uses) != 1 or not isinstance(product := uses[0], TileOp) or product.name != "gemm":
-        return None
-    prices = {d.kind: walk.target.price(d.kind, **dict(d.parameters)) for d in demands(product, walk.laid)}
-    if set(prices) != {"ldmatrix", "mma.sync"}:
-        return None
-    a, _, c = product.regions[:3]
-    steps = max(math.prod(a.shape) // c.shape[0] * a.buffer.dtype.bits // 256, 1)
-    read, compute = prices["ldmatrix"], prices["mma.sync"]
-    held = max((cycles for _, cycles, _ in read.uses), default=0)
-    use = max((cycles for _, cycles, _ in compute.uses), default=0)
+    its operands from shared memory by ldmatrix, 32 bytes of each row at a time, a step ahead; or the steps of one, with
+    loads of fragments some steps ahead."""
     parts = max(walk.laid.kernel.threads // 128, 1)
-    level = Level("shared → registers", read.latency - held, -(-held // steps), steps, 2, parts)
-    return level, -(-use // steps)
+    loads = [(at, s) for at, s in enumerate(uses) if isinstance(s, TileOp) and is_loaded_ahead(s)]
+    if not loads and len(uses) == 1:
+        steps = product_steps(uses[0], demands(uses[0], walk.laid), walk.target)
+        if steps is None:
+            return None
+        return Level("shared → registers", steps.latency, steps.transfer, steps.count, 2, parts), steps.use
+    products = [s for s in uses if not is_loaded_ahead(s)]
+    kinds = {d.kind for s in products for d in demands(s, walk.laid)}
+    if not loads or kinds != {"mma.sync"} or not all(is_between(uses, at) for at, _ in loads):
+        return None
+    reads = [walk.target.price(d.kind, **dict(d.parameters)) for _, s in loads for d in demands(s, walk.laid)]
+    held = [max((cycles for _, cycles, _ in read.uses), default=0) for read in reads]
+    latency = max(read.latency - cycles for read, cycles in zip(reads, held, strict=True))
+    computing = sum(walk.price(s).issue for s in products)
+    stages = 1 + min(int(str(load.attr(AHEAD))) for _, load in loads)
+    count = len(products)
+    level = Level("shared → registers", latency, -(-sum(held) // count), count, stages, parts, carried=stages > 1)
+    return level, -(-computing // count)
 
 
 # ---- machines --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from tilec import options as words
-from tilec.diag import fail
+from tilec.diag import CompileError, fail
 from tilec.options import CompileOptions
 from tilec.tune.space import Point, Value
 
@@ -45,11 +45,16 @@ def _consumers(value: Value) -> int | None:
     return value
 
 
+def _register_stages(value: Value) -> int | None:
+    return words.parse_register_stages(_one_of(words.REGISTER_STAGES)(str(value)))
+
+
 KNOBS: dict[str, Callable[[Value], Any]] = {
     "cluster": _cluster,
     "consumers": _consumers,
     "rasterisation": lambda value: words.parse_rasterisation(str(value)),
     "subtile": lambda value: words.parse_subtile(str(value)),
+    "register-stages": _register_stages,
     "pipeline-strategy": _one_of(words.STRATEGIES),
     "scheduler": _one_of(words.SCHEDULERS),
     "tile-scheduler": _one_of(words.TILE_SCHEDULERS),
@@ -84,6 +89,8 @@ def check(name: str, values: Iterable[Value], path: str) -> None:
     for value in values:
         try:
             KNOBS[name](value)
+        except CompileError as refused:
+            fail("bad-space", f"{path} tries {name} = {value!r}", help=refused.diagnostics[0].help)
         except ValueError as reason:
             fail("bad-space", f"{path} tries {name} = {value!r}", help=f"{name} {reason}")
 

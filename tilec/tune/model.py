@@ -137,29 +137,33 @@ class LevelTime:
     use: int
 
 
-def pipeline_times(levels: Sequence[Level], use: int, neighbours: int = 1, own: int | None = None) -> list[LevelTime]:
+def pipeline_times(
+    levels: Sequence[Level], use: int, neighbours: int = 1, own: int | None = None, is_inner: bool = False
+) -> list[LevelTime]:
     """The time of loops inside each other, the outermost first, with `neighbours` CTAs on the SM. `use` is for how many
     cycles a trip of the innermost one holds the busiest slot, `own` how long it takes in a CTA by itself (None: as
     long).
 
     Each level is what ALCOP (Huang et al., MLSys 2023, arXiv 2210.16691) says of a load-use loop, with the transfer
     apart from the latency: bound by its use if load ≤ (stages · neighbours − 1) · use, else by its loads, of which as
-    many are under way as there are stages. The use of a level is the loop in it.
+    many are under way as there are stages. The use of a level is the loop in it; that loop begins anew in every trip
+    (`is_inner`), when the other CTAs on the SM are elsewhere in theirs: what one of them waits for hides behind the
+    uses of the others.
     """
     if not levels:
         return []
     level, *inner = levels
     own = use if own is None else own
-    of_inner = pipeline_times(inner, use, neighbours, own)
+    of_inner = pipeline_times(inner, use, neighbours, own, is_inner=True)
     if of_inner:
         use_all, use_own = of_inner[0].cycles, pipeline_times(inner, use, 1, own)[0].cycles
     else:
         use_all, use_own = max(use * neighbours, own), own
     use_own += level.issue
-    return [_level_time(level, max(use_all, use_own), use_own, neighbours), *of_inner]
+    return [_level_time(level, max(use_all, use_own), use_own, neighbours, is_inner), *of_inner]
 
 
-def _level_time(level: Level, use_all: int, use_own: int, neighbours: int) -> LevelTime:
+def _level_time(level: Level, use_all: int, use_own: int, neighbours: int, is_inner: bool) -> LevelTime:
     if level.trips == 0:
         return LevelTime(level, 0, "use", use_all)
     transfer = level.transfer * neighbours
@@ -173,6 +177,13 @@ def _level_time(level: Level, use_all: int, use_own: int, neighbours: int) -> Le
             "use": level.trips * use_all,
             "bandwidth": level.trips * transfer,
             "latency": -(-level.trips * (load + part) // level.stages),
+        }
+    elif is_inner and neighbours > 1:
+        alone = level.latency + level.transfer
+        times = {
+            "use": max(level.trips * use_all, alone + level.trips * use_own),
+            "bandwidth": max(level.trips * transfer, alone + use_own),
+            "latency": rounds * (load + part) + load + (rest + 1) * part,
         }
     else:
         times = {
@@ -200,6 +211,10 @@ class Residence:
     ctas: int
 
 
+SCHEDULERS = 4
+"""Of an SM."""
+
+
 def ctas_per_sm(smem_bytes: int, registers_per_thread: int, threads: int, residence: Residence) -> int:
     """How many CTAs fit on an SM at once; 0 if not even one does."""
     return min(occupancy(smem_bytes, registers_per_thread, threads, residence).values())
@@ -209,12 +224,14 @@ def occupancy(smem_bytes: int, registers_per_thread: int, threads: int, residenc
     """How many CTAs each resource of an SM has room for."""
     smem = _step(smem_bytes + residence.smem_reserved_bytes_per_cta, residence.smem_allocation_bytes)
     warps = -(-threads // 32)
-    # Registers go to warps in steps, and warps to the four schedulers evenly.
-    registers = _step(registers_per_thread * 32, residence.registers_allocation_per_warp) * _step(warps, 4)
+    # Each scheduler has a quarter of the registers, and whole warps, whose registers come in steps. A CTA's warps need
+    # not be shared out evenly (as in NVIDIA's cuda_occupancy.h).
+    registers = _step(registers_per_thread * 32, residence.registers_allocation_per_warp)
+    most_warps = residence.registers // SCHEDULERS // registers * SCHEDULERS if registers else 0
     return {
         "blocks": residence.ctas,
         "shared memory": residence.smem_bytes // smem if smem else residence.ctas,
-        "registers": residence.registers // registers if registers else residence.ctas,
+        "registers": most_warps // warps if registers and warps else residence.ctas,
         "threads": residence.threads // (warps * 32) if warps else residence.ctas,
     }
 

@@ -48,6 +48,13 @@ class Outcome:
         return bool(self.refusal) or not gpu or (self.gpu == gpu and self.milliseconds is not None)
 
 
+_TYPES = {
+    **dict.fromkeys(("refusal", "gpu"), str),
+    **dict.fromkeys(("by_levels", "by_schedule", "registers", "spilled_bytes"), int),
+    "milliseconds": float | int | None,
+}
+
+
 def to_json(outcome: Outcome) -> str:
     return json.dumps(asdict(outcome))
 
@@ -55,4 +62,8 @@ def to_json(outcome: Outcome) -> str:
 def from_json(text: str) -> Outcome:
     """Raises `TypeError` or `ValueError` where the text is of another form."""
     record = readers.json_value(text)
-    return Outcome(**{**record, "intervals": tuple(record["intervals"])})
+    found = Outcome(**{**record, "intervals": tuple(record["intervals"])})
+    for name, wanted in _TYPES.items():
+        if not isinstance(getattr(found, name), wanted):
+            raise TypeError(f"{name} is {getattr(found, name)!r}")
+    return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from tilec.records import dataclass
 from tilec.tune.space import Point
@@ -14,10 +15,11 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A variant and its predicted cycles."""
+    """A variant and its predicted cycles. `again`: one before it is as fast, and differs in stages only."""
 
     point: Point
     cycles: int
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,9 @@ class Ranking:
     rejected: tuple[Rejection, ...]
 
 
-def rank(predictions: Iterable[tuple[Point, int | str]]) -> Ranking:
-    """From the cycles of each point, or why it cannot be built. Equally fast candidates stay in their order."""
+def rank(predictions: Iterable[tuple[Point, int | str]], stages: Collection[str] = ()) -> Ranking:
+    """From the cycles of each point, or why it cannot be built. Equally fast candidates stay in their order. Of those
+    that differ in the knobs `stages` only, the first stands for the others."""
     candidates: list[Candidate] = []
     rejected: list[Rejection] = []
     for point, found in predictions:
@@ -45,4 +48,10 @@ def rank(predictions: Iterable[tuple[Point, int | str]]) -> Ranking:
             rejected.append(Rejection(point, found))
         else:
             candidates.append(Candidate(point, found))
-    return Ranking(tuple(sorted(candidates, key=lambda candidate: candidate.cycles)), tuple(rejected))
+    best: list[Candidate] = []
+    seen: set[tuple[int, Point]] = set()
+    for candidate in sorted(candidates, key=lambda candidate: candidate.cycles):
+        rest = candidate.cycles, tuple(knob for knob in candidate.point if knob[0] not in stages)
+        best.append(replace(candidate, again=rest in seen))
+        seen.add(rest)
+    return Ranking(tuple(best), tuple(rejected))

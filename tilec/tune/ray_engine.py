@@ -10,9 +10,8 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tilec import __version__
-from tilec.diag import fail
-from tilec.tune.engines import Answer, Asked, Lost
+from tilec.diag import CompileError, fail
+from tilec.tune.engines import Answer, Asked, Lost, check_version
 
 PATIENCE_SECONDS = 10
 """For the head node to answer."""
@@ -54,22 +53,19 @@ class Ray:
         return sorted(found, key=lambda node: (node["NodeManagerAddress"], node["NodeManagerPort"]))
 
     def _check_nodes(self) -> None:
-        def version() -> str:  # nothing of tilec's own, which a node may lack
+        def version() -> str | None:  # nothing of tilec's own, which a node may lack
             try:
                 import tilec
             except ImportError:
-                return ""
+                return None
             return tilec.__version__
 
-        for node, found in zip(self._nodes, self.everywhere(version), strict=True):
-            if found != __version__:
-                self.close()
-                what = f"tilec {found}" if found else "no tilec"
-                fail(
-                    "wrong-worker",
-                    f"the node at {node['NodeManagerAddress']} has {what}, here it is {__version__}",
-                    help="install the same version on every node",
-                )
+        try:
+            for node, found in zip(self._nodes, self.everywhere(version), strict=True):
+                check_version(f"node at {node['NodeManagerAddress']}", found)
+        except CompileError:
+            self.close()
+            raise
 
     @property
     def processes(self) -> int:

@@ -160,7 +160,7 @@ def report(
         tuple(loops),
         levels,
         predict_blocks([partial(by_schedule, block) for block in scheduled_blocks], launch, where),
-        _bound(loops, blocks, levels, launch, target),
+        _bound(loops, [(block.around, by_levels(block, full)) for block in blocks], levels, launch, target),
         _compute(blocks, ctas, target),
         moved // target.limit("dram_bytes_per_cycle"),
         grid is None,
@@ -187,16 +187,22 @@ def _compute(blocks: Sequence[Block], ctas: int, target: Target) -> int:
 
 
 def _bound(
-    loops: Sequence[LoopReport], blocks: Sequence[Block], found: Prediction, launch: Launch, target: Target
+    loops: Sequence[LoopReport],
+    blocks: Sequence[tuple[int, int]],
+    found: Prediction,
+    launch: Launch,
+    target: Target,
 ) -> str:
-    """What most of the time is made of, in words."""
+    """What most of the time is made of, in words. Of each block, its cycles around pipelined loops and all of them: a
+    block that walks over tiles comes to a loop more than once."""
     if found.memory > found.compute:
         of_l2 = launch.l2_bytes * target.limit("dram_bytes_per_cycle")
         return "L2 bandwidth" if of_l2 > launch.dram_bytes * target.limit("l2_bytes_per_cycle") else "DRAM bandwidth"
     if not loops:
         return "statements outside pipelined loops"
     longest = max(loops, key=lambda loop: loop.levels[0].cycles)
-    if max(block.around for block in blocks) > sum(loop.levels[0].cycles for loop in loops):
+    around, cycles = max(blocks, key=lambda block: block[1])
+    if 2 * around > cycles:
         return "statements around the pipelined loops"
     for time in longest.levels:
         if time.bound != "use":

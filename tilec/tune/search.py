@@ -3,12 +3,13 @@ promising ones are compiled, until as many as are asked for have been tried.
 
 The same space and the same outcomes propose the same trials in the same order, however many run at a time: a batch is
 complete before the next is chosen. What the journal knows is not tried again, so that an interrupted search, started
-again, proposes what it proposed before and goes on from there.
+again, proposes what it proposed before and goes on from there. A trial that took its process with it is not written
+there: another machine, or fewer trials at a time, may carry it out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from tilec.records import dataclass
@@ -40,12 +41,17 @@ class Watcher(Protocol):
 @dataclass(frozen=True, slots=True)
 class Work:
     """What is asked of an engine for a point: `predict` gives cycles or says why not, `carry_out` the outcome. Both are
-    called in other processes, with what `task` makes of a point. `gpu` is where trials are measured, if they are."""
+    called in other processes, with what `task` makes of a point. `gpu` is where trials are measured, if they are;
+    `lost` is said of those whose process ended."""
 
     predict: Callable[[Any], int | str]
     carry_out: Callable[[Any], Outcome]
     task: Callable[[Point], Any]
     gpu: str = ""
+    lost: str = ""
+
+    def reason(self, lost: Lost) -> str:
+        return f"{lost}{self.lost}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +86,32 @@ def search(
     journal: Journal,
     watcher: Watcher,
     proposer: Callable[[Ranking], Propose] = by_model,
+    stages: Collection[str] = (),
 ) -> Found:
-    """Tries at most so many points."""
-    ranking = _ranked(space, work, engine, journal, watcher)
+    """Tries at most so many points. Of those that differ in the knobs `stages` only, and are alike by the model, one
+    is tried before the others, which come behind all points."""
+    ranking = _ranked(space, work, engine, journal, watcher, stages)
     propose, left = proposer(ranking), list(ranking.best)
     total = min(trials, len(left))
     tried: dict[Point, Outcome] = {}
     while len(tried) < total:
         known = {point: cost for point, outcome in tried.items() if (cost := outcome.cost(work.gpu)) is not None}
-        batch = propose(left, known)[: min(BATCH, total - len(tried))]
+        batch = next_batch(left, known, propose)[: total - len(tried)]
         for point, outcome in _tried(batch, len(tried), total, work, engine, journal, watcher):
             tried[point] = outcome
         left = [candidate for candidate in left if candidate.point not in tried]
     return Found(ranking, tuple(tried.items()))
 
 
-def _ranked(space: Space, work: Work, engine: Engine, journal: Journal, watcher: Watcher) -> Ranking:
+def next_batch(left: Sequence[Candidate], known: Mapping[Point, float], propose: Propose) -> Sequence[Point]:
+    """What to try next of the candidates that are left, best first by the model."""
+    different = [candidate for candidate in left if not candidate.again]
+    return propose(different or left, known)[:BATCH]
+
+
+def _ranked(
+    space: Space, work: Work, engine: Engine, journal: Journal, watcher: Watcher, stages: Collection[str]
+) -> Ranking:
     """All points of the space, the best first."""
     points = [tuple(sorted(point)) for point in space.points()]
     known = journal.predictions()
@@ -103,12 +119,16 @@ def _ranked(space: Space, work: Work, engine: Engine, journal: Journal, watcher:
     for first in range(0, len(new), _PREDICTED_TOGETHER):
         together = new[first : first + _PREDICTED_TOGETHER]
         answers: dict[Point, int | str] = {}
+        kept: dict[Point, int | str] = {}
         for number, answer in engine.run(work.predict, [work.task(point) for point in together]):
-            answers[together[number]] = str(answer) if isinstance(answer, Lost) else answer
+            if isinstance(answer, Lost):
+                answers[together[number]] = work.reason(answer)
+            else:
+                answers[together[number]] = kept[together[number]] = answer
             watcher.predicting(len(points) - len(new) + first + len(answers), len(points))
-        journal.predict(answers.items())
+        journal.predict(kept.items())
         known |= answers
-    return rank((point, known[point]) for point in points)
+    return rank(((point, known[point]) for point in points), stages)
 
 
 def _tried(
@@ -128,8 +148,11 @@ def _tried(
         watcher.trying(done, total)
     new = [point for point in batch if point not in known]
     for number, answer in engine.run(work.carry_out, [work.task(point) for point in new]):
-        outcome = Outcome(refusal=str(answer)) if isinstance(answer, Lost) else answer
-        journal.note(new[number], outcome)
+        if isinstance(answer, Lost):
+            outcome = Outcome(refusal=work.reason(answer))
+        else:
+            outcome = answer
+            journal.note(new[number], outcome)
         known[new[number]] = outcome
         watcher.found(new[number], outcome, True)
         watcher.trying(before + len(known), total)

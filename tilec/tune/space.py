@@ -38,6 +38,10 @@ class Space:
             yield tuple(zip(names, values, strict=True))
 
 
+MOST_POINTS = 100_000
+"""Of a space that is searched: each is given a prediction, which takes milliseconds."""
+
+
 class SpaceError(ValueError):
     """An axis that says nothing, or the same twice."""
 

@@ -131,7 +131,7 @@ class TensorTile:
 @dataclass(frozen=True, slots=True)
 class Corners:
     """What an im2col descriptor is about: a filter is at all places, `stride` pixels apart, from `lower` pixels before
-    an image's first one up to `upper` pixels after its last one, in both directions."""
+    an image's first one up to `upper` pixels after its last one, in every direction."""
 
     lower: int
     upper: int

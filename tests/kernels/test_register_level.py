@@ -1,0 +1,195 @@
+"""Fragments that nobody asked for, with stages: when products load them ahead, and that they are right."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from harness import HERE, SAMPLES
+from sass import Code, disassembled
+
+from tilec import driver, emulate
+from tilec.driver import Build, Observer, Plan
+from tilec.emu import launch
+from tilec.emulate import Arguments
+from tilec.ir.tile import TileOp, walk
+from tilec.options import CompileOptions, Value
+from tilec.passes.ahead import is_loaded_ahead
+from tilec.sched.decision import Decision
+from tilec.source import SourceFile
+
+KERNEL, GEMM = HERE / "register_level.tl", SAMPLES / "gemm.tl"
+LARGE: dict[str, Value] = {"M": 4096, "N": 4096, "K": 4096}
+DEPTH, MOST = 3, 5
+
+
+def asked(path: Path, stages: int | None, **defines: Value) -> tuple[SourceFile, CompileOptions]:
+    source = SourceFile(path.name, path.read_text(encoding="utf-8"))
+    return source, CompileOptions(target="sm_80", defines=tuple(defines.items()), register_stages=stages)
+
+
+@cache
+def made(path: Path = KERNEL, stages: int | None = 2, **defines: Value) -> Build:
+    return driver.build(*asked(path, stages, **defines), Observer())
+
+
+def planned(path: Path, stages: int | None = None, **defines: Value) -> Plan:
+    source, options = asked(path, stages, **defines)
+    return driver.plan(source, options, Observer())
+
+
+def decided(plan: Plan) -> list[Decision]:
+    return [d for d in plan.decisions if d.what.startswith("register stages")]
+
+
+def ahead(plan: Plan) -> list[TileOp]:
+    return [s for s in walk(plan.laid.kernel.body) if isinstance(s, TileOp) and is_loaded_ahead(s)]
+
+
+# ---- that they are right ---------------------------------------------------------------------------------------------
+
+
+def runs(build: Build, trips: int, adversary: int | None = None, tB: bool = False, M: int = 100, BK: int = 64) -> None:
+    """The emulated PTX computes what numpy does."""
+    generator = np.random.default_rng(0)
+    a, b = (generator.integers(-3, 4, shape).astype(np.float16) for shape in ((M, 320), (320, 72)))
+    sums = np.float16 if build.kernel.params[2].dtype.bits == 16 else np.float32  # type: ignore[union-attr]
+    given = Arguments(
+        {"A": a, "B": np.ascontiguousarray(b.T) if tB else b, "C": np.full((M, 72), np.nan, sums)}, {"n": trips}
+    )
+    manifest = build.manifest
+    launch(
+        build.ptx,
+        manifest.entry,
+        manifest.blocks(given.scalars),
+        manifest.block,
+        emulate.launch_arguments(manifest, given),
+        cluster=manifest.cluster,
+        dynamic_smem=manifest.dynamic_smem,
+        adversary=adversary,
+    )
+    depth = min(BK * trips, 320)
+    wanted = a[:, :depth].astype(np.float32) @ b[:depth].astype(np.float32)
+    np.testing.assert_array_equal(given.tensors["C"].astype(np.float32), wanted)
+
+
+@pytest.mark.parametrize("trips", range(MOST + 1))
+def test_any_number_of_trips(trips: int) -> None:
+    build = made()
+    assert ".registers.stage1" in build.trace
+    runs(build, trips)
+
+
+@pytest.mark.parametrize("adversary", range(2))
+def test_on_hostile_machines(adversary: int) -> None:
+    runs(made(), DEPTH + 1, adversary)
+
+
+@pytest.mark.parametrize(
+    "defines",
+    [
+        {"trips": 2},
+        {"trips": 5, "num_stages": 1},
+        {"trips": 5, "num_stages": 2},
+        {"trips": 5, "tB": True},
+        {"trips": 5, "sum_dtype": "float16"},
+        {"trips": 10, "BK": 32, "BN": 40},
+        {"trips": 2, "BK": 192},  # twelve steps along K, in six
+        {"trips": 5, "threads": 32, "BM": 32},
+    ],
+)
+def test_each_form(defines: dict[str, Value]) -> None:
+    build = made(**defines)
+    assert ".registers.stage1" in build.trace
+    shape = {key: value for key, value in defines.items() if key in ("tB", "BK")}
+    runs(build, int(defines["trips"]), **shape)  # type: ignore[arg-type]
+
+
+# ---- when they are ---------------------------------------------------------------------------------------------------
+
+
+def test_where_a_block_has_a_multiprocessor_to_itself() -> None:
+    """Its warps have nobody to hide what they wait for: 32 cycles of latency, and 192 of 8 warps' fragments."""
+    plan = planned(GEMM, **LARGE)
+    (decision,) = decided(plan)
+    assert (decision.chosen, decision.by) == ("2", "the compiler") and len(ahead(plan)) == 8
+    assert decision.why.startswith("224 cycles in which each trip would wait for its first fragments by ldmatrix: ")
+    (loop,), (before,) = plan.loops, planned(GEMM, 1, **LARGE).loops
+    assert loop.solution.schedule.ii <= before.solution.schedule.ii - 150
+
+
+def test_not_where_blocks_hide_it_for_one_another() -> None:
+    plan = planned(GEMM, **LARGE, threads=128, block_N=64)
+    (decision,) = decided(plan)
+    assert (decision.chosen, decision.by) == ("1", "the compiler") and not ahead(plan)
+    assert "3 blocks of a multiprocessor compute while one waits" in decision.why
+
+
+@pytest.mark.parametrize(
+    ("defines", "why"),
+    [
+        ({"BM": 256, "BN": 128}, "needs about "),
+        ({}, "how many trips the loop makes is known at launch only"),
+        ({"trips": 1}, "the loop makes 1 trip"),
+        ({"trips": 10, "BK": 16}, "it is one step along K"),
+        ({"trips": 5, "BK": 48}, "2 stages do not divide its 3 steps along K"),
+        ({"trips": 5, "dtype": "float32"}, "ldmatrix fills fragments of 16 bits an element, and these have float32"),
+        ({"trips": 5, "tA": True}, "A_shared lies along M, and fragments along K"),
+        ({"trips": 5, "clears": True}, "it clears C_local in each trip"),
+        ({"trips": 5, "also": True}, "the loop does more than load and multiply: line 44"),
+        ({"by_hand": True}, "the loop has its schedule by hand"),
+    ],
+)
+def test_not_where_it_cannot_be(defines: dict[str, Value], why: str) -> None:
+    plan = planned(KERNEL, **({"trips": 5} if "BM" in defines else {}), **defines)
+    (decision,) = decided(plan)
+    assert (decision.chosen, decision.by) == ("1", "the compiler") and not ahead(plan)
+    assert why in decision.why
+
+
+def test_as_the_command_line_says() -> None:
+    plan = planned(GEMM, 1, **LARGE)
+    assert decided(plan) == [Decision("register stages", "1", "the command line", "--register-stages 1")]
+    assert not ahead(plan)
+    plan = planned(KERNEL, 2)
+    assert decided(plan) == [Decision("register stages", "2", "the command line", "--register-stages 2")]
+    assert ahead(plan)
+
+
+def test_nothing_is_said_of_products_that_read_shared_memory_themselves() -> None:
+    source, options = asked(GEMM, None)
+    plan = driver.plan(source, CompileOptions(target="sm_90a", defines=options.defines), Observer())
+    assert not decided(plan)
+
+
+# ---- the machine code ------------------------------------------------------------------------------------------------
+
+
+def loop_of(build: Build, folder: Path) -> list[str]:
+    """The barriers, loads of fragments and products of the main loop, in order."""
+    cubin = folder / "kernel.cubin"
+    cubin.write_bytes(build.cubin)
+    code: Code = disassembled(cubin)
+    return [i.stem for i in code.around("HMMA") if i.stem in ("BAR", "LDSM", "HMMA")]
+
+
+def test_products_on_either_side_of_the_barrier(tmp_path: Path) -> None:
+    """A trip begins with products, and its last ones stand among the loads of the next trip's first fragments, a
+    quarter of all, behind the barrier."""
+    build = made(GEMM, None)
+    (entry,) = build.entries
+    assert (entry.stack_bytes, entry.spill_store_bytes) == (0, 0)
+    loop = loop_of(build, tmp_path)
+    barrier = loop.index("BAR")
+    before, behind = loop[:barrier], loop[barrier + 1 :]
+    assert "BAR" not in behind and before[0] == "HMMA"
+    assert 4 * behind.count("LDSM") == loop.count("LDSM")
+    first, last = behind.index("LDSM"), len(behind) - behind[::-1].index("LDSM")
+    assert behind[:first].count("HMMA") > 0 and behind[first:last].count("HMMA") > 0 and behind[last:].count("HMMA") > 0
+
+
+def test_else_each_trip_begins_with_loads(tmp_path: Path) -> None:
+    loop = loop_of(made(GEMM, 1), tmp_path)
+    assert loop[0] == "BAR" and loop[1] == "LDSM" and loop.count("BAR") == 1

@@ -1,0 +1,31 @@
+"""What a shell proposes for options and arguments whose values are known words, one of them or several with commas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import click
+
+Proposed = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def one_of(words: Callable[[], Iterable[str]]) -> Proposed:
+    return lambda _context, _parameter, begun: [word for word in words() if word.startswith(begun)]
+
+
+def several_of(words: Callable[[], Iterable[str]]) -> Proposed:
+    """Of `sm_80,sm_9` the last word is completed, with one that is not there yet."""
+
+    def proposed(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+        before, comma, last = begun.rpartition(",")
+        there = before.split(",")
+        return [f"{before}{comma}{word}" for word in words() if word.startswith(last) and word not in there]
+
+    return proposed
+
+
+def codes() -> Iterable[str]:
+    """Of errors and warnings."""
+    from tilec.explanations import EXPLANATIONS
+
+    return sorted(EXPLANATIONS)

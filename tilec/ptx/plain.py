@@ -1,0 +1,84 @@
+"""Takes apart the instructions that most of a PTX file consists of: the grammar reads each in one piece, as PLAIN.
+
+A kernel's registers and addresses are few and stand in many instructions, so that each is made once.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from tilec.ptx.module import (
+    Address,
+    FloatImm,
+    Guard,
+    Imm,
+    Instruction,
+    NotPred,
+    Operand,
+    Pair,
+    Reg,
+    Symbol,
+    TensorAddress,
+    Vector,
+)
+
+_OPERANDS = re.compile(r"\[[^\]]*\]|\{[^}]*\}|[^,\s]+")
+_ADDRESS = re.compile(r"([^+-]+)(?:\+?(-?\d+))?")
+
+
+def instruction(text: str, line: int) -> Instruction:
+    """`@%p1 add.s32 %r1, %r2, 3;` as a value. The text matches PLAIN."""
+    guard, rest = None, text[:-1]
+    if text[0] == "@":
+        predicate, rest = rest.split(None, 1)
+        guard = _guard(predicate)
+    opcode, *operands = rest.split(None, 1)
+    return Instruction(opcode, tuple(map(_operand, _OPERANDS.findall(operands[0]))) if operands else (), guard, line)
+
+
+@lru_cache(maxsize=1 << 10)
+def _guard(text: str) -> Guard:
+    return Guard(Reg(text.lstrip("@!")), "!" in text)
+
+
+@lru_cache(maxsize=1 << 14)
+def _operand(text: str) -> Operand:
+    match text[0]:
+        case "[":
+            return _address(text[1:-1])
+        case "{":
+            return _vector(text)
+        case "!":
+            return NotPred(Reg(text[1:]))
+    if "|" in text:
+        first, second = text.split("|")
+        return Pair(Reg(first), Reg(second))
+    name, plus, offset = text.partition("+")
+    return Symbol(name, int(offset)) if plus else _simple(text)
+
+
+def _simple(text: str) -> Any:
+    """A register, number or name; the grammar says which of them may stand where."""
+    if text[0] == "%" or text == "_":
+        return Reg(text)
+    if text[0] != "-" and not text[0].isdigit():
+        return Imm(32) if text == "WARP_SZ" else Symbol(text)
+    if text[1:2] in ("f", "F", "d", "D"):
+        return FloatImm(int(text[2:], 16), 32 if text[1] in "fF" else 64)
+    return Imm(int(text))
+
+
+def _address(text: str) -> Address | TensorAddress:
+    base, comma, coordinates = text.partition(",")
+    if comma:
+        where: tuple[Any, ...] = _vector(coordinates.strip()).items
+        return TensorAddress(_simple(base), where)
+    found = _ADDRESS.fullmatch(text)
+    assert found is not None
+    return Address(_simple(found[1]), int(found[2] or 0))
+
+
+def _vector(text: str) -> Vector:
+    return Vector(tuple(_simple(item.strip()) for item in text[1:-1].split(",")))
