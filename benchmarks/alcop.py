@@ -30,11 +30,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tilec import driver
 from tilec.ir.tile import Buffer, TileOp, walk
 from tilec.options import CompileOptions
-from tilec.passes.ahead import is_loaded_ahead
-from tilec.passes.depend import Scheduled
-from tilec.passes.hand_layout import laid_out
-from tilec.passes.layout import Laid
-from tilec.passes.narrow import widened
+from tilec.passes.analysis.ahead import is_loaded_ahead
+from tilec.passes.hand.hand_layout import laid_out
+from tilec.passes.layouts.layout import Laid
+from tilec.passes.layouts.narrow import widened
+from tilec.passes.pipelining.depend import Scheduled
 from tilec.source import SourceFile
 from tilec.target import Target, load
 from tilec.tune.estimate import OTHER_REGISTERS, REGISTERS_AHEAD, step_registers

@@ -20,13 +20,13 @@ from pathlib import Path
 from tilec import target as targets
 from tilec.driver import Observer, check
 from tilec.options import CompileOptions, Strategy
-from tilec.passes.annotate import given_schedule
-from tilec.passes.buffers import place
-from tilec.passes.depend import problems
-from tilec.passes.expand import Scheduled, expand
-from tilec.passes.layout import assign
-from tilec.passes.select import select
-from tilec.passes.sync import synchronise
+from tilec.passes.code.buffers import place
+from tilec.passes.code.expand import Scheduled, expand
+from tilec.passes.code.sync import synchronise
+from tilec.passes.layouts.layout import assign
+from tilec.passes.layouts.select import select
+from tilec.passes.pipelining.annotate import given_schedule
+from tilec.passes.pipelining.depend import problems
 from tilec.source import SourceFile
 
 LIMIT = 50.0  # milliseconds

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tilec import driver
 from tilec.ir.tile import Buffer
 from tilec.options import CompileOptions
-from tilec.passes.depend import Scheduled
+from tilec.passes.pipelining.depend import Scheduled
 from tilec.source import SourceFile
 from tilec.target import load
 from tilec.tune.kernel import Block, Walk, machine, places, residence, schedule_cost, tensor_bytes

@@ -50,7 +50,7 @@ from tilec.language import (
 from tilec.ops import python, registry, scalar, signature
 from tilec.ops.signature import Signature
 from tilec.ops.warp_functions import WARP_FUNCTIONS
-from tilec.passes.hints import HINTS
+from tilec.passes.reading.hints import HINTS
 from tilec.syntax import ast
 
 DOCS = Path(__file__).parent

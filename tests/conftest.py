@@ -15,8 +15,8 @@ import pytest
 from hypothesis import settings
 
 from tilec.ir.tile import Kernel
-from tilec.passes.elaborate import Define, elaborate
-from tilec.passes.fold import fold
+from tilec.passes.analysis.fold import fold
+from tilec.passes.reading.elaborate import Define, elaborate
 from tilec.ptx import assemble as assembler
 from tilec.sched import cache
 from tilec.sched.problem import Problem

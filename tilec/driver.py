@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tilec.ir.tile import Kernel
     from tilec.ir.warp import Program
     from tilec.manifest import Manifest
-    from tilec.passes.layout import Laid
+    from tilec.passes.layouts.layout import Laid
     from tilec.ptx.assemble import EntryReport
     from tilec.ptx.module import Module
     from tilec.sched.schedule import Schedule
@@ -93,13 +93,13 @@ def _code(planned: Plan, source: SourceFile, options: CompileOptions, observer: 
     from tilec.codegen.emit import emit
     from tilec.ir.warp_text import show_program
     from tilec.ir.warp_verify import program_violations
-    from tilec.passes.buffers import place
-    from tilec.passes.depend import Scheduled
-    from tilec.passes.dependent import dependent
-    from tilec.passes.expand import expand
-    from tilec.passes.split_loops import split
-    from tilec.passes.sync import synchronise
-    from tilec.passes.usage import usage
+    from tilec.passes.analysis.usage import usage
+    from tilec.passes.code.buffers import place
+    from tilec.passes.code.dependent import dependent
+    from tilec.passes.code.expand import expand
+    from tilec.passes.code.split_loops import split
+    from tilec.passes.code.sync import synchronise
+    from tilec.passes.pipelining.depend import Scheduled
 
     target = planned.target
     scheduled = [Scheduled(p.loop, p.solution.schedule) for p in planned.loops]
@@ -157,7 +157,7 @@ def reports(library: Library) -> tuple[Report, ...]:
     """What the model says of each kernel of a cubin."""
     from math import prod
 
-    from tilec.passes.depend import Scheduled
+    from tilec.passes.pipelining.depend import Scheduled
     from tilec.tune.report import report
 
     registers = {entry.name: entry.registers for entry in library.entries}
@@ -173,7 +173,7 @@ def reports(library: Library) -> tuple[Report, ...]:
 def laid(source: SourceFile, options: CompileOptions) -> tuple[Laid, Target]:
     """A kernel with its layouts and the grid that is launched, for which nothing has been solved yet."""
     from tilec import target as targets
-    from tilec.passes.subtiling import as_asked
+    from tilec.passes.pipelining.subtiling import as_asked
 
     target = targets.load(options.target, options.calibration)
     kernel, _ = as_asked(check(source, options, Observer()), options)

@@ -45,7 +45,7 @@ from tilec.ir.tile import (
 from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, DType
 from tilec.manifest import Im2col, Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
 from tilec.ops.gemm.sparse import metadata_tensors, random_metadata
-from tilec.passes.usage import expressions, reads, writes
+from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.records import dataclass
 from tilec.sizes import SizeError, UnknownSize, evaluate, shape_of
 from tilec.source import SourceFile

@@ -26,7 +26,7 @@ def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Ke
     if source.path.endswith(".tile"):
         return observer.saw("tile", _stored(source, options), print_kernel, verify_tile)
 
-    from tilec.passes.elaborate import elaborate
+    from tilec.passes.reading.elaborate import elaborate
 
     module, imported = _parsed(source, options, observer)
     warn, sms = partial(observer.warn, options=options), partial(_multiprocessors, options)
@@ -48,8 +48,8 @@ def read(source: SourceFile, options: CompileOptions, observer: Observer, mistak
     if source.path.endswith(".tile"):
         return (check(source, options, observer),)
 
-    from tilec.passes.elaborate import elaborate_all
-    from tilec.passes.fold import fold
+    from tilec.passes.analysis.fold import fold
+    from tilec.passes.reading.elaborate import elaborate_all
 
     module, imported = _parsed(source, options, observer)
     warn, sms = partial(observer.warn, options=options), partial(_multiprocessors, options)
@@ -111,14 +111,14 @@ def _parsed(
 def _folded(kernel: Kernel, options: CompileOptions, observer: Observer) -> Kernel:
     from tilec.ir.text import print_kernel
     from tilec.ir.verify import verify_tile
-    from tilec.passes.fold import fold
+    from tilec.passes.analysis.fold import fold
 
     if options.cluster == (1, 1, 1):
-        from tilec.passes.clusters import without_cluster
+        from tilec.passes.analysis.clusters import without_cluster
 
         kernel = without_cluster(kernel)
     if options.consumers is not None:
-        from tilec.passes.consumers import with_consumers
+        from tilec.passes.grid.consumers import with_consumers
 
         kernel = with_consumers(kernel, options.consumers)
     return observer.saw("tile", fold(kernel), print_kernel, verify_tile if options.opt_level else _reads_back)
@@ -157,8 +157,8 @@ def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> No
     if options.opt_level not in LAST_STAGE:
         from tilec import target as targets
         from tilec.legality import examine
-        from tilec.passes.subtiling import as_asked
-        from tilec.passes.tensor_sums import with_sums_as_fragments
+        from tilec.passes.hand.tensor_sums import with_sums_as_fragments
+        from tilec.passes.pipelining.subtiling import as_asked
 
         target = targets.load(options.target, options.calibration)
         for kernel in kernels:
@@ -166,7 +166,7 @@ def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> No
                 kernel, _ = as_asked(with_sums_as_fragments(kernel), options)
             examine(kernel, target, strategy_of(kernel, options), options.switches, mistakes)
     mistakes.end()
-    from tilec.passes.unset import unset
+    from tilec.passes.analysis.unset import unset
 
     for found in (odd for kernel in kernels for odd in unset(kernel)):
         observer.warn(found, options)

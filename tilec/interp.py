@@ -58,7 +58,7 @@ from tilec.ops.intrinsics import fused, references
 from tilec.ops.tcgen05 import is_committing, is_of_pair, reaches_blocks
 from tilec.ops.values import EXPR_TYPES
 from tilec.ops.warp_functions import REFERENCES
-from tilec.passes.divide import Part, parts
+from tilec.passes.hand.divide import Part, parts
 from tilec.sizes import SizeError, found
 from tilec.source import NOWHERE, Span
 

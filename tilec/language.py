@@ -19,11 +19,11 @@ from tilec.ops.values import Policy
 from tilec.ops.vectors import LDG, VECTOR_TYPES as VECTOR_NAMES, WIDE as WIDE_ACCESSES
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
-from tilec.passes import (
+from tilec.passes.analysis import clusters
+from tilec.passes.hand import divide, pipeline_counts
+from tilec.passes.reading import (
     allocations,
-    clusters,
     configs,
-    divide,
     eager,
     elaborate,
     evaluate,
@@ -31,7 +31,6 @@ from tilec.passes import (
     layout_maps,
     loops,
     manual,
-    pipeline_counts,
     pipeline_rules,
     pipelines,
     pointers,
@@ -47,11 +46,11 @@ from tilec.passes import (
     views,
     vocabulary,
 )
-from tilec.passes.block_scales import TRANSPOSE
-from tilec.passes.hints import HINTS
-from tilec.passes.linear import Ledger
-from tilec.passes.loop_statements import Loops
-from tilec.passes.threads import PerThread
+from tilec.passes.reading.block_scales import TRANSPOSE
+from tilec.passes.reading.hints import HINTS
+from tilec.passes.reading.linear import Ledger
+from tilec.passes.reading.loop_statements import Loops
+from tilec.passes.reading.threads import PerThread
 from tilec.records import dataclass
 
 

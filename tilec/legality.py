@@ -10,11 +10,11 @@ from tilec.diag import AT_ONCE, Label, Mistakes, fail
 from tilec.ir.tile import Kernel, TileOp, walk
 from tilec.ops.refused import is_refused
 from tilec.options import Strategy, Switches
-from tilec.passes.annotate import given_schedule
-from tilec.passes.depend import LoopProblem, Scheduled, loops_to_schedule, problems
-from tilec.passes.hand_layout import laid_out
-from tilec.passes.narrow import widened
-from tilec.passes.usage import writes
+from tilec.passes.analysis.usage import writes
+from tilec.passes.hand.hand_layout import laid_out
+from tilec.passes.layouts.narrow import widened
+from tilec.passes.pipelining.annotate import given_schedule
+from tilec.passes.pipelining.depend import LoopProblem, Scheduled, loops_to_schedule, problems
 from tilec.refusals import footprint, over_ceiling
 from tilec.sched.bounds import Unschedulable, bounds
 from tilec.sched.schedule import Schedule

@@ -30,15 +30,15 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.options import Lint
-from tilec.passes.atoms import Sweep, conflicts, shared_accesses
-from tilec.passes.depend import LoopProblem, is_asynchronous
-from tilec.passes.layout import Laid
-from tilec.passes.nest_price import is_of_each
-from tilec.passes.ordering import is_asynchronous_copy
-from tilec.passes.rings import is_load
-from tilec.passes.tensor_memory import columns, crowded_out
-from tilec.passes.turned import is_turning
-from tilec.passes.usage import expressions
+from tilec.passes.analysis.ordering import is_asynchronous_copy
+from tilec.passes.analysis.rings import is_load
+from tilec.passes.analysis.usage import expressions
+from tilec.passes.layouts.atoms import Sweep, conflicts, shared_accesses
+from tilec.passes.layouts.layout import Laid
+from tilec.passes.layouts.tensor_memory import columns, crowded_out
+from tilec.passes.layouts.turned import is_turning
+from tilec.passes.pipelining.depend import LoopProblem, is_asynchronous
+from tilec.passes.pipelining.nest_price import is_of_each
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 from tilec.source import Span

@@ -47,6 +47,9 @@ LINTS: tuple[Lint, ...] = get_args(Lint)
 Value = int | float | bool | str
 """What `-D NAME=VALUE` can give a module constant."""
 
+MAY_DECIDE = 3
+"""From this optimisation level on the compiler decides what the source leaves open of clusters and order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Switches:

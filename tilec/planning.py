@@ -24,7 +24,7 @@ from tilec.source import SourceFile
 
 if TYPE_CHECKING:
     from tilec.ir.tile import Kernel, Subtile
-    from tilec.passes.layout import Laid
+    from tilec.passes.layouts.layout import Laid
     from tilec.sched.decision import Decision
     from tilec.sched.solution import Solution
     from tilec.target import Target
@@ -53,7 +53,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     if options.fast_math and "fast-math" not in kernel.asks:
         kernel = replace(kernel, asks=tuple(sorted((*kernel.asks, "fast-math"))))
     if observer.wants("alias"):
-        from tilec.passes.alias import analyse, print_aliased
+        from tilec.passes.analysis.alias import analyse, print_aliased
 
         observer.saw("alias", analyse(kernel), print_aliased)
     if end := LAST_STAGE.get(options.opt_level):
@@ -64,11 +64,11 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
         )
 
     from tilec import lints, target as targets
-    from tilec.passes.decisions import about_turned
-    from tilec.passes.hand_listing import listing
-    from tilec.passes.masks import unmasked
-    from tilec.passes.staging import stagings
-    from tilec.passes.unset import unset
+    from tilec.passes.analysis.unset import unset
+    from tilec.passes.hand.hand_listing import listing
+    from tilec.passes.pipelining.decisions import about_turned
+    from tilec.passes.pipelining.masks import unmasked
+    from tilec.passes.pipelining.staging import stagings
     from tilec.sched.trace import dump, trace as write_trace
 
     target = targets.load(options.target, options.calibration)
@@ -118,8 +118,8 @@ def _scheduled(
 ) -> tuple[Laid, tuple[Decision, ...], tuple[Planned, ...]]:
     """The kernel with the grid that is launched and its layouts, what was decided about both and about its tiles, and a
     schedule for each loop."""
-    from tilec.passes.subtiling import as_asked, candidates
-    from tilec.passes.tensor_sums import with_sums_as_fragments
+    from tilec.passes.hand.tensor_sums import with_sums_as_fragments
+    from tilec.passes.pipelining.subtiling import as_asked, candidates
 
     kernel, asked = as_asked(with_sums_as_fragments(kernel), options)
     laid, decisions = in_place(kernel, target, options)
@@ -139,7 +139,7 @@ def _with_residence(
     laid: Laid, target: Target, options: CompileOptions
 ) -> tuple[Laid, tuple[Planned, ...], tuple[Decision, ...]]:
     """With fewer versions of what loops load, where that lets more blocks share a multiprocessor, and pays."""
-    from tilec.passes.depend import Scheduled
+    from tilec.passes.pipelining.depend import Scheduled
     from tilec.tune.residence import fewer_stages
 
     planned = schedule_loops(laid, target, options, Observer())
@@ -159,8 +159,8 @@ def _cut_as_pays(
     observer: Observer,
 ) -> tuple[Laid, tuple[Decision, ...], tuple[Planned, ...]]:
     """The same, with the tiles of the only loop whole or cut in one of these ways: the observer sees what is taken."""
-    from tilec.passes.roles import products
-    from tilec.passes.subtiling import as_pays
+    from tilec.passes.pipelining.roles import products
+    from tilec.passes.pipelining.subtiling import as_pays
 
     plans = {id(kernel): (*whole, schedule_loops(whole[0], target, options, Observer()))}
 
@@ -185,8 +185,11 @@ def _cut_as_pays(
 
 def in_place(kernel: Kernel, target: Target, options: CompileOptions) -> tuple[Laid, tuple[Decision, ...]]:
     """The kernel with the grid that is launched and its layouts, and what was decided about both."""
-    from tilec.passes.blocks import arranged
-    from tilec.passes.decisions import (
+    from tilec.passes.grid.blocks import arranged
+    from tilec.passes.grid.paired import with_pairs
+    from tilec.passes.hand.hand_layout import laid_out
+    from tilec.passes.layouts.narrow import widened
+    from tilec.passes.pipelining.decisions import (
         about_dependent_launch,
         about_detection,
         about_loads,
@@ -195,11 +198,8 @@ def in_place(kernel: Kernel, target: Target, options: CompileOptions) -> tuple[L
         about_roles,
         why_not_detected,
     )
-    from tilec.passes.hand_layout import laid_out
-    from tilec.passes.load_use import detected, loads_ahead, with_detected
-    from tilec.passes.multicast import with_multicast
-    from tilec.passes.narrow import widened
-    from tilec.passes.paired import with_pairs
+    from tilec.passes.pipelining.multicast import with_multicast
+    from tilec.passes.reading.load_use import detected, loads_ahead, with_detected
     from tilec.tune.register_level import as_pays
 
     def with_layouts(kernel: Kernel) -> Laid:

@@ -15,8 +15,8 @@ from tilec.options import CompileOptions
 from tilec.records import dataclass
 
 if TYPE_CHECKING:
-    from tilec.passes.depend import LoopProblem
-    from tilec.passes.layout import Laid
+    from tilec.passes.layouts.layout import Laid
+    from tilec.passes.pipelining.depend import LoopProblem
     from tilec.sched.schedule import Schedule
     from tilec.sched.solution import Solution
     from tilec.target import Target
@@ -35,7 +35,7 @@ def schedule_loops(laid: Laid, target: Target, options: CompileOptions, observer
     loop's problem is known when those in it are scheduled, so that inner ones go first.
     """
     from tilec.legality import check_ceilings
-    from tilec.passes.depend import Scheduled, loops_to_schedule, problems
+    from tilec.passes.pipelining.depend import Scheduled, loops_to_schedule, problems
 
     if laid.parts:
         return _schedule_roles(laid, target, options, observer)
@@ -71,7 +71,7 @@ def _schedule_roles(laid: Laid, target: Target, options: CompileOptions, observe
     """A schedule for each loop in which a role of the kernel's own acquires stages of pipelines."""
     if strategy_of(laid.kernel, options) == "none":
         return ()
-    from tilec.passes.role_loops import problems
+    from tilec.passes.pipelining.role_loops import problems
 
     loops = problems(laid, target)
     observer.saw("problem", loops, problem_text, problem_violations)
@@ -85,7 +85,7 @@ def in_order(laid: Laid, planned: tuple[Planned, ...]) -> Laid:
     """The roles that a kernel makes itself, with their statements in the order of the schedules."""
     if not laid.parts or not planned:
         return laid
-    from tilec.passes.role_loops import in_order
+    from tilec.passes.pipelining.role_loops import in_order
 
     return in_order(laid, {id(p.loop.loop): p.solution.schedule for p in planned})
 
@@ -104,7 +104,7 @@ def _deepened(planned: Planned) -> Planned:
 
 
 def _decide(loop: LoopProblem, options: CompileOptions) -> Planned:
-    from tilec.passes.annotate import given_schedule
+    from tilec.passes.pipelining.annotate import given_schedule
     from tilec.sched.solve import given
 
     by_hand = given_schedule(loop)

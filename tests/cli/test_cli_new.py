@@ -11,7 +11,7 @@ from command import tilec
 from native import CUDA, TOOLS, needs_cmake, ran
 
 from tilec import files
-from tilec.cli_new import TEMPLATES
+from tilec.cli.new import TEMPLATES
 from tilec.diag import fail
 
 MADE = ["CMakeLists.txt", "README.md", "main.cpp", "mine.tl"]

@@ -13,7 +13,7 @@ import pytest
 from command import SAMPLES, tilec
 
 import tilec as package
-from tilec import cli_tune_view
+from tilec.cli import tune_view
 from tilec.tune import dask_engine, engines
 
 MATMUL = SAMPLES / "alcop" / "matmul.tl"
@@ -63,7 +63,7 @@ def test_a_worker_that_is_killed_costs_no_trial(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with scheduler() as address, worker(address) as first, worker(address):
-        found, seen = cli_tune_view.Watcher.found, list[object]()
+        found, seen = tune_view.Watcher.found, list[object]()
 
         def and_kill(*arguments: object) -> None:
             seen.append(arguments)
@@ -73,7 +73,7 @@ def test_a_worker_that_is_killed_costs_no_trial(
             found(*arguments)
 
         with monkeypatch.context() as patched:
-            patched.setattr(cli_tune_view.Watcher, "found", and_kill)
+            patched.setattr(tune_view.Watcher, "found", and_kill)
             assert tilec(*SEARCH, "--engine", "dask", "--scheduler", address) == 0
     with_dask, best = capfd.readouterr().out, Path("k.tuned.json").read_bytes()
     assert len(seen) == 10

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from command import GEMM, VECTOR_ADD, tilec
 
-from tilec import cli_watch, files, resources, target
-from tilec.cli_console import Exit
+from tilec import files, resources, target
+from tilec.cli import watch
+from tilec.cli.console import Exit
 
 _SECONDS = 60
 
@@ -166,7 +167,7 @@ def rounds(*commands: Callable[[], None]) -> list[int]:
         commands[len(carried) - 1]()
 
     with pytest.raises(KeyboardInterrupt):
-        cli_watch.watched(command)
+        watch.watched(command)
     return carried
 
 

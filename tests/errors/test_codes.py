@@ -16,7 +16,7 @@ from tilec.cli import main
 from tilec.emulate import Arguments
 from tilec.ir.tile import Kernel
 from tilec.options import CompileOptions
-from tilec.passes.depend import LoopProblem
+from tilec.passes.pipelining.depend import LoopProblem
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.solution import Attempt, Solution
 

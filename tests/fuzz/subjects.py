@@ -12,7 +12,7 @@ from typing import Any
 from mutate import mutated, mutated_bytes, mutated_json
 
 from tilec import manifest, resources, target
-from tilec.cli_problem import problems_of
+from tilec.cli.problem import problems_of
 from tilec.diag import CompileError, Diagnostic
 from tilec.driver import build_all, check_all, legal
 from tilec.emu import Fault
@@ -49,7 +49,7 @@ def _refused(error: CompileError, source: SourceFile | None) -> bool:
 
 
 def _shown(diagnostic: Diagnostic, source: SourceFile | None) -> None:
-    from tilec.cli_diagnostics import as_github, as_json, as_sarif
+    from tilec.cli.diagnostics import as_github, as_json, as_sarif
     from tilec.explanations import EXPLANATIONS
 
     assert diagnostic.code in EXPLANATIONS, diagnostic.code

@@ -17,16 +17,16 @@ from tilec.ir.tile import Buffer, Kernel, TileOp
 from tilec.ir.warp_verify import program_violations
 from tilec.manifest import in_module
 from tilec.options import Strategy
-from tilec.passes.annotate import given_schedule
-from tilec.passes.buffers import place
-from tilec.passes.depend import LoopProblem, problems
-from tilec.passes.elaborate import elaborate
-from tilec.passes.expand import Scheduled, expand
-from tilec.passes.fold import fold
-from tilec.passes.hand_layout import laid_out
-from tilec.passes.rings import is_load
-from tilec.passes.sync import synchronise
-from tilec.passes.usage import usage
+from tilec.passes.analysis.fold import fold
+from tilec.passes.analysis.rings import is_load
+from tilec.passes.analysis.usage import usage
+from tilec.passes.code.buffers import place
+from tilec.passes.code.expand import Scheduled, expand
+from tilec.passes.code.sync import synchronise
+from tilec.passes.hand.hand_layout import laid_out
+from tilec.passes.pipelining.annotate import given_schedule
+from tilec.passes.pipelining.depend import LoopProblem, problems
+from tilec.passes.reading.elaborate import elaborate
 from tilec.ptx.parse import parse_module
 from tilec.ptx.text import print_module
 from tilec.sched.problem import Problem

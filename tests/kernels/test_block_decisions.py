@@ -170,8 +170,8 @@ def test_plans_do_not_change() -> None:
 @pytest.fixture
 def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that runs eight blocks at once, and whose cache is too small for anything."""
-    monkeypatch.setattr("tilec.passes.blocks.blocks_at_once", lambda _, cluster: AT_ONCE // cluster * cluster)
-    monkeypatch.setattr("tilec.passes.blocks.fits_cache", lambda kernel, target: False)
+    monkeypatch.setattr("tilec.passes.grid.blocks.blocks_at_once", lambda _, cluster: AT_ONCE // cluster * cluster)
+    monkeypatch.setattr("tilec.passes.grid.blocks.fits_cache", lambda kernel, target: False)
 
 
 def is_right(made: Build, seed: int | None) -> bool:

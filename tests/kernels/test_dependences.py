@@ -17,13 +17,13 @@ from tilec.codegen.emit import emit
 from tilec.emu import Fault
 from tilec.ir.tile import Kernel
 from tilec.ir.warp_verify import program_violations
-from tilec.passes.buffers import place
-from tilec.passes.depend import LoopProblem, problems
-from tilec.passes.expand import Scheduled, expand
-from tilec.passes.layout import Laid, assign
-from tilec.passes.select import select
-from tilec.passes.sync import synchronise
-from tilec.passes.usage import usage
+from tilec.passes.analysis.usage import usage
+from tilec.passes.code.buffers import place
+from tilec.passes.code.expand import Scheduled, expand
+from tilec.passes.code.sync import synchronise
+from tilec.passes.layouts.layout import Laid, assign
+from tilec.passes.layouts.select import select
+from tilec.passes.pipelining.depend import LoopProblem, problems
 from tilec.ptx.text import print_module
 from tilec.sched.problem import Edge, Problem
 from tilec.sched.schedule import Schedule

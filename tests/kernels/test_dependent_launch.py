@@ -19,7 +19,7 @@ from tilec.emulate import RunOptions
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
 from tilec.options import CompileOptions
-from tilec.passes.usage import usage
+from tilec.passes.analysis.usage import usage
 from tilec.ptx.text import print_module
 from tilec.source import SourceFile
 

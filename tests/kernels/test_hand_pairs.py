@@ -13,7 +13,7 @@ from tilec.diag import CompileError
 from tilec.driver import Build, Observer, build
 from tilec.ir.warp_text import show_program
 from tilec.options import CompileOptions, Value
-from tilec.passes import hand_layout
+from tilec.passes.hand import hand_layout
 from tilec.source import SourceFile
 
 TEXT = (SAMPLES / "gemm" / "gemm_2cta.tl").read_text(encoding="utf-8")

@@ -7,8 +7,8 @@ from harness import HERE, agrees
 
 from tilec import driver
 from tilec.options import CompileOptions
-from tilec.passes.depend import Scheduled
-from tilec.passes.pipelined_buffers import LoadedTile, loaded_tiles
+from tilec.passes.pipelining.depend import Scheduled
+from tilec.passes.pipelining.pipelined_buffers import LoadedTile, loaded_tiles
 from tilec.source import SourceFile
 
 KERNEL = HERE / "load_use.tl"

@@ -13,7 +13,7 @@ from scheduled import PIPELINE, by_hand, compiled, differences, tile_ir, with_li
 from tilec.diag import CompileError
 from tilec.ir.tile import For, walk
 from tilec.options import Strategy
-from tilec.passes.binds import scheduled
+from tilec.passes.analysis.binds import scheduled
 
 REFUSALS = {
     "manual-schedule": "lists that are not for these statements",

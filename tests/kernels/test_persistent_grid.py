@@ -14,7 +14,7 @@ from tilec.driver import Build, Observer, build
 from tilec.emulate import RunOptions
 from tilec.ir import warp
 from tilec.options import CompileOptions
-from tilec.passes.persistent import persistent, why_not_persistent
+from tilec.passes.grid.persistent import persistent, why_not_persistent
 from tilec.source import SourceFile
 
 KERNEL = Path(__file__).parent / "persistent_grid.tl"

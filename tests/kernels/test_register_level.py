@@ -16,7 +16,7 @@ from tilec.emu import launch
 from tilec.emulate import Arguments
 from tilec.ir.tile import TileOp, walk
 from tilec.options import CompileOptions, Value
-from tilec.passes.ahead import is_loaded_ahead
+from tilec.passes.analysis.ahead import is_loaded_ahead
 from tilec.sched.decision import Decision
 from tilec.source import SourceFile
 

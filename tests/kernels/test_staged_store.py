@@ -14,7 +14,7 @@ from tilec.emulate import RunOptions
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
 from tilec.options import CompileOptions, Value
-from tilec.passes.staging import Staging, stagings
+from tilec.passes.pipelining.staging import Staging, stagings
 from tilec.source import SourceFile
 
 KERNEL = Path(__file__).parent / "staged_store.tl"

@@ -13,8 +13,8 @@ from tilec import emulate
 from tilec.emu import launch
 from tilec.manifest import in_module
 from tilec.options import Value
-from tilec.passes.elaborate import elaborate
-from tilec.passes.fold import fold
+from tilec.passes.analysis.fold import fold
+from tilec.passes.reading.elaborate import elaborate
 from tilec.ptx.parse import parse_module
 from tilec.source import SourceFile
 from tilec.syntax.parse import parse

@@ -15,8 +15,8 @@ from test_pipeline_property import holds
 from tilec.diag import CompileError
 from tilec.ir.tile import For, If, Kernel, Stmt, While, Wishes
 from tilec.options import Strategy
-from tilec.passes.binds import scheduled
-from tilec.passes.usage import writes
+from tilec.passes.analysis.binds import scheduled
+from tilec.passes.analysis.usage import writes
 
 FORMS: list[tuple[str, Strategy, int, int, bool]] = [  # target, strategy, side of the tiles, threads, can be fed
     ("sm_80", "auto", 32, 64, False),

@@ -14,10 +14,10 @@ from types import ModuleType
 from typing import Any
 
 from tilec import __version__
-from tilec.cli_commands import COMMANDS
+from tilec.cli.commands import COMMANDS
 from tilec.ir.types import BY_NAME
 from tilec.ops.names import REFUSED
-from tilec.passes.vocabulary import supported_names
+from tilec.passes.reading.vocabulary import supported_names
 
 EDITORS = Path(__file__).parents[2] / "editors"
 FOLDER = EDITORS / "vscode"

@@ -12,7 +12,7 @@ from tilec.emu import Fault
 from tilec.ir.warp import Program
 from tilec.manifest import in_module
 from tilec.options import CompileOptions, Strategy, Value
-from tilec.passes.usage import usage
+from tilec.passes.analysis.usage import usage
 from tilec.ptx.assemble import assemble
 from tilec.ptx.text import print_module
 from tilec.source import SourceFile

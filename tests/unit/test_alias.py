@@ -11,8 +11,8 @@ from tilec import driver
 from tilec.ir.read import read_kernel
 from tilec.ir.tile import For, If, Kernel, While
 from tilec.options import CompileOptions
-from tilec.passes.alias import Aliased, Token, analyse, print_aliased
-from tilec.passes.usage import reads, writes
+from tilec.passes.analysis.alias import Aliased, Token, analyse, print_aliased
+from tilec.passes.analysis.usage import reads, writes
 from tilec.source import SourceFile
 
 TESTS = Path(__file__).parents[1]

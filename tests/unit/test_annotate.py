@@ -10,10 +10,10 @@ import pytest
 from tilec import target as targets
 from tilec.diag import CompileError
 from tilec.ir.tile import Kernel
-from tilec.passes.annotate import given_schedule
-from tilec.passes.depend import LoopProblem, problems
-from tilec.passes.layout import assign
-from tilec.passes.select import select
+from tilec.passes.layouts.layout import assign
+from tilec.passes.layouts.select import select
+from tilec.passes.pipelining.annotate import given_schedule
+from tilec.passes.pipelining.depend import LoopProblem, problems
 from tilec.sched.verify import violations
 
 Make = Callable[..., Kernel]

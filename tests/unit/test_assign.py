@@ -12,8 +12,8 @@ from tilec.diag import CompileError
 from tilec.ir.layout import Fragment, mma_accumulator, plain, row_major, swizzled, wgmma_accumulator
 from tilec.ir.tile import For, Kernel, Parallel, TileOp, walk
 from tilec.options import Strategy
-from tilec.passes.layout import Laid, assign
-from tilec.passes.select import select
+from tilec.passes.layouts.layout import Laid, assign
+from tilec.passes.layouts.select import select
 
 Make = Callable[..., Kernel]
 

@@ -12,9 +12,9 @@ from tilec.ir import warp
 from tilec.ir.layout import SharedLayout, mma_accumulator, plain, row_major, swizzled
 from tilec.ir.tile import Kernel, TileOp, walk
 from tilec.options import CompileOptions, Switches
-from tilec.passes.atoms import Atom, Cost, Pattern, Sweep, candidates, cheapest, conflicts, cost, is_legal
-from tilec.passes.layout import Laid, assign
-from tilec.passes.select import select
+from tilec.passes.layouts.atoms import Atom, Cost, Pattern, Sweep, candidates, cheapest, conflicts, cost, is_legal
+from tilec.passes.layouts.layout import Laid, assign
+from tilec.passes.layouts.select import select
 from tilec.source import SourceFile
 from tilec.target import Weights
 

@@ -11,10 +11,10 @@ import pytest
 from tilec import target as targets
 from tilec.diag import Diagnostic
 from tilec.ir.tile import Kernel, TileOp, walk
-from tilec.passes.awaits import with_awaited
-from tilec.passes.depend import LoopProblem, problems
-from tilec.passes.layout import assign
-from tilec.passes.select import select
+from tilec.passes.layouts.layout import assign
+from tilec.passes.layouts.select import select
+from tilec.passes.pipelining.depend import LoopProblem, problems
+from tilec.passes.reading.awaits import with_awaited
 from tilec.sched.solve import solve
 from tilec.sched.verify import violations
 

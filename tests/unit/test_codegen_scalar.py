@@ -35,12 +35,12 @@ from tilec.ir.tile import (
 from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, FLOAT16, FLOAT32, FLOAT64, NARROW, DType
 from tilec.manifest import in_module
 from tilec.ops.intrinsics import references
-from tilec.passes.buffers import place
-from tilec.passes.expand import expand
-from tilec.passes.layout import assign
-from tilec.passes.select import select
-from tilec.passes.sync import synchronise
-from tilec.passes.usage import usage
+from tilec.passes.analysis.usage import usage
+from tilec.passes.code.buffers import place
+from tilec.passes.code.expand import expand
+from tilec.passes.code.sync import synchronise
+from tilec.passes.layouts.layout import assign
+from tilec.passes.layouts.select import select
 from tilec.ptx.isa import check
 from tilec.ptx.module import Instruction
 from tilec.ptx.text import print_module

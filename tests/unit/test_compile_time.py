@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilec.ir.tile import Buffer
-from tilec.passes.elaborate import elaborate
+from tilec.passes.reading.elaborate import elaborate
 from tilec.source import SourceFile
 from tilec.syntax.parse import parse
 from tilec.syntax.unparse import unparse

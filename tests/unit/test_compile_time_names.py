@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilec.ir.text import print_kernel
-from tilec.passes.elaborate import elaborate
-from tilec.passes.fold import fold
+from tilec.passes.analysis.fold import fold
+from tilec.passes.reading.elaborate import elaborate
 from tilec.source import SourceFile
 from tilec.syntax.parse import parse
 

@@ -12,9 +12,9 @@ from tilec import target as targets
 from tilec.diag import CompileError
 from tilec.ir.tile import Kernel
 from tilec.options import Strategy
-from tilec.passes.depend import LoopProblem, Scheduled, loops_to_schedule, problems
-from tilec.passes.layout import assign
-from tilec.passes.select import select
+from tilec.passes.layouts.layout import assign
+from tilec.passes.layouts.select import select
+from tilec.passes.pipelining.depend import LoopProblem, Scheduled, loops_to_schedule, problems
 from tilec.sched.check import faults
 from tilec.sched.objective import held_at_once, limited, make
 from tilec.sched.problem import UNLIMITED

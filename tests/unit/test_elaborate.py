@@ -11,10 +11,10 @@ from tilec.ir.text import print_kernel, show_expr
 from tilec.ir.tile import Bind, Buffer, For, If, Kernel, Load, Parallel, Stmt, Store, TileOp, Var, walk
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64
 from tilec.ir.verify import verify_tile
-from tilec.passes.binds import replayable
-from tilec.passes.elaborate import elaborate, entries
-from tilec.passes.fold import fold
-from tilec.passes.usage import reads, usage, writes
+from tilec.passes.analysis.binds import replayable
+from tilec.passes.analysis.fold import fold
+from tilec.passes.analysis.usage import reads, usage, writes
+from tilec.passes.reading.elaborate import elaborate, entries
 from tilec.source import SourceFile
 from tilec.syntax import ast
 from tilec.syntax.parse import parse

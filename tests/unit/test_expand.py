@@ -20,14 +20,14 @@ from tilec.ir import warp
 from tilec.ir.tile import For, Kernel, Store, integer
 from tilec.ir.warp_verify import program_violations
 from tilec.options import Strategy
-from tilec.passes.annotate import given_schedule
-from tilec.passes.buffers import place
-from tilec.passes.depend import LoopProblem, describe, problems
-from tilec.passes.expand import Scheduled, expand
-from tilec.passes.layout import assign
-from tilec.passes.pools import register_split
-from tilec.passes.select import select
-from tilec.passes.sync import synchronise
+from tilec.passes.code.buffers import place
+from tilec.passes.code.expand import Scheduled, expand
+from tilec.passes.code.sync import synchronise
+from tilec.passes.layouts.layout import assign
+from tilec.passes.layouts.select import select
+from tilec.passes.pipelining.annotate import given_schedule
+from tilec.passes.pipelining.depend import LoopProblem, describe, problems
+from tilec.passes.pipelining.pools import register_split
 from tilec.sched.schedule import Schedule
 from tilec.sched.solve import solve
 from tilec.source import SourceFile
@@ -210,7 +210,7 @@ def test_trip_counts_do_not_unroll_the_steady_state(body: Make, target: str, str
     if strategy == "unspecialize":
         (role,) = short.roles
         (steady,) = (op for op in role.body if isinstance(op, warp.Loop))
-        # One trip fewer overlaps than there are stages: the text begins where no product is in flight (`passes.cuts`).
+        # One trip fewer overlaps than there are stages: it begins where no product is in flight (`pipelining.cuts`).
         assert (steady.part, steady.start) == ("steady", integer(max(schedule.stage) - 1))
 
 

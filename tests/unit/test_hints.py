@@ -9,8 +9,8 @@ from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Bind, Kernel, Raster, Var
 from tilec.ir.verify import verify_tile
-from tilec.passes.fold import compute_expr, fold_expr
-from tilec.passes.rasterise import ordered
+from tilec.passes.analysis.fold import compute_expr, fold_expr
+from tilec.passes.grid.rasterise import ordered
 
 X, Y, Z = Var("x"), Var("y"), Var("z")
 

@@ -15,7 +15,7 @@ from tilec.explanations import EXPLANATIONS
 from tilec.ir.types import BY_NAME
 from tilec.ops.meet import MEETINGS
 from tilec.ops.python import MATH_CONSTANTS, NAMES
-from tilec.passes.vocabulary import supported_names
+from tilec.passes.reading.vocabulary import supported_names
 
 DOCS = Path(__file__).parents[2] / "docs"
 

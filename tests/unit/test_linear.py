@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tilec.diag import CompileError, Mistakes
-from tilec.passes.linear import Ledger, Path, Taken
+from tilec.passes.reading.linear import Ledger, Path, Taken
 from tilec.source import Span
 
 ROLE = range(1)

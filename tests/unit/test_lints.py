@@ -16,7 +16,7 @@ from tilec.ir import warp
 from tilec.ir.tile import Buffer, Kernel
 from tilec.ir.types import FLOAT16, FLOAT32, DType
 from tilec.options import CompileOptions, Lint
-from tilec.passes.tensor_memory import columns
+from tilec.passes.layouts.tensor_memory import columns
 from tilec.ptx.assemble import parse_remarks
 from tilec.source import SourceFile, Span
 

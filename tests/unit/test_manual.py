@@ -9,11 +9,11 @@ import pytest
 from tilec import target as targets
 from tilec.diag import CompileError, Diagnostic
 from tilec.ir.tile import For, Kernel, Parallel, TileOp, walk
-from tilec.passes.annotate import given_schedule
-from tilec.passes.depend import LoopProblem, problems
-from tilec.passes.elaborate import elaborate
-from tilec.passes.layout import assign
-from tilec.passes.select import Selected, select
+from tilec.passes.layouts.layout import assign
+from tilec.passes.layouts.select import Selected, select
+from tilec.passes.pipelining.annotate import given_schedule
+from tilec.passes.pipelining.depend import LoopProblem, problems
+from tilec.passes.reading.elaborate import elaborate
 from tilec.sched.verify import violations
 from tilec.source import SourceFile
 from tilec.syntax.parse import parse

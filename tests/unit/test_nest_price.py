@@ -9,7 +9,7 @@ import pytest
 from tilec.driver import Observer, plan
 from tilec.ir.tile import Parallel, walk
 from tilec.options import CompileOptions
-from tilec.passes.nest_price import nest_demands
+from tilec.passes.pipelining.nest_price import nest_demands
 from tilec.source import SourceFile
 
 KERNEL = """

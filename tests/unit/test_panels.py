@@ -9,10 +9,10 @@ import random
 import pytest
 
 from tilec.ir.tile import Raster, Var
-from tilec.passes.fold import compute_expr
-from tilec.passes.panels import Walk, best_raster
-from tilec.passes.rasterise import AS_NUMBERED, tile_at
-from tilec.passes.strips import Strip
+from tilec.passes.analysis.fold import compute_expr
+from tilec.passes.grid.panels import Walk, best_raster
+from tilec.passes.grid.rasterise import AS_NUMBERED, tile_at
+from tilec.passes.pipelining.strips import Strip
 
 Tile = tuple[int, int, int]
 NUMBER = Var("number")

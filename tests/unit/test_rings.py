@@ -8,8 +8,8 @@ from textwrap import indent
 import pytest
 
 from tilec.ir.tile import For, Kernel
-from tilec.passes import rings
-from tilec.passes.rings import pipelined_loops
+from tilec.passes.analysis import rings
+from tilec.passes.analysis.rings import pipelined_loops
 
 Make = Callable[..., Kernel]
 

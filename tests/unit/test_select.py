@@ -13,8 +13,8 @@ from tilec.diag import CompileError
 from tilec.ir.tile import Buffer, Kernel, Region, TileOp, integer, walk
 from tilec.ir.types import FLOAT16, FLOAT32
 from tilec.options import Strategy, Switches, Value
-from tilec.passes.select import cp_async_width, select
-from tilec.passes.warp_partition import mma_warps, wgmma_groups
+from tilec.passes.layouts.select import cp_async_width, select
+from tilec.passes.layouts.warp_partition import mma_warps, wgmma_groups
 
 Make = Callable[..., Kernel]
 

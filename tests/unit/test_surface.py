@@ -13,8 +13,8 @@ import pytest
 from tilec.diag import CompileError
 from tilec.explanations import EXPLANATIONS
 from tilec.ops.names import REFUSED
-from tilec.passes.elaborate import elaborate
-from tilec.passes.vocabulary import supported_names
+from tilec.passes.reading.elaborate import elaborate
+from tilec.passes.reading.vocabulary import supported_names
 from tilec.source import SourceFile
 from tilec.syntax.parse import parse
 

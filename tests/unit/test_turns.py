@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.passes.turns import turns
+from tilec.passes.pipelining.turns import turns
 from tilec.sched.problem import Op, Problem
 from tilec.sched.schedule import Schedule
 

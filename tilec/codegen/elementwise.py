@@ -38,7 +38,7 @@ from tilec.ir.tile import (
 from tilec.ir.types import BOOL, FLOAT32, DType
 from tilec.ir.warp import Elementwise
 from tilec.ops.lowering import VECTOR_BYTES
-from tilec.passes.fold import compute_expr
+from tilec.passes.analysis.fold import compute_expr
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Vector
 
 BATCH_REGISTERS = 32  # results of loads that are let fly before the first is used

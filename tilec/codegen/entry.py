@@ -43,7 +43,7 @@ from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import THREAD, Binary, Buffer, Load, Store, walk, walk_expr
 from tilec.ir.types import INT32
 from tilec.ir.warp import Operation, Program, Role
-from tilec.passes.touches import touches
+from tilec.passes.code.touches import touches
 from tilec.ptx.module import Address, Guard, Imm, Item, Operand, Pair, Reg, Symbol
 from tilec.target import Target
 

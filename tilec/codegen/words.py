@@ -28,8 +28,8 @@ from tilec.ir.warp import (
     scalar_reads,
     walk,
 )
-from tilec.passes.touches import touches
-from tilec.passes.usage import reads, writes
+from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.code.touches import touches
 from tilec.ptx.module import Reg, Vector
 
 _WORD_BYTES = 4

@@ -1,4 +1,4 @@
-"""What the operations of a warp program touch, as its verifier sees it: by itself, whatever `passes.touches` says."""
+"""What the operations of a warp program touch, as its verifier sees it: by itself, whatever `code.touches` says."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ arithmetic.
    had a barrier since they did: one of each warpgroup will do where it has only read what lies beneath its own rows.
    From then on nobody fills or touches these tiles.
 
-Not checked here: the barriers that a kernel itself arrives at and waits for (`passes.protocol` runs them, the emulator
+Not checked here: the barriers that a kernel itself arrives at and waits for (`hand.protocol` runs them, the emulator
 finds what that cannot know); that a cursor points at the iteration that the schedule means (the emulator's comparison
 with numpy finds that), and global memory.
 """

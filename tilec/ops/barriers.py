@@ -2,7 +2,7 @@
 
 A barrier's phase completes when its count of arrivals and all bytes announced to it have come; who waits names the
 parity of that phase, 0 for the first one. All attributes named `barrier` are the barrier's element, as a load of it.
-An arrival hands on what the thread has done before: the waits and fences that this takes are placed by `passes.sync`.
+An arrival hands on what the thread has done before: the waits and fences that this takes are placed by `code.sync`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The statements that only order others: T.sync_threads, T.fence_proxy_async, T.ptx_commit_group and T.ptx_wait_group.
 
-Everything that a kernel needs of this is derived (`passes.sync`), so a kernel is right without them. Those that are
+Everything that a kernel needs of this is derived (`code.sync`), so a kernel is right without them. Those that are
 written stand where they are written: they are statements of the schedule, nothing that they order moves across them
-(`passes.ordering`), and what they wait for has completed there. Their regions are the tiles that they wait for, found
-from the text around them (`passes.awaits`); to the rest of the compiler they read these.
+(`analysis.ordering`), and what they wait for has completed there. Their regions are the tiles that they wait for, found
+from the text around them (`reading.awaits`); to the rest of the compiler they read these.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def lower_barrier(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
         threads = op.attr("threads")
         assert isinstance(threads, int)
         return *lower_wait(op, context), warp.NamedBarrier(number, threads, True, span=op.span)
-    # The number of the barrier is the role's (`passes.sync`).
+    # The number of the barrier is the role's (`code.sync`).
     return *lower_wait(op, context), warp.BarSync(0, context.threads, span=op.span)
 
 

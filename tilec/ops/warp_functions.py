@@ -1,6 +1,6 @@
 """What the threads of a warp, or of the block, find out together: shuffles, reductions, votes. One row each.
 
-Every thread computes every call (`passes.threads`), so that a warp is always whole: masks are the full one. Under a
+Every thread computes every call (`reading.threads`), so that a warp is always whole: masks are the full one. Under a
 condition on the thread, votes count the threads for which it holds. Inside T.Parallel the lanes are 32 neighbours of
 the last dimension.
 """

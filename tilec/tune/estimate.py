@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 
 from tilec.ir.tile import Buffer, For, TileOp, walk
-from tilec.passes.ahead import is_loaded_ahead
-from tilec.passes.binds import scheduled
-from tilec.passes.depend import demands
-from tilec.passes.layout import Laid
-from tilec.passes.persistent import evenly
-from tilec.passes.product_steps import product_steps, steps_along_k
-from tilec.passes.rings import is_load
+from tilec.passes.analysis.ahead import is_loaded_ahead
+from tilec.passes.analysis.binds import scheduled
+from tilec.passes.analysis.rings import is_load
+from tilec.passes.grid.persistent import evenly
+from tilec.passes.layouts.layout import Laid
+from tilec.passes.pipelining.depend import demands
+from tilec.passes.pipelining.product_steps import product_steps, steps_along_k
 from tilec.records import dataclass
 from tilec.target import Target
 from tilec.tune.kernel import (

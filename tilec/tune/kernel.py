@@ -12,13 +12,13 @@ from tilec.ir.multicast import number
 from tilec.ir.placement import NotArithmetic, evaluated
 from tilec.ir.tile import Bind, Buffer, Expr, For, If, Stmt, TileOp, Var, While, integer, substitute
 from tilec.ir.types import INT32
-from tilec.passes.ahead import AHEAD, is_between, is_loaded_ahead
-from tilec.passes.binds import scheduled
-from tilec.passes.depend import Scheduled, demands, is_asynchronous, loops_to_schedule
-from tilec.passes.layout import Laid
-from tilec.passes.product_steps import product_steps
-from tilec.passes.rings import is_load, pipelined_loops
-from tilec.passes.usual import in_most_trips
+from tilec.passes.analysis.ahead import AHEAD, is_between, is_loaded_ahead
+from tilec.passes.analysis.binds import scheduled
+from tilec.passes.analysis.rings import is_load, pipelined_loops
+from tilec.passes.analysis.usual import in_most_trips
+from tilec.passes.layouts.layout import Laid
+from tilec.passes.pipelining.depend import Scheduled, demands, is_asynchronous, loops_to_schedule
+from tilec.passes.pipelining.product_steps import product_steps
 from tilec.records import dataclass
 from tilec.target import Target
 from tilec.tune.model import Level, LoopCost, Machine, Residence, pipeline_times

@@ -12,13 +12,12 @@ from functools import partial
 
 from tilec.diag import CompileError
 from tilec.ir.tile import Kernel, walk
-from tilec.options import CompileOptions
-from tilec.passes.ahead import is_loaded_ahead
-from tilec.passes.blocks import MAY_DECIDE
-from tilec.passes.depend import demands
-from tilec.passes.layout import Laid
-from tilec.passes.product_steps import product_steps
-from tilec.passes.register_level import STAGES, Candidate, candidates, with_register_level
+from tilec.options import MAY_DECIDE, CompileOptions
+from tilec.passes.analysis.ahead import is_loaded_ahead
+from tilec.passes.layouts.layout import Laid
+from tilec.passes.pipelining.depend import demands
+from tilec.passes.pipelining.product_steps import product_steps
+from tilec.passes.pipelining.register_level import STAGES, Candidate, candidates, with_register_level
 from tilec.sched.decision import Decider, Decision
 from tilec.target import Target
 from tilec.tune.estimate import Room, by_stages, registers_of

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Literal
 
 from tilec.ir.tile import Buffer, For
-from tilec.passes.depend import Scheduled
-from tilec.passes.layout import Laid
-from tilec.passes.persistent import evenly
+from tilec.passes.grid.persistent import evenly
+from tilec.passes.layouts.layout import Laid
+from tilec.passes.pipelining.depend import Scheduled
 from tilec.records import dataclass
 from tilec.target import Target
 from tilec.tune.kernel import (

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilec.ir.tile import For, Stmt, with_bodies
-from tilec.passes.depend import Scheduled
-from tilec.passes.layout import Laid
-from tilec.passes.rings import is_pipelined
+from tilec.passes.analysis.rings import is_pipelined
+from tilec.passes.layouts.layout import Laid
+from tilec.passes.pipelining.depend import Scheduled
 from tilec.sched.decision import Decision
 from tilec.target import Target
 from tilec.tune.estimate import Room, by_stages

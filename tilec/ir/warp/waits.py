@@ -9,7 +9,7 @@ from tilec.ir.warp.memory import Barrier, Cursor
 from tilec.ir.warp.operations import Operation
 from tilec.records import dataclass
 
-# ---- synchronisation: placed by passes.sync, except the ring protocol, which follows from the roles, and what a kernel
+# ---- synchronisation: placed by code.sync, except the ring protocol, which follows from the roles, and what a kernel
 # ---- asks for itself -------------------------------------------------------------------------------------------------
 
 

@@ -95,7 +95,7 @@ def _cp_async(op: TileOp, context: Context) -> CpAsync:
 
 
 def _chunk(source: Region, destination: Region, layout: SharedLayout) -> int:
-    """The bytes one cp.async moves: 16 where everything is aligned to it, else 8 or 4 (see `passes.select`)."""
+    """The bytes one cp.async moves: 16 where everything is aligned to it, else 8 or 4 (see `layouts.select`)."""
     size = source.buffer.dtype.bytes
     edge = row_divisor(source.buffer) * size
     first = math.gcd(affine(source.start[-1]).divisor, affine(destination.start[-1]).divisor) * size

@@ -1,0 +1,414 @@
+"""`tilec FILE…`: what is made of which kernel for which target, and the files that it goes to."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from tilec import files, resources
+from tilec.cli.commands import COMMANDS, compile_options, input_files, kernel_options, target_names
+from tilec.cli.console import reported, reported_all, show_entries, show_tables, show_times, usage
+from tilec.cli.limits import limit_options
+from tilec.cli.watch import watch_option, watched
+from tilec.cli.words import several_of
+from tilec.diag import fail
+from tilec.observer import SUFFIX as STAGE_SUFFIX
+from tilec.options import LAST_STAGE, STAGES, Stage
+from tilec.records import dataclass
+from tilec.source import SourceFile
+
+if TYPE_CHECKING:
+    from tilec.batch import Job, Made
+
+Kind = Stage | Literal["json", "fatbin", "header"]
+"""What can be written: the text of a stage, or what is made of cubins."""
+
+FROM_CUBIN: tuple[Kind, ...] = ("json", "fatbin", "header")
+KINDS: tuple[Kind, ...] = (*STAGES, *FROM_CUBIN)
+SUFFIX: dict[str, str] = {"json": ".json", "fatbin": ".fatbin", "header": ".h", **dict(STAGE_SUFFIX.items())}
+STDOUT = "-"
+"""As the name of an output."""
+
+JOINED: tuple[Kind, ...] = ("fatbin", "header")
+"""Of these there is one for all targets."""
+
+
+def _kinds(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Kind, ...] | None:
+    if value is None:
+        return None
+    wanted = []
+    for name in value.split(","):
+        if name not in KINDS:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(KINDS)}", context, parameter)
+        wanted.append(name)
+    return tuple(dict.fromkeys(wanted))
+
+
+def _version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked and not context.resilient_parsing:
+        from tilec.cli.version import versions
+
+        print(versions())
+        context.exit()
+
+
+def _cmake_folder(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked and not context.resilient_parsing:
+        print(resources.cmake_folder())
+        context.exit()
+
+
+@click.command("tilec", no_args_is_help=True)
+@click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    help="Where the cubin goes; of several outputs, their common name; of several kernel files, or with a / at its "
+    "end, the folder. - is standard output.",
+)
+@click.option(
+    "--emit",
+    callback=_kinds,
+    metavar="KIND,…",
+    shell_complete=several_of(lambda: KINDS),
+    help=f"What to write, of {', '.join(KINDS)}.  [cubin]",
+)
+@click.option("--schedule-trace-file", metavar="FILE", help="Write the schedule trace (JSON; opens in Perfetto).")
+@click.option("--dump-ir", metavar="DIR", help="Write every stage into this folder, each before it is verified.")
+@click.option("--stop-after", type=click.Choice(STAGES), help="Go no further, and print that stage unless -o is given.")
+@click.option("-MD", "depfile", is_flag=True, help="Also write beside the outputs, as a rule of make, what was read.")
+@click.option("-MF", "depfile_name", metavar="FILE", help="The same, into this file.")
+@click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Compile so many at a time.")
+@click.option("--time", "show_time", is_flag=True, help="Say how long each stage took.")
+@click.option(
+    "--report",
+    is_flag=True,
+    help="Say how long the kernels are predicted to take, what bounds them, and how near their roofline that is.",
+)
+@limit_options
+@kernel_options
+@watch_option
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Say which this is."
+)
+@click.option(
+    "--cmake-dir",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_cmake_folder,
+    help="Say where FindTilec.cmake lies.",
+)
+def build(watch: bool, **given: Any) -> None:
+    """Compile tile kernels to cubins whose software pipelines are solved and explained.
+
+    With several targets, --target sm_80,sm_90a, each has its own cubin, and a fatbin has them all. @FILE stands for the
+    options in that file.
+
+    Other commands, each with its own --help:
+
+    \b
+      tilec emulate FILE.tl    run the PTX on the CPU and compare with the reference
+      tilec schedule FILE.tl   show the solved pipeline
+      tilec report FILE.tl     predicted time and what bounds it; --html: everything as one page
+      tilec diff OLD NEW       what changed between two schedule traces, and why
+      tilec check FILE.tl…     look for mistakes only
+      tilec inspect CUBIN      show the launch manifest in a cubin
+      tilec targets            list the machines
+      tilec calibrate          measure a GPU, and rewrite its target file
+      tilec tune FILE.tl       search for the best constants and options
+      tilec explain CODE       more about an error or warning
+      tilec explain pipeline FILE.tl   which loads run ahead, and why not the others
+      tilec fmt FILE.tl…       lay kernels out as ruff lays out Python
+      tilec lsp                serve an editor: mistakes, hover, completion
+      tilec new NAME           make a folder to begin with
+      tilec completion SHELL   what makes bash, zsh or fish complete commands and options
+    """
+    if not watch:
+        _build(**given)
+        return
+    # What it says of each build is the report, where there is a cubin that it can be about.
+    has_cubin = given["stop_after"] is None and LAST_STAGE.get(given["opt_level"], STAGES[-1]) == STAGES[-1]
+    watched(partial(_build, **{**given, "report": given["report"] or has_cubin}))
+
+
+def _build(
+    kernels: tuple[str, ...],
+    output: str | None,
+    emit: tuple[Kind, ...] | None,
+    schedule_trace_file: str | None,
+    dump_ir: str | None,
+    stop_after: Stage | None,
+    depfile: bool,
+    depfile_name: str | None,
+    jobs: int,
+    show_time: bool,
+    report: bool,
+    verbose: bool,
+    **given: Any,
+) -> None:
+    from tilec import batch
+
+    began = time.perf_counter()
+    targets = target_names(given)
+    if len(kernels) * len(targets) > 1:
+        given_alone = {
+            "--schedule-trace-file": schedule_trace_file is not None,
+            "--schedule": given["schedule"] is not None,
+            "--tuned": given["tuned"] is not None,
+            "--stop-after without -o or --emit": stop_after is not None and output is None and emit is None,
+        }
+        for option in (name for name, is_given in given_alone.items() if is_given):
+            usage(f"{option} is for one kernel file and one target")
+    if depfile_name is not None and len(kernels) > 1:
+        usage("-MF names one file: with several kernel files, -MD writes one for each")
+    is_folder = len(kernels) > 1 or (output or "").endswith("/")
+    plans = [_plan(kernel, is_folder, targets, output, emit, stop_after, given["opt_level"]) for kernel in kernels]
+    if schedule_trace_file is not None:
+        plans[0] = plans[0].also("schedule", targets[0], schedule_trace_file)
+    for plan in plans:
+        _check_reachable(plan, stop_after, given["opt_level"], schedule_trace_file)
+    if depfile or depfile_name is not None:
+        depfiles = {plan.kernel: depfile_name or f"{plan.base}.d" for plan in plans}
+    else:
+        depfiles = {}
+    if report and (stop_after or LAST_STAGE.get(given["opt_level"], STAGES[-1])) != STAGES[-1]:
+        usage("--report is about a cubin: compile with -O2 or -O3, and without --stop-after")
+    if depfiles and not all(plan.places for plan in plans):
+        usage("-MD and -MF are of what is written: give -o or --emit")
+    if output == STDOUT and (depfiles or not any(STDOUT in plan.paths() for plan in plans)):
+        usage("-o - is standard output, for one output without -MD: give -o a name")
+
+    with reported(None):
+        _check_apart(plans)
+        work = [
+            job for plan in plans for job in _jobs(plan, targets, stop_after, dump_ir, len(plans) > 1, report, given)
+        ]
+        outputs = [path for plan in plans for path in plan.paths() if path != STDOUT]
+        files.check_outputs([*outputs, *depfiles.values()], input_files(kernels, given))
+        for folder in dict.fromkeys(job.dump_dir for job in work if job.dump_dir is not None):
+            files.make_folder(folder)
+
+    made = reported_all(batch.compile_all(work, jobs))
+    written: dict[str, bytes] = {}
+    for place, plan in enumerate(plans):
+        of_plan = made[place * len(targets) : (place + 1) * len(targets)]
+        with reported(of_plan[0].source):
+            written |= _contents(plan, dict(zip(targets, of_plan, strict=True)))
+            if plan.kernel in depfiles:
+                read = _read(of_plan, targets, given)
+                written[depfiles[plan.kernel]] = _rule(plan.paths(), read).encode()
+    with reported(made[0].source):
+        imported = [file.path for one in made for file in one.source.imported.values()]
+        printed = written.pop(STDOUT, None)
+        files.check_outputs(written, imported)
+        files.write_all(written)
+    if stop_after is not None and output is None and not outputs:
+        printed = made[0].texts[stop_after]
+    if printed is not None:
+        sys.stdout.buffer.write(printed)
+    for one in made if verbose else ():
+        show_entries(one.entries, one.manifests, names_target=len(targets) > 1)
+    if report:
+        from tilec.cli.report import report_tables
+
+        for said in (said for one in made for said in one.reports):
+            show_tables(report_tables(said))
+    if show_time:
+        show_times([spent for one in made for spent in one.seconds], time.perf_counter() - began)
+
+
+# ---- what goes where -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be made of a kernel file: the places of each kind for each target, or for all (None). `base` is what
+    names have in common."""
+
+    kernel: str
+    base: str
+    places: tuple[tuple[Kind, str | None, str], ...]
+
+    def also(self, kind: Kind, target: str | None, path: str) -> Plan:
+        return Plan(self.kernel, self.base, (*self.places, (kind, target, path)))
+
+    def paths(self) -> list[str]:
+        return [path for _, _, path in self.places]
+
+    def kinds(self) -> list[Kind]:
+        return list(dict.fromkeys(kind for kind, _, _ in self.places))
+
+    def stages(self) -> list[Stage]:
+        """The stages that it takes."""
+        return list(dict.fromkeys("cubin" if kind in FROM_CUBIN else _stage(kind) for kind in self.kinds()))
+
+
+def _check_apart(plans: Sequence[Plan]) -> None:
+    """Each kernel file has names of its own for what is made of it."""
+    known: dict[str, str] = {}
+    for plan in plans:
+        for path in plan.paths():
+            if (other := known.setdefault(path, plan.kernel)) != plan.kernel:
+                fail(
+                    "unwritable-output",
+                    f"cannot write {path}: another output goes there",
+                    notes=(f"it is made of {other} and of {plan.kernel}",),
+                    help="rename one of them, or compile them apart",
+                )
+
+
+def _stage(kind: Kind) -> Stage:
+    assert kind != "json" and kind != "fatbin" and kind != "header"
+    return kind
+
+
+def _base(kernel: str, is_folder: bool, output: str | None) -> str:
+    """The name of the outputs of a kernel file, without suffix; `output` may be their folder."""
+    if is_folder:
+        return str(Path(output or "") / Path(kernel).stem)
+    if output is None:
+        return Path(kernel).stem
+    return str(Path(output).with_suffix("")) if Path(output).name else output
+
+
+def _plan(
+    kernel: str,
+    is_folder: bool,
+    targets: Sequence[str],
+    output: str | None,
+    emit: tuple[Kind, ...] | None,
+    stop_after: Stage | None,
+    level: int,
+) -> Plan:
+    """With `--stop-after` alone nothing goes anywhere: the stage is printed."""
+    end = LAST_STAGE.get(level, "cubin")
+    if emit is None:
+        last = stop_after or end
+        several: tuple[Kind, ...] = ("cubin", "fatbin") if last == "cubin" and len(targets) > 1 else (last,)
+        emit = () if stop_after is not None and output is None else several
+    base = _base(kernel, is_folder, output)
+    places: list[tuple[Kind, str | None, str]] = []
+    for kind in emit:
+        if kind in JOINED:
+            places.append((kind, None, f"{base}{SUFFIX[kind]}"))
+            continue
+        for target in targets:
+            middle = f".{target}" if len(targets) > 1 else ""
+            places.append((kind, target, f"{base}{middle}{SUFFIX[kind]}"))
+    if len(places) == 1 and output is not None and not is_folder:
+        places = [(*places[0][:2], output)]
+    return Plan(kernel, base, tuple(places))
+
+
+def _check_reachable(plan: Plan, stop_after: Stage | None, level: int, trace: str | None) -> None:
+    """Nothing is wanted of a stage that is not reached."""
+    end = LAST_STAGE.get(level, "cubin")
+    for kind, stage in ((kind, "cubin" if kind in FROM_CUBIN else _stage(kind)) for kind in plan.kinds()):
+        if stop_after is not None and STAGES.index(stage) > STAGES.index(stop_after):
+            asked = "--schedule-trace-file" if kind == "schedule" and trace is not None else f"--emit {kind}"
+            usage(f"--stop-after {stop_after} comes before {asked}")
+    wanted = [*plan.stages(), *([stop_after] if stop_after is not None else [])]
+    if late := [stage for stage in wanted if STAGES.index(stage) > STAGES.index(end)]:
+        usage(f"-O{level} ends with stage {end}: there is no {late[0]}")
+
+
+def _jobs(
+    plan: Plan,
+    targets: Sequence[str],
+    stop_after: Stage | None,
+    dump_ir: str | None,
+    of_several: bool,
+    report: bool,
+    given: dict[str, Any],
+) -> Iterator[Job]:
+    from tilec.batch import Job
+
+    source = _kernel_file(plan.kernel)
+    for target in targets:
+        asked = compile_options({**given, "target": target})
+        keep = plan.stages() or ([stop_after] if stop_after is not None else [])
+        # No further than what is asked for; a dump asks for everything.
+        end = LAST_STAGE.get(asked.opt_level)
+        last = stop_after or (end if dump_ir is not None or report else max(keep, key=STAGES.index))
+        inner = ".".join([*([Path(plan.kernel).stem] if of_several else []), *([target] if len(targets) > 1 else [])])
+        folder = None if dump_ir is None else str(Path(dump_ir) / inner)
+        # Each has a source of its own, which learns what is imported.
+        own = SourceFile(source.path, source.text)
+        yield Job(own, asked, tuple(keep), None if last == STAGES[-1] else last, folder, report=report)
+
+
+def _kernel_file(path: str) -> SourceFile:
+    """The kernel file; a name that looks like a mistyped command is met with that command."""
+    if not Path(path).exists() and "." not in path:
+        import difflib
+
+        near = difflib.get_close_matches(path, COMMANDS, n=1)
+        fail(
+            "no-such-file",
+            f"{path} is neither a file nor a command",
+            help=f"did you mean 'tilec {near[0]}'?" if near else f"commands: {', '.join(COMMANDS)}",
+        )
+    return files.read_source(path)
+
+
+# ---- what is made of it ----------------------------------------------------------------------------------------------
+
+
+def _contents(plan: Plan, made: dict[str, Made]) -> dict[str, bytes]:
+    """What goes to each place."""
+    contents: dict[str, bytes] = {}
+    for kind, target, path in plan.places:
+        if kind == "fatbin":
+            from tilec.fatbin import fatbin
+
+            name = Path(plan.kernel).name
+            contents[path] = fatbin({name: one.texts["cubin"] for name, one in made.items()}, name)
+        elif kind == "header":
+            from tilec.header import Variant, header
+
+            variants = [Variant(name, one.texts["cubin"], one.manifests) for name, one in made.items()]
+            contents[path] = header(Path(plan.kernel).name, variants).encode()
+        elif kind == "json":
+            assert target is not None
+            contents[path] = _manifests(made[target])
+        else:
+            assert target is not None
+            contents[path] = made[target].texts[kind]
+    return contents
+
+
+def _manifests(made: Made) -> bytes:
+    """How to launch each kernel, in the order of the file."""
+    from tilec.manifest import to_json
+
+    records = [json.loads(to_json(manifest)) for manifest in made.manifests]
+    return (json.dumps(records, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _read(made: Sequence[Made], targets: Sequence[str], given: dict[str, Any]) -> list[str]:
+    """Every file that the outputs of one kernel file depend on."""
+    imported = [file.path for one in made for file in one.source.imported.values()]
+    machines = [str(resources.target_file(target)) for target in targets]
+    return list(dict.fromkeys([*input_files([made[0].source.path], given), *imported, *machines]))
+
+
+def _rule(outputs: Sequence[str], inputs: Sequence[str]) -> str:
+    """A rule of make. Ninja and CMake read it too."""
+    for path in (*outputs, *inputs):
+        if not path.isprintable():
+            fail("unwritable-output", f"no rule of make can name {path!r}", help="rename it, or leave out -MD and -MF")
+    return f"{' '.join(map(_escaped, outputs))}: {' '.join(map(_escaped, inputs))}\n"
+
+
+def _escaped(path: str) -> str:
+    """As GCC writes it: make has no escape for what is left."""
+    return path.replace("$", "$$").replace(" ", "\\ ").replace("#", "\\#")

@@ -1,0 +1,201 @@
+"""`tilec calibrate`: measure the GPU of this machine, and write what it says into a target file."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tilec import files, readers
+from tilec.cli.console import console, reported, show_tables, usage
+from tilec.diag import fail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.table import Table
+
+    from tilec.calibrate.measure import Measurement
+    from tilec.calibrate.probe import Probe
+    from tilec.calibrate.rewrite import Change
+    from tilec.target import Target
+
+PLAN = "plan.json"
+
+
+@click.command()
+@click.option("--target", default="sm_90a", show_default=True, metavar="NAME", help="Machine to measure.")
+@click.option("--output", "-o", metavar="FILE.toml", help="Target file to rewrite; begins as the one that ships.")
+@click.option("--json", "json_file", metavar="FILE", help="Write every run's figures.")
+@click.option("--repeats", type=click.IntRange(3), default=15, show_default=True, help="Pairs of runs of each probe.")
+@click.option("--emit", metavar="DIR", help="Only write the probes as cubins, with a plan, to carry to a GPU.")
+@click.option("--cubins", metavar="DIR", help="Run the cubins that --emit wrote, rather than assemble them here.")
+@click.option("--results", metavar="FILE", help="Take the figures from a file of --json: needs no GPU.")
+def calibrate(
+    target: str,
+    output: str | None,
+    json_file: str | None,
+    repeats: int,
+    emit: str | None,
+    cubins: str | None,
+    results: str | None,
+) -> None:
+    """Measure a GPU with small kernels, and rewrite the rows of its target file that they bear out.
+
+    Shows each figure (the median of --repeats pairs of runs, and half the way from their tenth to their ninetieth
+    percentile), then each cell as the file has it and as it is measured. Everything else of the file stays as it is,
+    byte for byte; docs/calibration.md says which probe stands behind which row.
+    """
+    if sum(option is not None for option in (emit, cubins, results)) > 1:
+        usage("--emit, --cubins and --results exclude each other")
+    if emit is not None and (output is not None or json_file is not None):
+        usage("--emit measures nothing: -o and --json go with the other forms")
+    if results is not None and json_file is not None:
+        usage("--results measures nothing: there is nothing new for --json")
+    with reported(None):
+        from tilec.target import load
+
+        machine = load(target)
+        if emit is not None:
+            _emit(machine, emit)
+            return
+        base = _base(target, output)
+        files.check_outputs([path for path in (output, json_file) if path is not None], [])
+        measurement = _read(results, target) if results is not None else _measured(machine, cubins, repeats)
+        _finish(measurement, base, output, json_file)
+
+
+def _base(target: str, output: str | None) -> str:
+    """The text to rewrite: of the file, if there is one already."""
+    from tilec import resources
+
+    if output is not None and Path(output).exists():
+        return files.read_text(output)
+    return resources.target_text(target)
+
+
+def _assembled(machine: Target) -> Callable[[Probe], bytes]:
+    def cubin_of(probe: Probe) -> bytes:
+        from tilec.calibrate.probe import ptx
+        from tilec.ptx.assemble import assemble
+
+        return assemble(ptx(probe, machine.ptx_target, machine.ptx_version), machine.name).cubin
+
+    return cubin_of
+
+
+def _emit(machine: Target, folder: str) -> None:
+    from tilec.calibrate.measure import probes_for
+
+    cubin_of = _assembled(machine)
+    made, plan = {}, []
+    for probe in probes_for(machine):
+        cubin = cubin_of(probe)
+        made[str(Path(folder) / f"{probe.entry}.cubin")] = cubin
+        plan.append(
+            {
+                "probe": probe.name, "file": f"{probe.entry}.cubin", "sha256": hashlib.sha256(cubin).hexdigest(),
+                "figures": probe.figures, "trips": probe.trips, "operations": probe.operations,
+            }
+        )  # fmt: skip
+    made[str(Path(folder) / PLAN)] = (json.dumps({"target": machine.name, "probes": plan}, indent=1) + "\n").encode()
+    files.make_folder(folder)
+    files.write_all(made)
+    print(f"{len(plan)} probes in {folder}: tilec calibrate --target {machine.name} --cubins {folder} --json FILE")
+
+
+def _carried(folder: str, machine: Target) -> Callable[[Probe], bytes]:
+    """The cubins of a folder, as long as they are those of its plan."""
+    try:
+        record = readers.json_value(files.read_text(str(Path(folder) / PLAN)))
+        sums = {entry["probe"]: (entry["file"], entry["sha256"]) for entry in record["probes"]}
+        made_for = str(record["target"])
+    except (ValueError, KeyError, TypeError) as error:
+        fail("bad-measurements", f"{folder}/{PLAN} is no plan of --emit: {type(error).__name__} {error}")
+    if made_for != machine.name:
+        fail("bad-measurements", f"the probes in {folder} are for {made_for}, not for {machine.name}")
+
+    def cubin_of(probe: Probe) -> bytes:
+        name, digest = sums.get(probe.name, (f"{probe.entry}.cubin", ""))
+        cubin = files.read_bytes(str(Path(folder) / name))
+        if hashlib.sha256(cubin).hexdigest() != digest:
+            fail("bad-measurements", f"{folder}/{name} is not the cubin of its plan", help="write both with --emit")
+        return cubin
+
+    return cubin_of
+
+
+def _measured(machine: Target, cubins: str | None, repeats: int) -> Measurement:
+    from tilec.calibrate.measure import gpu_for, measure
+
+    device = gpu_for(machine)
+    cubin_of = _assembled(machine) if cubins is None else _carried(cubins, machine)
+    date = datetime.date.today().isoformat()
+    if not sys.stderr.isatty():
+        return measure(device, machine, cubin_of, date, repeats)
+    with console(stderr=True).status("measuring") as status:
+        return measure(device, machine, cubin_of, date, repeats, lambda probe: status.update(f"measuring {probe.name}"))
+
+
+def _read(path: str, target: str) -> Measurement:
+    from tilec.calibrate.measure import from_json
+
+    measurement = from_json(files.read_text(path), path)
+    if measurement.target != target:
+        fail("bad-measurements", f"{path} was measured for {measurement.target}, not for {target}")
+    return measurement
+
+
+def _finish(measurement: Measurement, base: str, output: str | None, json_file: str | None) -> None:
+    """What was measured, on the terminal and in the files. The new text is read once as a target file is."""
+    from tilec import target
+    from tilec.calibrate import plan
+    from tilec.calibrate.measure import to_json
+    from tilec.calibrate.rewrite import rewritten
+
+    written = {} if json_file is None else {json_file: to_json(measurement).encode()}
+    file = output or f"{measurement.target}.toml"
+    try:
+        text, changes = rewritten(base, plan.rows(measurement), file)
+        target.parse(text, file)
+        if output is not None:
+            written[output] = text.encode()
+    finally:
+        # An hour of a lent machine is not lost over a file of another form.
+        files.write_all(written)
+    show_tables([_figures(measurement), _cells(changes)])
+    for name, fault in measurement.faults.items():
+        print(f"not measured: {name}: {fault}")
+
+
+def _figures(measurement: Measurement) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(f"{measurement.gpu}, driver {measurement.driver}, {measurement.date}"))
+    table.add_column("figure")
+    for heading in ("cycles", "spread"):
+        table.add_column(heading, justify="right")
+    for name in measurement.figures:
+        spread = measurement.spread(name)
+        table.add_row(Text(name), f"{spread.median:.2f}", f"±{spread.relative:.1%}")
+    return table
+
+
+def _cells(changes: tuple[Change, ...]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text("cells of the target file"))
+    for heading in ("table", "cell", "in the file", "measured"):
+        table.add_column(heading)
+    for change in changes:
+        if change.key != "source":
+            texts = (change.before, change.after)
+            table.add_row(Text(change.table), Text(change.key), *(Text(text.split(", source")[0]) for text in texts))
+    return table

@@ -1,0 +1,58 @@
+"""`tilec completion SHELL`, and what the script that it prints asks for: click's own, over our table of commands."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
+
+_VARIABLE = "_TILEC_COMPLETE"
+"""Set by the script where it asks what may come next: `bash_complete`. `cli` looks for it."""
+
+
+@click.command()
+@click.argument("shell", metavar="bash|zsh|fish", type=click.Choice(("bash", "zsh", "fish")))
+def completion(shell: str) -> None:
+    """Print what makes a shell complete commands, options and their values.
+
+    bash: eval "$(tilec completion bash)" in ~/.bashrc. zsh: the same with zsh, in ~/.zshrc. fish: tilec completion fish
+    > ~/.config/fish/completions/tilec.fish
+    """
+    print(_of(shell).source())
+
+
+def complete(asked: str) -> int:
+    """Print what may come next, as the script of the shell in `asked` reads it; 1 where the shell is not known."""
+    shell = asked.partition("_")[0]
+    if get_completion_class(shell) is None:
+        return 1
+    print(_of(shell).complete())
+    return 0
+
+
+class _OfCommands(ShellComplete):
+    """What follows a command is that command's."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        from tilec.cli.commands import COMMANDS, command_of
+
+        self.cli, rest = command_of(args)
+        items = super().get_completions(rest, incomplete)
+        if self.name == "fish":
+            # Its script takes what is behind a comma for something else.
+            items = [item for item in items if "," not in item.value]
+        if not items and not incomplete.startswith("-"):
+            items = [CompletionItem(incomplete, type="file")]
+        at = len(args)
+        names = [words for words in map(str.split, COMMANDS) if words[:at] == args and len(words) > at]
+        following = dict.fromkeys(words[at] for words in names if words[at].startswith(incomplete))
+        # Files first: bash's script forgets what stands before them, and takes files where there is nothing else.
+        return sorted([*map(CompletionItem, following), *items], key=lambda item: item.type != "file")
+
+
+def _of(shell: str) -> ShellComplete:
+    """click's completion of this shell, for the commands here."""
+    base = get_completion_class(shell)
+    assert base is not None, shell
+
+    made: type[ShellComplete] = type(base.__name__, (_OfCommands, base), {})
+    return made(click.Command("tilec"), {}, "tilec", _VARIABLE)

@@ -1,0 +1,184 @@
+"""What the commands print on the terminal, and how an exception becomes a message and an exit code."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+from tilec import __version__
+from tilec.diag import CompileError, Diagnostic
+
+if TYPE_CHECKING:
+    import click
+    from rich.console import Console, RenderableType
+
+    from tilec.batch import Made
+    from tilec.cli.diagnostics import Format, Found
+    from tilec.manifest import Manifest
+    from tilec.options import Stage
+    from tilec.ptx.assemble import EntryReport
+    from tilec.source import SourceFile
+
+OK, WRONG_KERNEL, USAGE, BUG, LIMIT = 0, 1, 2, 3, 4
+
+_PLAIN_WIDTH = 160
+
+
+class Exit(Exception):
+    """Everything there is to say has been said; end with this code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Coloured on a terminal that wants it; else plain, and wide enough for any table here."""
+    from rich.console import Console
+
+    width = None if (sys.stderr if stderr else sys.stdout).isatty() else _PLAIN_WIDTH
+    out = Console(stderr=stderr, highlight=False, width=width)
+    # rich heeds NO_COLOR by itself, but keeps bold and dim.
+    return Console(stderr=stderr, highlight=False, width=width, color_system=None) if out.no_color else out
+
+
+def show_tables(tables: Iterable[RenderableType]) -> None:
+    """On standard output; without a terminal, lines end where their text does."""
+    out = console()
+    with out.capture() as captured:
+        for table in tables:
+            out.print(table)
+    text = captured.get()
+    if not out.is_terminal:
+        text = "\n".join(line.rstrip() for line in text.split("\n"))
+    sys.stdout.write(text)
+
+
+@contextmanager
+def reported(source: SourceFile | None) -> Iterator[None]:
+    """Inside it, a mistake in `source` is shown with its text and ends the command."""
+    try:
+        yield
+    except CompileError as error:
+        show(error.diagnostics, source)
+        raise Exit(WRONG_KERNEL) from error
+
+
+def reported_all(results: Iterable[Made]) -> list[Made]:
+    """What came of several jobs, each diagnostic shown once: of one kernel for several targets, many are the same. Ends
+    the command where a kernel is wrong."""
+    made: list[Made] = []
+    shown: set[tuple[str, Diagnostic]] = set()
+    for one in results:
+        made.append(one)
+        new = [d for d in one.diagnostics if (one.source.path, d) not in shown]
+        show(new, one.source)
+        shown.update((one.source.path, d) for d in new)
+    if any(one.failed for one in made):
+        raise Exit(WRONG_KERNEL)
+    return made
+
+
+def show(diagnostics: Iterable[Diagnostic], source: SourceFile | None) -> None:
+    """As `--diagnostics-format` says; SARIF, which is one text, at the end of the command."""
+    listed = list(diagnostics)
+    if not listed:
+        return
+    form, kept = _wanted_format()
+    if form != "text":
+        from tilec.cli.diagnostics import as_github, as_json
+
+        found = [(diagnostic, source) for diagnostic in listed]
+        kept += found
+        if form != "sarif":
+            write = as_json if form == "json" else as_github
+            sys.stderr.write(write(found))
+        return
+
+    from tilec.render import render
+
+    out = console(stderr=True)
+    with out.capture() as captured:
+        for diagnostic in listed:
+            out.print(render(diagnostic, source), soft_wrap=True)
+            out.print()
+    sys.stderr.write(captured.get())
+
+
+_META = "tilec.diagnostics"
+"""Under it, a command knows the format of its diagnostics, and those that it has met."""
+
+
+def set_format(context: click.Context, _: click.Parameter, form: Format) -> None:
+    """What becomes of diagnostics until the end of the command."""
+    kept: list[Found] = []
+    context.meta[_META] = (form, kept)
+    if form == "sarif" and not context.resilient_parsing:
+        from tilec.cli.diagnostics import as_sarif
+
+        context.call_on_close(lambda: sys.stderr.write(as_sarif(kept)))
+
+
+def wanted_format() -> Format:
+    """How diagnostics are written."""
+    return _wanted_format()[0]
+
+
+def _wanted_format() -> tuple[Format, list[Found]]:
+    import click
+
+    context = click.get_current_context(silent=True)
+    found: tuple[Format, list[Found]] = ("text", []) if context is None else context.meta.get(_META, ("text", []))
+    return found
+
+
+def show_bug(error: BaseException, arguments: Sequence[str], *, traceback: bool) -> None:
+    """The message for an exception that is not the user's doing."""
+    if traceback:
+        import traceback as tracebacks
+
+        tracebacks.print_exception(error)
+    kind = "" if type(error).__name__ == "InternalError" else f"{type(error).__name__}: "
+    lines = [
+        f"internal error: {kind}{error}",
+        "",
+        f"This is a bug in tilec {__version__}, not in your kernel. Please report it, with the kernel and the command:",
+        f"  tilec {shlex.join(arguments)}",
+    ]
+    # Those of `batch`.
+    lines += [f"and with what is in {folder}: the traceback, and every stage before it" for folder in _notes(error)]
+    if not traceback:
+        lines.append("With -v it shows where it happened.")
+    print("\n".join(lines), file=sys.stderr)
+
+
+def _notes(error: BaseException) -> list[str]:
+    return list(getattr(error, "__notes__", ()))
+
+
+def show_times(seconds: Sequence[tuple[Stage, float]], total: float) -> None:
+    """Time per stage, verification and dumps included, and the whole process's from its first line to here."""
+    for stage, spent in (*seconds, ("total", total)):
+        print(f"{stage:10} {spent * 1000:9.1f} ms", file=sys.stderr)
+
+
+def show_entries(entries: Iterable[EntryReport], manifests: Iterable[Manifest], names_target: bool = False) -> None:
+    manifest_of = {manifest.entry: manifest for manifest in manifests}
+    for entry in entries:
+        manifest = manifest_of[entry.name]
+        name = f"{entry.name} for {manifest.target}" if names_target else entry.name
+        spills = f"{entry.spill_store_bytes} bytes spilled, {entry.spill_load_bytes} reloaded"
+        print(
+            f"{name}: {entry.registers} registers, {entry.barriers} barriers, {entry.stack_bytes} bytes stack, "
+            f"{spills}, {entry.smem_bytes} bytes static and {manifest.dynamic_smem} dynamic shared memory",
+            file=sys.stderr,
+        )
+
+
+def usage(message: str) -> NoReturn:
+    import click
+
+    raise click.UsageError(message)

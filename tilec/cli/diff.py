@@ -1,0 +1,67 @@
+"""`tilec diff OLD NEW`: what two schedule traces differ in, and why; with the exit codes of diff."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+
+import click
+
+from tilec import files
+from tilec.cli.console import Exit, show
+from tilec.diag import CompileError, fail
+from tilec.sched.comparison import Comparison, compared, read
+from tilec.sched.trace import TraceError
+
+DIFFERENT, TROUBLE = 1, 2
+
+
+@click.command()
+@click.argument("old", metavar="OLD.trace.json")
+@click.argument("new", metavar="NEW.trace.json")
+@click.option(
+    "--format", "form", type=click.Choice(("text", "json")), default="text", show_default=True, help="How to say it."
+)
+def diff(old: str, new: str, form: str) -> None:
+    """Say what changed between two schedule traces (--schedule-trace-file), and why.
+
+    Exit codes: 0 the schedules are the same, 1 they differ, 2 a trace cannot be read.
+    """
+    try:
+        found = compared(_record(old), _record(new))
+    except CompileError as error:
+        show(error.diagnostics, None)
+        raise Exit(TROUBLE) from error
+    print(_as_json(found) if form == "json" else _as_text(found))
+    if found.changes:
+        raise Exit(DIFFERENT)
+
+
+def _record(path: str) -> dict[str, object]:
+    try:
+        return read(files.read_text(path))
+    except TraceError as error:
+        fail("bad-trace", f"{path} is no schedule trace that can be compared: {error}",
+             help="write one with tilec FILE.tl --schedule-trace-file")  # fmt: skip
+
+
+def _as_json(found: Comparison) -> str:
+    changes = [
+        {"kind": c.kind, "loop": c.loop, "subject": c.subject, "old": c.old, "new": c.new, "text": str(c)}
+        for c in found.changes
+    ]
+    why = [{"loop": loop, "steps": list(steps)} for loop, steps in found.why]
+    return json.dumps({"equal": not changes, "changes": changes, "why": why}, indent=1, ensure_ascii=False)
+
+
+def _as_text(found: Comparison) -> str:
+    if not found.changes:
+        return "the schedules are the same"
+    steps = dict(found.why)
+    parts: list[str] = []
+    for loop, changes in groupby(found.changes, key=lambda change: change.loop):
+        lines = [f"{loop or 'the kernel'}:", *(f"  {change}" for change in changes)]
+        if loop in steps:
+            lines += ["  because:", *(f"    {step}" for step in steps[loop])]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)

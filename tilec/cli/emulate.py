@@ -1,0 +1,244 @@
+"""`tilec emulate`: run the PTX on the CPU, and compare with the reference where nothing else is asked for.
+
+A file that ends in .ptx is run as it is, with the launch and the arguments that the command names.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilec import files
+from tilec.cli.commands import compile_options, input_files, kernel_options
+from tilec.cli.console import WRONG_KERNEL, Exit, console, reported, show
+from tilec.diag import CompileError, Diagnostic
+from tilec.records import dataclass
+
+if TYPE_CHECKING:
+    from tilec.emu import Report
+    from tilec.emulate import Comparison, RunOptions
+
+_INTERRUPTED = 130
+"""As a shell reports a process that SIGINT ended."""
+
+
+@click.command()
+@click.argument("file", metavar="FILE.tl|FILE.ptx")
+@click.option("--inputs", metavar="IN.npz", help="Tensors and scalars by name, instead of random ones.")
+@click.option("--outputs", metavar="OUT.npz", help="Write every tensor after the run.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
+@click.option("--compare/--no-compare", default=None, help="Compare with the reference.  [yes, unless --inputs]")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="A size that the kernel learns at launch.")
+@click.option("--adversary", type=int, metavar="N", help="Seed of a hostile machine: any order, any moment.")
+@click.option("--grid-sample", type=click.IntRange(1), metavar="N", help="Run N blocks only, chosen by --seed.")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the blocks.")
+@click.option("--timeline", metavar="FILE.json", help="Write who arrived and waited at which barrier, for Perfetto.")
+@click.option("--step-limit", type=click.IntRange(1), metavar="N", help="Steps that a block may run.  [100 million]")
+@click.option("--grid", metavar="X,Y,Z", help="FILE.ptx: blocks.  [1]")
+@click.option("--block", metavar="X,Y,Z", help="FILE.ptx: threads of a block.")
+@click.option("--smem", type=click.IntRange(0), metavar="BYTES", help="FILE.ptx: dynamic shared memory.  [0]")
+@click.option("--arg", "args", multiple=True, metavar="ARG", help="FILE.ptx: a parameter, in order; see above.")
+@kernel_options
+def emulate(
+    file: str,
+    inputs: str | None,
+    outputs: str | None,
+    seed: int,
+    compare: bool | None,
+    sizes: tuple[str, ...],
+    adversary: int | None,
+    grid_sample: int | None,
+    jobs: int,
+    timeline: str | None,
+    step_limit: int | None,
+    grid: str | None,
+    block: str | None,
+    smem: int | None,
+    args: tuple[str, ...],
+    verbose: bool,
+    **given: Any,
+) -> None:
+    """Compile a kernel and run its PTX on the CPU, without a GPU.
+
+    Asynchronous results stay poisoned until the program has waited for them, so a missing wait shows. Exit code 1: the
+    run faulted, or an output differs from the reference.
+
+    FILE.ptx, of any compiler, runs as it is: --entry, --grid, --block, --cluster and --smem launch it, and each --arg
+    is one parameter: FILE.npz:NAME (an array, written in place), zeros:float32:1024x1024, f32:1.5, s32:7, null, or
+    bytes:00ff for a struct. --outputs saves the arrays, those of zeros as arg0, arg1, … by their place.
+    """
+    from tilec.emulate import RunOptions
+
+    options = RunOptions(adversary, grid_sample or 0, seed, jobs, timeline is not None, step_limit, "report")
+    if file.endswith(".ptx"):
+        if inputs is not None or compare is not None or sizes:
+            raise click.UsageError(
+                "--inputs, --size and --compare are for FILE.tl; the arguments of FILE.ptx are --arg"
+            )
+        cluster = given["cluster"]
+        launched = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
+        _emulate_ptx(file, _Files(outputs, timeline), given["entry"], launched, args, options)
+        return
+    if any(option is not None for option in (grid, block, smem)) or args:
+        raise click.UsageError("--grid, --block, --smem and --arg are for FILE.ptx")
+    known = dict(map(_size, sizes))
+    _emulate_kernel(file, inputs, _Files(outputs, timeline), compare, options, known, given)
+
+
+def _size(text: str) -> tuple[str, int]:
+    name, _, number = text.partition("=")
+    if not name.isidentifier() or not number.isdecimal():
+        raise click.UsageError(f"--size {text}: expected NAME=N")
+    return name, int(number)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What a run writes, once it is whole."""
+
+    outputs: str | None
+    timeline: str | None
+
+    def check(self, read: Sequence[str]) -> None:
+        files.check_outputs([path for path in (self.outputs, self.timeline) if path is not None], read)
+
+    def write(self, report: Report, arrays: Callable[[], bytes]) -> None:
+        """The timeline, of a faulting kernel too, and the arrays of one that ran to its end."""
+        from tilec.emu.timeline import chrome_trace
+
+        made: dict[str, bytes] = {}
+        if self.timeline is not None:
+            made[self.timeline] = chrome_trace(report.timeline).encode()
+        if self.outputs is not None and not report.faults:
+            made[self.outputs] = arrays()
+        with reported(None):
+            files.write_all(made)
+
+
+def _emulate_kernel(
+    file: str,
+    inputs: str | None,
+    made: _Files,
+    compare: bool | None,
+    options: RunOptions,
+    sizes: dict[str, int],
+    given: dict[str, Any],
+) -> None:
+    from tilec import driver, emulate
+
+    with reported(None):
+        source = files.read_source(file)
+        asked = compile_options(given)
+        given_arrays = files.read_bytes(inputs) if inputs is not None else None
+        made.check([*input_files([file], given), *([inputs] if inputs is not None else [])])
+    observer = driver.Observer()
+    with reported(source):
+        build = driver.build(source, asked, observer)
+        show(observer.warnings, source)
+        if given_arrays is None or inputs is None:
+            arguments = emulate.random_arguments(build.kernel, build.manifest, options.seed, sizes)
+        else:
+            arguments = emulate.read_arguments(given_arrays, inputs, build.kernel, build.manifest, sizes)
+        before = arguments.copy()
+        blocks = math.prod(emulate.blocks(build.manifest, arguments))
+        with _watched(build.manifest.entry, blocks) as note:
+            report = emulate.run(build, arguments, note, options)
+        print(report.printed, end="")
+        made.write(report, lambda: emulate.write_arguments(arguments))
+        if report.faults:
+            raise CompileError(*(emulate.fault_diagnostic(fault, source) for fault in report.faults))
+        if compare is False or (compare is None and inputs is not None):
+            return
+        emulate.reference(build.kernel, before)
+    written = emulate.written_tensors(build.manifest, report) if options.sample else None
+    compared = emulate.compare(build.kernel, build.manifest, arguments, before, written)
+    if written is not None:
+        print(f"{report.blocks} blocks of {blocks}; only what they wrote is compared")
+    for result in compared:
+        print(_line(result))
+    wrong = [result for result in compared if not result.matches]
+    if wrong:
+        show([_mismatch(result) for result in wrong], source)
+        raise Exit(WRONG_KERNEL)
+
+
+def _emulate_ptx(
+    file: str,
+    made: _Files,
+    entry: str | None,
+    launched: tuple[str | None, str | None, str | None, int | None],
+    args: tuple[str, ...],
+    options: RunOptions,
+) -> None:
+    from tilec import emulate_ptx
+
+    grid, block, cluster, smem = launched
+    if block is None:
+        raise click.UsageError("FILE.ptx needs --block")
+    with reported(None):
+        source = files.read_source(file)
+        sizes = [emulate_ptx.extents(text) for text in (grid or "1", block, cluster or "1")]
+        geometry = emulate_ptx.Geometry(sizes[0], sizes[1], sizes[2], smem or 0)
+        arguments = emulate_ptx.arguments(args)
+        made.check([file, *(text.rpartition(":")[0] for text in args if ".npz:" in text)])
+    with reported(source):
+        with _watched(entry or file, math.prod(geometry.grid)) as note:
+            report = emulate_ptx.run(source, entry, geometry, arguments, note, options)
+        print(report.printed, end="")
+        made.write(report, lambda: emulate_ptx.saved(arguments))
+        if report.faults:
+            raise CompileError(*(emulate_ptx.fault_diagnostic(fault, source) for fault in report.faults))
+    print(emulate_ptx.summary(report))
+
+
+@contextmanager
+def _watched(name: str, blocks: int) -> Iterator[Callable[[int, int], None]]:
+    """Around a run: a bar that shows how far it is, and a word when it is interrupted."""
+    reached = 0
+
+    def note(done: int, total: int) -> None:
+        nonlocal reached
+        reached = done
+        if draw is not None:
+            draw(done, total)
+
+    with _progress(name) as draw:
+        try:
+            yield note
+        except KeyboardInterrupt:
+            message = f"interrupted after {reached} of {blocks} blocks: nothing is compared, nothing written"
+            print(message, file=sys.stderr)
+            raise Exit(_INTERRUPTED) from None
+
+
+def _line(result: Comparison) -> str:
+    verdict = "ok" if result.matches else "MISMATCH"
+    return f"{result.name}: worst error {result.error:.3g}, {result.allowed:.3g} allowed there: {verdict}"
+
+
+def _mismatch(result: Comparison) -> Diagnostic:
+    where = f"{result.name}[{', '.join(map(str, result.worst))}]"
+    return Diagnostic(
+        "emulation-mismatch",
+        f"the emulated kernel computes another {result.name} than the reference",
+        notes=(f"{where} is {result.found:.8g}, the reference has {result.expected:.8g}",),
+    )
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on a terminal, silence elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("emulating {task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("blocks"))
+    with Progress(*columns, TimeRemainingColumn(), console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

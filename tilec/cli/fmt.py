@@ -1,0 +1,62 @@
+"""`tilec fmt FILE…`: kernels laid out as ruff lays out Python, in place."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from tilec import files
+from tilec.cli.console import WRONG_KERNEL, Exit, reported, show
+from tilec.diag import CompileError
+from tilec.recognise import check_no_binary
+from tilec.source import SourceFile
+
+
+@click.command()
+@click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
+@click.option("--check", is_flag=True, help="Write nothing; say which files would change, and exit with 1 if any.")
+@click.option("--diff", is_flag=True, help="The same, but show what would change.")
+def fmt(kernels: tuple[str, ...], check: bool, diff: bool) -> None:
+    """Lay kernels out as ruff lays out Python, with the settings that ruff finds beside them.
+
+    Comments, blank lines and what `# fmt: off`, `# fmt: on` and `# fmt: skip` guard stay. A file is only written if it
+    still is the same kernel; of several files, all are or none is. Needs ruff: pip install 'tilec[fmt]'.
+    """
+    from tilec.syntax.formatting import formatted_bytes
+
+    changed: dict[str, tuple[bytes, bytes]] = {}
+    failed = False
+    for path in {Path(kernel).resolve(): kernel for kernel in kernels}.values():
+        with reported(None):
+            before = files.read_bytes(path)
+            check_no_binary(path, before)
+            source = SourceFile(path, files.text_of(path, before))
+        try:
+            after = formatted_bytes(before, source)
+        except CompileError as error:
+            show(error.diagnostics, source)
+            failed = True
+            continue
+        if after != before:
+            changed[path] = before, after
+    for path, (before, after) in changed.items():
+        sys.stdout.writelines(_difference(path, before, after) if diff else ())
+        if check:
+            print(f"would format {path}")
+    if failed or (changed and (check or diff)):
+        raise Exit(WRONG_KERNEL)
+    with reported(None):
+        files.write_all({path: after for path, (_, after) in changed.items()})
+    for path in changed:
+        print(f"formatted {path}")
+
+
+def _difference(path: str, before: bytes, after: bytes) -> Iterator[str]:
+    """A patch of the file, as `patch` takes it."""
+    old, new = (text.decode().splitlines(keepends=True) for text in (before, after))
+    for line in difflib.unified_diff(old, new, path, path):
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -1,0 +1,206 @@
+"""`--time-limit` and `--memory-limit`. A command with a limit is carried out in a process of its own, which is ended,
+with all that it has started, where it takes more: solver and assembler are machine code that heeds nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from tilec import progress
+from tilec.cli.console import usage
+from tilec.diag import Diagnostic
+from tilec.processes import end_with_parent
+from tilec.records import dataclass
+
+_STEP = 0.05
+"""Seconds between two looks at the memory."""
+_GRACE = 1.0
+"""Seconds in which a process that is to end may remove what it was writing."""
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def _size(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]?)(?:I?B)?", value.upper())
+    size = 0 if match is None else int(float(match[1]) * _UNITS[match[2]])
+    if size < 1:
+        raise click.BadParameter(f"{value!r} is no size: write 500M or 4G", context, parameter)
+    _check_possible(context, parameter)
+    return size
+
+
+def _seconds(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None:
+        _check_possible(context, parameter)
+    return value
+
+
+def _check_possible(context: click.Context, parameter: click.Parameter) -> None:
+    if not (hasattr(os, "fork") and Path("/proc/self/statm").exists()):
+        raise click.BadParameter("only Linux has what it takes", context, parameter)
+
+
+def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of commands that can be bounded. `Limits.of` reads them: the command itself is given neither."""
+    time_limit = click.option(
+        "--time-limit",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        callback=_seconds,
+        help="Fail where all of it takes longer. What is made in time does not depend on it.",
+    )
+    memory_limit = click.option(
+        "--memory-limit",
+        metavar="SIZE",
+        callback=_size,
+        help="Fail where it takes more memory, that of all of its processes together: 500M, 4G.",
+    )
+    return time_limit(memory_limit(command))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    seconds: float = math.inf
+    bytes: float = math.inf
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> Limits | None:
+        """The limits among the options of a command, if there is one."""
+        seconds, size = given.get("time_limit"), given.get("memory_limit")
+        if "memory_limit" not in given or (seconds is None and size is None):
+            return None
+        if given.get("watch"):
+            usage("--watch goes on until Ctrl-C: --time-limit and --memory-limit are for a build that ends")
+        return Limits(math.inf if seconds is None else seconds, math.inf if size is None else size)
+
+
+def bounded(work: Callable[[], int], limits: Limits) -> int | Diagnostic:
+    """Carry out `work` in another process: the exit code that it returns, or what there is to say where it takes too
+    much."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    began = time.monotonic()
+    reader, writer = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _carry_out(work, writer, parent)
+    os.close(writer)
+    # As soon as possible, whichever process comes first.
+    with suppress(OSError):
+        os.setpgid(child, child)
+    said: dict[int, str] = {}
+    try:
+        for code in _watched(child, reader, said):
+            if code is not None:
+                return code
+            if time.monotonic() - began > limits.seconds:
+                _end(child)
+                return _reached(
+                    f"the time limit of {limits.seconds:g} s", said, "raise --time-limit; --time says where it goes"
+                )
+            if limits.bytes < math.inf and _memory(child) > limits.bytes:
+                _end(child)
+                return _reached(f"the memory limit of {_spelled(limits.bytes)}", said, "raise --memory-limit")
+    except KeyboardInterrupt:
+        _end(child, signal.SIGINT)
+        raise
+    finally:
+        os.close(reader)
+    raise AssertionError("it ends, or is ended")
+
+
+# ---- in the process that works ---------------------------------------------------------------------------------------
+
+
+def _carry_out(work: Callable[[], int], writer: int, parent: int) -> NoReturn:
+    from tilec.cli import guarded
+
+    code = 3
+    try:
+        os.setpgid(0, 0)
+        end_with_parent(parent)
+        signal.signal(signal.SIGTERM, _end_in_silence)
+        progress.listen(writer)
+        code = guarded(work)
+        with suppress(OSError):
+            sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def _end_in_silence(*_: object) -> NoReturn:
+    """As for Ctrl-C, so that what is being written is removed; the other process has the word now."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    raise KeyboardInterrupt
+
+
+# ---- in the one that watches -----------------------------------------------------------------------------------------
+
+
+def _watched(child: int, reader: int, said: dict[int, str]) -> Iterator[int | None]:
+    """Every now and then None, and at last the exit code of the child. What it says meanwhile is in `said`."""
+    unfinished = b""
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            yield code if code >= 0 else 128 - code  # as a shell reports a process that a signal ended
+            return
+        if select.select([reader], [], [], _STEP)[0]:
+            read = unfinished + os.read(reader, 1 << 16)
+            whole, _, unfinished = read.rpartition(b"\n")
+            progress.heard(whole, said)
+            if not read:
+                time.sleep(_STEP)  # it is about to end: nobody has the other end of the pipe
+        yield None
+
+
+def _end(child: int, with_signal: signal.Signals = signal.SIGTERM) -> None:
+    """End the child and all that it has started; first by asking, for it may be writing."""
+    with suppress(OSError):
+        os.kill(child, with_signal)
+    until = time.monotonic() + _GRACE
+    while time.monotonic() < until and os.waitpid(child, os.WNOHANG)[0] == 0:
+        time.sleep(0.005)
+    with suppress(OSError):
+        os.killpg(child, signal.SIGKILL)
+    with suppress(OSError):
+        os.waitpid(child, 0)
+
+
+def _memory(process: int) -> int:
+    """Bytes that a process and those that it has started have for themselves; code that they share does not count."""
+    try:
+        folder = Path("/proc") / str(process)
+        _, resident, shared, *_ = (folder / "statm").read_text().split()
+        children = (folder / "task" / str(process) / "children").read_text().split()
+    except (OSError, ValueError):
+        return 0  # it has just ended
+    own = (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+    return own + sum(_memory(int(inner)) for inner in children)
+
+
+def _reached(limit: str, said: Mapping[int, str], help_text: str) -> Diagnostic:
+    notes = tuple(f"it was at {what}" for what in said.values())
+    return Diagnostic("limit-reached", f"{limit} is reached", notes=notes, help=help_text)
+
+
+def _spelled(size: float) -> str:
+    unit = next(u for u in reversed(_UNITS) if size >= _UNITS[u])
+    return f"{size / _UNITS[unit]:g} {unit}B"

@@ -1,0 +1,73 @@
+"""`tilec new NAME`: a folder to begin with, of a kernel, a CMake project around it and its test."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from tilec import files
+from tilec.cli.console import reported
+from tilec.diag import CompileError, fail
+
+_FOLDER = Path(__file__).parent / "templates"
+
+# What there is to begin with, and the constants that make it small enough for the emulator.
+TEMPLATES = {
+    "gemm": "-D M=128 -D N=128 -D K=128",
+    "attention": "-D S=128 -D heads=1",
+    "elementwise": "-D N=2048",
+}
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--template",
+    type=click.Choice(tuple(TEMPLATES)),
+    default="gemm",
+    show_default=True,
+    help="The kernel to begin with.",
+)
+def new(name: str, template: str) -> None:
+    """Make a folder NAME: a kernel, a C++ program that carries it, its CMakeLists.txt, and a test that emulates it."""
+    with reported(None):
+        kernel = (_FOLDER / f"{template}.tl.in").read_text(encoding="utf-8")
+        _check_name(name, kernel)
+        texts = {f"{name}.tl": kernel} | {
+            file: (_FOLDER / f"{file}.in").read_text(encoding="utf-8")
+            for file in ("CMakeLists.txt", "README.md", "main.cpp")
+        }
+        values = {"@NAME@": name, "@SMALL@": TEMPLATES[template]}
+        _write(Path(name), {file: _filled(text, values).encode() for file, text in texts.items()})
+    print(f"{name}: {', '.join(texts)}")
+
+
+def _check_name(name: str, kernel: str) -> None:
+    if re.fullmatch(r"[a-z][a-z0-9_]*", name) is None or keyword.iskeyword(name):
+        fail("bad-project-name", f"'{name}' cannot be the name of a kernel",
+             help="write lower-case letters, digits and _, a letter first, and no word of Python")  # fmt: skip
+    if re.search(rf"\b{name}\b", kernel):
+        fail("bad-project-name", f"'{name}' already has a meaning in the kernel", help="choose another name")
+
+
+def _filled(text: str, values: dict[str, str]) -> str:
+    for place, value in values.items():
+        text = text.replace(place, value)
+    return text
+
+
+def _write(folder: Path, contents: dict[str, bytes]) -> None:
+    """The whole folder or none of it."""
+    if folder.exists() or folder.is_symlink():
+        fail("folder-exists", f"{folder} exists already", help="choose another name, or remove it")
+    files.make_folder(str(folder))
+    try:
+        files.write_all({str(folder / name): data for name, data in contents.items()})
+    except CompileError:
+        with suppress(OSError):
+            folder.rmdir()
+        raise

@@ -1,0 +1,140 @@
+"""`tilec report FILE`: what the model says of a kernel, as tables for the terminal; and everything, as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.text import Text
+
+from tilec import files
+from tilec.cli.commands import compile_options, input_files, kernel_options, target_names
+from tilec.cli.console import reported, show, show_tables, usage
+from tilec.cli.tables import plain_table
+from tilec.cli.watch import watch_option, watched
+from tilec.options import CompileOptions
+from tilec.records import dataclass
+from tilec.source import SourceFile
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tilec.tune.report import Report
+
+
+@click.command()
+@click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
+@click.option(
+    "--html",
+    metavar="FILE",
+    help="Also write everything as one page: drawings, lints, PTX beside the kernel. Of several kernel files or "
+    "targets, or with a / at its end, the folder of their pages.",
+)
+@watch_option
+@kernel_options
+def report(kernels: tuple[str, ...], html: str | None, watch: bool, verbose: bool, **given: Any) -> None:
+    """Say how long kernels are predicted to take and what bounds them; with --html, show all there is to see."""
+    if given["opt_level"] < 2:
+        usage("a report is about a cubin: compile with -O2 or -O3")
+    if len(kernels) * len(target_names(given)) > 1:
+        for option in (name for name in ("schedule", "tuned") if given[name] is not None):
+            usage(f"--{option} is for one kernel file and one target")
+    if watch:
+        watched(lambda: _report(kernels, html, given))
+    _report(kernels, html, given)
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What is reported of: a kernel file for a target, and where its page goes (None: nowhere)."""
+
+    source: SourceFile
+    options: CompileOptions
+    place: str | None
+
+
+def _report(kernels: Sequence[str], html: str | None, given: dict[str, Any]) -> None:
+    targets = target_names(given)
+    with reported(None):
+        pages = [
+            _Page(
+                files.read_source(kernel),
+                compile_options({**given, "target": target}),
+                None if html is None else _place(html, kernel, target, len(kernels) > 1, len(targets) > 1),
+            )
+            for kernel in kernels
+            for target in targets
+        ]
+        files.check_outputs([page.place for page in pages if page.place is not None], input_files(kernels, given))
+    written: dict[str, bytes] = {}
+    for page in pages:
+        with reported(page.source):
+            written |= _reported(page)
+    with reported(None):
+        files.write_all(written)
+
+
+def _place(html: str, kernel: str, target: str, of_kernels: bool, of_targets: bool) -> str:
+    """Of one page where `html` says; of several in that folder, under the names of kernel file and target."""
+    if not (of_kernels or of_targets or html.endswith("/")):
+        return html
+    return str(Path(html) / f"{Path(kernel).stem}{f'.{target}' if of_targets else ''}.html")
+
+
+def _reported(page: _Page) -> dict[str, bytes]:
+    """Says what there is to say, and returns what is to be written."""
+    from tilec import driver
+
+    observer = driver.Observer()
+    library = driver.build_all(page.source, page.options, observer)
+    said = driver.reports(library)
+    show(observer.warnings, page.source)
+    for one in said:
+        show_tables(report_tables(one))
+    if page.place is None:
+        return {}
+    from tilec.cli.html_report import report_page
+
+    files.check_outputs([page.place], [one.path for one in page.source.imported.values()])
+    return {page.place: report_page(page.source, page.options, library, said, observer.warnings).encode()}
+
+
+def report_tables(report: Report) -> Iterator[RenderableType]:
+    time = report.microseconds(report.by_levels.cycles)
+    what = "a full wave" if report.is_one_wave else f"{report.ctas:,} block{'s' * (report.ctas != 1)}"
+    yield Text(f"{report.kernel} on {report.target}: {time:,.1f} µs predicted for {what}", "bold")
+    table = plain_table("", "<what", "<predicted")
+    table.show_header = False
+    table.add_row("bound by", report.bound)
+    least = report.microseconds(report.roofline)
+    table.add_row("roofline", f"{least:,.1f} µs by {report.limit}; {report.achieved:.0%} of it achieved")
+    if any(loop.ii is not None for loop in report.loops):
+        by_schedule = report.microseconds(report.by_schedule.cycles)
+        table.add_row("by schedules", f"{by_schedule:,.1f} µs")
+    table.add_row("waves", f"{report.by_levels.waves:,}")
+    fits = ", ".join(f"{count:,} by {name}" for name, count in report.fits)
+    table.add_row("blocks of an SM", f"{report.together} ({fits})")
+    yield table
+    yield Text()
+    levels = plain_table(
+        "levels, in a full wave",
+        "line",
+        "<level",
+        "latency",
+        "transfer",
+        "use",
+        "trips",
+        "stages",
+        "cycles",
+        "<bound by",
+    )
+    for loop in report.loops:
+        for time_of in loop.levels:
+            level = time_of.level
+            numbers = (level.latency, level.transfer, time_of.use, level.trips, level.stages, time_of.cycles)
+            levels.add_row(str(loop.line), level.name, *(f"{n:,}" for n in numbers), time_of.bound)
+    if report.loops:
+        yield levels
+        yield Text()

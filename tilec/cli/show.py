@@ -1,0 +1,40 @@
+"""`tilec inspect` and `tilec targets`: what is in a cubin, and what is known of a machine."""
+
+from __future__ import annotations
+
+import click
+
+from tilec import files, resources
+from tilec.cli.console import reported, show_tables
+from tilec.cli.words import one_of
+from tilec.options import CALIBRATIONS
+
+
+@click.command()
+@click.argument("cubin", metavar="CUBIN")
+@click.option("--json", "as_json", is_flag=True, help="Print it as the cubin carries it.")
+def inspect(cubin: str, as_json: bool) -> None:
+    """Show the launch manifest that a cubin carries."""
+    from tilec import manifest
+
+    with reported(None):
+        found = manifest.extract(files.read_bytes(cubin))
+    for described in found:
+        print(manifest.to_json(described) if as_json else manifest.summary(described))
+
+
+@click.command()
+@click.argument("name", required=False, shell_complete=one_of(resources.target_names))
+@click.option(
+    "--calibration",
+    type=click.Choice(CALIBRATIONS),
+    default=CALIBRATIONS[0],
+    show_default=True,
+    help="Whose cycles to show.",
+)
+def targets(name: str | None, calibration: str) -> None:
+    """List the machines, or everything the scheduler knows about one."""
+    from tilec.cli.tables import target_details, target_list
+
+    with reported(None):
+        show_tables([target_list() if name is None else target_details(name, calibration)])

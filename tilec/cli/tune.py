@@ -1,0 +1,291 @@
+"""`tilec tune`: search for the constants and options that make a kernel fastest."""
+
+from __future__ import annotations
+
+import os
+import sys
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilec import __version__, files
+from tilec.cli.commands import compile_options, input_files, kernel_options
+from tilec.cli.console import reported, show_tables, usage
+from tilec.diag import fail
+from tilec.options import SCHEDULERS
+from tilec.records import dataclass
+
+if TYPE_CHECKING:
+    from tilec.options import CompileOptions
+    from tilec.source import SourceFile
+    from tilec.target import Target
+    from tilec.tune.dask_engine import Dask
+    from tilec.tune.engines import Engine
+    from tilec.tune.ray_engine import Ray
+    from tilec.tune.search import Found, Work
+    from tilec.tune.space import Space
+
+ENGINES = ("local", "dask", "ray")
+ADDRESSES = {"dask": "tcp://host:8786", "ray": "host:6379"}
+"""What schedulers of other machines are reached by."""
+
+
+@click.command()
+@click.argument("kernel", metavar="FILE.tl")
+@click.option(
+    "--space",
+    "space_file",
+    default="auto",
+    show_default=True,
+    metavar="FILE.toml",
+    help="What to try. auto: tiles, stages and threads, by what the kernel does with its constants.",
+)
+@click.option(
+    "--trials", type=click.IntRange(1), default=32, show_default=True, help="Compile at most so many variants."
+)
+@click.option(
+    "--trial-limit",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="End the process of a trial that takes longer, and go on without it.",
+)
+@click.option("--jobs", "-j", type=click.IntRange(1), default=os.cpu_count() or 1, help="So many at a time.  [as CPUs]")
+@click.option("--journal", "journal_file", metavar="FILE", help="What became of every trial.  [KERNEL.tune.sqlite]")
+@click.option("--output", "-o", metavar="FILE", help="Where the best variant goes, for --tuned.  [KERNEL.tuned.json]")
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default=ENGINES[0],
+    show_default=True,
+    help="Where trials run: in processes of this machine, on the workers of a dask scheduler, or on a Ray cluster.",
+)
+@kernel_options
+def tune(
+    kernel: str,
+    space_file: str,
+    trials: int,
+    trial_limit: float | None,
+    jobs: int,
+    journal_file: str | None,
+    output: str | None,
+    engine: str,
+    verbose: bool,
+    **given: Any,
+) -> None:
+    """Search for the constants and options that make a kernel fastest.
+
+    Every variant of the space is ranked by the analytical model, the most promising are compiled, each batch chosen by
+    what was learnt from those before (with scikit-learn: pip install 'tilec[tune]'), and measured where there is a GPU
+    that runs them; without one the model ranks them, and their solved intervals. Ctrl-C loses nothing: the same command
+    goes on from the journal. Compile with what was found: tilec --tuned KERNEL.tuned.json FILE.tl.
+    """
+    if given["schedule"] is not None or given["tuned"] is not None:
+        usage("a search finds schedules: it takes neither --schedule nor --tuned")
+    address, given["scheduler"] = _scheduler(engine, given["scheduler"])
+    with reported(None):
+        source = files.read_source(kernel)
+        base = compile_options(given)
+        journal_file = journal_file or f"{Path(kernel).stem}.tune.sqlite"
+        output = output or f"{Path(kernel).stem}.tuned.json"
+        named = [space_file] if space_file != "auto" else []
+        files.check_outputs([journal_file, output], [*input_files([kernel], given), *named])
+    with reported(source):
+        space = _space(source, base, space_file)
+    with reported(source):
+        asked = Asked(source, base, *space, trials, trial_limit)
+        found, work = _searched(asked, journal_file, Where(jobs, engine, address))
+        _finish(asked, found, work, output)
+
+
+class _Scheduler(click.ParamType[str]):
+    """Of pipelines, or the address of an engine's: `--scheduler` is the word for both."""
+
+    name = "scheduler"
+
+    def convert(self, value: str, param: click.Parameter | None, context: click.Context | None) -> str:
+        if value not in SCHEDULERS and not _is_address(value):
+            words = ", ".join(SCHEDULERS)
+            self.fail(
+                f"{value!r} is not one of {words}, and no address such as {' or '.join(ADDRESSES.values())}",
+                param,
+                context,
+            )
+        return value
+
+
+for _option in tune.params:
+    if isinstance(_option, click.Option) and _option.name == "scheduler":
+        _option.type, _option.metavar = _Scheduler(), "WORD|ADDRESS"
+        _option.help = f"{_option.help} Or the address of the engine's: {', '.join(ADDRESSES.values())}."
+
+
+def _is_address(word: str) -> bool:
+    return ":" in word or word == "auto"
+
+
+def _scheduler(engine: str, given: str) -> tuple[str | None, str]:
+    """The address of the engine's scheduler, if there is one, and who schedules pipelines."""
+    if not _is_address(given):
+        if engine in ADDRESSES:
+            usage(f"--engine {engine} needs the address of its scheduler: --scheduler {ADDRESSES[engine]}")
+        return None, given
+    if engine not in ADDRESSES:
+        usage(f"--scheduler has an address: that goes with --engine {' or '.join(ADDRESSES)}")
+    return given, SCHEDULERS[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The processes of this machine that trials may run in, or the address of an engine that has workers for them."""
+
+    processes: int
+    engine: str
+    address: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`stages` are the constants that only say how many stages there may be."""
+
+    source: SourceFile
+    base: CompileOptions
+    space: Space
+    stages: tuple[str, ...]
+    trials: int
+    seconds: float | None
+
+
+def _space(source: SourceFile, base: CompileOptions, space_file: str) -> tuple[Space, tuple[str, ...]]:
+    """What to try, and which constants are numbers of stages; the source learns its imports."""
+    from tilec.imports import read_imports
+    from tilec.syntax.parse import parse
+    from tilec.tune import auto, space_file as reader
+    from tilec.tune.space import MOST_POINTS
+
+    folder = Path(base.cache_dir) if base.cache_dir else None
+    module = parse(source, folder)
+    read_imports(module, source, folder)
+    if space_file == "auto":
+        found = auto.auto(module, source.path)
+    else:
+        found = reader.read(files.read_text(space_file), space_file, list(auto.constants(module)))
+    if found.size > MOST_POINTS:
+        fail(
+            "bad-space",
+            f"{space_file} has {found.size:,} variants, too many to predict each",
+            help=f"take values out until at most {MOST_POINTS:,} are left",
+        )
+    return found, tuple(name for name, role in auto.roles(module).items() if role == "stages")
+
+
+def _about(asked: Asked) -> dict[str, str]:
+    """What the outcomes of trials depend on, beside the point."""
+    from dataclasses import replace
+
+    from tilec.sched.cache import ORTOOLS, SOLVER
+
+    rest = replace(asked.base, cache_dir=None, solve_afresh=False, silenced=(), target="", calibration="")
+    return {
+        "version of tilec": f"{__version__}, scheduler {SOLVER}, ortools {ORTOOLS}",
+        "kernel": asked.source.digest(),
+        "target": f"{asked.base.target}, {asked.base.calibration}",
+        "set of options": sha256(repr(rest).encode()).hexdigest(),
+    }
+
+
+def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[Found, Work]:
+    from tilec import trial
+    from tilec.cli.tune_view import watched
+    from tilec.target import load
+    from tilec.tune.journal import Journal
+    from tilec.tune.knobs import applied
+    from tilec.tune.search import Work, by_model, by_surrogate, search
+    from tilec.tune.space import Point
+    from tilec.tune.surrogate import is_installed
+
+    target = load(asked.base.target, asked.base.calibration)
+    journal = Journal(journal_file, _about(asked))
+    engine, gpu = _engine(where, target)
+
+    def task(point: Point) -> trial.Variant:
+        return trial.Variant(asked.source.path, asked.source.text, applied(point, asked.base), bool(gpu), asked.seconds)
+
+    lost = "" if asked.seconds is None else f": it may have taken more than {asked.seconds:g} s"
+    work = Work(trial.predicted, trial.carried_out, task, gpu, lost)
+    proposer = by_surrogate if is_installed() else by_model
+    try:
+        with watched(gpu, target.limit("clock_mhz")) as watcher:
+            found = search(asked.space, asked.trials, work, engine, journal, watcher, proposer, asked.stages)
+    except KeyboardInterrupt:
+        done = len(journal.outcomes())
+        print(f"stopped: {journal_file} has {done} trials, and the same command goes on from there", file=sys.stderr)
+        raise
+    finally:
+        engine.close()
+        journal.close()
+    return found, work
+
+
+def _engine(where: Where, target: Target) -> tuple[Engine, str]:
+    """Where trials run, and the GPU that they are measured on: with several machines, if all have the same one."""
+    from functools import partial
+
+    from tilec.tune.measure import gpu_for
+
+    if where.address is None:
+        from tilec.tune.engines import Local
+
+        return Local(where.processes), gpu_for(target)
+    engine = _far(where.engine, where.address)
+    gpus = set(engine.everywhere(partial(gpu_for, target)))
+    return engine, gpus.pop() if len(gpus) == 1 else ""
+
+
+def _far(engine: str, address: str) -> Dask | Ray:
+    """The engine with workers on other machines."""
+    if engine == "ray":
+        from tilec.tune.ray_engine import Ray
+
+        return Ray(address)
+    from tilec.tune.dask_engine import Dask
+
+    return Dask(address)
+
+
+def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:
+    """The best trials on the terminal, and the best one in a file."""
+    from tilec import driver
+    from tilec.cli.tune_view import best_table, microseconds, refused
+    from tilec.target import load
+    from tilec.tune import knobs, tuned
+    from tilec.tune.surrogate import is_installed
+
+    built = found.built(work.gpu)
+    if not built:
+        fail(
+            "no-variant",
+            f"none of the {asked.space.size} variants can be built",
+            notes=tuple(refused(found)),
+            help="try smaller tiles or fewer stages, in a file with --space",
+        )
+    point, outcome = built[0]
+    options = knobs.applied(point, asked.base)
+    plan = driver.plan(asked.source, options, driver.Observer())
+    clock = load(asked.base.target, asked.base.calibration).limit("clock_mhz")
+    how = f"measured on {work.gpu}" if work.gpu else "modelled, not measured"
+    said = f"{microseconds(outcome, work.gpu, clock)}, {how}"
+    defines = tuple(sorted(dict(options.defines).items()))
+    chosen = (*defines, *((name, value) for name, value in point if name.startswith(knobs.DASHES)))
+    best = tuned.Tuned(asked.source.digest(), options.target, plan.kernel.name, chosen, said, plan.trace)
+    files.write_all({output: tuned.write(best).encode()})
+    show_tables([best_table(built, work.gpu, clock)])
+    for line in refused(found):
+        print(line)
+    print(f"{len(found.trials)} of {asked.space.size} variants tried; the best: {said}")
+    if not is_installed():
+        print("scikit-learn is not installed: the model alone chose what to try (pip install 'tilec[tune]')")
+    if not work.gpu:
+        print(f"no GPU here runs {options.target} code: variants are ranked by the model and their solved intervals")
+    print(f"tilec --tuned {output} --target {options.target} {asked.source.path}")

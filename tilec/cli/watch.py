@@ -1,0 +1,75 @@
+"""`--watch`: a command done again whenever a file that it has read changes, until Ctrl-C.
+
+It looks at the files five times a second rather than asks the system to tell: what there is to look at is a handful of
+files, editors replace a file as often as they write to it, and folders on other machines tell nobody. What counts is
+what was read, so that a file that is missing is waited for, and one that is no longer imported is left alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from tilec import files, target
+from tilec.cli.arguments import AnotherCommandLine, response_files
+from tilec.cli.console import Exit, reported, show_bug, usage, wanted_format
+
+watch_option = click.option(
+    "--watch", is_flag=True, help="Do it again whenever a file that was read is saved, until Ctrl-C."
+)
+
+_SECONDS = 0.2
+
+
+def watched(command: Callable[[], None]) -> NoReturn:
+    """Never returns: Ctrl-C ends it, or `AnotherCommandLine`. Mistakes are shown, and waited for to be mended; those in
+    the options end it."""
+    if wanted_format() == "sarif":
+        usage("--watch has no end, and SARIF is one log at the end: choose another --diagnostics-format")
+    context = click.get_current_context(silent=True)
+    if context is not None and context.params.get("time_limit") is not None:
+        usage("--watch has no end, and --time-limit is about all of it")
+    while True:
+        if sys.stdout.isatty():
+            sys.stdout.write("\x1b[H\x1b[2J\x1b[3J")  # a clean screen, and nothing above it
+        target.load.cache_clear()
+        with files.noted() as read:
+            for path in response_files():
+                files.note(path)
+            is_right = _carried_out(command)
+        names = ", ".join(Path(path).name for path in read)
+        print(f"{'' if is_right else 'not built; '}watching {names}; Ctrl-C ends", file=sys.stderr, flush=True)
+        while all(files.state(path) == before for path, before in read.items()):
+            time.sleep(_SECONDS)
+        _settle(read)
+        if any(files.state(path) != read[path] for path in response_files()):
+            raise AnotherCommandLine
+
+
+def _carried_out(command: Callable[[], None]) -> bool:
+    """Whether it did what it is for."""
+    try:
+        with reported(None):
+            command()
+    except Exit:
+        return False
+    except (click.ClickException, OSError):
+        raise
+    except Exception as error:
+        show_bug(error, sys.argv[1:], traceback="-v" in sys.argv or "--verbose" in sys.argv)
+        return False
+    finally:
+        sys.stdout.flush()
+    return True
+
+
+def _settle(read: dict[str, files.State]) -> None:
+    """Some files may be saved together, and one be gone before it is there again."""
+    before = None
+    while before != (before := {path: files.state(path) for path in read}):
+        time.sleep(_SECONDS / 4)

@@ -1,0 +1,124 @@
+"""What shares storage, and what must therefore stay in order: tile IR with its memory effects, as -O1 writes it.
+
+Tensors are taken to be different memory, as are tiles; so an alias group is one of them, with all of its versions where
+a pipelined loop gives it several. Two statements that touch one group, at least one of them writing, keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from tilec.ir.text import print_kernel
+from tilec.ir.tile import Buffer, For, If, Kernel, Load, Stmt, While, bodies, walk, walk_expr
+from tilec.passes.analysis.rings import is_pipelined, rings
+from tilec.passes.analysis.tensor_order import ordered_tensors
+from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class AliasGroup:
+    """A tensor or tile, and the pipelined loop that may give it a version for each iteration in flight."""
+
+    buffer: Buffer
+    loop: For | None
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """The memory effects of one statement. It comes after the statements `after` of the same iteration, and after
+    `carried` of the iteration before, by their places in `Aliased.tokens`."""
+
+    stmt: Stmt
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    after: tuple[int, ...]
+    carried: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Aliased:
+    """`tokens` are those of the statements that are not loops or ifs, and of the loops and ifs whose bounds or
+    condition read a tensor or tile, in program order."""
+
+    kernel: Kernel
+    groups: tuple[AliasGroup, ...]
+    tokens: tuple[Token, ...]
+
+
+def analyse(kernel: Kernel) -> Aliased:
+    loops = [s for s in walk(kernel.body) if isinstance(s, For) and is_pipelined(s)]
+    versioned = {b.name: loop for loop in loops for ring in rings(kernel, loop) for b in ring.buffers}
+    buffers = [*(p for p in kernel.params if isinstance(p, Buffer)), *kernel.buffers]
+    groups = tuple(AliasGroup(b, versioned.get(b.name)) for b in buffers)
+    return Aliased(kernel, groups, tuple(_tokens(kernel, frozenset(versioned))))
+
+
+Loops = tuple[For | While, ...]
+Touched = tuple[set[str], set[str]]
+"""The names of what is read, and of what is written."""
+
+
+def _steps(body: tuple[Stmt, ...], loops: Loops = ()) -> Iterator[tuple[Stmt, Loops, Touched]]:
+    """The statements that do something themselves, each with the loops whose trips repeat it, and its own effects."""
+    for stmt in body:
+        if not isinstance(stmt, For | If | While):
+            yield stmt, loops, ({b.name for b in reads(stmt)}, {b.name for b in writes(stmt)})
+            continue
+        # A while looks at its condition in each of its trips, a for at its bounds only once.
+        within = (*loops, stmt) if isinstance(stmt, While) else loops
+        parts = (part for expr in expressions(stmt) for part in walk_expr(expr))
+        if own := {part.buffer.name for part in parts if isinstance(part, Load)}:
+            yield stmt, within, (own, set())
+        for nested in bodies(stmt):
+            yield from _steps(nested, (*loops, stmt) if isinstance(stmt, For) else within)
+
+
+def _tokens(kernel: Kernel, versioned: frozenset[str]) -> Iterator[Token]:
+    steps = list(_steps(kernel.body))
+    touched = [own for _, _, own in steps]
+    for j, (stmt, loops, _) in enumerate(steps):
+        after = [i for i in range(j) if _conflict(touched[i], touched[j])]
+        shared = (i for i in range(j, len(steps)) if any(a is b for a in loops for b in steps[i][1]))
+        # What the iteration before filled is another version.
+        carried = [i for i in shared if _conflict(touched[i], touched[j], without=versioned)]
+        yield Token(
+            stmt, tuple(sorted(touched[j][0])), tuple(sorted(touched[j][1])), _nearest(after, touched), tuple(carried)
+        )
+
+
+def _conflict(a: Touched, b: Touched, without: frozenset[str] = frozenset()) -> set[str]:
+    return ((a[1] & (b[0] | b[1])) | (a[0] & b[1])) - without
+
+
+def _nearest(after: list[int], touched: list[Touched]) -> tuple[int, ...]:
+    """Without those that another of them comes after anyway."""
+    return tuple(i for i in after if not any(k > i and _conflict(touched[i], touched[k]) for k in after))
+
+
+def print_aliased(aliased: Aliased) -> str:
+    """The kernel's text with the analysis in comments, so that `ir.read` still reads the kernel."""
+    place = {id(token.stmt): (index, token) for index, token in enumerate(aliased.tokens)}
+    ordered = ordered_tensors(aliased.kernel)
+
+    def note(stmt: Stmt) -> str:
+        if id(stmt) not in place:
+            return ""
+        index, token = place[id(stmt)]
+        parts = [f"%{index}:"]
+        for verb, names in (("reads", token.reads), ("writes", token.writes)):
+            if names:
+                parts.append(f"{verb} {', '.join(names)}")
+        for verb, places in (("after", token.after), ("after the last iteration's", token.carried)):
+            if places:
+                parts.append(f"{verb} {', '.join(f'%{i}' for i in places)}")
+        return " ".join(parts)
+
+    lines = []
+    for group in aliased.groups:
+        what: Literal["tensor", "tile"] = "tensor" if group.buffer.scope == "global" else "tile"
+        versions = f", a version for each iteration of {group.loop.var.name} in flight" if group.loop else ""
+        order = ", accesses stay in order" if group.buffer.name in ordered else ""
+        lines.append(f"# alias group {group.buffer.name}: a {what}{versions}{order}")
+    return "\n".join(lines) + "\n" + print_kernel(aliased.kernel, note=note)

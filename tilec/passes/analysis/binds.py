@@ -1,0 +1,57 @@
+"""The binds of a pipelined loop: which are evaluated anew at each use, and which are statements of the schedule.
+
+A bind that reads nothing the loop writes is only a name: each statement that uses it gets its value in the iteration
+which that statement works on. A bind that reads what the loop writes has its value at one time only, so it is
+scheduled like a copy; but it has no storage, so its users must run in the same stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.ir.tile import Bind, Buffer, For, Stmt, Var, walk, walk_expr
+from tilec.passes.analysis.usage import expressions, reads, writes
+
+
+def replayable(body: tuple[Stmt, ...]) -> tuple[bool, ...]:
+    """For each statement of a loop body, whether it is a bind that reads nothing the body writes."""
+    written: set[Buffer] = {buffer for stmt in body for buffer in writes(stmt)}
+    return tuple(isinstance(stmt, Bind) and written.isdisjoint(reads(stmt)) for stmt in body)
+
+
+def scheduled(loop: For) -> tuple[Stmt, ...]:
+    """The statements that a schedule places."""
+    return tuple(s for s, again in zip(loop.body, replayable(loop.body), strict=True) if not again)
+
+
+def replayed(loop: For) -> tuple[Bind, ...]:
+    """The binds that are evaluated anew at each use, in program order."""
+    again = replayable(loop.body)
+    return tuple(s for s, r in zip(loop.body, again, strict=True) if r and isinstance(s, Bind))
+
+
+def scheduled_binds(body: tuple[Stmt, ...]) -> tuple[Bind, ...]:
+    return tuple(s for s, r in zip(body, replayable(body), strict=True) if not r and isinstance(s, Bind))
+
+
+def variables(body: tuple[Stmt, ...]) -> dict[int, frozenset[Var]]:
+    """For each statement of a loop body, by its place, the variables whose values it needs: those of the binds that
+    are replayed for it among them."""
+    replays: dict[Var, frozenset[Var]] = {}
+    needed = {}
+    for place, (stmt, again) in enumerate(zip(body, replayable(body), strict=True)):
+        named = {e for s in walk((stmt,)) for x in expressions(s) for e in walk_expr(x) if isinstance(e, Var)}
+        needed[place] = frozenset(named).union(*(replays.get(v, ()) for v in named))
+        if again and isinstance(stmt, Bind):
+            replays[stmt.var] = needed[place]
+    return needed
+
+
+def users_of_binds(body: tuple[Stmt, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Each scheduled bind with the statements that use its value, as places among the scheduled statements."""
+    again, needed = replayable(body), variables(body)
+    places = [place for place, is_replayed in enumerate(again) if not is_replayed]
+    for number, place in enumerate(places):
+        bind = body[place]
+        if isinstance(bind, Bind):
+            yield number, tuple(user for user, at in enumerate(places) if bind.var in needed[at])

@@ -1,0 +1,211 @@
+"""Clusters of blocks: what a launch says of them, and the number of a block in its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tilec.diag import Label, fail
+from tilec.ir.affine import add, scale
+from tilec.ir.tile import (
+    ALONE,
+    RANK,
+    Binary,
+    Bind,
+    Buffer,
+    Cluster,
+    Expr,
+    Extent,
+    For,
+    If,
+    Kernel,
+    Load,
+    Select,
+    Stmt,
+    TileOp,
+    Var,
+    While,
+    integer,
+    substitute,
+    walk,
+    walk_expr,
+    with_attr,
+)
+from tilec.ir.types import BOOL, INT32, UINT32
+from tilec.ops.meet import MEETINGS
+from tilec.ops.signature import Argument, Call
+from tilec.ops.tcgen05 import reaches_blocks
+from tilec.passes.analysis.fold import fold_expr
+from tilec.passes.analysis.unique_names import UniqueNames
+from tilec.passes.analysis.usage import expressions
+from tilec.source import Span
+from tilec.target import Target
+
+MOST_BLOCKS = 8
+"""That every GPU with clusters runs; 16 take a promise of the launch (CUDA programming guide, block clusters)."""
+
+
+def cluster_of(call: Call, grid: Sequence[Extent], usual: tuple[int, int, int]) -> Cluster:
+    """What `cluster_dims=` of a launch says, or else what is usual."""
+    argument = call["cluster_dims"]
+    if argument.value is None:
+        argument = Argument(usual, call.span)
+    dims = argument.value if isinstance(argument.value, tuple) else (argument.value,)
+    known = [dim for dim in dims if isinstance(dim, int) and not isinstance(dim, bool)]
+    if len(known) < len(dims) or not 1 <= len(dims) <= 3 or min(known) < 1:
+        call.refuse("cluster_dims", "a positive integer, or up to three, known at compile time")
+    x, y, z = (*known, 1, 1)[:3]
+    cluster = Cluster((x, y, z), argument.span)
+    if cluster.blocks == 1:
+        return ALONE
+    if cluster.blocks > MOST_BLOCKS:
+        fail("bad-cluster", f"a cluster has at most {MOST_BLOCKS} blocks", argument.span, f"this is {cluster.blocks}")
+    for axis, extent, size in zip("xyz", (*grid, 1, 1), cluster.extents, strict=False):
+        if isinstance(extent, int) and extent % size:
+            fail(
+                "bad-cluster",
+                f"the grid is not made of whole clusters along {axis}",
+                argument.span,
+                f"{size} blocks along {axis}, of which the grid has {extent}",
+                help="choose a divisor of the grid, or round the grid up to a multiple and skip the blocks too many",
+            )
+    return cluster
+
+
+def rank(block_vars: Sequence[Var], cluster: Cluster) -> Expr:
+    """The number of the block in its cluster, by the indices that the hardware gives it."""
+    total: Expr = integer(0)
+    for axis, var in enumerate(block_vars):
+        digit = Binary("floormod", var, integer(cluster.extents[axis]), INT32)
+        total = add(total, scale(fold_expr(digit), math.prod(cluster.extents[:axis])))
+    return fold_expr(total)
+
+
+def uses_rank(statements: tuple[Stmt, ...]) -> bool:
+    return any(part == RANK for stmt in walk(statements) for expr in expressions(stmt) for part in walk_expr(expr))
+
+
+def with_rank(statements: tuple[Stmt, ...], value: Expr, span: Span) -> tuple[Stmt, ...]:
+    """The statements with the block's number in front of them."""
+    return (Bind(RANK, value, span), *statements)
+
+
+def without_cluster(kernel: Kernel) -> Kernel:
+    """The kernel with each block on its own, unless something in it is about clusters."""
+    operations = [s for s in walk(kernel.body) if isinstance(s, TileOp)]
+    needs = any(reaches_blocks(s) or (s.name == "meet" and not _is_grid_sync(s)) for s in operations)
+    return kernel if needs or uses_rank(kernel.body) else replace(kernel, cluster=ALONE)
+
+
+def with_masks(statements: tuple[Stmt, ...], block_vars: Sequence[Var], cluster: Cluster) -> tuple[Stmt, ...]:
+    """The statements, each T.copy_cluster for several blocks as a copy in which they all say what the first of them
+    does."""
+    values: dict[Var, Expr] = {}
+
+    def said_alike(op: TileOp) -> TileOp:
+        mask = op.attr("cluster_mask")
+        assert isinstance(mask, int)
+        if mask >> cluster.blocks:
+            fail(
+                "bad-cluster",
+                f"cluster_mask={mask:#b} names a block that the cluster has not",
+                op.span,
+                secondary=(Label(cluster.span, f"{cluster.blocks} blocks from here"),) if cluster.span.line else (),
+                help=None if cluster.span.line else "give the kernel cluster_dims",
+            )
+        first = (mask & -mask).bit_length() - 1
+        theirs: dict[Var, Expr] = {RANK: integer(first)}
+        for axis, var in enumerate(block_vars):
+            size, digit = cluster.extents[axis], first // math.prod(cluster.extents[:axis])
+            own = Binary("floordiv", var, integer(size), INT32)
+            theirs[var] = add(scale(fold_expr(own), size), integer(digit % size))
+        is_in = Binary("floormod", Binary("shr", integer(mask), RANK, INT32), integer(2), INT32)
+        chosen = Binary("eq", is_in, integer(1), BOOL)
+        source, destination = op.regions
+        start = []
+        for index in source.start:
+            alike = fold_expr(substitute(substitute(index, values), theirs))
+            everyone = mask + 1 == 1 << cluster.blocks or alike == index
+            start.append(alike if everyone else Select(chosen, alike, index, INT32))
+        plain = tuple((key, value) for key, value in op.attrs if key != "cluster_mask")
+        return replace(op, regions=(replace(source, start=tuple(start)), destination), attrs=plain)
+
+    def said(stmt: Stmt) -> Stmt:
+        match stmt:
+            case Bind() if not any(isinstance(e, Load) for e in walk_expr(stmt.value)):
+                values[stmt.var] = substitute(stmt.value, values)
+            case TileOp() if any(key == "cluster_mask" for key, _ in stmt.attrs):
+                return said_alike(stmt)
+            case _:
+                pass
+        return _within(stmt, said)
+
+    return tuple(map(said, statements))
+
+
+def _within(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
+    """The statement, with those inside it changed."""
+    if isinstance(stmt, If):
+        return replace(stmt, then=tuple(map(change, stmt.then)), orelse=tuple(map(change, stmt.orelse)))
+    if isinstance(stmt, For | While):
+        return replace(stmt, body=tuple(map(change, stmt.body)))
+    return stmt
+
+
+def with_counter(statements: tuple[Stmt, ...], unique: UniqueNames, buffers: list[Buffer]) -> tuple[Stmt, ...]:
+    """The statements, each T.sync_grid with the tensor at which the blocks count each other."""
+    if not any(isinstance(s, TileOp) and _is_grid_sync(s) for s in walk(statements)):
+        return statements
+    counter = Buffer(unique.take("grid_barrier"), (1,), UINT32, "global")
+    buffers.append(counter)
+
+    def counted(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, TileOp) and _is_grid_sync(stmt):
+            return with_attr(stmt, "counter", counter.name)
+        return _within(stmt, counted)
+
+    return tuple(map(counted, statements))
+
+
+def _is_grid_sync(op: TileOp) -> bool:
+    return op.name == "meet" and op.attr("what") == "sync_grid"
+
+
+def check_places(kernel: Kernel) -> None:
+    """T.pdl_sync comes before all that it guards, so not in a loop whose loads run ahead of it."""
+    for loop in walk(kernel.body):
+        for stmt in walk(loop.body) if isinstance(loop, For) and loop.kind == "pipelined" else ():
+            if isinstance(stmt, TileOp) and stmt.name == "meet" and stmt.attr("what") == "pdl_sync":
+                fail(
+                    "misplaced-statement",
+                    "T.pdl_sync cannot stand in a pipelined loop",
+                    stmt.span,
+                    "loads of later iterations run ahead of it",
+                    secondary=(Label(loop.span, "the loop"),),
+                    help="put it before the loop",
+                )
+
+
+def check_cluster(kernel: Kernel, target: Target) -> None:
+    """Clusters, and what is done in them, need a GPU that has them."""
+    check_places(kernel)
+    if target.has("cluster"):
+        return
+    if kernel.cluster.blocks > 1:
+        fail(
+            "needs-sm-90",
+            f"{target.name} has no clusters of blocks",
+            kernel.cluster.span,
+            "asked for here",
+            help="compile for sm_90a, or leave cluster_dims out",
+        )
+    for stmt in walk(kernel.body):
+        if isinstance(stmt, TileOp) and stmt.name == "meet" and not MEETINGS[str(stmt.attr("what"))].everywhere:
+            fail(
+                "needs-sm-90",
+                f"{target.name} cannot do {MEETINGS[str(stmt.attr('what'))].spelled}",
+                stmt.span,
+                secondary=(Label(kernel.span, "in this kernel"),),
+                help="compile for sm_90a",
+            )

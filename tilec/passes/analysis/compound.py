@@ -1,0 +1,73 @@
+"""A statement with pipelined loops in it, as the loop around it sees it: one op that holds its roles from beginning to
+end.
+
+Loops inside are scheduled first: the time goes there. What they take is then known: n trips of a pipelined loop take
+n − 1 initiation intervals and the time of one iteration. Of long loops only the first trips are priced, so that the
+interval of a loop around one is a lower bound of what it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tilec.ir.tile import For, If, Stmt, While, bodies
+from tilec.passes.analysis.rings import pipelined_loops
+from tilec.passes.analysis.trips import static_trips
+from tilec.records import dataclass
+from tilec.sched.problem import Problem
+from tilec.sched.schedule import Schedule
+
+PRICED_TRIPS = 8
+"""Of loops that run longer, and of those whose trips are known only at run time. What overlaps them is the same however
+long they run, while the solver's work grows with the cycles."""
+
+
+def is_compound(stmt: Stmt) -> bool:
+    return bool(pipelined_loops((stmt,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """`cycles` from the first issue until all is through; for each slot, by number, how many of them it is held."""
+
+    cycles: int
+    held: Mapping[int, int]
+
+    def __mul__(self, trips: int) -> Cost:
+        return Cost(self.cycles * trips, {slot: cycles * trips for slot, cycles in self.held.items()})
+
+    def __add__(self, other: Cost) -> Cost:
+        slots = dict.fromkeys((*self.held, *other.held))
+        return Cost(self.cycles + other.cycles, {s: self.held.get(s, 0) + other.held.get(s, 0) for s in slots})
+
+
+def cost(stmt: Stmt, decided: Mapping[int, tuple[Problem, Schedule]], flat: Callable[[Stmt], Cost]) -> Cost:
+    """`decided` are the pipelined loops in the statement by their id, with their slots numbered alike; `flat` says what
+    a statement without any takes."""
+    if not is_compound(stmt):
+        return flat(stmt)
+    parts = [sum((cost(s, decided, flat) for s in body), Cost(0, {})) for body in bodies(stmt)]
+    match stmt:
+        case For() if id(stmt) in decided:
+            return _pipelined(*decided[id(stmt)], trips_of(stmt))
+        case For() | While():
+            return parts[0] * trips_of(stmt)
+        case _:
+            assert isinstance(stmt, If)
+            return max(parts, key=lambda part: part.cycles)
+
+
+def trips_of(loop: For | While) -> int:
+    known = static_trips(loop) if isinstance(loop, For) else None
+    return PRICED_TRIPS if known is None else min(known, PRICED_TRIPS)
+
+
+def _pipelined(problem: Problem, schedule: Schedule, trips: int) -> Cost:
+    if not trips:
+        return Cost(0, {})
+    done = max((start + op.latency for op, start in zip(problem.ops, schedule.start, strict=True)), default=0)
+    held: dict[int, int] = {}
+    for op in problem.ops:
+        for use in op.uses:
+            held[use.slot] = held.get(use.slot, 0) + use.cycles * trips
+    return Cost(done + (trips - 1) * schedule.ii, held)

@@ -1,0 +1,219 @@
+"""Which shared tiles of a pipelined loop may have several versions, so that filling one overlaps reading another.
+
+A version belongs to one iteration. So the first statement of the loop that touches the tile must overwrite it as a
+whole; what comes after it may read the tile, fill a part of it or change it, in the order of the text.
+
+Several loops may have versions of one tile, one loop after the other: in the same ring, which goes on in the next loop
+where the one before has left it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.ir.tile import Buffer, For, Kernel, Load, Stmt, TileOp, bodies, walk, walk_expr
+from tilec.passes.analysis.ahead import is_loaded_ahead, last_use_of
+from tilec.passes.analysis.binds import scheduled
+from tilec.passes.analysis.fills import filled
+from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.records import dataclass
+
+LOADS = ("copy", "im2col")
+"""The operations that bring what a tensor holds to a tile as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingPlan:
+    """Shared tiles that live and die together: statements `producers` fill them, `consumers` are the others that touch
+    them; some of these may write, too."""
+
+    buffers: tuple[Buffer, ...]
+    producers: tuple[int, ...]
+    consumers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Accesses:
+    """Names of the buffers that a statement touches."""
+
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+    @property
+    def all(self) -> frozenset[str]:
+        return self.reads | self.writes
+
+
+def accesses(stmt: Stmt) -> Accesses:
+    """Everything a statement, with all that is nested in it, reads and writes."""
+    return Accesses(frozenset(b.name for b in reads(stmt)), frozenset(b.name for b in writes(stmt)))
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The scheduled statements of a pipelined loop, what each of them touches, and what is touched outside the loop."""
+
+    statements: tuple[Stmt, ...]
+    touched: tuple[Accesses, ...]
+    outside: frozenset[str]
+
+    def users(self, tile: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The statements that touch the tile: those before the first that reads it, and those from there on. A load by
+        TMA, which a role of its own may issue, is alone with the tile: the second part begins behind it."""
+        using = tuple(i for i, a in enumerate(self.touched) if tile in a.all)
+        if using and _by_tma(self.statements[using[0]]):
+            return using[:1], using[1:]
+        first = next((i for i in using if tile in self.touched[i].reads), len(self.touched))
+        return tuple(i for i in using if i < first), tuple(i for i in using if i >= first)
+
+    def why_not_versioned(self, tile: Buffer) -> str | None:
+        """Why a tile that the loop writes has one version only, or None."""
+        name = tile.name
+        producers, consumers = self.users(name)
+        if name in self.outside:
+            return f"{name} is also used outside the loop"
+        if not producers:
+            return f"{name} is read before it is filled"  # its value comes from the iteration before
+        first = self.statements[producers[0]]
+        if tile not in filled(first):
+            return f"{first.span.place} may leave in {name} what the iteration before left there"
+        if not any(name in self.touched[i].reads for i in consumers):
+            return f"nothing in the loop reads {name}"
+        return None
+
+    def why_not_fed(self, copy: TileOp) -> str | None:
+        """Why the tile that a copy fills could not be filled by a role of its own, or None."""
+        tile = copy.regions[1]
+        if not tile.is_whole:
+            return f"it fills a part of {tile.buffer.name}"
+        reason = self.why_not_versioned(tile.buffer)
+        if reason is None and self.statements[self.users(tile.buffer.name)[0][0]] is not copy:
+            return f"another statement of the loop fills {tile.buffer.name} before"
+        return reason
+
+
+def body(kernel: Kernel, loop: For) -> Body:
+    alone = _alone(loop)
+    return replace(alone, outside=touched_outside(kernel, loop) - shared_with(kernel, loop).keys())
+
+
+def _alone(loop: For) -> Body:
+    """The loop as if there was nothing else."""
+    statements = scheduled(loop)
+    return Body(statements, tuple(accesses(s) for s in statements), frozenset())
+
+
+def shared_with(kernel: Kernel, loop: For) -> dict[str, tuple[For, ...]]:
+    """The tiles of which other pipelined loops have versions too, with these loops: tiles that each of them overwrites
+    before it reads them, and that nothing else touches. A loop with a schedule by hand goes without."""
+    loops = [s for s in pipelined_loops(kernel.body) if not pipelined_loops(s.body) and s.stage is None]
+    if loop not in loops or len(loops) < 2:
+        return {}
+    bodies_of = {id(other): _alone(other) for other in loops}
+    elsewhere = touched_outside(kernel, *loops)
+    found: dict[str, tuple[For, ...]] = {}
+    for tile in (b for b in kernel.buffers if b.scope == "shared" and b.name not in elsewhere):
+        users = [other for other in loops if any(tile.name in a.all for a in bodies_of[id(other)].touched)]
+        others = tuple(other for other in users if other is not loop)
+        if 0 < len(others) < len(users) and all(
+            bodies_of[id(other)].why_not_versioned(tile) is None for other in users
+        ):
+            found[tile.name] = others
+    return found
+
+
+Group = tuple[tuple[int, ...], object]
+
+
+def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
+    """The tiles that may have several versions, grouped by who fills and who reads them. Copies from tensors by one
+    mechanism fill one ring, each other producer its own; but producers that the loop puts into one group fill one ring,
+    and nobody else does. Tiles that several loops have versions of are in one ring in all of these, or in none."""
+    inside = body(kernel, loop)
+    asked = (loop.wishes and loop.wishes.groups) or (-1,) * len(inside.statements)
+    shared = shared_with(kernel, loop)
+    order = [b for b in kernel.buffers if b.name in shared]
+    groups: dict[object, list[tuple[Buffer, tuple[int, ...]]]] = {}
+    for i, stmt in enumerate(inside.statements):
+        for tile in filled(stmt):
+            producers, _ = inside.users(tile.name)
+            if producers[:1] != (i,) or inside.why_not_versioned(tile) is not None:
+                continue
+            elsewhere = tuple((id(other), _group(_alone(other), tile)) for other in shared.get(tile.name, ()))
+            group = asked[i] if asked[i] >= 0 else (_group(inside, tile), elsewhere)
+            groups.setdefault(group, []).append((tile, producers))
+    return tuple(
+        RingPlan(
+            tuple(sorted((tile for tile, _ in members), key=lambda tile: order.index(tile) if tile in order else -1)),
+            tuple(dict.fromkeys(i for _, producers in members for i in producers)),
+            tuple(sorted({j for tile, _ in members for j in inside.users(tile.name)[1]})),
+        )
+        for members in groups.values()
+    )
+
+
+def _group(inside: Body, tile: Buffer) -> Group:
+    """By whom the tile is read, and how it is filled. What is loaded ahead to registers is read for who uses it there:
+    factors of one product are in one ring."""
+    producers, consumers = inside.users(tile.name)
+    statements = inside.statements
+    consumers = tuple(last_use_of(statements, i) if is_loaded_ahead(statements[i]) else i for i in consumers)
+    first = inside.statements[producers[0]]
+    loaded = isinstance(first, TileOp) and is_load(first) and len(producers) == 1
+    return consumers, _by_tma(first) if loaded else producers
+
+
+def is_load(op: TileOp) -> bool:
+    """A copy from a tensor to a shared tile."""
+    return op.name in LOADS and op.regions[0].buffer.scope == "global" and op.regions[1].buffer.scope == "shared"
+
+
+def is_pipelined(loop: For) -> bool:
+    """`num_stages=0` switches pipelining off. A loop around a pipelined one of which nothing is said is pipelined only
+    if it loads tiles itself: else there is nothing to start ahead."""
+    if loop.kind != "pipelined" or loop.num_stages == 0:
+        return False
+    if loop.stage is not None or loop.num_stages is not None:
+        return True
+    return any(isinstance(s, TileOp) and is_load(s) for s in loop.body) or not pipelined_loops(loop.body)
+
+
+def pipelined_loops(body: tuple[Stmt, ...]) -> tuple[For, ...]:
+    """In program order: a loop before those in it."""
+    return tuple(s for s in walk(body) if isinstance(s, For) and is_pipelined(s))
+
+
+def _by_tma(stmt: Stmt) -> bool:
+    return isinstance(stmt, TileOp) and is_load(stmt) and ("via", "tma") in stmt.attrs
+
+
+def why_not_fed(kernel: Kernel, loop: For, copy: TileOp | None = None) -> str | None:
+    """Why this copy of the loop, or some copy of it, could not be left to a producer role, or None."""
+    inside = body(kernel, loop)
+    for stmt in inside.statements:
+        if isinstance(stmt, TileOp) and is_load(stmt) and (copy is None or copy is stmt):
+            reason = inside.why_not_fed(stmt)
+            if reason is not None:
+                return f"in {stmt.span.place}, {reason}"
+    return None
+
+
+def touched_outside(kernel: Kernel, *loops: For) -> frozenset[str]:
+    """Buffers that are used outside the bodies of these loops: by other statements, and in the bounds and conditions of
+    the loops and of those that they are in."""
+    names: set[str] = set()
+    ours = {id(loop) for loop in loops}
+
+    def visit(stmts: tuple[Stmt, ...]) -> None:
+        for stmt in stmts:
+            if not any(id(s) in ours for s in walk((stmt,))):
+                names.update(accesses(stmt).all)
+                continue
+            loads = (e for x in expressions(stmt) for e in walk_expr(x) if isinstance(e, Load))
+            names.update(e.buffer.name for e in loads)
+            if id(stmt) not in ours:
+                for inner in bodies(stmt):
+                    visit(inner)
+
+    visit(kernel.body)
+    return frozenset(names)

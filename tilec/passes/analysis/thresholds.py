@@ -1,0 +1,51 @@
+"""Comparisons solved for a loop's variable: below a threshold they have one value, from there on the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.ir.affine import Affine, add, affine
+from tilec.ir.tile import COMPARISONS, Binary, BinaryOp, Expr, Load, Var, integer, walk_expr
+from tilec.ir.types import BOOL, INT32
+from tilec.passes.analysis.fold import fold_expr
+
+REFUTES: dict[str, BinaryOp] = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
+
+
+def threshold(var: Var, factor: int, rest: Affine) -> Expr:
+    """factor · var + rest < 0, solved for the variable."""
+    if factor == 0:
+        return Binary("lt", _sum(rest, 1, 0), integer(0), BOOL)
+    by = integer(abs(factor))
+    # Rounded down: factor · var < −rest  ⇔  var < ⌈−rest / factor⌉;  rest < −factor · var  ⇔  var > ⌊rest / −factor⌋.
+    sign, extra = (-1, factor - 1) if factor > 0 else (1, -factor)
+    bound = affine(Binary("floordiv", _sum(rest, sign, extra), by, INT32))
+    return Binary("lt" if factor > 0 else "ge", var, _sum(bound, 1, 0), BOOL)
+
+
+def _sum(form: Affine, factor: int, extra: int) -> Expr:
+    scaled = Affine(tuple((atom, c * factor) for atom, c in form.terms), 0)
+    return fold_expr(add(scaled.symbolic(), integer(form.constant * factor + extra)))
+
+
+def below_zero(op: str, a: Expr, b: Expr) -> Affine:
+    """The sum that is below 0 where the comparison holds."""
+    left, right = (a, b) if op in ("lt", "le") else (b, a)
+    form = affine(Binary("sub", left, right, INT32))
+    return form if op in ("lt", "gt") else replace(form, constant=form.constant - 1)
+
+
+def limit(comparison: Binary, var: Var, moving: frozenset[Var]) -> Binary | None:
+    """A comparison that changes its value once as the loop goes on, as `var < …` or `var >= …`. `moving` are variables
+    that other statements of the loop set."""
+    if comparison.op not in COMPARISONS[:4] or comparison.a.dtype != INT32:
+        return None
+    form = below_zero(comparison.op, comparison.a, comparison.b)
+    factor = dict(form.terms).get(var, 0)
+    rest = Affine(tuple((atom, c) for atom, c in form.terms if atom != var), form.constant)
+    parts = [part for atom, _ in rest.terms for part in walk_expr(atom)]
+    if factor == 0 or any(part in moving or isinstance(part, Load) for part in parts):
+        return None
+    solved = threshold(var, factor, rest)
+    assert isinstance(solved, Binary)
+    return solved

@@ -1,0 +1,157 @@
+"""Tiles of which a kernel itself names a version: `A_shared[k % 2, :, :]`, allocated with a leading dimension for it.
+
+Where every statement names one index of that dimension, the same for all threads, the tile is held as so many versions
+of the tile behind it, each with a layout of its own, as TMA and the tensor cores want. The statement is then one on the
+tile behind, and says apart from that which version it means: an operation in an attribute, a nest in a bind that stands
+first in it. (`analysis.rings` finds versions that a schedule makes.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tilec.ir.tile import (
+    THREAD,
+    Bind,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Region,
+    Stmt,
+    Store,
+    TileOp,
+    Var,
+    While,
+    bodies,
+    children,
+    walk,
+    walk_expr,
+    with_attr,
+    with_children,
+)
+from tilec.ops.values import EXPR_TYPES
+from tilec.passes.analysis.usage import expressions
+
+Versions = Mapping[Buffer, Buffer]
+"""The tiles, and what a version of each is."""
+
+_MARK = "%version|"
+
+
+def versioned(kernel: Kernel) -> dict[Buffer, Buffer]:
+    """The tiles of which every statement names one version."""
+    copies = (s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "scale_copy")
+    rows = {s.regions[0].buffer for s in copies}  # whose versions are tiles of one dimension
+    held = (b for b in kernel.buffers if b.scope in ("shared", "tmem") and len(b.shape) > 2 - (b in rows))
+    fit = {b: replace(b, extents=b.shape[1:]) for b in held}
+    for stmt in _leaves(kernel.body):
+        for buffer in [b for b in fit if _named(stmt, b) is None]:
+            fit.pop(buffer)
+    return fit
+
+
+def _leaves(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Statements down to operations and nests; of those around, what they read themselves."""
+    for stmt in body:
+        yield stmt
+        if not isinstance(stmt, Parallel):
+            for inner in bodies(stmt):
+                yield from _leaves(inner)
+
+
+def _named(stmt: Stmt, buffer: Buffer) -> tuple[Expr, ...] | None:
+    """The index of the version that the statement touches, if any; None where it may touch several."""
+    if isinstance(stmt, TileOp):
+        regions = [r for r in stmt.regions if r.buffer == buffer]
+        loads = [e for x in expressions(stmt) for e in walk_expr(x) if isinstance(e, Load) and e.buffer == buffer]
+        if loads or len(regions) > 1 or any(r.extent[0] != 1 for r in regions):
+            return None
+        return tuple(r.start[0] for r in regions)
+    if not isinstance(stmt, Parallel):
+        loaded = {e.buffer for x in expressions(stmt) for e in walk_expr(x) if isinstance(e, Load)}
+        return None if buffer in loaded else ()
+    inner = {s.var for s in walk(stmt.body) if isinstance(s, Bind)} | {THREAD, *stmt.vars}
+    found = tuple(dict.fromkeys(_leading(stmt, buffer)))
+    own = any(e in inner or isinstance(e, Load) for index in found for e in walk_expr(index))
+    return None if len(found) > 1 or own else found
+
+
+def _leading(nest: Parallel, buffer: Buffer) -> Iterator[Expr]:
+    for stmt in walk(nest.body):
+        if isinstance(stmt, Store) and stmt.buffer == buffer:
+            yield stmt.indices[0]
+        for expr in expressions(stmt):
+            yield from (e.indices[0] for e in walk_expr(expr) if isinstance(e, Load) and e.buffer == buffer)
+
+
+# ---- on the tile behind ----------------------------------------------------------------------------------------------
+
+
+def on_versions(stmt: Stmt, versions: Versions) -> Stmt:
+    """The statement, with what is in it, on the tiles behind."""
+    match stmt:
+        case TileOp():
+            op = stmt
+            for number, region in enumerate(stmt.regions):
+                if region.buffer in versions:
+                    op = with_attr(op, f"version{number}", region.start[0])
+            return replace(op, regions=tuple(_region(r, versions) for r in stmt.regions))
+        case Parallel():
+            named = [(b.name, _named(stmt, b)) for b in versions]
+            binds = tuple(Bind(Var(f"{_MARK}{name}|"), index[0], stmt.span) for name, index in named if index)
+            return replace(stmt, body=(*binds, *(_element(s, versions) for s in stmt.body))) if binds else stmt
+        case For() | While():
+            return replace(stmt, body=tuple(on_versions(s, versions) for s in stmt.body))
+        case If():
+            then, orelse = (tuple(on_versions(s, versions) for s in b) for b in (stmt.then, stmt.orelse))
+            return replace(stmt, then=then, orelse=orelse)
+        case _:
+            return stmt
+
+
+def _region(region: Region, versions: Versions) -> Region:
+    if region.buffer not in versions:
+        return region
+    return Region(versions[region.buffer], region.start[1:], region.extent[1:], region.span)
+
+
+def _element(stmt: Stmt, versions: Versions) -> Stmt:
+    """A statement of a nest."""
+
+    def expr(old: Expr) -> Expr:
+        new = with_children(old, tuple(expr(c) for c in children(old)))
+        return Load(versions[new.buffer], new.indices[1:]) if isinstance(new, Load) and new.buffer in versions else new
+
+    match stmt:
+        case Store(buffer=buffer):
+            indices, value = tuple(map(expr, stmt.indices)), expr(stmt.value)
+            if buffer in versions:
+                buffer, indices = versions[buffer], indices[1:]
+            return replace(stmt, buffer=buffer, indices=indices, value=value)
+        case Bind(value=value):
+            return replace(stmt, value=expr(value))
+        case If():
+            then, orelse = (tuple(_element(s, versions) for s in b) for b in (stmt.then, stmt.orelse))
+            return replace(stmt, condition=expr(stmt.condition), then=then, orelse=orelse)
+        case _:
+            return stmt
+
+
+def named_versions(stmt: Stmt) -> tuple[Stmt, dict[str, Expr]]:
+    """The statement alone, and the version of each tile that it names."""
+    match stmt:
+        case TileOp():
+            attrs = dict(stmt.attrs)
+            asked = {r.buffer.name: attrs.get(f"version{number}") for number, r in enumerate(stmt.regions)}
+            return stmt, {name: index for name, index in asked.items() if isinstance(index, EXPR_TYPES)}
+        case Parallel():
+            named = [s for s in stmt.body if isinstance(s, Bind) and s.var.name.startswith(_MARK)]
+            body = tuple(s for s in stmt.body if s not in named)
+            return replace(stmt, body=body) if named else stmt, {s.var.name.split("|")[1]: s.value for s in named}
+        case _:
+            return stmt, {}

@@ -1,0 +1,1 @@
+"""Which blocks run when, and what they do together: order, persistence, pairs that load or multiply together."""

@@ -1,0 +1,1 @@
+"""Where tiles lie and what moves them: mechanisms of copies and products, registers, orders of bytes, tensor memory."""

@@ -1,0 +1,87 @@
+"""How many neighbours along its last dimension a thread should hold of a tile, so that what it moves between memory and
+registers is wide.
+
+A thread that holds 16 bytes of the narrowest tensor reaches all of them with accesses of 16 bytes: wider elements with
+several. In shared memory such neighbours of wider elements would share banks with those of other threads: there the
+widest element says how many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from tilec.ir.affine import affine
+from tilec.ir.tile import Bind, Buffer, Expr, Load, Parallel, Stmt, Store, TileOp, Var, substitute, walk, walk_expr
+from tilec.ir.types import BOOL
+from tilec.ops.lowering import VECTOR_BYTES
+from tilec.passes.analysis.usage import expressions
+
+
+def of_nest(nest: Parallel, threads: int) -> int:
+    """Elements that a thread should have of a nest in which no fragment says it."""
+    least = VECTOR_BYTES // max(_sizes(nest), default=1)
+    return _run(streams(nest), least, nest.extents, threads)
+
+
+def of_fragment(fragment: Buffer, stmts: Iterable[Stmt], threads: int) -> int:
+    """Elements that a thread should have of a fragment that nothing else gives a layout, and with it of those of its
+    shape."""
+
+    def is_alike(buffer: Buffer) -> bool:
+        return buffer.scope == "fragment" and buffer.shape == fragment.shape
+
+    met: list[Buffer] = []
+    for stmt in stmts:
+        match stmt:
+            case TileOp(name="copy" | "atomic", regions=regions) if any(is_alike(r.buffer) for r in regions):
+                met += [r.buffer for r in regions if not r.buffer.in_registers]
+            case Parallel(extents=fragment.shape) if any(is_alike(b) for b, _ in _accesses(stmt)):
+                met += streams(stmt)
+            case _:
+                pass
+    least = VECTOR_BYTES // max((b.dtype.bytes for b in met), default=fragment.dtype.bytes)
+    return _run(met, least, fragment.shape, threads)
+
+
+def streams(nest: Parallel) -> list[Buffer]:
+    """The tensors and shared tiles of which neighbours in the nest are neighbours."""
+    last = nest.vars[-1]
+
+    def moves(indices: tuple[Expr, ...]) -> bool:
+        return (last, 1) in affine(indices[-1]).terms and not any(last in walk_expr(i) for i in indices[:-1])
+
+    return [b for b, indices in _accesses(nest) if not b.in_registers and b.dtype != BOOL and moves(indices)]
+
+
+def _run(met: list[Buffer], least: int, shape: tuple[int, ...], threads: int) -> int:
+    """`least`, or more where that makes accesses of tensors wider and leaves no thread without work."""
+    sizes = [b.dtype.bytes for b in met if b.scope == "global"]
+    if not sizes:
+        return least
+    widest = max((b.dtype.bytes for b in met if b.scope == "shared"), default=1)
+    wanted = VECTOR_BYTES // max(min(sizes), widest)
+    while wanted > least and wanted * threads > math.prod(shape):
+        wanted //= 2
+    return max(wanted, least)
+
+
+def _accesses(nest: Parallel) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
+    """What the nest reads and writes, its names replaced by what they stand for."""
+    values: dict[Var, Expr] = {}
+    for stmt in walk(nest.body):
+        if isinstance(stmt, Bind):
+            values[stmt.var] = substitute(stmt.value, values)
+        if isinstance(stmt, Store):
+            yield stmt.buffer, tuple(substitute(i, values) for i in stmt.indices)
+        for expr in expressions(stmt):
+            for e in walk_expr(expr):
+                if isinstance(e, Load):
+                    yield e.buffer, tuple(substitute(i, values) for i in e.indices)
+
+
+def _sizes(nest: Parallel) -> Iterator[int]:
+    for stmt in walk(nest.body):
+        if isinstance(stmt, Store):
+            yield stmt.buffer.dtype.bytes
+            yield from (e.buffer.dtype.bytes for e in walk_expr(stmt.value) if isinstance(e, Load))

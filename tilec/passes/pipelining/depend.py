@@ -1,0 +1,587 @@
+"""Turn each pipelined loop into a scheduling problem: statements priced, dependences with their distances, rings with
+their lifetimes. Of nested loops the inner ones are solved first: to the outer one they are statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+
+from tilec.diag import AT_ONCE, InternalError, Label, Mistakes, fail
+from tilec.ir.multicast import SWIZZLE_BYTES
+from tilec.ir.tile import (
+    Bind,
+    Break,
+    Buffer,
+    For,
+    If,
+    Load,
+    Parallel,
+    Print,
+    Stmt,
+    Store,
+    TileOp,
+    While,
+    bodies,
+    walk,
+    walk_expr,
+)
+from tilec.ops import registry
+from tilec.ops.lowering import Context, Demand, demand
+from tilec.passes.analysis.ahead import begun_beside, check_order, is_by_wgmma, is_loaded_ahead, loaded_ahead
+from tilec.passes.analysis.binds import scheduled, users_of_binds
+from tilec.passes.analysis.compound import Cost, cost, is_compound
+from tilec.passes.analysis.ordering import orders
+from tilec.passes.analysis.rings import (
+    RingPlan,
+    accesses,
+    is_load,
+    pipelined_loops,
+    rings as ring_plans,
+    shared_with,
+    touched_outside,
+)
+from tilec.passes.analysis.usual import in_most_trips
+from tilec.passes.layouts.layout import Laid
+from tilec.passes.layouts.tensor_memory import tensor_tiles
+from tilec.passes.pipelining import pools
+from tilec.passes.pipelining.fetched import versions_of
+from tilec.passes.pipelining.handed_out import RING_BYTES, walk_of
+from tilec.passes.pipelining.multicast import shared_axes
+from tilec.passes.pipelining.nest_price import nest_demands
+from tilec.passes.pipelining.overlays import over_rings
+from tilec.passes.pipelining.own_copies import with_own_copies
+from tilec.passes.pipelining.product_steps import product_steps, waiting, with_loads_between
+from tilec.passes.pipelining.roles import (
+    STORE,
+    Stores,
+    consumer_groups,
+    is_bulk_load,
+    is_bulk_store,
+    is_product,
+    part_of,
+    repeat,
+    role_of,
+    runners,
+    stores,
+)
+from tilec.passes.pipelining.turns import turns
+from tilec.records import dataclass
+from tilec.sched.bounds import Unschedulable, bounds
+from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Role, Slot, Use
+from tilec.sched.schedule import Schedule
+from tilec.target import Target, Timing
+
+MOST_VERSIONS = 16  # of a tile, where a loop does not say how many; each of them is an iteration of prologue
+BARRIER_BYTES = 16  # one full and one empty mbarrier per version
+
+
+@dataclass(frozen=True, slots=True)
+class LoopProblem:
+    """`statements` are the scheduled ones, in source order (see `analysis.binds`), and those of the consumers again for
+    each further warpgroup that runs its part on its own; `roles` run them by rule, which a schedule may say otherwise.
+    `rings` parallel the problem's. `kept` are those that only the rule's role can run, where another one usually could,
+    and why. `together`: why warpgroups that could run apart do not."""
+
+    loop: For
+    statements: tuple[Stmt, ...]
+    roles: tuple[str, ...]
+    rings: tuple[RingPlan, ...]
+    problem: Problem
+    kept: tuple[tuple[int, str], ...] = ()
+    together: str | None = None
+
+    @property
+    def groups(self) -> int:
+        """How many warpgroups of the consumers run apart."""
+        return len(self.problem.copies[0]) if self.problem.copies else 1
+
+    @property
+    def own(self) -> tuple[int, ...]:
+        """The ops of the statements as written, without those of further warpgroups."""
+        again = {op for of in self.problem.copies for op in of[1:]}
+        return tuple(op for op in range(len(self.problem.ops)) if op not in again)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A pipelined loop with the schedule that is to be carried out."""
+
+    loop: LoopProblem
+    schedule: Schedule
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Who runs the statements."""
+        chosen = self.schedule.role or (None,) * len(self.loop.roles)
+        named = self.loop.problem.roles
+        return tuple(rule if at is None else named[at].name for rule, at in zip(self.loop.roles, chosen, strict=True))
+
+    @property
+    def turns(self) -> tuple[tuple[int, ...], ...]:
+        """The turns that each warpgroup takes at the tensor cores in an interval."""
+        products = [op for op in self.loop.own if is_product(self.loop.statements[op])]
+        return turns(self.loop.problem, self.schedule, products)
+
+
+def loops_to_schedule(laid: Laid) -> tuple[For, ...]:
+    """The pipelined loops, in program order; none in a serial kernel."""
+    return () if laid.form == "serial" else pipelined_loops(laid.kernel.body)
+
+
+def problems(
+    laid: Laid,
+    target: Target,
+    decided: Sequence[Scheduled] = (),
+    *,
+    unlimited_smem: bool = False,
+    ping_pong: bool = True,
+    overlap: bool = True,
+    store_role: bool = True,
+    most: int | None = None,
+    mistakes: Mistakes = AT_ONCE,
+) -> tuple[LoopProblem, ...]:
+    """The problems that can be solved now, in program order: those of the loops that are not decided yet, if all loops
+    in them are. An outer loop gets the shared memory that those in it have left. `ping_pong` lets warpgroups run apart
+    where that allows a smaller interval; but a loop whose interval must be larger than `most` gets roles by rule.
+    Without `overlap` a role computes one iteration after the other; loads still run ahead. `store_role` leaves it open
+    who begins the copies to global memory."""
+    known = {id(s.loop.loop): s for s in decided}
+    return tuple(
+        _problem(laid, target, loop, known, unlimited_smem, ping_pong, overlap, store_role, most, mistakes)
+        for loop in loops_to_schedule(laid)
+        if id(loop) not in known
+        and all(id(inner) in known for inner in pipelined_loops(loop.body))
+        and all(id(before) in known for before in _sharing_before(laid, loop))
+    )
+
+
+def _sharing_before(laid: Laid, loop: For) -> tuple[For, ...]:
+    """The loops further up in whose rings this one goes on: how many versions there are is decided with them."""
+    order = {id(each): place for place, each in enumerate(loops_to_schedule(laid))}
+    sharing = (other for others in shared_with(laid.kernel, loop).values() for other in others)
+    return tuple(other for other in sharing if order[id(other)] < order[id(loop)])
+
+
+def _problem(
+    laid: Laid,
+    target: Target,
+    loop: For,
+    decided: dict[int, Scheduled],
+    unlimited_smem: bool,
+    ping_pong: bool,
+    overlap: bool,
+    store_role: bool,
+    most: int | None,
+    mistakes: Mistakes,
+) -> LoopProblem:
+    together = _Builder(laid, target, loop, decided, unlimited_smem, overlap, mistakes=mistakes).build()
+    if not store_role:
+        ruled = tuple(replace(op, roles=op.roles[:1]) for op in together.problem.ops)
+        together = replace(together, problem=replace(together.problem, ops=ruled))
+    is_inner = any(inner is loop for outer in loops_to_schedule(laid) for inner in pipelined_loops(outer.body))
+    groups = consumer_groups(laid, loop, target) if ping_pong and not is_inner else 1
+    if groups == 1:
+        return together
+    own = with_own_copies(laid, ((loop, groups),))
+    builder = _Builder(own, target, loop, decided, unlimited_smem, overlap, groups, mistakes)
+    if own is not laid and builder.least > builder.smem_bytes:
+        return replace(together, together="there is no room for more of them in shared memory")
+    apart = builder.build()
+    try:
+        least, possible = bounds(together.problem).mii, bounds(apart.problem).mii
+    except Unschedulable:
+        return together  # whoever solves it says why it cannot be
+    is_light = most is not None and least > most
+    if possible < least and not is_light:
+        return apart
+    return replace(together, together=f"no interval below {possible} cycles with more, nor below {least} with one")
+
+
+def versions_asked(loop: For) -> int | None:
+    """How many versions of each tile a schedule given by hand means; None where there is no such schedule."""
+    return None if loop.stage is None else loop.num_stages or max(loop.stage) + 1
+
+
+class _Builder:
+    """`groups` of the consumers' warpgroups run apart."""
+
+    def __init__(
+        self,
+        laid: Laid,
+        target: Target,
+        loop: For,
+        decided: dict[int, Scheduled],
+        unlimited_smem: bool,
+        overlap: bool,
+        groups: int = 1,
+        mistakes: Mistakes = AT_ONCE,
+    ) -> None:
+        self.overlap, self.mistakes = overlap, mistakes
+        self.laid, self.target, self.loop, self.decided, self.groups = laid, target, loop, decided, groups
+        self.smem_bytes = UNLIMITED if unlimited_smem else target.limit("smem_bytes_per_cta")
+        self.statements = scheduled(loop)
+        self.accesses = tuple(accesses(s) for s in self.statements)
+        self.roles = tuple(role_of(s, laid) for s in self.statements)
+        self.plans = ring_plans(laid.kernel, loop)
+        # Whose role is to be decided, those together that one role must run; and the roles, that by rule first.
+        self.stores = stores(laid, loop, self.plans) if overlap else Stores()
+        self.open = frozenset(i for of in self.stores.together for i in of)
+        self.candidates = ("consumer", STORE) if self.open else ()
+        running = (name for s in self.statements for name in runners(s, laid))
+        role_names = tuple(dict.fromkeys([*running, *self.candidates]))
+        self.tensor = tensor_tiles(laid.kernel, target, dict(laid.versions))
+        self.issue_slot = {role: len(target.slots) + i for i, role in enumerate(role_names)}
+        self.slots = (*target.slots, *(Slot(f"issue ({role})") for role in role_names))
+
+    def build(self) -> LoopProblem:
+        rings = self.plans
+        ops = with_loads_between(tuple(self.op(i) for i in range(len(self.statements))), self.statements, self.target)
+        pool = Pool("smem", self.smem_bytes, self.reserved(rings))
+        if self.least > pool.capacity:
+            with self.mistakes.caught():
+                self.overflow(self.least, pool.capacity, rings)
+        name = f"{self.laid.kernel.name}.{self.loop.var.name}"
+        outside = touched_outside(self.laid.kernel, self.loop)
+        fed = [p for p in rings if self.open & {*p.consumers} or self.is_loaded(p)]
+        held = pools.held(self.laid, self.target, self.accesses, outside, fed, self.loop.stage is not None, self.groups)
+        held = pools.with_tensor_memory(held, self.tensor, self.target, self.accesses)
+        problem = Problem(
+            name,
+            ops,
+            tuple(self.edges(ops, rings)),
+            self.slots,
+            (pool, *held.pools),
+            tuple(self.ring(r, self.begun(r)) for r in rings),
+            values=held.values,
+            roles=tuple(
+                Role(name, self.issue_slot[name], 1 if name == STORE else self.laid.kernel.threads // 32)
+                for name in self.candidates
+            ),
+            tied=tuple(of for of in self.stores.together if len(of) > 1),
+            same_stage=tuple(self.same_stage()),
+        )
+        if self.groups == 1:
+            return LoopProblem(self.loop, self.statements, self.roles, rings, problem, self.stores.kept)
+        again = [s for s, role in zip(self.statements, self.roles, strict=True) if role == "consumer"]
+        return LoopProblem(
+            self.loop,
+            (*self.statements, *again * (self.groups - 1)),
+            (*self.roles, *("consumer",) * (len(again) * (self.groups - 1))),
+            rings,
+            repeat(problem, self.groups),
+        )
+
+    @property
+    def least(self) -> int:
+        """The shared memory that the kernel takes at least, in bytes: one version of each tile."""
+        begun_here = (r for r in self.plans if self.begun(r) is None)
+        return self.reserved(self.plans) + sum(_version_bytes(self.laid, r) for r in begun_here)
+
+    def is_loaded(self, plan: RingPlan) -> bool:
+        """Whether TMA fills the ring."""
+        return all(is_bulk_load(self.statements[i]) for i in plan.producers)
+
+    def ring(self, plan: RingPlan, begun: int | None) -> Ring:
+        """A ring that a loop further up has begun has its versions, which are reserved."""
+        most = self.loop.num_stages or (MOST_VERSIONS if self.loop.stage is None else None)
+        name = "+".join(b.name for b in plan.buffers)
+        if begun is not None:
+            return Ring(name, plan.producers, plan.consumers, 0, 0, min(begun, most or begun))
+        return Ring(name, plan.producers, plan.consumers, _version_bytes(self.laid, plan), 0, most)
+
+    def begun(self, plan: RingPlan) -> int | None:
+        """The versions that a loop further up has given the ring; None where this loop begins it."""
+        depths = (
+            depth
+            for known in self.decided.values()
+            for other, depth in zip(known.loop.rings, known.schedule.depth, strict=True)
+            if other.buffers == plan.buffers
+        )
+        return max(depths, default=None)
+
+    def overflow(self, needed: int, capacity: int, rings: tuple[RingPlan, ...]) -> None:
+        tiles = sorted((b for b in self.laid.kernel.buffers if b.scope == "shared"), key=lambda b: -b.bytes)
+        fail(
+            "shared-memory-overflow",
+            f"the tiles take {needed:,} bytes of shared memory, {self.target.name} has {capacity:,} for a block",
+            tiles[0].span,
+            f"{tiles[0].name} alone is {self.laid.shared[tiles[0].name].bytes:,} bytes",
+            secondary=tuple(Label(b.span, self._size(b)) for b in tiles[1:3]),
+            help="use smaller tiles",
+        )
+
+    # ---- shared memory ----
+
+    def _size(self, tile: Buffer) -> str:
+        """Of a tile that nobody wrote down, what it is for."""
+        is_made = tile.span not in {b.span for b in self.laid.kernel.buffers if "." not in b.name}
+        return f"{self.laid.shared[tile.name].bytes:,} bytes" + " to pass values through here" * is_made
+
+    def reserved(self, rings: tuple[RingPlan, ...]) -> int:
+        """Shared memory that is not this loop's rings: other tiles, scratch, barriers. Of the tiles of other loops as
+        many versions as is decided, or given by hand, else one."""
+        versions = {**versions_of(self.laid.kernel), **{b.name: 0 for r in rings for b in r.buffers}}
+        barriers = (self.loop.num_stages or MOST_VERSIONS) * max(len(rings), 1) + sum(versions.values())
+        for loop in loops_to_schedule(self.laid):
+            if id(loop) in self.decided:
+                known = self.decided[id(loop)]
+                for plan, depth in zip(known.loop.rings, known.schedule.depth, strict=True):
+                    versions |= {b.name: max(depth, versions.get(b.name, 0)) for b in plan.buffers}
+                    barriers += depth
+            elif loop is not self.loop and self.loop in pipelined_loops(loop.body):
+                around = ring_plans(self.laid.kernel, loop)
+                versions |= {b.name: versions_asked(loop) or 1 for r in around for b in r.buffers}
+                barriers += (versions_asked(loop) or loop.num_stages or MOST_VERSIONS) * len(around)
+        late = over_rings(self.laid.kernel)  # there is room for them where the rings are
+        beside = ((name, layout) for name, layout in self.laid.shared.items() if name not in late)
+        tiles = sum(_aligned(layout.bytes) * versions.get(name, 1) for name, layout in beside)
+        if walk_of(self.laid.kernel) is not None:
+            tiles += _aligned(RING_BYTES)
+        return tiles + _aligned(barriers * BARRIER_BYTES)
+
+    # ---- costs ----
+
+    def op(self, index: int) -> Op:
+        stmt = self.statements[index]
+        if is_compound(stmt):
+            return self.compound(index)
+        groups = self.groups if self.roles[index] == "consumer" else 1
+        issue, latency, uses = price(in_most_trips(stmt, self.loop, self.laid.kernel), self.laid, self.target, groups)
+        roles: tuple[int, ...] = ()
+        if self.roles[index] in self.candidates:
+            roles = tuple(range(len(self.candidates))) if index in self.open else (0,)
+        else:
+            uses[self.issue_slot[self.roles[index]]] = (issue, 0)
+        made = Op(
+            describe(stmt),
+            tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles),
+            issue,
+            latency,
+            self.roles[index],
+            stmt.span.line,
+            roles,
+            self.meeting() if index in self.open else 0,
+            file=stmt.span.file,
+        )
+        asked = (
+            demands(stmt, self.laid) if [i for i, s in enumerate(self.statements) if not _loads(s)] == [index] else ()
+        )
+        steps = product_steps(stmt, asked, self.target)
+        return made if steps is None else waiting(made, steps, asked, self.target)
+
+    def meeting(self) -> int:
+        """Cycles in which warps do nothing but meet: each has to arrive at the barrier before any goes on. That is once
+        before one of them begins to store; where they meet again, before the tile is overwritten, they would otherwise
+        wait at the mbarrier of a ring."""
+        barrier = self.target.price("barrier")
+        return barrier.issue + barrier.latency
+
+    def flat(self, stmt: Stmt) -> Cost:
+        _, latency, uses = price(stmt, self.laid, self.target)
+        return Cost(latency, {slot: cycles for slot, (cycles, _) in uses.items()})
+
+    def compound(self, index: int) -> Op:
+        """The units that it uses are held at its end, where they are least in the way of what was begun before it."""
+        stmt, role = self.statements[index], self.roles[index]
+        decided = {known: (s.loop.problem, s.schedule) for known, s in self.decided.items()}
+        whole = cost(stmt, decided, self.flat)
+        cycles = max(whole.cycles, 1)
+        uses = [Use(self.issue_slot[name], cycles) for name in runners(stmt, self.laid)]
+        for slot, held in sorted(whole.held.items()):
+            if held and slot < len(self.target.slots):
+                uses.append(Use(slot, min(held, cycles), cycles - min(held, cycles)))
+        ordered = tuple(sorted(uses, key=lambda u: u.slot))
+        return Op(describe(stmt), ordered, cycles, cycles, role, stmt.span.line, file=stmt.span.file)
+
+    # ---- dependences ----
+
+    def edges(self, ops: tuple[Op, ...], rings: tuple[RingPlan, ...]) -> list[Edge]:
+        versioned = frozenset(b.name for r in rings for b in r.buffers)
+        turns = {t.buffer.name: t.depth for t in self.tensor}
+        found: dict[tuple[int, int, int], Edge] = {}
+
+        def add(src: int, dst: int, latency: int, distance: int, why: str) -> None:
+            key = (src, dst, distance)
+            if key not in found or found[key].latency < latency:
+                found[key] = Edge(src, dst, latency, distance, why)
+
+        n = len(ops)
+        for i in range(n):
+            for j in range(n):
+                if i == j and is_bulk_store(self.statements[i]):
+                    continue  # each writes a place of its own, or adds to it in any order (`analysis.tensor_order`)
+                # i in one iteration, j in the same one (if later in the text) or in the next, which has versions of
+                # its own.
+                distance = 0 if i < j else 1
+                apart = versioned if distance else frozenset()
+                a, b = self.accesses[i], self.accesses[j]
+                for kind, names in (
+                    ("data", a.writes & b.reads),
+                    ("anti", a.reads & b.writes),
+                    ("output", a.writes & b.writes),
+                ):
+                    for name in sorted(names - apart):
+                        # A sum in tensor memory has its versions in turns, and is overwritten as a whole.
+                        again = turns.get(name, 1) if distance and i != j else distance
+                        # Registers that a load fills are free as soon as the instructions before it have read them.
+                        is_read = kind == "anti" and is_loaded_ahead(self.statements[j])
+                        is_read &= not is_by_wgmma(self.statements[i])
+                        if not (kind == "data" and again > 1):
+                            latency = ops[i].issue if is_read else self.hand_over(ops, i, j)
+                            add(i, j, latency, again, f"{kind} {name}")
+        if not self.overlap and self.loop.stage is None:
+            computing = [i for i, s in enumerate(self.statements) if not _loads(s)]
+            for i, j in product(computing, repeat=2):
+                add(i, j, self.hand_over(ops, i, j), 1, "no overlap")
+        for bind, users in users_of_binds(self.loop.body):
+            for user in users:
+                add(bind, user, ops[bind].latency, 0, f"data {self.statements[bind].var.name}")  # type: ignore[union-attr]
+        for load, use, iterations, name in loaded_ahead(self.statements):
+            add(load, use, ops[load].issue, iterations, f"{name} is loaded ahead")
+        for use, load, iterations, name in begun_beside(self.statements):
+            add(use, load, ops[use].issue, iterations, f"{name} is loaded beside a product")
+        for order in orders(self.statements, rings):
+            latency = ops[order.src].issue if order.begun else self.hand_over(ops, order.src, order.dst)
+            add(order.src, order.dst, latency, order.distance, order.why)
+        check_order(self.statements, tuple(found.values()))
+        return [self.handed_over(edge) for edge in found.values()]
+
+    def handed_over(self, edge: Edge) -> Edge:
+        """A tile that passes from one role to another does so by a barrier of its ring."""
+        if edge.dst not in self.open or self.roles[edge.src] not in self.candidates:
+            return edge
+        return replace(edge, hand_over=self.target.price("mbarrier").latency)
+
+    def same_stage(self) -> Iterator[tuple[int, ...]]:
+        """A scheduled bind has one value at a time, so that all who use it work on the iteration that it does."""
+        for bind, users in users_of_binds(self.loop.body):
+            if users:
+                yield (bind, *users)
+
+    def hand_over(self, ops: tuple[Op, ...], i: int, j: int) -> int:
+        """Cycles from the issue of i until j may issue. Products into one accumulator leave no gap."""
+        a, b = self.statements[i], self.statements[j]
+        if _accumulator(a) is not None and _accumulator(a) == _accumulator(b):
+            return max(use.cycles for use in ops[i].uses)
+        return ops[i].latency
+
+
+def price(stmt: Stmt, laid: Laid, target: Target, groups: int = 1) -> tuple[int, int, dict[int, tuple[int, int]]]:
+    """Cycles in which the role issues nothing else, cycles until all is through, and for how many cycles, after how
+    many, each slot is held; for one of `groups` warpgroups. Of two branches that of the one that takes longer."""
+    if isinstance(stmt, If) and stmt.orelse:
+        each = (replace(stmt, orelse=()), replace(stmt, then=stmt.orelse, orelse=()))
+        return max((price(branch, laid, target, groups) for branch in each), key=lambda cost: cost[:2])
+    slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
+    asked = (part_of(d, groups) for d in demands(stmt, laid))
+    timings = [target.price(d.kind, **dict(d.parameters)) for d in asked]
+    # The parts of a tile operation overlap, warp by warp; those of a nest wait for one another.
+    together = max if isinstance(stmt, TileOp) else sum
+    issue = max(together(_busy(t, stmt) for t in timings), 1)
+    latency = together(t.latency for t in timings)
+    uses: dict[int, tuple[int, int]] = {}
+    for timing in timings:
+        for slot, cycles, offset in timing.uses:
+            held, first = uses.get(slot_ids[slot], (0, offset))
+            uses[slot_ids[slot]] = (held + cycles, min(first, offset))
+    return issue, max(latency, issue, 1), uses
+
+
+def _busy(timing: Timing, stmt: Stmt) -> int:
+    """Cycles in which the role's warps issue nothing else. What is not asynchronous they do themselves: they are busy
+    until the last of the units is through."""
+    if is_asynchronous(stmt) or is_loaded_ahead(stmt):
+        return timing.issue
+    return max([timing.issue, *(offset + cycles for _, cycles, offset in timing.uses)])
+
+
+def is_asynchronous(stmt: Stmt) -> bool:
+    """Whether the statement only starts something that a wait completes."""
+    return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") in (
+        "tma",
+        "tma_store",
+        "cp_async",
+        "wgmma",
+        "tcgen05",
+    )
+
+
+def _loads(stmt: Stmt) -> bool:
+    return is_loaded_ahead(stmt) or (isinstance(stmt, TileOp) and is_load(stmt))
+
+
+def _accumulator(stmt: Stmt) -> Buffer | None:
+    """What a gemm adds to."""
+    return stmt.regions[2].buffer if isinstance(stmt, TileOp) and stmt.name == "gemm" else None
+
+
+def describe(stmt: Stmt) -> str:
+    """A short name for messages and traces: `copy A → A_shared`."""
+    match stmt:
+        case TileOp(name="copy" | "im2col" | "gather4" | "scatter4" as name, regions=(source, destination)):
+            shared = f" multicast along {axes}" if (axes := shared_axes(stmt)) else ""
+            return f"{name} {source.buffer.name} → {destination.buffer.name}{shared}"
+        case TileOp(name=name, regions=regions):
+            return f"{name} {', '.join(r.buffer.name for r in regions)}".rstrip()
+        case Parallel():
+            written = dict.fromkeys(s.buffer.name for s in walk(stmt.body) if isinstance(s, Store))
+            return f"parallel {', '.join(written)}" if written else "print"
+        case For(var=var):
+            return f"for {var.name}"
+        case If():
+            return "if"
+        case While():
+            return "while"
+        case Break():
+            return "break"
+        case Store(buffer=buffer):
+            return f"store {buffer.name}"
+        case Print():
+            return "print"
+        case Bind(var=var):
+            return f"bind {var.name}"
+
+
+def demands(stmt: Stmt, laid: Laid) -> tuple[Demand, ...]:
+    """What a statement, with all that is nested in it, asks of the machine."""
+    context = pricing_context(laid)
+    total: list[Demand] = []
+    for s in _outside_nests(stmt):
+        if isinstance(s, TileOp):
+            total += registry.get(s.name).demand(s, context)
+        elif isinstance(s, Parallel):
+            total += nest_demands(s, laid.nest_layout(s), laid.kernel.threads, "fast-math" in laid.kernel.asks)
+        elif isinstance(s, Bind):
+            loads = (e.buffer for e in walk_expr(s.value) if isinstance(e, Load))
+            reads = [b for b in loads if not b.in_registers]
+            threads = laid.kernel.threads
+            total += [demand(f"ld.{b.scope}", bytes=threads * b.dtype.bytes, threads=threads) for b in reads]
+    return tuple(total) or (demand("elementwise", ops=1, elements=1, threads=laid.kernel.threads),)
+
+
+def _outside_nests(stmt: Stmt) -> Iterator[Stmt]:
+    """The statement and all that is nested in it, elementwise nests as a whole."""
+    yield stmt
+    if not isinstance(stmt, Parallel):
+        for body in bodies(stmt):
+            for inner in body:
+                yield from _outside_nests(inner)
+
+
+def pricing_context(laid: Laid) -> Context:
+    """A context for prices only: nothing may be registered through it."""
+
+    def refuse(*_: object) -> object:
+        raise InternalError("prices need no resources")
+
+    return Context(laid.kernel.threads, laid.fragments, laid.shared, (), refuse, refuse)  # type: ignore[arg-type]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // SWIZZLE_BYTES) * SWIZZLE_BYTES
+
+
+def _version_bytes(laid: Laid, ring: RingPlan) -> int:
+    return sum(_aligned(laid.shared[b.name].bytes) for b in ring.buffers)

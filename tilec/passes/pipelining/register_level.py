@@ -1,0 +1,157 @@
+"""Products of whole shared tiles as loops that load fragments and multiply them, so that fragments can have stages.
+
+    for k0: load A_shared, B_shared             for k0: load A_shared, B_shared
+        T.gemm(A_shared, B_shared, C)     →         for k1 in range(0, 64, 16):
+                                                        A_shared.registers = A_shared[:, k1 : k1 + 16]
+                                                        B_shared.registers = B_shared[k1 : k1 + 16, :]
+                                                        T.gemm(A_shared.registers, B_shared.registers, C)
+
+What becomes of that with two stages is what becomes of a loop that a person wrote so (`reading.register_stages`): the
+fragments of a trip's first step are loaded during the last step of the trip before. Whether it pays is another matter
+(`tune.register_level`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tilec.diag import AT_ONCE
+from tilec.ir.affine import add
+from tilec.ir.tile import Buffer, Expr, For, Kernel, Region, Stmt, TileOp, Var, integer, with_bodies
+from tilec.ir.types import INT32
+from tilec.ops.gemm import gemm_shape
+from tilec.ops.registry import tile_op
+from tilec.passes.analysis.binds import scheduled
+from tilec.passes.analysis.rings import is_load, pipelined_loops
+from tilec.passes.analysis.trips import static_trips
+from tilec.passes.layouts.layout import Laid
+from tilec.passes.pipelining.product_steps import steps_along_k
+from tilec.passes.reading.asked_stages import Asked
+from tilec.passes.reading.register_stages import MOST_STEPS, with_register_stages
+from tilec.records import dataclass
+from tilec.source import Span
+
+STAGES = 2
+_STATEMENTS = 3  # of a step: two loads and a product
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A product by mma.sync directly in a pipelined loop, with an operand in shared memory. It can be written as so
+    many `steps`; none where it cannot, and `why`."""
+
+    loop: For
+    product: TileOp
+    steps: int
+    why: str = ""
+
+
+def candidates(laid: Laid, is_asked: bool) -> tuple[Candidate, ...]:
+    """In program order. If `is_asked`, loops may make any number of trips."""
+    loops = pipelined_loops(laid.kernel.body) if laid.form == "unspecialised" else ()
+    return tuple(
+        Candidate(loop, stmt, *_steps(loop, stmt, is_asked))
+        for loop in loops
+        for stmt in loop.body
+        if isinstance(stmt, TileOp) and _reads_tiles(stmt)
+    )
+
+
+def _reads_tiles(op: TileOp) -> bool:
+    is_by_mma = op.name == "gemm" and ("via", "mma") in op.attrs
+    return is_by_mma and any(r.buffer.scope == "shared" for r in op.regions[:2])
+
+
+def _steps(loop: For, product: TileOp, is_asked: bool) -> tuple[int, str]:
+    a, b, c, *metadata = product.regions
+    others = [s for s in scheduled(loop) if s is not product and not (isinstance(s, TileOp) and is_load(s))]
+    trips, steps = static_trips(loop), steps_along_k(product)
+    in_registers = next((r.buffer.name for r in (a, b) if r.buffer.scope == "fragment"), None)
+    reasons = (
+        (loop.stage is not None, "the loop has its schedule by hand"),
+        (bool(others), f"the loop does more than load and multiply: {others[0].span.place}" if others else ""),
+        (in_registers is not None, f"{in_registers} is in registers as it is"),
+        (bool(metadata) or "nibbles" in dict(product.attrs), "its operands are packed"),
+        (a.buffer.dtype.bits != 16, f"ldmatrix fills fragments of 16 bits an element, and these have {a.buffer.dtype}"),
+        (bool(product.attr("transpose_A")), f"{a.buffer.name} lies along M, and fragments along K"),
+        (bool(product.attr("clear_accum")), f"it clears {c.buffer.name} in each trip"),
+        (trips is None and not is_asked, "how many trips the loop makes is known at launch only"),
+        (trips is not None and trips < 2, f"the loop makes {trips} trip{'s' * (trips != 1)}"),
+        (steps == 1, "it is one step along K"),
+    )  # fmt: skip
+    if why := next((why for is_so, why in reasons if is_so), None):
+        return 0, why
+    # Steps of several instructions along K where there would be too many statements to schedule.
+    fitting = (n for n in range(MOST_STEPS // _STATEMENTS, 1, -1) if steps % n == 0 and n % STAGES == 0)
+    if (count := next(fitting, None)) is None:
+        return 0, f"{STAGES} stages do not divide its {steps} steps along K"
+    return count, ""
+
+
+def is_made(name: str) -> bool:
+    """Whether nobody wrote the fragment of that name down."""
+    return "." in name
+
+
+# ---- the product written as a loop -----------------------------------------------------------------------------------
+
+
+def with_register_level(kernel: Kernel, chosen: Sequence[Candidate]) -> Kernel:
+    """The kernel, which has no layouts yet, with these products from fragments with two stages."""
+    wanted = {(one.loop.span, one.product.span): one.steps for one in chosen}
+    writer = _Writer(wanted, {b.name for b in kernel.buffers})
+    body = tuple(writer.stmt(stmt) for stmt in kernel.body)
+    looped = replace(kernel, body=body, buffers=(*kernel.buffers, *(one.tile for one in writer.asked)))
+    return with_register_stages(looped, writer.asked, AT_ONCE)
+
+
+class _Writer:
+    def __init__(self, wanted: Mapping[tuple[Span, Span], int], taken: set[str]) -> None:
+        self.wanted, self.taken = wanted, taken
+        self.asked: list[Asked] = []
+
+    def stmt(self, stmt: Stmt) -> Stmt:
+        made = with_bodies(stmt, self.stmt)
+        if not isinstance(made, For):
+            return made
+        return replace(made, body=tuple(self.written(inner, made) for inner in made.body))
+
+    def written(self, stmt: Stmt, around: For) -> Stmt:
+        steps = self.wanted.get((around.span, stmt.span))
+        if steps is None or not isinstance(stmt, TileOp) or stmt.name != "gemm":
+            return stmt
+        return self.loop(stmt, steps)
+
+    def loop(self, product: TileOp, steps: int) -> For:
+        a, b, c = product.regions
+        size = gemm_shape(product)[2] // steps
+        var = Var(self.name("step"), INT32)
+        along = (-1, -1 if product.attr("transpose_B") else -2)
+        loads, fragments = [], []
+        for operand, dimension in zip((a, b), along, strict=True):
+            part = _part(operand, dimension, var, size)
+            tile = Buffer(self.name(f"{operand.buffer.name}.registers"), part.extent[-2:], operand.buffer.dtype,
+                          "fragment", operand.buffer.span)  # fmt: skip
+            self.asked.append(Asked(tile, STAGES, product.span))
+            whole = Region(tile, (integer(0), integer(0)), part.extent[-2:], operand.span)
+            loads.append(tile_op("copy", (part, whole), product.span))
+            fragments.append(whole)
+        multiply = replace(product, regions=(*fragments, c))
+        return For("serial", var, integer(0), integer(steps * size), size, (*loads, multiply), span=product.span)
+
+    def name(self, wanted: str) -> str:
+        number = next(n for n in range(1, len(self.taken) + 2) if self._numbered(wanted, n) not in self.taken)
+        self.taken.add(self._numbered(wanted, number))
+        return self._numbered(wanted, number)
+
+    @staticmethod
+    def _numbered(name: str, number: int) -> str:
+        return name if number == 1 else f"{name}{number}"
+
+
+def _part(of: Region, dimension: int, first: Expr, size: int) -> Region:
+    start, extent = list(of.start), list(of.extent)
+    start[dimension] = add(start[dimension], first)
+    extent[dimension] = size
+    return replace(of, start=tuple(start), extent=tuple(extent))
