@@ -20,7 +20,7 @@ from tilec.passes.analysis.ahead import is_loaded_ahead
 from tilec.sched.decision import Decision
 from tilec.source import SourceFile
 
-KERNEL, GEMM = HERE / "register_level.tl", SAMPLES / "gemm.tl"
+KERNEL, WRITTEN, GEMM = HERE / "register_level.tl", HERE / "written_levels.tl", SAMPLES / "gemm.tl"
 LARGE: dict[str, Value] = {"M": 4096, "N": 4096, "K": 4096}
 DEPTH, MOST = 3, 5
 
@@ -107,6 +107,28 @@ def test_each_form(defines: dict[str, Value]) -> None:
     runs(build, int(defines["trips"]), **shape)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("trips", range(2, MOST + 1))
+def test_levels_that_the_kernel_writes(trips: int) -> None:
+    """Both of its loops overlap, though it says so of neither."""
+    build = made(WRITTEN, None, trips=trips)
+    assert "A_reg.stage1" in build.trace and "B_reg.stage1" in build.trace
+    runs(build, trips, adversary=trips)
+
+
+@pytest.mark.parametrize("trips", [0, 1])
+def test_written_levels_of_too_few_trips(trips: int) -> None:
+    build = made(WRITTEN, None, trips=trips)
+    assert "A_reg.stage1" not in build.trace
+    runs(build, trips)
+
+
+def test_written_levels_of_trips_known_at_launch() -> None:
+    build = made(WRITTEN, 2, trips=-1)
+    assert "A_reg.stage1" in build.trace
+    for trips in range(MOST):
+        runs(build, trips)
+
+
 # ---- when they are ---------------------------------------------------------------------------------------------------
 
 
@@ -147,6 +169,42 @@ def test_not_where_it_cannot_be(defines: dict[str, Value], why: str) -> None:
     (decision,) = decided(plan)
     assert (decision.chosen, decision.by) == ("1", "the compiler") and not ahead(plan)
     assert why in decision.why
+
+
+@pytest.mark.parametrize(
+    ("defines", "why"),
+    [
+        ({"trips": 3, "KI": 64}, "A_reg has 2 stages, and the loop that loads it 1 trip"),
+        ({"BK": 48}, "A_reg has 2 stages, and the loop that loads it 3 trips"),
+        ({"trips": -1}, "how many trips the loop makes is known at launch only"),
+        ({"also": True}, "the loop does more than load and multiply: line 33"),
+    ],
+)
+def test_not_where_written_steps_cannot_be(defines: dict[str, Value], why: str) -> None:
+    plan = planned(WRITTEN, **defines)
+    (decision,) = decided(plan)
+    assert (decision.chosen, decision.by) == ("1", "the compiler") and not ahead(plan)
+    assert why in decision.why
+
+
+def test_one_stage_asked_for_is_one() -> None:
+    plan = planned(WRITTEN, versions=1)
+    assert not decided(plan) and not ahead(plan)
+
+
+def test_a_loop_inside_costs_what_its_trips_do() -> None:
+    """The tensor cores multiply 64 × 64 × 64 in each trip of the loop around, whatever steps that is done in."""
+    (whole,), (steps,) = (planned(path, 1, trips=5).loops for path in (KERNEL, WRITTEN))
+    held = [
+        sum(
+            use.cycles
+            for op in one.loop.problem.ops
+            for use in op.uses
+            if one.loop.problem.slots[use.slot].name == "tc_and_mma"
+        )
+        for one in (whole, steps)
+    ]
+    assert held[0] == held[1] > 0
 
 
 def test_as_the_command_line_says() -> None:

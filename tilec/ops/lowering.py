@@ -33,10 +33,11 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """So much of one priced instruction kind; the target file has the price."""
+    """So much of one priced instruction kind, so many `times` one after the other; the target file has the price."""
 
     kind: str
     parameters: tuple[tuple[str, int], ...]
+    times: int = 1
 
 
 def demand(kind: str, **parameters: int) -> Demand:

@@ -118,12 +118,12 @@ class Walk:
             parameters = dict(demand.parameters)
             timing = self.target.price(demand.kind, **parameters)
             held = max((cycles for _, cycles, _ in timing.uses), default=0)
-            cycles += max(held, timing.issue)
-            issue += timing.issue
+            cycles += max(held, timing.issue) * demand.times
+            issue += timing.issue * demand.times
             after = max(after, timing.latency - held)
-            loaded += parameters.get("bytes", 0) if demand.kind in _LOADS else 0
+            loaded += parameters.get("bytes", 0) * demand.times if demand.kind in _LOADS else 0
             for slot, busy, _ in timing.uses:
-                total[slot] = total.get(slot, 0) + -(-busy // self.target.slot(slot).width)
+                total[slot] = total.get(slot, 0) + -(-busy // self.target.slot(slot).width) * demand.times
         # Warps go on when they have begun an asynchronous statement; else with the unit that takes longest.
         issue = issue if begun or not total else max(total.values())
         return Price(cycles + after, issue, loaded // self.mates(stmt), total)
@@ -229,8 +229,10 @@ def nest_cycles(one: Nest, neighbours: int) -> int:
 def _registers(walk: Walk, uses: Sequence[Stmt]) -> tuple[Level, int] | None:
     """The level of fragments, and the cycles that a step of the product takes: where a loop is one product that reads
     its operands from shared memory by ldmatrix, 32 bytes of each row at a time, a step ahead; or the steps of one, with
-    loads of fragments some steps ahead."""
+    loads of fragments some steps ahead, or, where they are a loop as the kernel has it, in the step itself."""
     parts = max(walk.laid.kernel.threads // 128, 1)
+    if len(uses) == 1 and isinstance(loop := uses[0], For):
+        return _written_steps(walk, loop, parts)
     loads = [(at, s) for at, s in enumerate(uses) if isinstance(s, TileOp) and is_loaded_ahead(s)]
     if not loads and len(uses) == 1:
         steps = product_steps(uses[0], demands(uses[0], walk.laid), walk.target)
@@ -249,6 +251,19 @@ def _registers(walk: Walk, uses: Sequence[Stmt]) -> tuple[Level, int] | None:
     count = len(products)
     level = Level("shared → registers", latency, -(-sum(held) // count), count, stages, parts, carried=stages > 1)
     return level, -(-computing // count)
+
+
+def _written_steps(walk: Walk, loop: For, parts: int) -> tuple[Level, int] | None:
+    """The same, of a loop in which ldmatrix loads fragments that mma.sync multiplies."""
+    prices = [(d, walk.target.price(d.kind, **dict(d.parameters))) for d in demands(loop, walk.laid)]
+    if {d.kind for d, _ in prices} != {"ldmatrix", "mma.sync"} or len({d.times for d, _ in prices}) != 1:
+        return None
+    held = {id(price): max((cycles for _, cycles, _ in price.uses), default=0) for _, price in prices}
+    reads = [price for d, price in prices if d.kind == "ldmatrix"]
+    use = sum(held[id(price)] for d, price in prices if d.kind == "mma.sync")
+    latency = max(read.latency - held[id(read)] for read in reads)
+    trips = prices[0][0].times
+    return Level("shared → registers", latency, sum(held[id(read)] for read in reads), trips, 1, parts), use
 
 
 # ---- machines --------------------------------------------------------------------------------------------------------

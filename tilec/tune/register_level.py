@@ -62,7 +62,8 @@ def _by_ldmatrix(
         ahead = layouts(with_register_level(kernel, able))
     except CompileError as error:
         title = error.diagnostics[0].title if error.diagnostics else "there is no such kernel"
-        return f"with its operands in registers, {title}"
+        are_there = all(one.inner is not None for one in able)
+        return f"with {STAGES} stages, {title}" if are_there else f"with its operands in registers, {title}"
     loads = [s for s in walk(ahead.kernel.body) if is_loaded_ahead(s)]
     if not loads:
         return "it is not a product that the kernel's text has"
@@ -80,10 +81,11 @@ def _weighed(laid: Laid, ahead: Laid, able: tuple[Candidate, ...], target: Targe
     gain = 1 - now.predicted.cycles / before.predicted.cycles
     more = f"for about {registers_of(ahead, target) - registers_of(laid, target)} registers more"
     if gain >= LEAST_GAIN:
-        steps = [product_steps(one.product, demands(one.product, laid), target) for one in able]
-        exposed = max(s.exposed for s in steps if s is not None)
-        cycles = f"{exposed} cycles in which each trip would wait for its first fragments by ldmatrix"
-        return True, f"{cycles}: {gain:.0%} less time by the model, {more}"
+        steps = [product_steps(one.product, demands(one.product, laid), target) for one in able if one.inner is None]
+        exposed = [s.exposed for s in steps if s is not None]
+        waits = f"{max(exposed)} cycles in which each trip" if exposed else "each step of the loop in it"
+        first = "its first fragments" if exposed else "its fragments"
+        return True, f"{waits} would wait for {first} by ldmatrix: {gain:.0%} less time by the model, {more}"
     share = next((room.together for room in others if room.stages == before.stages), 0)
     if share < before.together:
         return False, f"{more} only {share} of the {before.together} blocks of a multiprocessor would fit"

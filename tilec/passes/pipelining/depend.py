@@ -42,6 +42,7 @@ from tilec.passes.analysis.rings import (
     shared_with,
     touched_outside,
 )
+from tilec.passes.analysis.trips import static_trips
 from tilec.passes.analysis.usual import in_most_trips
 from tilec.passes.layouts.layout import Laid
 from tilec.passes.layouts.tensor_memory import tensor_tiles
@@ -476,16 +477,16 @@ def price(stmt: Stmt, laid: Laid, target: Target, groups: int = 1) -> tuple[int,
         return max((price(branch, laid, target, groups) for branch in each), key=lambda cost: cost[:2])
     slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
     asked = (part_of(d, groups) for d in demands(stmt, laid))
-    timings = [target.price(d.kind, **dict(d.parameters)) for d in asked]
-    # The parts of a tile operation overlap, warp by warp; those of a nest wait for one another.
+    timings = [(target.price(d.kind, **dict(d.parameters)), d.times) for d in asked]
+    # The parts of a tile operation overlap, warp by warp; those of a nest and the trips of a loop wait for one another.
     together = max if isinstance(stmt, TileOp) else sum
-    issue = max(together(_busy(t, stmt) for t in timings), 1)
-    latency = together(t.latency for t in timings)
+    issue = max(together(_busy(t, stmt) * times for t, times in timings), 1)
+    latency = together(t.latency * times for t, times in timings)
     uses: dict[int, tuple[int, int]] = {}
-    for timing in timings:
+    for timing, times in timings:
         for slot, cycles, offset in timing.uses:
             held, first = uses.get(slot_ids[slot], (0, offset))
-            uses[slot_ids[slot]] = (held + cycles, min(first, offset))
+            uses[slot_ids[slot]] = (held + cycles * times, min(first, offset))
     return issue, max(latency, issue, 1), uses
 
 
@@ -545,29 +546,34 @@ def describe(stmt: Stmt) -> str:
 
 
 def demands(stmt: Stmt, laid: Laid) -> tuple[Demand, ...]:
-    """What a statement, with all that is nested in it, asks of the machine."""
+    """What a statement, with all that is nested in it, asks of the machine. A loop of which only the data know how
+    often it runs counts as one trip."""
     context = pricing_context(laid)
     total: list[Demand] = []
-    for s in _outside_nests(stmt):
+    for s, times in _outside_nests(stmt):
+        asked: Sequence[Demand] = ()
         if isinstance(s, TileOp):
-            total += registry.get(s.name).demand(s, context)
+            asked = registry.get(s.name).demand(s, context)
         elif isinstance(s, Parallel):
-            total += nest_demands(s, laid.nest_layout(s), laid.kernel.threads, "fast-math" in laid.kernel.asks)
+            asked = nest_demands(s, laid.nest_layout(s), laid.kernel.threads, "fast-math" in laid.kernel.asks)
         elif isinstance(s, Bind):
             loads = (e.buffer for e in walk_expr(s.value) if isinstance(e, Load))
             reads = [b for b in loads if not b.in_registers]
             threads = laid.kernel.threads
-            total += [demand(f"ld.{b.scope}", bytes=threads * b.dtype.bytes, threads=threads) for b in reads]
+            asked = [demand(f"ld.{b.scope}", bytes=threads * b.dtype.bytes, threads=threads) for b in reads]
+        total += asked if times == 1 else [replace(d, times=times) for d in asked]
     return tuple(total) or (demand("elementwise", ops=1, elements=1, threads=laid.kernel.threads),)
 
 
-def _outside_nests(stmt: Stmt) -> Iterator[Stmt]:
-    """The statement and all that is nested in it, elementwise nests as a whole."""
-    yield stmt
+def _outside_nests(stmt: Stmt, times: int = 1) -> Iterator[tuple[Stmt, int]]:
+    """The statement and all that is nested in it, elementwise nests as a whole, and how often each is carried out."""
+    yield stmt, times
+    if isinstance(stmt, For) and (trips := static_trips(stmt)) is not None:
+        times *= trips
     if not isinstance(stmt, Parallel):
         for body in bodies(stmt):
             for inner in body:
-                yield from _outside_nests(inner)
+                yield from _outside_nests(inner, times)
 
 
 def pricing_context(laid: Laid) -> Context:

@@ -17,7 +17,6 @@ from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.layouts.convert import CONVERSION
 from tilec.passes.layouts.layout import Laid
 from tilec.passes.pipelining.depend import Scheduled
-from tilec.passes.pipelining.register_level import is_made
 from tilec.passes.reading.load_use import loads, why_not_pipelined
 from tilec.records import dataclass
 from tilec.target import Target
@@ -106,9 +105,7 @@ def _ahead(op: TileOp) -> tuple[int, str]:
     ahead = op.attr(AHEAD)
     assert isinstance(ahead, int)
     steps = "a step" if ahead == 1 else f"{ahead} steps"
-    if is_made(str(op.attr(OF))):
-        return ahead + 1, f"loaded {steps} before its use, across trips too: see below"
-    return ahead + 1, f"as asked for; loaded {steps} before its use, of the next trip's first steps in this trip's last"
+    return ahead + 1, f"loaded {steps} before its use, of the next trip's first steps in this trip's last"
 
 
 def _shared(

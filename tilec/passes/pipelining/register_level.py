@@ -13,7 +13,7 @@ fragments of a trip's first step are loaded during the last step of the trip bef
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.diag import AT_ONCE
@@ -28,7 +28,7 @@ from tilec.passes.analysis.trips import static_trips
 from tilec.passes.layouts.layout import Laid
 from tilec.passes.pipelining.product_steps import steps_along_k
 from tilec.passes.reading.asked_stages import Asked
-from tilec.passes.reading.register_stages import MOST_STEPS, with_register_stages
+from tilec.passes.reading.register_stages import MOST_STEPS, loaded_fragment, with_register_stages
 from tilec.records import dataclass
 from tilec.source import Span
 
@@ -38,46 +38,76 @@ _STATEMENTS = 3  # of a step: two loads and a product
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A product by mma.sync directly in a pipelined loop, with an operand in shared memory. It can be written as so
-    many `steps`; none where it cannot, and `why`."""
+    """A product by mma.sync directly in a pipelined loop, with an operand in shared memory; or in a loop `inner` to
+    that, which loads fragments and multiplies them as the kernel has it. It can be written as so many `steps`; none
+    where it cannot, and `why`."""
 
     loop: For
     product: TileOp
     steps: int
     why: str = ""
+    inner: For | None = None
 
 
 def candidates(laid: Laid, is_asked: bool) -> tuple[Candidate, ...]:
     """In program order. If `is_asked`, loops may make any number of trips."""
     loops = pipelined_loops(laid.kernel.body) if laid.form == "unspecialised" else ()
-    return tuple(
-        Candidate(loop, stmt, *_steps(loop, stmt, is_asked))
-        for loop in loops
-        for stmt in loop.body
-        if isinstance(stmt, TileOp) and _reads_tiles(stmt)
+    return tuple(found for loop in loops for stmt in loop.body for found in _candidate(loop, stmt, is_asked))
+
+
+def _candidate(loop: For, stmt: Stmt, is_asked: bool) -> Iterator[Candidate]:
+    match stmt:
+        case TileOp() if _is_by_mma(stmt) and any(r.buffer.scope == "shared" for r in stmt.regions[:2]):
+            yield Candidate(loop, stmt, *_steps(loop, stmt, is_asked))
+        case For(kind="serial", num_stages=None):
+            loaded = {fragment for s in stmt.body if (fragment := loaded_fragment(s))}
+            for product in stmt.body:
+                operands = product.regions[:2] if isinstance(product, TileOp) and _is_by_mma(product) else ()
+                if any(operand.buffer.name in loaded for operand in operands):
+                    yield Candidate(loop, product, *_written_steps(loop, stmt, is_asked), inner=stmt)  # type: ignore[arg-type]
+                    return
+
+
+def _is_by_mma(op: TileOp) -> bool:
+    return op.name == "gemm" and ("via", "mma") in op.attrs
+
+
+def _written_steps(loop: For, inner: For, is_asked: bool) -> tuple[int, str]:
+    """Of a loop that the kernel has written; what else speaks against stages for its fragments is found when they get
+    them."""
+    steps = static_trips(inner)
+    if why := _why_not_in(loop, inner, is_asked):
+        return 0, why
+    if steps is None:
+        return 0, "how many steps it has is known at launch only"
+    return steps, ""
+
+
+def _why_not_in(loop: For, use: Stmt, is_asked: bool) -> str:
+    """What of a loop speaks against it whose only use of its tiles this is, or should be."""
+    others = [s for s in scheduled(loop) if s is not use and not (isinstance(s, TileOp) and is_load(s))]
+    trips = static_trips(loop)
+    reasons = (
+        (loop.stage is not None, "the loop has its schedule by hand"),
+        (bool(others), f"the loop does more than load and multiply: {others[0].span.place}" if others else ""),
+        (trips is None and not is_asked, "how many trips the loop makes is known at launch only"),
+        (trips is not None and trips < 2, f"the loop makes {trips} trip{'s' * (trips != 1)}"),
     )
-
-
-def _reads_tiles(op: TileOp) -> bool:
-    is_by_mma = op.name == "gemm" and ("via", "mma") in op.attrs
-    return is_by_mma and any(r.buffer.scope == "shared" for r in op.regions[:2])
+    return next((why for is_so, why in reasons if is_so), "")
 
 
 def _steps(loop: For, product: TileOp, is_asked: bool) -> tuple[int, str]:
     a, b, c, *metadata = product.regions
-    others = [s for s in scheduled(loop) if s is not product and not (isinstance(s, TileOp) and is_load(s))]
-    trips, steps = static_trips(loop), steps_along_k(product)
+    steps = steps_along_k(product)
+    if around := _why_not_in(loop, product, is_asked):
+        return 0, around
     in_registers = next((r.buffer.name for r in (a, b) if r.buffer.scope == "fragment"), None)
     reasons = (
-        (loop.stage is not None, "the loop has its schedule by hand"),
-        (bool(others), f"the loop does more than load and multiply: {others[0].span.place}" if others else ""),
         (in_registers is not None, f"{in_registers} is in registers as it is"),
         (bool(metadata) or "nibbles" in dict(product.attrs), "its operands are packed"),
         (a.buffer.dtype.bits != 16, f"ldmatrix fills fragments of 16 bits an element, and these have {a.buffer.dtype}"),
         (bool(product.attr("transpose_A")), f"{a.buffer.name} lies along M, and fragments along K"),
         (bool(product.attr("clear_accum")), f"it clears {c.buffer.name} in each trip"),
-        (trips is None and not is_asked, "how many trips the loop makes is known at launch only"),
-        (trips is not None and trips < 2, f"the loop makes {trips} trip{'s' * (trips != 1)}"),
         (steps == 1, "it is one step along K"),
     )  # fmt: skip
     if why := next((why for is_so, why in reasons if is_so), None):
@@ -89,21 +119,23 @@ def _steps(loop: For, product: TileOp, is_asked: bool) -> tuple[int, str]:
     return count, ""
 
 
-def is_made(name: str) -> bool:
-    """Whether nobody wrote the fragment of that name down."""
-    return "." in name
-
-
 # ---- the product written as a loop -----------------------------------------------------------------------------------
 
 
 def with_register_level(kernel: Kernel, chosen: Sequence[Candidate]) -> Kernel:
     """The kernel, which has no layouts yet, with these products from fragments with two stages."""
-    wanted = {(one.loop.span, one.product.span): one.steps for one in chosen}
+    wanted = {(one.loop.span, one.product.span): one.steps for one in chosen if one.inner is None}
     writer = _Writer(wanted, {b.name for b in kernel.buffers})
     body = tuple(writer.stmt(stmt) for stmt in kernel.body)
     looped = replace(kernel, body=body, buffers=(*kernel.buffers, *(one.tile for one in writer.asked)))
-    return with_register_stages(looped, writer.asked, AT_ONCE)
+    tiles = {buffer.name: buffer for buffer in kernel.buffers}
+    written = [
+        Asked(tiles[fragment], STAGES, one.product.span)
+        for one in chosen
+        for s in (one.inner.body if one.inner is not None else ())
+        if (fragment := loaded_fragment(s))
+    ]
+    return with_register_stages(looped, (*writer.asked, *written), AT_ONCE)
 
 
 class _Writer:

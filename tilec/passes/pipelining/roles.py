@@ -211,10 +211,8 @@ _SHARED_OUT = ("elements", "threads", "bytes", "count", "warps")
 
 def part_of(demand: Demand, groups: int) -> Demand:
     """What one of several warpgroups asks for."""
-    return Demand(
-        demand.kind,
-        tuple((name, -(-value // groups) if name in _SHARED_OUT else value) for name, value in demand.parameters),
-    )
+    shares = tuple((name, -(-value // groups) if name in _SHARED_OUT else value) for name, value in demand.parameters)
+    return replace(demand, parameters=shares)
 
 
 def repeat(problem: Problem, groups: int) -> Problem:

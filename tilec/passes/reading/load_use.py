@@ -6,14 +6,16 @@ more is said. It is pipelined like one where nothing speaks against it (`why_not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilec.ir.tile import (
     Break,
+    Buffer,
     For,
     If,
     Kernel,
+    Parallel,
     Print,
     Stmt,
     Store,
@@ -99,8 +101,7 @@ def why_not_pipelined(kernel: Kernel, loop: For, target: Target) -> str | None:
     if reason := next((why for _, why in reasons if why is not None), None):
         return reason
     tiles = [tile for tile, _ in reasons]
-    products = [s for s in walk(loop.body) if isinstance(s, TileOp) and s.name == "gemm"]
-    if not any(tile in reads(product) for product in products for tile in tiles):
+    if not _are_multiplied(tiles, loop):
         return "no product uses what it loads: T.Pipelined pipelines it"
     changed = {b.name for s in walk(kernel.body) for b in writes(s) if b.scope == "global"}
     if own := next((load for load in loads(loop) if load.regions[0].buffer.name in changed), None):
@@ -110,6 +111,18 @@ def why_not_pipelined(kernel: Kernel, loop: For, target: Target) -> str | None:
     if wanted > room:
         return f"two versions of its tiles take {wanted:,} bytes, and there are {room:,}"
     return None
+
+
+def _are_multiplied(tiles: Sequence[Buffer], loop: For) -> bool:
+    """Whether a product of the loop has one of these as an operand, or what is made of it there."""
+    made = {tile.name for tile in tiles}
+    for stmt in walk(loop.body):
+        if isinstance(stmt, TileOp) and stmt.name == "gemm":
+            if any(operand.buffer.name in made for operand in stmt.regions[:2]):
+                return True
+        elif isinstance(stmt, TileOp | Parallel) and any(b.name in made for b in reads(stmt)):
+            made |= {b.name for b in writes(stmt)}
+    return False
 
 
 def _why_in_order(stmt: Stmt) -> str:

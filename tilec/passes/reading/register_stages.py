@@ -16,7 +16,7 @@ wait for such tiles once a trip, there. What is unpacked of a fragment to multip
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.diag import Label, Mistakes
@@ -55,19 +55,23 @@ MOST_STEPS = 32
 
 
 def with_register_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mistakes) -> Kernel:
-    """The kernel in which those fragments asked for have their versions. Errors: `pipeline-impossible`."""
+    """The kernel in which those fragments asked for have their versions. A loop that loads fragments with one stage
+    says so, by its own. Errors: `pipeline-impossible`."""
     asked = [one for one in asked if one.tile.in_registers]
     inner: dict[int, dict[str, Asked]] = {}
     loops: dict[int, For] = {}
+    single: set[int] = set()
     for one in asked:
         with mistakes.caught():
             loop = _checked(kernel, one)
-            if one.stages > 1:
+            if one.stages == 1:
+                single.add(id(loop))
+            else:
                 inner.setdefault(id(loop), {})[one.tile.name] = one
                 loops[id(loop)] = loop
     for key, loop in loops.items():
         inner[key] |= _made_of_them(rings.body(kernel, loop), inner[key])
-    if not inner:
+    if not inner and not single:
         return kernel
     versions = {
         one.tile.name: [_version(one.tile, number) for number in range(one.stages)]
@@ -80,7 +84,7 @@ def with_register_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mista
         for given in kernel.layouts
         for made in versions.get(given.buffer.name, [given.buffer])
     )
-    body = tuple(s for stmt in kernel.body for s in _written_out(stmt, inner))
+    body = tuple(s for stmt in kernel.body for s in _written_out(stmt, inner, single))
     return replace(kernel, body=body, buffers=buffers, layouts=layouts)
 
 
@@ -104,9 +108,9 @@ def _version(tile: Buffer, number: int) -> Buffer:
     return replace(tile, name=f"{tile.name}.stage{number}")
 
 
-def _written_out(stmt: Stmt, inner: Mapping[int, Mapping[str, Asked]]) -> tuple[Stmt, ...]:
+def _written_out(stmt: Stmt, inner: Mapping[int, Mapping[str, Asked]], single: Collection[int]) -> tuple[Stmt, ...]:
     def those_of(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        return tuple(s for each in body for s in _written_out(each, inner))
+        return tuple(s for each in body for s in _written_out(each, inner, single))
 
     match stmt:
         case For() if id(stmt) in inner:
@@ -114,7 +118,8 @@ def _written_out(stmt: Stmt, inner: Mapping[int, Mapping[str, Asked]]) -> tuple[
         case For():
             made = replace(stmt, body=those_of(stmt.body))
             is_around = any(id(s) in inner for s in stmt.body)
-            return (replace(made, kind="pipelined") if is_around else made,)
+            made = replace(made, kind="pipelined") if is_around else made
+            return (replace(made, num_stages=1) if id(stmt) in single else made,)
         case While():
             return (replace(stmt, body=those_of(stmt.body)),)
         case If():
@@ -133,7 +138,7 @@ def _steps(loop: For, asked: Mapping[str, Asked]) -> Iterator[Stmt]:
         names = {name: _version(one.tile, step % one.stages).name for name, one in asked.items()}
         for stmt in loop.body:
             made = renamed(substitute_stmt(stmt, values), names)
-            if isinstance(made, TileOp) and (of := _loads(stmt)) in asked:
+            if isinstance(made, TileOp) and (of := loaded_fragment(stmt)) in asked:
                 for key, value in ((AHEAD, asked[of].stages - 1), (OF, of), (STEP, step)):
                     made = with_attr(made, key, value)
             yield made
@@ -148,7 +153,7 @@ def _declared(body: tuple[Stmt, ...]) -> Iterator[Var]:
                 yield from (var for var in several if var != THREAD)
 
 
-def _loads(stmt: Stmt) -> str:
+def loaded_fragment(stmt: Stmt) -> str:
     """The fragment that the statement loads from shared memory, as a whole."""
     match stmt:
         case TileOp(name="copy", regions=(source, destination)) if (source.buffer.scope, destination.buffer.scope) == (
@@ -167,7 +172,7 @@ def _checked(kernel: Kernel, one: Asked) -> For:
     """The loop that loads the fragment in each step."""
     name = one.tile.name
     loops = [loop for loop in walk(kernel.body) if isinstance(loop, For)]
-    loop = next((loop for loop in loops if any(_loads(s) == name for s in loop.body)), None)
+    loop = next((loop for loop in loops if any(loaded_fragment(s) == name for s in loop.body)), None)
     if loop is None:
         refuse(
             one,
@@ -186,7 +191,8 @@ def _checked(kernel: Kernel, one: Asked) -> For:
         refuse(one, f"how often the loop that loads {name} runs is known at run time only", place,
                help="registers are named in the code: make the trip count a constant")  # fmt: skip
     if trips == 0 or trips % one.stages:
-        refuse(one, f"{name} has {one.stages} stages, and the loop that loads it {trips} trips", place,
+        count = f"{trips} trip{'s' * (trips != 1)}"
+        refuse(one, f"{name} has {one.stages} stages, and the loop that loads it {count}", place,
                help="each trip around begins with the same registers: let the stages divide the trips")  # fmt: skip
     if trips * len(loop.body) > MOST_STEPS:
         refuse(one, f"{trips} trips of {len(loop.body)} statements are too many to be written out", place,
@@ -214,9 +220,9 @@ def _why_not_versioned(inside: rings.Body, name: str) -> str | None:
     if name in inside.outside:
         return f"{name} is also used outside the loop"
     first, *others = (at for at, touched in enumerate(inside.touched) if name in touched.all)
-    if _loads(inside.statements[first]) != name:
+    if loaded_fragment(inside.statements[first]) != name:
         return f"{inside.statements[first].span.place} uses {name} before it is loaded"
-    if (again := next((at for at in others if _loads(inside.statements[at]) == name), None)) is not None:
+    if (again := next((at for at in others if loaded_fragment(inside.statements[at]) == name), None)) is not None:
         return f"{inside.statements[again].span.place} loads {name} again"
     if not any(name in inside.touched[at].reads for at in others):
         return f"nothing in the loop reads {name}"
