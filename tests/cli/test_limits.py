@@ -17,8 +17,9 @@ LONG = """import tilelang.language as T
 
 def count():
     n = 0
-    for a in range(190_000):
-        n = n + a
+    for a in range(400):
+        for b in range(400):
+            n = n + a
     return n
 
 N = 1024 + 0 * count()

@@ -125,8 +125,7 @@ def test_the_refuting_constraints_are_named() -> None:
 
 
 def test_stages_can_be_limited() -> None:
-    two = Problem(**{field: getattr(gemm(), field) for field in Problem.__slots__} | {"max_stages": 1})
-    solution = solve(two)
+    solution = solve(replace(gemm(), max_stages=1))
     assert max(solution.schedule.stage) == 0
     assert [bound.kind for bound in solution.bounds.binding] == ["stages"]
 

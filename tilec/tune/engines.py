@@ -85,10 +85,9 @@ class Local:
 
     def _abandon(self) -> None:
         """What is under way is of no interest any more."""
-        processes = list((self._pool._processes or {}).values())
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
+        for process in list((self._pool._processes or {}).values()):
             process.terminate()
+        self._pool.shutdown(wait=True, cancel_futures=True)  # its thread may not meet the end of this process
         self._pool = self._made()
 
     def close(self) -> None:
