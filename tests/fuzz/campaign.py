@@ -6,8 +6,8 @@ The mutant of a number is the same one as long as the files are the same that it
 `--first N --count 1 --show` prints it, and what it leads to.
 
 What has been run: 100,000 kernels, 10,000 each of targets, problems, manifests and cubins, 5,000 each of tiles and PTX,
-and 1,000 checks. Each place that was found has been mended; its first mutant of every run has been tried again, and the
-targets and manifests all of them.
+and 1,000 checks. Each place that was found has been mended: all mutants of targets and manifests have been tried again,
+and of the kernels that were found at each place, one or two.
 """
 
 from __future__ import annotations
