@@ -129,6 +129,37 @@ def test_written_levels_of_trips_known_at_launch() -> None:
         runs(build, trips)
 
 
+# ---- which ones, of several ----
+
+
+MACROS = HERE / "register_macros.tl"
+
+
+def decided_of(entry: str) -> list[tuple[str, str]]:
+    source = SourceFile(MACROS.name, MACROS.read_text(encoding="utf-8"))
+    plan = driver.plan(source, CompileOptions(target="sm_80", entry=entry, register_stages=2), Observer())
+    return [(d.chosen, d.why) for d in decided(plan)]
+
+
+@pytest.mark.parametrize("entry", ["cleared", "stepped", "twice"])
+@pytest.mark.parametrize("stages", [None, 2])
+def test_what_a_macro_makes_several_times(entry: str, stages: int | None) -> None:
+    source = SourceFile(MACROS.name, MACROS.read_text(encoding="utf-8"))
+    build = driver.build(source, CompileOptions(target="sm_80", entry=entry, register_stages=stages), Observer())
+    found = emulate.random_arguments(build.kernel, build.manifest, seed=0)
+    expected = found.copy()
+    emulate.run(build, found, options=emulate.RunOptions(adversary=1))
+    emulate.reference(build.kernel, expected)
+    assert all(one.matches for one in emulate.compare(build.kernel, build.manifest, found, expected))
+
+
+def test_each_is_decided_by_itself() -> None:
+    assert [chosen for chosen, _ in decided_of("stepped")] == ["2", "2", "1"]
+    assert decided_of("stepped")[2][1].endswith("and the loop that loads it 1 trip")
+    assert [why for _, why in decided_of("cleared")][1] == "it clears C_local in each trip"
+    assert decided_of("twice") == [("1", "a fragment that it loads has to lie otherwise for the product")]
+
+
 # ---- when they are ---------------------------------------------------------------------------------------------------
 
 

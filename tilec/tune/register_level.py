@@ -34,7 +34,7 @@ def as_pays(
     """`laid`, the kernel with its layouts, or the same with fragments loaded ahead; and what is to be said of each
     product that could be meant."""
     asked = options.register_stages
-    found = candidates(laid, is_asked=asked is not None)
+    found = candidates(kernel, laid, is_asked=asked is not None)
     able = tuple(one for one in found if one.steps)
     if not found:
         return laid, ()

@@ -36,7 +36,7 @@ from tilec.passes.analysis.binds import replayed
 from tilec.passes.analysis.rings import accesses
 from tilec.passes.analysis.trips import static_trips, trip_count
 from tilec.passes.code.releases import adding, given_back
-from tilec.passes.pipelining.cuts import accumulator, first_step, flights, others_registers
+from tilec.passes.pipelining.cuts import accumulator, first_step, flights, keeps_turns, others_registers
 from tilec.passes.pipelining.depend import Scheduled
 from tilec.passes.pipelining.roles import EVERY, LOADS, MMA, STORE, is_bulk_load, runners
 from tilec.records import dataclass
@@ -171,13 +171,10 @@ class RolePipeline:
         versioned, interval = frozenset(self.expander.ring_of), self.scheduled.schedule.ii
         cycles = [self.latency(s) for s in statements]
         in_flight = tuple(flights(statements, versioned, [s.phase for s in steps], cycles, interval))
-        at = first_step([s.stage for s in steps], [s.turn for s in steps], in_flight)
-        if not in_flight and (last := last_use(self.scheduled.loop.statements)) is not None:
-            at = next((k + 1 for k, s in enumerate(statements) if s is last), at)
-            behind = ((at + more) % len(steps) for more in range(len(steps)))
-            at = next((k for k in behind if accumulator(statements[k]) is not None), at)
-        if not in_flight and (first := first_product(self.scheduled.loop.statements)) is not None:
-            at = next((k for k, s in enumerate(statements) if s is first), at)
+        turns = [s.turn for s in steps]
+        at = first_step([s.stage for s in steps], turns, in_flight)
+        better = () if in_flight else self.beside_loads(statements)
+        at = next((k for k in better if keeps_turns(turns, k)), at)
         computed = [s for s in statements if s is not None]
         for flight in in_flight:
             product = statements[flight.issued]
@@ -185,6 +182,16 @@ class RolePipeline:
                 completes = tuple(sorted(others_registers(product, computed)))
                 steps[flight.issued] = replace(steps[flight.issued], completes=completes)
         return [*steps[at:], *(replace(s, stage=s.stage - 1) for s in steps[:at])]
+
+    def beside_loads(self, statements: Sequence[Stmt | None]) -> Iterator[int]:
+        """Where a trip should begin for loads of fragments to run beside products, the best first."""
+        if (first := first_product(self.scheduled.loop.statements)) is not None:
+            yield from (k for k, s in enumerate(statements) if s is first)
+        if (last := last_use(self.scheduled.loop.statements)) is not None:
+            end = next((k + 1 for k, s in enumerate(statements) if s is last), None)
+            if end is not None:
+                behind = ((end + more) % len(statements) for more in range(len(statements)))
+                yield next((k for k in behind if accumulator(statements[k]) is not None), end)
 
     def latency(self, statement: Stmt | None) -> int:
         loop = self.scheduled.loop

@@ -9,7 +9,6 @@ Where the schedule has it completed by then, it is waited for there, which costs
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 from tilec.ir.tile import Buffer, Stmt, TileOp
 from tilec.passes.analysis.ahead import loaded_fragments
@@ -48,13 +47,22 @@ def first_step(stages: Sequence[int], turns: Sequence[Turn | None], flights: Seq
         return 0
     found = []
     for at in range(steps):
-        taken = [turn for turn in (*turns[at:], *turns[:at]) if turn is not None]
         shifted = [stage - (place < at) for place, stage in enumerate(stages)]
-        if all(earlier[1] < later[1] for earlier, later in pairwise(taken) if earlier[0] == later[0]):
+        if keeps_turns(turns, at):
             running = sum(flight.runs_on(at, steps) for flight in flights)
             in_flight = sum(flight.goes_on(at, steps) for flight in flights)
             found.append((running, in_flight, max(shifted) - min(shifted), at))
     return min(found)[-1]
+
+
+def keeps_turns(turns: Sequence[Turn | None], at: int) -> bool:
+    """Whether no turn goes on from one trip into the next, where trips begin with step `at`."""
+    places: dict[int, int] = {}
+    for number, place in (turn for turn in (*turns[at:], *turns[:at]) if turn is not None):
+        if place < places.get(number, 0):
+            return False
+        places[number] = place
+    return True
 
 
 def flights(

@@ -13,12 +13,12 @@ fragments of a trip's first step are loaded during the last step of the trip bef
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import replace
 
-from tilec.diag import AT_ONCE
+from tilec.diag import AT_ONCE, CompileError
 from tilec.ir.affine import add
-from tilec.ir.tile import Buffer, Expr, For, Kernel, Region, Stmt, TileOp, Var, integer, with_bodies
+from tilec.ir.tile import Buffer, Expr, For, Kernel, Region, Stmt, TileOp, Var, integer, walk, with_bodies
 from tilec.ir.types import INT32
 from tilec.ops.gemm import gemm_shape
 from tilec.ops.registry import tile_op
@@ -30,7 +30,6 @@ from tilec.passes.pipelining.product_steps import steps_along_k
 from tilec.passes.reading.asked_stages import Asked
 from tilec.passes.reading.register_stages import MOST_STEPS, loaded_fragment, with_register_stages
 from tilec.records import dataclass
-from tilec.source import Span
 
 STAGES = 2
 _STATEMENTS = 3  # of a step: two loads and a product
@@ -39,33 +38,65 @@ _STATEMENTS = 3  # of a step: two loads and a product
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A product by mma.sync directly in a pipelined loop, with an operand in shared memory; or in a loop `inner` to
-    that, which loads fragments and multiplies them as the kernel has it. It can be written as so many `steps`; none
-    where it cannot, and `why`."""
+    that, which loads fragments and multiplies them as the kernel has it. Its `number` is that among the kernel's
+    products: spans do not tell apart what a macro makes twice. It can be written as so many `steps`; none where it
+    cannot, and `why`."""
 
     loop: For
     product: TileOp
+    number: int
     steps: int
     why: str = ""
     inner: For | None = None
 
 
-def candidates(laid: Laid, is_asked: bool) -> tuple[Candidate, ...]:
-    """In program order. If `is_asked`, loops may make any number of trips."""
-    loops = pipelined_loops(laid.kernel.body) if laid.form == "unspecialised" else ()
-    return tuple(found for loop in loops for stmt in loop.body for found in _candidate(loop, stmt, is_asked))
+def candidates(kernel: Kernel, laid: Laid, is_asked: bool) -> tuple[Candidate, ...]:
+    """Of a kernel and the same with layouts, in program order. If `is_asked`, loops may make any number of trips."""
+    numbers = {id(product): number for number, product in enumerate(_products(laid.kernel))}
+    if laid.form != "unspecialised" or len(numbers) != len(list(_products(kernel))):
+        return ()
+    written = {buffer.name for buffer in kernel.buffers}
+    found = (
+        one
+        for loop in pipelined_loops(laid.kernel.body)
+        for stmt in loop.body
+        if (one := _candidate(loop, stmt, numbers, written, is_asked)) is not None
+    )
+    return tuple(_checked(kernel, one) for one in found)
 
 
-def _candidate(loop: For, stmt: Stmt, is_asked: bool) -> Iterator[Candidate]:
+def _products(kernel: Kernel) -> Iterator[TileOp]:
+    return (s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "gemm")
+
+
+def _candidate(
+    loop: For, stmt: Stmt, numbers: Mapping[int, int], written: AbstractSet[str], is_asked: bool
+) -> Candidate | None:
     match stmt:
         case TileOp() if _is_by_mma(stmt) and any(r.buffer.scope == "shared" for r in stmt.regions[:2]):
-            yield Candidate(loop, stmt, *_steps(loop, stmt, is_asked))
+            return Candidate(loop, stmt, numbers[id(stmt)], *_steps(loop, stmt, is_asked))
         case For(kind="serial", num_stages=None):
             loaded = {fragment for s in stmt.body if (fragment := loaded_fragment(s))}
             for product in stmt.body:
-                operands = product.regions[:2] if isinstance(product, TileOp) and _is_by_mma(product) else ()
-                if any(operand.buffer.name in loaded for operand in operands):
-                    yield Candidate(loop, product, *_written_steps(loop, stmt, is_asked), inner=stmt)  # type: ignore[arg-type]
-                    return
+                if not isinstance(product, TileOp) or not _is_by_mma(product):
+                    continue
+                if loaded.intersection(operand.buffer.name for operand in product.regions[:2]):
+                    steps, why = _written_steps(loop, stmt, is_asked)
+                    if not loaded <= written:
+                        steps, why = 0, "a fragment that it loads has to lie otherwise for the product"
+                    return Candidate(loop, product, numbers[id(product)], steps, why, stmt)
+    return None
+
+
+def _checked(kernel: Kernel, one: Candidate) -> Candidate:
+    """Each by itself: what speaks against one of them is nothing to the others."""
+    if not one.steps:
+        return one
+    try:
+        with_register_level(kernel, (one,))
+    except CompileError as error:
+        return replace(one, steps=0, why=error.diagnostics[0].title)
+    return one
 
 
 def _is_by_mma(op: TileOp) -> bool:
@@ -124,7 +155,7 @@ def _steps(loop: For, product: TileOp, is_asked: bool) -> tuple[int, str]:
 
 def with_register_level(kernel: Kernel, chosen: Sequence[Candidate]) -> Kernel:
     """The kernel, which has no layouts yet, with these products from fragments with two stages."""
-    wanted = {(one.loop.span, one.product.span): one.steps for one in chosen if one.inner is None}
+    wanted = {one.number: one.steps for one in chosen if one.inner is None}
     writer = _Writer(wanted, {b.name for b in kernel.buffers})
     body = tuple(writer.stmt(stmt) for stmt in kernel.body)
     looped = replace(kernel, body=body, buffers=(*kernel.buffers, *(one.tile for one in writer.asked)))
@@ -139,21 +170,17 @@ def with_register_level(kernel: Kernel, chosen: Sequence[Candidate]) -> Kernel:
 
 
 class _Writer:
-    def __init__(self, wanted: Mapping[tuple[Span, Span], int], taken: set[str]) -> None:
+    def __init__(self, wanted: Mapping[int, int], taken: set[str]) -> None:
         self.wanted, self.taken = wanted, taken
         self.asked: list[Asked] = []
+        self.products = 0
 
     def stmt(self, stmt: Stmt) -> Stmt:
-        made = with_bodies(stmt, self.stmt)
-        if not isinstance(made, For):
-            return made
-        return replace(made, body=tuple(self.written(inner, made) for inner in made.body))
-
-    def written(self, stmt: Stmt, around: For) -> Stmt:
-        steps = self.wanted.get((around.span, stmt.span))
-        if steps is None or not isinstance(stmt, TileOp) or stmt.name != "gemm":
-            return stmt
-        return self.loop(stmt, steps)
+        if not isinstance(stmt, TileOp) or stmt.name != "gemm":
+            return with_bodies(stmt, self.stmt)
+        steps = self.wanted.get(self.products)
+        self.products += 1
+        return stmt if steps is None else self.loop(stmt, steps)
 
     def loop(self, product: TileOp, steps: int) -> For:
         a, b, c = product.regions
