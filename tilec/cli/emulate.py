@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilec import files
-from tilec.cli.commands import compile_options, input_files, kernel_options
 from tilec.cli.console import WRONG_KERNEL, Exit, console, reported, show
+from tilec.cli.kernel_options import compile_options, input_files, kernel_options
 from tilec.diag import CompileError, Diagnostic
 from tilec.records import dataclass
 

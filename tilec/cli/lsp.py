@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from tilec.cli.commands import compile_options, kernel_options
 from tilec.cli.console import reported
+from tilec.cli.kernel_options import compile_options, kernel_options
 from tilec.diag import fail
 
 

@@ -8,8 +8,8 @@ import click
 from rich.text import Text
 
 from tilec import files
-from tilec.cli.commands import compile_options, kernel_options
 from tilec.cli.console import reported, show, show_tables
+from tilec.cli.kernel_options import compile_options, kernel_options
 from tilec.cli.tables import plain_table
 
 

@@ -10,8 +10,8 @@ import click
 from rich.text import Text
 
 from tilec import files
-from tilec.cli.commands import compile_options, input_files, kernel_options, target_names
 from tilec.cli.console import reported, show, show_tables, usage
+from tilec.cli.kernel_options import compile_options, input_files, kernel_options, target_names
 from tilec.cli.tables import plain_table
 from tilec.cli.watch import watch_option, watched
 from tilec.options import CompileOptions

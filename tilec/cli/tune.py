@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilec import __version__, files
-from tilec.cli.commands import compile_options, input_files, kernel_options
 from tilec.cli.console import reported, show_tables, usage
+from tilec.cli.kernel_options import compile_options, input_files, kernel_options
 from tilec.diag import fail
 from tilec.options import SCHEDULERS
 from tilec.records import dataclass
