@@ -239,6 +239,7 @@ class RunOptions:
     timeline: bool = False
     step_limit: int | None = None
     on_fault: Literal["raise", "report"] = "raise"
+    allow: tuple[str, ...] = ()
 
     def of_launch(self) -> dict[str, Any]:
         """As keyword arguments of `launch`."""
@@ -249,6 +250,7 @@ class RunOptions:
             "sample": (self.sample, self.seed) if self.sample else None,
             "timeline": self.timeline,
             "on_fault": self.on_fault,
+            "allow": self.allow,
             **limit,
         }
 

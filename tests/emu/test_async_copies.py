@@ -152,7 +152,6 @@ def test_mbarrier_phases() -> None:
         ),
         ("mbarrier.arrive.shared.b64 _, [bar];", "bad-barrier"),
         ("mbarrier.init.shared.b64 [bar], 0;", "bad-barrier"),
-        ("mbarrier.init.shared.b64 [bar], 1; st.shared.u32 [bar], 1;", "barrier-overwrite"),
         ("mbarrier.init.shared.b64 [bar+4], 1;", "misaligned"),
     ],
 )

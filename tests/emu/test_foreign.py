@@ -276,7 +276,9 @@ consumer:
     setmaxnreg.inc.sync.aligned.u32 256;
 done:
     """
-    assert result(body, 256) == [1] * 256
+    out = np.zeros(256, np.uint32)
+    launch(kernel(body + STORE, directives=".reqntid 256, 1, 1 .minnctapersm 1"), "k", 1, 256, [out])
+    assert out.tolist() == [1] * 256
 
 
 # -- behaviour ---------------------------------------------------------------------------------------------------------

@@ -138,3 +138,45 @@ def test_a_report_may_have_the_fault() -> None:
     assert report.counts["st"] == 2
     assert out.tolist() == [7, 7, 0, 0]
     assert launch(kernel(ONE), "k", 1, 1, [out], on_fault="report").faults == ()
+
+
+def test_arguments_lie_as_cudamalloc_would_put_them() -> None:
+    """Wherever numpy has them: views of one array share memory only where they share elements."""
+    arena = np.zeros(4096, np.uint8)
+    scratch = np.zeros(3, np.uint8)
+    first, second, inside = arena[3:131], arena[200:300], arena[64:96]
+    outside = np.zeros(4, np.uint64)
+    params = ".param .u64 out, .param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d"
+    stores = "".join(
+        f"ld.param.u64 %rd2, [{name}]; st.global.u64 [%rd1+{8 * place}], %rd2;\n" for place, name in enumerate("abcd")
+    )
+    body = (
+        f"ld.param.u64 %rd1, [out];\n{stores} st.global.u8 [%rd2], 9; ld.param.u64 %rd2, [c]; st.global.u8 [%rd2+1], 8;"
+    )
+    launch(kernel(body, params), "k", 1, 1, [outside, first, second, scratch, inside])
+    one, two, three, within = outside.tolist()
+    assert [address % 256 for address in (one, two, three)] == [0, 0, 0]
+    assert within - one == 61
+    assert (arena[64], first[61], scratch[1]) == (9, 9, 8)
+
+
+def test_faults_that_are_allowed_are_counted() -> None:
+    body = """
+    ld.param.u64 %rd1, [out];
+    mov.u32 %r1, %tid.x;
+    st.global.u32 [%rd1], %r1;
+    """
+    out = np.zeros(4, np.uint32)
+    with pytest.raises(Fault) as caught:
+        launch(kernel(body), "k", 2, 32, [out])
+    assert caught.value.kind == "data-race"
+    assert launch(kernel(body), "k", 1, 32, [out], allow=["data-race"]).allowed == {"data-race": 1}
+    assert out[0] < 32
+    # Each block for itself, and the second against the first.
+    for jobs in (1, 2):
+        assert launch(kernel(body), "k", 2, 32, [out], allow=["data-race"], jobs=jobs).allowed["data-race"] >= 2
+    assert not launch(kernel(ONE), "k", 2, 32, [out]).allowed
+    with pytest.raises(ValueError, match="what can be allowed is data-race"):
+        launch(kernel(ONE), "k", 1, 32, [out], allow=["deadlock"])
+    with pytest.raises(Fault):
+        launch(kernel("trap;"), "k", 1, 32, [None], allow=["data-race"])

@@ -285,6 +285,28 @@ def test_registers_move_between_warpgroups() -> None:
     assert caught.value.kind == "bad-setmaxnreg"
 
 
+@pytest.mark.parametrize(
+    ("directives", "body"),
+    [
+        # What ptxas 13.0 says that a thread of such a kernel starts with: no more than it ever grows to.
+        (".maxntid 256, 1, 1 .minnctapersm 1", "setmaxnreg.inc.sync.aligned.u32 240;"),
+        (".reqntid 256, 1, 1 .minnctapersm 1", "setmaxnreg.inc.sync.aligned.u32 160;"),
+        (".maxntid 256, 1, 1 .minnctapersm 2", "setmaxnreg.inc.sync.aligned.u32 128;"),
+        (".maxnreg 200", "setmaxnreg.inc.sync.aligned.u32 160;"),
+        (".maxntid 320, 1, 1 .minnctapersm 1", "setmaxnreg.inc.sync.aligned.u32 168;"),
+    ],
+)
+def test_registers_at_the_start(directives: str, body: str) -> None:
+    launch(kernel(body, directives=directives), "k", 1, 256, [None])
+
+
+@pytest.mark.parametrize("directives", ["", ".reqntid 128, 1, 1", ".maxntid 128, 1, 1"])
+def test_the_assembler_ignores_setmaxnreg_where_the_start_is_unknown(directives: str) -> None:
+    with pytest.raises(Fault) as caught:
+        launch(kernel("setmaxnreg.dec.sync.aligned.u32 24;", directives=directives), "k", 1, 128, [None])
+    assert caught.value.kind == "setmaxnreg-ignored"
+
+
 EARLY = """
     mov.u32 %r1, %tid.x;
     mov.u32 %r2, smem;

@@ -39,6 +39,9 @@ _INTERRUPTED = 130
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the blocks.")
 @click.option("--timeline", metavar="FILE.json", help="Write who arrived and waited at which barrier, for Perfetto.")
 @click.option("--step-limit", type=click.IntRange(1), metavar="N", help="Steps that a block may run.  [100 million]")
+@click.option(
+    "--allow", type=click.Choice(["data-race"]), multiple=True, help="Count these faults and go on, instead of ending."
+)
 @click.option("--grid", metavar="X,Y,Z", help="FILE.ptx: blocks.  [1]")
 @click.option("--block", metavar="X,Y,Z", help="FILE.ptx: threads of a block.")
 @click.option("--smem", type=click.IntRange(0), metavar="BYTES", help="FILE.ptx: dynamic shared memory.  [0]")
@@ -56,6 +59,7 @@ def emulate(
     jobs: int,
     timeline: str | None,
     step_limit: int | None,
+    allow: tuple[str, ...],
     grid: str | None,
     block: str | None,
     smem: int | None,
@@ -74,7 +78,7 @@ def emulate(
     """
     from tilec.emulate import RunOptions
 
-    options = RunOptions(adversary, grid_sample or 0, seed, jobs, timeline is not None, step_limit, "report")
+    options = RunOptions(adversary, grid_sample or 0, seed, jobs, timeline is not None, step_limit, "report", allow)
     if file.endswith(".ptx"):
         if inputs is not None or compare is not None or sizes:
             raise click.UsageError(
@@ -149,6 +153,7 @@ def _emulate_kernel(
         with _watched(build.manifest.entry, blocks) as note:
             report = emulate.run(build, arguments, note, options)
         print(report.printed, end="")
+        print("".join(map(_allowed, report.allowed.items())), end="")
         made.write(report, lambda: emulate.write_arguments(arguments))
         if report.faults:
             raise CompileError(*(emulate.fault_diagnostic(fault, source) for fault in report.faults))
@@ -190,6 +195,7 @@ def _emulate_ptx(
         with _watched(entry or file, math.prod(geometry.grid)) as note:
             report = emulate_ptx.run(source, entry, geometry, arguments, note, options)
         print(report.printed, end="")
+        print("".join(map(_allowed, report.allowed.items())), end="")
         made.write(report, lambda: emulate_ptx.saved(arguments))
         if report.faults:
             raise CompileError(*(emulate_ptx.fault_diagnostic(fault, source) for fault in report.faults))
@@ -214,6 +220,11 @@ def _watched(name: str, blocks: int) -> Iterator[Callable[[int, int], None]]:
             message = f"interrupted after {reached} of {blocks} blocks: nothing is compared, nothing written"
             print(message, file=sys.stderr)
             raise Exit(_INTERRUPTED) from None
+
+
+def _allowed(found: tuple[str, int]) -> str:
+    kind, count = found
+    return f"{count} faults of kind {kind} allowed: results may differ from run to run on a GPU\n"
 
 
 def _line(result: Comparison) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,41 +14,64 @@ from tilec.emu.memory import GLOBAL_BASE, PARAM_WINDOW, VALID, Memory
 from tilec.emu.numbers import TYPES, Array
 from tilec.emu.tensormap import TensorMap, encode
 from tilec.ptx.module import Entry, Module, Param, Variable
+from tilec.records import dataclass
 
 _ALIGNMENT = 256
 _GUARD = 256
 """Nothing is allocated between arrays, so that running off one is noticed."""
 
 
-class Allocator:
-    """Gives every array an address; views of one array share its memory."""
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Bytes `start` to `end` of the array `root`, at `address`."""
 
-    def __init__(self, module: Module) -> None:
+    root: Array
+    start: int
+    end: int
+    address: int
+
+
+class Allocator:
+    """Gives every array an address, a multiple of 256 as cudaMalloc does. Views that share elements share memory: of
+    those the one that begins first lies there."""
+
+    def __init__(self, module: Module, args: Sequence[object] = ()) -> None:
         self._next = GLOBAL_BASE
-        self._roots: dict[int, tuple[Array, int]] = {}
+        self._placed: dict[int, list[Placed]] = {}
         self._functions = functions.addresses(module)
         self._variables: list[tuple[Variable, int]] = []
         for variable in module.variables:
             if variable.space in ("global", "const"):
                 self._variables.append((variable, self._reserve(variable.size)))
+        self._place(_arrays(args))
 
     def _reserve(self, size: int) -> int:
         start = self._next
         self._next += -(-size // _ALIGNMENT) * _ALIGNMENT + _GUARD
         return start
 
+    def _place(self, arrays: Iterable[Array]) -> None:
+        """Reserve memory for arrays, those of one root that overlap in one piece."""
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        roots: dict[int, Array] = {}
+        for array in arrays:
+            root = _root(array)
+            roots[id(root)] = root
+            ranges.setdefault(id(root), []).append(_range(array, root))
+        for number, root in roots.items():
+            pieces: list[tuple[int, int]] = []
+            for start, end in sorted(ranges[number]):
+                if pieces and start < pieces[-1][1]:
+                    pieces[-1] = (pieces[-1][0], max(pieces[-1][1], end))
+                else:
+                    pieces.append((start, end))
+            self._placed[number] = [Placed(root, start, end, self._reserve(end - start)) for start, end in pieces]
+
     def address(self, array: Array) -> int:
-        root = array
-        while isinstance(root.base, np.ndarray):
-            root = root.base
-        if not root.flags.forc:
-            raise ValueError("an array argument must be contiguous, or a view of a contiguous array")
-        if array.dtype.hasobject:
-            raise ValueError("an array argument of Python objects has no bytes of its own")
-        if id(root) not in self._roots:
-            self._roots[id(root)] = (root, self._reserve(root.nbytes))
-        start = self._roots[id(root)][1]
-        return start + int(array.__array_interface__["data"][0]) - int(root.__array_interface__["data"][0])
+        root = _root(array)
+        start = int(array.__array_interface__["data"][0]) - int(root.__array_interface__["data"][0])
+        piece = next(piece for piece in self._placed[id(root)] if piece.start <= start <= piece.end)
+        return piece.address + start - piece.start
 
     def build(self, *, is_shared_by_processes: bool) -> tuple[Memory, dict[str, int]]:
         """Global memory with everything copied in, and the addresses of the module's variables."""
@@ -61,10 +84,9 @@ class Allocator:
             offset = start - GLOBAL_BASE
             data = initial_bytes(variable, symbols)
             memory.bytes[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
-        for number, (root, start) in enumerate(self._roots.values()):
-            memory.allocate(f"array {number}", start, root.nbytes, VALID)
-            offset = start - GLOBAL_BASE
-            memory.bytes[offset : offset + root.nbytes] = _flat_bytes(root)
+        for number, piece in enumerate(self._pieces()):
+            memory.allocate(f"array {number}", piece.address, piece.end - piece.start, VALID)
+            memory.bytes[_part(piece)] = _flat_bytes(piece.root)[piece.start : piece.end]
         return memory, symbols
 
     def written(self, value: object, memory: Memory) -> Array | None:
@@ -78,10 +100,48 @@ class Allocator:
         return found
 
     def copy_back(self, memory: Memory) -> None:
-        for root, start in self._roots.values():
-            if root.flags.writeable:
-                offset = start - GLOBAL_BASE
-                _flat_bytes(root)[:] = memory.bytes[offset : offset + root.nbytes]
+        for piece in self._pieces():
+            if piece.root.flags.writeable:
+                _flat_bytes(piece.root)[piece.start : piece.end] = memory.bytes[_part(piece)]
+
+    def _pieces(self) -> Iterator[Placed]:
+        for pieces in self._placed.values():
+            yield from pieces
+
+
+def _arrays(args: Iterable[object]) -> Iterator[Array]:
+    """The arrays that arguments are or hold."""
+    for value in args:
+        if isinstance(value, tuple):
+            yield from _arrays(value)
+        array = value.array if isinstance(value, TensorMap) else value
+        if isinstance(array, np.ndarray) and array.ndim:
+            yield array
+
+
+def _root(array: Array) -> Array:
+    """The array whose elements this one is a view of."""
+    root = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    if not root.flags.forc:
+        raise ValueError("an array argument must be contiguous, or a view of a contiguous array")
+    if array.dtype.hasobject:
+        raise ValueError("an array argument of Python objects has no bytes of its own")
+    return root
+
+
+def _range(array: Array, root: Array) -> tuple[int, int]:
+    """The bytes of its root that an array reaches over."""
+    start = int(root.__array_interface__["data"][0])
+    low, high = np.lib.array_utils.byte_bounds(array)
+    return low - start, high - start
+
+
+def _part(piece: Placed) -> slice:
+    """Where a piece lies in global memory."""
+    start = piece.address - GLOBAL_BASE
+    return slice(start, start + piece.end - piece.start)
 
 
 def initial_bytes(variable: Variable, symbols: dict[str, int]) -> bytes:

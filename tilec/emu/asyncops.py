@@ -15,7 +15,7 @@ import numpy as np
 
 from tilec.emu.decode import Form, semantics
 from tilec.emu.fault import Fault
-from tilec.emu.mbarrier import Barrier, Deferred, barrier_at, by_address
+from tilec.emu.mbarrier import Barrier, Deferred, barrier_at, by_address, overwrite
 from tilec.emu.moments import Deed
 from tilec.emu.numbers import Array
 from tilec.emu.steps import Place, Step
@@ -100,6 +100,8 @@ class AsyncState:
     def __init__(self, cta: Cta) -> None:
         self.cta = cta
         self.barriers: dict[int, Barrier] = {}
+        self.overwritten: dict[int, str] = {}
+        """Where an mbarrier was until data took its place, and the step that wrote it."""
         self.copies: list[ThreadCopies] = []
         self.committed = np.zeros(cta.thread_count, np.int64)
         self.sequence = 0
@@ -128,6 +130,10 @@ class AsyncState:
             if (rows == (address - self.cta.shared.base) // 16).any():
                 return f" before {what} of PTX line {line} was waited for"
         return ""
+
+    def end_barriers(self, addresses: Array, actors: Array) -> None:
+        """Actors are about to write these bytes, one each, where mbarriers may lie."""
+        overwrite(self.cta, addresses, actors)
 
     def explain_reader(self, row: int) -> str:
         """Which operation may yet read a 16-byte row of shared memory."""
@@ -231,6 +237,9 @@ class AsyncState:
     def barrier(self, address: int) -> Barrier:
         found = self.barriers.get(address)
         if found is None:
+            if address in self.overwritten:
+                message = f"the mbarrier at shared address {address:#x} is used, and {self.overwritten[address]}"
+                raise Fault("barrier-overwrite", f"{message} has written data over it")
             raise Fault("bad-barrier", f"no mbarrier was initialised at shared address {address:#x}")
         return found
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -69,6 +69,7 @@ class Outcome:
     counts: list[int] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     printed: list[tuple[int, str]] = field(default_factory=list)
+    allowed: dict[str, int] = field(default_factory=dict)
 
 
 def run(
@@ -86,7 +87,7 @@ def run(
 def so_far(state: LaunchState) -> Outcome:
     """What has happened before a fault, in this process."""
     events = state.timeline.events if state.timeline is not None else []
-    return Outcome(state.blocks_done, state.counts, events, state.printed)
+    return Outcome(state.blocks_done, state.counts, events, state.printed, state.allowed)
 
 
 def _silent(done: int, total: int) -> None:
@@ -159,6 +160,7 @@ def _run_spread(
         counts,
         [event for outcome in outcomes for event in outcome.events],
         [line for outcome in outcomes for line in outcome.printed],
+        dict(sum((Counter(outcome.allowed) for outcome in outcomes), Counter())),
     )
 
 

@@ -55,6 +55,16 @@ class LaunchState:
     late_stores: list[Callable[[], None]] = field(default_factory=list)
     printed: list[tuple[int, str]] = field(default_factory=list)
     """What threads print, and the number of their cluster."""
+    allow: frozenset[str] = frozenset()
+    """Kinds of faults that are counted instead of raised."""
+    allowed: dict[str, int] = field(default_factory=dict)
+    """How often each of them was found."""
+
+    def found(self, fault: Fault) -> None:
+        """Something is wrong about the running step, which can go on all the same."""
+        if fault.kind not in self.allow:
+            raise fault
+        self.allowed[fault.kind] = self.allowed.get(fault.kind, 0) + 1
 
     @property
     def thread_count(self) -> int:

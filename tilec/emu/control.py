@@ -9,12 +9,13 @@ import numpy as np
 from tilec.emu.decode import Form, semantics
 from tilec.emu.fault import Fault
 from tilec.emu.machine import NamedBarrier, as_threads, release
-from tilec.emu.mbarrier import note, publish
+from tilec.emu.mbarrier import fenced_initialisations, note, publish
 from tilec.emu.numbers import Array
 from tilec.ptx.module import Reg
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
+    from tilec.emu.order import Order
 
 
 _RESTRICTIONS = "sync_restrict::shared::cta sync_restrict::shared::cluster"
@@ -286,17 +287,28 @@ def _bar_red(form: Form) -> None:
 
 @semantics("barrier.cluster.arrive", accepts="release relaxed")
 def _cluster_arrive(form: Form) -> None:
+    is_relaxed = form.has("relaxed")
+
     def run(cta: Cta, threads: Threads) -> None:
         barrier = cta.cluster.barrier
         cta.cluster_arrivals[threads] = barrier.generation
         barrier.arrived += len(cta.thread_ids[threads])
-        if cta.order is not None and not form.has("relaxed"):
-            barrier.clock = cta.order.joined(barrier.clock, cta.order.release(cta.rows(threads)))
+        if cta.order is not None:
+            clock = (
+                _relaxed(cta, cta.order, cta.actors[threads]) if is_relaxed else cta.order.release(cta.rows(threads))
+            )
+            barrier.clock = barrier.clock if clock is None else cta.order.joined(barrier.clock, clock)
         note(cta, cta.thread_ids[threads], "arrive", "cluster barrier", form.step.instruction.line)
         if barrier.arrived >= cta.thread_count * len(cta.cluster.ctas):
             release(barrier)
 
     form.step.run = run
+
+
+def _relaxed(cta: Cta, order: Order, actors: Array) -> Array | None:
+    """What a relaxed arrival of these threads hands on: no more than fences before it cover."""
+    covered, initialised = order.flags.covered(actors), fenced_initialisations(cta, actors)
+    return covered if initialised is None else order.joined(covered, initialised)
 
 
 @semantics("barrier.cluster.wait", accepts="acquire")

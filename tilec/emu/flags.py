@@ -90,6 +90,10 @@ class Flags:
         if not is_narrow:
             self._fenced = order.joined(self._fenced, known)
 
+    def covered(self, actors: Array) -> Array | None:
+        """What these threads did and know of, as far as fences that reach other blocks cover it."""
+        return _least(self._order.past(actors), self._fenced)
+
     def settle(self, actors: slice | Array) -> None:
         """These threads know from now on what their relaxed reads have seen."""
         members = range(actors.start, actors.stop) if isinstance(actors, slice) else actors.tolist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import field
 from functools import lru_cache
 from typing import Literal
@@ -66,6 +66,8 @@ _MOST_BLOCKS = 16
 """Of a cluster, where the kernel opts in to more than the portable 8."""
 _MOST_SHARED = 232_448
 """Bytes of shared memory that a block of sm_90 and sm_100 may have (compute capability table of the CUDA guide)."""
+ALLOWED = frozenset(("data-race",))
+"""Kinds of faults after which the machine can go on."""
 STEP_LIMIT = 100_000_000
 """Steps of one block; a hundred million take a quarter of an hour."""
 
@@ -76,7 +78,7 @@ class Report:
 
     `faults` is empty unless `launch` was asked to report what it found. If asked for: what happened at the barriers;
     for a sample of the blocks, which elements of each argument they wrote. `printed` is what threads print, cluster
-    after cluster.
+    after cluster. `allowed` counts the faults, by kind, that `launch` was told to allow.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -85,6 +87,7 @@ class Report:
     written: tuple[Array | None, ...] = ()
     faults: tuple[Fault, ...] = ()
     printed: str = ""
+    allowed: dict[str, int] = field(default_factory=dict)
 
     @property
     def instructions(self) -> int:
@@ -108,6 +111,7 @@ def launch(
     timeline: bool = False,
     step_limit: int = STEP_LIMIT,
     on_fault: Literal["raise", "report"] = "raise",
+    allow: Collection[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Run kernel `entry`. `args` are its parameters in order: arrays (written in place), numbers by `.param` type,
@@ -116,8 +120,9 @@ def launch(
     Raises `Fault` on whatever the hardware does not promise to do, at the first block that does it; with `on_fault` as
     "report", the report has it instead, and the arrays hold what was written until then. `races` says whether that
     includes data races; and `begins_early` whether the grid before still runs, so that no tensor may be reached before
-    `griddepcontrol.wait`. A block that runs more than `step_limit` steps is a fault too. What does not fit the kernel
-    is a `ValueError`.
+    `griddepcontrol.wait`. Kinds in `allow` are counted and passed over: "data-race" is the one that can be, and the
+    last thread of an address wins. A block that runs more than `step_limit` steps is a fault too. What does not fit the
+    kernel is a `ValueError`.
 
     An `adversary` is the seed of an unfriendly but legal machine: garbage in fresh registers, an arbitrary order of
     warps, and asynchronous operations that act at any moment. `jobs` processes share the blocks where no block can see
@@ -129,7 +134,9 @@ def launch(
     _check_launch(kernel, sizes[1], sizes[2], dynamic_smem)
     if on_fault not in ("raise", "report"):
         raise ValueError(f"on_fault is 'raise' or 'report', not {on_fault!r}")
-    allocator = Allocator(module)
+    if unknown := sorted(set(allow) - ALLOWED):
+        raise ValueError(f"allow has {unknown[0]!r}: what can be allowed is {', '.join(sorted(ALLOWED))}")
+    allocator = Allocator(module, args)
     params = pack_params(kernel, args, allocator)
     jobs = jobs if blocks.can_fork() else 1
     memory, symbols = allocator.build(is_shared_by_processes=jobs > 1)
@@ -153,7 +160,9 @@ def launch(
         watches_races=races,
         begins_early=begins_early,
         timeline=Timeline() if timeline else None,
+        allow=frozenset(allow),
     )
+    memory.found = state.found
     is_divided = blocks.are_independent(program.steps)
     if races or sample is not None:
         memory.track_owners(is_divided and races, blocks.shared_buffer(2 * memory.size) if jobs > 1 else None)
@@ -176,7 +185,7 @@ def launch(
         counts[step.stem] = counts.get(step.stem, 0) + count
     written = tuple(allocator.written(value, memory) for value in args) if sample is not None else ()
     printed = "".join(text for _, text in sorted(outcome.printed, key=lambda line: line[0]))
-    return Report(counts, outcome.done, tuple(outcome.events), written, faults, printed)
+    return Report(counts, outcome.done, tuple(outcome.events), written, faults, printed, outcome.allowed)
 
 
 @lru_cache(maxsize=8)

@@ -82,6 +82,8 @@ class Cta:
         self.asynchronous: AsyncState = launch.make_async_state(self)
         self.shared.explain = self.asynchronous.explain
         self.shared.explain_reader = self.asynchronous.explain_reader
+        self.shared.found = launch.found
+        self.shared.end_barriers = self.asynchronous.end_barriers
         order = cluster.order
         self.order = order
         self.actors = self.thread_ids + rank * (-(-self.thread_count // WARPGROUP) * WARPGROUP)

@@ -60,15 +60,20 @@ class Barrier:
     init_by: int
     init_event: int
     init_step: int
+    column: int = -1
+    """Its own clock column, for the copies that it reports."""
     tx: int = 0
     phase: int = 0
     version: int = 0
     copies: list[Copy] = field(default_factory=list)
     deferred: list[Deferred] = field(default_factory=list)
-    column: int = -1
     is_used: bool = False
     is_fenced: bool = False
     """Its initialisation is visible to other blocks of the cluster."""
+    uses: Array | None = None
+    """The event of the last use by each thread of the cluster."""
+    fenced_by: frozenset[int] = frozenset()
+    """Who ordered its initialisation, and nothing else, before what they do next (fence.mbarrier_init)."""
     seen: int = -1
     """The latest phase whose completion somebody waited for."""
     sources: dict[int, int] = field(default_factory=dict)
@@ -194,13 +199,45 @@ def barrier_at(cta: Cta, address: int, actors: Array) -> Barrier:
         raise Fault("missing-init-fence", f"{message} initialised with no fence.mbarrier_init after it")
     order = cta.order
     if order is not None and barrier.init_event > int(order.floor[actors].min()):
-        unaware = actors[order.know[actors, barrier.init_by] < barrier.init_event]
+        known = np.maximum(order.know[actors, barrier.init_by], order.know[actors, barrier.column])
+        unaware = actors[known < barrier.init_event]
         if len(unaware):
             message = f"{thread_name(order, int(unaware[0]))} uses the mbarrier at {local:#x}, and"
             step = cta.program.steps[barrier.init_step]
             by = f"{thread_name(order, barrier.init_by)} initialised it at PTX line {step.instruction.line}"
-            raise Fault("data-race", f"{message} {by}: no barrier orders the two")
+            cta.shared.found(Fault("data-race", f"{message} {by}: no barrier orders the two"))
+    if order is not None:
+        if barrier.uses is None:
+            barrier.uses = np.zeros(order.threads, np.int32)
+        barrier.uses[actors] = order.log.tick()
     return barrier
+
+
+def overwrite(cta: Cta, addresses: Array, actors: Array) -> None:
+    """Actors write these bytes, one each. The mbarriers that lie there end: whoever uses one from now on is at fault.
+    Who used it before must be known to have done so, and nothing in flight may report to it."""
+    state, order, events = cta.asynchronous, cta.order, cta.launch.events
+    for address in np.unique(addresses & ~7).tolist():
+        barrier = state.barriers.pop(address, None)
+        if barrier is None:
+            continue
+        barrier.settle()
+        writers = np.unique(actors[addresses & ~7 == address])
+        if barrier.copies or barrier.deferred or barrier.tx:
+            message = f"shared address {address:#x} holds a live mbarrier, to which an operation in flight reports"
+            raise Fault("barrier-overwrite", message)
+        if order is not None and barrier.uses is not None:
+            users = np.flatnonzero(barrier.uses)
+            late = users[order.of_any(writers)[users] < barrier.uses[users]]
+            if len(late):
+                message = f"{thread_name(order, int(writers[0]))} overwrites the mbarrier at {address:#x}, and"
+                place = cta.program.steps[order.log.step_of(int(barrier.uses[late[0]]))].place
+                by = f"{thread_name(order, int(late[0]))} used it at {place}: no barrier orders the two"
+                cta.shared.found(Fault("data-race", f"{message} {by}"))
+        # Whoever waits for it looks again, and is told.
+        barrier.version += 1
+        state.overwritten[address] = cta.program.steps[events.pc].place
+        cta.shared.shadow[address : address + 8] &= 0xFF ^ BARRIER
 
 
 def by_address(addresses: Array) -> Iterator[tuple[int, Array]]:
@@ -225,9 +262,30 @@ def publish(cta: Cta, actors: Array) -> None:
 @semantics("fence.mbarrier_init", accepts="release cluster")
 def _fence_init(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
-        publish(cta, cta.actors[threads])
+        actors = cta.actors[threads]
+        publish(cta, actors)
+        order = cta.order
+        if order is None:
+            return
+        for barrier in cta.asynchronous.barriers.values():
+            knowing = actors[order.know[actors, barrier.init_by] >= barrier.init_event]
+            barrier.fenced_by |= frozenset(knowing.tolist())
 
     form.step.run = run
+
+
+def fenced_initialisations(cta: Cta, actors: Array) -> Array | None:
+    """The clock that a relaxed arrival of these threads hands on: of what they did it tells the initialisations of
+    mbarriers that they have fenced. The column of a barrier counts from its initialisation on."""
+    order = cta.order
+    members = frozenset(actors.tolist())
+    fenced = [barrier for barrier in cta.asynchronous.barriers.values() if barrier.fenced_by & members]
+    if order is None or not fenced:
+        return None
+    clock = np.zeros(order.know.shape[1], np.int32)
+    for barrier in fenced:
+        clock[barrier.column] = barrier.init_event
+    return clock
 
 
 @semantics("mbarrier.init", accepts="shared shared::cta")
@@ -261,10 +319,10 @@ def _initialise(cta: Cta, address: int, count: int, actor: int) -> None:
         )
     shadow[address : address + 8] = VALID | BARRIER
     order, events = cta.order, cta.launch.events
-    barrier = Barrier(cta, address, count, count, actor, events.tick(), events.pc)
-    if order is not None:
-        barrier.column = live.column if live is not None else order.column()
-    state.barriers[address] = barrier
+    # Before the event: new columns start at what has happened, and nobody knows of this yet.
+    column = -1 if order is None else live.column if live is not None else order.column()
+    state.barriers[address] = Barrier(cta, address, count, count, actor, events.tick(), events.pc, column)
+    state.overwritten.pop(address, None)
 
 
 @semantics("mbarrier.inval", accepts="shared shared::cta")

@@ -69,6 +69,10 @@ Offset = Callable[[tuple[int, ...]], int]
 _SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
 
 
+def _raise(fault: Fault) -> None:
+    raise fault
+
+
 def tag_of(cluster: int) -> int:
     """A byte for a cluster, by its number: two in 254 cannot be told apart."""
     return cluster % (_SEVERAL - 1) + 1
@@ -100,6 +104,10 @@ class Memory:
         self.allocations: list[Allocation] = []
         self.explain: Callable[[int], str] = lambda address: ""
         self.explain_reader: Callable[[int], str] = lambda row: "an asynchronous operation"
+        self.end_barriers: Callable[[Array, Array], None] = lambda addresses, actors: None
+        """Told which bytes are written where mbarriers may be, and by which actor each."""
+        self.found: Callable[[Fault], None] = _raise
+        """Told what is wrong about an access that can be carried out all the same: a data race."""
         self.watch: Watch | None = None
         self.answers: Answers | None = None
         """Where the machine answers requests, if it has done so here."""
@@ -171,7 +179,7 @@ class Memory:
                     place = _first(foreign, offset)
                     message = f"global address {self.base + place:#x} gets another value here"
                     message += ", and another block has read it" if is_read else " than another block gave it"
-                    raise Fault("data-race", f"{message}{self._earlier(place, is_read)}{_CHANCE}")
+                    self.found(Fault("data-race", f"{message}{self._earlier(place, is_read)}{_CHANCE}"))
         return np.full(owners.shape, _repeated(tag, owners.dtype.itemsize), owners.dtype)
 
     def require_own(self, owners: Array, readers: Array, tag: int, offset: Offset) -> Array:
@@ -180,7 +188,7 @@ class Memory:
         if foreign is not None and foreign.any():
             place = _first(foreign, offset)
             message = f"global address {self.base + place:#x} is read here, and another block has written it"
-            raise Fault("data-race", f"{message}{self._earlier(place, is_read=False)}{_CHANCE}")
+            self.found(Fault("data-race", f"{message}{self._earlier(place, is_read=False)}{_CHANCE}"))
         after = np.full(readers.shape, _repeated(tag, readers.dtype.itemsize), readers.dtype)
         others = _foreign(readers, tag)
         if others is not None:
@@ -239,7 +247,7 @@ class Memory:
         except IndexError:
             raise self._outside(addresses, width) from None
         if np.count_nonzero((states & mask) != wanted):  # of few, quicker than any()
-            raise self._unwritable(addresses, width)
+            self._take_from_barriers(addresses, width, by)
         if self.pending_readers:
             self._require_unread(index * width >> 4)
         if self.owner is not None:
@@ -276,8 +284,12 @@ class Memory:
     def claim_rows(self, rows: Array, by: int) -> None:
         """An asynchronous copy of thread `by` will write these 16-byte rows; they must not belong to another one."""
         states = self.shadow_rows[rows]
-        if (states & (IN_FLIGHT | BARRIER | GUARD | UNFENCED)).any():
-            unwritable = states & (IN_FLIGHT | BARRIER | GUARD)
+        if (states & BARRIER).any():
+            held = self.base + rows[(states & BARRIER).any(axis=-1)] * 16
+            self.end_barriers(np.concatenate([held, held + 8]), np.full(2 * len(held), by))
+            states = self.shadow_rows[rows]
+        if (states & (IN_FLIGHT | GUARD | UNFENCED)).any():
+            unwritable = states & (IN_FLIGHT | GUARD)
             wrong = np.argwhere(unwritable if unwritable.any() else states & UNFENCED)[0]
             address = self.base + int(rows[tuple(wrong[:-1])]) * 16 + int(wrong[-1])
             if unwritable.any():
@@ -309,7 +321,8 @@ class Memory:
         except IndexError:
             raise self._outside(addresses, width) from None
         if np.count_nonzero((states & mask) != wanted):  # of few, quicker than any()
-            raise self._unwritable(addresses, width)
+            self._take_from_barriers(addresses, width, by)
+            states = shadow[index]
         if self.pending_readers:
             self._require_unread(index * width >> 4)
         if self.watch is not None:
@@ -427,19 +440,27 @@ class Memory:
                 return Fault("unwritten-read", f"{width} bytes at shared address {address:#x} were never written")
         return Fault("unwritten-read", "shared memory that was never written")
 
+    def _take_from_barriers(self, addresses: Array, width: int, by: Array | None) -> None:
+        """Some of these elements may not be written: a fault, unless only mbarriers are in the way, which end."""
+        if self.is_shared:
+            actors = np.zeros(len(addresses), np.int64) if by is None else by
+            self.end_barriers(np.concatenate([addresses, addresses + width - 1]), np.concatenate([actors, actors]))
+            mask, wanted = self._writable[width]
+            if not np.count_nonzero((self._shadow[width][self._index(addresses, width)] & mask) != wanted):
+                return
+        raise self._unwritable(addresses, width)
+
     def _unwritable(self, addresses: Array, width: int) -> Fault:
         if not self.is_shared:
             return self._outside(addresses, width)
         for address in addresses.reshape(-1).tolist():
-            if self._contains(address, width) and self._state(address, width) & (IN_FLIGHT | BARRIER):
+            if self._contains(address, width) and self._state(address, width) & IN_FLIGHT:
                 return self._unwritable_at(address)
         return self._outside(addresses, width)
 
     def _unwritable_at(self, address: int) -> Fault:
         if not self._contains(address, 1):
             return Fault("out-of-bounds", f"{self.name} address {address:#x}{self._nearest(address)}")
-        if self._state(address, 1) & BARRIER:
-            return Fault("barrier-overwrite", f"shared address {address:#x} holds a live mbarrier")
         return Fault("unarrived-write", f"shared address {address:#x} is overwritten{self.explain(address)}")
 
 

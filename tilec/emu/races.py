@@ -207,7 +207,7 @@ class Watch:
             pair = f"{self._name(int(actors[place]))} and {self._name(int(winners[place]))}"
             address = self.memory.base + int(offsets[place])
             message = f"{pair} write different values to {self.memory.name} address {address:#x} at the same time"
-            raise Fault("data-race", message)
+            self.memory.found(Fault("data-race", message))
         first = where[:, 0]
         groups: dict[int, set[int]] = {}
         for actor, place in zip(actors.tolist(), first.tolist(), strict=True):
@@ -248,7 +248,7 @@ class Watch:
         known = self._column_of(clock[None, :], np.zeros((len(where), 1), np.int64), writers)
         late = times > known
         if late.any():
-            raise self._conflict(who, "reads", where, late, times, writers, "wrote")
+            self.memory.found(self._conflict(who, "reads", where, late, times, writers, "wrote"))
 
     def fetched(self, actor: int, index: Array, pc: int) -> None:
         """An asynchronous operation has read these 16-byte rows, and `actor`, a thread or an engine, knows."""
@@ -368,7 +368,7 @@ class Watch:
         if late.any():
             first = int(np.argwhere(late)[0][0])
             name = self._name(int(who[first, 0]))
-            raise self._conflict(name, verb, where, late, times, writers, "wrote")
+            self.memory.found(self._conflict(name, verb, where, late, times, writers, "wrote"))
         return excused
 
     def _column_of(self, know: Array, rows: Array, writers: Array) -> Array:
@@ -390,7 +390,8 @@ class Watch:
             late = times > order.know[who, np.minimum(readers, order.know.shape[1] - 1)]
             if late.any():
                 first = int(np.argwhere(late)[0][0])
-                raise self._conflict(self._name(int(who[first, 0])), verb, where, late, times, readers, "read")
+                name = self._name(int(who[first, 0]))
+                self.memory.found(self._conflict(name, verb, where, late, times, readers, "read"))
             return
         known = order.warps_known(actors)[:, :, None]
         times = self._read_time[:, where].transpose(1, 0, 2)  # [access, warp or engine, granule]
@@ -400,7 +401,7 @@ class Watch:
             access, row, part = np.argwhere(late)[0].tolist()
             reader = self._reader_name(row, int(self._read_lane[row, where[access, part]]))
             message = f"{self._name(int(who[access, 0]))} {verb} {self._address(where[access, part])}"
-            raise self._race(message, f"{reader} read it", int(times[access, row, part]))
+            self.memory.found(self._race(message, f"{reader} read it", int(times[access, row, part])))
 
     def _check_own_warp(self, who: Array, where: Array, times: Array, late: Array) -> None:
         """A lane that read must be known itself when another lane of its warp writes."""
@@ -422,7 +423,8 @@ class Watch:
             access, part = np.argwhere((others != 0) & (others != blocks))[0].tolist()
             place = self.steps[order.log.step_of(int(self._write_time[where[access, part]]))].place
             message = f"{self._name(int(actors[access]))} uses {self._address(where[access, part])}, and another block"
-            raise Fault("data-race", f"{message} does so at {place}: a scope of .cta does not reach the other block")
+            reach = "a scope of .cta does not reach the other block"
+            self.memory.found(Fault("data-race", f"{message} does so at {place}: {reach}"))
         if is_write:
             self._strong_blocks[where] = blocks
             if is_narrow:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.emu.decode import Form, semantics
+from tilec.emu.decode import Form, Program, semantics
 from tilec.emu.fault import Fault
 from tilec.emu.numbers import Array
+from tilec.ptx.module import Imm, Instruction
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
@@ -18,6 +21,7 @@ _PER_SM = 65_536
 _MOST = 256
 """A thread names at most 255, but they are handed out in eights."""
 _WARP = 32
+_WARPGROUP = 128
 
 
 class RegisterPool:
@@ -28,17 +32,8 @@ class RegisterPool:
         limits = {word: _numbers(values) for word, _, values in (d.partition(" ") for d in entry.directives)}
         threads = cta.thread_count
         blocks = limits.get(".minnctapersm", [1])[0]
-        if ".maxnreg" in limits:
-            at_entry = limits[".maxnreg"][0]
-        elif ".maxntid" in limits and ".minnctapersm" not in limits and ".reqntid" not in limits:
-            message = (
-                "the assembler ignores setmaxnreg, because it does not know how many registers a thread starts with"
-            )
-            raise Fault("setmaxnreg-ignored", f"{message}: .maxntid needs .minnctapersm (or give .maxnreg)")
-        else:
-            at_entry = min(_PER_SM // blocks // threads // 8 * 8, _MOST)
         self.size = _PER_SM // blocks
-        self.held: Array = np.full(-(-threads // _WARP), at_entry, np.int64)
+        self.held: Array = np.full(-(-threads // _WARP), _at_entry(cta.program, limits, blocks), np.int64)
         self.version = 0
 
     @property
@@ -49,6 +44,28 @@ class RegisterPool:
         """Who holds what, as the end of a sentence."""
         groups = [f"{int(self.held[first])} each" for first in range(0, len(self.held), 4)]
         return f"{self.free} of {self.size} registers are free; its warpgroups hold {', '.join(groups)}"
+
+
+def _at_entry(program: Program, limits: Mapping[str, Sequence[int]], blocks: int) -> int:
+    """Registers of a thread when the kernel starts, as ptxas 13.0 was seen to give them: what `.maxnreg` says, or an
+    equal share of the multiprocessor for each thread of whole warpgroups; and never more than the most that a
+    setmaxnreg.inc of the kernel asks for."""
+    bounds = [limits[word] for word in (".reqntid", ".maxntid") if word in limits]
+    if ".maxnreg" in limits:
+        share = limits[".maxnreg"][0]
+    elif bounds and ".minnctapersm" in limits:
+        threads = -(-math.prod(bounds[0]) // _WARPGROUP) * _WARPGROUP
+        share = min(_PER_SM // blocks // threads // 8 * 8, _MOST)
+    else:
+        message = "the assembler ignores setmaxnreg, because it does not know how many registers a thread starts with"
+        raise Fault("setmaxnreg-ignored", f"{message}: .maxntid or .reqntid needs .minnctapersm (or give .maxnreg)")
+    grown = (step.instruction for step in program.steps if step.instruction.opcode.startswith("setmaxnreg.inc"))
+    return min(share, max((_count(instruction) for instruction in grown), default=share))
+
+
+def _count(instruction: Instruction) -> int:
+    operand = instruction.operands[0]
+    return operand.value if isinstance(operand, Imm) else _MOST
 
 
 def _numbers(values: str) -> list[int]:
