@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilec.ir.expr import SMALL_FLOATS, SmallFloat
-from tilec.ir.types import BFLOAT16, FLOAT4_E2M1, FLOAT8_E8M0, NARROW, DType
+from tilec.ir.types import BFLOAT16, BOOL, FLOAT4_E2M1, FLOAT8_E8M0, NARROW, DType
 
 Array = NDArray[Any]
 
@@ -31,6 +31,33 @@ def storage_type(dtype: DType) -> np.dtype[Any]:
 def storage_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
     """The shape of the numpy array that holds a tensor of `shape`."""
     return (*shape[:-1], -(-shape[-1] // dtype.per_byte)) if shape else shape
+
+
+_POISON = {
+    "float64": 0x7FFD_A5A5_A5A5_A5A5,
+    "float32": 0x7FDA_5A5A,
+    "float16": 0x7E5A,
+    "bfloat16": 0x7FDA,
+    "float8_e4m3fn": 0xFF,
+    "float8_e5m2": 0xFF,
+    "float8_e8m0fnu": 0xFF,
+    "float4_e2m1fn": 0x7F,
+}
+"""By type: bits of a NaN, where it has any, other than the one that instructions and numpy give."""
+
+
+def poison(array: Array, dtype: DType) -> None:
+    """Fill an array with what no correct kernel writes: a NaN of its own, or the byte 0xAB repeated."""
+    if dtype.name in _POISON:
+        array.view(f"uint{8 * array.itemsize}").fill(_POISON[dtype.name])
+    else:
+        array.reshape(-1).view(np.uint8).fill(0x01 if dtype == BOOL else 0xAB)
+
+
+def is_poison(array: Array, dtype: DType) -> Array:
+    """Which elements of a floating-point array are as `poison` left them."""
+    marked: Array = array.view(f"uint{8 * array.itemsize}") == _POISON[dtype.name]
+    return np.repeat(marked, dtype.per_byte, axis=-1) if dtype.per_byte > 1 else marked
 
 
 def apart(array: Array, steps: tuple[int, ...]) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from command import GEMM, SMALL, VECTOR_ADD, tilec
 
-from tilec import driver, emulate
+from tilec import driver, emulate, emulate_compare
 from tilec.options import CompileOptions
 from tilec.source import SourceFile
 
@@ -151,7 +151,7 @@ def test_two_percent_is_not_rounding(defines: dict[str, float], wrong: list[str]
 def test_what_only_comes_in_is_exact() -> None:
     """Rounding is allowed for where the kernel rounds: the operands of this product are inputs."""
     kernel = driver.check(SourceFile("gemm.tl", Path(GEMM).read_text()), CompileOptions(), driver.Observer())
-    seen, summed = emulate.roundings(kernel)
+    seen, summed = emulate_compare.roundings(kernel)
     assert ({buffer.name for buffer in seen}, summed) == ({"C_local", "C"}, 0.0)
 
 

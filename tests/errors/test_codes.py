@@ -25,7 +25,10 @@ SAMPLES = HERE.parents[1] / "samples"
 
 # Warnings and refusals that no kernel provokes: the solver proves small loops, and one version always fits where the
 # tiles do. These tests make them happen.
-MADE_HERE = {"emulation-fault", "emulation-mismatch", "schedule-not-proven", "unreadable-file", "unschedulable"}
+MADE_HERE = {
+    *("emulation-fault", "emulation-mismatch", "emulation-not-finite"),
+    *("schedule-not-proven", "unreadable-file", "unschedulable"),
+}
 
 
 def raised() -> Iterator[str]:
@@ -98,6 +101,32 @@ def test_a_mismatch(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixtur
     monkeypatch.setattr(emulate, "reference", another)
     assert main(["emulate", str(SAMPLES / "vector_add.tl"), "-D", "N=100", "--target", "sm_80"]) == 1
     assert "error[emulation-mismatch]" in reported(capfd)
+
+
+NOT_FINITE = """
+import tilelang.language as T
+
+
+@T.prim_func
+def roots(A: T.Tensor((64,), "{dtype}"), B: T.Tensor((64, 2), "{dtype}"), C: T.Tensor((64,), "{dtype}")):
+    with T.Kernel(1, threads=64) as bx:
+        for i in T.Parallel(64):
+            B[i, 0] = T.sqrt(-T.abs(A[i]) - T.cast(1, "{dtype}"))
+        for i in T.Parallel(64):
+            C[i] = T.if_then_else(i < 32, A[i] / (A[i] - A[i]), A[i])
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_results_that_are_no_numbers(tmp_path: Path, capfd: pytest.CaptureFixture[str], dtype: str) -> None:
+    """Both sides agree that there is none, which is no agreement. What the kernel leaves alone does not count."""
+    path = tmp_path / "roots.tl"
+    path.write_text(NOT_FINITE.format(dtype=dtype))
+    assert main(["emulate", str(path), "--target", "sm_80"]) == 1
+    found = reported(capfd)
+    assert found.count("error[emulation-not-finite]") == 1
+    assert "64 of 64 elements of B are NaN or infinite" in found
+    assert "the first is B[0, 0]" in found
 
 
 def test_a_file_that_cannot_be_read(capfd: pytest.CaptureFixture[str]) -> None:

@@ -68,6 +68,7 @@ FLOORS = [
     "driver",
     "batch",
     "trial",
+    "emulate_compare",
     "emulate",
     "emulate_ptx",
     "api",

@@ -21,7 +21,8 @@ from tilec.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu import Report
-    from tilec.emulate import Comparison, RunOptions
+    from tilec.emulate import RunOptions
+    from tilec.emulate_compare import Comparison
 
 _INTERRUPTED = 130
 """As a shell reports a process that SIGINT ended."""
@@ -134,6 +135,7 @@ def _emulate_kernel(
     given: dict[str, Any],
 ) -> None:
     from tilec import driver, emulate
+    from tilec.emulate_compare import written_tensors
 
     with reported(None):
         source = files.read_source(file)
@@ -160,7 +162,7 @@ def _emulate_kernel(
         if compare is False or (compare is None and inputs is not None):
             return
         emulate.reference(build.kernel, before)
-    written = emulate.written_tensors(build.manifest, report) if options.sample else None
+    written = written_tensors(build.manifest, report) if options.sample else None
     compared = emulate.compare(build.kernel, build.manifest, arguments, before, written)
     if written is not None:
         print(f"{report.blocks} blocks of {blocks}; only what they wrote is compared")
@@ -229,10 +231,19 @@ def _allowed(found: tuple[str, int]) -> str:
 
 def _line(result: Comparison) -> str:
     verdict = "ok" if result.matches else "MISMATCH"
+    if result.is_meaningless:
+        return f"{result.name}: {result.not_finite:,} of {result.elements:,} elements are NaN or infinite: MISMATCH"
     return f"{result.name}: worst error {result.error:.3g}, {result.allowed:.3g} allowed there: {verdict}"
 
 
 def _mismatch(result: Comparison) -> Diagnostic:
+    if result.is_meaningless:
+        return Diagnostic(
+            "emulation-not-finite",
+            f"{result.not_finite:,} of {result.elements:,} elements of {result.name} are NaN or infinite",
+            notes=(f"the first is {result.name}[{', '.join(map(str, result.first))}]; no input holds such a value",),
+            help="where a tile is read before it is set, or a number overflows, T.print shows how such values begin",
+        )
     where = f"{result.name}[{', '.join(map(str, result.worst))}]"
     return Diagnostic(
         "emulation-mismatch",
