@@ -14,7 +14,7 @@ from tilec.diag import Diagnostic
 from tilec.front import all_mistakes, apart, check as check, check_all as check_all, legal as legal
 from tilec.observer import SUFFIX as SUFFIX, Observer as Observer, Stopped as Stopped
 from tilec.options import CompileOptions
-from tilec.planning import Plan as Plan, in_place, plan as plan, plan_kernel as plan_kernel
+from tilec.planning import Plan as Plan, begin, plan as plan, plan_kernel as plan_kernel
 from tilec.records import dataclass
 from tilec.scheduling import Planned as Planned
 from tilec.source import SourceFile
@@ -172,9 +172,5 @@ def reports(library: Library) -> tuple[Report, ...]:
 
 def laid(source: SourceFile, options: CompileOptions) -> tuple[Laid, Target]:
     """A kernel with its layouts and the grid that is launched, for which nothing has been solved yet."""
-    from tilec import target as targets
-    from tilec.passes.pipelining.subtiling import as_asked
-
-    target = targets.load(options.target, options.calibration)
-    kernel, _ = as_asked(check(source, options, Observer()), options)
-    return in_place(kernel, target, options)[0], target
+    begun = begin(check(source, options, Observer()), options)
+    return begun.laid, begun.target

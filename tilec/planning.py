@@ -50,8 +50,7 @@ def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Pla
 
 def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> Plan:
     """What is to be done for a kernel, and when."""
-    if options.fast_math and "fast-math" not in kernel.asks:
-        kernel = replace(kernel, asks=tuple(sorted((*kernel.asks, "fast-math"))))
+    kernel = _with_asked(kernel, options)
     if observer.wants("alias"):
         from tilec.passes.analysis.alias import analyse, print_aliased
 
@@ -63,18 +62,16 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
             help="use -O2 or -O3",
         )
 
-    from tilec import lints, target as targets
+    from tilec import lints
     from tilec.passes.analysis.unset import unset
     from tilec.passes.hand.hand_listing import listing
     from tilec.passes.pipelining.decisions import about_turned
-    from tilec.passes.pipelining.masks import unmasked
     from tilec.passes.pipelining.staging import stagings
     from tilec.sched.trace import dump, trace as write_trace
 
-    target = targets.load(options.target, options.calibration)
-    target = target if options.stmatrix else target.without("stmatrix")
-    lighter, about_masks = unmasked(kernel, target, options)
-    laid, decisions, planned = _scheduled(lighter, target, options, observer)
+    begun = begin(kernel, options)
+    target = begun.target
+    laid, decisions, planned = _scheduled(begun, options, observer)
     for found in (
         *unset(kernel),
         *_unused(kernel, laid),
@@ -94,10 +91,45 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
     stores = [asdict(store) for one in laid.kernels for store in stagings(one)]
     solved = [(p.loop.problem, p.solution) for p in planned]
     also = {**_asked(kernel, options), **listing(kernel, laid)}
-    decisions = (*decisions, *about_turned(laid, [p.loop for p in planned], options), *about_masks)
+    decisions = (*decisions, *about_turned(laid, [p.loop for p in planned], options), *begun.about_masks)
     trace = dump(write_trace(solved, kernel.name, target.name, target.calibration, decisions, stores, also))
     observer.saw("schedule", planned, lambda _: trace, schedule_violations)
     return Plan(kernel, laid, target, planned, decisions, trace)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A kernel before anything of it is solved: with its layouts and the grid that is launched, `laid`, and what was
+    decided about both; `kernel` is what that was made of, with the tiles cut that it asks for itself (`asked`)."""
+
+    kernel: Kernel
+    laid: Laid
+    target: Target
+    decisions: tuple[Decision, ...]
+    asked: tuple[Decision, ...]
+    about_masks: tuple[Decision, ...]
+
+
+def begin(kernel: Kernel, options: CompileOptions) -> Begun:
+    """What every plan of a kernel begins with, and every prediction."""
+    from tilec import target as targets
+    from tilec.passes.hand.tensor_sums import with_sums_as_fragments
+    from tilec.passes.pipelining.masks import unmasked
+    from tilec.passes.pipelining.subtiling import as_asked
+
+    target = targets.load(options.target, options.calibration)
+    target = target if options.stmatrix else target.without("stmatrix")
+    lighter, about_masks = unmasked(_with_asked(kernel, options), target, options)
+    cut, asked = as_asked(with_sums_as_fragments(lighter), options)
+    laid, decisions = in_place(cut, target, options)
+    return Begun(cut, laid, target, decisions, asked, about_masks)
+
+
+def _with_asked(kernel: Kernel, options: CompileOptions) -> Kernel:
+    """The kernel that asks for what the options ask for it."""
+    if not options.fast_math or "fast-math" in kernel.asks:
+        return kernel
+    return replace(kernel, asks=tuple(sorted((*kernel.asks, "fast-math"))))
 
 
 def _asked(kernel: Kernel, options: CompileOptions) -> dict[str, Any]:
@@ -114,15 +146,14 @@ def _asked(kernel: Kernel, options: CompileOptions) -> dict[str, Any]:
 
 
 def _scheduled(
-    kernel: Kernel, target: Target, options: CompileOptions, observer: Observer
+    begun: Begun, options: CompileOptions, observer: Observer
 ) -> tuple[Laid, tuple[Decision, ...], tuple[Planned, ...]]:
     """The kernel with the grid that is launched and its layouts, what was decided about both and about its tiles, and a
     schedule for each loop."""
-    from tilec.passes.hand.tensor_sums import with_sums_as_fragments
-    from tilec.passes.pipelining.subtiling import as_asked, candidates
+    from tilec.passes.pipelining.subtiling import candidates
 
-    kernel, asked = as_asked(with_sums_as_fragments(kernel), options)
-    laid, decisions = in_place(kernel, target, options)
+    kernel, laid, target = begun.kernel, begun.laid, begun.target
+    decisions, asked = begun.decisions, begun.asked
     if not asked and (ways := candidates(kernel, laid, options)):
         return _cut_as_pays(kernel, (laid, decisions), ways, target, options, observer)
     if laid.form == "unspecialised" and options.fewer_stages and options.opt_level > 2 and options.schedule is None:

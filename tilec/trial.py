@@ -15,7 +15,6 @@ from tilec.options import CompileOptions
 from tilec.records import dataclass
 from tilec.source import SourceFile
 from tilec.tune.outcome import Outcome
-from tilec.tune.rank import Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +34,12 @@ class Variant:
 
 
 def predicted(variant: Variant) -> int | str:
-    """Cycles by the analytical model, before anything is solved; or why the variant cannot be built."""
+    """Cycles by the analytical model, before anything is solved; or the mistake that the compiler finds in it."""
     from tilec.tune.estimate import estimate
 
     try:
         with _limited(variant.seconds):
-            return estimate(*driver.laid(variant.source(), variant.options)).cycles
-    except Refused as refused:
-        return str(refused)
+            return estimate(*driver.laid(variant.source(), variant.options))
     except CompileError as error:
         return said(error)
     except Exception as bug:  # in one variant of many: the search goes on without it

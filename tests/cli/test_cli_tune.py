@@ -32,7 +32,8 @@ def test_a_search(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     assert tilec(*SEARCH, "--trials", "3") == 0
     said = capfd.readouterr().out
     assert "best trials, modelled" in said
-    assert "3 of 12 variants tried; the best: " in said
+    assert "3 of 13 variants tried; the best: " in said
+    assert "the file as written: " in said and "as written" in said[: said.index("variants tried")]
     assert "no GPU here runs sm_80 code: variants are ranked by the model and their solved intervals" in said
     assert "6 refused: " in said and "threads" in said
     best = Path("k.tuned.json").read_bytes()
@@ -72,9 +73,9 @@ def test_a_search(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
 
 def test_nothing_that_can_be_built(capfd: pytest.CaptureFixture[str]) -> None:
     Path("s.toml").write_text("[constants]\nthreads = [2048, 3]\n")
-    assert tilec(*SEARCH) == 1
+    assert tilec(*SEARCH, "-D", "block_N=63") == 1
     said = capfd.readouterr().err
-    assert "error[no-variant]: none of the 2 variants can be built" in said
+    assert "error[no-variant]: none of the 3 variants can be built" in said
     assert not Path("k.tuned.json").exists()
 
 
@@ -127,6 +128,16 @@ def test_spaces_that_cannot_be_searched(text: str, title: str, help: str, capfd:
 def test_usage(arguments: tuple[str, ...]) -> None:
     Path("t.json").write_text("{}")
     assert tilec(*arguments) == 2
+
+
+def test_the_result_is_never_slower_than_the_file_as_written(capfd: pytest.CaptureFixture[str]) -> None:
+    """All that the space has is worse: the file stays as it is."""
+    Path("s.toml").write_text("[constants]\nblock_M = [16]\nblock_N = [32]\n")
+    assert tilec(*SEARCH, "--scheduler", "heuristic") == 0
+    said = capfd.readouterr().out
+    assert "2 of 2 variants tried" in said and "nothing that was tried is better" in said
+    assert json.loads(Path("k.tuned.json").read_text())["constants"] == {}
+    assert tilec("--tuned", "k.tuned.json", "k.tl", "--target", "sm_80", "-o", "t.cubin") == 0
 
 
 def test_a_trial_that_takes_too_long_is_tried_again_by_the_next_command(capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tilec import driver, trial
+from tilec.diag import CompileError
 from tilec.options import CompileOptions, Value
 from tilec.source import SourceFile
-from tilec.tune.estimate import estimate
+from tilec.tune.estimate import Room, by_stages, estimate
 from tilec.tune.rank import Refused
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -21,7 +24,7 @@ def options(target: str, **constants: Value) -> CompileOptions:
 
 
 def cycles(target: str, **constants: Value) -> int:
-    return estimate(*driver.laid(SourceFile("matmul.tl", TEXT), options(target, **constants))).cycles
+    return estimate(*driver.laid(SourceFile("matmul.tl", TEXT), options(target, **constants)))
 
 
 def test_more_stages_never_cost_time() -> None:
@@ -37,11 +40,58 @@ def test_near_what_is_said_of_the_kernel_once_it_is_built(target: str) -> None:
     assert cycles(target) == pytest.approx(built.by_levels, rel=0.25)
 
 
-def test_what_does_not_fit() -> None:
+def test_what_does_not_seem_to_fit_is_told_and_comes_last() -> None:
+    def rooms(**constants: Value) -> tuple[Room, ...]:
+        return by_stages(*driver.laid(SourceFile("matmul.tl", TEXT), options("sm_80", **constants)))
+
     with pytest.raises(Refused, match="bytes of shared memory, of 166912"):
-        cycles("sm_80", block_M=256, block_N=256, block_K=256, threads=512, num_stages=1)
+        rooms(block_M=256, block_N=256, block_K=256, threads=512, num_stages=1)
     with pytest.raises(Refused, match="registers a thread, of 255"):
-        cycles("sm_80", block_M=256, block_N=256, threads=128)
+        rooms(block_M=256, block_N=256, threads=128)
+    assert cycles("sm_80", block_M=256, block_N=256, threads=128) > 100 * cycles("sm_80")
+
+
+WIDE = """
+import tilelang.language as T
+
+threads = 384
+
+
+@T.prim_func
+def wide(A: T.Tensor((384, 1024), "float32"), B: T.Tensor((384, 1024), "float32"), C: T.Tensor((384, 1024), "float32")):
+    with T.Kernel(4, threads=threads) as bx:
+        a = T.alloc_fragment((192, 256), "float32")
+        b = T.alloc_fragment((192, 256), "float32")
+        for half in T.serial(2):
+            T.copy(A[half * 192, bx * 256], a)
+            T.copy(B[half * 192, bx * 256], b)
+            for i, j in T.Parallel(192, 256):
+                a[i, j] = a[i, j] * b[i, j]
+            T.copy(a, C[half * 192, bx * 256])
+"""
+
+
+def test_what_the_compiler_builds_is_predicted() -> None:
+    """More registers by the estimate than a thread may have: the assembler makes do with fewer."""
+    variant = trial.Variant("wide.tl", WIDE, options("sm_80"))
+    with pytest.raises(Refused, match="registers"):
+        by_stages(*driver.laid(variant.source(), variant.options))
+    assert isinstance(trial.predicted(variant), int)
+    assert not trial.carried_out(variant).refusal
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
+def test_predictions_begin_as_builds_do(target: str) -> None:
+    """Every kernel of a file can be predicted where it can be built, sums in tensor memory too."""
+    path = Path(__file__).parents[1] / "kernels" / "tensor_sums.tl"
+    for entry in re.findall(r"^def (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
+        variant = trial.Variant(str(path), path.read_text(encoding="utf-8"), replace(options(target), entry=entry))
+        try:
+            driver.plan(variant.source(), variant.options, driver.Observer())
+        except CompileError as error:
+            assert trial.predicted(variant) == trial.said(error)
+        else:
+            assert isinstance(trial.predicted(variant), int), entry
 
 
 def test_a_variant_that_is_refused_says_why() -> None:

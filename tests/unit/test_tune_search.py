@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,18 @@ import pytest
 
 import tilec as package
 from tilec.diag import CompileError
+from tilec.options import CompileOptions
 from tilec.tune.engines import Local, Lost
 from tilec.tune.journal import Journal
+from tilec.tune.knobs import as_written
 from tilec.tune.outcome import Outcome
 from tilec.tune.search import BATCH, Found, Work, search
 from tilec.tune.space import Point, space
 
 ABOUT = {"kernel": "a", "target": "sm_80"}
 SPACE = space([("x", list(range(30)))])
+WRITTEN: Point = (("x", 10),)
+"""The file as it is."""
 
 
 def model(x: object) -> int | str:
@@ -68,20 +73,55 @@ class Nobody:
     def found(self, point: Point, outcome: Outcome, is_new: bool) -> None: ...
 
 
-def searched(path: Path, trials: int, engine: Here) -> tuple[Found, list[Point]]:
+def searched(path: Path, trials: int, engine: Here, baseline: Point = WRITTEN) -> tuple[Found, list[Point]]:
     journal = Journal(str(path), ABOUT)
     try:
-        return search(SPACE, trials, Work(model, truth, only), engine, journal, Nobody()), journal.proposed()
+        return search(
+            SPACE, trials, Work(model, truth, only), engine, journal, Nobody(), baseline=baseline
+        ), journal.proposed()
     finally:
         journal.close()
 
 
 def test_the_most_promising_are_tried_first(tmp_path: Path) -> None:
     engine = Here()
-    found, proposed = searched(tmp_path / "j", 6, engine)
-    assert [only(point) for point in proposed] == [29, 28, 27, 26, 25, 24]
-    assert [only(point) for point, _ in found.built("")] == [25, 26, 24, 27, 29]
+    found, proposed = searched(tmp_path / "j", 7, engine)
+    assert [only(point) for point in proposed] == [10, 29, 28, 27, 26, 25, 24]
+    assert [only(point) for point, _ in found.built("")] == [25, 26, 24, 27, 29, 10]
     assert [rejection.reason for rejection in found.ranking.rejected] == ["x = 7 does not fit"]
+
+
+def test_nothing_comes_before_the_file_as_written_that_is_no_better(tmp_path: Path) -> None:
+    """Whatever the model says of it: it is the first trial, also of a search for one, and one that it refuses."""
+    found, proposed = searched(tmp_path / "one", 1, Here())
+    assert proposed == [WRITTEN] and found.built("")[0][0] == WRITTEN
+    found, _ = searched(tmp_path / "best", 5, Here(), baseline=(("x", 25),))
+    assert found.built("")[0][0] == (("x", 25),)
+    found, _ = searched(tmp_path / "refused", 5, Here(), baseline=(("x", 7),))
+    assert found.trials[0][0] == (("x", 7),) and not found.trials[0][1].refusal
+
+
+def test_the_file_as_written_may_be_none_of_the_space(tmp_path: Path) -> None:
+    def known(point: Point) -> object:
+        return only(point) if point else 12
+
+    journal = Journal(str(tmp_path / "j"), ABOUT)
+    found = search(SPACE, 4, Work(model, truth, known), Here(), journal, Nobody())
+    journal.close()
+    assert [point for point, _ in found.trials][:2] == [(), (("x", 29),)]
+    assert found.baseline == () and len(found.trials) == 4
+
+
+def test_what_is_written_as_a_point_of_a_space() -> None:
+    axes = space([("bM", [64, 128]), ("--cluster", ["auto", "2x1"]), ("--ping-pong", [True, False])])
+    base = CompileOptions()
+    written = (("bM", 64), ("--cluster", "auto"), ("--ping-pong", True))
+    assert as_written(axes, {"bM": 64, "bN": 8}, base) == written
+    assert (
+        as_written(axes, {"bM": 32}, base) == as_written(axes, {}, base) == as_written(axes, {"bM": True}, base) == ()
+    )
+    given = replace(base, defines=(("bM", 128),), ping_pong=False)
+    assert as_written(axes, {"bM": 64}, given) == (("bM", 128), ("--cluster", "auto"), ("--ping-pong", False))
 
 
 def test_a_search_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:

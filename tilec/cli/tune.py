@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tilec.tune.engines import Engine
     from tilec.tune.ray_engine import Ray
     from tilec.tune.search import Found, Work
-    from tilec.tune.space import Space
+    from tilec.tune.space import Point, Space
 
 ENGINES = ("local", "dask", "ray")
 ADDRESSES = {"dask": "tcp://host:8786", "ray": "host:6379"}
@@ -147,21 +147,22 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`stages` are the constants that only say how many stages there may be."""
+    """`stages` are the constants that only say how many stages there may be; `baseline` is the file as written."""
 
     source: SourceFile
     base: CompileOptions
     space: Space
     stages: tuple[str, ...]
+    baseline: Point
     trials: int
     seconds: float | None
 
 
-def _space(source: SourceFile, base: CompileOptions, space_file: str) -> tuple[Space, tuple[str, ...]]:
-    """What to try, and which constants are numbers of stages; the source learns its imports."""
+def _space(source: SourceFile, base: CompileOptions, space_file: str) -> tuple[Space, tuple[str, ...], Point]:
+    """What to try, which constants are numbers of stages, and the file as written; the source learns its imports."""
     from tilec.imports import read_imports
     from tilec.syntax.parse import parse
-    from tilec.tune import auto, space_file as reader
+    from tilec.tune import auto, knobs, space_file as reader
     from tilec.tune.space import MOST_POINTS
 
     folder = Path(base.cache_dir) if base.cache_dir else None
@@ -177,7 +178,8 @@ def _space(source: SourceFile, base: CompileOptions, space_file: str) -> tuple[S
             f"{space_file} has {found.size:,} variants, too many to predict each",
             help=f"take values out until at most {MOST_POINTS:,} are left",
         )
-    return found, tuple(name for name, role in auto.roles(module).items() if role == "stages")
+    stages = tuple(name for name, role in auto.roles(module).items() if role == "stages")
+    return found, stages, knobs.as_written(found, auto.constants(module), base)
 
 
 def _about(asked: Asked) -> dict[str, str]:
@@ -202,7 +204,6 @@ def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[Found, Wor
     from tilec.tune.journal import Journal
     from tilec.tune.knobs import applied
     from tilec.tune.search import Work, by_model, by_surrogate, search
-    from tilec.tune.space import Point
     from tilec.tune.surrogate import is_installed
 
     target = load(asked.base.target, asked.base.calibration)
@@ -217,7 +218,8 @@ def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[Found, Wor
     proposer = by_surrogate if is_installed() else by_model
     try:
         with watched(gpu, target.limit("clock_mhz")) as watcher:
-            found = search(asked.space, asked.trials, work, engine, journal, watcher, proposer, asked.stages)
+            of = asked.stages, asked.baseline
+            found = search(asked.space, asked.trials, work, engine, journal, watcher, proposer, *of)
     except KeyboardInterrupt:
         done = len(journal.outcomes())
         print(f"stopped: {journal_file} has {done} trials, and the same command goes on from there", file=sys.stderr)
@@ -254,10 +256,15 @@ def _far(engine: str, address: str) -> Dask | Ray:
     return Dask(address)
 
 
+def _variants(asked: Asked, found: Found) -> int:
+    """Those of the space, and the file as written where it is none of them."""
+    return asked.space.size + (not found.baseline)
+
+
 def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:
     """The best trials on the terminal, and the best one in a file."""
     from tilec import driver
-    from tilec.cli.tune_view import best_table, microseconds, refused
+    from tilec.cli.tune_view import about_baseline, best_table, microseconds, refused
     from tilec.target import load
     from tilec.tune import knobs, tuned
     from tilec.tune.surrogate import is_installed
@@ -266,7 +273,7 @@ def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:
     if not built:
         fail(
             "no-variant",
-            f"none of the {asked.space.size} variants can be built",
+            f"none of the {_variants(asked, found)} variants can be built",
             notes=tuple(refused(found)),
             help="try smaller tiles or fewer stages, in a file with --space",
         )
@@ -280,10 +287,11 @@ def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:
     chosen = (*defines, *((name, value) for name, value in point if name.startswith(knobs.DASHES)))
     best = tuned.Tuned(asked.source.digest(), options.target, plan.kernel.name, chosen, said, plan.trace)
     files.write_all({output: tuned.write(best).encode()})
-    show_tables([best_table(built, work.gpu, clock)])
+    show_tables([best_table(built, work.gpu, clock, found.baseline)])
     for line in refused(found):
         print(line)
-    print(f"{len(found.trials)} of {asked.space.size} variants tried; the best: {said}")
+    print(f"{len(found.trials)} of {_variants(asked, found)} variants tried; the best: {said}")
+    print(about_baseline(found, outcome, work.gpu, clock))
     if not is_installed():
         print("scikit-learn is not installed: the model alone chose what to try (pip install 'tilec[tune]')")
     if not work.gpu:

@@ -68,26 +68,47 @@ def microseconds(outcome: Outcome, gpu: str, clock_mhz: int) -> str:
     return f"{cost * 1000 if gpu else cost / clock_mhz:,.1f} µs"
 
 
-def best_table(built: Sequence[tuple[Point, Outcome]], gpu: str, clock_mhz: int) -> Table:
-    """The best trials, the best first: measured time, what the model says, what was solved, and each knob."""
+def best_table(
+    built: Sequence[tuple[Point, Outcome]], gpu: str, clock_mhz: int, baseline: Point | None = None
+) -> Table:
+    """The best trials, the best first, and the baseline wherever it comes: measured time, what the model says, what was
+    solved, and each knob."""
     table = Table(title=Text("best trials" if gpu else "best trials, modelled"), title_justify="left")
     headings = (*(("measured",) if gpu else ()), "by levels", "by schedule", "II", "registers", "spilled")
     for heading in headings:
         table.add_column(heading, justify="right")
-    for name, _ in built[0][0]:
+    knobs = [name for name, _ in max((point for point, _ in built), key=len)]
+    for name in knobs:
         table.add_column(Text(name), justify="right")
-    for point, outcome in built[:SHOWN]:
+    shown = [trial for place, trial in enumerate(built) if place < SHOWN or trial[0] == baseline]
+    for point, outcome in shown:
         modelled = (f"{cycles / clock_mhz:,.1f} µs" for cycles in (outcome.by_levels, outcome.by_schedule))
         solved = ", ".join(f"{ii:,}" for ii in outcome.intervals) or "–"
         measured = (microseconds(outcome, gpu, clock_mhz),) if gpu else ()
         built_as = (solved, str(outcome.registers), str(outcome.spilled_bytes))
-        table.add_row(*measured, *modelled, *built_as, *(Text(str(value)) for _, value in point))
+        values = dict(point)
+        words = [Text(str(values.get(name, "as written"))) for name in knobs]
+        table.add_row(*measured, *modelled, *built_as, *words, style="bold" if point == baseline else "")
     return table
+
+
+def about_baseline(found: Found, best: Outcome, gpu: str, clock_mhz: int) -> str:
+    """How the best variant compares with the file as written."""
+    written = dict(found.trials)[found.baseline]
+    if written.refusal:
+        return f"the file as written cannot be built: {written.refusal}"
+    before, after = written.cost(gpu), best.cost(gpu)
+    assert before is not None and after is not None, "both could be built"
+    time = f"the file as written: {microseconds(written, gpu, clock_mhz)}"
+    if written == best:
+        return f"{time}; nothing that was tried is better"
+    spilled = "; it spills registers" if written.spilled_bytes and not best.spilled_bytes else ""
+    return f"{time}{spilled}; the best takes {1 - after / before:.0%} less"
 
 
 def refused(found: Found) -> Iterator[str]:
     """Why variants could not be built, the commonest reasons first."""
-    reasons = [rejection.reason for rejection in found.ranking.rejected]
-    reasons += [outcome.refusal for _, outcome in found.trials if outcome.refusal]
-    for reason, count in Counter(reasons).most_common(3):
+    reasons = {rejection.point: rejection.reason for rejection in found.ranking.rejected}
+    reasons |= {point: outcome.refusal for point, outcome in found.trials if outcome.refusal}
+    for reason, count in Counter(reasons.values()).most_common(3):
         yield f"{count} refused: {reason}"

@@ -40,13 +40,21 @@ BLOCKS = 64
 """So many of a grid are looked at: enough to rank by."""
 REGISTERS_AHEAD = 16
 """Of a thread, where fragments are loaded ahead: addresses of other loads are computed while they are there."""
+DOUBTFUL = 1000
+"""By how much a variant that does not seem to fit comes behind one that does."""
 _PRODUCER_THREADS = 128
 
 
-def estimate(laid: Laid, target: Target) -> Prediction:
-    """With as many stages as pay, of those that loops may have and that fit. Raises `Refused` where a block does not
-    fit a multiprocessor. A grid that is known at launch only counts as one full wave."""
-    return min((room.predicted for room in by_stages(laid, target)), key=lambda prediction: prediction.cycles)
+def estimate(laid: Laid, target: Target) -> int:
+    """Cycles with as many stages as pay, of those that loops may have and that fit. A grid that is known at launch only
+    counts as one full wave.
+
+    Where a block does not seem to fit a multiprocessor, it counts as one that is alone and `DOUBTFUL` times slower:
+    registers are estimated, tiles may share memory, and whether the kernel can be built only building it shows."""
+    try:
+        return min(room.predicted.cycles for room in by_stages(laid, target))
+    except Refused:
+        return DOUBTFUL * min(room.predicted.cycles for room in by_stages(laid, target, must_fit=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +66,14 @@ class Room:
     predicted: Prediction
 
 
-def by_stages(laid: Laid, target: Target) -> tuple[Room, ...]:
-    """Of those numbers of stages that fit, from one on; as in `estimate`."""
+def by_stages(laid: Laid, target: Target, *, must_fit: bool = True) -> tuple[Room, ...]:
+    """Of those numbers of stages that fit, from one on. Raises `Refused` where none does, or (not `must_fit`) takes one
+    stage and a block that is alone."""
     laid = replace(laid, kernel=evenly(laid.kernel, target))
     kernel, loops, sms = laid.kernel, innermost(laid), target.limit("sms")
     registers = registers_of(laid, target)
     threads = kernel.threads + (_PRODUCER_THREADS if laid.form == "warp_specialised" else 0)
-    rooms = _rooms(laid, loops, registers, threads, target)
+    rooms = _rooms(laid, loops, registers, threads, target) if must_fit else [(1, 1)]
     extents = [extent for extent in kernel.grid if isinstance(extent, int)]
     is_known = len(extents) == len(kernel.grid)
     x, y, z = (*extents, 1, 1, 1)[:3] if is_known else (1, 1, 1)

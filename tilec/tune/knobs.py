@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from tilec import options as words
 from tilec.diag import CompileError, fail
 from tilec.options import CompileOptions
-from tilec.tune.space import Point, Value
+from tilec.tune.space import Point, Space, Value
 
 DASHES = "--"
 """What the name of an option begins with in a point; that of a constant does not."""
@@ -93,6 +93,23 @@ def check(name: str, values: Iterable[Value], path: str) -> None:
             fail("bad-space", f"{path} tries {name} = {value!r}", help=refused.diagnostics[0].help)
         except ValueError as reason:
             fail("bad-space", f"{path} tries {name} = {value!r}", help=f"{name} {reason}")
+
+
+def as_written(space: Space, written: Mapping[str, Value | None], base: CompileOptions) -> Point:
+    """The point of a space that is the file as it is written, where constants have the values `written` and options
+    those of `base`; the empty point, which changes nothing, where the space has no such point."""
+    found: list[tuple[str, Value]] = []
+    given = {**written, **dict(base.defines)}
+    for axis in space.axes:
+        option = axis.name.removeprefix(DASHES)
+        if option == axis.name:
+            same = [v for v in axis.values if (type(v), v) == (type(given.get(axis.name)), given.get(axis.name))]
+        else:
+            same = [v for v in axis.values if KNOBS[option](v) == getattr(base, option.replace("-", "_"))]
+        if not same:
+            return ()
+        found.append((axis.name, same[0]))
+    return tuple(found)
 
 
 def applied(point: Point, base: CompileOptions) -> CompileOptions:

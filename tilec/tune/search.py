@@ -1,5 +1,5 @@
-"""The search for the best variant of a kernel: all points are ranked by the analytical model, then batches of the most
-promising ones are compiled, until as many as are asked for have been tried.
+"""The search for the best variant of a kernel: the file as written is tried first, then, of all points ranked by the
+analytical model, batches of the most promising ones, until as many as are asked for have been tried.
 
 The same space and the same outcomes propose the same trials in the same order, however many run at a time: a batch is
 complete before the next is chosen. What the journal knows is not tried again, so that an interrupted search, started
@@ -56,10 +56,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The ranking by the model alone, and the trials in the order in which they were proposed."""
+    """The ranking by the model alone, and the trials in the order in which they were proposed: first the `baseline`."""
 
     ranking: Ranking
     trials: tuple[tuple[Point, Outcome], ...]
+    baseline: Point = ()
 
     def built(self, gpu: str) -> list[tuple[Point, Outcome]]:
         """Those that could be built, the best first; equally good ones in the order in which they were proposed."""
@@ -87,20 +88,25 @@ def search(
     watcher: Watcher,
     proposer: Callable[[Ranking], Propose] = by_model,
     stages: Collection[str] = (),
+    baseline: Point = (),
 ) -> Found:
-    """Tries at most so many points. Of those that differ in the knobs `stages` only, and are alike by the model, one
-    is tried before the others, which come behind all points."""
+    """Tries at most so many points, the `baseline` first: a point of the space, or the one that changes nothing of the
+    file. Of those that differ in the knobs `stages` only, and are alike by the model, one is tried before the others,
+    which come behind all points."""
+    baseline = tuple(sorted(baseline))
+    tried = dict(_tried([baseline], 0, trials, work, engine, journal, watcher))
     ranking = _ranked(space, work, engine, journal, watcher, stages)
-    propose, left = proposer(ranking), list(ranking.best)
-    total = min(trials, len(left))
-    tried: dict[Point, Outcome] = {}
+    propose, ranked = proposer(ranking), {candidate.point for candidate in ranking.best}
+    left = [candidate for candidate in ranking.best if candidate.point not in tried]
+    total = min(trials, len(left) + 1)
     while len(tried) < total:
-        known = {point: cost for point, outcome in tried.items() if (cost := outcome.cost(work.gpu)) is not None}
+        costs = {point: outcome.cost(work.gpu) for point, outcome in tried.items() if point in ranked}
+        known = {point: cost for point, cost in costs.items() if cost is not None}
         batch = next_batch(left, known, propose)[: total - len(tried)]
         for point, outcome in _tried(batch, len(tried), total, work, engine, journal, watcher):
             tried[point] = outcome
         left = [candidate for candidate in left if candidate.point not in tried]
-    return Found(ranking, tuple(tried.items()))
+    return Found(ranking, tuple(tried.items()), baseline)
 
 
 def next_batch(left: Sequence[Candidate], known: Mapping[Point, float], propose: Propose) -> Sequence[Point]:
