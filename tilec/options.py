@@ -6,7 +6,7 @@ import ast
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from tilec import readers
 from tilec.diag import fail
@@ -48,7 +48,20 @@ Value = int | float | bool | str
 """What `-D NAME=VALUE` can give a module constant."""
 
 MAY_DECIDE = 3
-"""From this optimisation level on the compiler decides what the source leaves open of clusters and order."""
+"""From this optimisation level on the compiler decides what `DECIDED` lists."""
+
+DECIDED: dict[str, tuple[Any, str, str]] = {
+    "auto_pipeline": (False, "--no-auto-pipeline", "which serial loops are pipelined"),
+    "subtile": (1, "--subtile none", "in which parts tiles are computed with"),
+    "fewer_stages": (False, "--no-fewer-stages", "which stages are given up for another block of a multiprocessor"),
+    "register_stages": (1, "--register-stages 1", "which fragments are loaded a trip ahead"),
+    "split_loops": (False, "--no-split-loops", "in which trips masks are tested"),
+    "cluster": ((1, 1, 1), "--no-cluster", "clusters"),
+    "rasterisation": (0, "--rasterisation none", "the order of blocks"),
+    "dependent_launch": (False, "--no-dependent-launch", "whether a kernel begins while the one before it ends"),
+}
+"""What -O3 adds to -O2, by the field of `CompileOptions`: the value without it, the switch for that, and what it is.
+With all of these switches both levels have the same schedules and the same grid."""
 
 
 @dataclass(frozen=True, slots=True)

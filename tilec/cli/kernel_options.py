@@ -13,15 +13,14 @@ from tilec.cli.console import set_format, usage
 from tilec.cli.diagnostics import FORMATS
 from tilec.cli.words import several_of
 from tilec.diag import fail
-from tilec.options import CALIBRATIONS, LINTS, SCHEDULERS, STRATEGIES, CompileOptions
+from tilec.options import CALIBRATIONS, DECIDED, LINTS, SCHEDULERS, STRATEGIES, CompileOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 LEVELS = (
     "0: verify only, and write tile IR (.tile), which reads back identically. 1: one step further, tile IR with its "
-    "alias groups and dependences (.alias). 2: everything up to a cubin, the assembler at -O2. 3: what the source "
-    "leaves open of clusters and of the order of blocks is decided too, and kernels may begin while the one before "
-    "them ends; the assembler at -O3."
+    "alias groups and dependences (.alias). 2: everything up to a cubin, the assembler at -O2. 3: where the source "
+    f"leaves it open, also {'; '.join(what for _, _, what in DECIDED.values())}; the assembler at -O3."
 )
 
 
