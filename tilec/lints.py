@@ -255,7 +255,8 @@ def addresses(loop: LoopProblem, laid: Laid, target: Target) -> Iterator[Diagnos
         spent = target.price("elementwise", ops=work, elements=elements, threads=threads).issue if work else 0
         # The schedule prices an operation as one instruction: what a division takes more comes on top.
         inflated = max(compute - op.issue, 0) + max(op.issue, spent)
-        honest = max(inflated - spent, 1)
+        # Without the arithmetic on indices the work remains, if only that of the loads and stores.
+        honest = max(inflated - spent, op.issue, 1)
         if math.ceil(memory / max(inflated, 1)) < math.ceil(memory / honest) and 2 * spent >= op.issue:
             yield Diagnostic(
                 "address-latency",

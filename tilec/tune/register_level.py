@@ -22,6 +22,7 @@ from tilec.sched.decision import Decider, Decision
 from tilec.target import Target
 from tilec.tune.estimate import Room, by_stages, registers_of
 from tilec.tune.rank import Refused
+from tilec.tune.residence import expected
 
 LEAST_GAIN = 0.05
 """Of the predicted cycles. Nothing but registers that nobody else needs is given for it."""
@@ -77,7 +78,7 @@ def _weighed(laid: Laid, ahead: Laid, able: tuple[Candidate, ...], target: Targe
         rooms, others = by_stages(laid, target), by_stages(ahead, target)
     except Refused as refused:
         return False, f"with fragments loaded ahead it {refused}"
-    before, now = _best(rooms), _best(others)
+    before, now = _built(rooms, laid), _built(others, ahead)
     gain = 1 - now.predicted.cycles / before.predicted.cycles
     more = f"for about {registers_of(ahead, target) - registers_of(laid, target)} registers more"
     if gain >= LEAST_GAIN:
@@ -89,13 +90,15 @@ def _weighed(laid: Laid, ahead: Laid, able: tuple[Candidate, ...], target: Targe
     share = next((room.together for room in others if room.stages == before.stages), 0)
     if share < before.together:
         return False, f"{more} only {share} of the {before.together} blocks of a multiprocessor would fit"
-    hidden = f", as {before.together} blocks of a multiprocessor compute while one waits" if before.together > 1 else ""
-    return False, f"{max(gain, 0):.0%} less time by the model{hidden}, {more}"
+    # What the model assumes before anything is solved: what is built may have other stages, and take more registers.
+    stages = f"{before.stages} stages" if before.stages > 1 else "1 stage"
+    shared = f", with {stages} and {before.together} blocks a multiprocessor, which compute while one waits"
+    return False, f"{max(gain, 0):.0%} less time by the model{shared if before.together > 1 else ''}, {more}"
 
 
-def _best(rooms: Sequence[Room]) -> Room:
-    """With as many stages as pay."""
-    return min(rooms, key=lambda room: room.predicted.cycles)
+def _built(rooms: Sequence[Room], laid: Laid) -> Room:
+    """What the kernel is expected to be built with: fewer stages are taken only where all warps are alike."""
+    return expected(rooms) if laid.form == "unspecialised" else max(rooms, key=lambda room: room.stages)
 
 
 def _decisions(found: tuple[Candidate, ...], stages: int, said: Said) -> Iterator[Decision]:

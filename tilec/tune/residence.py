@@ -7,7 +7,7 @@ multiprocessor whole, the model of `tune.estimate` weighs the one against the ot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tilec.ir.tile import For, Stmt, with_bodies
@@ -37,13 +37,25 @@ def fewer_stages(laid: Laid, planned: Sequence[Scheduled], target: Target) -> tu
     taken = max(map(versions, planned))
     if taken not in rooms:
         return None
-    fewer = (rooms[stages] for stages in range(LEAST_STAGES, taken) if stages in rooms)
-    best = min(fewer, key=lambda room: room.predicted.cycles, default=None)
     now = rooms[taken]
-    if best is None or best.predicted.cycles > (1 - LEAST_GAIN) * now.predicted.cycles:
+    best = _preferred(rooms.values(), now)
+    if best is now:
         return None
     body = tuple(_at_most(stmt, best.stages) for stmt in laid.kernel.body)
     return replace(laid, kernel=replace(laid.kernel, body=body)), _decision(best, now)
+
+
+def expected(rooms: Sequence[Room]) -> Room:
+    """Of what a loop may have, what it is expected to be built with, before it is solved: the most stages, or fewer
+    where that pays."""
+    return _preferred(rooms, max(rooms, key=lambda room: room.stages))
+
+
+def _preferred(rooms: Iterable[Room], now: Room) -> Room:
+    """The room with fewer stages than `now` that pays, or `now`."""
+    fewer = (room for room in rooms if LEAST_STAGES <= room.stages < now.stages)
+    best = min(fewer, key=lambda room: room.predicted.cycles, default=now)
+    return best if best.predicted.cycles <= (1 - LEAST_GAIN) * now.predicted.cycles else now
 
 
 def _decision(best: Room, now: Room) -> Decision:
