@@ -34,6 +34,7 @@ from tilec.passes.analysis.ordering import is_asynchronous_copy
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.analysis.usage import expressions
 from tilec.passes.layouts.atoms import Sweep, conflicts, shared_accesses
+from tilec.passes.layouts.lane_addresses import conflicts as conflicts_of_nest
 from tilec.passes.layouts.layout import Laid
 from tilec.passes.layouts.tensor_memory import columns, crowded_out
 from tilec.passes.layouts.turned import is_turning
@@ -82,41 +83,50 @@ def conversions(laid: Laid) -> Iterator[Diagnostic]:
 
 
 def bank_conflicts(laid: Laid, loops: Iterable[tuple[LoopProblem, Schedule]]) -> Iterator[Diagnostic]:
-    """Pairs of tiles, once each, that statements reach at the same time, both with bank conflicts left."""
+    """Pairs of tiles that statements reach at once, both with bank conflicts left: each where these are worst."""
     slow = _conflicted(laid)
     together = [(stmt.span, stmt.span) for stmt in walk(laid.kernel.body) if isinstance(stmt, Parallel | TileOp)]
     together += [pair for loop, schedule in loops for pair in _overlapping(loop, schedule)]
-    seen: set[frozenset[str]] = set()
+    worst: dict[frozenset[str], tuple[float, Diagnostic]] = {}
     for first, second in together:
         for tile, ways in slow.get(first, {}).items():
             for other, others_ways in slow.get(second, {}).items():
-                if tile != other and frozenset((tile, other)) not in seen:
-                    seen.add(frozenset((tile, other)))
-                    yield Diagnostic(
-                        "bank-conflict",
-                        f"{tile} and {other} are reached at the same time, on the same banks of shared memory",
-                        Label(first, f"{tile} takes {ways:g} times as long as its bytes need"),
-                        (Label(second, f"and {other} {others_ways:g} times"),) if first != second else (),
-                        (f"{other} takes {others_ways:g} times as long",) if first == second else (),
-                        "index one of them along its rows, or make its rows multiples of 32 bytes",
-                        "warning",
-                    )
+                pair = frozenset((tile, other))
+                if tile != other and ways + others_ways > worst.get(pair, (0.0,))[0]:
+                    worst[pair] = ways + others_ways, _conflict((tile, first, ways), (other, second, others_ways))
+    yield from (found for _, found in worst.values())
+
+
+def _conflict(one: tuple[str, Span, float], another: tuple[str, Span, float]) -> Diagnostic:
+    """Two tiles that statements reach at the same time, each so many times as long as its bytes need."""
+    (tile, first, ways), (other, second, others_ways) = one, another
+    return Diagnostic(
+        "bank-conflict",
+        f"{tile} and {other} are reached at the same time, on the same banks of shared memory",
+        Label(first, f"{tile} takes {ways:g} times as long as its bytes need"),
+        (Label(second, f"and {other} {others_ways:g} times"),) if first != second else (),
+        (f"{other} takes {others_ways:g} times as long",) if first == second else (),
+        "index one of them along its rows, or make its rows multiples of 32 bytes",
+        "warning",
+    )
 
 
 def _conflicted(laid: Laid) -> dict[Span, dict[str, float]]:
-    """For each statement, by its span, the tiles that it reaches with conflicts, and how many times longer it takes."""
-    nests = {
-        s.span: nest.span for nest in walk(laid.kernel.body) if isinstance(nest, Parallel) for s in walk(nest.body)
-    }
-    found: dict[Span, dict[str, float]] = {}
+    """For each statement, by its span, the tiles that it reaches with conflicts, and how many times longer it takes:
+    nests by the addresses of their lanes, others by the pattern in which they reach a tile."""
+    nests = [s for s in walk(laid.kernel.body) if isinstance(s, Parallel)]
+    found = {nest.span: conflicts_of_nest(nest, laid) for nest in nests}
+    inside = {s.span for nest in nests for s in walk(nest.body)}
     turning = {s.span for s in walk(laid.kernel.body) if is_turning(s)}
     for access in shared_accesses(laid.kernel, laid.fragments, laid.nest_layout):
-        if "." in access.tile or (access.span in turning and isinstance(access.pattern, Sweep)):
-            continue  # nobody wrote it
-        ways = conflicts(laid.shared[access.tile], access.pattern)
-        if ways >= 2:
-            found.setdefault(nests.get(access.span, access.span), {})[access.tile] = ways
-    return found
+        if access.span in inside or (access.span in turning and isinstance(access.pattern, Sweep)):
+            continue
+        found.setdefault(access.span, {})[access.tile] = conflicts(laid.shared[access.tile], access.pattern)
+    # What has a dot in its name nobody wrote.
+    return {
+        span: {tile: ways for tile, ways in tiles.items() if ways >= 2 and "." not in tile}
+        for span, tiles in found.items()
+    }
 
 
 def _overlapping(loop: LoopProblem, schedule: Schedule) -> Iterator[tuple[Span, Span]]:

@@ -164,11 +164,12 @@ def _transactions(layout: SharedLayout, pattern: Pattern) -> tuple[int, int]:
     if isinstance(pattern, Sweep):
         return _swept(layout, pattern)
     rows = min(layout.rows, BANKS if pattern == "columns" else _PERIOD)
-    sampled = _of_phases(_phases(layout, pattern, rows))
+    sampled = of_phases(_phases(layout, pattern, rows))
     return _scaled(sampled, layout.rows, rows)
 
 
-def _of_phases(phases: Iterable[list[int]]) -> tuple[int, int]:
+def of_phases(phases: Iterable[list[int]]) -> tuple[int, int]:
+    """Transactions that phases take, each of bytes of words that are reached at once, and those that they need."""
     turns = [(_busiest_bank(phase), _least_transactions(phase)) for phase in phases]
     return sum(taken for taken, _ in turns), sum(needed for _, needed in turns)
 
@@ -194,8 +195,8 @@ def _swept(layout: SharedLayout, sweep: Sweep) -> tuple[int, int]:
         inside = [p if all(c < extent for c, extent in zip(p, layout.shape, strict=True)) else None for p in places]
         for first in range(0, BANKS, at_once):
             reached = [_byte(layout, p) for p in inside[first : first + at_once] if p is not None]
-            phases += [_words(reached, run * size)] if reached else []
-    return _scaled(_of_phases(phases), len(runs) * spread.thread_count, min(len(runs), _RUNS) * BANKS)
+            phases += [words(reached, run * size)] if reached else []
+    return _scaled(of_phases(phases), len(runs) * spread.thread_count, min(len(runs), _RUNS) * BANKS)
 
 
 def _byte(layout: SharedLayout, place: tuple[int, ...]) -> int:
@@ -229,14 +230,15 @@ def _phases(layout: SharedLayout, pattern: Pattern, rows: int) -> Iterator[list[
         chunks = [offset(layout, row, byte) for row in range(rows) for byte in range(0, row_bytes, chunk)]
         at_once = TRANSACTION // chunk
         for first in range(0, len(chunks), at_once):
-            yield _words(chunks[first : first + at_once], chunk)
+            yield words(chunks[first : first + at_once], chunk)
         return
     for first in range(0, rows, 8):
         for byte in range(0, row_bytes, chunk):
-            yield _words([offset(layout, row, byte) for row in range(first, min(first + 8, rows))], chunk)
+            yield words([offset(layout, row, byte) for row in range(first, min(first + 8, rows))], chunk)
 
 
-def _words(offsets: list[int], chunk: int) -> list[int]:
+def words(offsets: list[int], chunk: int) -> list[int]:
+    """The first bytes of the words in chunks at these offsets."""
     return [offset + byte for offset in offsets for byte in range(0, max(chunk, 1), BANK_BYTES)]
 
 

@@ -1,0 +1,110 @@
+"""The bank-conflict lint says what the emitted addresses say: the emulator runs the PTX, and the addresses of a warp's
+lanes are counted here."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from tilec import driver, emulate
+from tilec.emu.memory import Memory
+from tilec.emu.numbers import Array
+from tilec.ir.tile import Parallel, walk
+from tilec.options import CompileOptions
+from tilec.passes.layouts.lane_addresses import conflicts
+from tilec.source import SourceFile
+
+KERNEL = """
+import tilelang.language as T
+
+
+@T.prim_func
+def k(A: T.Tensor((64, 64), "{dtype}"), B: T.Tensor((64, 64), "{dtype}"), C: T.Tensor((64, 64), "{dtype}")):
+    with T.Kernel(1, threads=128) as bx:
+        S = T.alloc_shared((64, {columns}), "{dtype}")
+        R = T.alloc_shared((64, {columns}), "{dtype}")
+        acc = T.alloc_fragment((64,), "{dtype}")
+        for i, j in T.Parallel(64, 64):
+            S[i, j] = A[i, j]
+            R[i, j] = B[i, j]
+        T.clear(acc)
+        for j in T.serial(64):
+            for i in T.Parallel(64):
+                acc[i] = acc[i] + S[i, {index}] * R[i, j]
+        for i in T.Parallel(64):
+            C[i, 0] = acc[i]
+"""
+
+
+def most_conflicts(ptx: str, run: list[tuple[int, int, Array]], line: int) -> float:
+    """Of the loads of the first warp that belong to a line of the kernel: transactions that they take, over those that
+    their words need."""
+    located, here = {}, 0
+    for number, text in enumerate(ptx.splitlines(), 1):
+        if text.strip().startswith(".loc 1 "):
+            here = int(text.split()[2])
+        located[number] = here
+    worst = 0.0
+    for at, width, addresses in run:
+        if located[at] == line:
+            lanes = 128 // max(width, 4)
+            taken = needed = 0
+            for first in range(0, len(addresses), lanes):
+                words = {int(a) // 4 + k for a in addresses[first : first + lanes] for k in range(max(width // 4, 1))}
+                banks: defaultdict[int, int] = defaultdict(int)
+                for word in words:
+                    banks[word % 32] += 1
+                taken += max(banks.values())
+                needed += -(-len(words) // 32)
+            worst = max(worst, taken / needed)
+    return worst
+
+
+INDICES = ["j", "j ^ (i % 32)", "(j + i) % 64", "63 - j", "(j * 3 + i // 4) % 64"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    ("columns", "index"), [*((columns, "j") for columns in (64, 65, 66, 72, 80)), *((68, index) for index in INDICES)]
+)
+def test_conflicts_are_those_of_the_addresses(
+    columns: int, index: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = SourceFile("k.tl", KERNEL.format(columns=columns, index=index, dtype=dtype))
+    options = CompileOptions(target="sm_80", lint="off")
+    plan, made = driver.plan(source, options, driver.Observer()), driver.build(source, options, driver.Observer())
+    run: list[tuple[int, int, Array]] = []
+    load, store = Memory.load, Memory.store
+
+    def record(memory: Memory, addresses: Array, width: int, by: Array | None) -> None:
+        if memory.is_shared and by is not None and memory.watch is not None and (by < 32).any():
+            line = memory.watch.steps[memory.watch.order.log.pc].instruction.line
+            run.append((line, width, addresses[by < 32].copy()))
+
+    def loaded(self: Memory, addresses: Array, width: int, by: Array | None = None, **more: bool) -> Array:
+        record(self, addresses, width, by)
+        return load(self, addresses, width, by, **more)
+
+    def stored(self: Memory, addresses: Array, width: int, values: Array, by: Array | None = None) -> None:
+        record(self, addresses, width, by)
+        store(self, addresses, width, values, by)
+
+    monkeypatch.setattr(Memory, "load", loaded)
+    monkeypatch.setattr(Memory, "store", stored)
+    emulate.run(made, emulate.random_arguments(made.kernel, made.manifest, 0))
+    nests = [s for s in walk(plan.laid.kernel.body) if isinstance(s, Parallel)]
+    found = {nest.span.line: conflicts(nest, plan.laid) for nest in nests}
+    said = {line: max(tiles.values()) for line, tiles in found.items() if tiles}
+    assert len(said) == 2 and run
+    for line, ways in said.items():
+        assert ways == pytest.approx(most_conflicts(made.ptx, run, line)), line
+
+
+def test_the_lint_names_the_worst_of_several_statements() -> None:
+    observer = driver.Observer()
+    source = SourceFile("k.tl", KERNEL.format(columns=66, index="j", dtype="float32"))
+    driver.plan(source, CompileOptions(target="sm_80"), observer)
+    (found,) = (w for w in observer.warnings if w.code == "bank-conflict")
+    assert found.primary is not None and found.primary.span.line == 16
+    assert found.primary.text == "S takes 4 times as long as its bytes need"
