@@ -41,9 +41,8 @@ def conflicts(nest: Parallel, laid: Laid) -> dict[str, float]:
     bound = {s.var: s.value for s in walk(nest.body) if isinstance(s, Bind)}
     found: dict[str, float] = {}
     for buffer, indices in dict.fromkeys(_accesses(nest)):
-        reached = [
-            [_byte(laid.shared[buffer.name], nest, indices, bound, r, lane) for lane in lanes] for r in registers
-        ]
+        shared, looked_at = laid.shared[buffer.name], registers[: _RUNS * max(CHUNK // buffer.dtype.bytes, 1)]
+        reached = [[_byte(shared, nest, indices, bound, register, lane) for lane in lanes] for register in looked_at]
         if any(byte is _UNKNOWN for row in reached for byte in row):
             continue
         taken, needed = _transactions([[b for b in row if isinstance(b, int)] for row in reached], buffer.dtype.bytes)
