@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tilec.diag import CompileError, Diagnostic, fail, warning
@@ -158,10 +159,10 @@ def _scheduled(
         return _cut_as_pays(kernel, (laid, decisions), ways, target, options, observer)
     if laid.form == "unspecialised" and options.fewer_stages and options.opt_level > 2 and options.schedule is None:
         laid, planned, about_stages = _with_residence(laid, target, options)
-        observer.saw("layout", laid, _laid_text)
+        observer.saw("layout", laid, partial(_laid_text, target=target))
         observer.saw("problem", tuple(p.loop for p in planned), problem_text, problem_violations)
         return laid, (*decisions, *asked, *about_stages), planned
-    observer.saw("layout", laid, _laid_text)
+    observer.saw("layout", laid, partial(_laid_text, target=target))
     planned = schedule_loops(laid, target, options, observer)
     return in_order(laid, planned), (*decisions, *asked), planned
 
@@ -209,7 +210,7 @@ def _cut_as_pays(
     (loop,) = plans[id(kernel)][2]
     best, decision = as_pays(kernel, loop.solution, options, ways, price)
     laid, decisions, loops = plans[id(best)]
-    observer.saw("layout", laid, _laid_text)
+    observer.saw("layout", laid, partial(_laid_text, target=target))
     observer.saw("problem", tuple(p.loop for p in loops), problem_text, problem_violations)
     return laid, (*decisions, decision), loops
 
@@ -279,15 +280,24 @@ def _unused(kernel: Kernel, laid: Laid) -> Iterator[Diagnostic]:
             )
 
 
-def _laid_text(laid: Laid) -> str:
-    """The kernel, and under it where the elements of each of its tiles live."""
+def _laid_text(laid: Laid, target: Target) -> str:
+    """The kernel, and under it where the elements of each tile live; what layouts of shared tiles were chosen from."""
     from tilec.ir.text import print_kernel
     from tilec.ir.warp_text import show_fragment, show_shared
+    from tilec.passes.layouts.atoms import scores, shared_accesses
 
     lines = [print_kernel(laid.kernel)]
     for name, fragment in laid.fragments.items():
         lines.append(f"fragment {name}: {show_fragment(fragment)}")
+    reached = list(shared_accesses(laid.kernel, laid.fragments, laid.nest_layout))
+    buffers = {buffer.name: buffer for buffer in laid.kernel.buffers}
     for name, shared in laid.shared.items():
         where = f"{shared.panels} panels of {shared.panel}, swizzle {shared.swizzle}"
         lines.append(f"shared {name}: {where if shared.placement is None else show_shared(shared)}")
+        if name not in buffers or shared.placement is not None:
+            continue
+        patterns = [access.pattern for access in reached if access.tile == name]
+        for swizzle, (cost, score) in scores(buffers[name], patterns, target.weights).items():
+            taken = f"{cost.smem_transactions} transactions, {cost.live_registers} registers"
+            lines.append(f"  swizzle {swizzle}: score {score:g} ({taken})")
     return "\n".join(lines) + "\n"

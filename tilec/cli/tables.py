@@ -293,7 +293,7 @@ def target_details(name: str, calibration: str) -> Group:
     weights = machine.weights
     score = (
         f"score of a layout: {weights.smem_transactions:g} × shared-memory transactions + {weights.tmem_cycles:g} × "
-        f"tensor-memory cycles + {weights.live_registers:g} × live registers"
+        f"tensor-memory cycles (none where shared tiles are compared) + {weights.live_registers:g} × live registers"
     )
     first: list[RenderableType] = [Text("features: " + ", ".join(machine.features))]
     parts: list[RenderableType] = [limits, slots, pools, Text(score), shared, kinds]

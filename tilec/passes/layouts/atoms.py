@@ -117,6 +117,14 @@ def shared_layout(
     return layouts[best.name]
 
 
+def scores(buffer: Buffer, patterns: Iterable[Pattern], weights: Weights) -> dict[int, tuple[Cost, float]]:
+    """The legal layouts of a tile that is reached so, by their swizzle: what each costs, and its score."""
+    wanted = list(patterns)
+    legal = (layout for layout in candidates(buffer) if is_legal(layout, wanted))
+    costs = {layout.swizzle: cost(layout, wanted) for layout in legal}
+    return {swizzle: (one, one.score(weights)) for swizzle, one in costs.items()}
+
+
 def candidates(buffer: Buffer) -> tuple[SharedLayout, ...]:
     """Every layout that the tile's rows allow: without a swizzle, then the widest first."""
     size = buffer.dtype.bytes
