@@ -1,0 +1,61 @@
+"""Commands, options and stages that the documents name in passing are there: in prose, where nothing runs them."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+from fenced import BLOCK, ROOT, pages
+
+from tilec.cli.commands import COMMANDS, command_of
+from tilec.options import STAGES
+
+INLINE = re.compile(r"`([^`\n]+)`")
+OPTION = re.compile(r"(?<![\w/-])--?[A-Za-z][\w-]*")
+PAGES = [*pages(), "benchmarks/README.md", "targets/README.md", "samples/README.md"]
+EMITTED = frozenset(("ptx", "cubin", "header", "fatbin"))
+OTHERS = re.compile(r"\b(nvcc|ptxas|pytest|pip|python|cmake|ninja|git|nvdisasm|cuobjdump|ruff|mkdocs|dask|ray|code)\b")
+"""Whose options are their own."""
+
+
+def prose(page: str) -> str:
+    return BLOCK.sub("", (ROOT / page).read_text(encoding="utf-8"))
+
+
+@cache
+def options() -> frozenset[str]:
+    """Of all commands together."""
+    found = {"--help", "--version"}
+    for command in (command_of([])[0], *(make() for make in COMMANDS.values())):
+        for param in command.params:
+            found |= {*param.opts, *param.secondary_opts}
+    return frozenset(found)
+
+
+def spans(page: str) -> list[str]:
+    return INLINE.findall(prose(page))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_that_are_named_exist(page: str) -> None:
+    named = [words[1] for span in spans(page) if (words := span.split())[:1] == ["tilec"] and len(words) > 1]
+    plain = [word for word in named if re.fullmatch(r"[a-z]+", word)]
+    assert [word for word in plain if word not in {name.split()[0] for name in COMMANDS}] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_options_that_are_named_exist(page: str) -> None:
+    # Alone they are tilec's, but where a page is about other programs.
+    begins = ("tilec",) if page == "benchmarks/README.md" else ("tilec", "-")
+    ours = [span for span in spans(page) if span.startswith(begins) and not OTHERS.search(span)]
+    named = [option for span in ours for option in OPTION.findall(span) if len(option) > 2 and option[:2] != "-l"]
+    assert [option for option in named if option not in options() and option[:2] not in options()] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_stages_that_are_named_exist(page: str) -> None:
+    found = re.findall(r"--(stop-after|emit)[ =]([a-z,]+)", prose(page))
+    for option, words in found:
+        for word in words.split(","):
+            assert word in STAGES or (option == "emit" and word in EMITTED), f"--{option} {word}"
