@@ -156,6 +156,11 @@ def _check_group(loop: LoopProblem, stages: tuple[int, ...], members: list[int])
             _refuse_group(loop, i, f"stands in stage {stages[i]}", "give them one stage", beside)
         if ring.consumers[0] < i:
             reader = Label(loop.statements[ring.consumers[0]].span, "reads it")
+            if reader.span == loop.statements[i].span:  # a wait that stands before it
+                filling = (loop.statements[p].span for p in ring.producers if p < ring.consumers[0])
+                awaited = tuple(Label(span, "the one that it waits for") for span in dict.fromkeys(filling))
+                why = "waits for another one of the group, as `sync` says"
+                _refuse_group(loop, i, why, "leave that out of `sync`: a group is waited for as a whole", *awaited)
             _refuse_group(loop, i, "fills its tile after that of another one of the group is read", apart, reader)
 
 
