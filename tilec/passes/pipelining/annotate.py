@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from tilec.diag import AT_ONCE, Label, Mistakes, fail
-from tilec.ir.tile import Stmt, TileOp
+from tilec.ir.tile import Stmt
 from tilec.ops.sync import is_explicit
-from tilec.passes.analysis.rings import RingPlan, is_load
 from tilec.passes.analysis.usage import reads, writes
-from tilec.passes.pipelining.depend import LoopProblem, versions_asked
+from tilec.passes.pipelining.depend import LoopProblem, versions_by_hand
+from tilec.passes.pipelining.room import refuse_versions
 from tilec.sched.problem import Edge
 from tilec.sched.schedule import Schedule
 
@@ -27,7 +27,7 @@ def given_schedule(loop: LoopProblem, mistakes: Mistakes = AT_ONCE) -> Schedule 
         return None
     problem = loop.problem
     blamed = set(_check_groups(loop, stages, mistakes))
-    versions = tuple(_versions(loop, plan, stages) for plan in loop.rings)
+    versions = tuple(versions_by_hand(loop.loop, plan) for plan in loop.rings)
     with mistakes.caught():
         _check_memory(loop, versions)
     sequence = sorted(range(len(stages)), key=lambda i: order[i])
@@ -59,13 +59,6 @@ def given_schedule(loop: LoopProblem, mistakes: Mistakes = AT_ONCE) -> Schedule 
             ii = max(ii, -(-(phase[e.src] + e.latency - phase[e.dst]) // crossed))
     start = tuple(s * ii + p for s, p in zip(stages, phase, strict=True))
     return Schedule(ii, start, tuple(sequence), versions, "given")
-
-
-def _versions(loop: LoopProblem, plan: RingPlan, stages: tuple[int, ...]) -> int:
-    """What hardware loads may be in flight while the statements of one stage run; what they compute is not."""
-    loaded = all(isinstance(s, TileOp) and is_load(s) for s in (loop.statements[p] for p in plan.producers))
-    stays = len({stages[i] for i in (*plan.producers, *plan.consumers)}) == 1
-    return 1 if stays and not loaded else versions_asked(loop.loop) or 1
 
 
 def _asked(loop: LoopProblem, text: str) -> Label:
@@ -100,13 +93,18 @@ def _refuse(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[
             help="leave num_stages out, or raise it",
         )
     later = " of the iteration before" if edge.distance else ""
+    is_carried = edge.distance > 0 and kind != "data"
+    single = next((of for of in loop.single if of[0] == name and is_carried), None)
+    blamed = single[2] if single is not None else None
+    outside = () if blamed is None else (Label(blamed.span, f"uses {name} too"),)
     fail(
         "schedule-order",
         f"stage= and order= put a statement before one{later} that it depends on through {name}",
         destination.span,
         f"{needs} {name}: stage {stages[edge.dst]}, place {place[edge.dst]} in the order",
-        secondary=(first, _asked(loop, "the schedule")),
-        help=_way_out(source, destination, name, carried=edge.distance > 0 and kind != "data"),
+        secondary=(first, _asked(loop, "the schedule"), *outside),
+        notes=() if single is None else (f"{name} has one version in this loop: {single[1]}",),
+        help=_way_out(source, destination, name, is_carried),
     )
 
 
@@ -184,7 +182,7 @@ def _way_out(source: Stmt, destination: Stmt, name: str, carried: bool) -> str:
     first = "give both one stage, the one that comes first the lower order"
     if scope == "fragment":
         return f"{name} lies in registers, which have one version: {first}, or hand the value on in shared memory"
-    return f"{name} has one version in this loop: {first}" if scope == "shared" else first
+    return first
 
 
 def _check_memory(loop: LoopProblem, versions: tuple[int, ...]) -> None:
@@ -195,19 +193,8 @@ def _check_memory(loop: LoopProblem, versions: tuple[int, ...]) -> None:
             (r, plan, v) for r, plan, v in zip(problem.rings, loop.rings, versions, strict=True) if r.pool == number
         ]
         left = pool.capacity - pool.reserved - sum(r.bytes * v for r, _, v in rings if v < most)
-        many = [(r, plan) for r, plan, v in rings if v == most]
-        version = sum(r.bytes for r, _ in many)
-        if version * most <= left:
-            continue
-        tiles = [buffer for _, plan in many for buffer in plan.buffers]
-        names = ", ".join(b.name for b in tiles)
-        fail(
-            "shared-memory-overflow",
-            f"{most} versions of {names} take {version * most:,} bytes, {left:,} of shared memory are left",
-            _asked(loop, "").span,
-            f"asks for {most} versions of {version:,} bytes",
-            secondary=tuple(Label(b.span, f"{b.bytes:,} bytes each") for b in tiles),
-            help=f"{left // version} versions fit: use fewer stages, or smaller tiles"
-            if left >= version
-            else "use smaller tiles",
-        )
+        many = [(r, plan) for r, plan, v in rings if v == most and r.bytes]  # not those that another loop accounts for
+        size = sum(r.bytes for r, _ in many)
+        if size * most > left and many:
+            tiles = [buffer for _, plan in many for buffer in plan.buffers]
+            refuse_versions(most, tiles, size, left, _asked(loop, "").span)

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import NoReturn
 
-from tilec.diag import AT_ONCE, InternalError, Label, Mistakes, fail
+from tilec.diag import AT_ONCE, InternalError, Mistakes
 from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ir.tile import (
     Bind,
@@ -36,11 +37,13 @@ from tilec.passes.analysis.ordering import orders
 from tilec.passes.analysis.rings import (
     RingPlan,
     accesses,
+    body,
     is_load,
     pipelined_loops,
     rings as ring_plans,
     shared_with,
     touched_outside,
+    used_outside,
 )
 from tilec.passes.analysis.trips import static_trips
 from tilec.passes.analysis.usual import in_most_trips
@@ -67,6 +70,7 @@ from tilec.passes.pipelining.roles import (
     runners,
     stores,
 )
+from tilec.passes.pipelining.room import refuse_tiles, refuse_versions
 from tilec.passes.pipelining.turns import turns
 from tilec.records import dataclass
 from tilec.sched.bounds import Unschedulable, bounds
@@ -83,7 +87,8 @@ class LoopProblem:
     """`statements` are the scheduled ones, in source order (see `analysis.binds`), and those of the consumers again for
     each further warpgroup that runs its part on its own; `roles` run them by rule, which a schedule may say otherwise.
     `rings` parallel the problem's. `kept` are those that only the rule's role can run, where another one usually could,
-    and why. `together`: why warpgroups that could run apart do not."""
+    and why. `together`: why warpgroups that could run apart do not. `single` are the shared tiles that it fills and
+    has one version of, each with why, and a statement outside of the loop that is to blame."""
 
     loop: For
     statements: tuple[Stmt, ...]
@@ -92,6 +97,7 @@ class LoopProblem:
     problem: Problem
     kept: tuple[tuple[int, str], ...] = ()
     together: str | None = None
+    single: tuple[tuple[str, str, Stmt | None], ...] = ()
 
     @property
     def groups(self) -> int:
@@ -205,6 +211,17 @@ def versions_asked(loop: For) -> int | None:
     return None if loop.stage is None else loop.num_stages or max(loop.stage) + 1
 
 
+def versions_by_hand(loop: For, plan: RingPlan) -> int:
+    """How many versions of a ring's tiles a schedule given by hand means; 0 where there is no such schedule. What
+    hardware loads may be in flight while the statements of one stage run; what they compute is not."""
+    if loop.stage is None:
+        return 0
+    statements, stages = scheduled(loop), loop.stage
+    loaded = all(isinstance(s, TileOp) and is_load(s) for s in (statements[p] for p in plan.producers))
+    stays = len({stages[i] for i in (*plan.producers, *plan.consumers)}) == 1
+    return 1 if stays and not loaded else versions_asked(loop) or 1
+
+
 class _Builder:
     """`groups` of the consumers' warpgroups run apart."""
 
@@ -242,7 +259,7 @@ class _Builder:
         pool = Pool("smem", self.smem_bytes, self.reserved(rings))
         if self.least > pool.capacity:
             with self.mistakes.caught():
-                self.overflow(self.least, pool.capacity, rings)
+                self.overflow(pool.capacity)
         name = f"{self.laid.kernel.name}.{self.loop.var.name}"
         outside = touched_outside(self.laid.kernel, self.loop)
         fed = [p for p in rings if self.open & {*p.consumers} or self.is_loaded(p)]
@@ -264,7 +281,8 @@ class _Builder:
             same_stage=tuple(self.same_stage()),
         )
         if self.groups == 1:
-            return LoopProblem(self.loop, self.statements, self.roles, rings, problem, self.stores.kept)
+            single = tuple(self.single()) if self.loop.stage is not None else ()
+            return LoopProblem(self.loop, self.statements, self.roles, rings, problem, self.stores.kept, single=single)
         again = [s for s, role in zip(self.statements, self.roles, strict=True) if role == "consumer"]
         return LoopProblem(
             self.loop,
@@ -274,11 +292,33 @@ class _Builder:
             repeat(problem, self.groups),
         )
 
+    def single(self) -> Iterator[tuple[str, str, Stmt | None]]:
+        """The shared tiles that the loop fills and has one version of: see `LoopProblem`."""
+        inside, kernel = body(self.laid.kernel, self.loop), self.laid.kernel
+        for tile in (b for b in kernel.buffers if b.scope == "shared"):
+            if any(tile.name in touched.writes for touched in self.accesses):
+                reason = inside.why_not_versioned(tile)
+                blamed = used_outside(kernel, self.loop, tile.name) if tile.name in inside.outside else None
+                if reason is not None:
+                    yield tile.name, reason, blamed
+
     @property
     def least(self) -> int:
         """The shared memory that the kernel takes at least, in bytes: one version of each tile."""
         begun_here = (r for r in self.plans if self.begun(r) is None)
         return self.reserved(self.plans) + sum(_version_bytes(self.laid, r) for r in begun_here)
+
+    def overflow(self, capacity: int) -> NoReturn:
+        """Where other loops' schedules by hand ask for too many versions, that is the mistake."""
+        of = [(loop, plan) for loop in self.by_hand for plan in ring_plans(self.laid.kernel, loop)]
+        sizes = [(versions_by_hand(loop, plan), _version_bytes(self.laid, plan)) for loop, plan in of]
+        left = capacity - self.least + sum(versions * size for versions, size in sizes)
+        if sizes and left >= sum(size for _, size in sizes):
+            (versions, size), (loop, plan) = max(zip(sizes, of, strict=True), key=lambda each: each[0][0] * each[0][1])
+            left -= sum(v * s for v, s in sizes) - versions * size
+            span = loop.wishes.span if loop.wishes is not None else loop.span
+            refuse_versions(versions, plan.buffers, size, left, span)
+        refuse_tiles(self.laid, self.target, self.least)
 
     def is_loaded(self, plan: RingPlan) -> bool:
         """Whether TMA fills the ring."""
@@ -293,48 +333,53 @@ class _Builder:
         return Ring(name, plan.producers, plan.consumers, _version_bytes(self.laid, plan), 0, most)
 
     def begun(self, plan: RingPlan) -> int | None:
-        """The versions that a loop further up has given the ring; None where this loop begins it."""
-        depths = (
+        """The versions that the ring has whatever is decided here: those that a loop further up has given it, and those
+        of schedules by hand. None where this loop says how many there are."""
+        depths = [
             depth
             for known in self.decided.values()
             for other, depth in zip(known.loop.rings, known.schedule.depth, strict=True)
             if other.buffers == plan.buffers
-        )
-        return max(depths, default=None)
+        ]
+        depths += [
+            versions_by_hand(loop, other)
+            for loop in self.by_hand
+            for other in ring_plans(self.laid.kernel, loop)
+            if other.buffers == plan.buffers
+        ]
+        here = versions_by_hand(self.loop, plan)
+        return max(depths) if depths and (not here or here < max(depths)) else None
 
-    def overflow(self, needed: int, capacity: int, rings: tuple[RingPlan, ...]) -> None:
-        tiles = sorted((b for b in self.laid.kernel.buffers if b.scope == "shared"), key=lambda b: -b.bytes)
-        fail(
-            "shared-memory-overflow",
-            f"the tiles take {needed:,} bytes of shared memory, {self.target.name} has {capacity:,} for a block",
-            tiles[0].span,
-            f"{tiles[0].name} alone is {self.laid.shared[tiles[0].name].bytes:,} bytes",
-            secondary=tuple(Label(b.span, self._size(b)) for b in tiles[1:3]),
-            help="use smaller tiles",
-        )
+    @property
+    def by_hand(self) -> tuple[For, ...]:
+        """The other loops with schedules by hand."""
+        loops = loops_to_schedule(self.laid)
+        return tuple(other for other in loops if other is not self.loop and other.stage is not None)
 
     # ---- shared memory ----
-
-    def _size(self, tile: Buffer) -> str:
-        """Of a tile that nobody wrote down, what it is for."""
-        is_made = tile.span not in {b.span for b in self.laid.kernel.buffers if "." not in b.name}
-        return f"{self.laid.shared[tile.name].bytes:,} bytes" + " to pass values through here" * is_made
 
     def reserved(self, rings: tuple[RingPlan, ...]) -> int:
         """Shared memory that is not this loop's rings: other tiles, scratch, barriers. Of the tiles of other loops as
         many versions as is decided, or given by hand, else one."""
-        versions = {**versions_of(self.laid.kernel), **{b.name: 0 for r in rings for b in r.buffers}}
+        versions = versions_of(self.laid.kernel)
         barriers = (self.loop.num_stages or MOST_VERSIONS) * max(len(rings), 1) + sum(versions.values())
+        by_hand = {id(loop) for loop in self.by_hand}
         for loop in loops_to_schedule(self.laid):
+            made: list[tuple[RingPlan, int]] = []
             if id(loop) in self.decided:
                 known = self.decided[id(loop)]
-                for plan, depth in zip(known.loop.rings, known.schedule.depth, strict=True):
-                    versions |= {b.name: max(depth, versions.get(b.name, 0)) for b in plan.buffers}
-                    barriers += depth
+                made = list(zip(known.loop.rings, known.schedule.depth, strict=True))
+            elif id(loop) in by_hand:
+                made = [(plan, versions_by_hand(loop, plan)) for plan in ring_plans(self.laid.kernel, loop)]
             elif loop is not self.loop and self.loop in pipelined_loops(loop.body):
                 around = ring_plans(self.laid.kernel, loop)
-                versions |= {b.name: versions_asked(loop) or 1 for r in around for b in r.buffers}
-                barriers += (versions_asked(loop) or loop.num_stages or MOST_VERSIONS) * len(around)
+                versions |= {b.name: 1 for plan in around for b in plan.buffers}
+                barriers += (loop.num_stages or MOST_VERSIONS) * len(around)
+            for plan, depth in made:
+                versions |= {b.name: max(depth, versions.get(b.name, 0)) for b in plan.buffers}
+                barriers += depth
+        for plan in rings:
+            versions |= dict.fromkeys((b.name for b in plan.buffers), self.begun(plan) or 0)
         late = over_rings(self.laid.kernel)  # there is room for them where the rings are
         beside = ((name, layout) for name, layout in self.laid.shared.items() if name not in late)
         tiles = sum(_aligned(layout.bytes) * versions.get(name, 1) for name, layout in beside)
