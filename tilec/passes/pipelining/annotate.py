@@ -92,7 +92,7 @@ def _refuse(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[
             ),
             help="leave num_stages out, or raise it",
         )
-    later = " of the iteration before" if edge.distance else ""
+    later = _earlier(edge)
     is_carried = edge.distance > 0 and kind != "data"
     single = next((of for of in loop.single if of[0] == name and is_carried), None)
     blamed = single[2] if single is not None else None
@@ -108,10 +108,16 @@ def _refuse(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[
     )
 
 
+def _earlier(edge: Edge) -> str:
+    return ("", " of the iteration before")[edge.distance] if edge.distance < 2 else (
+        f" of the iteration {edge.distance} before"
+    )  # fmt: skip
+
+
 def _out_of_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[int, int], name: str) -> NoReturn:
     """An explicit barrier or wait, or what a `sync` list says, is not kept."""
     source, destination = loop.statements[edge.src], loop.statements[edge.dst]
-    later = " of the iteration before" if edge.distance else ""
+    later = _earlier(edge)
     fail(
         "schedule-order",
         f"stage= and order= do not keep the order that {name} asks for",

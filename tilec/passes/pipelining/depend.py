@@ -34,6 +34,7 @@ from tilec.passes.analysis.ahead import begun_beside, check_order, is_by_wgmma, 
 from tilec.passes.analysis.binds import scheduled, users_of_binds
 from tilec.passes.analysis.compound import Cost, cost, is_compound
 from tilec.passes.analysis.ordering import orders
+from tilec.passes.analysis.regions import Regions
 from tilec.passes.analysis.rings import (
     RingPlan,
     accesses,
@@ -453,6 +454,8 @@ class _Builder:
             if key not in found or found[key].latency < latency:
                 found[key] = Edge(src, dst, latency, distance, why)
 
+        regions = Regions(self.loop)
+        touched = [regions.of(stmt) for stmt in self.statements]
         n = len(ops)
         for i in range(n):
             for j in range(n):
@@ -463,18 +466,22 @@ class _Builder:
                 distance = 0 if i < j else 1
                 apart = versioned if distance else frozenset()
                 a, b = self.accesses[i], self.accesses[j]
-                for kind, names in (
-                    ("data", a.writes & b.reads),
-                    ("anti", a.reads & b.writes),
-                    ("output", a.writes & b.writes),
+                for kind, names, first, then in (
+                    ("data", a.writes & b.reads, touched[i].writes, touched[j].reads),
+                    ("anti", a.reads & b.writes, touched[i].reads, touched[j].writes),
+                    ("output", a.writes & b.writes, touched[i].writes, touched[j].writes),
                 ):
                     for name in sorted(names - apart):
                         # A sum in tensor memory has its versions in turns, and is overwritten as a whole.
-                        again = turns.get(name, 1) if distance and i != j else distance
+                        again: int | None = turns.get(name, 1) if distance and i != j else distance
+                        if name in first and name in then:  # of a tensor, in the first iteration that meets its places
+                            again = regions.distance(first[name], then[name], distance)
+                        if again is None:
+                            continue
                         # Registers that a load fills are free as soon as the instructions before it have read them.
                         is_read = kind == "anti" and is_loaded_ahead(self.statements[j])
                         is_read &= not is_by_wgmma(self.statements[i])
-                        if not (kind == "data" and again > 1):
+                        if not (kind == "data" and again > 1 and name in turns):
                             latency = ops[i].issue if is_read else self.hand_over(ops, i, j)
                             add(i, j, latency, again, f"{kind} {name}")
         if not self.overlap and self.loop.stage is None:
