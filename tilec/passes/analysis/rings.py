@@ -132,6 +132,22 @@ def _is_by_itself(inside: Body, tile: Buffer, to_be_fed: bool) -> bool:
     return _by_tma(first) or (to_be_fed and isinstance(first, TileOp) and is_load(first))
 
 
+def versions_asked(loop: For) -> int | None:
+    """How many versions of each tile a schedule given by hand means; None where there is no such schedule."""
+    return None if loop.stage is None else loop.num_stages or max(loop.stage) + 1
+
+
+def versions_by_hand(loop: For, plan: RingPlan) -> int:
+    """How many versions of a ring's tiles a schedule given by hand means; 0 where there is no such schedule. What
+    hardware loads may be in flight while the statements of one stage run; what they compute is not."""
+    if loop.stage is None:
+        return 0
+    statements, stages = scheduled(loop), loop.stage
+    loaded = all(isinstance(s, TileOp) and is_load(s) for s in (statements[p] for p in plan.producers))
+    stays = len({stages[i] for i in (*plan.producers, *plan.consumers)}) == 1
+    return 1 if stays and not loaded else versions_asked(loop) or 1
+
+
 Group = int | tuple[tuple[int, ...], object]
 
 

@@ -8,8 +8,9 @@ from typing import NoReturn
 from tilec.diag import AT_ONCE, Label, Mistakes, fail
 from tilec.ir.tile import Stmt
 from tilec.ops.sync import is_explicit
+from tilec.passes.analysis.rings import versions_by_hand
 from tilec.passes.analysis.usage import reads, writes
-from tilec.passes.pipelining.depend import LoopProblem, versions_by_hand
+from tilec.passes.pipelining.depend import LoopProblem
 from tilec.passes.pipelining.room import refuse_versions
 from tilec.sched.problem import Edge
 from tilec.sched.schedule import Schedule

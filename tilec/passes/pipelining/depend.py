@@ -13,19 +13,14 @@ from tilec.diag import AT_ONCE, InternalError, Mistakes
 from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ir.tile import (
     Bind,
-    Break,
     Buffer,
     For,
     If,
     Load,
     Parallel,
-    Print,
     Stmt,
-    Store,
     TileOp,
-    While,
     bodies,
-    walk,
     walk_expr,
 )
 from tilec.ops import registry
@@ -45,15 +40,16 @@ from tilec.passes.analysis.rings import (
     shared_with,
     touched_outside,
     used_outside,
+    versions_by_hand,
 )
 from tilec.passes.analysis.trips import static_trips
 from tilec.passes.analysis.usual import in_most_trips
 from tilec.passes.layouts.layout import Laid
 from tilec.passes.layouts.tensor_memory import tensor_tiles
 from tilec.passes.pipelining import pools
+from tilec.passes.pipelining.describe import describe
 from tilec.passes.pipelining.fetched import versions_of
 from tilec.passes.pipelining.handed_out import RING_BYTES, walk_of
-from tilec.passes.pipelining.multicast import shared_axes
 from tilec.passes.pipelining.nest_price import nest_demands
 from tilec.passes.pipelining.overlays import over_rings
 from tilec.passes.pipelining.own_copies import with_own_copies
@@ -205,22 +201,6 @@ def _problem(
     if possible < least and not is_light:
         return apart
     return replace(together, together=f"no interval below {possible} cycles with more, nor below {least} with one")
-
-
-def versions_asked(loop: For) -> int | None:
-    """How many versions of each tile a schedule given by hand means; None where there is no such schedule."""
-    return None if loop.stage is None else loop.num_stages or max(loop.stage) + 1
-
-
-def versions_by_hand(loop: For, plan: RingPlan) -> int:
-    """How many versions of a ring's tiles a schedule given by hand means; 0 where there is no such schedule. What
-    hardware loads may be in flight while the statements of one stage run; what they compute is not."""
-    if loop.stage is None:
-        return 0
-    statements, stages = scheduled(loop), loop.stage
-    loaded = all(isinstance(s, TileOp) and is_load(s) for s in (statements[p] for p in plan.producers))
-    stays = len({stages[i] for i in (*plan.producers, *plan.consumers)}) == 1
-    return 1 if stays and not loaded else versions_asked(loop) or 1
 
 
 class _Builder:
@@ -568,33 +548,6 @@ def _loads(stmt: Stmt) -> bool:
 def _accumulator(stmt: Stmt) -> Buffer | None:
     """What a gemm adds to."""
     return stmt.regions[2].buffer if isinstance(stmt, TileOp) and stmt.name == "gemm" else None
-
-
-def describe(stmt: Stmt) -> str:
-    """A short name for messages and traces: `copy A → A_shared`."""
-    match stmt:
-        case TileOp(name="copy" | "im2col" | "gather4" | "scatter4" as name, regions=(source, destination)):
-            shared = f" multicast along {axes}" if (axes := shared_axes(stmt)) else ""
-            return f"{name} {source.buffer.name} → {destination.buffer.name}{shared}"
-        case TileOp(name=name, regions=regions):
-            return f"{name} {', '.join(r.buffer.name for r in regions)}".rstrip()
-        case Parallel():
-            written = dict.fromkeys(s.buffer.name for s in walk(stmt.body) if isinstance(s, Store))
-            return f"parallel {', '.join(written)}" if written else "print"
-        case For(var=var):
-            return f"for {var.name}"
-        case If():
-            return "if"
-        case While():
-            return "while"
-        case Break():
-            return "break"
-        case Store(buffer=buffer):
-            return f"store {buffer.name}"
-        case Print():
-            return "print"
-        case Bind(var=var):
-            return f"bind {var.name}"
 
 
 def demands(stmt: Stmt, laid: Laid) -> tuple[Demand, ...]:
