@@ -14,7 +14,7 @@ from tilec.driver import Observer, Plan, plan
 from tilec.ir.text import show_expr
 from tilec.options import CompileOptions
 from tilec.passes.analysis.binds import replayed
-from tilec.passes.pipelining.depend import describe
+from tilec.passes.pipelining.describe import describe
 from tilec.source import SourceFile
 
 Golden = Callable[[str, str, str], None]

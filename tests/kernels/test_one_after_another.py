@@ -44,6 +44,26 @@ def test_results(entry: str, first: int, second: int, stages: int, target: str) 
             check(built, n=n, on=on)
 
 
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize(("first", "second", "stages"), [(3, 2, 3), (1, 4, 2), (4, 5, 1)])
+def test_schedules_by_hand_share_rings(first: int, second: int, stages: int, target: str) -> None:
+    built = made(KERNEL, target, "by_hand", first=first, second=second, stages=stages)
+    assert {b: ring.depth for ring in built.program.rings for b in ring.buffers if b in "ab"} == dict.fromkeys(
+        "ab", max(stages, 1) + 1
+    )
+    for n in (0, 1, stages + 1):
+        check(built, n=n, on=1)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
+def test_a_tile_that_two_loops_fill_by_different_means(target: str) -> None:
+    """Who fills a ring is one: TMA counts bytes at its barrier, threads arrive."""
+    built = made(KERNEL, target, "filled_otherwise", stages=3)
+    assert {b for ring in built.program.rings for b in ring.buffers} >= ({"a", "b"} if target == "sm_80" else {"b"})
+    for n in (0, 1, 4):
+        check(built, n=n, on=1)
+
+
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_causal_attention(target: str) -> None:
     built = made(CAUSAL, target, **SMALL)

@@ -24,15 +24,15 @@ def made(target: str, **defines: Value) -> Build:
     return built(KERNEL, target, **defines)[1]
 
 
-def runs(build: Build, trips: Iterable[int], tB: bool = False) -> None:
+def runs(build: Build, trips: Iterable[int], tB: bool = False, size: int = 64) -> None:
     """The emulated PTX computes what numpy does, for each number of trips."""
     generator = np.random.default_rng(0)
-    a, b = (generator.standard_normal(shape).astype(np.float16) for shape in ((64, 64 * MOST), (64 * MOST, 64)))
+    a, b = (generator.standard_normal(shape).astype(np.float16) for shape in ((64, size * MOST), (size * MOST, 64)))
     for n in trips:
         given: dict[str, Array] = {"A": a, "B": np.ascontiguousarray(b.T) if tB else b}
         arguments = Arguments({**given, "C": np.full((64, 64), np.nan, np.float32)}, {"n": n})
         emulate.run(build, arguments)
-        wanted = a[:, : 64 * n].astype(np.float32) @ b[: 64 * n].astype(np.float32)
+        wanted = a[:, : size * n].astype(np.float32) @ b[: size * n].astype(np.float32)
         np.testing.assert_allclose(arguments.tensors["C"], wanted, rtol=1e-3, atol=1e-3)
 
 
@@ -59,6 +59,31 @@ def test_trip_counts_known_at_compile_time(target: str, trips: int) -> None:
 )
 def test_stages_of_each_fragment(defines: dict[str, Value]) -> None:
     runs(made("sm_80", trips=5, **defines), [5])
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(
+    "defines",
+    [
+        {"a_stages": 3},
+        {"a_stages": 3, "b_stages": 3},
+        {"b_stages": 3, "a_stages": 1},
+        {"a_stages": 2, "b_stages": 3, "BK": 80},
+        {"a_stages": 3, "b_stages": 3, "BK": 80},
+        {"a_stages": 4, "b_stages": 3, "BK": 80, "tB": True},
+    ],
+)
+def test_stages_that_do_not_divide_the_steps(defines: dict[str, Value], target: str) -> None:
+    size = int(defines.get("BK", 64))
+    runs(made(target, **defines), (0, 1, 2, 4), bool(defines.get("tB")), size)
+
+
+def test_a_peeled_step_has_registers_of_its_own() -> None:
+    names = {buffer.name for buffer, _ in made("sm_80", a_stages=3, b_stages=2).program.fragments}
+    assert {name for name in names if "stage" in name} == {
+        *(f"A_reg.stage{n}" for n in range(4)),
+        *(f"B_reg.stage{n}" for n in range(2)),
+    }
 
 
 def test_columns_of_b_along_k() -> None:

@@ -26,7 +26,8 @@ from tilec.passes.code.sync import synchronise
 from tilec.passes.layouts.layout import assign
 from tilec.passes.layouts.select import select
 from tilec.passes.pipelining.annotate import given_schedule
-from tilec.passes.pipelining.depend import LoopProblem, describe, problems
+from tilec.passes.pipelining.depend import LoopProblem, problems
+from tilec.passes.pipelining.describe import describe
 from tilec.passes.pipelining.pools import register_split
 from tilec.sched.schedule import Schedule
 from tilec.sched.solve import solve

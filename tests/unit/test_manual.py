@@ -8,7 +8,7 @@ import pytest
 
 from tilec import target as targets
 from tilec.diag import CompileError, Diagnostic
-from tilec.ir.tile import For, Kernel, Parallel, TileOp, walk
+from tilec.ir.tile import Bind, For, Kernel, Parallel, TileOp, walk
 from tilec.passes.layouts.layout import assign
 from tilec.passes.layouts.select import Selected, select
 from tilec.passes.pipelining.annotate import given_schedule
@@ -187,6 +187,7 @@ COPY = """            T.copy(B[{at}], t)
         ("stage=[0, 1], order=[0, 1], sync=[[], [0]]", ["row = k * 128"], "row", "row", []),
         ("stage=[0, 1], order=[0, 1], sync=[[], []]", ["row = k * 128"], "row", "row", ["sync-incomplete"]),
         ("num_stages=2", ["row = k * 128"], "row", "row", []),
+        ("stage=[0, 1], order=[0, 1], num_stages=0", ["row = k * 128"], "row", "row", []),
         # A name for a name is a bind too.
         ("stage=[5, 0, 1], order=[9, 0, 1]", ["row: T.int32 = k"], "row", "row", ["legacy-schedule"]),
     ],
@@ -212,8 +213,75 @@ def test_the_legacy_warning_shows_all_lists_as_they_are_written() -> None:
     assert found.help == "write " + ", ".join(f'"software_pipeline_{name}": {e}' for name, e in shorter.items())
 
 
-@pytest.mark.parametrize("head", ["T.Pipelined(n, stage=[], order=[])", "T.Pipelined(n, stage=[0], order=[0])"])
+@pytest.mark.parametrize("head", ["T.Pipelined(n)", "T.Pipelined(n, stage=[0], order=[0])"])
 def test_a_loop_of_binds_only_has_nothing_to_overlap(body: Make, head: str) -> None:
     made = body(f"for k in {head}:\n    base = k * 64", PARAMS)
     (loop,) = (s for s in made.body if isinstance(s, For))
-    assert (loop.num_stages, loop.stage) == (0, None)
+    assert (loop.num_stages, loop.stage) == ((None, None) if "stage" not in head else (0, None))
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        "stage=[], order=[]",
+        "order=[], stage=None, sync=[], group=[]",
+        'annotations={"software_pipeline_stage": [], "software_pipeline_order": []}',
+    ],
+)
+def test_an_empty_list_is_none(body: Make, lists: str) -> None:
+    text = "t = T.alloc_shared((128,), 'float32')\nfor k in T.Pipelined(4, num_stages=3, {}):\n"
+    text += "    T.copy(B[k * 128], t)\n    T.copy(t, B[k * 128])"
+    made = body(text.format(lists), PARAMS)
+    (loop,) = (s for s in made.body if isinstance(s, For))
+    assert (loop.num_stages, loop.stage, loop.order, loop.wishes) == (3, None, None, None)
+
+
+def test_no_stages_beside_lists_is_the_default(body: Make) -> None:
+    text = "t = T.alloc_shared((128,), 'float32')\nfor k in T.Pipelined(0, 4, 0, [1, 0], [0, 1]):\n"
+    made = body(text + "    T.copy(B[k * 128], t)\n    T.copy(t, B[k * 128])", PARAMS)
+    (loop,) = (s for s in made.body if isinstance(s, For))
+    assert (loop.num_stages, loop.stage, loop.order) == (None, (0, 1), (1, 0))
+
+
+NAMES = """
+tx = T.get_thread_binding(0)
+t = T.alloc_shared((128,), "float32")
+for k in T.Pipelined(4, stage={stage}, order={order}):
+    {names}
+    t[tx] = B[place]
+    C[place] = t[tx]
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "stage", "order"),
+    [
+        # What differs from thread to thread is put in where it is used.
+        (["place = k * 128 + tx"], [7, 0, 1], [9, 4, 2]),
+        (["place: T.int32 = k * 128 + tx"], [7, 0, 1], [9, 4, 2]),
+        (["place = k * 128 + tx"], [0, 1], [1, 0]),
+        # One bind, and one name: entries for none, for the bind, or for both.
+        (["row = k * 128", "place = row + tx"], [0, 1], [1, 0]),
+        (["row = k * 128", "place = row + tx"], [7, 0, 1], [3, 2, 1]),
+        (["row = k * 128", "place = row + tx"], [7, 7, 0, 1], [3, 2, 1, 0]),
+        (["other = k", "place = other * 128 + tx"], [5, 7, 0, 1], [5, 6, 3, 2]),
+        (["step: T.int32 = 128", "place = k * step + tx"], [5, 7, 0, 1], [5, 6, 3, 2]),
+        (["step, place = k, k * 128 + tx"], [5, 7, 0, 1], [5, 6, 3, 2]),
+        # A constant of Python is no statement anywhere.
+        (["step = 128", "place = k * step + tx"], [7, 0, 1], [5, 3, 2]),
+    ],
+)
+def test_names_may_have_entries(body: Make, names: list[str], stage: list[int], order: list[int]) -> None:
+    text = NAMES.format(names="\n    ".join(names), stage=stage, order=order)
+    made = body(text, PARAMS + ', C: T.Tensor((512,), "float32")')
+    (loop,) = (s for s in made.body if isinstance(s, For))
+    assert (loop.stage, loop.order) == ((0, 1), (1, 0))
+    assert [type(s) for s in loop.body if not isinstance(s, Bind)] == [Parallel, Parallel]
+
+
+def test_names_inside_a_statement_have_no_entries(body: Make) -> None:
+    inner = "place = k * 128 + tx\n    if tx < 64:\n        other = place + 64"
+    text = NAMES.format(names=inner + "\n        C[other] = 0.0", stage=[7, 0, 0, 1], order=[7, 0, 1, 2])
+    made = body(text, PARAMS + ', C: T.Tensor((512,), "float32")')
+    (loop,) = (s for s in made.body if isinstance(s, For))
+    assert (loop.stage, loop.order) == ((0, 0, 1), (0, 1, 2))

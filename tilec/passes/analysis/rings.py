@@ -92,9 +92,10 @@ class Body:
         return reason
 
 
-def body(kernel: Kernel, loop: For) -> Body:
+def body(kernel: Kernel, loop: For, to_be_fed: bool = False) -> Body:
+    """`to_be_fed`: as if TMA made all copies from tensors."""
     alone = _alone(loop)
-    return replace(alone, outside=touched_outside(kernel, loop) - shared_with(kernel, loop).keys())
+    return replace(alone, outside=touched_outside(kernel, loop) - shared_with(kernel, loop, to_be_fed).keys())
 
 
 def _alone(loop: For) -> Body:
@@ -103,10 +104,11 @@ def _alone(loop: For) -> Body:
     return Body(statements, tuple(accesses(s) for s in statements), frozenset())
 
 
-def shared_with(kernel: Kernel, loop: For) -> dict[str, tuple[For, ...]]:
+def shared_with(kernel: Kernel, loop: For, to_be_fed: bool = False) -> dict[str, tuple[For, ...]]:
     """The tiles of which other pipelined loops have versions too, with these loops: tiles that each of them overwrites
-    before it reads them, and that nothing else touches. A loop with a schedule by hand goes without."""
-    loops = [s for s in pipelined_loops(kernel.body) if not pipelined_loops(s.body) and s.stage is None]
+    before it reads them, and that nothing else touches. What TMA fills in one of them, and counts the bytes of, it
+    fills in all."""
+    loops = [s for s in pipelined_loops(kernel.body) if not pipelined_loops(s.body)]
     if loop not in loops or len(loops) < 2:
         return {}
     bodies_of = {id(other): _alone(other) for other in loops}
@@ -118,11 +120,35 @@ def shared_with(kernel: Kernel, loop: For) -> dict[str, tuple[For, ...]]:
         if 0 < len(others) < len(users) and all(
             bodies_of[id(other)].why_not_versioned(tile) is None for other in users
         ):
-            found[tile.name] = others
+            fillers = {_is_by_itself(bodies_of[id(other)], tile, to_be_fed) for other in users}
+            if len(fillers) == 1:
+                found[tile.name] = others
     return found
 
 
-Group = tuple[tuple[int, ...], object]
+def _is_by_itself(inside: Body, tile: Buffer, to_be_fed: bool) -> bool:
+    """Whether TMA fills the tile in this loop."""
+    first = inside.statements[inside.users(tile.name)[0][0]]
+    return _by_tma(first) or (to_be_fed and isinstance(first, TileOp) and is_load(first))
+
+
+def versions_asked(loop: For) -> int | None:
+    """How many versions of each tile a schedule given by hand means; None where there is no such schedule."""
+    return None if loop.stage is None else loop.num_stages or max(loop.stage) + 1
+
+
+def versions_by_hand(loop: For, plan: RingPlan) -> int:
+    """How many versions of a ring's tiles a schedule given by hand means; 0 where there is no such schedule. What
+    hardware loads may be in flight while the statements of one stage run; what they compute is not."""
+    if loop.stage is None:
+        return 0
+    statements, stages = scheduled(loop), loop.stage
+    loaded = all(isinstance(s, TileOp) and is_load(s) for s in (statements[p] for p in plan.producers))
+    stays = len({stages[i] for i in (*plan.producers, *plan.consumers)}) == 1
+    return 1 if stays and not loaded else versions_asked(loop) or 1
+
+
+Group = int | tuple[tuple[int, ...], object]
 
 
 def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
@@ -130,7 +156,6 @@ def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
     mechanism fill one ring, each other producer its own; but producers that the loop puts into one group fill one ring,
     and nobody else does. Tiles that several loops have versions of are in one ring in all of these, or in none."""
     inside = body(kernel, loop)
-    asked = (loop.wishes and loop.wishes.groups) or (-1,) * len(inside.statements)
     shared = shared_with(kernel, loop)
     order = [b for b in kernel.buffers if b.name in shared]
     groups: dict[object, list[tuple[Buffer, tuple[int, ...]]]] = {}
@@ -139,8 +164,8 @@ def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
             producers, _ = inside.users(tile.name)
             if producers[:1] != (i,) or inside.why_not_versioned(tile) is not None:
                 continue
-            elsewhere = tuple((id(other), _group(_alone(other), tile)) for other in shared.get(tile.name, ()))
-            group = asked[i] if asked[i] >= 0 else (_group(inside, tile), elsewhere)
+            elsewhere = tuple((id(other), _group(other, _alone(other), tile)) for other in shared.get(tile.name, ()))
+            group = _group(loop, inside, tile), elsewhere
             groups.setdefault(group, []).append((tile, producers))
     return tuple(
         RingPlan(
@@ -152,11 +177,14 @@ def rings(kernel: Kernel, loop: For) -> tuple[RingPlan, ...]:
     )
 
 
-def _group(inside: Body, tile: Buffer) -> Group:
-    """By whom the tile is read, and how it is filled. What is loaded ahead to registers is read for who uses it there:
-    factors of one product are in one ring."""
+def _group(loop: For, inside: Body, tile: Buffer) -> Group:
+    """The group that the loop puts the tile's producer into; else by whom the tile is read, and how it is filled. What
+    is loaded ahead to registers is read for who uses it there: factors of one product are in one ring."""
     producers, consumers = inside.users(tile.name)
     statements = inside.statements
+    asked = (loop.wishes and loop.wishes.groups) or (-1,) * len(statements)
+    if asked[producers[0]] >= 0:
+        return asked[producers[0]]
     consumers = tuple(last_use_of(statements, i) if is_loaded_ahead(statements[i]) else i for i in consumers)
     first = inside.statements[producers[0]]
     loaded = isinstance(first, TileOp) and is_load(first) and len(producers) == 1
@@ -189,13 +217,25 @@ def _by_tma(stmt: Stmt) -> bool:
 
 def why_not_fed(kernel: Kernel, loop: For, copy: TileOp | None = None) -> str | None:
     """Why this copy of the loop, or some copy of it, could not be left to a producer role, or None."""
-    inside = body(kernel, loop)
+    inside = body(kernel, loop, to_be_fed=True)
     for stmt in inside.statements:
         if isinstance(stmt, TileOp) and is_load(stmt) and (copy is None or copy is stmt):
             reason = inside.why_not_fed(stmt)
             if reason is not None:
                 return f"in {stmt.span.place}, {reason}"
     return None
+
+
+def used_outside(kernel: Kernel, loop: For, tile: str) -> Stmt | None:
+    """The first statement outside of the loop that touches the tile: what stands deepest."""
+
+    def found(stmts: tuple[Stmt, ...]) -> Stmt | None:
+        for stmt in stmts:
+            if stmt is not loop and tile in accesses(stmt).all:
+                return next((s for inner in bodies(stmt) if (s := found(inner)) is not None), stmt)
+        return None
+
+    return found(kernel.body)
 
 
 def touched_outside(kernel: Kernel, *loops: For) -> frozenset[str]:

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from tilec.diag import AT_ONCE, Label, Mistakes, fail
-from tilec.ir.tile import Stmt, TileOp
+from tilec.ir.tile import Stmt
 from tilec.ops.sync import is_explicit
-from tilec.passes.analysis.rings import RingPlan, is_load
+from tilec.passes.analysis.rings import versions_by_hand
 from tilec.passes.analysis.usage import reads, writes
-from tilec.passes.pipelining.depend import LoopProblem, versions_asked
+from tilec.passes.pipelining.depend import LoopProblem
+from tilec.passes.pipelining.room import refuse_versions
 from tilec.sched.problem import Edge
 from tilec.sched.schedule import Schedule
 
@@ -27,7 +28,7 @@ def given_schedule(loop: LoopProblem, mistakes: Mistakes = AT_ONCE) -> Schedule 
         return None
     problem = loop.problem
     blamed = set(_check_groups(loop, stages, mistakes))
-    versions = tuple(_versions(loop, plan, stages) for plan in loop.rings)
+    versions = tuple(versions_by_hand(loop.loop, plan) for plan in loop.rings)
     with mistakes.caught():
         _check_memory(loop, versions)
     sequence = sorted(range(len(stages)), key=lambda i: order[i])
@@ -61,13 +62,6 @@ def given_schedule(loop: LoopProblem, mistakes: Mistakes = AT_ONCE) -> Schedule 
     return Schedule(ii, start, tuple(sequence), versions, "given")
 
 
-def _versions(loop: LoopProblem, plan: RingPlan, stages: tuple[int, ...]) -> int:
-    """What hardware loads may be in flight while the statements of one stage run; what they compute is not."""
-    loaded = all(isinstance(s, TileOp) and is_load(s) for s in (loop.statements[p] for p in plan.producers))
-    stays = len({stages[i] for i in (*plan.producers, *plan.consumers)}) == 1
-    return 1 if stays and not loaded else versions_asked(loop.loop) or 1
-
-
 def _asked(loop: LoopProblem, text: str) -> Label:
     wishes = loop.loop.wishes
     return Label(wishes.span if wishes is not None else loop.loop.span, text)
@@ -99,21 +93,32 @@ def _refuse(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[
             ),
             help="leave num_stages out, or raise it",
         )
-    later = " of the iteration before" if edge.distance else ""
+    later = _earlier(edge)
+    is_carried = edge.distance > 0 and kind != "data"
+    single = next((of for of in loop.single if of[0] == name and is_carried), None)
+    blamed = single[2] if single is not None else None
+    outside = () if blamed is None else (Label(blamed.span, f"uses {name} too"),)
     fail(
         "schedule-order",
         f"stage= and order= put a statement before one{later} that it depends on through {name}",
         destination.span,
         f"{needs} {name}: stage {stages[edge.dst]}, place {place[edge.dst]} in the order",
-        secondary=(first, _asked(loop, "the schedule")),
-        help=_way_out(source, destination, name, carried=edge.distance > 0 and kind != "data"),
+        secondary=(first, _asked(loop, "the schedule"), *outside),
+        notes=() if single is None else (f"{name} has one version in this loop: {single[1]}",),
+        help=_way_out(source, destination, name, is_carried),
     )
+
+
+def _earlier(edge: Edge) -> str:
+    return ("", " of the iteration before")[edge.distance] if edge.distance < 2 else (
+        f" of the iteration {edge.distance} before"
+    )  # fmt: skip
 
 
 def _out_of_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[int, int], name: str) -> NoReturn:
     """An explicit barrier or wait, or what a `sync` list says, is not kept."""
     source, destination = loop.statements[edge.src], loop.statements[edge.dst]
-    later = " of the iteration before" if edge.distance else ""
+    later = _earlier(edge)
     fail(
         "schedule-order",
         f"stage= and order= do not keep the order that {name} asks for",
@@ -156,6 +161,11 @@ def _check_group(loop: LoopProblem, stages: tuple[int, ...], members: list[int])
             _refuse_group(loop, i, f"stands in stage {stages[i]}", "give them one stage", beside)
         if ring.consumers[0] < i:
             reader = Label(loop.statements[ring.consumers[0]].span, "reads it")
+            if reader.span == loop.statements[i].span:  # a wait that stands before it
+                filling = (loop.statements[p].span for p in ring.producers if p < ring.consumers[0])
+                awaited = tuple(Label(span, "the one that it waits for") for span in dict.fromkeys(filling))
+                why = "waits for another one of the group, as `sync` says"
+                _refuse_group(loop, i, why, "leave that out of `sync`: a group is waited for as a whole", *awaited)
             _refuse_group(loop, i, "fills its tile after that of another one of the group is read", apart, reader)
 
 
@@ -179,7 +189,7 @@ def _way_out(source: Stmt, destination: Stmt, name: str, carried: bool) -> str:
     first = "give both one stage, the one that comes first the lower order"
     if scope == "fragment":
         return f"{name} lies in registers, which have one version: {first}, or hand the value on in shared memory"
-    return f"{name} has one version in this loop: {first}" if scope == "shared" else first
+    return first
 
 
 def _check_memory(loop: LoopProblem, versions: tuple[int, ...]) -> None:
@@ -190,19 +200,8 @@ def _check_memory(loop: LoopProblem, versions: tuple[int, ...]) -> None:
             (r, plan, v) for r, plan, v in zip(problem.rings, loop.rings, versions, strict=True) if r.pool == number
         ]
         left = pool.capacity - pool.reserved - sum(r.bytes * v for r, _, v in rings if v < most)
-        many = [(r, plan) for r, plan, v in rings if v == most]
-        version = sum(r.bytes for r, _ in many)
-        if version * most <= left:
-            continue
-        tiles = [buffer for _, plan in many for buffer in plan.buffers]
-        names = ", ".join(b.name for b in tiles)
-        fail(
-            "shared-memory-overflow",
-            f"{most} versions of {names} take {version * most:,} bytes, {left:,} of shared memory are left",
-            _asked(loop, "").span,
-            f"asks for {most} versions of {version:,} bytes",
-            secondary=tuple(Label(b.span, f"{b.bytes:,} bytes each") for b in tiles),
-            help=f"{left // version} versions fit: use fewer stages, or smaller tiles"
-            if left >= version
-            else "use smaller tiles",
-        )
+        many = [(r, plan) for r, plan, v in rings if v == most and r.bytes]  # not those that another loop accounts for
+        size = sum(r.bytes for r, _ in many)
+        if size * most > left and many:
+            tiles = [buffer for _, plan in many for buffer in plan.buffers]
+            refuse_versions(most, tiles, size, left, _asked(loop, "").span)

@@ -7,24 +7,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import NoReturn
 
-from tilec.diag import AT_ONCE, InternalError, Label, Mistakes, fail
+from tilec.diag import AT_ONCE, InternalError, Mistakes
 from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ir.tile import (
     Bind,
-    Break,
     Buffer,
     For,
     If,
     Load,
     Parallel,
-    Print,
     Stmt,
-    Store,
     TileOp,
-    While,
     bodies,
-    walk,
     walk_expr,
 )
 from tilec.ops import registry
@@ -33,23 +29,27 @@ from tilec.passes.analysis.ahead import begun_beside, check_order, is_by_wgmma, 
 from tilec.passes.analysis.binds import scheduled, users_of_binds
 from tilec.passes.analysis.compound import Cost, cost, is_compound
 from tilec.passes.analysis.ordering import orders
+from tilec.passes.analysis.regions import Regions
 from tilec.passes.analysis.rings import (
     RingPlan,
     accesses,
+    body,
     is_load,
     pipelined_loops,
     rings as ring_plans,
     shared_with,
     touched_outside,
+    used_outside,
+    versions_by_hand,
 )
 from tilec.passes.analysis.trips import static_trips
 from tilec.passes.analysis.usual import in_most_trips
 from tilec.passes.layouts.layout import Laid
 from tilec.passes.layouts.tensor_memory import tensor_tiles
 from tilec.passes.pipelining import pools
+from tilec.passes.pipelining.describe import describe
 from tilec.passes.pipelining.fetched import versions_of
 from tilec.passes.pipelining.handed_out import RING_BYTES, walk_of
-from tilec.passes.pipelining.multicast import shared_axes
 from tilec.passes.pipelining.nest_price import nest_demands
 from tilec.passes.pipelining.overlays import over_rings
 from tilec.passes.pipelining.own_copies import with_own_copies
@@ -67,6 +67,7 @@ from tilec.passes.pipelining.roles import (
     runners,
     stores,
 )
+from tilec.passes.pipelining.room import refuse_tiles, refuse_versions
 from tilec.passes.pipelining.turns import turns
 from tilec.records import dataclass
 from tilec.sched.bounds import Unschedulable, bounds
@@ -83,7 +84,8 @@ class LoopProblem:
     """`statements` are the scheduled ones, in source order (see `analysis.binds`), and those of the consumers again for
     each further warpgroup that runs its part on its own; `roles` run them by rule, which a schedule may say otherwise.
     `rings` parallel the problem's. `kept` are those that only the rule's role can run, where another one usually could,
-    and why. `together`: why warpgroups that could run apart do not."""
+    and why. `together`: why warpgroups that could run apart do not. `single` are the shared tiles that it fills and
+    has one version of, each with why, and a statement outside of the loop that is to blame."""
 
     loop: For
     statements: tuple[Stmt, ...]
@@ -92,6 +94,7 @@ class LoopProblem:
     problem: Problem
     kept: tuple[tuple[int, str], ...] = ()
     together: str | None = None
+    single: tuple[tuple[str, str, Stmt | None], ...] = ()
 
     @property
     def groups(self) -> int:
@@ -200,11 +203,6 @@ def _problem(
     return replace(together, together=f"no interval below {possible} cycles with more, nor below {least} with one")
 
 
-def versions_asked(loop: For) -> int | None:
-    """How many versions of each tile a schedule given by hand means; None where there is no such schedule."""
-    return None if loop.stage is None else loop.num_stages or max(loop.stage) + 1
-
-
 class _Builder:
     """`groups` of the consumers' warpgroups run apart."""
 
@@ -242,7 +240,7 @@ class _Builder:
         pool = Pool("smem", self.smem_bytes, self.reserved(rings))
         if self.least > pool.capacity:
             with self.mistakes.caught():
-                self.overflow(self.least, pool.capacity, rings)
+                self.overflow(pool.capacity)
         name = f"{self.laid.kernel.name}.{self.loop.var.name}"
         outside = touched_outside(self.laid.kernel, self.loop)
         fed = [p for p in rings if self.open & {*p.consumers} or self.is_loaded(p)]
@@ -264,7 +262,8 @@ class _Builder:
             same_stage=tuple(self.same_stage()),
         )
         if self.groups == 1:
-            return LoopProblem(self.loop, self.statements, self.roles, rings, problem, self.stores.kept)
+            single = tuple(self.single()) if self.loop.stage is not None else ()
+            return LoopProblem(self.loop, self.statements, self.roles, rings, problem, self.stores.kept, single=single)
         again = [s for s, role in zip(self.statements, self.roles, strict=True) if role == "consumer"]
         return LoopProblem(
             self.loop,
@@ -274,11 +273,33 @@ class _Builder:
             repeat(problem, self.groups),
         )
 
+    def single(self) -> Iterator[tuple[str, str, Stmt | None]]:
+        """The shared tiles that the loop fills and has one version of: see `LoopProblem`."""
+        inside, kernel = body(self.laid.kernel, self.loop), self.laid.kernel
+        for tile in (b for b in kernel.buffers if b.scope == "shared"):
+            if any(tile.name in touched.writes for touched in self.accesses):
+                reason = inside.why_not_versioned(tile)
+                blamed = used_outside(kernel, self.loop, tile.name) if tile.name in inside.outside else None
+                if reason is not None:
+                    yield tile.name, reason, blamed
+
     @property
     def least(self) -> int:
         """The shared memory that the kernel takes at least, in bytes: one version of each tile."""
         begun_here = (r for r in self.plans if self.begun(r) is None)
         return self.reserved(self.plans) + sum(_version_bytes(self.laid, r) for r in begun_here)
+
+    def overflow(self, capacity: int) -> NoReturn:
+        """Where other loops' schedules by hand ask for too many versions, that is the mistake."""
+        of = [(loop, plan) for loop in self.by_hand for plan in ring_plans(self.laid.kernel, loop)]
+        sizes = [(versions_by_hand(loop, plan), _version_bytes(self.laid, plan)) for loop, plan in of]
+        left = capacity - self.least + sum(versions * size for versions, size in sizes)
+        if sizes and left >= sum(size for _, size in sizes):
+            (versions, size), (loop, plan) = max(zip(sizes, of, strict=True), key=lambda each: each[0][0] * each[0][1])
+            left -= sum(v * s for v, s in sizes) - versions * size
+            span = loop.wishes.span if loop.wishes is not None else loop.span
+            refuse_versions(versions, plan.buffers, size, left, span)
+        refuse_tiles(self.laid, self.target, self.least)
 
     def is_loaded(self, plan: RingPlan) -> bool:
         """Whether TMA fills the ring."""
@@ -293,48 +314,53 @@ class _Builder:
         return Ring(name, plan.producers, plan.consumers, _version_bytes(self.laid, plan), 0, most)
 
     def begun(self, plan: RingPlan) -> int | None:
-        """The versions that a loop further up has given the ring; None where this loop begins it."""
-        depths = (
+        """The versions that the ring has whatever is decided here: those that a loop further up has given it, and those
+        of schedules by hand. None where this loop says how many there are."""
+        depths = [
             depth
             for known in self.decided.values()
             for other, depth in zip(known.loop.rings, known.schedule.depth, strict=True)
             if other.buffers == plan.buffers
-        )
-        return max(depths, default=None)
+        ]
+        depths += [
+            versions_by_hand(loop, other)
+            for loop in self.by_hand
+            for other in ring_plans(self.laid.kernel, loop)
+            if other.buffers == plan.buffers
+        ]
+        here = versions_by_hand(self.loop, plan)
+        return max(depths) if depths and (not here or here < max(depths)) else None
 
-    def overflow(self, needed: int, capacity: int, rings: tuple[RingPlan, ...]) -> None:
-        tiles = sorted((b for b in self.laid.kernel.buffers if b.scope == "shared"), key=lambda b: -b.bytes)
-        fail(
-            "shared-memory-overflow",
-            f"the tiles take {needed:,} bytes of shared memory, {self.target.name} has {capacity:,} for a block",
-            tiles[0].span,
-            f"{tiles[0].name} alone is {self.laid.shared[tiles[0].name].bytes:,} bytes",
-            secondary=tuple(Label(b.span, self._size(b)) for b in tiles[1:3]),
-            help="use smaller tiles",
-        )
+    @property
+    def by_hand(self) -> tuple[For, ...]:
+        """The other loops with schedules by hand."""
+        loops = loops_to_schedule(self.laid)
+        return tuple(other for other in loops if other is not self.loop and other.stage is not None)
 
     # ---- shared memory ----
-
-    def _size(self, tile: Buffer) -> str:
-        """Of a tile that nobody wrote down, what it is for."""
-        is_made = tile.span not in {b.span for b in self.laid.kernel.buffers if "." not in b.name}
-        return f"{self.laid.shared[tile.name].bytes:,} bytes" + " to pass values through here" * is_made
 
     def reserved(self, rings: tuple[RingPlan, ...]) -> int:
         """Shared memory that is not this loop's rings: other tiles, scratch, barriers. Of the tiles of other loops as
         many versions as is decided, or given by hand, else one."""
-        versions = {**versions_of(self.laid.kernel), **{b.name: 0 for r in rings for b in r.buffers}}
+        versions = versions_of(self.laid.kernel)
         barriers = (self.loop.num_stages or MOST_VERSIONS) * max(len(rings), 1) + sum(versions.values())
+        by_hand = {id(loop) for loop in self.by_hand}
         for loop in loops_to_schedule(self.laid):
+            made: list[tuple[RingPlan, int]] = []
             if id(loop) in self.decided:
                 known = self.decided[id(loop)]
-                for plan, depth in zip(known.loop.rings, known.schedule.depth, strict=True):
-                    versions |= {b.name: max(depth, versions.get(b.name, 0)) for b in plan.buffers}
-                    barriers += depth
+                made = list(zip(known.loop.rings, known.schedule.depth, strict=True))
+            elif id(loop) in by_hand:
+                made = [(plan, versions_by_hand(loop, plan)) for plan in ring_plans(self.laid.kernel, loop)]
             elif loop is not self.loop and self.loop in pipelined_loops(loop.body):
                 around = ring_plans(self.laid.kernel, loop)
-                versions |= {b.name: versions_asked(loop) or 1 for r in around for b in r.buffers}
-                barriers += (versions_asked(loop) or loop.num_stages or MOST_VERSIONS) * len(around)
+                versions |= {b.name: 1 for plan in around for b in plan.buffers}
+                barriers += (loop.num_stages or MOST_VERSIONS) * len(around)
+            for plan, depth in made:
+                versions |= {b.name: max(depth, versions.get(b.name, 0)) for b in plan.buffers}
+                barriers += depth
+        for plan in rings:
+            versions |= dict.fromkeys((b.name for b in plan.buffers), self.begun(plan) or 0)
         late = over_rings(self.laid.kernel)  # there is room for them where the rings are
         beside = ((name, layout) for name, layout in self.laid.shared.items() if name not in late)
         tiles = sum(_aligned(layout.bytes) * versions.get(name, 1) for name, layout in beside)
@@ -408,6 +434,8 @@ class _Builder:
             if key not in found or found[key].latency < latency:
                 found[key] = Edge(src, dst, latency, distance, why)
 
+        regions = Regions(self.loop)
+        touched = [regions.of(stmt) for stmt in self.statements]
         n = len(ops)
         for i in range(n):
             for j in range(n):
@@ -418,18 +446,22 @@ class _Builder:
                 distance = 0 if i < j else 1
                 apart = versioned if distance else frozenset()
                 a, b = self.accesses[i], self.accesses[j]
-                for kind, names in (
-                    ("data", a.writes & b.reads),
-                    ("anti", a.reads & b.writes),
-                    ("output", a.writes & b.writes),
+                for kind, names, first, then in (
+                    ("data", a.writes & b.reads, touched[i].writes, touched[j].reads),
+                    ("anti", a.reads & b.writes, touched[i].reads, touched[j].writes),
+                    ("output", a.writes & b.writes, touched[i].writes, touched[j].writes),
                 ):
                     for name in sorted(names - apart):
                         # A sum in tensor memory has its versions in turns, and is overwritten as a whole.
-                        again = turns.get(name, 1) if distance and i != j else distance
+                        again: int | None = turns.get(name, 1) if distance and i != j else distance
+                        if name in first and name in then:  # of a tensor, in the first iteration that meets its places
+                            again = regions.distance(first[name], then[name], distance)
+                        if again is None:
+                            continue
                         # Registers that a load fills are free as soon as the instructions before it have read them.
                         is_read = kind == "anti" and is_loaded_ahead(self.statements[j])
                         is_read &= not is_by_wgmma(self.statements[i])
-                        if not (kind == "data" and again > 1):
+                        if not (kind == "data" and again > 1 and name in turns):
                             latency = ops[i].issue if is_read else self.hand_over(ops, i, j)
                             add(i, j, latency, again, f"{kind} {name}")
         if not self.overlap and self.loop.stage is None:
@@ -516,33 +548,6 @@ def _loads(stmt: Stmt) -> bool:
 def _accumulator(stmt: Stmt) -> Buffer | None:
     """What a gemm adds to."""
     return stmt.regions[2].buffer if isinstance(stmt, TileOp) and stmt.name == "gemm" else None
-
-
-def describe(stmt: Stmt) -> str:
-    """A short name for messages and traces: `copy A → A_shared`."""
-    match stmt:
-        case TileOp(name="copy" | "im2col" | "gather4" | "scatter4" as name, regions=(source, destination)):
-            shared = f" multicast along {axes}" if (axes := shared_axes(stmt)) else ""
-            return f"{name} {source.buffer.name} → {destination.buffer.name}{shared}"
-        case TileOp(name=name, regions=regions):
-            return f"{name} {', '.join(r.buffer.name for r in regions)}".rstrip()
-        case Parallel():
-            written = dict.fromkeys(s.buffer.name for s in walk(stmt.body) if isinstance(s, Store))
-            return f"parallel {', '.join(written)}" if written else "print"
-        case For(var=var):
-            return f"for {var.name}"
-        case If():
-            return "if"
-        case While():
-            return "while"
-        case Break():
-            return "break"
-        case Store(buffer=buffer):
-            return f"store {buffer.name}"
-        case Print():
-            return "print"
-        case Bind(var=var):
-            return f"bind {var.name}"
 
 
 def demands(stmt: Stmt, laid: Laid) -> tuple[Demand, ...]:

@@ -34,12 +34,11 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
 from tilec.ir.warp import PART_ROWS
-from tilec.passes.analysis.rings import is_pipelined, pipelined_loops, rings
+from tilec.passes.analysis.rings import is_pipelined, pipelined_loops, rings, versions_asked
 from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.layouts.atoms import ACCUMULATOR_LANES
 from tilec.passes.layouts.layout import Laid
 from tilec.passes.layouts.select import CHUNK_BYTES, STAGED
-from tilec.passes.pipelining.depend import versions_asked
 from tilec.passes.pipelining.fetched import versions_of
 from tilec.passes.pipelining.overlays import over_rings
 from tilec.records import dataclass

@@ -83,7 +83,7 @@ def allocate(body: Assignments, name: str, path: str, node: ast.Call) -> Buffer 
     if body.is_parallel:
         fail(
             "tile-op-in-parallel",
-            f"{path} cannot stand inside T.Parallel",
+            f"{path} cannot stand inside {body.nest_name}",
             node.span,
             help="allocate before the loop",
         )

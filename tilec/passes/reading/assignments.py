@@ -38,6 +38,7 @@ from tilec.passes.reading.allocations import allocate
 from tilec.passes.reading.evaluate import Evaluator
 from tilec.passes.reading.functions import unpack
 from tilec.passes.reading.hints import Hints
+from tilec.passes.reading.listed import Named
 from tilec.passes.reading.loop_statements import Loops
 from tilec.passes.reading.vectors import kept, loaded, stored
 from tilec.passes.reading.vocabulary import ALLOCATIONS
@@ -66,7 +67,7 @@ class Assignments(Loops):
         if self.is_parallel:
             fail(
                 "wrong-scope",
-                f"{buffer.name} is set inside T.Parallel",
+                f"{buffer.name} is set inside {self.nest_name}",
                 span,
                 "each element of the loop would set it",
                 secondary=(Label(buffer.span, "one for the whole block"),),
@@ -164,9 +165,14 @@ class Assignments(Loops):
             return value
         expr = as_expr(argument, dtype)
         if isinstance(expr, Const) or (isinstance(expr, Var) and dtype is None):
+            self.names.append(Named(self.out, len(self.out), name, span))
             return expr
         if not self.is_parallel and (self.is_varying(expr) or self.masks):
-            return self.named(name, expr, span)
+            before = len(self.out)
+            named = self.named(name, expr, span)
+            if len(self.out) == before:
+                self.names.append(Named(self.out, before, name, span))
+            return named
         var = Var(self.unique.take(name), expr.dtype)
         if self.is_varying(expr):
             self.varying.add(var)

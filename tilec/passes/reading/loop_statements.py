@@ -60,11 +60,9 @@ _AT_ONCE = 256  # two for each thread of most blocks
 
 @dataclass(slots=True)
 class Loops(PerThread):
-    """`loops` are the loops around a statement, the innermost last, and `withs` the `with`s in that one; `asides` is
-    what is wrong with how they are to be scheduled, without which the kernel is whole. `ledger` has what must be given
-    back exactly once, the stages of `pipelines`."""
+    """`withs` are the `with`s in the innermost loop; `asides` is what is wrong with how loops are to be scheduled,
+    without which the kernel is whole. `ledger` has what must be given back exactly once, the stages of `pipelines`."""
 
-    loops: list[str] = field(default_factory=list)
     asides: Mistakes = field(default_factory=Mistakes)
     withs: int = 0
     pipelines: stages.Pipelines = field(default_factory=stages.Pipelines)
@@ -115,9 +113,10 @@ class Loops(PerThread):
         if self.is_parallel:
             fail(
                 "loop-in-parallel",
-                f"{path} cannot stand inside T.Parallel",
+                f"{path} cannot stand inside {self.nest_name}",
                 node.iterable.span,
-                help="put the loop outside and T.Parallel inside, or use T.reduce_sum and its like",
+                help=f"put the loop outside and {self.nest_name} inside"
+                + ", or use T.reduce_sum and its like" * (self.nest_name == "T.Parallel"),
             )
         if path in SEQUENTIAL:
             self._sequential(node, node.iterable, path)
@@ -145,10 +144,10 @@ class Loops(PerThread):
         if self.is_parallel:
             fail(
                 "loop-in-parallel",
-                "a while cannot stand inside T.Parallel",
+                f"a while cannot stand inside {self.nest_name}",
                 node.condition.span,
                 "each thread would run as often as it likes",
-                help="put the loop outside and T.Parallel inside",
+                help=f"put the loop outside and {self.nest_name} inside",
             )
         if (scheduler := tile_scheduler.of_loop(self, node)) is not None:
             tile_scheduler.loop(self, node, scheduler)
@@ -254,7 +253,8 @@ class Loops(PerThread):
             factor = unroll_factor(call, bounds)
             loop = unrolled(loop, factor, iterable.span)
         if wanted.arguments or kind == "pipelined":
-            manual = manual_schedule(wanted, body, self.warn, self.wholes, self.asides)
+            names = tuple(named for named in self.names if named.out is out)
+            manual = manual_schedule(wanted, body, self.warn, self.wholes, names, self.asides)
             pipelined = kind == "pipelined" or manual.num_stages is not None or manual.stage is not None
             loop = replace(
                 loop,
@@ -297,7 +297,7 @@ class Loops(PerThread):
         if self.is_parallel:
             fail(
                 "loop-in-parallel",
-                f"{path} inside T.Parallel",
+                f"{path} inside {self.nest_name}",
                 iterable.span,
                 help="write one loop: `for i, j in T.Parallel(m, n):`",
             )
@@ -343,7 +343,7 @@ class Loops(PerThread):
                 extents.append(extent)
             self.is_parallel = True
             try:
-                with self.loop("T.Parallel", iterable.span):
+                with self.loop(path, iterable.span):
                     self.block(self.trip(nest.body))
             finally:
                 self.is_parallel = False

@@ -1,24 +1,26 @@
 """Schedules written by hand: `stage`, `order` and their like, from T.Pipelined or from the annotations of a plain loop,
 checked against the statements of the body.
 
-A replayable bind takes no entry (see `analysis.binds`). Lists that have one for each of them too are of an older form;
-their entries for binds are dropped.
+A replayable bind takes no entry (see `analysis.binds`). Lists may have one for each of them too, or for all names that
+get a value, as in TileLang (`reading.listed`): entries for what is no statement here are dropped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 from tilec.diag import AT_ONCE, CompileError, Label, Mistakes, Warn, fail, warning
 from tilec.ir.tile import Bind, Parallel, Stmt, TileOp, Wishes
 from tilec.ops.signature import Argument, Call
 from tilec.ops.values import describe
-from tilec.passes.analysis.binds import replayable, scheduled_binds, users_of_binds, variables
+from tilec.passes.analysis.binds import scheduled_binds, users_of_binds, variables
 from tilec.passes.analysis.nests import as_copy
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.analysis.wishes import data_flow
 from tilec.passes.reading.annotations import annotated, unknown_annotation
+from tilec.passes.reading.listed import Forms, Named, with_names
 from tilec.passes.reading.wholes import Whole, gathered, spread
 from tilec.records import dataclass
 
@@ -66,11 +68,11 @@ class Asked:
 
 
 def asked(call: Call, warn: Warn) -> Asked:
-    """The parameters and annotations of a loop that are given."""
+    """The parameters and annotations of a loop that are given; an empty list is none."""
     found: dict[str, Argument] = {}
     spelled: dict[str, str] = {}
     for key in ("num_stages", "stage", "order", "sync", "group"):
-        if key in call.arguments and call[key].value is not None:
+        if key in call.arguments and call[key].value not in (None, ()):
             found[key], spelled[key] = call[key], key
     for written, argument in annotated(call):
         if written in UNROLLING and "unroll_factor" in call.arguments:
@@ -82,25 +84,36 @@ def asked(call: Call, warn: Warn) -> Asked:
         if key in found:
             first = Label(found[key].span, "given here already")
             fail("duplicate-argument", f"{call.name} gets `{key}` twice", argument.span, secondary=(first,))
-        found[key], spelled[key] = argument, written
+        if argument.value != ():
+            found[key], spelled[key] = argument, written
     return Asked(call.name, found, spelled)
 
 
 def manual_schedule(
-    asked: Asked, body: tuple[Stmt, ...], warn: Warn, wholes: list[Whole], mistakes: Mistakes = AT_ONCE
+    asked: Asked,
+    body: tuple[Stmt, ...],
+    warn: Warn,
+    wholes: list[Whole],
+    names: Sequence[Named] = (),
+    mistakes: Mistakes = AT_ONCE,
 ) -> ManualSchedule:
     """`num_stages`, `stage`, `order` and their like, checked against the statements of the body; those of each of
-    `wholes` count as one. Lists with mistakes are as if they were not given."""
+    `wholes` count as one, and `names` may count too. Lists with mistakes are as if they were not given."""
     known = mistakes.met
     with mistakes.caught():
-        manual = _checked(asked, body, warn, wholes, mistakes)
+        manual = _checked(asked, body, warn, wholes, names, mistakes)
         if mistakes.met == known:
             return manual
     return ManualSchedule(body)
 
 
 def _checked(
-    asked: Asked, body: tuple[Stmt, ...], warn: Warn, wholes: list[Whole], mistakes: Mistakes
+    asked: Asked,
+    body: tuple[Stmt, ...],
+    warn: Warn,
+    wholes: list[Whole],
+    names: Sequence[Named],
+    mistakes: Mistakes,
 ) -> ManualSchedule:
     num_stages = None
     with mistakes.caught():
@@ -120,16 +133,10 @@ def _checked(
             )
         return ManualSchedule(body, num_stages)
     if num_stages == 0:
-        label = Label(asked.arguments["stage"].span, "asks for stages")
-        fail(
-            "manual-schedule",
-            "num_stages=0 switches pipelining off",
-            asked.arguments["num_stages"].span,
-            secondary=(label,),
-            help="leave num_stages out",
-        )
-    body, parts = gathered(body, wholes)
-    entries = _Entries(asked, body, mistakes)
+        num_stages = None  # the default, which says nothing beside the lists
+    counted, standing = with_names(body, names)
+    counted, parts = gathered(counted, wholes)
+    entries = _Entries(asked, Forms(counted, standing), mistakes)
     known = mistakes.met
     stage: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
@@ -149,9 +156,8 @@ def _checked(
     entries.warn_of_binds(warn)
     written = tuple(parts.get(id(s), (s,)) for s in entries.with_copies(wishes))
     scheduled = tuple(several for several, again in zip(written, entries.replayed, strict=True) if not again)
-    return ManualSchedule(
-        tuple(s for several in written for s in several), num_stages, *spread(stage, order, wishes, scheduled)
-    )
+    scheduled_body = tuple(s for several in written for s in several if id(s) not in standing)
+    return ManualSchedule(scheduled_body, num_stages, *spread(stage, order, wishes, scheduled))
 
 
 def _num_stages(asked: Asked) -> int | None:
@@ -204,10 +210,9 @@ def _warn_of_override(asked: Asked, num_stages: int, implied: int, warn: Warn) -
 class _Entries:
     """The lists of one loop against its statements."""
 
-    def __init__(self, asked: Asked, body: tuple[Stmt, ...], mistakes: Mistakes) -> None:
-        self.asked, self.body, self.mistakes = asked, body, mistakes
-        self.replayed = replayable(body)
-        self.statements = tuple(s for s, again in zip(body, self.replayed, strict=True) if not again)
+    def __init__(self, asked: Asked, forms: Forms, mistakes: Mistakes) -> None:
+        self.asked, self.forms, self.mistakes = asked, forms, mistakes
+        self.body, self.replayed, self.statements = forms.body, forms.replayed, forms.statements
         self.lists: dict[str, tuple[int, ...]] = {}  # as they are without entries for replayed binds
         self.longest = 0
         self.is_misfit = False  # whether some list has been of a wrong length: that of the others says nothing then
@@ -249,15 +254,13 @@ class _Entries:
     def of(self, key: str) -> tuple[int, ...]:
         """One entry per scheduled statement."""
         entries = self.integers(key)
-        if len(entries) not in (len(self.statements), len(self.body)):
+        if len(entries) not in self.forms.lengths:
             self.wrong_length(key, len(entries))
         if self.lists and len(entries) != self.longest:
             self.refuse_mixed(key, len(entries))
         self.longest = len(entries)
-        if self.legacy:
-            entries = tuple(e for e, again in zip(entries, self.replayed, strict=True) if not again)
-        self.lists[key] = entries
-        return entries
+        self.lists[key] = self.forms.of_statements(entries)
+        return self.lists[key]
 
     @property
     def legacy(self) -> bool:
@@ -356,7 +359,10 @@ class _Entries:
 
     def refuse_bind(self, bind: Bind, user: Stmt, mine: tuple[int, int], theirs: tuple[int, int]) -> NoReturn:
         name = bind.var.name
-        problem = "in another stage" if mine[0] != theirs[0] else "before it has its value"
+        problem, help = "before it has its value", f"give `{name}` a lower place in `order` than what uses it"
+        if mine[0] != theirs[0]:
+            problem = "in another stage"
+            help = f"give both one stage, or store the value to a shared tile: it has versions, `{name}` has none"
         fail(
             "bind-stage",
             f"`{name}` is used {problem}",
@@ -368,7 +374,7 @@ class _Entries:
                     f"reads {_written_reads(bind, self.body)}, which the loop writes: stage {mine[0]}, place {mine[1]}",
                 ),
             ),
-            help=f"give both one stage, or store the value to a shared tile: it has versions, `{name}` has none",
+            help=help,
         )
 
     def warn_of_binds(self, warn: Warn) -> None:
@@ -376,8 +382,8 @@ class _Entries:
         if not self.legacy:
             return
         needed = variables(self.body)
-        for bind, again in zip(self.body, self.replayed, strict=True):
-            if not again or not isinstance(bind, Bind):
+        for bind, again, is_name in zip(self.body, self.replayed, self.forms.is_name, strict=True):
+            if not again or is_name or not isinstance(bind, Bind):
                 continue
             users = [
                 s
@@ -391,7 +397,7 @@ class _Entries:
                         "legacy-schedule",
                         f"the entries for `{bind.var.name}` are ignored: it is replayed at each use",
                         self.asked.arguments["stage"].span,
-                        f"{len(self.body)} entries for {len(self.statements)} statements",
+                        f"{self.longest} entries for {len(self.statements)} statements",
                         secondary=(Label(bind.span, "not scheduled"), *(Label(u.span, "uses it") for u in users)),
                         help=f"write {shorter}",
                     )

@@ -87,7 +87,7 @@ def _tile(body: PerThread, call: Call, tile: Buffer, message: str) -> None:
     if body.is_parallel:
         fail(
             "tile-op-in-parallel",
-            f"T.print of the whole of {tile.name} cannot stand inside T.Parallel",
+            f"T.print of the whole of {tile.name} cannot stand inside {body.nest_name}",
             call.span,
             help="print an element, or move it out of the loop",
         )

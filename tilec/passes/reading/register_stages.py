@@ -12,6 +12,9 @@ products are begun only, as by wgmma, behind the one of that step: every schedul
 The loads of the first steps belong to the last ones of the trip before, so that the loop around has them in an earlier
 stage, with a prologue of their own; and since only these touch the shared tiles of the next trip first, the threads
 wait for such tiles once a trip, there. What is unpacked of a fragment to multiply it has its versions too.
+
+Where the stages do not divide the steps, the last ones that are too many are peeled: they load registers of their own,
+when it is their turn, so that each trip around begins with the same version.
 """
 
 from __future__ import annotations
@@ -74,8 +77,8 @@ def with_register_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mista
     if not inner and not single:
         return kernel
     versions = {
-        one.tile.name: [_version(one.tile, number) for number in range(one.stages)]
-        for of in inner.values()
+        one.tile.name: [_version(one.tile, number) for number in range(one.stages + bool(_peeled(loops[key], one)))]
+        for key, of in inner.items()
         for one in of.values()
     }
     buffers = tuple(made for b in kernel.buffers for made in versions.get(b.name, [b]))
@@ -128,17 +131,31 @@ def _written_out(stmt: Stmt, inner: Mapping[int, Mapping[str, Asked]], single: C
             return (stmt,)
 
 
-def _steps(loop: For, asked: Mapping[str, Asked]) -> Iterator[Stmt]:
+def _peeled(loop: For, one: Asked) -> int:
+    """How many of its last steps are no whole turn through the versions."""
+    return _trips(loop) % one.stages
+
+
+def _trips(loop: For) -> int:
     trips = static_trips(loop)
     assert trips is not None, "checked"
+    return trips
+
+
+def _steps(loop: For, asked: Mapping[str, Asked]) -> Iterator[Stmt]:
+    trips = _trips(loop)
     for step in range(trips):
         values: dict[Var, Expr] = {loop.var: add(loop.start, integer(step * loop.step))}
         for var in _declared(loop.body):  # each step has its own
             values[var] = Var(f"{var.name}.step{step}", var.dtype)
-        names = {name: _version(one.tile, step % one.stages).name for name, one in asked.items()}
+        peeled = {name for name, one in asked.items() if step >= trips - _peeled(loop, one)}
+        names = {
+            name: _version(one.tile, one.stages if name in peeled else step % one.stages).name
+            for name, one in asked.items()
+        }
         for stmt in loop.body:
             made = renamed(substitute_stmt(stmt, values), names)
-            if isinstance(made, TileOp) and (of := loaded_fragment(stmt)) in asked:
+            if isinstance(made, TileOp) and (of := loaded_fragment(stmt)) in asked and of not in peeled:
                 for key, value in ((AHEAD, asked[of].stages - 1), (OF, of), (STEP, step)):
                     made = with_attr(made, key, value)
             yield made
@@ -190,10 +207,10 @@ def _checked(kernel: Kernel, one: Asked) -> For:
     if trips is None:
         refuse(one, f"how often the loop that loads {name} runs is known at run time only", place,
                help="registers are named in the code: make the trip count a constant")  # fmt: skip
-    if trips == 0 or trips % one.stages:
-        count = f"{trips} trip{'s' * (trips != 1)}"
+    if trips < one.stages:
+        count = f"{trips} iteration{'s' * (trips != 1)}"
         refuse(one, f"{name} has {one.stages} stages, and the loop that loads it {count}", place,
-               help="each trip around begins with the same registers: let the stages divide the trips")  # fmt: skip
+               help="give it at most as many stages as the loop has iterations")  # fmt: skip
     if trips * len(loop.body) > MOST_STEPS:
         refuse(one, f"{trips} trips of {len(loop.body)} statements are too many to be written out", place,
                help=f"at most {MOST_STEPS} statements together: take larger steps")  # fmt: skip

@@ -48,7 +48,7 @@ def initialise(body: PerThread, call: Arguments) -> None:
     if body.is_parallel:
         fail(
             "tile-op-in-parallel",
-            "T.rng_init cannot stand inside T.Parallel",
+            f"T.rng_init cannot stand inside {body.nest_name}",
             call.span,
             help="a thread has one generator: write it before the loop",
         )

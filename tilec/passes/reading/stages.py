@@ -123,7 +123,7 @@ def _role(body: Body, handle: Handle, span: Span) -> range:
     if body.is_parallel:
         fail(
             "tile-op-in-parallel",
-            f"a stage of {made.name} cannot be acquired inside T.Parallel",
+            f"a stage of {made.name} cannot be acquired inside {body.nest_name}",
             span,
             "all threads of a role acquire it together",
             help="acquire it before the loop",

@@ -239,7 +239,7 @@ class Body(Assignments):
         if self.is_parallel:
             fail(
                 "tile-op-in-parallel",
-                f"{path} works on whole tiles and cannot stand inside T.Parallel",
+                f"{path} works on whole tiles and cannot stand inside {self.nest_name}",
                 node.span,
                 help="move it out of the loop, or write the elements out",
             )
@@ -275,7 +275,7 @@ class Body(Assignments):
         if self.is_parallel:
             fail(
                 "tile-op-in-parallel",
-                "an assertion about run-time values cannot stand inside T.Parallel",
+                f"an assertion about run-time values cannot stand inside {self.nest_name}",
                 node.span,
                 help="move it out of the loop",
             )

@@ -56,6 +56,7 @@ from tilec.passes.analysis.fold import fold_expr
 from tilec.passes.analysis.unique_names import UniqueNames
 from tilec.passes.analysis.usage import expressions
 from tilec.passes.reading.evaluate import Evaluator
+from tilec.passes.reading.listed import Named
 from tilec.passes.reading.loops import Header
 from tilec.passes.reading.rng import Generator
 from tilec.passes.reading.wholes import Whole
@@ -69,16 +70,18 @@ MOST_WRITTEN_OUT = 64  # trips of a loop over the registers of an array
 
 @dataclass(slots=True)
 class PerThread(Evaluator):
-    """`is_launched` inside `with T.Kernel`. `thread_extents` are the threads of a block along x, y and z, if
-    `has_threads`, or else of no meaning; `blocks` the block's indices and the grid, which runs in clusters as
-    `cluster` says. `varying` are the binds on whose value threads do not agree, `masks` the conditions that hold
-    here in those threads that run this. `differing` are the places of variables (T.alloc_var) which threads set
-    differently. `views` are the buffers that stand for others (T.reshape), by name. `wholes` are the `if`s on which
-    threads do not agree. `generator` is what T.rng_init made. `team` are the warpgroups that run a statement here,
-    if not all of the block do (`reading.teams`); `by_hand` says that the kernel orders threads by barriers of its
-    own. `vectors` are the arrays that hold vectors which were read. `scalars` are the kernel's own, `pointers` those
-    that are addresses, with the tensors there."""
+    """`loops` are the loops around a statement, the innermost last. `is_launched` inside `with T.Kernel`.
+    `thread_extents` are the threads of a block along x, y and z, if `has_threads`, or else of no meaning; `blocks` the
+    block's indices and the grid, which runs in clusters as `cluster` says. `varying` are the binds on whose value
+    threads do not agree, `masks` the conditions that hold here in those threads that run this. `differing` are the
+    places of variables (T.alloc_var) which threads set differently. `views` are the buffers that stand for others
+    (T.reshape), by name. `wholes` are the `if`s on which threads do not agree, `names` those that were given a value
+    and made no statement. `generator` is what T.rng_init made. `team` are the warpgroups that run a statement here, if
+    not all of the block do (`reading.teams`); `by_hand` says that the kernel orders threads by barriers of its own.
+    `vectors` are the arrays that hold vectors which were read. `scalars` are the kernel's own, `pointers` those that
+    are addresses, with the tensors there."""
 
+    loops: list[str] = field(default_factory=list)
     unique: UniqueNames = field(default_factory=UniqueNames)
     buffers: list[Buffer] = field(default_factory=list)
     out: list[Stmt] = field(default_factory=list)
@@ -93,6 +96,7 @@ class PerThread(Evaluator):
     differing: set[Span] = field(default_factory=set)
     views: dict[str, Buffer] = field(default_factory=dict)
     wholes: list[Whole] = field(default_factory=list)
+    names: list[Named] = field(default_factory=list)
     generator: Generator | None = None
     team: range | None = None
     by_hand: bool = False
@@ -104,6 +108,11 @@ class PerThread(Evaluator):
     def threads(self) -> int:
         """Of those that run a statement here."""
         return math.prod(self.thread_extents) if self.team is None else WARPGROUP_THREADS * len(self.team)
+
+    @property
+    def nest_name(self) -> str:
+        """What the kernel calls the nest that is being read: T.Parallel or T.vectorized."""
+        return self.loops[-1]
 
     # ---- who differs -------------------------------------------------------------------------------------------------
 
