@@ -20,7 +20,6 @@ from tilec.ir.tile import (
     THREAD,
     Bind,
     Break,
-    Expr,
     For,
     If,
     Kernel,
@@ -31,24 +30,20 @@ from tilec.ir.tile import (
     TileOp,
     Var,
     While,
-    children,
     walk,
-    with_children,
 )
 from tilec.ops.barriers import block_of, condition_of, counts_of, is_by_warps, is_meeting, is_signalling
 from tilec.ops.tcgen05 import is_committing, is_of_pair, reaches_blocks
 from tilec.ops.values import EXPR_TYPES
-from tilec.passes.analysis.fold import compute_expr
 from tilec.passes.analysis.steering import is_variable
 from tilec.passes.analysis.usage import writes
+from tilec.passes.hand.known_values import Left, Unknown, Values, forget, known, set_value
 from tilec.source import Span
 
 MOST_STEPS = 5_000  # of each role: far more trips than phases need to come round
 Name = tuple[str, int]
 Place = tuple[int, str, int]
 """A barrier of a block of the cluster."""
-Values = dict[Var, int]
-"""What is known of variables: of loops, binds, and those that T.alloc_var makes, under the names of their buffers."""
 
 
 @records.dataclass(frozen=True, slots=True)
@@ -60,20 +55,11 @@ class Role:
     is_common: bool
 
 
-class Unknown(Exception):
-    """Only a run knows."""
-
-
-class _Left(Exception):
-    """The innermost loop is left."""
-
-
 @records.dataclass(frozen=True, slots=True)
 class Step:
     """What a role does at a barrier: arrivals, bytes that are announced or (below 0) have come, and the parity of the
-    phase that it waits for; at a named barrier (`meets`) it waits for the phase under way. `acquires` is the pipeline,
-    and the side of it, of which it waits for a stage. `blocks` are those of the cluster whose barriers it is about, by
-    their numbers there; none: its own."""
+    phase that it waits for; at a named barrier (`meets`) it waits for the phase under way. `blocks` are those of the
+    cluster whose barriers it is about, by their numbers there; none: its own."""
 
     barrier: Name
     span: Span
@@ -82,7 +68,6 @@ class Step:
     parity: int | None = None
     meets: int = 0
     waits: bool = False
-    acquires: str = ""
     blocks: tuple[int, ...] = ()
 
 
@@ -188,43 +173,22 @@ def _body(body: tuple[Stmt, ...], role: Role, values: Values) -> Iterator[Step]:
                     values.pop(Var(buffer.name), None)
                 yield from _operation(stmt, role, values)
             case Bind(var=var, value=value):
-                _set(var, value, values)
+                set_value(var, value, values)
             case For(var=var, body=inner) if _matters(inner):
-                with suppress(_Left):
-                    for index in range(_known(stmt.start, values), _known(stmt.stop, values), stmt.step):
+                with suppress(Left):
+                    for index in range(known(stmt.start, values), known(stmt.stop, values), stmt.step):
                         values[var] = index
                         yield from _body(inner, role, values)
             case If(condition=condition, then=then, orelse=orelse) if _matters((*then, *orelse)):
-                yield from _body(then if _known(condition, values) else orelse, role, values)
+                yield from _body(then if known(condition, values) else orelse, role, values)
             case While(body=inner) if _matters(inner):
                 raise Unknown
             case Break():
-                raise _Left
+                raise Left
             case Parallel(body=(Store(buffer=buffer, value=value),)) if is_variable(buffer):
-                _set(Var(buffer.name), value, values)
+                set_value(Var(buffer.name), value, values)
             case _:
-                _forget(stmt, values)
-
-
-def _set(var: Var, value: Expr, values: Values) -> None:
-    found = compute_expr(_of_variables(value), values)
-    values.pop(var, None)
-    if found is not None:
-        values[var] = int(found)
-
-
-def _forget(stmt: Stmt, values: Values) -> None:
-    """What happens inside is of no concern, but that it may set variables."""
-    for inner in walk((stmt,)):
-        if isinstance(inner, Store) and is_variable(inner.buffer):
-            values.pop(Var(inner.buffer.name), None)
-
-
-def _of_variables(expr: Expr) -> Expr:
-    """The expression, on variables in place of what the buffers of T.alloc_var hold."""
-    if isinstance(expr, Load) and is_variable(expr.buffer):
-        return Var(expr.buffer.name)
-    return with_children(expr, tuple(map(_of_variables, children(expr))))
+                forget(stmt, values)
 
 
 def _matters(body: tuple[Stmt, ...]) -> bool:
@@ -239,13 +203,6 @@ def _waits_or_signals(op: TileOp) -> bool:
     return is_meeting(op) or is_signalling(op) or is_committing(op)
 
 
-def _known(expr: Expr, values: Values) -> int:
-    found = compute_expr(_of_variables(expr), values)
-    if found is None:
-        raise Unknown
-    return int(found)
-
-
 def _operation(op: TileOp, role: Role, values: Values) -> Iterator[Step]:
     if not _concerns(op):
         return
@@ -257,13 +214,12 @@ def _operation(op: TileOp, role: Role, values: Values) -> Iterator[Step]:
         return
     element = op.attr("barrier")
     assert isinstance(element, Load)
-    place = (element.buffer.name, _known(element.indices[0], values))
+    place = (element.buffer.name, known(element.indices[0], values))
     match op.name:
         case "await_barrier":
             parity = op.attr("parity")
             assert isinstance(parity, EXPR_TYPES)
-            acquires = str(dict(op.attrs).get("acquires", ""))
-            yield Step(place, op.span, parity=_known(parity, values) & 1, acquires=acquires)
+            yield Step(place, op.span, parity=known(parity, values) & 1)
         case "expect_tx":
             announced = op.attr("bytes")
             assert isinstance(announced, int)
@@ -281,7 +237,7 @@ def _operation(op: TileOp, role: Role, values: Values) -> Iterator[Step]:
 
 def _block(op: TileOp, values: Values) -> tuple[int, ...]:
     block = block_of(op)
-    return () if block is None else (_known(block, values),)
+    return () if block is None else (known(block, values),)
 
 
 def _arrivals(op: TileOp, role: Role, values: Values) -> int:
@@ -289,7 +245,7 @@ def _arrivals(op: TileOp, role: Role, values: Values) -> int:
     if is_by_warps(op):
         return role.kernel.threads // 32
     condition, every = condition_of(op), range(role.kernel.threads)
-    return len(every) if condition is None else sum(_known(condition, {**values, THREAD: t}) for t in every)
+    return len(every) if condition is None else sum(known(condition, {**values, THREAD: t}) for t in every)
 
 
 # ---- all of them -----------------------------------------------------------------------------------------------------
