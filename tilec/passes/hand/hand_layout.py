@@ -35,6 +35,7 @@ from tilec.passes.hand.divide import Part, parts
 from tilec.passes.hand.hand_pairs import check_pairs, counted_elsewhere
 from tilec.passes.hand.pipeline_counts import check_counts
 from tilec.passes.hand.protocol import Role, check_protocol
+from tilec.passes.hand.role_races import check_races
 from tilec.passes.layouts.able import no_barrier
 from tilec.passes.layouts.layout import Laid, LaidPart, assign, in_registers, shared_layouts
 from tilec.passes.layouts.select import select
@@ -94,6 +95,7 @@ def laid_out(
             roles = [Role(part.name, part.laid.kernel, part.is_common) for part in made]
             check_counts(kernel, roles)
             check_protocol(kernel, roles)
+            check_races(kernel, roles)
     return Laid(
         replace(kernel, buffers=tuple(dict.fromkeys(b for one in laid for b in one.kernel.buffers))),
         "serial",

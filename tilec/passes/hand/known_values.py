@@ -44,3 +44,7 @@ def known(expr: Expr, values: Values) -> int:
     if found is None:
         raise Unknown
     return int(found)
+
+
+def is_known(expr: Expr, values: Values) -> bool:
+    return compute_expr(_of_variables(expr), values) is not None

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Protocol
 
 from tilec import records
 from tilec.diag import Label, fail
@@ -37,7 +38,7 @@ from tilec.ops.tcgen05 import is_committing, is_of_pair, reaches_blocks
 from tilec.ops.values import EXPR_TYPES
 from tilec.passes.analysis.steering import is_variable
 from tilec.passes.analysis.usage import writes
-from tilec.passes.hand.known_values import Left, Unknown, Values, forget, known, set_value
+from tilec.passes.hand.known_values import Left, Unknown, Values, forget, is_known, known, set_value
 from tilec.source import Span
 
 MOST_STEPS = 5_000  # of each role: far more trips than phases need to come round
@@ -101,11 +102,43 @@ class _State:
         return f"{self.role.name} of block {self.block}" if self.block else self.role.name
 
 
+class Watch(Protocol):
+    """Who looks on while the barriers are run: what a role does between them, and what passes at them."""
+
+    def does(self, role: Role, stmt: Stmt, values: Values) -> None:
+        """The role is about to do this, which has no other statements in it but those of a nest."""
+
+    def arrives(self, role: Role, place: Place) -> None: ...
+
+    def completes(self, place: Place) -> None:
+        """A phase of the barrier does."""
+
+    def passes(self, role: Role, place: Place) -> None:
+        """The role has waited for what has completed there."""
+
+
 def check_protocol(kernel: Kernel, roles: Sequence[Role]) -> None:
     """Errors: `never-arrived`, `barrier-deadlock`, `barrier-bytes`."""
-    made = {barrier_name(s): s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "alloc_barrier"}
     statements = [s for role in roles for s in walk(role.kernel.body) if isinstance(s, TileOp)]
-    _check_arrivals(made, statements)
+    _check_arrivals(_allocations(kernel), statements)
+    with suppress(Unknown):
+        run(kernel, roles)
+
+
+def _allocations(kernel: Kernel) -> dict[str, TileOp]:
+    return {barrier_name(s): s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "alloc_barrier"}
+
+
+def run(
+    kernel: Kernel,
+    roles: Sequence[Role],
+    scalars: Mapping[Var, int] = MappingProxyType({}),
+    watch: Watch | None = None,
+) -> None:
+    """The barriers of the first block, and of those that reach them. Raises `Unknown` where only a run knows that has
+    other scalars than these. Errors: `barrier-deadlock`, `barrier-bytes`."""
+    statements = [s for role in roles for s in walk(role.kernel.body) if isinstance(s, TileOp)]
+    made = _allocations(kernel)
     blocks = range(kernel.cluster.blocks if any(map(reaches_blocks, statements)) else 1)
     barriers = {
         (block, name, i): _Barrier(count, count)
@@ -113,17 +146,14 @@ def check_protocol(kernel: Kernel, roles: Sequence[Role]) -> None:
         for name, op in made.items()
         for i, count in enumerate(counts_of(op))
     }
-    try:
-        for together in (True, False):
-            states = [
-                _State(role, steps(role, kernel, _indices(kernel, block)), block)
-                for block in blocks
-                for role in roles
-                if role.is_common == together
-            ]
-            _run(barriers, states)
-    except Unknown:
-        return
+    for together in (True, False):
+        states = [
+            _State(role, _steps(role, kernel, {**_indices(kernel, block), **scalars}, watch), block)
+            for block in blocks
+            for role in roles
+            if role.is_common == together
+        ]
+        _run(barriers, states, watch)
 
 
 def _indices(kernel: Kernel, number: int) -> dict[Var, int]:
@@ -159,14 +189,16 @@ def _check_arrivals(made: dict[str, TileOp], statements: list[TileOp]) -> None:
 # ---- a role ----------------------------------------------------------------------------------------------------------
 
 
-def steps(role: Role, kernel: Kernel, scalars: Mapping[Var, int] = MappingProxyType({})) -> Iterator[Step]:
-    """What a role of the first block does at barriers. Raises `Unknown` where only a run knows that has other scalars
-    than these."""
-    yield from _body(role.kernel.body, role, dict.fromkeys(kernel.block_vars, 0) | dict(scalars))
+def _steps(role: Role, kernel: Kernel, known_values: Values, watch: Watch | None) -> Iterator[Step]:
+    """What a role of the first block does at barriers."""
+    values = dict.fromkeys(kernel.block_vars, 0) | known_values
+    yield from _body(role.kernel.body, role, values, watch)
 
 
-def _body(body: tuple[Stmt, ...], role: Role, values: Values) -> Iterator[Step]:
+def _body(body: tuple[Stmt, ...], role: Role, values: Values, watch: Watch | None) -> Iterator[Step]:
     for stmt in body:
+        if watch is not None and isinstance(stmt, TileOp | Parallel):
+            watch.does(role, stmt, values)
         match stmt:
             case TileOp():
                 for buffer in writes(stmt):
@@ -174,13 +206,15 @@ def _body(body: tuple[Stmt, ...], role: Role, values: Values) -> Iterator[Step]:
                 yield from _operation(stmt, role, values)
             case Bind(var=var, value=value):
                 set_value(var, value, values)
-            case For(var=var, body=inner) if _matters(inner):
+            case For(var=var, body=inner) if _matters(inner) or _is_watched(stmt, values, watch):
                 with suppress(Left):
                     for index in range(known(stmt.start, values), known(stmt.stop, values), stmt.step):
                         values[var] = index
-                        yield from _body(inner, role, values)
-            case If(condition=condition, then=then, orelse=orelse) if _matters((*then, *orelse)):
-                yield from _body(then if known(condition, values) else orelse, role, values)
+                        yield from _body(inner, role, values, watch)
+            case If(condition=condition, then=then, orelse=orelse) if _matters((*then, *orelse)) or _is_watched(
+                stmt, values, watch
+            ):
+                yield from _body(then if known(condition, values) else orelse, role, values, watch)
             case While(body=inner) if _matters(inner):
                 raise Unknown
             case Break():
@@ -189,6 +223,12 @@ def _body(body: tuple[Stmt, ...], role: Role, values: Values) -> Iterator[Step]:
                 set_value(Var(buffer.name), value, values)
             case _:
                 forget(stmt, values)
+
+
+def _is_watched(stmt: For | If, values: Values, watch: Watch | None) -> bool:
+    """Whether what stands inside can be looked at, though no barrier does."""
+    deciding = (stmt.start, stmt.stop) if isinstance(stmt, For) else (stmt.condition,)
+    return watch is not None and all(is_known(expr, values) for expr in deciding)
 
 
 def _matters(body: tuple[Stmt, ...]) -> bool:
@@ -251,9 +291,9 @@ def _arrivals(op: TileOp, role: Role, values: Values) -> int:
 # ---- all of them -----------------------------------------------------------------------------------------------------
 
 
-def _run(barriers: dict[Place, _Barrier], states: list[_State]) -> None:
+def _run(barriers: dict[Place, _Barrier], states: list[_State], watch: Watch | None) -> None:
     while any(not s.is_done for s in states):
-        moved = [_advance(state, barriers) for state in states]
+        moved = [_advance(state, barriers, watch) for state in states]
         if any(s.is_cut for s in states):
             return
         if not any(moved):
@@ -263,7 +303,7 @@ def _run(barriers: dict[Place, _Barrier], states: list[_State]) -> None:
             _unequal(name, barrier)
 
 
-def _advance(state: _State, barriers: dict[Place, _Barrier]) -> bool:
+def _advance(state: _State, barriers: dict[Place, _Barrier], watch: Watch | None) -> bool:
     """Run until a wait; whether it got anywhere."""
     count = 0
     while not state.is_done:
@@ -271,18 +311,25 @@ def _advance(state: _State, barriers: dict[Place, _Barrier]) -> bool:
         if step is None or count > MOST_STEPS:
             state.is_done, state.is_cut = True, step is not None
             return True
-        barrier = barriers.get((state.block, *step.barrier))
+        own = (state.block, *step.barrier)
+        barrier = barriers.get(own)
         if barrier is None:
-            barrier = barriers.setdefault((state.block, *step.barrier), _Barrier(step.meets, step.meets))
+            barrier = barriers.setdefault(own, _Barrier(step.meets, step.meets))
         if state.waiting is None:
             state.phase = barrier.phase
             if len(step.blocks) > 1 and state.block:
                 _asked_again(step)
             for block in step.blocks or (state.block,):
-                _arrive(step, barriers[block, *step.barrier])
+                place = (block, *step.barrier)
+                if watch is not None and step.arrivals:
+                    watch.arrives(state.role, place)
+                if _arrive(step, barriers[place]) and watch is not None:
+                    watch.completes(place)
         if _waits(step, state, barrier):
             state.waiting = step
             return count > 0
+        if watch is not None and (step.waits or step.parity is not None):
+            watch.passes(state.role, own)
         state.waiting = None
         count += 1
     return count > 0
@@ -298,12 +345,15 @@ def _asked_again(step: Step) -> None:
     )
 
 
-def _arrive(step: Step, barrier: _Barrier) -> None:
+def _arrive(step: Step, barrier: _Barrier) -> bool:
+    """Whether a phase completes by it."""
     barrier.pending -= step.arrivals
     barrier.bytes += step.bytes
     if step.bytes:
         (barrier.announced if step.bytes > 0 else barrier.copied).append(step.span)
+    before = barrier.phase
     barrier.settle()
+    return barrier.phase > before
 
 
 def _waits(step: Step, state: _State, barrier: _Barrier) -> bool:
