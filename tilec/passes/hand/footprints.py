@@ -1,4 +1,5 @@
-"""The elements of shared tiles that a statement is sure to reach, as boxes, where the variables around it are known.
+"""The elements of shared tiles and tensors that a statement is sure to reach, as boxes, where the variables around it
+are known.
 
 What may or may not be reached, as under a condition, is left out, and so is what no box says: a mistake that is found
 with these boxes is one.
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tilec.ir.tile import (
     THREAD,
     Bind,
+    Buffer,
     Expr,
     Load,
     Parallel,
@@ -31,6 +33,7 @@ from tilec.records import dataclass
 
 _WHOLE = ("copy", "gather4", "fill", "gemm", "reduce")
 """Operations that reach all of their regions."""
+_REACHED_BY_ALL = ("shared", "global")
 Box = tuple[tuple[int, int], ...]
 """From and up to, along each dimension."""
 
@@ -66,7 +69,7 @@ def _of_operation(op: TileOp, values: Values) -> Found:
         return
     read, written = reads(op), writes(op)
     for region in op.regions:
-        box = _box(region, values) if region.buffer.scope == "shared" else None
+        box = _inside(region.buffer, _box(region, values), values)
         if box is not None:
             for is_write, touched in ((False, read), (True, written)):
                 if region.buffer in touched:
@@ -80,6 +83,17 @@ def _box(region: Region, values: Values) -> Box | None:
     return tuple((int(s), int(s) + e) for s, e in zip(starts, region.extent, strict=True) if s is not None)
 
 
+def _inside(buffer: Buffer, box: Box | None, values: Values) -> Box | None:
+    """What of it lies in the buffer: a copy leaves out what a tensor has not, and so does a nest, or nothing does."""
+    if box is None or buffer.scope not in _REACHED_BY_ALL:
+        return None
+    extents = [e if isinstance(e, int) else compute_expr(e, values) for e in buffer.extents]
+    if len(extents) != len(box) or any(e is None for e in extents):
+        return None
+    clipped = tuple((max(a, 0), min(b, int(e))) for (a, b), e in zip(box, extents, strict=True) if e is not None)
+    return clipped if all(a < b for a, b in clipped) else None
+
+
 def _of_nest(nest: Stmt, values: Values) -> Found:
     if not isinstance(nest, Parallel) or nest.is_per_thread:
         return
@@ -89,7 +103,7 @@ def _of_nest(nest: Stmt, values: Values) -> Found:
         if isinstance(stmt, Store):
             for expr in (*stmt.indices, stmt.value):
                 yield from _loads(expr, extents, around)
-            yield from _element(stmt.buffer.name, stmt.buffer.scope, stmt.indices, True, extents, around)
+            yield from _element(stmt.buffer, stmt.indices, True, extents, around)
         elif isinstance(stmt, Bind):
             yield from _loads(stmt.value, extents, around)
 
@@ -98,16 +112,16 @@ def _loads(expr: Expr, extents: Mapping[Var, int], around: Values) -> Found:
     if isinstance(expr, Select):  # one of two, which may be there to stay inside the tile
         return
     if isinstance(expr, Load):
-        yield from _element(expr.buffer.name, expr.buffer.scope, expr.indices, False, extents, around)
+        yield from _element(expr.buffer, expr.indices, False, extents, around)
     for part in children(expr):
         yield from _loads(part, extents, around)
 
 
 def _element(
-    tile: str, scope: str, indices: Sequence[Expr], is_write: bool, extents: Mapping[Var, int], around: Values
+    buffer: Buffer, indices: Sequence[Expr], is_write: bool, extents: Mapping[Var, int], around: Values
 ) -> Found:
     """All those that the nest reaches by these indices, each in its own dimension."""
-    if scope != "shared":
+    if buffer.scope not in _REACHED_BY_ALL:
         return
     box, used = [], set[Var]()
     for index in indices:
@@ -117,7 +131,9 @@ def _element(
             return
         used |= own
         box.append(span)
-    yield tile, tuple(box), is_write
+    reached = _inside(buffer, tuple(box), around)
+    if reached is not None:
+        yield buffer.name, reached, is_write
 
 
 def _reached(index: Expr, own: set[Var], extents: Mapping[Var, int], around: Values) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""That no two roles reach the same elements of a shared tile at once, one of them writing.
+"""That no two roles reach the same elements of a shared tile or a tensor at once, one of them writing.
 
 The barriers of the first block are run (`hand.protocol`) with a clock for each role, and for each kind of work that it
 only begins: copies that signal a barrier, and products that it waits for later. An arrival hands on what its role knows
@@ -38,6 +38,8 @@ MOST_STATEMENTS = 4_000
 Actor = tuple[str, str]
 """A role, by its name, or what it has begun and does not wait for: "copies" by a statement, "products" of warpgroups,
 or what it has asked the "tensor cores" for."""
+_Tile = tuple[str, int | None]
+"""A tile or a tensor by name, and which version of it."""
 Clock = dict[Actor, int]
 """How far what each actor has done is known to have happened."""
 
@@ -80,7 +82,8 @@ class _Clocks:
         self.common: Clock = {}
         self.pending: dict[Place, Clock] = {}
         self.completed: dict[Place, Clock] = {}
-        self.accesses: dict[tuple[str, int | None], dict[_Access, int]] = {}
+        self.writes: dict[_Tile, dict[str, dict[_Access, int]]] = {}  # by role
+        self.reads: dict[_Tile, dict[str, dict[_Access, int]]] = {}
         self.statements = 0
 
     def of(self, role: Role) -> _Mine:
@@ -137,13 +140,20 @@ class _Clocks:
 
     def reaches(self, access: _Access, tick: int, clock: Clock) -> None:
         there, role = access.footprint, access.actor[0]
-        kept = self.accesses.setdefault((there.tile, there.version), {})
-        for other, when in kept.items():
-            if other.actor in (access.actor, (role, "")) or not (other.footprint.is_write or there.is_write):
-                continue
-            if clock.get(other.actor, 0) < when and _overlap(other.footprint, there):
-                raise _Found(other, access)
-        kept[access] = tick
+        tile = (there.tile, there.version)
+        for before in (self.writes, self.reads) if there.is_write else (self.writes,):
+            for whose, kept in before.get(tile, {}).items():
+                for other, when in kept.items() if whose != role or self.has_begun(role) else ():
+                    if other.actor in (access.actor, (role, "")) or clock.get(other.actor, 0) >= when:
+                        continue
+                    if _overlap(other.footprint, there):
+                        raise _Found(other, access)
+        mine = self.writes if there.is_write else self.reads
+        mine.setdefault(tile, {}).setdefault(role, {})[access] = tick
+
+    def has_begun(self, role: str) -> bool:
+        """Whether it does anything that it does not wait for."""
+        return bool(self.mine[role].begun)
 
     # ---- what passes at barriers -------------------------------------------------------------------------------------
 
