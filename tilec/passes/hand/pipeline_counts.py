@@ -19,13 +19,10 @@ from tilec.ir.types import INT32
 from tilec.passes.analysis.steering import is_variable
 from tilec.passes.analysis.usage import writes
 from tilec.passes.hand.known_values import Left, Unknown, Values, forget, known, set_value
-from tilec.passes.hand.protocol import Role
+from tilec.passes.hand.protocol import SIZE, Role
 from tilec.records import dataclass
 from tilec.source import Span
 
-SIZE = 7680
-"""What sizes that only a launch knows are taken for, and multiples of it: so that whatever a kernel may assume of them,
-as that tiles divide them, is so."""
 _TIMES = (2, 7)
 _MOST_ITERATIONS = 10_000
 """Of loops whose iterations differ: more are not followed."""

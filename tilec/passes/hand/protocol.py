@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
 
 from tilec import records
-from tilec.diag import Label, fail
+from tilec.diag import CompileError, Label, fail
 from tilec.ir.tile import (
     THREAD,
     Bind,
@@ -33,6 +33,7 @@ from tilec.ir.tile import (
     While,
     walk,
 )
+from tilec.ir.types import INT32
 from tilec.ops.barriers import block_of, condition_of, counts_of, is_by_warps, is_meeting, is_signalling
 from tilec.ops.tcgen05 import is_committing, is_of_pair, reaches_blocks
 from tilec.ops.values import EXPR_TYPES
@@ -42,6 +43,9 @@ from tilec.passes.hand.known_values import Left, Unknown, Values, forget, is_kno
 from tilec.source import Span
 
 MOST_STEPS = 5_000  # of each role: far more trips than phases need to come round
+SIZE = 7680
+"""What sizes that only a launch knows are taken for, and multiples of it: so that whatever a kernel may assume of them,
+as that tiles divide them, is so."""
 Name = tuple[str, int]
 Place = tuple[int, str, int]
 """A barrier of a block of the cluster."""
@@ -122,7 +126,23 @@ def check_protocol(kernel: Kernel, roles: Sequence[Role]) -> None:
     statements = [s for role in roles for s in walk(role.kernel.body) if isinstance(s, TileOp)]
     _check_arrivals(_allocations(kernel), statements)
     with suppress(Unknown):
-        run(kernel, roles)
+        try:
+            run(kernel, roles)
+        except Unknown:
+            _run_with_a_size(kernel, roles)
+
+
+def _run_with_a_size(kernel: Kernel, roles: Sequence[Role]) -> None:
+    """Where all depends on one size that only a launch knows: some value of it. How several are related only the launch
+    knows."""
+    scalars = [param for param in kernel.params if isinstance(param, Var) and param.dtype == INT32]
+    if len(scalars) != 1:
+        return
+    try:
+        run(kernel, roles, {scalars[0]: SIZE})
+    except CompileError as error:
+        note = f"so it is where {scalars[0].name} = {SIZE:,}"
+        raise CompileError(*(replace(d, notes=(*d.notes, note)) for d in error.diagnostics)) from None
 
 
 def _allocations(kernel: Kernel) -> dict[str, TileOp]:

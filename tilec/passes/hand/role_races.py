@@ -26,12 +26,10 @@ from tilec.ops.gemm import is_in_tensor_memory
 from tilec.ops.tcgen05 import is_committing
 from tilec.passes.hand.footprints import Footprint, footprints
 from tilec.passes.hand.known_values import Unknown, Values, known
-from tilec.passes.hand.protocol import Place, Role, barrier_name, run
+from tilec.passes.hand.protocol import SIZE, Place, Role, barrier_name, run
 from tilec.records import dataclass
 from tilec.source import Span
 
-SIZE = 7680
-"""What sizes that only a launch knows are taken for."""
 MOST_STATEMENTS = 4_000
 """Of all roles together: far more than stages need to come round."""
 
