@@ -20,7 +20,7 @@ from tilec.ops.vectors import LDG, VECTOR_TYPES as VECTOR_NAMES, WIDE as WIDE_AC
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.analysis import clusters
-from tilec.passes.hand import divide, pipeline_counts
+from tilec.passes.hand import divide, pipeline_counts, role_races
 from tilec.passes.reading import (
     allocations,
     configs,
@@ -280,7 +280,7 @@ WARPGROUPS = Name(
     that come there, and a fragment belongs to them. In a kernel with barriers `if tx < 128:`, with
     `tx = T.get_thread_binding()`, is the same. Loops run as they are written, T.Pipelined too. Before the first of
     these blocks all threads of the block do everything together, and wait for each other.""",
-    (teams.section, divide._own, divide._check_fragments),
+    (teams.section, divide._own, divide._check_fragments, role_races.check_races),
 )
 
 PIPELINES = (
@@ -318,7 +318,8 @@ PIPELINES = (
         ("T.OutputTilePipeline",),
         pipelines.PIPELINES["T.OutputTilePipeline"],
         """The same for tiles that a role computes and another one stores: what its producer has written is there for
-        the consumer when it is released.""",
+        the consumer when it is released. What `with results.consumer() as result:` enters is the next stage, or the
+        side itself where the block asks for what a side has, as `result.acquire()`.""",
         (pipelines.pipeline,),
     ),
 )

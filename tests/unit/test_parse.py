@@ -102,6 +102,43 @@ def test_statements() -> None:
     assert tree("a; b").body == (ast.Evaluate(a), ast.Evaluate(b))
 
 
+@pytest.mark.parametrize(
+    ("items", "entered"),
+    [
+        ("a as c, b as d", [(a, c), (b, d)]),
+        ("a, b", [(a, None), (b, None)]),
+        ("(a as c, b as d)", [(a, c), (b, d)]),
+        ("(a as c, b,)", [(a, c), (b, None)]),
+        ("(a, b as c, d,)", [(a, None), (b, c), (d, None)]),
+        ("(a, b)", [(a, None), (b, None)]),
+        ("((a, b))", [(ast.Tuple((a, b)), None)]),
+        ("(a, b) as c", [(ast.Tuple((a, b)), c)]),
+        ("(a)(b) as (c, d), b", [(ast.Call(a, (b,)), ast.Tuple((c, d))), (b, None)]),
+    ],
+)
+def test_a_with_of_several_items_is_one_in_the_other(
+    items: str, entered: list[tuple[ast.Expr, ast.Expr | None]]
+) -> None:
+    body: tuple[ast.Stmt, ...] = (ast.Pass(),)
+    for context, target in reversed(entered):
+        body = (ast.With(context, target, body),)
+    found = only(f"with {items}: pass")
+    assert (found,) == body
+    assert tree(unparse(ast.Module((found,)))).body == body
+
+
+def test_each_item_of_a_with_begins_where_it_stands() -> None:
+    outer = only("with a as b, c as d:\n    pass")
+    assert isinstance(outer, ast.With) and isinstance(outer.body[0], ast.With)
+    assert (outer.span.column, outer.body[0].span.column) == (1, 14)
+
+
+def test_many_items_are_as_deep_as_so_many_blocks() -> None:
+    with pytest.raises(CompileError) as caught:
+        tree(f"with {', '.join('a' * 120)}: pass")
+    assert caught.value.diagnostics[0].code == "too-deep"
+
+
 def test_elif_is_an_if_alone_in_else() -> None:
     chain = only("if a:\n  pass\nelif b:\n  pass\nelse:\n  pass\n")
     nested = only("if a:\n  pass\nelse:\n  if b:\n    pass\n  else:\n    pass\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tilec.diag import fail
+from tilec.source import Span
 from tilec.syntax import ast
 from tilec.syntax.expressions import assignable, expression, optional
 from tilec.syntax.tree import MAX_DEPTH, Branch, Child, Token, token_span, token_text, tree_span
@@ -17,9 +18,14 @@ def _block(tree: Child, depth: int) -> tuple[ast.Stmt, ...]:
     return tuple(statement(c, depth + 1) for c in tree.children if isinstance(c, Branch))
 
 
-def statement(tree: Branch, depth: int) -> ast.Stmt:
+def _check_depth(depth: int, span: Span) -> None:
+    """Errors: `too-deep`."""
     if depth > MAX_DEPTH:
-        fail("too-deep", f"blocks are nested more than {MAX_DEPTH} deep", tree_span(tree))
+        fail("too-deep", f"blocks are nested more than {MAX_DEPTH} deep", span)
+
+
+def statement(tree: Branch, depth: int) -> ast.Stmt:
+    _check_depth(depth, tree_span(tree))
     parts = tree.children
     if tree.data in _COMPOUND:
         return _compound(tree, depth)
@@ -78,9 +84,7 @@ def _compound(tree: Branch, depth: int) -> ast.Stmt:
             body = _block(parts[1], depth)
             return ast.While(expression(parts[0]), body, start.to(body[-1].span))
         case "with_stmt":
-            body = _block(parts[2], depth)
-            target = None if parts[1] is None else assignable(expression(parts[1]))
-            return ast.With(expression(parts[0]), target, body, start.to(body[-1].span))
+            return _with(parts[:-1], parts[-1], start, depth)
         case "function":
             decorators = [c for c in parts if isinstance(c, Branch) and c.data == "decorator"]
             name, params, returns, block = parts[len(decorators) :]
@@ -98,6 +102,43 @@ def _compound(tree: Branch, depth: int) -> ast.Stmt:
             )
         case other:
             raise AssertionError(f"no node for grammar rule {other}")
+
+
+def _with(items: list[Child], block: Child, start: Span, depth: int) -> ast.With:
+    """`with a as x, b as y:` is one in the other, and so are `with (a as x, b as y):` and `with (a, b):`."""
+    entered: list[tuple[Child, Child]] = []
+    for item in items:
+        assert isinstance(item, Branch)
+        if item.data == "starred":
+            fail("syntax", "a starred value is nothing to enter", tree_span(item), help="list what is entered")
+        is_named = item.data in ("with_item", "with_named")
+        entered.append((item.children[0], item.children[1]) if is_named else (item, None))
+    if len(entered) == 1 and (listed := _listed(*entered[0])):
+        entered = [(context, None) for context in listed]
+    deepest = depth + len(entered) - 1
+    _check_depth(deepest, start)
+    body = _block(block, deepest)
+    end = body[-1].span
+    for context, target in reversed(entered[1:]):
+        body = (_entry(context, target, body, None, end),)
+    return _entry(*entered[0], body, start, end)
+
+
+def _entry(context: Child, target: Child, body: tuple[ast.Stmt, ...], start: Span | None, end: Span) -> ast.With:
+    """Begins where the item does that says what is entered, unless `start` says where."""
+    entry = expression(context)
+    bound = None if target is None else assignable(expression(target))
+    return ast.With(entry, bound, body, (start or entry.span).to(end))
+
+
+def _listed(context: Child, target: Child) -> list[Child]:
+    """What is entered by `with (a, b):`, whose brackets make no tuple."""
+    if target is not None or not isinstance(context, Branch) or context.data != "tuple" or not context.children:
+        return []
+    (bare,) = context.children
+    assert isinstance(bare, Branch)
+    is_starred = any(isinstance(item, Branch) and item.data == "starred" for item in bare.children)
+    return [] if is_starred else bare.children
 
 
 def _parameter(child: Child) -> ast.Parameter:

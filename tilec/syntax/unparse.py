@@ -42,7 +42,10 @@ def _stmt(node: ast.Stmt) -> Iterator[str]:
             yield from _block(body)
         case ast.With(context=context, target=target, body=body):
             bound = "" if target is None else f" as {_at_least(target, _PRIMARY)}"
-            yield f"with {unparse_expr(context)}{bound}:"
+            entered = unparse_expr(context)
+            if isinstance(context, ast.Tuple) and target is None:
+                entered = f"({entered})"  # brackets alone would list what is entered
+            yield f"with {entered}{bound}:"
             yield from _block(body)
         case ast.Function():
             yield from (f"@{unparse_expr(d)}" for d in node.decorators)

@@ -52,6 +52,12 @@ def writes(stmt: Stmt) -> tuple[Buffer, ...]:
     return tuple(dict.fromkeys(_writes(stmt)))
 
 
+def never_read(kernel: Kernel) -> frozenset[str]:
+    """The tiles of which nobody cares what is in them: the order in which they are written does not matter."""
+    read = {buffer for stmt in kernel.body for buffer in reads(stmt)}
+    return frozenset(b.name for b in kernel.buffers if b.scope in ("shared", "fragment") and b not in read)
+
+
 def expressions(stmt: Stmt) -> Iterator[Expr]:
     """The expressions of the statement itself, without those of statements inside it."""
     match stmt:

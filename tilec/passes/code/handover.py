@@ -1,17 +1,19 @@
 """What a role hands on at a barrier that the kernel itself arrives at, and what it takes over behind a wait.
 
 A thread that arrives says that what it has done so far is complete. What it has begun itself it waits for, but for the
-products of which the kernel says when they are (T.wgmma_gemm); what it has written and the asynchronous proxy reads in
-some role, it fences; and where some threads arrive for others, these have come so far too.
+products of which the kernel says when they are (T.wgmma_gemm). Of these, whoever releases a stage of a pipeline waits
+for those that read that stage: the kernel has said that it is done with it. What a thread has written and the
+asynchronous proxy reads in some role, it fences; and where some threads arrive for others, these have come so far too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
 
 from tilec.ir import warp
+from tilec.ir.tile import Expr
 from tilec.passes.code.inflight import Key, Record, State
 from tilec.records import dataclass
 
@@ -23,23 +25,27 @@ BY_TENSOR_CORES = "tensor cores"
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """By place in the role: products that the kernel waits for, and the barriers that a copy, or the tensor cores when
+    """By place in the role: products that the kernel waits for, with the versions that they read as the kernel names
+    them, and the barriers that a copy, or the tensor cores when
     they are done with a product, signal. `by_async` are the tiles that TMA or the tensor cores reach, in any role, and
     `answers` those that requests for other blocks' work do; `fragments` are nobody else's."""
 
-    waited_later: frozenset[int]
+    waited_later: Mapping[int, frozenset[Expr]]
     signals: dict[int, tuple[str, ...]]
     by_async: frozenset[str]
     answers: frozenset[str]
     fragments: frozenset[str]
 
-    def demands(self, state: State, together: bool) -> Iterator[tuple[Record, Literal["wait", "fence", "barrier"]]]:
+    def demands(
+        self, state: State, together: bool, released: Expr | None
+    ) -> Iterator[tuple[Record, Literal["wait", "fence", "barrier"]]]:
         """What must stand in front of an arrival, one after the other: each is looked for once those before it are
-        there. `together`: some threads arrive for all."""
+        there. `together`: some threads arrive for all. `released` is the stage that they give back, if any."""
         for key, record in _records(state):
             if key[0] in self.fragments:
                 continue
-            if record.group and record.place not in self.waited_later:
+            later = self.waited_later.get(record.place)
+            if record.group and (later is None or released in later):
                 yield record, "wait"
             if key[0] in self.by_async and self.is_to_be_fenced(record):
                 yield record, "fence"

@@ -25,6 +25,7 @@ from dataclasses import replace
 
 from tilec.ir import warp
 from tilec.ir.groups import WARPGROUP_WARPS
+from tilec.ir.tile import Expr
 from tilec.passes.code.handover import Handover, forget_copies, prepared
 from tilec.passes.code.inflight import QUEUES, Key, Record, RingUse, State, Touch
 from tilec.passes.code.numbered import Node, flat, numbered
@@ -182,7 +183,8 @@ class _Role:
                     self.apply(node.place)
                     self.state.wait("wgmma", pending)
                 case warp.Arrive(condition=condition):
-                    self.hand_on(node, together=condition is not None)
+                    released = node.op.barrier.index if node.op.by_warps else None
+                    self.hand_on(node, together=condition is not None, released=released)
                 case warp.NamedBarrier(waits=waits):
                     self.hand_on(node, together=False)
                     if waits:
@@ -472,10 +474,10 @@ class _Role:
                 self.add_wait(self.needed(node.place), record)
                 self.apply(node.place)
 
-    def hand_on(self, node: Node, together: bool) -> None:
+    def hand_on(self, node: Node, together: bool, released: Expr | None = None) -> None:
         """What an arrival at a barrier of the kernel's own needs in front of it."""
         self.execute(node, ())
-        for record, what in self.handover.demands(self.state, together):
+        for record, what in self.handover.demands(self.state, together, released):
             needs = self.needed(node.place)
             if what == "wait":
                 self.add_wait(needs, record)
@@ -549,11 +551,17 @@ def _registers(nodes: tuple[Node, ...], fragments: set[str]) -> dict[int, frozen
     return {at: frozenset({op.a.buffer.name, op.c.name} & fragments) for at, op in found if isinstance(op, warp.Wgmma)}
 
 
+def _versions_read(product: warp.Wgmma) -> frozenset[Expr]:
+    """By which expressions the kernel names the versions of its factors."""
+    named = (cursor.index for cursor in product.cursors if cursor.index is not None)
+    return frozenset((*named, *product.a.start, *product.b.start))
+
+
 def _handover(
     nodes: tuple[Node, ...], by_async: frozenset[str], answers: frozenset[str], fragments: set[str]
 ) -> Handover:
     every = [(node.place, node.op) for node in flat(nodes)] if by_async else []
-    later = frozenset(place for place, op in every if isinstance(op, warp.Wgmma) and op.waits_later)
+    later = {p: _versions_read(op) for p, op in every if isinstance(op, warp.Wgmma) and op.waits_later}
     signals: dict[int, tuple[str, ...]] = {}
     signals |= {
         p: (op.barrier.name,) for p, op in every if isinstance(op, warp.TmaLoad | warp.TryCancel) and op.barrier

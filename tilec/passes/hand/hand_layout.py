@@ -30,10 +30,12 @@ from tilec.ops.refused import is_refused
 from tilec.options import NO_SWITCHES, Strategy, Switches
 from tilec.passes.analysis.substitution import renamed
 from tilec.passes.analysis.versions import on_versions, versioned
+from tilec.passes.hand.announcements import with_announced
 from tilec.passes.hand.divide import Part, parts
 from tilec.passes.hand.hand_pairs import check_pairs, counted_elsewhere
 from tilec.passes.hand.pipeline_counts import check_counts
 from tilec.passes.hand.protocol import Role, check_protocol
+from tilec.passes.hand.role_races import check_races
 from tilec.passes.layouts.able import no_barrier
 from tilec.passes.layouts.layout import Laid, LaidPart, assign, in_registers, shared_layouts
 from tilec.passes.layouts.select import select
@@ -69,8 +71,11 @@ def laid_out(
     are_pairs_right = mistakes.met == known
     taken: set[str] = {b.name for b in kernel.buffers}
     laid: list[Laid] = []
-    for part in found:
-        body = tuple(_by_own_means(on_versions(s, versions), barriers, multiplied, target) for s in part.kernel.body)
+    bodies = [
+        tuple(_by_own_means(on_versions(s, versions), barriers, multiplied, target) for s in part.kernel.body)
+        for part in found
+    ]
+    for part, body in zip(found, with_announced(bodies, target), strict=True):
         buffers = tuple(versions.get(b, b) for b in part.kernel.buffers)
         apart = replace(part.kernel, body=body, buffers=buffers)
         selected = select(apart, target, "none", switches, mistakes, tma_loads=False)
@@ -90,6 +95,7 @@ def laid_out(
             roles = [Role(part.name, part.laid.kernel, part.is_common) for part in made]
             check_counts(kernel, roles)
             check_protocol(kernel, roles)
+            check_races(kernel, roles)
     return Laid(
         replace(kernel, buffers=tuple(dict.fromkeys(b for one in laid for b in one.kernel.buffers))),
         "serial",

@@ -11,16 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Protocol
 
 from tilec import records
-from tilec.diag import Label, fail
+from tilec.diag import CompileError, Label, fail
 from tilec.ir.tile import (
     THREAD,
     Bind,
     Break,
-    Expr,
     For,
     If,
     Kernel,
@@ -31,24 +31,24 @@ from tilec.ir.tile import (
     TileOp,
     Var,
     While,
-    children,
     walk,
-    with_children,
 )
+from tilec.ir.types import INT32
 from tilec.ops.barriers import block_of, condition_of, counts_of, is_by_warps, is_meeting, is_signalling
 from tilec.ops.tcgen05 import is_committing, is_of_pair, reaches_blocks
 from tilec.ops.values import EXPR_TYPES
-from tilec.passes.analysis.fold import compute_expr
 from tilec.passes.analysis.steering import is_variable
 from tilec.passes.analysis.usage import writes
+from tilec.passes.hand.known_values import Left, Unknown, Values, forget, is_known, known, set_value
 from tilec.source import Span
 
 MOST_STEPS = 5_000  # of each role: far more trips than phases need to come round
+SIZE = 7680
+"""What sizes that only a launch knows are taken for, and multiples of it: so that whatever a kernel may assume of them,
+as that tiles divide them, is so."""
 Name = tuple[str, int]
 Place = tuple[int, str, int]
 """A barrier of a block of the cluster."""
-Values = dict[Var, int]
-"""What is known of variables: of loops, binds, and those that T.alloc_var makes, under the names of their buffers."""
 
 
 @records.dataclass(frozen=True, slots=True)
@@ -60,20 +60,11 @@ class Role:
     is_common: bool
 
 
-class Unknown(Exception):
-    """Only a run knows."""
-
-
-class _Left(Exception):
-    """The innermost loop is left."""
-
-
 @records.dataclass(frozen=True, slots=True)
 class Step:
     """What a role does at a barrier: arrivals, bytes that are announced or (below 0) have come, and the parity of the
-    phase that it waits for; at a named barrier (`meets`) it waits for the phase under way. `acquires` is the pipeline,
-    and the side of it, of which it waits for a stage. `blocks` are those of the cluster whose barriers it is about, by
-    their numbers there; none: its own."""
+    phase that it waits for; at a named barrier (`meets`) it waits for the phase under way. `blocks` are those of the
+    cluster whose barriers it is about, by their numbers there; none: its own."""
 
     barrier: Name
     span: Span
@@ -82,7 +73,6 @@ class Step:
     parity: int | None = None
     meets: int = 0
     waits: bool = False
-    acquires: str = ""
     blocks: tuple[int, ...] = ()
 
 
@@ -116,11 +106,59 @@ class _State:
         return f"{self.role.name} of block {self.block}" if self.block else self.role.name
 
 
+class Watch(Protocol):
+    """Who looks on while the barriers are run: what a role does between them, and what passes at them."""
+
+    def does(self, role: Role, stmt: Stmt, values: Values) -> None:
+        """The role is about to do this, which has no other statements in it but those of a nest."""
+
+    def arrives(self, role: Role, place: Place) -> None: ...
+
+    def completes(self, place: Place) -> None:
+        """A phase of the barrier does."""
+
+    def passes(self, role: Role, place: Place) -> None:
+        """The role has waited for what has completed there."""
+
+
 def check_protocol(kernel: Kernel, roles: Sequence[Role]) -> None:
     """Errors: `never-arrived`, `barrier-deadlock`, `barrier-bytes`."""
-    made = {barrier_name(s): s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "alloc_barrier"}
     statements = [s for role in roles for s in walk(role.kernel.body) if isinstance(s, TileOp)]
-    _check_arrivals(made, statements)
+    _check_arrivals(_allocations(kernel), statements)
+    with suppress(Unknown):
+        try:
+            run(kernel, roles)
+        except Unknown:
+            _run_with_a_size(kernel, roles)
+
+
+def _run_with_a_size(kernel: Kernel, roles: Sequence[Role]) -> None:
+    """Where all depends on one size that only a launch knows: some value of it. How several are related only the launch
+    knows."""
+    scalars = [param for param in kernel.params if isinstance(param, Var) and param.dtype == INT32]
+    if len(scalars) != 1:
+        return
+    try:
+        run(kernel, roles, {scalars[0]: SIZE})
+    except CompileError as error:
+        note = f"so it is where {scalars[0].name} = {SIZE:,}"
+        raise CompileError(*(replace(d, notes=(*d.notes, note)) for d in error.diagnostics)) from None
+
+
+def _allocations(kernel: Kernel) -> dict[str, TileOp]:
+    return {barrier_name(s): s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "alloc_barrier"}
+
+
+def run(
+    kernel: Kernel,
+    roles: Sequence[Role],
+    scalars: Mapping[Var, int] = MappingProxyType({}),
+    watch: Watch | None = None,
+) -> None:
+    """The barriers of the first block, and of those that reach them. Raises `Unknown` where only a run knows that has
+    other scalars than these. Errors: `barrier-deadlock`, `barrier-bytes`."""
+    statements = [s for role in roles for s in walk(role.kernel.body) if isinstance(s, TileOp)]
+    made = _allocations(kernel)
     blocks = range(kernel.cluster.blocks if any(map(reaches_blocks, statements)) else 1)
     barriers = {
         (block, name, i): _Barrier(count, count)
@@ -128,17 +166,14 @@ def check_protocol(kernel: Kernel, roles: Sequence[Role]) -> None:
         for name, op in made.items()
         for i, count in enumerate(counts_of(op))
     }
-    try:
-        for together in (True, False):
-            states = [
-                _State(role, steps(role, kernel, _indices(kernel, block)), block)
-                for block in blocks
-                for role in roles
-                if role.is_common == together
-            ]
-            _run(barriers, states)
-    except Unknown:
-        return
+    for together in (True, False):
+        states = [
+            _State(role, _steps(role, kernel, {**_indices(kernel, block), **scalars}, watch), block)
+            for block in blocks
+            for role in roles
+            if role.is_common == together
+        ]
+        _run(barriers, states, watch)
 
 
 def _indices(kernel: Kernel, number: int) -> dict[Var, int]:
@@ -174,57 +209,46 @@ def _check_arrivals(made: dict[str, TileOp], statements: list[TileOp]) -> None:
 # ---- a role ----------------------------------------------------------------------------------------------------------
 
 
-def steps(role: Role, kernel: Kernel, scalars: Mapping[Var, int] = MappingProxyType({})) -> Iterator[Step]:
-    """What a role of the first block does at barriers. Raises `Unknown` where only a run knows that has other scalars
-    than these."""
-    yield from _body(role.kernel.body, role, dict.fromkeys(kernel.block_vars, 0) | dict(scalars))
+def _steps(role: Role, kernel: Kernel, known_values: Values, watch: Watch | None) -> Iterator[Step]:
+    """What a role of the first block does at barriers."""
+    values = dict.fromkeys(kernel.block_vars, 0) | known_values
+    yield from _body(role.kernel.body, role, values, watch)
 
 
-def _body(body: tuple[Stmt, ...], role: Role, values: Values) -> Iterator[Step]:
+def _body(body: tuple[Stmt, ...], role: Role, values: Values, watch: Watch | None) -> Iterator[Step]:
     for stmt in body:
+        if watch is not None and isinstance(stmt, TileOp | Parallel):
+            watch.does(role, stmt, values)
         match stmt:
             case TileOp():
                 for buffer in writes(stmt):
                     values.pop(Var(buffer.name), None)
                 yield from _operation(stmt, role, values)
             case Bind(var=var, value=value):
-                _set(var, value, values)
-            case For(var=var, body=inner) if _matters(inner):
-                with suppress(_Left):
-                    for index in range(_known(stmt.start, values), _known(stmt.stop, values), stmt.step):
+                set_value(var, value, values)
+            case For(var=var, body=inner) if _matters(inner) or _is_watched(stmt, values, watch):
+                with suppress(Left):
+                    for index in range(known(stmt.start, values), known(stmt.stop, values), stmt.step):
                         values[var] = index
-                        yield from _body(inner, role, values)
-            case If(condition=condition, then=then, orelse=orelse) if _matters((*then, *orelse)):
-                yield from _body(then if _known(condition, values) else orelse, role, values)
+                        yield from _body(inner, role, values, watch)
+            case If(condition=condition, then=then, orelse=orelse) if _matters((*then, *orelse)) or _is_watched(
+                stmt, values, watch
+            ):
+                yield from _body(then if known(condition, values) else orelse, role, values, watch)
             case While(body=inner) if _matters(inner):
                 raise Unknown
             case Break():
-                raise _Left
+                raise Left
             case Parallel(body=(Store(buffer=buffer, value=value),)) if is_variable(buffer):
-                _set(Var(buffer.name), value, values)
+                set_value(Var(buffer.name), value, values)
             case _:
-                _forget(stmt, values)
+                forget(stmt, values)
 
 
-def _set(var: Var, value: Expr, values: Values) -> None:
-    found = compute_expr(_of_variables(value), values)
-    values.pop(var, None)
-    if found is not None:
-        values[var] = int(found)
-
-
-def _forget(stmt: Stmt, values: Values) -> None:
-    """What happens inside is of no concern, but that it may set variables."""
-    for inner in walk((stmt,)):
-        if isinstance(inner, Store) and is_variable(inner.buffer):
-            values.pop(Var(inner.buffer.name), None)
-
-
-def _of_variables(expr: Expr) -> Expr:
-    """The expression, on variables in place of what the buffers of T.alloc_var hold."""
-    if isinstance(expr, Load) and is_variable(expr.buffer):
-        return Var(expr.buffer.name)
-    return with_children(expr, tuple(map(_of_variables, children(expr))))
+def _is_watched(stmt: For | If, values: Values, watch: Watch | None) -> bool:
+    """Whether what stands inside can be looked at, though no barrier does."""
+    deciding = (stmt.start, stmt.stop) if isinstance(stmt, For) else (stmt.condition,)
+    return watch is not None and all(is_known(expr, values) for expr in deciding)
 
 
 def _matters(body: tuple[Stmt, ...]) -> bool:
@@ -239,13 +263,6 @@ def _waits_or_signals(op: TileOp) -> bool:
     return is_meeting(op) or is_signalling(op) or is_committing(op)
 
 
-def _known(expr: Expr, values: Values) -> int:
-    found = compute_expr(_of_variables(expr), values)
-    if found is None:
-        raise Unknown
-    return int(found)
-
-
 def _operation(op: TileOp, role: Role, values: Values) -> Iterator[Step]:
     if not _concerns(op):
         return
@@ -257,13 +274,12 @@ def _operation(op: TileOp, role: Role, values: Values) -> Iterator[Step]:
         return
     element = op.attr("barrier")
     assert isinstance(element, Load)
-    place = (element.buffer.name, _known(element.indices[0], values))
+    place = (element.buffer.name, known(element.indices[0], values))
     match op.name:
         case "await_barrier":
             parity = op.attr("parity")
             assert isinstance(parity, EXPR_TYPES)
-            acquires = str(dict(op.attrs).get("acquires", ""))
-            yield Step(place, op.span, parity=_known(parity, values) & 1, acquires=acquires)
+            yield Step(place, op.span, parity=known(parity, values) & 1)
         case "expect_tx":
             announced = op.attr("bytes")
             assert isinstance(announced, int)
@@ -281,7 +297,7 @@ def _operation(op: TileOp, role: Role, values: Values) -> Iterator[Step]:
 
 def _block(op: TileOp, values: Values) -> tuple[int, ...]:
     block = block_of(op)
-    return () if block is None else (_known(block, values),)
+    return () if block is None else (known(block, values),)
 
 
 def _arrivals(op: TileOp, role: Role, values: Values) -> int:
@@ -289,15 +305,15 @@ def _arrivals(op: TileOp, role: Role, values: Values) -> int:
     if is_by_warps(op):
         return role.kernel.threads // 32
     condition, every = condition_of(op), range(role.kernel.threads)
-    return len(every) if condition is None else sum(_known(condition, {**values, THREAD: t}) for t in every)
+    return len(every) if condition is None else sum(known(condition, {**values, THREAD: t}) for t in every)
 
 
 # ---- all of them -----------------------------------------------------------------------------------------------------
 
 
-def _run(barriers: dict[Place, _Barrier], states: list[_State]) -> None:
+def _run(barriers: dict[Place, _Barrier], states: list[_State], watch: Watch | None) -> None:
     while any(not s.is_done for s in states):
-        moved = [_advance(state, barriers) for state in states]
+        moved = [_advance(state, barriers, watch) for state in states]
         if any(s.is_cut for s in states):
             return
         if not any(moved):
@@ -307,7 +323,7 @@ def _run(barriers: dict[Place, _Barrier], states: list[_State]) -> None:
             _unequal(name, barrier)
 
 
-def _advance(state: _State, barriers: dict[Place, _Barrier]) -> bool:
+def _advance(state: _State, barriers: dict[Place, _Barrier], watch: Watch | None) -> bool:
     """Run until a wait; whether it got anywhere."""
     count = 0
     while not state.is_done:
@@ -315,18 +331,25 @@ def _advance(state: _State, barriers: dict[Place, _Barrier]) -> bool:
         if step is None or count > MOST_STEPS:
             state.is_done, state.is_cut = True, step is not None
             return True
-        barrier = barriers.get((state.block, *step.barrier))
+        own = (state.block, *step.barrier)
+        barrier = barriers.get(own)
         if barrier is None:
-            barrier = barriers.setdefault((state.block, *step.barrier), _Barrier(step.meets, step.meets))
+            barrier = barriers.setdefault(own, _Barrier(step.meets, step.meets))
         if state.waiting is None:
             state.phase = barrier.phase
             if len(step.blocks) > 1 and state.block:
                 _asked_again(step)
             for block in step.blocks or (state.block,):
-                _arrive(step, barriers[block, *step.barrier])
+                place = (block, *step.barrier)
+                if watch is not None and step.arrivals:
+                    watch.arrives(state.role, place)
+                if _arrive(step, barriers[place]) and watch is not None:
+                    watch.completes(place)
         if _waits(step, state, barrier):
             state.waiting = step
             return count > 0
+        if watch is not None and (step.waits or step.parity is not None):
+            watch.passes(state.role, own)
         state.waiting = None
         count += 1
     return count > 0
@@ -342,12 +365,15 @@ def _asked_again(step: Step) -> None:
     )
 
 
-def _arrive(step: Step, barrier: _Barrier) -> None:
+def _arrive(step: Step, barrier: _Barrier) -> bool:
+    """Whether a phase completes by it."""
     barrier.pending -= step.arrivals
     barrier.bytes += step.bytes
     if step.bytes:
         (barrier.announced if step.bytes > 0 else barrier.copied).append(step.span)
+    before = barrier.phase
     barrier.settle()
+    return barrier.phase > before
 
 
 def _waits(step: Step, state: _State, barrier: _Barrier) -> bool:

@@ -43,6 +43,7 @@ from tilec.passes.analysis.rings import (
     versions_by_hand,
 )
 from tilec.passes.analysis.trips import static_trips
+from tilec.passes.analysis.usage import never_read
 from tilec.passes.analysis.usual import in_most_trips
 from tilec.passes.layouts.layout import Laid
 from tilec.passes.layouts.tensor_memory import tensor_tiles
@@ -231,6 +232,7 @@ class _Builder:
         running = (name for s in self.statements for name in runners(s, laid))
         role_names = tuple(dict.fromkeys([*running, *self.candidates]))
         self.tensor = tensor_tiles(laid.kernel, target, dict(laid.versions))
+        self.unread = never_read(laid.kernel) if loop.stage is not None else frozenset()
         self.issue_slot = {role: len(target.slots) + i for i, role in enumerate(role_names)}
         self.slots = (*target.slots, *(Slot(f"issue ({role})") for role in role_names))
 
@@ -449,7 +451,7 @@ class _Builder:
                 for kind, names, first, then in (
                     ("data", a.writes & b.reads, touched[i].writes, touched[j].reads),
                     ("anti", a.reads & b.writes, touched[i].reads, touched[j].writes),
-                    ("output", a.writes & b.writes, touched[i].writes, touched[j].writes),
+                    ("output", (a.writes & b.writes) - self.unread, touched[i].writes, touched[j].writes),
                 ):
                     for name in sorted(names - apart):
                         # A sum in tensor memory has its versions in turns, and is overwritten as a whole.

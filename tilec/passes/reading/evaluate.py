@@ -108,8 +108,6 @@ class Evaluator:
             return Argument(self.vector(access, argument.span), argument.span)
         if not isinstance(access, Access) or access.has_extent:
             return argument
-        if isinstance(access, StageTile):
-            pipelines.check_read(access, argument.span)
         self.element(access, argument.span, "read")
         if access.buffer.scope == "barrier":
             fail("not-a-scalar", "a barrier has no value", argument.span, help="write T.barrier_wait(barrier, parity)")

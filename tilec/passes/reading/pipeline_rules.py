@@ -13,6 +13,7 @@ from tilec.ir.tile import Attr, Cluster, Stmt, TileOp, with_attr
 from tilec.ops.barriers import allocation, barrier_of
 from tilec.ops.values import SIDES, Pipeline, Side
 from tilec.passes.reading.stage_arrivals import Arriving, arriving, with_arrivals
+from tilec.passes.reading.stage_contents import check_contents
 from tilec.passes.reading.stages import Nested, Pipelines, payload_bytes
 
 _DOES: dict[Side, str] = {"producer": "fills", "consumer": "takes"}
@@ -20,7 +21,7 @@ _DOES: dict[Side, str] = {"producer": "fills", "consumer": "takes"}
 
 def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, mistakes: Mistakes) -> list[Stmt]:
     """The statements, with the counts of the pipelines' barriers, and who arrives at each release. Errors:
-    `pipeline-role`, `pipeline-order`, `pipeline-drain`."""
+    `pipeline-role`, `pipeline-order`, `pipeline-drain`, `stage-side`."""
     counts: dict[str, TileOp] = {}
     releases: dict[tuple[str, range], Arriving] = {}
     is_whole = not mistakes.met  # what is missing may have been an acquire
@@ -44,6 +45,7 @@ def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, 
         for key, value in holds.items():
             counts[pipeline.full.name] = with_attr(counts[pipeline.full.name], key, value)
     if is_whole:
+        check_contents(statements, pipelines, mistakes)
         with mistakes.caught():
             _check_order(pipelines.nested)
     return [_counted(stmt, counts) for stmt in with_arrivals(statements, releases)]

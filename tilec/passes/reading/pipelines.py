@@ -199,10 +199,21 @@ def attribute(evaluator: Evaluator, owner: Owner | StageTile, node: ast.Attribut
             f"{describe(owner)} has no `{node.name}`",
             node.span,
             f"it has {', '.join((*values, *known))}",
-            help=f"did you mean `{near}`?" if near else None,
+            help=f"did you mean `{near}`?" if near else _whose(owner, node.name),
             fix=instead(node.name, near),
         )
     return values[node.name]
+
+
+def _whose(owner: Owner | StageTile, name: str) -> str | None:
+    """What has such an attribute."""
+    match owner:
+        case Handle(pipeline=made, side=side) if name in (*made.tiles, *_ACCESSORS, *_OF_STAGE):
+            return f"a stage has it: write `with {made.name}.{side}().acquire() as tiles:`"
+        case Stage(pipeline=made, side=side) if name in _OF_HANDLE:
+            return f"{made.name}.{side}() has it, whose stage this is: write `side = {made.name}.{side}()`"
+        case _:
+            return None
 
 
 def payload(stage: Stage) -> Value:
@@ -323,7 +334,8 @@ def is_entered(body: Body, call: ast.Call) -> bool:
 
 
 def entered(body: Body, node: ast.With, call: ast.Call) -> None:
-    """`with producer.acquire() as tiles:`, and `with pipe.producer() as producer:`, which only gives it a name."""
+    """`with producer.acquire() as tiles:`, and `with pipe.producer() as producer:`, which of inputs only gives the side
+    a name."""
     function = body.value(call.function)
     assert isinstance(function, Method)
     if function.name not in ("acquire", "acquire_if_needed", *SIDES):
@@ -334,16 +346,39 @@ def entered(body: Body, node: ast.With, call: ast.Call) -> None:
             help="write `with producer.acquire() as tiles:`; a stage by .acquire_stage() is released by .release()",
         )
     if function.name in SIDES:
-        _bind(body, node, body.value(call))
-        body.block(node.body)
-        return
-    assert isinstance(function.owner, Handle)
-    ready = _ready(bind(_SIGNATURES[function.name], *body.operands(call), call.span))
-    stage = acquire(body, function.owner, call.span, returns=True, ready=ready)
+        handle = body.value(call)
+        assert isinstance(handle, Handle)
+        if not _enters_stage(handle, node):
+            _bind(body, node, handle)
+            body.block(node.body)
+            return
+        ready = None
+    else:
+        assert isinstance(function.owner, Handle)
+        handle = function.owner
+        ready = _ready(bind(_SIGNATURES[function.name], *body.operands(call), call.span))
+    stage = acquire(body, handle, call.span, returns=True, ready=ready)
     _bind(body, node, stage)
     body.block(node.body)
     if not body.ledger.is_left:
         release(body, stage, call.span)
+
+
+def _enters_stage(handle: Handle, node: ast.With) -> bool:
+    """Whether `with results.consumer() as result:` acquires the next stage. That of inputs only names a side, which
+    acquires many inside; so does one of results of which the block itself asks what only a side has."""
+    if handle.pipeline.function != "T.OutputTilePipeline":
+        return False
+    if not isinstance(node.target, ast.Name):
+        return True
+    name = node.target.id
+    asked = {
+        part.name
+        for statement in node.body
+        for part in ast.walk(statement)
+        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == name
+    }
+    return asked.isdisjoint((*_OF_HANDLE, "pipeline"))
 
 
 def _ready(call: Call) -> Expr | None:
@@ -379,20 +414,6 @@ def with_barrier(path: str, arguments: tuple[list[Argument], dict[str, Argument]
         keywords["barrier"] = Argument(destination.value.stage.barrier, destination.span)
 
 
-def check_read(tile: StageTile, span: Span) -> None:
-    """What a producer of copies has begun is not there yet."""
-    stage = tile.stage
-    if stage.side == "producer" and stage.pipeline.function == "T.InputTilePipeline":
-        fail(
-            "stage-side",
-            "a producer reads the stage that it fills",
-            span,
-            "its copies need not have landed",
-            secondary=(Label(stage.taken.span, "acquired here, by the producer"),),
-            help=f"read it where the consumer has acquired it, by `{stage.pipeline.name}.consumer()`",
-        )
-
-
 def on_stages(body: Body, op: TileOp, arguments: tuple[list[Argument], dict[str, Argument]]) -> TileOp:
     """The operation, if it does with the stages' tiles among its arguments what their sides may. A T.copy from a tensor
     by which a producer fills its stage may signal the stage's barrier, where the target can do that. Errors:
@@ -400,8 +421,6 @@ def on_stages(body: Body, op: TileOp, arguments: tuple[list[Argument], dict[str,
     given = [(a.value, a.span) for a in (*arguments[0], *arguments[1].values()) if isinstance(a.value, StageTile)]
     loads = op.name in ("copy", "gather4") and op.regions[0].buffer.scope == "global"
     for tile, span in given:
-        if any(tile.buffer == b for b in reads(op)):
-            check_read(tile, span)
         stage = tile.stage
         if loads and stage.side == "consumer":
             fail(

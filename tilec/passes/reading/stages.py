@@ -59,11 +59,12 @@ class Nested:
 @dataclasses.dataclass(slots=True)
 class Pipelines:
     """Those of a kernel, with what its statements have done with them so far; `tiles` are the pipelines of the tiles
-    that they hold, by name. `looked` has what a side found by `try_acquire`, as long as the stage that it is about
-    is the next one."""
+    that they hold, by name, `acquired` the stages in the order of the text. `looked` has what a side found by
+    `try_acquire`, as long as the stage that it is about is the next one."""
 
     made: list[Pipeline] = field(default_factory=list)
     tiles: dict[str, Pipeline] = field(default_factory=dict)
+    acquired: list[Stage] = field(default_factory=list)
     nested: list[Nested] = field(default_factory=list)
     looked: dict[tuple[str, Side], Var] = field(default_factory=dict)
 
@@ -100,6 +101,7 @@ def acquire(body: Body, handle: Handle, span: Span, returns: bool = False, ready
     _set(body, end.parity, Select(is_last, _other(parity), parity, INT32), span)
     taken = body.ledger.take(f"this stage of {made.name}", span, role, returns)
     taken.owner = stage = Stage(made, side, index, taken)
+    body.pipelines.acquired.append(stage)
     return stage
 
 
@@ -248,7 +250,8 @@ def drain(body: Body, handle: Handle, span: Span) -> None:
 
 
 def expect(body: Body, stage: Stage, call: Call) -> None:
-    """Announce bytes to the stage: those of its payload, or as many as are said."""
+    """Announce bytes to the stage: those of its payload, or as many as are said. Both are of what TMA copies, which is
+    known when copies have their mechanisms (`hand.announcements`)."""
     body.ledger.use(stage.taken, call.span)
     if stage.side == "consumer":
         fail(
@@ -258,11 +261,13 @@ def expect(body: Body, stage: Stage, call: Call) -> None:
             secondary=(Label(stage.taken.span, "acquired here, full"),),
             help="the producer announces what it copies",
         )
-    announced = payload_bytes(stage.pipeline) if call["bytes"].value is None else call.integer("bytes")
+    is_payload = call["bytes"].value is None
+    announced = payload_bytes(stage.pipeline) if is_payload else call.integer("bytes")
     if not 0 < announced <= MOST_ARRIVALS:
         call.refuse("bytes", f"a number of bytes, 1 to {MOST_ARRIVALS:,}")
     element = Load(stage.barrier.buffer, (stage.index,))
     op = tile_op("expect_tx", (), call.span, barrier=element, bytes=announced, arrives=False)
+    op = with_attr(op, "of_stage", "payload" if is_payload else "said")
     by_one = teams.by_threads(body, op)
     assert by_one is not None
     body.out.append(by_one)
