@@ -55,6 +55,7 @@ from tilec.passes.analysis.tensor_order import ordered_tensors
 from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.analysis.wishes import asynchronous, awaited, expanded, honoured
 from tilec.passes.layouts.able import check_arithmetic, check_narrow_sum, check_parts, no_fill, no_roles, no_wgmma
+from tilec.passes.layouts.atoms import CHUNK
 from tilec.passes.layouts.form import Form, form_of, placed_tiles, why_unfed
 from tilec.passes.layouts.four_rows import check_four_rows
 from tilec.passes.layouts.tensor_maps import why_no_tensor_map, why_not_tma, without_tma
@@ -361,9 +362,9 @@ class _Selector:
         return (with_attr(op, "via", "registers"),)
 
     def together(self, tile: Buffer) -> int:
-        """How many bytes of a row lie together in the placement that a person gives the tile."""
+        """How many bytes of a row lie together in the layout that a person gives the tile: a swizzle moves 16."""
         given = (p.layout for p in self.kernel.layouts if p.buffer == tile and isinstance(p.layout, Placement))
-        return next(run(placement) for placement in given) * tile.dtype.bytes
+        return next((run(placement) * tile.dtype.bytes for placement in given), CHUNK)
 
     def tma_store(self, op: TileOp) -> TileOp:
         """Its wait stands where something needs the tile again, unless the environment wants it right behind."""

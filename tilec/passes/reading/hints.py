@@ -14,7 +14,7 @@ from tilec.ir.expr import cast
 from tilec.ir.tile import Ask, Buffer, Expr, LoopLayout, Pinned, Placement, Raster, Subtile
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import Dictionary, Entry, IndexMap, Swizzle, Value, describe, show_shape
-from tilec.passes.layouts.atoms import candidates
+from tilec.passes.layouts.atoms import swizzles
 from tilec.passes.layouts.loop_layout import why_irregular
 from tilec.passes.layouts.placements import placement_of, tensor_places
 from tilec.passes.reading.asked_stages import Asked
@@ -133,11 +133,11 @@ def _mismatch(buffer: Buffer, shape: tuple[int, ...], entry: Entry) -> None:
 
 
 def _width(buffer: Buffer, given: Swizzle, entry: Entry) -> int:
-    possible = [layout.swizzle for layout in candidates(buffer)]
+    possible = (*swizzles(buffer), 0)
     if given.width is None:
-        return max(possible)
+        return possible[0]
     if given.width not in possible:
-        row = buffer.shape[-1] * buffer.dtype.bits // 8
+        row = buffer.shape[-1] * buffer.dtype.bytes // buffer.dtype.per_byte
         fail(
             "wrong-argument",
             f"{buffer.name} cannot be swizzled by {given.width} bytes",
