@@ -67,8 +67,8 @@ def _begins(op: Operation, tiles: dict[str, SharedTile]) -> Iterator[tuple[str, 
             yield "a box", buffer, _boxes(tiles[buffer.name], four, _slice(op, tiles[buffer.name])), BOX_ALIGNMENT
         case warp.TmaStore(source=buffer, four=four, parts=parts):
             tile = tiles[buffer.name]
-            part = warp.PART_ROWS * tile.layout.panel * tile.layout.element_bytes if parts > 1 else 0
-            yield "a box", buffer, _boxes(tile, four, part), BOX_ALIGNMENT
+            each = warp.PART_ROWS * tile.layout.panel * tile.layout.element_bytes if parts > 1 else 0
+            yield "a box", buffer, _boxes(tile, four, each), BOX_ALIGNMENT
         case warp.TryCancel(answer=buffer):
             yield "its answer", buffer, _versions(tiles[buffer.name]), ROW_ALIGNMENT
         case warp.Wgmma(a=a, b=b):
