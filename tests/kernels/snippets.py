@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilec import emulate
 from tilec.driver import Build, Observer, build
 from tilec.options import CompileOptions, Strategy
@@ -17,11 +19,19 @@ def kernel(params: str, body: str, threads: int = 128) -> str:
     return f"{HEAD}@T.prim_func\ndef kernel({params}):\n    with T.Kernel(1, threads={threads}) as bx:\n{lines}"
 
 
-def runs(text: str, target: str, strategy: Strategy = "auto", level: int = 3, writes: bool = True) -> Build:
-    """Fails where what the emulated PTX computes differs from the reference; `writes`: or where that is nothing."""
+def runs(
+    text: str,
+    target: str,
+    strategy: Strategy = "auto",
+    level: int = 3,
+    writes: bool = True,
+    sizes: Mapping[str, int] | None = None,
+) -> Build:
+    """Fails where what the emulated PTX computes differs from the reference; `writes`: or where that is nothing.
+    `sizes` are those that the kernel learns at launch."""
     options = CompileOptions(target=target, opt_level=level, pipeline_strategy=strategy)
     made = build(SourceFile("kernel.tl", text), options, Observer())
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    found = emulate.random_arguments(made.kernel, made.manifest, 0, sizes)
     expected = found.copy()
     emulate.run(made, found)
     emulate.reference(made.kernel, expected)
