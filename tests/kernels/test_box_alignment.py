@@ -4,7 +4,7 @@ same, or something else reaches it."""
 from __future__ import annotations
 
 import pytest
-from snippets import kernel, runs
+from snippets import TARGETS, kernel, runs
 
 from tilec.driver import Build
 from tilec.ir import warp
@@ -72,3 +72,17 @@ def test_products_of_parts_of_odd_tiles(rows: int, target: str) -> None:
     if target == "sm_90a":
         assert any(isinstance(op, warp.Wgmma) for op in made.program.operations()) == (rows % 8 == 0)
     assert not list(program_violations(made.program))
+
+
+@pytest.mark.parametrize("dtype", ["int4", "float4_e2m1fn", "bool", "float8_e8m0fnu"])
+@pytest.mark.parametrize("columns", [64, 128, 320])
+def test_swizzles_are_of_bytes(columns: int, dtype: str) -> None:
+    """Two elements of four bits share one, and a bool has one."""
+    shape = f"(24, {columns})"
+    text = kernel(
+        f'A: T.Tensor({shape}, "{dtype}"), B: T.Tensor({shape}, "{dtype}")',
+        f's = T.alloc_shared({shape}, "{dtype}")\nT.annotate_layout({{s: tilelang.layout.make_swizzled_layout(s)}})\n'
+        "T.copy(A, s)\nT.copy(s, B)",
+    )
+    for target in TARGETS:
+        runs(text, target)

@@ -112,13 +112,16 @@ def _refuse(buffer: Buffer, entry: Entry) -> NoReturn:
         "shared": "tilelang.layout.make_swizzled_layout(tile) or T.Layout(shape, lambda i, j: place)",
         "global": "T.Layout(shape, lambda i, j: place)",
     }
+    way = wanted.get(buffer.scope)
     fail(
         "wrong-argument",
         f"T.annotate_layout: this is no layout for {buffer.name}",
         entry.span,
         f"{describe(entry.value)} for {describe(buffer)}",
         secondary=(Label(buffer.span, "from here"),),
-        help=f"write {wanted[buffer.scope]}" if not buffer.is_dynamic else "give layouts to tiles",
+        help=f"write {way}"
+        if way is not None and not buffer.is_dynamic
+        else "give layouts to shared tiles and fragments",
     )
 
 
