@@ -243,6 +243,7 @@ def _asked_for(pinned: Pinned, accesses: list[Access], mistakes: Mistakes) -> Sh
     if isinstance(pinned.layout, Placement):
         layout = placed(pinned.layout, pinned.buffer.dtype.bytes)
     else:
+        assert isinstance(pinned.layout, int), "a layout of a fragment"
         layout = with_swizzle(pinned.buffer, pinned.layout)
     unable = next((a for a in accesses if not is_legal(layout, [a.pattern])), None)
     if unable is not None:
