@@ -103,6 +103,13 @@ def test_1_swizzle_code_without_tma() -> None:
     assert differs(k_major(128, 64), Layout("K", 32, 16, 1024))
 
 
+def test_2_tile_between_boxes() -> None:
+    """As panels of an odd number of rows would lie."""
+    fault = fault_of(replaced(GEMM, "mov.u32 %base, smem;", "mov.u32 %base, smem;\n add.u32 %base, %base, 32;"),
+                     "misaligned")  # fmt: skip
+    assert "which is not a multiple of 128" in fault.message
+
+
 def test_2_tile_inside_a_pattern() -> None:
     fault = fault_of(replaced(GEMM, "mov.u32 %base, smem;", "mov.u32 %base, smem;\n add.u32 %base, %base, 256;"),
                      "bad-descriptor")  # fmt: skip

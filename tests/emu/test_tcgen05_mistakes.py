@@ -218,6 +218,8 @@ def changed(old: str, new: str) -> str:
         (changed("0x4000404000010000", "0x8000404000010000"), {"swizzle-mismatch"}),
         # 12: nobody gives the columns back.
         (without("@%p5 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r20, 128;"), {"tmem-leak"}),
+        # Nobody waits for the warp that allocates before the address is read.
+        (changed("bar.sync 0;\n    ld.shared.b32 %r20", "ld.shared.b32 %r20"), {"data-race", "bad-barrier"}),
         # 13: the fences, one by one.
         (without(f"{AFTER} // epilogue"), {"missing-tcgen05-fence"}),
         (without(f"{AFTER} // multiply"), {"missing-tcgen05-fence"}),

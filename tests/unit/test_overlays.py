@@ -41,6 +41,13 @@ def nested(text: str) -> str:
         ("T.clear(t)\n" + LOOP + STORE, set()),
         (LOOP + "    T.copy(s, C[0, 0])\n" + STORE, set()),  # a role of its own may store them
         (LOOP + "T.sync_threads()\n" + STORE, set()),  # the text orders its accesses itself
+        (LOOP + "T.copy(s, C[0, 0])\n" + STORE, {"t"}),  # what the last iteration loaded is read for the last time
+        (LOOP + STORE + "T.copy(s, C[64, 0])\n", set()),  # it is read later
+        (LOOP + "T.copy(A[0, 0], t)\nT.gemm(s, t, c)\n", set()),
+        (LOOP + "T.copy(t, C[0, 0])\n", set()),  # nothing is ever in it
+        (LOOP + "if n > 2:\n    T.copy(c, t)\nT.copy(t, C[0, 0])\n", set()),  # perhaps nothing
+        (LOOP + f"if n > 2:\n{nested(STORE)}else:\n    T.clear(t)\nT.copy(t, C[0, 0])\n", {"t"}),
+        (LOOP + "for i in T.serial(n):\n    T.copy(c, t)\nT.copy(t, C[0, 0])\n", set()),
     ],
 )
 def test_a_tile_lives_behind_all_rings(body: Make, text: str, over: set[str]) -> None:

@@ -111,7 +111,7 @@ class Addresses:
 
         def compute() -> Reg:
             value = self.scalars.register(index)
-            wide = value if index.dtype.bits == 64 else self.builder.into("b64", "cvt.s64.s32", value)
+            wide = self.builder.into("b64", "cvt.s64.s32", value)
             return self.builder.into("b64", "mad.lo.s64", wide, stride, base)
 
         if any(isinstance(e, Load) for e in walk_expr(index)):

@@ -27,12 +27,13 @@ def launch_attributes(operations: Sequence[warp.Operation]) -> tuple[Attribute, 
 
 
 def emit_start(program: Program, builder: Builder) -> None:
-    """All threads wait until the barriers are initialised: of the cluster, where others signal them, or store here, for
-    which this block must have begun (CUDA programming guide, distributed shared memory)."""
+    """All threads wait until the barriers are initialised and tensor memory is allocated: of the cluster, where others
+    signal them, or store here, for which this block must have begun (CUDA programming guide, distributed shared
+    memory)."""
     sends = any(isinstance(op, Elementwise) and op.block is not None for op in program.operations())
     if sends or program.signals_blocks or any(ring.crosses_blocks for ring in program.rings):
         emit_meeting(builder)
-    elif program.barriers or any(ring.has_barriers for ring in program.rings):
+    elif program.tensor or program.barriers or any(ring.has_barriers for ring in program.rings):
         builder.emit("bar.sync", Imm(0))
 
 

@@ -94,7 +94,7 @@ class _Sweep:
 
     def of_all_steps(self) -> tuple[Expr, ...]:
         """The conditions without which a thread has nothing to do in this nest: then it reads nothing either."""
-        if not self.op.nest.is_per_thread or any(isinstance(a, Definition) for a in self.body):
+        if not self.op.nest.is_per_thread or not self.body or any(isinstance(a, Definition) for a in self.body):
             return ()
         first, *others = (a.conditions for a in self.body if not isinstance(a, Definition))
         return tuple(c for c in first if not self.vary((c,)) and all(c in other for other in others))

@@ -275,7 +275,7 @@ class _Checker:
         if len(indices) != len(buffer.extents):
             yield f"{len(indices)} indices for {buffer.name}, which has {len(buffer.extents)} dimensions"
         for index in indices:
-            if index.dtype.kind not in ("int", "uint"):
+            if index.dtype != INT32:
                 yield f"the index {show_expr(index)} is {index.dtype}"
 
 

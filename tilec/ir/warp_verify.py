@@ -42,6 +42,7 @@ from tilec.ir import warp
 from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.ir.multicast import mates_by_any
 from tilec.ir.warp import Operation, Program, Ring, Role
+from tilec.ir.warp_alignment import alignment
 from tilec.ir.warp_effects import combined, effects, name_of
 from tilec.ir.warp_scenarios import Execution, Scenario, scenarios
 from tilec.ir.warp_structure import Overlaps, copies_of, early, memory, overlaps_of, partition, parts_of
@@ -54,6 +55,7 @@ def program_violations(program: Program) -> Iterator[str]:
         yield from program_violations(replace(program, roles=(program.common,), common=None, begins_early=False))
     yield from partition(program)
     yield from memory(program)
+    yield from alignment(program)
     yield from parts_of(program)
     yield from copies_of(program)
     yield from early(program)

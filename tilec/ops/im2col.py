@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MAX_PIXELS, MAX_CHANNELS = 1024, 256  # of one copy (cuTensorMapEncodeIm2col)
+MAX_PIXELS = 1024  # of one copy (cuTensorMapEncodeIm2col)
 MAX_STRIDE = 8
 CORNERS = {4: (-128, 127), 5: (-16, 15)}  # by the dimensions of the tensor
 MOST_OFFSET = {4: 255, 5: 31}  # of a tap: they share 16 bits
@@ -215,8 +215,8 @@ def why_no_map(op: TileOp) -> str | None:
         return f"its {columns} columns do not divide {seen.channels} channels"
     if seen.channels * size % TMA_ALIGNMENT or columns * size % TMA_ALIGNMENT:
         return f"a pixel has {seen.channels * size} bytes and a row {columns * size}, not multiples of {TMA_ALIGNMENT}"
-    if rows > MAX_PIXELS or (columns > MAX_CHANNELS and columns * size % 32):
-        return f"a copy has at most {MAX_PIXELS} rows of {MAX_CHANNELS} channels"
+    if rows > MAX_PIXELS:
+        return f"a copy has at most {MAX_PIXELS} rows"
     if seen.stride > MAX_STRIDE:
         return f"a stride is at most {MAX_STRIDE}"
     rank = len(image.shape)

@@ -30,6 +30,7 @@ from tilec.ir.tile import (
 )
 from tilec.ir.types import BOOL, FLOAT32, INT32
 from tilec.ops.lowering import Context, Demand
+from tilec.ops.reduce import kept_extents
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import Value, show_shape
@@ -39,7 +40,7 @@ def _check(kind: str, call: Call) -> TileOp:
     src = _tile(call, "src")
     missing: Value = None
     dst = src if call["dst"].value is missing else _tile(call, "dst")
-    rank = len(src.extent)
+    rank = len(kept_extents(src))
     dim = call.integer("dim")
     if not -rank <= dim < rank:
         fail(
@@ -94,7 +95,7 @@ def _reference(op: TileOp, env: Environment) -> None:
     dim = op.attr("dim")
     assert isinstance(dim, int)
     combine: Any = {"sum": np.add, "max": np.fmax}[str(op.attr("kind"))]
-    value = env.read(src)
+    value = env.read(src).reshape(kept_extents(src))
     wide = value.astype(np.float64) if src.buffer.dtype.is_float else value
     turned = np.flip(wide, dim) if op.attr("reverse") else wide
     result = combine.accumulate(turned, axis=dim, dtype=wide.dtype)
@@ -109,9 +110,10 @@ def expansion(op: TileOp, allocate: Callable[[Buffer], Buffer]) -> tuple[Stmt, .
     kind: BinaryOp = "add" if op.attr("kind") == "sum" else "max"
     # Sums of 16-bit floats are carried in float32.
     dtype = FLOAT32 if src.buffer.dtype.is_float and src.buffer.dtype.bits < 32 else src.buffer.dtype
-    here, there = (allocate(Buffer(f"scan{i}", src.extent, dtype, "shared", op.span)) for i in (0, 1))
-    variables = tuple(Var(f"%s{d}") for d in range(len(src.extent)))
-    length = src.extent[dim]
+    extents = kept_extents(src)
+    here, there = (allocate(Buffer(f"scan{i}", extents, dtype, "shared", op.span)) for i in (0, 1))
+    variables = tuple(Var(f"%s{d}") for d in range(len(extents)))
+    length = extents[dim]
     body: list[Stmt] = [TileOp("copy", (src, _whole(here, op)), (("via", "registers"),), op.span)]
     step = 1
     while step < length:
@@ -126,7 +128,7 @@ def expansion(op: TileOp, allocate: Callable[[Buffer], Buffer]) -> tuple[Stmt, .
         before = Load(here, (*variables[:dim], other, *variables[dim + 1 :]))
         mine = Load(here, variables)
         value = Select(exists, Binary(kind, mine, before, dtype), mine, dtype)
-        body.append(Parallel(variables, src.extent, (Store(there, variables, value, op.span),), op.span))
+        body.append(Parallel(variables, extents, (Store(there, variables, value, op.span),), op.span))
         here, there = there, here
         step *= 2
     return (*body, TileOp("copy", (_whole(here, op), dst), (("via", "registers"),), op.span))

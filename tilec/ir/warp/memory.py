@@ -17,7 +17,7 @@ PART_ROWS = 64
 """Rows of a tile that a warpgroup has together, as wgmma gives them to it."""
 
 SMALL_STRIDE = 128
-"""Bytes between versions of a tile that is no larger, as TMA wants them aligned: it has no bank swizzle to begin
+"""Bytes between versions of a tile that is no larger, as TMA wants them aligned, if it has no bank swizzle to begin
 anew."""
 
 FIRST_TURN = 3
@@ -99,7 +99,7 @@ class SharedTile:
     def stride(self) -> int:
         if self.depth == 1:
             return self.layout.bytes
-        unit = SMALL_STRIDE if self.layout.bytes <= SMALL_STRIDE else 1024
+        unit = SMALL_STRIDE if self.layout.bytes <= SMALL_STRIDE and not self.layout.swizzle else 1024
         return -(-self.layout.bytes // unit) * unit
 
     @property

@@ -38,6 +38,8 @@ def static_trips(loop: Loop) -> int | None:
 def final_guard(loop: Loop) -> Branch | None:
     """What guards all that a trip of the loop does, by a condition that once it does not hold never holds again: the
     loop's variable is to be less than something that does not move with it."""
+    if not loop.body:
+        return None
     *before, guard = loop.body
     if not isinstance(guard, Branch) or guard.orelse or guard.part or not all(isinstance(op, Let) for op in before):
         return None

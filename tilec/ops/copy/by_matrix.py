@@ -18,7 +18,9 @@ def loads_by_matrix(source: Region, destination: Region, layout: Fragment) -> bo
         return False
     if not destination.is_whole or source.extent[-2:] != layout.shape or any(e != 1 for e in source.extent[:-2]):
         return False
-    if tile.shape[-1] % _BLOCK or affine(source.start[-1]).divisor % _BLOCK or any(map(layout.overhangs, (0, 1))):
+    if len(layout.shape) != 2 or any(map(layout.overhangs, (0, 1))):
+        return False
+    if tile.shape[-1] % _BLOCK or affine(source.start[-1]).divisor % _BLOCK:
         return False
     along = layout.registers[0].dim if layout.registers else -1
     lanes = (Axis(4, along, 2), Axis(8, 1 - along, 1))

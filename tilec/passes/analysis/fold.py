@@ -1,6 +1,7 @@
 """Tile IR to tile IR with constants computed and integer arithmetic simplified. What does not change is kept as it is.
 
-Statements that never run are left out, but not from a loop whose schedule is given by hand: its entries count them.
+Statements that never run, or have nothing to run, are left out, but not from a loop whose schedule is given by hand:
+its entries count them. A `while` stays, which may go on for ever.
 
 Signed arithmetic is taken not to overflow where that simplifies an index, as `(x * 4) // 4`.
 """
@@ -85,6 +86,8 @@ def _stmt(stmt: Stmt, prune: bool) -> tuple[Stmt, ...]:
             return (stmt if new_value is value else replace(stmt, value=new_value),)
         case Parallel(body=body):
             new_body = _body(body, prune)
+            if prune and not new_body:
+                return ()
             return (stmt if new_body is body else replace(stmt, body=new_body),)
         case For():
             return _for(stmt, prune)
@@ -93,6 +96,8 @@ def _stmt(stmt: Stmt, prune: bool) -> tuple[Stmt, ...]:
             if prune and isinstance(new_condition, Const):
                 return _body(then if new_condition.value else orelse, prune)
             parts = (new_condition, _body(then, prune), _body(orelse, prune))
+            if prune and not parts[1] and not parts[2]:
+                return ()
             return (stmt if _same(parts, (condition, then, orelse)) else If(*parts, span=stmt.span),)
         case While(condition=condition, body=body):
             new_condition = fold_expr(condition)
@@ -109,7 +114,7 @@ def _stmt(stmt: Stmt, prune: bool) -> tuple[Stmt, ...]:
 def _for(loop: For, prune: bool) -> tuple[Stmt, ...]:
     start, stop, body = fold_expr(loop.start), fold_expr(loop.stop), _body(loop.body, prune and loop.stage is None)
     never = isinstance(start, Const) and isinstance(stop, Const) and int(start.value) >= int(stop.value)
-    if never and prune:
+    if prune and (never or not body):
         return ()
     if start is loop.start and stop is loop.stop and body is loop.body:
         return (loop,)

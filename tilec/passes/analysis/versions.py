@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tilec.ir.tile import (
     THREAD,
+    Attr,
     Bind,
     Buffer,
     Expr,
@@ -35,7 +36,7 @@ from tilec.ir.tile import (
     with_children,
 )
 from tilec.ops.values import EXPR_TYPES
-from tilec.passes.analysis.usage import expressions
+from tilec.passes.analysis.usage import expressions, reads, writes
 
 Versions = Mapping[Buffer, Buffer]
 """The tiles, and what a version of each is."""
@@ -103,7 +104,7 @@ def on_versions(stmt: Stmt, versions: Versions) -> Stmt:
             return replace(op, regions=tuple(_region(r, versions) for r in stmt.regions))
         case Parallel():
             named = [(b.name, _named(stmt, b)) for b in versions]
-            binds = tuple(Bind(Var(f"{_MARK}{name}|"), index[0], stmt.span) for name, index in named if index)
+            binds = tuple(Bind(_mark(name), index[0], stmt.span) for name, index in named if index)
             return replace(stmt, body=(*binds, *(_element(s, versions) for s in stmt.body))) if binds else stmt
         case For() | While():
             return replace(stmt, body=tuple(on_versions(s, versions) for s in stmt.body))
@@ -112,6 +113,37 @@ def on_versions(stmt: Stmt, versions: Versions) -> Stmt:
             return replace(stmt, then=then, orelse=orelse)
         case _:
             return stmt
+
+
+def carried(op: TileOp, made: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The statements that are made of an operation, each with the versions that this one names of the tiles that it
+    touches too."""
+    index = {r.buffer: v for n, r in enumerate(op.regions) if (v := dict(op.attrs).get(f"version{n}")) is not None}
+    return tuple(_with_versions(stmt, index) for stmt in made) if index else made
+
+
+def _with_versions(stmt: Stmt, index: Mapping[Buffer, Attr]) -> Stmt:
+    match stmt:
+        case TileOp():
+            named = {f"version{n}": index[r.buffer] for n, r in enumerate(stmt.regions) if r.buffer in index}
+            others = {key: value for key, value in stmt.attrs if not key.startswith("version")}
+            return replace(stmt, attrs=tuple(sorted((others | named).items())))
+        case Parallel():
+            touched = [b for b in dict.fromkeys((*reads(stmt), *writes(stmt))) if b in index]
+            binds = (Bind(_mark(b.name), v, stmt.span) for b in touched if isinstance(v := index[b], EXPR_TYPES))
+            return replace(stmt, body=(*binds, *stmt.body))
+        case For() | While():
+            return replace(stmt, body=tuple(_with_versions(s, index) for s in stmt.body))
+        case If():
+            then, orelse = (tuple(_with_versions(s, index) for s in b) for b in (stmt.then, stmt.orelse))
+            return replace(stmt, then=then, orelse=orelse)
+        case _:
+            return stmt
+
+
+def _mark(name: str) -> Var:
+    """What stands for the version of a tile in a nest."""
+    return Var(f"{_MARK}{name}|")
 
 
 def _region(region: Region, versions: Versions) -> Region:

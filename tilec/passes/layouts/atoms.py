@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Literal
 
 from tilec.ir.layout import Fragment, SharedLayout, mma_accumulator, plain
+from tilec.ir.multicast import BOX_BYTES
 from tilec.ir.placement import places
 from tilec.ir.tile import Buffer, Expr, Kernel, Load, Parallel, Placement, Store, TileOp, Var, walk, walk_expr
 from tilec.ops.copy.by_matrix import loads_by_matrix
@@ -128,18 +129,37 @@ def scores(buffer: Buffer, patterns: Iterable[Pattern], weights: Weights) -> dic
 def candidates(buffer: Buffer) -> tuple[SharedLayout, ...]:
     """Every layout that the tile's rows allow: without a swizzle, then the widest first."""
     size = buffer.dtype.bytes
-    row = buffer.shape[-1] * size
-    swizzled = (SharedLayout(buffer.shape, size, width // size, width) for width in SWIZZLES if row % width == 0)
+    swizzled = (SharedLayout(buffer.shape, size, width // size, width) for width in swizzles(buffer))
     return (plain(buffer.shape, size), *swizzled)
 
 
+def with_swizzle(buffer: Buffer, width: int) -> SharedLayout:
+    """The layout with a bank swizzle of so many bytes (0: none), one of those that the tile's rows allow."""
+    return next(layout for layout in candidates(buffer) if layout.swizzle == width)
+
+
+def swizzles(buffer: Buffer) -> tuple[int, ...]:
+    """The widths in bytes of the bank swizzles that the tile's rows are multiples of, the widest first."""
+    row = buffer.shape[-1] * buffer.dtype.bytes // buffer.dtype.per_byte
+    return tuple(width for width in SWIZZLES if row % width == 0)
+
+
+def holds_boxes(buffer: Buffer) -> bool:
+    """Whether TMA can reach the tile in some layout."""
+    return any(is_legal(layout, ("tma",)) for layout in candidates(buffer))
+
+
 def is_legal(layout: SharedLayout, patterns: Iterable[Pattern]) -> bool:
-    """wgmma's descriptors are made for swizzled rows only; the box of TMA is bounded; ldmatrix and stmatrix want 16
-    bytes of a row together."""
+    """wgmma's descriptors are made for swizzled rows only, whose pattern begins anew in each panel; the box of TMA is
+    bounded, and begins at a multiple of `BOX_BYTES`, as each panel does; ldmatrix and stmatrix want 16 bytes of a row
+    together."""
     wanted = set(patterns)
     if layout.placement is not None:
         return not wanted & {"wgmma", "tma"} and not ("matrix" in wanted and layout.run * layout.element_bytes < CHUNK)
-    return not ("wgmma" in wanted and not layout.swizzle) and not ("tma" in wanted and layout.panel > MAX_BOX)
+    apart = layout.panel_bytes if layout.panels > 1 else 0
+    if "wgmma" in wanted and (not layout.swizzle or apart % layout.repeat_bytes):
+        return False
+    return not ("tma" in wanted and (layout.panel > MAX_BOX or apart % BOX_BYTES))
 
 
 def cost(layout: SharedLayout, patterns: Iterable[Pattern]) -> Cost:

@@ -22,6 +22,7 @@ from tilec.passes.analysis.rings import is_load, pipelined_loops, why_not_fed
 from tilec.passes.analysis.steering import is_per_thread, kept_by_every_role, scalar_reads
 from tilec.passes.analysis.tensor_order import ordered_tensors
 from tilec.passes.analysis.wishes import asynchronous, awaited
+from tilec.passes.layouts.atoms import is_legal, with_swizzle
 from tilec.passes.layouts.tensor_maps import why_not_tma
 from tilec.target import Target
 
@@ -106,5 +107,11 @@ def why_not_specialised(kernel: Kernel, loops: tuple[For, ...]) -> str | None:
 
 
 def placed_tiles(kernel: Kernel) -> frozenset[Buffer]:
-    """The shared tiles to which a person gives a placement that is no hardware swizzle."""
-    return frozenset(p.buffer for p in kernel.layouts if isinstance(p.layout, Placement))
+    """The shared tiles to which a person gives a layout that TMA does not know: a placement that is no hardware
+    swizzle, or one whose panels are no boxes."""
+    return frozenset(
+        p.buffer
+        for p in kernel.layouts
+        if isinstance(p.layout, Placement)
+        or (isinstance(p.layout, int) and not is_legal(with_swizzle(p.buffer, p.layout), ("tma",)))
+    )

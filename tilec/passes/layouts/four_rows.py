@@ -8,7 +8,8 @@ from dataclasses import replace
 from tilec.diag import Label, fail
 from tilec.ir.tile import Buffer, TileOp
 from tilec.ops.four_rows import ROWS
-from tilec.passes.layouts.tensor_maps import why_no_tensor_map
+from tilec.passes.layouts.atoms import holds_boxes
+from tilec.passes.layouts.tensor_maps import NO_BOXES, why_no_tensor_map
 from tilec.target import Target
 
 _ALIGNED = 128
@@ -41,4 +42,6 @@ def _why_not(op: TileOp, target: Target, placed: Collection[Buffer], ordered: Co
     row = tile.shape[-1]
     if not part.is_whole and row * size * ROWS % _ALIGNED:
         return f"four rows of {tile.name} are {row * size * ROWS} bytes, not a multiple of {_ALIGNED}"
+    if not holds_boxes(tile):
+        return NO_BOXES
     return why_no_tensor_map(line, replace(tile, extents=(row,)), least_dimensions=1)

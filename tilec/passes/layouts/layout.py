@@ -47,7 +47,7 @@ from tilec.ops.refused import is_refused, refused
 from tilec.ops.transpose import AS_ACCUMULATED
 from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.passes.layouts import widths
-from tilec.passes.layouts.atoms import MAX_BOX, Access, candidates, is_legal, shared_accesses, shared_layout
+from tilec.passes.layouts.atoms import MAX_BOX, Access, is_legal, shared_accesses, shared_layout, with_swizzle
 from tilec.passes.layouts.convert import Conflict, Conversion, resolve, rewritten
 from tilec.passes.layouts.form import Form
 from tilec.passes.layouts.fragment_dimensions import (
@@ -243,7 +243,8 @@ def _asked_for(pinned: Pinned, accesses: list[Access], mistakes: Mistakes) -> Sh
     if isinstance(pinned.layout, Placement):
         layout = placed(pinned.layout, pinned.buffer.dtype.bytes)
     else:
-        layout = next(c for c in candidates(pinned.buffer) if c.swizzle == pinned.layout)
+        assert isinstance(pinned.layout, int), "a layout of a fragment"
+        layout = with_swizzle(pinned.buffer, pinned.layout)
     unable = next((a for a in accesses if not is_legal(layout, [a.pattern])), None)
     if unable is not None:
         with mistakes.caught():

@@ -16,7 +16,6 @@ from tilec.ir.affine import affine, row_divisor
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.placement import run
 from tilec.ir.tile import (
-    Attr,
     Bind,
     Break,
     Buffer,
@@ -53,8 +52,10 @@ from tilec.passes.analysis.ordering import is_asynchronous_copy
 from tilec.passes.analysis.rings import is_load, is_pipelined, pipelined_loops, why_not_fed
 from tilec.passes.analysis.tensor_order import ordered_tensors
 from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.analysis.versions import carried
 from tilec.passes.analysis.wishes import asynchronous, awaited, expanded, honoured
 from tilec.passes.layouts.able import check_arithmetic, check_narrow_sum, check_parts, no_fill, no_roles, no_wgmma
+from tilec.passes.layouts.atoms import CHUNK
 from tilec.passes.layouts.form import Form, form_of, placed_tiles, why_unfed
 from tilec.passes.layouts.four_rows import check_four_rows
 from tilec.passes.layouts.tensor_maps import why_no_tensor_map, why_not_tma, without_tma
@@ -127,12 +128,9 @@ def _is_alone(copy: TileOp, loop: For) -> bool:
     return not by_data and sum(tile in writes(s) for s in loop.body) == 1
 
 
-def _through_registers(source: Region, destination: Region, span: Span, **version: Attr) -> TileOp:
-    """A copy of a tile to or from a fragment, and which version of the tile it is (`analysis.versions`), if any."""
-    op = TileOp("copy", (source, destination), (("via", "registers"),), span)
-    for key, value in version.items():
-        op = op if value is None else with_attr(op, key, value)
-    return op
+def _through_registers(source: Region, destination: Region, span: Span) -> TileOp:
+    """A copy of a tile to or from a fragment."""
+    return TileOp("copy", (source, destination), (("via", "registers"),), span)
 
 
 def _becoming_a(kernel: Kernel) -> frozenset[str]:
@@ -205,7 +203,8 @@ class _Selector:
 
     def stmt(self, stmt: Stmt) -> tuple[Stmt, ...]:
         try:
-            return self.selected(stmt)
+            made = self.selected(stmt)
+            return carried(stmt, made) if isinstance(stmt, TileOp) else made
         except CompileError as error:
             self.mistakes.add(error)
             return (refused(reads(stmt), writes(stmt), stmt.span),)
@@ -361,9 +360,9 @@ class _Selector:
         return (with_attr(op, "via", "registers"),)
 
     def together(self, tile: Buffer) -> int:
-        """How many bytes of a row lie together in the placement that a person gives the tile."""
+        """How many bytes of a row lie together in the layout that a person gives the tile: a swizzle moves 16."""
         given = (p.layout for p in self.kernel.layouts if p.buffer == tile and isinstance(p.layout, Placement))
-        return next(run(placement) for placement in given) * tile.dtype.bytes
+        return next((run(placement) * tile.dtype.bytes for placement in given), CHUNK)
 
     def tma_store(self, op: TileOp) -> TileOp:
         """Its wait stands where something needs the tile again, unless the environment wants it right behind."""
@@ -450,7 +449,6 @@ class _Selector:
         before: list[Stmt] = []
         after: list[Stmt] = []
         regions = []
-        versions = {key: value for key, value in op.attrs if key.startswith("version")}
         for i, region in enumerate(op.regions):
             if region.buffer.scope == "fragment":
                 if not region.is_whole:
@@ -470,13 +468,11 @@ class _Selector:
             self.staging.append(held)
             whole = Region(held, tuple(integer(0) for _ in extents), extents, op.span)
             regions.append(whole)
-            version = versions.get(f"version{i}")
             if i == 0 or not op.attr("clear"):
-                before.append(_through_registers(region, whole, op.span, version0=version))
+                before.append(_through_registers(region, whole, op.span))
             if i == 1:
-                after.append(_through_registers(whole, region, op.span, version1=version))
-        attrs = tuple((key, value) for key, value in op.attrs if key not in versions)
-        return *before, replace(op, regions=tuple(regions), attrs=attrs), *after
+                after.append(_through_registers(whole, region, op.span))
+        return *before, replace(op, regions=tuple(regions)), *after
 
     def scan_tile(self, wanted: Buffer) -> Buffer:
         """A shared tile for a scan, the same one for all scans of a shape and type."""

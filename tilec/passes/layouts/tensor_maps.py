@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from tilec.ir.affine import row_divisor
+from tilec.ir.multicast import BOX_BYTES
 from tilec.ir.tile import Buffer, Region, TileOp
 from tilec.ops import im2col
 from tilec.ops.lowering import TMA_ALIGNMENT
-from tilec.passes.layouts.atoms import MAX_BOX
+from tilec.passes.layouts.atoms import MAX_BOX, holds_boxes
+
+NO_BOXES = f"no boxes of at most {MAX_BOX} columns, each from a multiple of {BOX_BYTES} bytes on, make up the tile"
 
 
 def why_not_tma(op: TileOp, placed: frozenset[Buffer]) -> str | None:
@@ -16,7 +19,7 @@ def why_not_tma(op: TileOp, placed: frozenset[Buffer]) -> str | None:
     if without_tma(op):
         return "by disable_tma"
     if op.name == "im2col":
-        return im2col.why_no_map(op)
+        return im2col.why_no_map(op) or (None if holds_boxes(destination.buffer) else NO_BOXES)
     if not destination.is_whole:
         return "it fills a part of a tile"
     return why_no_tensor_map(source, destination.buffer, least_dimensions=1)
@@ -44,8 +47,8 @@ def why_no_tensor_map(outside: Region, tile: Buffer, least_dimensions: int = 2) 
         return f"a tile row is {tile.shape[-1] * size} bytes, not a multiple of {TMA_ALIGNMENT}"
     if any(e > MAX_BOX for e in outside.extent[:-1]):
         return f"a box has at most {MAX_BOX} rows"
-    if tile.shape[-1] > MAX_BOX and tile.shape[-1] * size % 32:
-        return f"a box has at most {MAX_BOX} columns"
+    if not holds_boxes(tile):
+        return NO_BOXES
     return None
 
 

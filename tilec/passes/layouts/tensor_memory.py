@@ -270,6 +270,7 @@ def check_tensor_copy(op: TileOp, threads: int) -> None:
     fragment, tile = registers.buffer, part.buffer
     is_block = part.extent[0] == tile.shape[0] and affine(part.start[-1]).divisor % (2 * factor_run(tile)) == 0
     fits = fragment.scope == "fragment" and registers.is_whole and part.extent == fragment.extents and is_block
+    fits &= len(fragment.extents) == 2
     if not fits or fragment.dtype != tile.dtype:
         refuse_scopes(
             op,

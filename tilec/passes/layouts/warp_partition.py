@@ -57,6 +57,8 @@ def _is_described(part: Region, along_k: bool) -> bool:
     first = affine(part.start[-1]).divisor * tile.dtype.bytes
     panel = math.gcd(tile.shape[-1] * tile.dtype.bytes, 128)
     columns = part.extent[-1] * tile.dtype.bytes
+    if math.prod(tile.shape[:-1]) % 8 and tile.shape[-1] * tile.dtype.bytes > panel:
+        return False  # the panels behind the first do not
     return affine(row).divisor % 8 == 0 and not (first % 32 if along_k else first % panel or columns % panel)
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from tilec.diag import fail
 from tilec.ir.tile import Buffer, Scope
+from tilec.ir.types import DType
 from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER, Reducer, kind_of
-from tilec.ops.signature import Parameter, Signature, as_dtype, as_element, as_shape, bind
+from tilec.ops.signature import Call, Parameter, Signature, as_dtype, as_element, as_shape, bind
 from tilec.ops.values import Pipeline
 from tilec.passes.reading import pipelines, teams
 from tilec.syntax import ast
@@ -78,6 +79,26 @@ _OTHERS: dict[str, Callable[[Assignments, str, ast.Call], Buffer | Pipeline]] = 
 """By name: what is no tile or array with a shape and a dtype."""
 
 
+def _check_tensor_memory(name: str, extents: tuple[int, ...], dtype: DType, call: Call) -> None:
+    """It has lanes and columns of 32 bits each, of which elements are all or a power of two."""
+    if dtype.bits not in (8, 16, 32):
+        fail(
+            "unsupported-type",
+            f"tensor memory has no elements of {dtype}",
+            call["dtype"].span,
+            f"a column has 32 bits, {name} has elements of {dtype.bits}",
+            help="use a type of 8, 16 or 32 bits",
+        )
+    if len(extents) < 2:
+        fail(
+            "wrong-shape",
+            f"{name} needs two dimensions",
+            call["shape"].span,
+            "tensor memory has rows and columns",
+            help="write (rows, columns), or allocate it in shared memory",
+        )
+
+
 def allocate(body: Assignments, name: str, path: str, node: ast.Call) -> Buffer | Pipeline:
     """`name = T.alloc_…(…)`"""
     if body.is_parallel:
@@ -98,6 +119,8 @@ def allocate(body: Assignments, name: str, path: str, node: ast.Call) -> Buffer 
     shape = as_shape(call["shape"], f"the shape of {name}")
     dtype, lanes = as_element(call["dtype"])
     extents = (*shape, lanes) if lanes > 1 else shape
+    if scope == "tmem":
+        _check_tensor_memory(name, extents, dtype, call)
     buffer = Buffer(body.unique.take(name), extents, dtype, scope, node.span, lanes)
     body.buffers.append(buffer)
     return buffer

@@ -9,7 +9,6 @@ from typing import Literal, assert_never
 
 from tilec.diag import CompileError, Label, Mistakes, fail
 from tilec.ir.affine import affine
-from tilec.ir.expr import cast
 from tilec.ir.tile import Binary, Buffer, Expr, Var, extent_expr, integer
 from tilec.ir.types import BOOL, BY_NAME, INT32, DType
 from tilec.ops import arithmetic, python
@@ -40,10 +39,10 @@ from tilec.ops.values import (
     show_shape,
 )
 from tilec.ops.vectors import converted
-from tilec.passes.analysis.fold import fold_expr
 from tilec.passes.reading import pipelines, tile_scheduler
 from tilec.passes.reading.budget import Budget
 from tilec.passes.reading.functions import bind_target, bound, is_eager, run_function
+from tilec.passes.reading.indices import as_index
 from tilec.passes.reading.layout_maps import FRAGMENT, LAYOUT, fragment_layout, index_map
 from tilec.passes.reading.scope import Scope
 from tilec.passes.reading.vocabulary import (
@@ -582,4 +581,4 @@ class Evaluator:
         expr = as_expr(self.operand(node))
         if expr.dtype.is_float or expr.dtype == BOOL:
             fail("wrong-dtype", "an index must be an integer", node.span, f"this is {expr.dtype}")
-        return fold_expr(expr if expr.dtype.bits == 64 else cast(expr, INT32))
+        return as_index(expr, self.ranges)

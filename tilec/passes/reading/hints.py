@@ -14,7 +14,7 @@ from tilec.ir.expr import cast
 from tilec.ir.tile import Ask, Buffer, Expr, LoopLayout, Pinned, Placement, Raster, Subtile
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import Dictionary, Entry, IndexMap, Swizzle, Value, describe, show_shape
-from tilec.passes.layouts.atoms import candidates
+from tilec.passes.layouts.atoms import swizzles
 from tilec.passes.layouts.loop_layout import why_irregular
 from tilec.passes.layouts.placements import placement_of, tensor_places
 from tilec.passes.reading.asked_stages import Asked
@@ -112,13 +112,16 @@ def _refuse(buffer: Buffer, entry: Entry) -> NoReturn:
         "shared": "tilelang.layout.make_swizzled_layout(tile) or T.Layout(shape, lambda i, j: place)",
         "global": "T.Layout(shape, lambda i, j: place)",
     }
+    way = wanted.get(buffer.scope)
     fail(
         "wrong-argument",
         f"T.annotate_layout: this is no layout for {buffer.name}",
         entry.span,
         f"{describe(entry.value)} for {describe(buffer)}",
         secondary=(Label(buffer.span, "from here"),),
-        help=f"write {wanted[buffer.scope]}" if not buffer.is_dynamic else "give layouts to tiles",
+        help=f"write {way}"
+        if way is not None and not buffer.is_dynamic
+        else "give layouts to shared tiles and fragments",
     )
 
 
@@ -133,11 +136,11 @@ def _mismatch(buffer: Buffer, shape: tuple[int, ...], entry: Entry) -> None:
 
 
 def _width(buffer: Buffer, given: Swizzle, entry: Entry) -> int:
-    possible = [layout.swizzle for layout in candidates(buffer)]
+    possible = (*swizzles(buffer), 0)
     if given.width is None:
-        return max(possible)
+        return possible[0]
     if given.width not in possible:
-        row = buffer.shape[-1] * buffer.dtype.bits // 8
+        row = buffer.shape[-1] * buffer.dtype.bytes // buffer.dtype.per_byte
         fail(
             "wrong-argument",
             f"{buffer.name} cannot be swizzled by {given.width} bytes",

@@ -27,6 +27,7 @@ from tilec.ir.tile import (
     Var,
     While,
     children,
+    extent_expr,
     integer,
     with_children,
 )
@@ -84,9 +85,9 @@ class _Rewriter:
         if not isinstance(new, Load) or new.buffer not in self.values:
             return new
         inside: Expr | None = None
-        for index, size in zip(new.indices, new.buffer.shape, strict=True):
-            reaches = Binary("ge", index, cast(integer(0), index.dtype), BOOL)
-            ends = Binary("lt", index, cast(integer(size), index.dtype), BOOL)
+        for index, size in zip(new.indices, new.buffer.extents, strict=True):
+            reaches = Binary("ge", index, integer(0), BOOL)
+            ends = Binary("lt", index, extent_expr(size), BOOL)
             both = Binary("and", reaches, ends, BOOL)
             inside = both if inside is None else Binary("and", inside, both, BOOL)
         assert inside is not None
@@ -97,6 +98,6 @@ def _is_inside(region: Region) -> bool:
     """Whether the whole box is known to lie in the tensor."""
     forms = [affine(start) for start in region.start]
     return all(
-        not form.terms and 0 <= form.constant <= size - extent
-        for form, extent, size in zip(forms, region.extent, region.buffer.shape, strict=True)
+        not form.terms and isinstance(size, int) and 0 <= form.constant <= size - extent
+        for form, extent, size in zip(forms, region.extent, region.buffer.extents, strict=True)
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tilec.diag import fail
+from tilec.diag import Label, fail
 from tilec.ir.expr import cast
 from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
 from tilec.ir.text import show_expr
@@ -90,6 +90,15 @@ def _tile(body: PerThread, call: Call, tile: Buffer, message: str) -> None:
             f"T.print of the whole of {tile.name} cannot stand inside {body.nest_name}",
             call.span,
             help="print an element, or move it out of the loop",
+        )
+    if tile.scope in ("tmem", "barrier"):
+        fail(
+            "wrong-scope",
+            f"T.print of {tile.name}, which no thread can read",
+            call["obj"].span,
+            "it lies in tensor memory" if tile.scope == "tmem" else "a barrier holds no values",
+            secondary=(Label(tile.span, "allocated here"),),
+            help="T.copy it to a fragment first" if tile.scope == "tmem" else "print what it hands on",
         )
     by = WARPGROUP_THREADS * call.integer("warp_group_id") + WARP_THREADS * call.integer("warp_id")
     if not 0 <= by < body.threads:

@@ -1,0 +1,122 @@
+"""Where in shared memory copies and products begin: promise 11 of `ir.warp_verify`. Addresses are counted here from the
+layouts alone, for all versions and boxes at once, as the greatest step by which they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd, prod
+
+from tilec.ir import warp
+from tilec.ir.affine import affine
+from tilec.ir.layout import SharedLayout
+from tilec.ir.tile import Buffer, Region
+from tilec.ir.warp import Operation, Program, SharedTile
+from tilec.ir.warp_effects import name_of
+
+BOX_ALIGNMENT = 128
+"""Bytes: the shared address of cp.async.bulk.tensor and cp.reduce.async.bulk.tensor (PTX ISA)."""
+
+ROW_ALIGNMENT = 16
+"""Bytes: the rows of ldmatrix and stmatrix, the answer of clusterlaunchcontrol.try_cancel, and what a matrix descriptor
+counts addresses in (PTX ISA)."""
+
+ATOM_ROWS = 8
+"""A bank swizzle of w bytes repeats after eight rows of w bytes (PTX ISA, "Swizzling modes"). It permutes by bits of
+the address itself: a tile, and what a matrix descriptor with base offset 0 points at, begins at a multiple of that."""
+
+
+def alignment(program: Program) -> Iterator[str]:
+    """Promise 11."""
+    tiles = {tile.buffer.name: tile for tile in program.shared}
+    for tile in program.shared:
+        yield from _atoms(tile)
+    for op in program.operations():
+        for what, buffer, step, wanted in _begins(op, tiles):
+            if step % wanted:
+                yield (
+                    f"line {op.span.line}: {name_of(op)} of {buffer.name} reaches {what} at multiples of {step} bytes "
+                    f"of shared memory, not of {wanted}"
+                )
+
+
+def _atoms(tile: SharedTile) -> Iterator[str]:
+    atom = ATOM_ROWS * tile.layout.swizzle
+    step = _versions(tile)
+    if atom and step % atom:
+        yield (
+            f"the swizzle of {tile.buffer.name} repeats after {atom} bytes, its versions begin at multiples of {step} "
+            "bytes of shared memory"
+        )
+
+
+def _versions(tile: SharedTile) -> int:
+    """The step of the addresses at which its versions begin."""
+    return gcd(tile.offset, tile.stride if tile.depth > 1 else 0)
+
+
+def _panel(layout: SharedLayout) -> int:
+    """Bytes from one panel to the next; 0 if there is one."""
+    several = layout.shape[-1] > layout.panel
+    return prod(layout.shape[:-1]) * layout.panel * layout.element_bytes if several else 0
+
+
+def _begins(op: Operation, tiles: dict[str, SharedTile]) -> Iterator[tuple[str, Buffer, int, int]]:
+    """What the operation reaches of a tile, the step of its addresses and of what they must be multiples."""
+    match op:
+        case warp.TmaLoad(destination=buffer, four=four):
+            yield "a box", buffer, _boxes(tiles[buffer.name], four, _slice(op, tiles[buffer.name])), BOX_ALIGNMENT
+        case warp.TmaStore(source=buffer, four=four, parts=parts):
+            tile = tiles[buffer.name]
+            each = warp.PART_ROWS * tile.layout.panel * tile.layout.element_bytes if parts > 1 else 0
+            yield "a box", buffer, _boxes(tile, four, each), BOX_ALIGNMENT
+        case warp.TryCancel(answer=buffer):
+            yield "its answer", buffer, _versions(tiles[buffer.name]), ROW_ALIGNMENT
+        case warp.Wgmma(a=a, b=b):
+            for part in (a, b):
+                if part.buffer.name in tiles:
+                    yield from _operand(part, tiles[part.buffer.name])
+        case warp.TensorMma(a=a, b=b):
+            for buffer in (a, b):
+                if (held := tiles.get(buffer.name)) is not None:
+                    atom = max(ATOM_ROWS * held.layout.swizzle, ROW_ALIGNMENT)
+                    yield "a panel", buffer, gcd(_versions(held), _panel(held.layout)), atom
+        case warp.TensorCopy(source=buffer):
+            yield "its scales", buffer, _versions(tiles[buffer.name]), ROW_ALIGNMENT
+        case warp.LoadMatrix(source=part):
+            yield "a row", part.buffer, _rows(tiles[part.buffer.name], part), ROW_ALIGNMENT
+        case warp.StoreMatrix(destination=buffer):
+            yield "a row", buffer, _rows(tiles[buffer.name], None), ROW_ALIGNMENT
+        case _:
+            pass
+
+
+def _boxes(tile: SharedTile, four: warp.FourRows | None, part: int) -> int:
+    """Each panel is a box of its own, or one for each `part` bytes of it, or for rows from a multiple on."""
+    rows = 0 if four is None else affine(four.at).divisor * tile.layout.panel * tile.layout.element_bytes
+    return gcd(_versions(tile), _panel(tile.layout), rows, part)
+
+
+def _slice(load: warp.TmaLoad, tile: SharedTile) -> int:
+    """Bytes of a panel that one of the blocks that share a load brings, where slices are no whole panels."""
+    if not load.shared or load.sliced == len(load.start) - 1:
+        return 0
+    rows = prod(extent for dim, extent in enumerate(load.map.box) if dim < len(load.map.box) - 1)
+    return rows * tile.layout.panel * tile.layout.element_bytes
+
+
+def _operand(part: Region, tile: SharedTile) -> Iterator[tuple[str, Buffer, int, int]]:
+    """A product's operand: its first row begins the swizzle's pattern anew, its first column a descriptor's unit."""
+    size, row = tile.layout.element_bytes, tile.layout.panel * tile.layout.element_bytes
+    first = affine(part.start[-2]).divisor * row if len(part.start) > 1 else 0
+    atom = max(ATOM_ROWS * tile.layout.swizzle, ROW_ALIGNMENT)
+    yield "a panel", part.buffer, gcd(_versions(tile), _panel(tile.layout), first), atom
+    yield "a column", part.buffer, affine(part.start[-1]).divisor * size, ROW_ALIGNMENT
+
+
+def _rows(tile: SharedTile, part: Region | None) -> int:
+    """The step of the chunks of rows that the lanes of a warp point at."""
+    if tile.layout.placement is not None:
+        return ROW_ALIGNMENT  # what lies together there says `run`, and no address does
+    column = 0 if part is None else affine(part.start[-1]).divisor * tile.layout.element_bytes
+    row = tile.layout.panel * tile.layout.element_bytes
+    return gcd(_versions(tile), _panel(tile.layout), row, column)
