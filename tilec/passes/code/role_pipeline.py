@@ -67,6 +67,7 @@ class _Step:
     group: int = -1  # of copies that are committed together
     turn: tuple[int, int] | None = None  # at the tensor cores: which of the role's, and its place in that
     completes: tuple[str, ...] = ()  # registers of a product that is waited for at the end of the trip
+    place: int | None = None  # of the statement in the text of the loop
 
 
 class RolePipeline:
@@ -137,6 +138,7 @@ class RolePipeline:
                 hands_on,
                 group=groups[i],
                 turn=next(((number, run.index(i)) for number, run in enumerate(turns) if i in run), None),
+                place=i,
             )
         # Nothing that the filling role waits for may stand behind a statement that waits for that role.
         is_shared = EVERY in roles
@@ -267,7 +269,7 @@ class RolePipeline:
         """The steps of the stages in `values`, each with that value of the loop variable; then the cursors move on."""
         stamps = {stage: replace(moment, iteration=value) for stage, value in values.items()}
         for step, operation in _committed_together(list(self.operations_of(values))):
-            yield _stamped(operation, moment if step is None else stamps[step.stage])
+            yield _stamped(operation, moment if step is None else replace(stamps[step.stage], place=step.place))
 
     def operations_of(self, values: Mapping[int, Expr]) -> Iterator[tuple[_Step | None, warp.Operation]]:
         cursors: dict[tuple[str, str, int], warp.Cursor] = {}
