@@ -16,8 +16,8 @@ from tilec.ir.warp import Moment, Operation
 
 SUM = Buffer("S", (64, 64), FLOAT32, "tmem")
 FENCE = warp.ProxyFence()
-# The consumer's and the asking thread's places: in the ring that TMA fills, in that of the sum, and in two rings without
-# tiles, by which the consumer says that it has changed the version, and the tensor cores that they have read it.
+# Where the consumer and the asking thread are in the ring that TMA fills, in that of the sum, and in two rings without
+# tiles: by one the consumer says that it has changed the version, by the other the tensor cores that they have read it.
 OURS, THEIRS = warp.Cursor("use", "ring"), warp.Cursor("ask", "ring")
 SAY, HEAR = warp.Cursor("say", "changed"), warp.Cursor("hear", "changed")
 TELL, LEARN = warp.Cursor("tell", "read"), warp.Cursor("learn", "read")
