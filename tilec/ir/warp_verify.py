@@ -380,7 +380,7 @@ class _Run:
             return message
         if (missing := state.missing.get((ring.name, position))) and not op.by_tensor_cores:
             return f"line {op.span.line}: {ring.name} is handed on with nothing in {min(missing)}"
-        if message := self.leave(state, op, ring, position, "handed on"):
+        if not op.keeps and (message := self.leave(state, op, ring, position, "handed on")):
             return message
         self.say(state, op, "full", version.fills)
         version.handed_on += state.role.arrivals(ring.by)

@@ -49,6 +49,7 @@ from tilec.passes.layouts.tensor_memory import tensor_tiles
 from tilec.passes.pipelining import pools
 from tilec.passes.pipelining.fetched import versions_of
 from tilec.passes.pipelining.handed_out import RING_BYTES, walk_of
+from tilec.passes.pipelining.links import links
 from tilec.passes.pipelining.multicast import shared_axes
 from tilec.passes.pipelining.nest_price import nest_demands
 from tilec.passes.pipelining.overlays import over_rings
@@ -324,7 +325,8 @@ class _Builder:
         """Shared memory that is not this loop's rings: other tiles, scratch, barriers. Of the tiles of other loops as
         many versions as is decided, or given by hand, else one."""
         versions = {**versions_of(self.laid.kernel), **{b.name: 0 for r in rings for b in r.buffers}}
-        barriers = (self.loop.num_stages or MOST_VERSIONS) * max(len(rings), 1) + sum(versions.values())
+        passed = len(rings) + sum(len(links("", ring, self.roles, self.statements)) for ring in rings)
+        barriers = (self.loop.num_stages or MOST_VERSIONS) * max(passed, 1) + sum(versions.values())
         for loop in loops_to_schedule(self.laid):
             if id(loop) in self.decided:
                 known = self.decided[id(loop)]
