@@ -228,10 +228,10 @@ class _Run:
                 return ""
             case warp.TensorMma():
                 return self.multiply(state, op) if op.leader is None else ""  # else by barriers of the kernel's own
-            case warp.TmaLoad(destination=destination):
-                return "" if op.barrier is not None else self.load(state, op, destination.name)
-            case warp.TryCancel(barrier=None, answer=answer):
-                return self.load(state, op, answer.name)
+            case warp.TmaLoad(destination=tile) | warp.TryCancel(answer=tile):
+                return self.load(state, op, tile.name) if op.barrier is None else ""  # as above
+            case warp.TensorCopy():
+                return ""  # as above
             case warp.RingWait(cursor=cursor):
                 _, version, turn = self.position(state, cursor)
                 if version.fills <= turn:
