@@ -52,7 +52,16 @@ def _left(op: TileOp, kernel: Kernel, laid: Laid, target: Target) -> Left:
     if laid.form != "warp_specialised":
         return Left(op, why_unfed(kernel), "load its tiles in a T.Pipelined loop, by TMA", bool(_around(op, kernel)))
     why, remedy = _about_loop(op, kernel, target)
-    return Left(op, why, remedy, True)
+    return Left(op, why, remedy, not _is_for_each_iteration(op, kernel))
+
+
+def _is_for_each_iteration(op: TileOp, kernel: Kernel) -> bool:
+    """Whether the sum is one of each iteration, as attention's scores are, which its loop is for."""
+    loop, sums = _around(op, kernel), op.regions[2].buffer
+    used = loop is not None and any(
+        sums in reads(s) for s in loop.body if not isinstance(s, TileOp) or s.name != "gemm"
+    )
+    return used or bool(op.attr("clear_accum"))
 
 
 _OTHER_TILES = "use whole tiles in shared memory of 64 rows or a multiple of 128, and types that it has"
