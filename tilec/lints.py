@@ -7,6 +7,7 @@ barriers-exhausted    more named barriers than the machine has, or more meetings
                       iteration to the next
 address-latency       address arithmetic makes the compute side look long, and so hides that loads need more stages
 tensor-memory-full    accumulators need more columns of tensor memory than an SM has
+product-by-threads    a product that tcgen05.mma could do goes by mma.sync, for what stands around it
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tilec.ir.tile import (
     walk,
     walk_expr,
 )
-from tilec.options import Lint
+from tilec.options import CompileOptions, Lint
 from tilec.passes.analysis.ordering import is_asynchronous_copy
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.analysis.usage import expressions
@@ -37,6 +38,7 @@ from tilec.passes.layouts.atoms import Sweep, conflicts, shared_accesses
 from tilec.passes.layouts.lane_addresses import conflicts as conflicts_of_nest
 from tilec.passes.layouts.layout import Laid
 from tilec.passes.layouts.tensor_memory import columns, crowded_out
+from tilec.passes.layouts.tensor_products import left_to_threads
 from tilec.passes.layouts.turned import is_turning
 from tilec.passes.pipelining.depend import LoopProblem, is_asynchronous
 from tilec.passes.pipelining.nest_price import is_of_each
@@ -49,6 +51,7 @@ CODES = frozenset(
     {
         "register-spill", "wgmma-serialised", "injected-wait", "setmaxnreg-ignored",
         "bank-conflict", "layout-conversion", "barriers-exhausted", "address-latency", "tensor-memory-full",
+        "product-by-threads",
     }
 )  # fmt: skip
 
@@ -311,6 +314,22 @@ def _instructions(index: Expr, nest: Parallel) -> int:
 
 
 # ---- tensor memory ---------------------------------------------------------------------------------------------------
+
+
+def products(laid: Laid, target: Target, options: CompileOptions) -> Iterator[Diagnostic]:
+    """Products that go by mma.sync though the machine could do them by itself, unless that was asked for."""
+    if options.opt_level < 3 or options.pipeline_strategy != "auto" or "unspecialised" in laid.kernel.asks:
+        return
+    crowded = {tile.span for tile in crowded_out(laid.kernel)}  # about which there is another warning
+    for left in left_to_threads(laid, target):
+        if left.is_able and left.op.regions[2].buffer.span not in crowded:
+            yield Diagnostic(
+                "product-by-threads",
+                "this product goes by mma.sync, not by tcgen05.mma",
+                Label(left.op.span, left.why),
+                help=left.help,
+                severity="warning",
+            )
 
 
 def tensor_memory(laid: Laid, target: Target) -> Iterator[Diagnostic]:

@@ -86,6 +86,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
         *(lint for p in planned for lint in lints.addresses(p.loop, laid, target)),
         *(w for one in laid.kernels for w in lints.copies(one)),
         *lints.tensor_memory(laid, target),
+        *lints.products(laid, target, options),
     ):
         observer.warn(found, options)
     observer.warnings[:] = lints.judge(observer.warnings, options.lint)

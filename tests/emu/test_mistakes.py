@@ -19,6 +19,7 @@
 | 15 | wgmma under a branch on %tid                        | deadlock (the rest of its warpgroup); divergent-warpgroup |
 | 16 | box row longer than the swizzle                     | refused when the tensor map is made                 |
 | 17 | sm_90 instead of sm_90a                             | unsupported, before anything runs                   |
+| 18 | a pair's tensor memory given back by one block      | data-race (test_tcgen05_pairs)                      |
 
 Below them come the mistakes of pipelines: a barrier, a wait or a fence less.
 """

@@ -253,6 +253,62 @@ def test_pairs_allocate_together(old: str, new: str, kind: str, message: str) ->
     assert fault.value.kind == kind
 
 
+MEETING = f"{CLUSTER}\n    {RELEASE}"
+
+
+def told(by_both: bool) -> str:
+    """The first block, or each, tells the other one by an mbarrier there that all its warps are done."""
+    who = "0, 0" if by_both else "%r60, 0"
+    return f"""
+    bar.sync 0;
+    setp.eq.and.u32 %p7, {who}, %p1;
+    setp.eq.u32 %p8, {"0, 0" if by_both else "%r60, 1"};
+    xor.b32 %r51, %r60, 1;
+    mov.u32 %r50, mbar;
+    mapa.shared::cluster.u32 %r50, %r50, %r51;
+    @%p7 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r50+8];
+TOLD:
+    @!%p8 bra HEARD;
+    mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p3, [mbar+8], 0;
+    @!%p3 bra TOLD;
+HEARD:
+    bar.warp.sync -1;
+    {RELEASE}"""
+
+
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+@pytest.mark.parametrize(
+    ("rendezvous", "is_right"),
+    [(MEETING, True), (told(by_both=True), True), (told(by_both=False), False), (f"bar.sync 0; {RELEASE}", False)],
+    ids=["at a barrier", "by messages", "one-sided", "not"],
+)
+def test_pairs_meet_before_they_give_back(rendezvous: str, is_right: bool, adversary: int | None) -> None:
+    body = f"""
+    @%p1 mbarrier.init.shared::cta.b64 [mbar+8], 1;
+    fence.mbarrier_init.release.cluster;
+    {CLUSTER}
+    mov.b64 %da, {smem_start() >> 4 | 1 << 46 | 8 << 32};
+    @%p6 tcgen05.cp.cta_group::2.32x128b.warpx4 [%taddr], %da;
+    @%p6 tcgen05.cp.cta_group::2.32x128b.warpx4 [%taddr+4], %da;
+    {COMMIT}
+    {wait()}
+    {AFTER}
+    mul.wide.u32 %rd6, %r60, 4096; add.u64 %rd0, %rd0, %rd6;
+    {dump(0, 8)}
+    """
+    source = pair_kernel(body, 32)
+    old, new = (text.replace("COLUMNS", "32") for text in (MEETING, rendezvous))
+    assert old in source
+    source = source.replace(old, new)
+    out, memory = np.zeros((2, 128, 8), np.uint32), np.zeros((2, SMEM_BYTES), np.uint8)
+    if is_right:
+        run(source, out, memory, grid=2, cluster=2, adversary=adversary)
+        return
+    with pytest.raises(Fault, match="of a pair, and nothing has told this one that") as fault:
+        run(source, out, memory, grid=2, cluster=2, adversary=adversary)
+    assert fault.value.kind == "data-race"
+
+
 ENDED = """
     setp.ne.u32 %p7, %r60, 0;
     @%p7 exit;

@@ -156,7 +156,8 @@ def test_right_on_every_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", (*TENSOR_PIECES, r"mbarrier\.arrive\.shared::cluster", r"barrier\.cluster\.(arrive|wait)")
+    "pattern",
+    (*TENSOR_PIECES, r"mbarrier\.arrive\.(release\.cluster\.)?shared::cluster", r"barrier\.cluster\.(arrive|wait)"),
 )
 def test_each_piece_is_needed(pattern: str) -> None:
     assert not_missed(in_one_pair(), pattern) == []

@@ -13,7 +13,7 @@ from tilec.ir.multicast import mates, number
 from tilec.ir.tile import THREAD, Expr, Var
 from tilec.ir.warp import ClusterArrive, Cursor, Elementwise, GridSync, Program, Ring, Role
 from tilec.manifest import Attribute
-from tilec.ptx.module import Address, Imm, Operand, Reg, Symbol
+from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Symbol
 
 
 def launch_attributes(operations: Sequence[warp.Operation]) -> tuple[Attribute, ...]:
@@ -147,6 +147,23 @@ def in_first(barrier: Address, cursor: Cursor, of: Pair, state: State) -> Addres
         ("first block's barrier", cursor.name, moves), lambda: state.builder.into("b32", "add.u32", place, away)
     )
     return Address(theirs, barrier.offset)
+
+
+def meet_peer(state: State) -> None:
+    """A warp tells one of the pair's other block that it has come here, and waits to be told the same. Not at the
+    cluster's barrier: other roles have ended, or wait for what only these blocks' rings still say."""
+    builder, base, at = state.builder, state.scalars.register(SHARED_BASE), state.program.peer_barrier_at
+    rank = builder.into("b32", "mov.u32", Reg("%cluster_ctarank"))
+    theirs = builder.into("b32", "mapa.shared::cluster.u32", base, builder.into("b32", "xor.b32", rank, Imm(1)))
+    lane = builder.into("b32", "and.b32", state.scalars.register(THREAD), Imm(31))
+    first = builder.into("pred", "setp.eq.u32", lane, Imm(0))
+    builder.emit("mbarrier.arrive.release.cluster.shared::cluster.b64", Reg("_"), Address(theirs, at), guard=first)
+    again = builder.label("peer")
+    builder.place(again)
+    opcode = "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64"
+    done = builder.into("pred", opcode, Address(base, at), Imm(0))
+    builder.emit("bra", Symbol(again), guard=Guard(done, True))
+    builder.emit("bar.warp.sync", Imm(-1))
 
 
 def emit_only_first_of_pair(end: str, builder: Builder) -> None:

@@ -150,6 +150,8 @@ class EntryCode:
                 self.builder.emit(
                     "mbarrier.init.shared::cta.b64", Address(base, full + 8 * ring.depth), Imm(ring.arrivals)
                 )
+        if self.program.tells_peer:
+            self.builder.emit("mbarrier.init.shared::cta.b64", Address(base, self.program.peer_barrier_at), Imm(1))
         for made in self.program.barriers:
             for number, count in enumerate(made.counts):
                 place = Address(base, self.barriers[made.name] + warp.MBARRIER_BYTES * number)

@@ -111,7 +111,7 @@ class RingProtocol:
         """The warp's threads, each done with the version; whoever waits for its wgmma waits for the warp's."""
         if state.role.single_thread:
             return
-        if ring.name in self.in_tensor or not state.touched.isdisjoint(ring.buffers):
+        if not ring.buffers or ring.name in self.in_tensor or not state.touched.isdisjoint(ring.buffers):
             self.builder.emit("bar.warp.sync", Imm(-1))
 
     def advance(self, cursor: warp.Cursor, behind: warp.Cursor | None = None) -> None:

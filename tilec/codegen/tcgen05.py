@@ -14,7 +14,7 @@ from tilec.codegen.address import SHARED_BASE
 from tilec.codegen.barriers import is_thread, own_barrier
 from tilec.codegen.block_scaled import Places, emit_copies, opcode, scale_columns, scaled_descriptor
 from tilec.codegen.builder import Builder, register_class
-from tilec.codegen.clusters import mates_mask
+from tilec.codegen.clusters import mates_mask, meet_peer
 from tilec.codegen.matrix import K_BYTES, WARP, packed
 from tilec.codegen.scalar import Scalars
 from tilec.codegen.state import State
@@ -80,13 +80,16 @@ def emit_address(program: Program, builder: Builder, scalars: Scalars) -> Reg:
 
 
 def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp: Reg) -> None:
-    """By the first warp, when all warps that read sums have met at a named barrier."""
+    """By the first warp, when all warps that read sums have met at a named barrier, and where blocks are pairs,
+    when those of the other one have too: what is given back is that of both."""
     builder = state.builder
     assert state.tensor is not None
     past = builder.label("deallocated")
     builder.emit(BEFORE_SYNC)
     builder.emit("bar.sync", barrier, threads)
     builder.emit("bra", Symbol(past), guard=builder.into("pred", "setp.ne.u32", warp, Imm(0)))
+    if state.program.tells_peer:
+        meet_peer(state)
     builder.emit(AFTER_SYNC)
     columns = Imm(state.program.tensor_columns)
     builder.emit(f"tcgen05.dealloc.{cta_group(state.program)}.sync.aligned.b32", state.tensor, columns)

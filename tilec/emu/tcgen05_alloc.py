@@ -126,7 +126,10 @@ def _dealloc(form: Form) -> None:
         actors = cta.actors[warp]
         clock = None if cta.order is None else cta.order.of_any(actors)
         ending = Operation("tcgen05.dealloc", line, cta.launch.events.pc, actors, clock)
-        memory.releases(ending, rectangle(np.arange(LANES), address, columns), "tcgen05.dealloc")
+        cells = rectangle(np.arange(LANES), address, columns)
+        memory.releases(ending, cells, "tcgen05.dealloc")
+        if group_size == 2:
+            tensor_memory(cta.cluster.ctas[cta.rank ^ 1]).leaves(ending, cells)
         memory.free(allocation)
         group.pc += 1
         return True

@@ -276,6 +276,18 @@ class TensorMemory:
         for readers in self._readers:
             self._require(readers, operation, region, f"{what} writes", "reads")
 
+    def leaves(self, ending: Operation, region: Region) -> None:
+        """A warp of the peer block gives these cells back, in both blocks: that what this one has done to them is over,
+        it must have heard (CUTLASS has each block tell the other before it does)."""
+        for table in (self._writer, *self._readers):
+            for number in np.unique(table[region.lanes, region.columns]).tolist():
+                earlier = self._operations[number]
+                if earlier is None or self.complaint(earlier, ending) is None:
+                    continue
+                what = f"{earlier.name} of PTX line {earlier.line} is over in the peer block {self.cta.position}"
+                message = "tcgen05.dealloc for both blocks of a pair, and nothing has told this one that"
+                raise Fault("data-race", f"{message} {what}: the two must meet first")
+
     def _require_written(self, region: Region, what: str) -> None:
         written = self.is_written[region.lanes, region.columns]
         if not written.all():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tilec.diag import InternalError
 from tilec.ir import warp
-from tilec.ir.tile import Load, Store, walk as walk_tile, walk_expr
+from tilec.ir.tile import Bind, Load, Print, Store, walk as walk_tile, walk_expr
 from tilec.ir.warp import Operation
 
 
@@ -26,16 +27,39 @@ def combined(op: Operation) -> set[str]:
     return {s.buffer.name for s in stores} - plain
 
 
+TOUCH_NOTHING = (
+    warp.Let, warp.Loop, warp.Forever, warp.Break, warp.Trap, warp.Branch, warp.Pipeline,
+    warp.Await, warp.BarSync, warp.WarpgroupSync, warp.CpAsyncCommit, warp.CpAsyncWait, warp.WgmmaWait, warp.BulkWait,
+    warp.ProxyFence, warp.RingAcquire, warp.RingFill, warp.RingWait, warp.RingRelease, warp.RingDrain, warp.Advance,
+    warp.ClusterArrive, warp.ClusterWait, warp.GridSync, warp.GridControl, warp.TurnWait, warp.TurnPass,
+    warp.Arrive, warp.CopiesArrive, warp.TensorArrive, warp.ExpectBytes, warp.BarrierWait, warp.NamedBarrier,
+    warp.SetRegisters,
+)  # fmt: skip
+"""Operations that steer, wait or signal: what their scalars read is `warp.scalar_reads`. All others touch memory."""
+
+
 def own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
+    """Without what its scalars read. An operation that is not known here is an internal error: it could touch
+    anything."""
     match op:
         case warp.Elementwise(nest=nest):
             stores = [s for s in walk_tile(nest.body) if isinstance(s, Store)]
             exprs = [e for s in stores for e in (s.value, *s.indices)]
             exprs += [v for s in walk_tile(nest.body) for v in (getattr(s, "condition", None),) if v is not None]
+            exprs += [v for s in walk_tile(nest.body) if isinstance(s, Print) for v in s.values]
+            exprs += [s.value for s in walk_tile(nest.body) if isinstance(s, Bind)]
             reads = {e.buffer.name for x in exprs for e in walk_expr(x) if isinstance(e, Load)}
             return reads, {s.buffer.name for s in stores}, None, set()
         case warp.CpAsync(source=s, destination=into):
             return {s.buffer.name}, {into.buffer.name}, "cp.async", set()
+        case warp.TmaLoad(destination=d):
+            return set(), {d.name}, None, {d.name}
+        case warp.TryCancel(answer=d):
+            return set(), {d.name}, None, {d.name}
+        case warp.TensorMma(a=a, b=b, c=c):
+            return {a.name, b.name}, {c.name}, None, {a.name, b.name}
+        case warp.TensorCopy(source=s, destination=d):
+            return {s.name}, {d.name}, None, {s.name}
         case warp.TmaStore(source=s):
             return {s.name}, set(), "bulk", {s.name}
         case warp.StoreMatrix(source=s, destination=d):
@@ -51,5 +75,7 @@ def own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]
             return {s.name}, {d.name}, None, set()
         case warp.Reduce(source=s, destination=d, scratch=scratch):
             return {s.name}, {d.name} | ({scratch.name} if scratch else set()), None, set()
-        case _:
+        case _ if isinstance(op, TOUCH_NOTHING):
             return set(), set(), None, set()
+        case _:
+            raise InternalError(f"what {name_of(op)} touches is not said")

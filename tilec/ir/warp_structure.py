@@ -137,6 +137,10 @@ def early(program: Program) -> Iterator[str]:
 
 
 def _reached(op: Operation) -> set[str]:
+    """By threads, or by what each warpgroup has begun for its part: what the producer loads, and what one thread asks
+    of the tensor cores, is ordered by barriers of all (promise 11)."""
+    if isinstance(op, warp.TmaLoad | warp.TryCancel | warp.TensorMma | warp.TensorCopy):
+        return set()
     reads, writes, _, _ = own_effects(op)
     return reads | writes
 

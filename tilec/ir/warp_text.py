@@ -234,7 +234,8 @@ def _operation(op: Operation) -> str:
         case warp.RingAcquire(cursor=cursor):
             return f"acquire {cursor.name}"
         case warp.RingFill(cursor=cursor, by_tensor_cores=later):
-            return f"hand on {cursor.name}{' by tcgen05.commit' if later else ''}"
+            for_now = " for now" if op.keeps and not op.cursors else ""
+            return f"hand on {cursor.name}{for_now}{' by tcgen05.commit' if later else ''}"
         case warp.RingWait(cursor=cursor):
             return f"wait for {cursor.name}"
         case warp.RingRelease(cursor=cursor, by_tensor_cores=later):

@@ -26,6 +26,11 @@ arithmetic.
    to be filled have been released, nobody but this role has touched them besides who filled them, and its threads have
    had a barrier since they did: one of each warpgroup will do where it has only read what lies beneath its own rows.
    From then on nobody fills or touches these tiles.
+11. Two accesses to one version of a shared tile, or of a sum in tensor memory, by different roles, by TMA or by the
+   tensor cores, one of them writing, are ordered by barriers that somebody signals when the first is complete, and that
+   whoever makes the second has waited for, himself or by way of others; where threads have written what the
+   asynchronous proxy then reads or writes, they have fenced it before they signalled.
+12. Such accesses, and those of one role, come in the order of the loop's text.
 
 Not checked here: the barriers that a kernel itself arrives at and waits for (`hand.protocol` runs them, the emulator
 finds what that cannot know); that a cursor points at the iteration that the schedule means (the emulator's comparison
@@ -37,6 +42,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import lcm
+from typing import Literal
 
 from tilec.ir import warp
 from tilec.ir.groups import WARPGROUP_WARPS
@@ -44,6 +50,7 @@ from tilec.ir.multicast import mates_by_any
 from tilec.ir.warp import Operation, Program, Ring, Role
 from tilec.ir.warp_alignment import alignment
 from tilec.ir.warp_effects import combined, effects, name_of
+from tilec.ir.warp_order import Order
 from tilec.ir.warp_scenarios import Execution, Scenario, scenarios
 from tilec.ir.warp_structure import Overlaps, copies_of, early, memory, overlaps_of, partition, parts_of
 
@@ -125,6 +132,7 @@ class _RoleState:
     part: int = 0
     accesses: dict[tuple[str, int], list[_Access]] = field(default_factory=dict)
     spent: dict[tuple[str, int], list[_Access]] = field(default_factory=dict)  # those of versions since released
+    index: int = 0  # among all that go on by themselves
     mates: tuple[_RoleState, ...] = ()  # the other warpgroups of the role, where they go on by themselves
 
 
@@ -152,9 +160,11 @@ class _Run:
         numbered = [(n, part) for role in program.roles for n, part in enumerate(_warpgroups(role))]
         self.executions = [Execution(scenario, period, cuts) for _ in numbered]
         self.roles = [
-            _RoleState(part, execution.run(part.body, dict(scenario.values)), number=number)
-            for (number, part), execution in zip(numbered, self.executions, strict=True)
+            _RoleState(part, execution.run(part.body, dict(scenario.values)), number=number, index=index)
+            for index, ((number, part), execution) in enumerate(zip(numbered, self.executions, strict=True))
         ]
+        # Roles that the kernel makes are ordered by its own barriers, which are not followed here.
+        self.order = Order(program, ["" if program.by_hand else part.name.split()[0] for _, part in numbered])
         for state in self.roles:
             same = (other for other in self.roles if other.role.turns_at == state.role.turns_at is not None)
             state.mates = tuple(other for other in same if other is not state)
@@ -208,6 +218,7 @@ class _Run:
                 _, version, turn = self.position(state, cursor)
                 if version.frees < turn:
                     return None
+                self.hear(state, cursor, "empty", turn)
                 place = (cursor.ring, state.positions.get(cursor.name, 0))
                 for tile in self.rings[cursor.ring].buffers:
                     if over := self.covered.get(tile):
@@ -219,14 +230,15 @@ class _Run:
                 return ""
             case warp.TensorMma():
                 return self.multiply(state, op) if op.leader is None else ""  # else by barriers of the kernel's own
-            case warp.TmaLoad(destination=destination):
-                return "" if op.barrier is not None else self.load(state, op, destination.name)
-            case warp.TryCancel(barrier=None, answer=answer):
-                return self.load(state, op, answer.name)
+            case warp.TmaLoad(destination=tile) | warp.TryCancel(answer=tile):
+                return self.load(state, op, tile.name) if op.barrier is None else ""  # as above
+            case warp.TensorCopy():
+                return ""  # as above
             case warp.RingWait(cursor=cursor):
                 _, version, turn = self.position(state, cursor)
                 if version.fills <= turn:
                     return None
+                self.hear(state, cursor, "full", turn + 1)
                 position = state.positions.get(cursor.name, 0)
                 state.waited[cursor.ring] = max(state.waited.get(cursor.ring, 0), position + 1)
                 return ""
@@ -272,6 +284,7 @@ class _Run:
                 self.turn = (state.number + 1) % sum(s.role.turns_at == state.role.turns_at for s in self.roles)
                 return ""
             case warp.ProxyFence():
+                self.order.fence(state.index)
                 for access in self.all_accesses(state):
                     access.fenced |= access.group == 0
                 return ""
@@ -307,13 +320,34 @@ class _Run:
         if buffer not in missing:
             return f"line {op.span.line}: {buffer} is filled twice"
         missing.remove(buffer)
+        _, version, _ = self.position(state, cursor)
+        position = state.positions.get(cursor.name, 0)
+        place = (ring.name, position % ring.depth)
+        if message := self.order.load(state.index, op, buffer, place, position, version.fills):
+            return message
         if not missing:
             # The barrier counts all bytes of a version: it completes with the last copy, as soon as anybody looks.
-            self.position(state, cursor)[1].fills += 1
+            version.fills += 1
         return ""
+
+    def hear(self, state: _RoleState, cursor: warp.Cursor, which: Literal["full", "empty"], phases: int) -> None:
+        """The role has waited for so many phases of the barrier of the version that it is at."""
+        ring, slot = self.rings[cursor.ring], state.positions.get(cursor.name, 0) % self.rings[cursor.ring].depth
+        self.order.wait(state.index, (ring.name, slot, which), phases)
+
+    def say(
+        self, state: _RoleState, op: warp.RingFill | warp.RingRelease, which: Literal["full", "empty"], phase: int
+    ) -> None:
+        """The role, or the tensor cores for it, arrive at this barrier, which is in this phase."""
+        ring, slot = (
+            self.rings[op.cursor.ring],
+            state.positions.get(op.cursor.name, 0) % self.rings[op.cursor.ring].depth,
+        )
+        self.order.signal(state.index, (ring.name, slot, which), phase, op.by_tensor_cores)
 
     def multiply(self, state: _RoleState, op: warp.TensorMma) -> str:
         """The tensor cores keep the products of one sum in order; nobody else has the versions until they say so."""
+        slots: dict[str, tuple[int, int]] = {}
         for tile in (op.a, op.b, op.c):
             slot = self.version(state, op, tile.name)
             if isinstance(slot, str):
@@ -325,7 +359,8 @@ class _Run:
             position = state.positions.get(cursor.name, 0)
             state.missing.get((ring.name, position), set()).discard(tile.name)
             state.given.add((ring.name, position))
-        return ""
+            slots[tile.name] = (slot, position)
+        return self.order.multiply(state.index, op, slots)
 
     def given(self, state: _RoleState, op: warp.RingFill | warp.RingRelease) -> str:
         """A version that the tensor cores have been given is theirs to hand on, and only such a one."""
@@ -347,8 +382,9 @@ class _Run:
             return message
         if (missing := state.missing.get((ring.name, position))) and not op.by_tensor_cores:
             return f"line {op.span.line}: {ring.name} is handed on with nothing in {min(missing)}"
-        if message := self.leave(state, op, ring, position, "handed on"):
+        if not op.keeps and (message := self.leave(state, op, ring, position, "handed on")):
             return message
+        self.say(state, op, "full", version.fills)
         version.handed_on += state.role.arrivals(ring.by)
         if version.handed_on > ring.fills:
             fills = f"{version.handed_on} {ring.by}s fill"
@@ -387,6 +423,7 @@ class _Run:
             blocks = 2
         if ring.heard_by:
             blocks = ring.heard_by // 2 if state.role.name in self.of_pairs else ring.heard_by
+        self.say(state, op, "empty", version.frees)
         version.released += state.role.arrivals(ring.by) * blocks
         if version.released > ring.arrivals:
             releases = f"{version.released} {ring.by}s release"
@@ -398,6 +435,7 @@ class _Run:
 
     def wait(self, state: _RoleState, queue: str, pending: int) -> str:
         done = state.groups.get(queue, 0) - pending
+        self.order.complete(state.index, queue, done)
         for access in self.all_accesses(state):
             if access.queue == queue and 0 < access.group <= done:
                 access.group, access.interval, access.part = 0, state.interval, state.part
@@ -432,6 +470,13 @@ class _Run:
                 if message:
                     return message
         for name, write in accesses:
+            through = self.cursor(op, name)
+            number = None if through is None else state.positions.get(through.name, 0)
+            slot = 0 if number is None else number % self.ring_of[name].depth
+            how = name in async_reads, name in atomic, queue, group
+            if message := self.order.touch(state.index, op, name, slot, number, write, *how):
+                return message
+        for name, write in accesses:
             kept = kept_of[name]
             if write and queue is None:
                 kept.clear()
@@ -443,6 +488,11 @@ class _Run:
             own_rows = name in self.overlaps.own_rows(op)
             kept.append(_Access(name_of(op), write, name in async_reads, queue, group, *now, name in atomic, own_rows))
         return ""
+
+    def cursor(self, op: warp.Operation, name: str) -> warp.Cursor | None:
+        """The one through which an operation reaches a tile, if that has versions."""
+        ring = self.ring_of.get(name)
+        return next((c for c in op.cursors if ring is not None and c.ring == ring.name), None)
 
     def version(self, state: _RoleState, op: warp.Operation, name: str) -> int | str:
         """Which version of a tile an operation touches, or what is wrong with that."""

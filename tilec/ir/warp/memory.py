@@ -39,7 +39,7 @@ class Ring:
     With mbarriers (`arrivals` > 0) one role fills it for others: `full` completes with `fills` arrivals of those who
     fill the version, and the `bytes` that TMA copies into it; `empty` with `arrivals` of those who have released it.
     A role of one thread arrives once, any other one as `arrivals_of` says. Without, all that touch it are of one role,
-    which orders them by waits and barriers.
+    which orders them by waits and barriers. A ring without tiles passes on versions of other rings.
 
     `shared` has the axes of the cluster along which blocks load some of the tiles together (`ir.multicast`): then a
     version is released to all who fill it, and `arrivals` counts those of all whom this block fills it for.

@@ -15,13 +15,15 @@ from tilec.source import NOWHERE, Span
 @dataclass(frozen=True, slots=True)
 class Moment:
     """Where in a software pipeline an operation stands: in which time step of which part, and in which iteration of the
-    source's loop, as the value of its variable; and where the pipeline stands in the one around it."""
+    source's loop, as the value of its variable; which of that loop's statements it is a part of, counted as they are
+    written; and where the pipeline stands in the one around it."""
 
     part: Literal["prologue", "steady", "epilogue"]
     step: int
     var: Var
     iteration: Expr | None = None
     around: Moment | None = None
+    place: int | None = None
 
     def within(self, moment: Moment) -> Moment:
         """This moment in a pipeline that stands at another one."""
@@ -31,7 +33,7 @@ class Moment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """`cursors` gives the position of each ring that the operation's tiles belong to; `moment` is there to be read, and
-    means nothing to any pass."""
+    means nothing to any pass; the verifier alone asks it for the order of the text."""
 
     cursors: tuple[Cursor, ...] = ()
     moment: Moment | None = field(default=None, compare=False)

@@ -49,7 +49,8 @@ class Role:
 class Program:
     """A kernel ready to be written as PTX. `smem_bytes` is dynamic shared memory, `barriers_at` the offset of the
     rings' mbarriers in it: for each ring in turn `depth` full barriers, then `depth` empty ones; behind them the
-    kernel's own `barriers`, and behind these the address of what is allocated for the tiles in `tensor` memory.
+    kernel's own `barriers`, and behind these the address of what is allocated for the tiles in `tensor` memory, and
+    where `tells_peer` another mbarrier.
     `common` is what all warps of the block do before they take up their roles. Roles that the kernel makes `by_hand`
     count their threads from 0 each. What `begins_early` may run while the grid before it does, and reaches no tensor
     until it has waited for that."""
@@ -106,6 +107,22 @@ class Program:
     def tensor_address_at(self) -> int:
         """Where in dynamic shared memory its address is written."""
         return self.barriers_at + self.barrier_bytes
+
+    @property
+    def tells_peer(self) -> bool:
+        """Whether each block of a pair tells the other one that it is done with its tensor memory, which is given back
+        for both together: where roles are the kernel's own, all meet anyway."""
+        return bool(self.tensor) and self.paired and not self.by_hand
+
+    @property
+    def peer_barrier_at(self) -> int:
+        """The mbarrier of that message."""
+        return self.tensor_address_at + MBARRIER_BYTES
+
+    @property
+    def tensor_bytes(self) -> int:
+        """What tensor memory needs of shared memory."""
+        return MBARRIER_BYTES * (bool(self.tensor) + self.tells_peer)
 
     def named_barrier(self, role: int) -> int:
         """The named barrier at which the threads of a role meet: none that the kernel itself names."""

@@ -80,11 +80,13 @@ class RingAcquire(Operation):
 
 @dataclass(frozen=True, slots=True)
 class RingFill(Operation):
-    """Who fills by ordinary writes: it arrives on the version's full barrier, and leaves the version alone.
-    `by_tensor_cores`: they arrive themselves, once they have done all that this thread has asked them for."""
+    """Who fills by ordinary writes: it arrives on the version's full barrier, and leaves the version alone, or with
+    `keeps` leaves it to others for the time being. `by_tensor_cores`: they arrive themselves, once they have done all
+    that this thread has asked them for. Of a ring without tiles `cursors` say which versions of others are meant."""
 
     cursor: Cursor
     by_tensor_cores: bool = False
+    keeps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

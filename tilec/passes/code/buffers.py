@@ -22,7 +22,7 @@ def place(program: Program, target: Target, *, unlimited: bool = False) -> Progr
     offsets = placed | rings | over
     tiles = tuple(replace(t, offset=offsets[t.buffer.name]) for t in program.shared)
     barriers_at = -(-max(end, end_over) // MBARRIER_BYTES) * MBARRIER_BYTES
-    total = barriers_at + program.barrier_bytes + (MBARRIER_BYTES if program.tensor else 0)
+    total = barriers_at + program.barrier_bytes + program.tensor_bytes
     limit = target.limit("smem_bytes_per_cta")
     if total > limit and not unlimited:
         largest = sorted(tiles, key=lambda t: -t.bytes)

@@ -49,6 +49,7 @@ from tilec.passes.layouts.tensor_memory import summed, tensor_tiles
 from tilec.passes.pipelining import handed_out
 from tilec.passes.pipelining.depend import Scheduled
 from tilec.passes.pipelining.fetched import Fetch, fetches, is_fetched, versions_of
+from tilec.passes.pipelining.links import Link, links
 from tilec.passes.pipelining.multicast import shared_axes
 from tilec.passes.pipelining.overlays import over_rings
 from tilec.passes.pipelining.own_copies import with_own_copies
@@ -99,6 +100,8 @@ class Expander:
         self.passes: dict[str, Passing] = {}
         self.renamed = 0
         self.tensor = tensor_tiles(laid.kernel, target, dict(laid.versions))
+        self.links: dict[int, dict[str, Link]] = {}  # of each loop, by their names
+        self.changed: set[str] = set()  # the rings whose versions roles change in turns
         for held in self.tensor if self.specialised else ():  # else the kernel itself hands them over
             self.add_tensor_ring(held)
         for s in scheduled:
@@ -137,6 +140,18 @@ class Expander:
             self.rings[ring.name] = made
             for b in plan.buffers:
                 self.ring_of[b.name] = made
+            for link in links(ring.name, plan, s.roles, s.loop.statements):
+                self.add_link(s.loop.loop, depth, link)
+
+    def add_link(self, loop: For, depth: int, link: Link) -> None:
+        """A ring without tiles."""
+        name, by = f"{link.ring}.for_{link.hearer}", self.arriving
+        while name in self.rings:
+            name += "_again"
+        arrivals, fills = self.arrivals(link.hearer, by), self.arrivals(link.teller, by)
+        self.rings[name] = warp.Ring(name, depth, (), 0, arrivals, fills, by=by)
+        self.links.setdefault(id(loop), {})[name] = link
+        self.changed.add(link.ring)
 
     def add_tensor_ring(self, tile: warp.TensorTile) -> None:
         """A sum in tensor memory is a ring: the tensor cores fill it, the consumers read it."""
@@ -356,6 +371,8 @@ class Expander:
             if id(old) in self.loops and isinstance(new, For):
                 again = self.loops[id(old)]
                 self.loops[id(new)] = replace(again, loop=replace(again.loop, loop=new, statements=scheduled(new)))
+                if id(old) in self.links:
+                    self.links[id(new)] = self.links[id(old)]
                 if id(old) in self.trips:
                     self.trips[id(new)] = self.trips[id(old)]
         return copied

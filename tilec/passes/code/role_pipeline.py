@@ -38,10 +38,12 @@ from tilec.passes.analysis.trips import static_trips, trip_count
 from tilec.passes.code.releases import adding, given_back
 from tilec.passes.pipelining.cuts import accumulator, first_step, flights, keeps_turns, others_registers
 from tilec.passes.pipelining.depend import Scheduled
+from tilec.passes.pipelining.links import begun
 from tilec.passes.pipelining.roles import EVERY, LOADS, MMA, STORE, is_bulk_load, runners
 from tilec.records import dataclass
 
 if TYPE_CHECKING:
+    from tilec.passes.analysis.rings import RingPlan
     from tilec.passes.code.expand import Expander
 
 BY_TMA = ("producer", LOADS)
@@ -64,9 +66,13 @@ class _Step:
     waits: tuple[str, ...] = ()
     hands_on: tuple[str, ...] = ()
     releases: str = ""
+    says: tuple[tuple[str, str], ...] = ()  # links, each with the ring that it is about
+    gives_back: tuple[str, ...] = ()  # links whose message has been heard
+    keeps: bool = False  # what it hands on
     group: int = -1  # of copies that are committed together
     turn: tuple[int, int] | None = None  # at the tensor cores: which of the role's, and its place in that
     completes: tuple[str, ...] = ()  # registers of a product that is waited for at the end of the trip
+    place: int | None = None  # of the statement in the text of the loop
 
 
 class RolePipeline:
@@ -109,6 +115,9 @@ class RolePipeline:
         begins = LOADS if self.role == "all" else self.role
         filled = {name: ring for name, ring in fed.items() if self.expander.passes[name].filler == begins}
         read = {name: ring for name, ring in fed.items() if self.role in self.expander.passes[name].readers}
+        linked = self.expander.links.get(id(self.scheduled.loop.loop), {})
+        mine_to_say = {name: link for name, link in linked.items() if link.teller == self.role}
+        heard = {name: link for name, link in linked.items() if link.hearer == self.role}
         turns = self.scheduled.turns if self.role == "consumer" else ()
         for i in mine:
             used = accesses(self.scheduled.loop.statements[i]).all
@@ -119,12 +128,13 @@ class RolePipeline:
             )
             acquires = tuple(n for n, r in filled.items() if self.first(r.producers) == i)
             waits = tuple(n for n, r in read.items() if self.first([c for c in r.consumers if runs[c]]) == i)
-            hands_on = tuple(
-                n
-                for n, r in filled.items()
-                # What TMA copies completes by itself.
-                if begins not in BY_TMA and self.last([u for u in (*r.producers, *r.consumers) if runs[u]]) == i
-            )
+            waits += tuple(n for n, link in heard.items() if self.first(link.awaiting) == i)
+            # What TMA copies completes by itself.
+            handing = {} if begins in BY_TMA else {n: self.handed_on(n, r, runs) for n, r in filled.items()}
+            hands_on = tuple(n for n, users in handing.items() if self.last(users) == i)
+            says = tuple((n, link.ring) for n, link in mine_to_say.items() if self.last(link.told) == i)
+            gives_back = tuple(n for n, link in heard.items() if self.last(link.awaiting) == i)
+            touched += tuple(dict.fromkeys((*(n for n in waits if n in heard), *(n for n, _ in says), *gives_back)))
             yield _Step(
                 schedule.start[i] // schedule.ii,
                 schedule.start[i] % schedule.ii,
@@ -137,6 +147,10 @@ class RolePipeline:
                 hands_on,
                 group=groups[i],
                 turn=next(((number, run.index(i)) for number, run in enumerate(turns) if i in run), None),
+                place=i,
+                says=says,
+                gives_back=gives_back,
+                keeps=any(n in self.expander.changed for n in hands_on),
             )
         # Nothing that the filling role waits for may stand behind a statement that waits for that role.
         is_shared = EVERY in roles
@@ -153,6 +167,13 @@ class RolePipeline:
                 done = min(done, schedule.start[self.first(ring.producers)] + depth * schedule.ii)
             position = -1 if is_shared or name in filled else len(problem.ops)
             yield _Step(done // schedule.ii, done % schedule.ii, position, None, (name,), self.role, releases=name)
+
+    def handed_on(self, name: str, ring: RingPlan, runs: Sequence[bool]) -> list[int]:
+        """The statements of this role that a version of a ring which it fills goes through before others have it: all
+        of them, unless these change it in turns."""
+        if name in self.expander.changed:
+            return list(begun(ring, self.scheduled.roles, self.scheduled.loop.statements))
+        return [u for u in (*ring.producers, *ring.consumers) if runs[u]]
 
     def runs(self, statement: int, role: str) -> bool:
         """Whether a statement, which is given to `role`, has a part for this one."""
@@ -267,7 +288,7 @@ class RolePipeline:
         """The steps of the stages in `values`, each with that value of the loop variable; then the cursors move on."""
         stamps = {stage: replace(moment, iteration=value) for stage, value in values.items()}
         for step, operation in _committed_together(list(self.operations_of(values))):
-            yield _stamped(operation, moment if step is None else stamps[step.stage])
+            yield _stamped(operation, moment if step is None else replace(stamps[step.stage], place=step.place))
 
     def operations_of(self, values: Mapping[int, Expr]) -> Iterator[tuple[_Step | None, warp.Operation]]:
         cursors: dict[tuple[str, str, int], warp.Cursor] = {}
@@ -297,8 +318,14 @@ class RolePipeline:
                     yield step, operation
             if step in ends:
                 yield step, warp.TurnPass(span=step.statement.span if step.statement else self.loop.span)
+            for name, about in step.says:
+                yield step, warp.RingAcquire(by_ring[name], span=self.loop.span)
+                meant = (by_ring[about],)
+                yield step, warp.RingFill(by_ring[name], self.role == MMA, True, cursors=meant, span=self.loop.span)
+            for name in step.gives_back:
+                yield step, warp.RingRelease(by_ring[name], self.role == MMA, span=self.loop.span)
             for name in step.hands_on:
-                yield step, warp.RingFill(by_ring[name], self.role == MMA, span=self.loop.span)
+                yield step, warp.RingFill(by_ring[name], self.role == MMA, step.keeps, span=self.loop.span)
             if step.releases:
                 yield step, warp.RingRelease(by_ring[step.releases], self.role == MMA, span=self.loop.span)
         for step in live:

@@ -167,8 +167,11 @@ class _Role:
                 case warp.Advance(cursor=cursor):
                     if cursor.name in self.state.positions:
                         self.state.positions[cursor.name] += 1
-                case warp.RingRelease(cursor=cursor) | warp.RingFill(cursor=cursor):
+                case warp.RingRelease(cursor=cursor):
                     self.pass_on(node, cursor)
+                case warp.RingFill(cursor=cursor, keeps=keeps):
+                    for passed in node.op.cursors or (cursor,):
+                        self.pass_on(node, passed, keeps)
                 case warp.TurnWait():
                     self.before_turn(node, nodes[i + 1 :])
                 case warp.CpAsyncCommit():
@@ -495,10 +498,13 @@ class _Role:
             self.needed(node.place).barrier = "role"
             self.apply(node.place)
 
-    def pass_on(self, node: Node, cursor: warp.Cursor) -> None:
+    def pass_on(self, node: Node, cursor: warp.Cursor, keeps: bool = False) -> None:
         """A version may pass to another role, for the asynchronous proxy to fill or to read, when nothing of this role
-        is still under way in it. Whoever touches it next has waited for that, and so for all that is done with it."""
-        ring = next(r for r in self.rings.values() if r.name == cursor.ring)
+        is still under way in it. Whoever touches it next has waited for that, and so for all that is done with it;
+        unless it is this role, which `keeps` the version, and may have waited for less."""
+        ring = next((r for r in self.rings.values() if r.name == cursor.ring), None)
+        if ring is None:
+            return  # it has no tiles
         version = self.state.positions[cursor.name] % ring.depth if ring.depth > 1 else 0
         self.apply(node.place)
         for buffer in ring.buffers:
@@ -509,7 +515,8 @@ class _Role:
                 if (record.touch.write and not record.fenced) or self.handover.is_to_be_fenced(record):
                     self.needed(node.place).fence = True
                     self.apply(node.place)
-            self.state.records.pop((buffer, version), None)
+            if not keeps:
+                self.state.records.pop((buffer, version), None)
 
     def finish(self) -> None:
         """Before the role ends, shared memory must not be read by stores, nor accumulators be in flight."""

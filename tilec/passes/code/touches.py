@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tilec.diag import InternalError
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Load, Store, walk as walk_tile, walk_expr
 from tilec.passes.analysis.usage import expressions
@@ -78,8 +79,22 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
         case warp.Reduce(source=s, destination=d, scratch=scratch):
             own = () if scratch is None else (Touch(scratch.name, True),)
             return (Touch(s.name, False), Touch(d.name, True), *own), None
-        case _:
+        case _ if isinstance(op, TOUCH_NOTHING):
             return (), None
+        case _:
+            raise InternalError(f"what {type(op).__name__} touches is not said")
+
+
+TOUCH_NOTHING = (
+    warp.Let, warp.Loop, warp.Forever, warp.Break, warp.Trap, warp.Branch, warp.Pipeline,
+    warp.Await, warp.BarSync, warp.WarpgroupSync, warp.CpAsyncCommit, warp.CpAsyncWait, warp.WgmmaWait, warp.BulkWait,
+    warp.ProxyFence, warp.RingAcquire, warp.RingFill, warp.RingWait, warp.RingRelease, warp.RingDrain, warp.Advance,
+    warp.ClusterArrive, warp.ClusterWait, warp.GridSync, warp.GridControl, warp.TurnWait, warp.TurnPass,
+    warp.Arrive, warp.CopiesArrive, warp.TensorArrive, warp.ExpectBytes, warp.BarrierWait, warp.NamedBarrier,
+    warp.SetRegisters,
+)  # fmt: skip
+"""Operations of which waits and barriers are not to be placed for what they touch, but for what they read by
+`warp.scalar_reads`. One that is in neither list is an internal error: it could touch anything."""
 
 
 def in_registers(metadata: Buffer) -> str:

@@ -10,6 +10,7 @@ from tilec.ir.tile import Kernel, TileOp, walk
 from tilec.options import CompileOptions, Strategy
 from tilec.passes.analysis.rings import pipelined_loops
 from tilec.passes.layouts.layout import Laid
+from tilec.passes.layouts.tensor_products import left_to_threads
 from tilec.passes.layouts.warp_partition import wgmma_groups
 from tilec.passes.pipelining.depend import LoopProblem
 from tilec.passes.pipelining.own_copies import own_tiles
@@ -58,7 +59,11 @@ def about_loads(laid: Laid, options: CompileOptions) -> Iterator[Decision]:
 
 
 def about_products(laid: Laid, target: Target) -> Iterator[Decision]:
-    """Where one wgmma cannot have all columns that a warpgroup has of a product."""
+    """Where one wgmma cannot have all columns that a warpgroup has of a product, and which products the tensor cores do
+    not do by themselves, where they could."""
+    for left in left_to_threads(laid, target):
+        why = f"not tcgen05.mma: {left.why}; {left.help}"
+        yield Decision(f"product at line {left.op.span.line}", "mma.sync", "the compiler", why)
     threads = laid.kernel.threads + (WARPGROUP_THREADS if laid.form == "warp_specialised" else 0)
     start = target.limit("registers_per_sm") // threads
     shared: dict[int, int] = {}  # columns among instructions

@@ -51,6 +51,7 @@ from tilec.passes.pipelining import pools
 from tilec.passes.pipelining.describe import describe
 from tilec.passes.pipelining.fetched import versions_of
 from tilec.passes.pipelining.handed_out import RING_BYTES, walk_of
+from tilec.passes.pipelining.links import links
 from tilec.passes.pipelining.nest_price import nest_demands
 from tilec.passes.pipelining.overlays import over_rings
 from tilec.passes.pipelining.own_copies import with_own_copies
@@ -345,7 +346,8 @@ class _Builder:
         """Shared memory that is not this loop's rings: other tiles, scratch, barriers. Of the tiles of other loops as
         many versions as is decided, or given by hand, else one."""
         versions = versions_of(self.laid.kernel)
-        barriers = (self.loop.num_stages or MOST_VERSIONS) * max(len(rings), 1) + sum(versions.values())
+        passed = len(rings) + sum(len(links("", ring, self.roles, self.statements)) for ring in rings)
+        barriers = (self.loop.num_stages or MOST_VERSIONS) * max(passed, 1) + sum(versions.values())
         by_hand = {id(loop) for loop in self.by_hand}
         for loop in loops_to_schedule(self.laid):
             made: list[tuple[RingPlan, int]] = []

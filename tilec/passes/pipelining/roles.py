@@ -169,13 +169,14 @@ class Passing:
 
 def passing(ring: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]) -> Passing:
     """`roles` run the statements of the loop. Of one that every role runs a part of, the tiles are the consumers'."""
-    (filler,) = dict.fromkeys(_user(roles[i]) for i in ring.producers)
+    (filler,) = dict.fromkeys(user_of(roles[i]) for i in ring.producers)
     if filler == "all" and all(is_bulk_load(statements[i]) for i in ring.producers):
         return Passing(LOADS, (filler,))
-    return Passing(filler, tuple(dict.fromkeys(r for i in ring.consumers if (r := _user(roles[i])) != filler)))
+    return Passing(filler, tuple(dict.fromkeys(r for i in ring.consumers if (r := user_of(roles[i])) != filler)))
 
 
-def _user(role: str) -> str:
+def user_of(role: str) -> str:
+    """Who has the tiles of a statement of this role."""
     return "consumer" if role == EVERY else role
 
 

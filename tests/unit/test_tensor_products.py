@@ -1,0 +1,103 @@
+"""Why a product is left to mma.sync where tcgen05.mma exists: each reason is said, and what to change is enough."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilec.driver import Build, Observer, build
+from tilec.options import CompileOptions, Strategy
+from tilec.source import SourceFile
+
+KERNEL = """
+import tilelang.language as T
+
+@T.prim_func
+def kernel(
+    A: T.Tensor((128, 256), "float16"), B: T.Tensor((64, 256), "float16"),
+    n: T.int32, C: T.Tensor((128, 64), "float32"),
+):
+    with T.Kernel(1, threads=128) as bx:
+        X = T.alloc_shared((128, 32), "float16")
+        Y = T.alloc_shared((64, 32), "float16")
+        Z = T.alloc_fragment((128, 32), "float16")
+        S = T.alloc_fragment((128, 64), "float32")
+        T.clear(S)
+        for k in T.Pipelined(8, num_stages=2):
+            T.copy(A[0, k * 32], X)
+            T.copy(B[0, k * 32], Y)
+            T.gemm(X, Y, S, transpose_B=True)
+        T.copy(S, C)
+"""
+LOAD_B = "            T.copy(B[0, k * 32], Y)\n"
+PRODUCT = "            T.gemm(X, Y, S, transpose_B=True)\n"
+SCALE = "            for i, j in T.Parallel(128, 64): S[i, j] = S[i, j] * 2.0\n"
+LOOP = "for k in T.Pipelined(8, num_stages=2)"
+
+
+def compiled(text: str, strategy: Strategy = "auto") -> tuple[Build, Observer]:
+    observer = Observer()
+    options = CompileOptions(target="sm_100a", pipeline_strategy=strategy)
+    return build(SourceFile("kernel.tl", text), options, observer), observer
+
+
+def changed(*changes: tuple[str, str]) -> str:
+    text = KERNEL
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def test_nothing_is_said_of_products_in_tensor_memory() -> None:
+    made, _ = compiled(KERNEL)
+    assert "tcgen05.mma" in made.ptx and not made.warnings
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "remedy"),
+    [
+        (
+            changed((LOAD_B, ""), ("        T.clear(S)\n", "        T.clear(S)\n        T.copy(B[0, 0], Y)\n")),
+            "Y is not filled in its loop",
+            "T.copy what it holds to Y in the loop",
+        ),
+        (changed((LOOP, LOOP.replace("2)", "2, order=[0, 1, 2], stage=[0, 0, 1])"))), "given by hand", "stage="),
+        (
+            changed((PRODUCT, "            if k < n:\n    " + PRODUCT)),
+            "a condition or another loop stands between it and its T.Pipelined loop",
+            "in such a loop's body",
+        ),
+        (changed(("        T.clear(S)\n", "        T.fill(S, 1)\n")), "S is not cleared right in front", "T.clear(S)"),
+    ],
+)
+def test_what_stands_around_a_product(text: str, why: str, remedy: str) -> None:
+    made, _ = compiled(text)
+    assert "mma.sync" in made.ptx and "tcgen05.mma" not in made.ptx
+    (said,) = [w for w in made.warnings if w.code == "product-by-threads"]
+    assert said.primary is not None and why in said.primary.text and remedy in (said.help or "")
+    assert "T.gemm" in text.splitlines()[said.primary.span.line - 1]
+    assert why in made.trace
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (changed((PRODUCT, PRODUCT + SCALE)), "line 19 uses S in the loop, which only products may"),
+        (changed(("S, transpose_B=True", "S, transpose_B=True, clear_accum=True")), "clears its sum itself"),
+        (changed(("T.gemm(X", "T.copy(X, Z)\n            T.gemm(Z")), "A and B must be shared tiles"),
+        (
+            changed(("128, 256", "96, 256"), ("(128, 64)", "(96, 64)"), ("(128, 32)", "(96, 32)")),
+            "C has 96 rows",
+        ),
+    ],
+)
+def test_what_is_not_easily_changed(text: str, why: str) -> None:
+    """What the machine cannot do, and sums of each iteration, are no warning, but written down."""
+    made, _ = compiled(text)
+    assert "mma.sync" in made.ptx and why in made.trace
+    assert not [w for w in made.warnings if w.code == "product-by-threads"]
+
+
+def test_what_was_asked_for_is_not_warned_of() -> None:
+    made, _ = compiled(KERNEL, "none")
+    assert "mma.sync" in made.ptx and not made.warnings and "not tcgen05.mma" in made.trace

@@ -1,0 +1,225 @@
+"""Promises 11 and 12 of `ir.warp_verify`: which accesses of other roles, and of asynchronous units, come before an
+access to a shared tile, by the barriers that roles signal and wait for; and whether they come in the order of the text.
+
+Every role counts its steps from one signal to the next, every asynchronous unit what it has been asked for. A signal
+carries how far all of them are known to have come, and who waits for it knows that too (vector clocks). An access comes
+after another one if its role knows that the other's has come so far. What is still under way comes before nothing.
+
+Nothing here asks which ring a tile is in, nor what placed a wait or a fence: a path of signals must lead from the one
+access to the other, whichever barriers it goes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tilec.ir import warp
+from tilec.ir.warp import Operation, Program
+from tilec.ir.warp_effects import name_of
+
+Signal = tuple[str, int, Literal["full", "empty"]]
+"""A ring, one of its versions, and which of that version's two barriers."""
+
+KEPT_PHASES = 3  # of a barrier: nobody waits for one that lies further back
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who touches memory: a role's threads; what TMA does for it in one version of a ring, which completes apart from
+    all else; or the tensor cores, which say when they have done all that the role has asked."""
+
+    role: int
+    unit: Literal["threads", "tma", "tensor cores"] = "threads"
+    place: tuple[str, int] = ("", 0)
+
+
+@dataclass(slots=True)
+class _Past:
+    """The last access of its kind. `time` is when it had completed, by its actor's count, and `fenced` when a proxy
+    fence had followed; `iteration` is the version's number, not taken modulo the ring's depth, and `at` the place of
+    its statement in the text."""
+
+    op: Operation
+    write: bool
+    by_async: bool
+    atomic: bool
+    time: int | None
+    fenced: int | None
+    iteration: int | None
+    at: int | None
+    queue: str | None = None
+    group: int = 0
+
+
+class Order:
+    """The accesses of one run of a program. `names` are the roles', by number; two of one name are parts of one role,
+    which other promises are about."""
+
+    def __init__(self, program: Program, names: Sequence[str]) -> None:
+        self.names = names
+        self.tiles = {tile.buffer.name for tile in program.shared}
+        self.in_tensor = {tile.buffer.name for tile in program.tensor}
+        self.levels = _levels(program)
+        self.known: list[dict[Actor, int]] = [{Actor(role): 1} for role in range(len(names))]
+        self.asked: dict[Actor, int] = {}
+        self.signals: dict[Signal, dict[int, dict[Actor, int]]] = {}
+        self.past: dict[tuple[str, int], dict[tuple[Actor, bool, str | None], _Past]] = {}
+        self.unfenced: list[list[_Past]] = [[] for _ in names]
+        self.under_way: list[list[_Past]] = [[] for _ in names]
+
+    # ---- signals -----------------------------------------------------------------------------------------------------
+
+    def signal(self, role: int, signal: Signal, phase: int, by_tensor_cores: bool = False) -> None:
+        """Of a role that arrives, or has the tensor cores arrive once they are done."""
+        self._add(signal, phase, self.known[role])
+        if by_tensor_cores:
+            cores = Actor(role, "tensor cores")
+            self._add(signal, phase, {cores: self.asked.get(cores, 0)})
+        self.known[role][Actor(role)] += 1
+
+    def wait(self, role: int, signal: Signal, phases: int) -> None:
+        """For the first so many phases of a barrier."""
+        made = self.signals.get(signal, {})
+        last = max((phase for phase in made if phase < phases), default=None)
+        if last is not None:
+            _join(self.known[role], made[last])
+
+    def _add(self, signal: Signal, phase: int, known: Mapping[Actor, int]) -> None:
+        made = self.signals.setdefault(signal, {})
+        if phase not in made:
+            made[phase] = dict(made.get(phase - 1, {}))
+            made.pop(phase - KEPT_PHASES, None)
+        _join(made[phase], known)
+
+    def fence(self, role: int) -> None:
+        """Between the proxies, for what the role's threads have done."""
+        for access in self.unfenced[role]:
+            access.fenced = self.known[role][Actor(role)]
+        self.unfenced[role].clear()
+
+    def complete(self, role: int, queue: str, done: int) -> None:
+        """The groups of a queue up to `done` are complete."""
+        left = []
+        for access in self.under_way[role]:
+            if access.queue == queue and access.group <= done:
+                access.time = self.known[role][Actor(role)]
+            else:
+                left.append(access)
+        self.under_way[role] = left
+
+    # ---- accesses ----------------------------------------------------------------------------------------------------
+
+    def load(self, role: int, op: Operation, tile: str, place: tuple[str, int], iteration: int, phase: int) -> str:
+        """TMA fills a tile of a version, and signals that by the bytes that have come."""
+        actor = Actor(role, "tma", place)
+        self.asked[actor] = self.asked.get(actor, 0) + 1
+        message = self._access(actor, op, tile, place[1], iteration, True, True, False, self.asked[actor])
+        self._add((*place, "full"), phase, {**self.known[role], actor: self.asked[actor]})
+        return message
+
+    def multiply(self, role: int, op: warp.TensorMma, slots: Mapping[str, tuple[int, int]]) -> str:
+        """The tensor cores read factors and add to a sum: `slots` has the version of each, and its number. They keep
+        the products that they are asked for in order."""
+        actor = Actor(role, "tensor cores")
+        time = self.asked[actor] = self.asked.get(actor, 0) + 1
+        for tile, (slot, iteration) in slots.items():
+            message = self._access(actor, op, tile, slot, iteration, tile == op.c.name, True, False, time)
+            if message:
+                return message
+        return ""
+
+    def touch(
+        self,
+        role: int,
+        op: Operation,
+        tile: str,
+        slot: int,
+        iteration: int | None,
+        write: bool,
+        by_async: bool,
+        atomic: bool,
+        queue: str | None,
+        group: int,
+    ) -> str:
+        """By the role's own threads, or by what these have begun in a queue of theirs."""
+        if tile not in self.tiles and tile not in self.in_tensor:
+            return ""  # nobody else's, or in global memory
+        time = None if queue is not None else self.known[role][Actor(role)]
+        return self._access(Actor(role), op, tile, slot, iteration, write, by_async, atomic, time, queue, group)
+
+    def _access(
+        self,
+        actor: Actor,
+        op: Operation,
+        tile: str,
+        slot: int,
+        iteration: int | None,
+        write: bool,
+        by_async: bool,
+        atomic: bool,
+        time: int | None,
+        queue: str | None = None,
+        group: int = 0,
+    ) -> str:
+        past = self.past.setdefault((tile, slot), {})
+        at = self.place(op, tile)
+        known, where = self.known[actor.role], f"line {op.span.line}: {name_of(op)} on {tile}"
+        for (other, _, _), earlier in past.items():
+            if not (write or earlier.write) or (atomic and earlier.atomic):
+                continue
+            before = f"{name_of(earlier.op)}, line {earlier.op.span.line}"
+            is_same_version = iteration is not None and earlier.iteration == iteration
+            if is_same_version and at is not None and earlier.at is not None and earlier.at > at:
+                return f"{where} comes after {before}, which is behind it in the text"
+            if self._are_one(actor, other):
+                continue
+            whose = f"of role {self.names[other.role]}" if other.role != actor.role else f"by {other.unit}"
+            if earlier.time is None or known.get(other, 0) < earlier.time:
+                return f"{where} does not wait for {before}, {whose}"
+            is_for_other_proxy = by_async and earlier.write and not earlier.by_async and tile in self.tiles
+            if is_for_other_proxy and (earlier.fenced is None or known.get(other, 0) < earlier.fenced):
+                return f"{where} has no proxy fence after {before}, {whose}"
+        made = _Past(op, write, by_async, atomic, time, None, iteration, at, queue, group)
+        past[(actor, write, queue)] = made
+        if actor.unit == "threads":
+            if time is None:
+                self.under_way[actor.role].append(made)
+            if write and not by_async:
+                self.unfenced[actor.role].append(made)
+        return ""
+
+    def _are_one(self, actor: Actor, other: Actor) -> bool:
+        """Whether other promises say when the one comes after the other."""
+        return actor.unit == other.unit != "tma" and self.names[actor.role] == self.names[other.role]
+
+    def place(self, op: Operation, tile: str) -> int | None:
+        """Where its statement stands in the loop that the tile has its versions in, if that is known."""
+        moments = _outermost_first(op.moment)
+        level = self.levels.get(tile)
+        return moments[level - 1].place if level and len(moments) >= level else None
+
+
+def _join(known: dict[Actor, int], more: Mapping[Actor, int]) -> None:
+    for actor, time in more.items():
+        if known.get(actor, 0) < time:
+            known[actor] = time
+
+
+def _outermost_first(moment: warp.Moment | None) -> list[warp.Moment]:
+    found: list[warp.Moment] = []
+    while moment is not None:
+        found.insert(0, moment)
+        moment = moment.around
+    return found
+
+
+def _levels(program: Program) -> dict[str, int]:
+    """How many pipelines a tile's versions are counted in, the innermost being the one that has them."""
+    depths: dict[str, int] = {}
+    for op in program.operations():
+        if isinstance(op, warp.Advance):
+            depth = len(_outermost_first(op.moment))
+            depths[op.cursor.ring] = min(depths.get(op.cursor.ring, depth), depth)
+    return {tile: depths[ring.name] for ring in program.rings for tile in ring.buffers if depths.get(ring.name)}
