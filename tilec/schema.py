@@ -58,6 +58,8 @@ _NAMES: Mapping[Any, str] = {
 def read(wanted: Any, value: object, place: str) -> Any:
     """`value` as the type `wanted`: objects become dataclasses, arrays tuples. Raises `SchemaError`."""
     origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+    if wanted is Any:
+        return value
     if origin is typing.Annotated:
         made = read(arguments[0], value, place)
         for demand in arguments[1:]:

@@ -60,13 +60,23 @@ from tilec.ir.tile import (
     children,
 )
 from tilec.ir.types import BOOL, INT32, UINT32, UINT64
+from tilec.source import Span
+
+Said = str | tuple[Span, str]
+"""What is wrong, with the place where that is not the whole of what is looked at."""
 
 
 def verify_tile(kernel: Kernel) -> Iterator[str]:
     """Every broken promise, in words."""
-    yield from _launch(kernel)
+    for span, said in tile_violations(kernel):
+        yield said if span == kernel.span else f"line {span.line}: {said}"
+
+
+def tile_violations(kernel: Kernel) -> Iterator[tuple[Span, str]]:
+    """Every broken promise, with its place."""
     checker = _Checker(kernel)
-    yield from checker.declarations(kernel)
+    for said in (*_launch(kernel), *checker.declarations(kernel)):
+        yield (kernel.span, said)
     yield from checker.body(kernel.body, in_parallel=False)
 
 
@@ -131,14 +141,14 @@ class _Checker:
 
     # ---- statements --------------------------------------------------------------------------------------------------
 
-    def body(self, body: tuple[Stmt, ...], in_parallel: bool) -> Iterator[str]:
+    def body(self, body: tuple[Stmt, ...], in_parallel: bool) -> Iterator[tuple[Span, str]]:
         before = set(self.visible)
         for stmt in body:
-            for message in self._stmt(stmt, in_parallel):
-                yield f"line {stmt.span.line}: {message}"
+            for said in self._stmt(stmt, in_parallel):
+                yield (stmt.span, said) if isinstance(said, str) else said
         self.visible = before
 
-    def _stmt(self, stmt: Stmt, in_parallel: bool) -> Iterator[str]:
+    def _stmt(self, stmt: Stmt, in_parallel: bool) -> Iterator[Said]:
         if in_parallel and isinstance(stmt, TileOp | For | While | Break | Parallel):
             yield f"a {type(stmt).__name__} stands inside Parallel"
         match stmt:
@@ -202,7 +212,7 @@ class _Checker:
             case _:
                 assert_never(stmt)
 
-    def _nested(self, body: tuple[Stmt, ...], variables: tuple[Var, ...], in_parallel: bool) -> Iterator[str]:
+    def _nested(self, body: tuple[Stmt, ...], variables: tuple[Var, ...], in_parallel: bool) -> Iterator[Said]:
         before = set(self.visible)
         for var in variables:
             if var != THREAD:  # every thread has had its index before
@@ -291,12 +301,12 @@ def _binary(expr: Binary) -> Iterator[str]:
         yield f"{show_expr(expr)} needs integers"
 
 
-def _last(body: tuple[Stmt, ...], allowed: bool) -> Iterator[str]:
+def _last(body: tuple[Stmt, ...], allowed: bool) -> Iterator[tuple[Span, str]]:
     """Breaks stand where the trip ends: `allowed` for the last statement alone."""
     for place, stmt in enumerate(body):
         ends = allowed and place == len(body) - 1
         if isinstance(stmt, Break) and not ends:
-            yield f"line {stmt.span.line}: something follows a break, or its loop cannot be left"
+            yield stmt.span, "something follows a break, or its loop cannot be left"
         elif isinstance(stmt, If):
             yield from _last(stmt.then, ends)
             yield from _last(stmt.orelse, ends)

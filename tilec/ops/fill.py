@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import reduce
 
 from tilec.diag import fail
@@ -11,9 +12,11 @@ from tilec.ir.affine import add
 from tilec.ir.expr import cast, constant
 from tilec.ir.tile import Binary, Expr, If, Parallel, Region, Store, TileOp, Var, integer
 from tilec.ir.types import BOOL, INT32
+from tilec.ops.form import Scalar, attributes, form, of_type
 from tilec.ops.lowering import Context, Demand, demand, sweep
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Call, Parameter, Signature, as_expr
+from tilec.records import dataclass
 
 
 def _tile(call: Call) -> Region:
@@ -104,3 +107,14 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     if region.buffer.scope == "fragment":
         return (demand("elementwise", ops=1, elements=elements, threads=context.threads),)
     return (demand(f"st.{region.buffer.scope}", bytes=elements * region.buffer.dtype.bytes, threads=context.threads),)
+
+
+@form("fill", ("shared", "fragment", "tmem", "local"))
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    value: Scalar
+
+
+@facet("fill", "agrees")
+def agrees(op: TileOp) -> Iterator[str]:
+    yield from of_type(attributes(op).value, op.regions[0])
