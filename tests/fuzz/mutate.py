@@ -62,7 +62,7 @@ def mutated_json(corpus: Sequence[str], seed: str) -> str:
         return mutated(corpus, seed)
     value = json.loads(chance.choice(corpus))
     for _ in range(chance.choice((1, 1, 2, 4))):
-        _change_inside(value, chance)
+        changed_inside(value, chance)
     return json.dumps(value)
 
 
@@ -73,7 +73,8 @@ _VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def _change_inside(value: Any, chance: random.Random) -> None:
+def changed_inside(value: Any, chance: random.Random) -> None:
+    """Changes one value somewhere in what JSON or TOML says."""
     while isinstance(value, dict | list) and value:
         key = chance.choice(list(value)) if isinstance(value, dict) else chance.randrange(len(value))
         inner = value[key]

@@ -7,15 +7,18 @@ Checked here:
  3. types: operands agree, comparisons and and/or/not give bool, conditions are bool, indices are integers
  4. a store's value, and what an atomic one gives back, has its buffer's dtype; a bind's value has its variable's
  5. an access has one index per dimension; a region has one start and one extent per dimension, none larger than a tile
- 6. parameters are global; extents, grid and threads are positive, or int32 expressions of
-    the parameters
+ 6. parameters are global; extents, grid and threads are positive and not more than the machine counts, or int32
+    expressions of the parameters
  7. T.Parallel holds stores, binds and ifs only; stores stand nowhere else; one of every thread has all of those that
     run it
  8. manual `stage` and `order` come together and have the same length; `order` is a permutation
  9. a break ends a trip of a serial loop or a while
 
+10. a constant has a value of its type; functions are known, with operands of the types that they take
+11. a region of a tile that begins at a number lies within the tile
+
 Not checked here: that indices stay within tiles for every value of the variables, and what each operation demands of
-its operands (`ops` does that when it makes them).
+its operands: that is its form (`ops.form`).
 """
 
 from __future__ import annotations
@@ -26,13 +29,8 @@ from typing import assert_never
 from tilec.ir.groups import WARPGROUP_THREADS, groups_of
 from tilec.ir.text import show_expr, show_tile_op
 from tilec.ir.tile import (
-    BIT_COUNTS,
-    BLOCK_WIDE,
     COMPARISONS,
-    INTEGER_CALLS,
-    PHASE_DONE,
     THREAD,
-    WARP_WIDE,
     WARPGROUP,
     Binary,
     Bind,
@@ -42,6 +40,7 @@ from tilec.ir.tile import (
     Cast,
     Const,
     Expr,
+    Extent,
     For,
     If,
     Kernel,
@@ -59,11 +58,23 @@ from tilec.ir.tile import (
     While,
     children,
 )
-from tilec.ir.types import BOOL, INT32, UINT32, UINT64
+from tilec.ir.types import BOOL, INT32, UINT64
+from tilec.ir.verify_calls import wrong_call, wrong_constant
 from tilec.source import Span
 
 Said = str | tuple[Span, str]
 """What is wrong, with the place where that is not the whole of what is looked at."""
+
+
+MOST = (1 << 31) - 1
+"""Of what is counted in int32: elements along a dimension, trips, places."""
+MOST_BLOCKS = (MOST, 65535, 65535)
+MOST_THREADS = 1024
+"""CUDA programming guide, table of technical specifications: maximum dimensions of a grid, threads of a block."""
+
+
+def _size(extent: Extent) -> int:
+    return extent if isinstance(extent, int) else MOST
 
 
 def verify_tile(kernel: Kernel) -> Iterator[str]:
@@ -83,8 +94,10 @@ def tile_violations(kernel: Kernel) -> Iterator[tuple[Span, str]]:
 def _launch(kernel: Kernel) -> Iterator[str]:
     if not 1 <= len(kernel.grid) <= 3 or len(kernel.grid) != len(kernel.block_vars):
         yield f"{len(kernel.grid)} grid extents for {len(kernel.block_vars)} block variables"
-    if any(isinstance(e, int) and e < 1 for e in (*kernel.grid, kernel.threads)):
-        yield f"grid {kernel.grid} of {kernel.threads} threads is empty"
+    if any(isinstance(e, int) and not 1 <= e <= most for e, most in zip(kernel.grid, MOST_BLOCKS, strict=False)):
+        yield f"a grid of {kernel.grid} is empty, or larger than {MOST_BLOCKS}"
+    if kernel.threads % 32 or not 32 <= kernel.threads <= MOST_THREADS:
+        yield f"a block of {kernel.threads} threads; there are 32 to {MOST_THREADS}, in whole warps of 32"
     for extent, size in zip((*kernel.grid, 1, 1), kernel.cluster.extents, strict=False):
         if size < 1 or (isinstance(extent, int) and extent % size):
             yield f"a grid of {kernel.grid} is not made of clusters of {kernel.cluster.extents}"
@@ -135,9 +148,13 @@ class _Checker:
             self.visible.add(what)
             return
         self.buffers.add(what)
-        fits = all(e >= 1 if isinstance(e, int) else what.scope == "global" for e in what.extents)
+        fits = all(1 <= e <= MOST if isinstance(e, int) else what.scope == "global" for e in what.extents)
         if not what.extents or not fits:
             yield f"{what.name} has shape {what.extents}"
+        elif what.scope == "tmem" and len(what.extents) < 2:
+            yield f"{what.name} is in tensor memory and has {len(what.extents)} dimension"
+        elif what.scope == "barrier" and (len(what.extents) != 1 or what.dtype != UINT64):
+            yield f"{what.name} is {what.dtype}{list(what.extents)}, barriers are a row of uint64"
 
     # ---- statements --------------------------------------------------------------------------------------------------
 
@@ -181,7 +198,7 @@ class _Checker:
                     yield f"{var.name} is {var.dtype}, its value is {value.dtype}"
                 yield from self._declare(var)
             case Parallel(vars=variables, extents=extents, body=body):
-                if len(variables) != len(extents) or not extents or any(e < 1 for e in extents):
+                if len(variables) != len(extents) or not extents or any(not 1 <= e <= MOST for e in extents):
                     yield f"{len(variables)} parallel variables for extents {extents}"
                 elif stmt.is_per_thread and extents[0] != self.threads:
                     yield f"a nest of every thread has {extents[0]} of them"
@@ -229,9 +246,11 @@ class _Checker:
                 yield f"a region of {region.buffer.name} has {len(region.extent)} extents"
                 continue
             is_tile = region.buffer.scope != "global"
-            for extent, size in zip(region.extent, region.buffer.extents, strict=True):
+            for start, extent, size in zip(region.start, region.extent, region.buffer.extents, strict=True):
                 if extent < 1 or (is_tile and isinstance(size, int) and extent > size):
                     yield f"a region of {region.buffer.name} has extent {extent} in a dimension of {size}"
+                elif is_tile and isinstance(start, Const) and not 0 <= start.value <= _size(size) - extent:
+                    yield f"a region of {region.buffer.name} covers {start.value}:+{extent} in a dimension of {size}"
 
     # ---- expressions -------------------------------------------------------------------------------------------------
 
@@ -239,7 +258,10 @@ class _Checker:
         for child in children(expr):
             yield from self.expr(child)
         match expr:
-            case Const() | Cast():
+            case Const():
+                if said := wrong_constant(expr):
+                    yield said
+            case Cast():
                 return
             case Var(name=name):
                 if expr not in self.visible:
@@ -251,23 +273,9 @@ class _Checker:
                     yield f"{show_expr(expr)} is {dtype} of {a.dtype}"
             case Binary():
                 yield from _binary(expr)
-            case Call(args=args, dtype=dtype):
-                if expr.fn == "reinterpret":
-                    if args[0].dtype.bits != dtype.bits:
-                        yield f"{show_expr(expr)} is {dtype} of {args[0].dtype}"
-                elif expr.fn in BIT_COUNTS:
-                    if dtype != INT32 or [a.dtype in (UINT32, UINT64) for a in args] != [True]:
-                        yield f"{show_expr(expr)} is {dtype} of {', '.join(str(a.dtype) for a in args)}"
-                elif expr.fn in INTEGER_CALLS:
-                    if (tuple(a.dtype for a in args), dtype) != INTEGER_CALLS[expr.fn]:
-                        yield f"{show_expr(expr)} is {dtype} of {', '.join(str(a.dtype) for a in args)}"
-                elif expr.fn == PHASE_DONE:
-                    if dtype != BOOL or not isinstance(args[0], Load) or args[0].buffer.scope != "barrier":
-                        yield f"{show_expr(expr)} is {dtype} of {show_expr(args[0])}"
-                elif expr.fn in WARP_WIDE or expr.fn in BLOCK_WIDE:
-                    return
-                elif not dtype.is_float or any(a.dtype != dtype for a in args):
-                    yield f"{show_expr(expr)} is {dtype} of {', '.join(str(a.dtype) for a in args)}"
+            case Call():
+                if said := wrong_call(expr):
+                    yield said
             case Select(condition=condition, then=then, orelse=orelse, dtype=dtype):
                 if condition.dtype != BOOL or then.dtype != dtype or orelse.dtype != dtype:
                     yield f"{show_expr(expr)} is {dtype} of {condition.dtype}, {then.dtype}, {orelse.dtype}"
@@ -313,7 +321,7 @@ def _last(body: tuple[Stmt, ...], allowed: bool) -> Iterator[tuple[Span, str]]:
 
 
 def _loop(loop: For) -> Iterator[str]:
-    if loop.step < 1:
+    if not 1 <= loop.step <= MOST:
         yield f"the loop over {loop.var.name} has step {loop.step}"
     if loop.start.dtype != loop.var.dtype or loop.stop.dtype != loop.var.dtype:
         yield f"{loop.var.name} is {loop.var.dtype}, its bounds are {loop.start.dtype} and {loop.stop.dtype}"

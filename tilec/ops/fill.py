@@ -50,12 +50,13 @@ def fill_value(op: TileOp) -> Expr:
 
 
 def masked(op: TileOp) -> Parallel:
-    """The fill of a part of a fragment as a nest over all of it."""
+    """The fill of a part of a fragment as a nest over all of it. A part as large as that may begin behind its first
+    element, and what would lie beyond its last is not there."""
     (part,) = op.regions
     variables = tuple(Var(f"{part.buffer.name}.{d}") for d in range(len(part.extent)))
     bounds: list[Expr] = []
     for var, start, extent, size in zip(variables, part.start, part.extent, part.buffer.shape, strict=True):
-        if extent < size:
+        if extent < size or start != integer(0):
             first = cast(start, INT32)
             bounds += [Binary("le", first, var, BOOL), Binary("lt", var, add(first, integer(extent)), BOOL)]
     inside = reduce(lambda a, b: Binary("and", a, b, BOOL), bounds)

@@ -316,6 +316,14 @@ def _advance(state: _State, barriers: dict[Place, _Barrier]) -> bool:
             state.is_done, state.is_cut = True, step is not None
             return True
         barrier = barriers.get((state.block, *step.barrier))
+        if barrier is None and not step.meets:
+            name, index = step.barrier
+            fail(
+                "out-of-range",
+                f"the index leaves {name}",
+                step.span,
+                f"there is no {name}[{index}] in role {state.name}",
+            )
         if barrier is None:
             barrier = barriers.setdefault((state.block, *step.barrier), _Barrier(step.meets, step.meets))
         if state.waiting is None:
