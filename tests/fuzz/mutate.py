@@ -60,7 +60,10 @@ def mutated_json(corpus: Sequence[str], seed: str) -> str:
     chance = random.Random(seed)
     if chance.random() < 0.25:
         return mutated(corpus, seed)
-    value = json.loads(chance.choice(corpus))
+    try:
+        value = json.loads(chance.choice(corpus))
+    except (ValueError, RecursionError):  # a mutant that was kept
+        return mutated(corpus, seed)
     for _ in range(chance.choice((1, 1, 2, 4))):
         changed_inside(value, chance)
     return json.dumps(value)

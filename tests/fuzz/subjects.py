@@ -239,7 +239,7 @@ def _cubins() -> list[bytes]:
 
 
 def _mutated_cubin(corpus: list[bytes], seed: str) -> bytes:
-    return mutated_bytes(corpus[0], seed)
+    return mutated_bytes(random.Random(seed).choice(corpus), seed)
 
 
 def _read_cubin(data: bytes) -> bool:

@@ -87,7 +87,7 @@ def tile_violations(kernel: Kernel) -> Iterator[tuple[Span, str]]:
     """Every broken promise, with its place."""
     checker = _Checker(kernel)
     for said in (*_launch(kernel), *checker.declarations(kernel)):
-        yield (kernel.span, said)
+        yield (kernel.span, said) if isinstance(said, str) else said
     yield from checker.body(kernel.body, in_parallel=False)
 
 
@@ -110,13 +110,13 @@ class _Checker:
         self.visible: set[Var] = {THREAD, WARPGROUP}
         self.buffers: set[Buffer] = set()
 
-    def declarations(self, kernel: Kernel) -> Iterator[str]:
+    def declarations(self, kernel: Kernel) -> Iterator[Said]:
         for param in kernel.params:
-            yield from self._declare(param)
+            yield from self._declared(param)
             if isinstance(param, Buffer) and param.scope != "global":
                 yield f"parameter {param.name} is not in global memory"
         for buffer in kernel.buffers:
-            yield from self._declare(buffer)
+            yield from self._declared(buffer)
         tensors = [p for p in kernel.params if isinstance(p, Buffer)]
         for tensor in tensors:
             if tensor.strides is not None and (len(tensor.strides) != len(tensor.extents) or tensor.strides[-1] != 1):
@@ -139,6 +139,11 @@ class _Checker:
                 yield f"{cut.buffer.name} can be cut along one dimension only, into one part at least"
         if len({pinned.buffer for pinned in kernel.layouts}) != len(kernel.layouts):
             yield "a tile is given two layouts"
+
+    def _declared(self, what: Buffer | Var) -> Iterator[Said]:
+        """With the place of a buffer's declaration; a variable has none."""
+        for said in self._declare(what):
+            yield (what.span, said) if isinstance(what, Buffer) else said
 
     def _declare(self, what: Buffer | Var) -> Iterator[str]:
         if what.name in self.names:
