@@ -48,6 +48,28 @@ BAD = (
 )
 
 
+LOOP = GOOD.replace(
+    "  copy f[:",
+    "  for k in pipelined(0, 4, num_stages=2, stage=[0], order=[0], wishes={'groups': [0]}):\n"
+    "    copy A[k * 64:+64, :], s[:, :]\n  copy f[:",
+)
+BAD_LOOPS = (
+    ("num_stages=2", "num_stages=-1", "the loop over k has -1 stages"),
+    ("num_stages=2", "handed_out=True", "the values of k are handed out, which no kernel says"),
+    ("num_stages=2", "factor=0", "the loop over k is unrolled 0 times"),
+    ("stage=[0]", "stage=[-3]", "has one below 0"),
+    ("{'groups': [0]}", "{'groups': [0, 0]}", "lists of 1 and 2 entries for the statements of one loop"),
+    ("{'groups': [0]}", "{'groups': [-2]}", "groups [-2] has one below -1"),
+    ("{'groups': [0]}", "{'sync': [[1]]}", "sync [1] names statements that are not there"),
+    ("{'groups': [0]}", "{'sync': [['x']]}", "sync ['x'] names statements that are not there"),
+)
+CONDITIONS = (
+    ("%warpgroup >= 1 and %warpgroup < 2", "there are no warpgroups 1 to 1"),
+    ("1 >= 1 and %warpgroup < 2", "%warpgroup is not visible"),
+    ("%warpgroup == 0", "%warpgroup is not visible"),
+)
+
+
 def _check(text: str) -> None:
     check(SourceFile("k.tile", text), CompileOptions(target="sm_90a"), Observer())
 
@@ -79,3 +101,22 @@ def test_a_fill_of_all_rows_from_some_row_on() -> None:
     filled = GOOD.replace("  copy f[:", "  fill f[bx * 16:+64, :], value=float32(2.0)\n  copy f[:")
     with pytest.raises(Stopped):
         build_all(SourceFile("k.tile", filled), CompileOptions(target="sm_90a"), Observer(stop_after="ptx"))
+
+
+@pytest.mark.parametrize(("old", "new", "says"), BAD_LOOPS)
+def test_what_is_asked_of_no_loop(old: str, new: str, says: str) -> None:
+    _check(LOOP)
+    assert LOOP.count(old) == 1
+    with pytest.raises(CompileError, match="bad-tile-ir") as caught:
+        _check(LOOP.replace(old, new))
+    assert any(says in d.title for d in caught.value.diagnostics)
+
+
+@pytest.mark.parametrize(("condition", "says"), CONDITIONS)
+def test_the_warpgroup_is_only_for_roles(condition: str, says: str) -> None:
+    _check(
+        GOOD.replace("  copy f[:", "  if %warpgroup >= 0 and %warpgroup < 1:\n    set_registers count=40\n  copy f[:")
+    )
+    with pytest.raises(CompileError, match="bad-tile-ir") as caught:
+        _check(GOOD.replace("  copy f[:", f"  if {condition}:\n    set_registers count=40\n  copy f[:"))
+    assert any(says in d.title for d in caught.value.diagnostics)

@@ -31,7 +31,6 @@ from tilec.ir.text import show_expr, show_tile_op
 from tilec.ir.tile import (
     COMPARISONS,
     THREAD,
-    WARPGROUP,
     Binary,
     Bind,
     Break,
@@ -107,7 +106,8 @@ class _Checker:
     def __init__(self, kernel: Kernel) -> None:
         self.names: set[str] = set()
         self.threads = kernel.threads
-        self.visible: set[Var] = {THREAD, WARPGROUP}
+        self.groups = -(-kernel.threads // WARPGROUP_THREADS)
+        self.visible: set[Var] = {THREAD}
         self.buffers: set[Buffer] = set()
 
     def declarations(self, kernel: Kernel) -> Iterator[Said]:
@@ -215,10 +215,13 @@ class _Checker:
                 yield from _last(body, stmt.kind == "serial")
                 yield from self._nested(body, (var,), in_parallel)
             case If(condition=condition, then=then, orelse=orelse):
-                yield from self.expr(condition)
+                threads, groups = self.threads, groups_of(stmt)
+                if groups is None:  # which has no other operands than numbers and WARPGROUP
+                    yield from self.expr(condition)
+                elif not 0 <= groups.start < groups.stop <= self.groups:
+                    yield f"there are no warpgroups {groups.start} to {groups.stop - 1}"
                 if condition.dtype != BOOL:
                     yield f"the condition {show_expr(condition)} is {condition.dtype}"
-                threads, groups = self.threads, groups_of(stmt)
                 self.threads = threads if groups is None else WARPGROUP_THREADS * len(groups)
                 yield from self.body(then, in_parallel)
                 self.threads = threads
@@ -330,8 +333,12 @@ def _loop(loop: For) -> Iterator[str]:
         yield f"the loop over {loop.var.name} has step {loop.step}"
     if loop.start.dtype != loop.var.dtype or loop.stop.dtype != loop.var.dtype:
         yield f"{loop.var.name} is {loop.var.dtype}, its bounds are {loop.start.dtype} and {loop.stop.dtype}"
-    if loop.handed_out and loop.kind != "serial":
-        yield f"the values of {loop.var.name} are handed out, but its loop is {loop.kind}"
+    if loop.handed_out:
+        yield f"the values of {loop.var.name} are handed out, which no kernel says"
+    if loop.num_stages is not None and not 0 <= loop.num_stages <= MOST:
+        yield f"the loop over {loop.var.name} has {loop.num_stages} stages"
+    if loop.factor is not None and not 1 <= loop.factor <= MOST:
+        yield f"the loop over {loop.var.name} is unrolled {loop.factor} times"
     if (loop.stage is None) != (loop.order is None):
         yield "stage and order do not come together"
     elif loop.stage is not None and loop.order is not None:
@@ -339,3 +346,20 @@ def _loop(loop: For) -> Iterator[str]:
             yield f"{len(loop.stage)} stages for {len(loop.order)} places"
         if sorted(loop.order) != list(range(len(loop.order))):
             yield f"order {loop.order} is not a permutation"
+        if not all(0 <= stage <= MOST for stage in loop.stage):
+            yield f"stage {loop.stage} has one below 0"
+    yield from _wishes(loop)
+
+
+def _wishes(loop: For) -> Iterator[str]:
+    """One entry for each statement that has a stage, if they are given."""
+    if (wished := loop.wishes) is None:
+        return
+    given = {len(part) for part in (loop.stage, wished.asynchronous, wished.groups, wished.sync) if part is not None}
+    if len(given) > 1:
+        yield f"lists of {' and '.join(map(str, sorted(given)))} entries for the statements of one loop"
+    for waited in wished.sync or ():
+        if any(type(place) is not int or not 0 <= place < min(given) for place in waited):
+            yield f"sync {list(waited)} names statements that are not there"
+    if any(group < -1 for group in wished.groups or ()):
+        yield f"groups {list(wished.groups or ())} has one below -1"
