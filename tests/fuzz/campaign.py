@@ -84,7 +84,8 @@ def run_for(name: str, seconds: float, first: int, folder: Path) -> Outcome:
     with _bounded_memory():
         # The good inputs before all: the caches that they fill are no finding of a mutant's.
         for base in bases[:20]:
-            _watch(subject, base, lines)
+            if time.monotonic() < until - seconds / 2:
+                _watch(subject, base, lines)
         for path, value in kept:
             if _watch(subject, value, lines):
                 bases.append(value)
@@ -179,7 +180,9 @@ def weekly(minutes: float, folder: Path, profile: str) -> int:
     first = (year * 100 + week) * 1_000_000
     failed: list[str] = []
     for name in SUBJECTS:
-        child = multiprocessing.get_context("spawn").Process(target=_report, args=(name, 60 * minutes, first, folder))
+        child = multiprocessing.get_context("spawn").Process(
+            target=_report, args=(name, 60 * minutes, first, folder), daemon=True
+        )
         child.start()
         child.join(60 * minutes + 10 * SECONDS + 600)
         if child.is_alive():
