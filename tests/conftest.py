@@ -34,9 +34,11 @@ gc.set_threshold(200_000, 20, 100)
 # reads this when it is imported, which nothing above does.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# `--hypothesis-profile=thorough` draws more; what is drawn without it is the same in every run.
+# `--hypothesis-profile=thorough` draws more, and `full` ten times as many; what is drawn without either is the same in
+# every run.
 settings.register_profile("normal", derandomize=True, deadline=None, max_examples=20)
 settings.register_profile("thorough", deadline=None, max_examples=250)
+settings.register_profile("full", deadline=None, max_examples=2500)
 settings.load_profile("normal")
 
 

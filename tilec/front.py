@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Kernel:
     """The front end: kernel text to tile IR, every mistake in the kernel found."""
     from tilec.ir.text import print_kernel
-    from tilec.ir.verify import verify_tile
 
     if source.path.endswith(".tile"):
-        return observer.saw("tile", _stored(source, options), print_kernel, verify_tile)
+        return observer.saw("tile", _stored(source, options), print_kernel)
 
     from tilec.passes.reading.elaborate import elaborate
 
@@ -110,7 +109,6 @@ def _parsed(
 
 def _folded(kernel: Kernel, options: CompileOptions, observer: Observer) -> Kernel:
     from tilec.ir.text import print_kernel
-    from tilec.ir.verify import verify_tile
     from tilec.passes.analysis.fold import fold
 
     if options.cluster == (1, 1, 1):
@@ -121,29 +119,43 @@ def _folded(kernel: Kernel, options: CompileOptions, observer: Observer) -> Kern
         from tilec.passes.grid.consumers import with_consumers
 
         kernel = with_consumers(kernel, options.consumers)
-    return observer.saw("tile", fold(kernel), print_kernel, verify_tile if options.opt_level else _reads_back)
+    return observer.saw("tile", fold(kernel), print_kernel, _verified if options.opt_level else _reads_back)
 
 
 def _stored(source: SourceFile, options: CompileOptions) -> Kernel:
     """A kernel that an earlier run has written as tile IR."""
+    from tilec.diag import Diagnostic
     from tilec.ir.read import read_kernel
-    from tilec.ir.verify import verify_tile
+    from tilec.ir.verify import tile_violations
+    from tilec.ops.form import violations
 
     if options.defines:
         fail("unknown-define", f"{options.defines[0][0]} cannot be defined: tile IR has no constants left to override")
     kernel = read_kernel(source.text)
-    if broken := tuple(verify_tile(kernel)):
-        fail("bad-tile-ir", "this tile IR does not verify", kernel.span, notes=broken)
+    # What an operation needs may only be asked of one whose regions and expressions are whole.
+    mistakes = Mistakes()
+    for find in (tile_violations, violations):
+        for span, said in find(kernel):
+            mistakes.add(CompileError(Diagnostic("bad-tile-ir", f"this tile IR does not verify: {said}", Label(span))))
+        mistakes.end()
     return kernel
 
 
+def _verified(kernel: Kernel) -> Iterator[str]:
+    """The promises of tile IR, and of its operations."""
+    from tilec.ir.verify import verify_tile
+    from tilec.ops.form import show_violations
+
+    broken = list(verify_tile(kernel))
+    yield from broken or show_violations(kernel)
+
+
 def _reads_back(kernel: Kernel) -> Iterator[str]:
-    """The promises of tile IR, and that its text is all of it."""
+    """The same, and that its text is all of it."""
     from tilec.ir.read import read_kernel
     from tilec.ir.text import print_kernel
-    from tilec.ir.verify import verify_tile
 
-    yield from verify_tile(kernel)
+    yield from _verified(kernel)
     text = print_kernel(kernel)
     if print_kernel(read_kernel(text)) != text:
         yield "its text does not read back identically"

@@ -1,6 +1,7 @@
 """Fuzzing: so many mutants of what tilec reads, each accepted or refused with a diagnostic; anything else is a finding.
 
     python tests/fuzz/campaign.py kernels --count 100000
+    python tests/fuzz/campaign.py weekly
 
 The mutant of a number is the same one as long as the files are the same that it is made of, samples and mistakes:
 `--first N --count 1 --show` prints it, and what it leads to.
@@ -13,9 +14,12 @@ and of the kernels that were found at each place, one or two.
 from __future__ import annotations
 
 import argparse
+import datetime
+import multiprocessing
 import os
 import resource
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -27,10 +31,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from corpus import Corpus
+from lines import Lines
 from subjects import SUBJECTS, Subject
 
 SECONDS = 20
 """Of the processor's, after which a mutant hangs: others may keep it busy."""
+ROOT = Path(__file__).parents[2]
 MEMORY = 2 << 30
 """Bytes beyond those that the process had, after which memory runs away."""
 
@@ -67,8 +74,50 @@ def run(name: str, count: int, first: int = 0, is_loud: bool = False) -> Outcome
     return outcome
 
 
+def run_for(name: str, seconds: float, first: int, folder: Path) -> Outcome:
+    """Mutants from `first` on for so long, also of those that `folder` keeps: all of them lead to lines of their own,
+    and whoever does not any longer is deleted. Each finding is written beside the folder."""
+    subject, outcome, lines = SUBJECTS[name], Outcome(), Lines()
+    bases = list(subject.corpus())
+    kept = Corpus(folder / name, is_text=isinstance(bases[0], str))
+    until = time.monotonic() + seconds
+    with _bounded_memory():
+        # The good inputs before all: the caches that they fill are no finding of a mutant's.
+        for base in bases[:20]:
+            if time.monotonic() < until - seconds / 2:
+                _watch(subject, base, lines)
+        for path, value in kept:
+            if _watch(subject, value, lines):
+                bases.append(value)
+            else:
+                path.unlink()
+        number = first
+        while time.monotonic() < until:
+            mutant, findings, reached = subject.mutant(bases, f"{name} {number}"), len(outcome.findings), lines.count
+            with lines.watched():
+                _try_mutant(subject, mutant, number, outcome)
+            if len(outcome.findings) > findings:
+                Corpus(folder / f"{name}-findings", kept.is_text).keep(mutant)
+            elif lines.count > reached:
+                kept.keep(mutant)
+                bases.append(mutant)
+            number += 1
+    return outcome
+
+
+def _watch(subject: Subject, value: Any, lines: Lines) -> int:
+    """How many lines it leads to that none before it has led to."""
+    before = lines.count
+    with lines.watched():
+        _try_mutant(subject, value, 0, Outcome())
+    return lines.count - before
+
+
 def _try(subject: Subject, corpus: list[Any], name: str, number: int, outcome: Outcome) -> None:
-    mutant = subject.mutant(corpus, f"{name} {number}")
+    _try_mutant(subject, subject.mutant(corpus, f"{name} {number}"), number, outcome)
+
+
+def _try_mutant(subject: Subject, mutant: Any, number: int, outcome: Outcome) -> None:
     began = time.monotonic()
     try:
         with _bounded_time():
@@ -124,13 +173,54 @@ def _tell(done: int, outcome: Outcome) -> None:
     )
 
 
+def weekly(minutes: float, folder: Path, profile: str) -> int:
+    """Every subject for so long, each in a process of its own, with other mutants each week; then the properties that
+    tests draw cases for. A line for each, and 1 where something was found."""
+    year, week, _ = datetime.date.today().isocalendar()
+    first = (year * 100 + week) * 1_000_000
+    failed: list[str] = []
+    for name in SUBJECTS:
+        child = multiprocessing.get_context("spawn").Process(
+            target=_report, args=(name, 60 * minutes, first, folder), daemon=True
+        )
+        child.start()
+        child.join(60 * minutes + 10 * SECONDS + 600)
+        if child.is_alive():
+            child.kill()
+        if child.exitcode != 0:
+            failed.append(name)
+    modules = [str(path) for path in sorted(ROOT.glob("tests/**/test_*.py")) if "hypothesis" in path.read_text()]
+    drawn = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", f"--hypothesis-profile={profile}", *modules], cwd=ROOT
+    )
+    if drawn.returncode:
+        failed.append(f"properties, {profile}")
+    print(f"found something: {', '.join(failed)}" if failed else "found nothing", flush=True)
+    return 1 if failed else 0
+
+
+def _report(name: str, seconds: float, first: int, folder: Path) -> None:
+    outcome = run_for(name, seconds, first, folder)
+    kept = len(list((folder / name).iterdir()))
+    print(f"{name}: from {first}, {kept} inputs kept; ", end="")
+    _tell(outcome.accepted + outcome.refused, outcome)
+    for where, (number, text) in outcome.findings.items():
+        print(f"---- {outcome.counts[where]} times, first {number}: {where}\n{text}", flush=True)
+    sys.exit(1 if outcome.findings else 0)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("subject", choices=SUBJECTS)
+    parser.add_argument("subject", choices=(*SUBJECTS, "weekly"))
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--show", action="store_true", help="print the mutants")
+    parser.add_argument("--minutes", type=float, default=10, help="weekly: for each subject")
+    parser.add_argument("--corpus", type=Path, default=ROOT / ".fuzz", help="weekly: where what is found is kept")
+    parser.add_argument("--profile", choices=("thorough", "full"), default="thorough", help="weekly: drawn cases")
     asked = parser.parse_args()
+    if asked.subject == "weekly":
+        return weekly(asked.minutes, asked.corpus, asked.profile)
     if asked.show:
         subject = SUBJECTS[asked.subject]
         for number in range(asked.first, asked.first + asked.count):

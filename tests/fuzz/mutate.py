@@ -60,9 +60,12 @@ def mutated_json(corpus: Sequence[str], seed: str) -> str:
     chance = random.Random(seed)
     if chance.random() < 0.25:
         return mutated(corpus, seed)
-    value = json.loads(chance.choice(corpus))
+    try:
+        value = json.loads(chance.choice(corpus))
+    except (ValueError, RecursionError):  # a mutant that was kept
+        return mutated(corpus, seed)
     for _ in range(chance.choice((1, 1, 2, 4))):
-        _change_inside(value, chance)
+        changed_inside(value, chance)
     return json.dumps(value)
 
 
@@ -73,7 +76,8 @@ _VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def _change_inside(value: Any, chance: random.Random) -> None:
+def changed_inside(value: Any, chance: random.Random) -> None:
+    """Changes one value somewhere in what JSON or TOML says."""
     while isinstance(value, dict | list) and value:
         key = chance.choice(list(value)) if isinstance(value, dict) else chance.randrange(len(value))
         inner = value[key]

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import random
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mutate import mutated, mutated_bytes, mutated_json
+from mutate import changed_inside, mutated, mutated_bytes, mutated_json
+from structure import mutated_tree
 
-from tilec import manifest, resources, target
+from tilec import manifest, readers, resources, target
 from tilec.cli.problem import problems_of
-from tilec.diag import CompileError, Diagnostic
+from tilec.diag import CompileError, Diagnostic, InternalError
 from tilec.driver import build_all, check_all, legal
 from tilec.emu import Fault
 from tilec.emulate import RunOptions
 from tilec.emulate_ptx import Geometry, arguments, fault_diagnostic, run
 from tilec.ir.read import read_kernel
+from tilec.ir.text import print_kernel
 from tilec.observer import Observer, Stopped
 from tilec.options import CompileOptions
+from tilec.ptx.parse import PtxSyntaxError, parse_module
+from tilec.ptx.text import print_module
 from tilec.render import render
+from tilec.sched.bounds import Unschedulable
+from tilec.sched.solve import solve
 from tilec.sizes import SizeError
 from tilec.source import SourceFile
 
@@ -231,7 +239,7 @@ def _cubins() -> list[bytes]:
 
 
 def _mutated_cubin(corpus: list[bytes], seed: str) -> bytes:
-    return mutated_bytes(corpus[0], seed)
+    return mutated_bytes(random.Random(seed).choice(corpus), seed)
 
 
 def _read_cubin(data: bytes) -> bool:
@@ -241,6 +249,116 @@ def _read_cubin(data: bytes) -> bool:
             manifest.to_json(found)
     except CompileError as error:
         return _refused(error, None)
+    return True
+
+
+# ---- what has a structure --------------------------------------------------------------------------------------------
+
+
+def _of_structure(parse: Callable[[str], Any], show: Callable[[Any], str]) -> Callable[[list[Any], str], Any]:
+    """Mutants of what a text says, as texts again. What is broken already, or cannot be printed, is left as it is."""
+
+    def mutant(corpus: list[Any], seed: str) -> str:
+        chance = random.Random(seed)
+        text = str(chance.choice(corpus))
+        try:
+            value = parse(text)
+        except (CompileError, PtxSyntaxError):
+            return text
+        for _ in range(20):
+            with suppress(ValueError, TypeError, AttributeError, AssertionError, KeyError, InternalError):
+                return show(mutated_tree(value, chance))
+        return text
+
+    return mutant
+
+
+def _build_tile(text: str) -> bool:
+    """As far as PTX: what comes behind the reader trusts what it has let through."""
+    source = SourceFile("mutant.tile", text)
+    target = ("sm_80", "sm_90a", "sm_100a")[len(text) % 3]
+    try:
+        build_all(source, CompileOptions(target=target, scheduler="heuristic"), Observer(stop_after="ptx"))
+    except CompileError as error:
+        return _refused(error, source)
+    except Stopped:
+        pass
+    return True
+
+
+def _solve_problem(text: str) -> bool:
+    try:
+        problems, _ = problems_of(text, "mutant.json")
+        for problem in problems:
+            solve(problem, effort=0.01, scheduler=("heuristic", "exact")[len(text) % 2 == 0])
+    except CompileError as error:
+        return _refused(error, None)
+    except Unschedulable:
+        return False
+    return True
+
+
+_EXCHANGED = json.dumps(
+    {
+        "name": "three",
+        "ops": [
+            {"name": n, "resource": r, "duration": d} for n, r, d in (("a", "r", 2), ("b", "s", 1), ("c", None, 0))
+        ],
+        "edges": [[0, 1, 3, 0], [1, 0, 2, 1]],
+        "limits": {"r": 1, "s": None},
+    }
+)
+
+
+def _json_mutant(corpus: list[Any], seed: str) -> str:
+    return _of_tables(corpus, seed, json.loads, json.dumps)
+
+
+def _toml_mutant(corpus: list[Any], seed: str) -> str:
+    return _of_tables(corpus, seed, readers.toml_table, lambda table: "".join(_toml(table, "")))
+
+
+def _of_tables(corpus: list[Any], seed: str, parse: Callable[[str], Any], show: Callable[[Any], str]) -> str:
+    chance = random.Random(seed)
+    text = str(chance.choice(corpus))
+    try:
+        value = parse(text)
+    except ValueError:
+        return text
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        changed_inside(value, chance)
+    return show(value)
+
+
+def _toml(table: dict[str, Any], place: str) -> Iterator[str]:
+    """A table and those within it. What TOML has no words for is left out."""
+    inner = {name: value for name, value in table.items() if isinstance(value, dict)}
+    for name, value in table.items():
+        if name not in inner and value is not None:
+            yield f"{json.dumps(name)} = {_toml_value(value)}\n"
+    for name, value in inner.items():
+        below = f"{place}.{json.dumps(name)}" if place else json.dumps(name)
+        yield f"[{below}]\n"
+        yield from _toml(value, below)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(k)} = {_toml_value(v)}" for k, v in value.items() if v is not None) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml_value(member) for member in value if member is not None) + "]"
+    return json.dumps(value).replace("NaN", "nan").replace("Infinity", "inf")
+
+
+def _price_target(text: str) -> bool:
+    """Each of its instructions for small and large statements: what a kernel may ask."""
+    try:
+        machine = target.parse(text, "mutant.toml")
+    except CompileError as error:
+        return _refused(error, None)
+    for kind in machine.kinds:
+        for size in (1, 3, 64, 1 << 20):
+            machine.price(kind.name, **dict.fromkeys(kind.parameters, size))
     return True
 
 
@@ -255,4 +373,9 @@ SUBJECTS = {
     "ptx": Subject(_ptx_texts, mutated, _read_ptx),
     "manifests": Subject(_manifests, mutated_json, _read_manifest),
     "cubins": Subject(_cubins, _mutated_cubin, _read_cubin),
+    "tile-trees": Subject(_tile_texts, _of_structure(read_kernel, print_kernel), _build_tile),
+    "ptx-trees": Subject(_ptx_texts, _of_structure(parse_module, print_module), _read_ptx),
+    "problem-trees": Subject(lambda: [*_texts("problem"), _EXCHANGED], _json_mutant, _solve_problem),
+    "trace-trees": Subject(lambda: _texts("schedule"), _json_mutant, _read_trace),
+    "target-trees": Subject(_target_texts, _toml_mutant, _price_target),
 }

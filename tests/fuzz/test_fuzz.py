@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from campaign import run
+from campaign import run, run_for
 
 COUNTS = {
     "kernels": 150, "checks": 50, "targets": 200, "tiles": 300, "traces": 150, "problems": 300, "ptx": 100,
     "manifests": 400,
-    "cubins": 400,
+    "cubins": 400, "tile-trees": 60, "ptx-trees": 60, "problem-trees": 300, "trace-trees": 40, "target-trees": 100,
 }  # fmt: skip
 
 
@@ -19,3 +21,15 @@ def test_mutants_are_accepted_or_refused(subject: str) -> None:
     assert not said, "\n".join(said)
     assert outcome.accepted, "some mutants mean something"
     assert outcome.refused
+
+
+def test_a_corpus_keeps_what_leads_somewhere_new(tmp_path: Path) -> None:
+    outcome = run_for("manifests", 1.0, 0, tmp_path)
+    assert not outcome.findings
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "manifests").iterdir()}
+    assert 2 < len(kept) < outcome.accepted + outcome.refused
+    again, first = tmp_path / "manifests" / "again", next(iter(kept.values()))
+    again.write_bytes(first + b" " * 10)  # the same once more, only longer
+    run_for("manifests", 0.0, 0, tmp_path)
+    assert not again.exists()
+    assert {path.name for path in (tmp_path / "manifests").iterdir()} <= set(kept)

@@ -176,11 +176,17 @@ def test_an_edited_start_moves_the_op_in_the_order_too() -> None:
         ("{", "not JSON"),
         ("{}", "the trace: 'tilec' is missing"),
         ('{"tilec": {"schema": 9}}', "schema is 9, this version reads 1"),
-        (edited(lambda loop: loop.pop("ii")), "loop 0: 'ii' is missing"),
-        (edited(lambda loop: loop.update(ii=0)), "loop 0: II is 0, it must be at least 1"),
-        (edited(lambda loop: loop["ops"][1].update(start="soon")), "loop 0, op 1: 'start' is 'soon', expected int"),
-        (edited(lambda loop: loop.update(order=[0, 1])), "loop 0: order does not list each of the 3 ops once"),
-        (edited(lambda loop: loop["rings"][0].update(depth=True)), "loop 0, ring 0: 'depth' is True, expected int"),
+        (edited(lambda loop: loop.pop("ii")), "'ii' is missing"),
+        (edited(lambda loop: loop.update(ii=0)), "ii: expected a whole number from 1"),
+        (
+            edited(lambda loop: loop["ops"][1].update(start="soon")),
+            "ops.1..start: expected a whole number, found 'soon'",
+        ),
+        (edited(lambda loop: loop.update(order=[0, 1])), "order: expected each of the 3 ops once"),
+        (
+            edited(lambda loop: loop["rings"][0].update(depth=True)),
+            "rings.0..depth: expected a whole number, found True",
+        ),
     ],
 )
 def test_what_is_no_trace(source: str, says: str) -> None:

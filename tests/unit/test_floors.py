@@ -17,6 +17,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = [
     "records",
     "readers",
+    "schema",
     "progress",
     "processes",
     "sizes",
@@ -79,7 +80,7 @@ FLOORS = [
 HEIGHT = {floor: height for height, floor in enumerate(FLOORS)}
 
 # Narrower than their height: what else of tilec these may import.
-ONLY = {"sched": {"records", "readers"}, "emu": {"records", "ptx", "source", "diag", "resources"}}
+ONLY = {"sched": {"records", "readers", "schema"}, "emu": {"records", "ptx", "source", "diag", "resources"}}
 
 # A third-party package, and the modules that may import it.
 HOMES = {

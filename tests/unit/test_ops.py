@@ -86,6 +86,11 @@ def test_every_operation_is_emulated_and_printed(operation: Operation) -> None:
     )
 
 
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda op: op.name)
+def test_every_operation_has_a_form(operation: Operation) -> None:
+    assert "form" in operation.facets, f"what may a {operation.name} in a .tile file look like?"
+
+
 def test_every_scalar_function_has_a_doc() -> None:
     assert all(function.doc and not function.doc.endswith(".") for function in FUNCTIONS.values())
 

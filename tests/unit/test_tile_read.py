@@ -127,7 +127,7 @@ kernel all_of_it(A, B, C, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 t
   for k in pipelined(1, n, num_stages=2, stage=[0, 1], order=[1, 0], wishes={}):
     copy A[k, :], s[0, :]
     copy s[0, :], A[k, :]
-  for k_1 in pipelined(0, n, stage=[0], order=[0], wishes={'asynchronous': [True], 'groups': [-1], 'sync': [[0], []]}):
+  for k_1 in pipelined(0, n, stage=[0], order=[0], wishes={'asynchronous': [True], 'groups': [-1], 'sync': [[0]]}):
     copy A[k_1, :], s[0, :]
   for k_2 in serial(int64(0), wide, 2, apart=['p', 'q'], handed_out=True):
     if k_2 < wide and not k_2 == int64(7) or k_2 != int64(1):
@@ -240,7 +240,10 @@ def test_the_text_says_everything() -> None:
 
 def test_everything_reads_back_identically() -> None:
     kernel = read_kernel(EVERYTHING)
-    assert list(verify_tile(kernel)) == []
+    # That a loop is handed out is decided later: it is part of the text, and of no kernel that begins.
+    assert [said.split(": ")[1] for said in verify_tile(kernel)] == [
+        "the values of k_2 are handed out, which no kernel says"
+    ]
     assert print_kernel(kernel) == EVERYTHING
     assert read_kernel(print_kernel(kernel)) == kernel
 

@@ -119,7 +119,7 @@ def test_the_verifier_finds_what_is_broken(body: Callable[..., Kernel]) -> None:
     assert "not declared" in broken(built, buffers=())
     assert "not visible" in broken(built, block_vars=(Var("other"),))
     assert "0 grid extents" in broken(built, grid=())
-    assert "is empty" in broken(built, threads=0)
+    assert "a block of 0 threads" in broken(built, threads=0)
     every = replace(nest, vars=(THREAD,), extents=(built.threads + 1,), body=())
     assert "a nest of every thread has" in broken(built, body=(every,))
     assert "outside Parallel" in broken(built, body=(Store(x, (integer(0),), Const(0.0, FLOAT32)),))

@@ -7,15 +7,18 @@ Checked here:
  3. types: operands agree, comparisons and and/or/not give bool, conditions are bool, indices are integers
  4. a store's value, and what an atomic one gives back, has its buffer's dtype; a bind's value has its variable's
  5. an access has one index per dimension; a region has one start and one extent per dimension, none larger than a tile
- 6. parameters are global; extents, grid and threads are positive, or int32 expressions of
-    the parameters
+ 6. parameters are global; extents, grid and threads are positive and not more than the machine counts, or int32
+    expressions of the parameters
  7. T.Parallel holds stores, binds and ifs only; stores stand nowhere else; one of every thread has all of those that
     run it
  8. manual `stage` and `order` come together and have the same length; `order` is a permutation
  9. a break ends a trip of a serial loop or a while
 
+10. a constant has a value of its type; functions are known, with operands of the types that they take
+11. a region of a tile that begins at a number lies within the tile
+
 Not checked here: that indices stay within tiles for every value of the variables, and what each operation demands of
-its operands (`ops` does that when it makes them).
+its operands: that is its form (`ops.form`).
 """
 
 from __future__ import annotations
@@ -26,14 +29,8 @@ from typing import assert_never
 from tilec.ir.groups import WARPGROUP_THREADS, groups_of
 from tilec.ir.text import show_expr, show_tile_op
 from tilec.ir.tile import (
-    BIT_COUNTS,
-    BLOCK_WIDE,
     COMPARISONS,
-    INTEGER_CALLS,
-    PHASE_DONE,
     THREAD,
-    WARP_WIDE,
-    WARPGROUP,
     Binary,
     Bind,
     Break,
@@ -42,6 +39,7 @@ from tilec.ir.tile import (
     Cast,
     Const,
     Expr,
+    Extent,
     For,
     If,
     Kernel,
@@ -59,22 +57,46 @@ from tilec.ir.tile import (
     While,
     children,
 )
-from tilec.ir.types import BOOL, INT32, UINT32, UINT64
+from tilec.ir.types import BOOL, INT32, UINT64
+from tilec.ir.verify_calls import wrong_call, wrong_constant
+from tilec.source import Span
+
+Said = str | tuple[Span, str]
+"""What is wrong, with the place where that is not the whole of what is looked at."""
+
+
+MOST = (1 << 31) - 1
+"""Of what is counted in int32: elements along a dimension, trips, places."""
+MOST_BLOCKS = (MOST, 65535, 65535)
+MOST_THREADS = 1024
+"""CUDA programming guide, table of technical specifications: maximum dimensions of a grid, threads of a block."""
+
+
+def _size(extent: Extent) -> int:
+    return extent if isinstance(extent, int) else MOST
 
 
 def verify_tile(kernel: Kernel) -> Iterator[str]:
     """Every broken promise, in words."""
-    yield from _launch(kernel)
+    for span, said in tile_violations(kernel):
+        yield said if span == kernel.span else f"line {span.line}: {said}"
+
+
+def tile_violations(kernel: Kernel) -> Iterator[tuple[Span, str]]:
+    """Every broken promise, with its place."""
     checker = _Checker(kernel)
-    yield from checker.declarations(kernel)
+    for said in (*_launch(kernel), *checker.declarations(kernel)):
+        yield (kernel.span, said) if isinstance(said, str) else said
     yield from checker.body(kernel.body, in_parallel=False)
 
 
 def _launch(kernel: Kernel) -> Iterator[str]:
     if not 1 <= len(kernel.grid) <= 3 or len(kernel.grid) != len(kernel.block_vars):
         yield f"{len(kernel.grid)} grid extents for {len(kernel.block_vars)} block variables"
-    if any(isinstance(e, int) and e < 1 for e in (*kernel.grid, kernel.threads)):
-        yield f"grid {kernel.grid} of {kernel.threads} threads is empty"
+    if any(isinstance(e, int) and not 1 <= e <= most for e, most in zip(kernel.grid, MOST_BLOCKS, strict=False)):
+        yield f"a grid of {kernel.grid} is empty, or larger than {MOST_BLOCKS}"
+    if kernel.threads % 32 or not 32 <= kernel.threads <= MOST_THREADS:
+        yield f"a block of {kernel.threads} threads; there are 32 to {MOST_THREADS}, in whole warps of 32"
     for extent, size in zip((*kernel.grid, 1, 1), kernel.cluster.extents, strict=False):
         if size < 1 or (isinstance(extent, int) and extent % size):
             yield f"a grid of {kernel.grid} is not made of clusters of {kernel.cluster.extents}"
@@ -84,16 +106,17 @@ class _Checker:
     def __init__(self, kernel: Kernel) -> None:
         self.names: set[str] = set()
         self.threads = kernel.threads
-        self.visible: set[Var] = {THREAD, WARPGROUP}
+        self.groups = -(-kernel.threads // WARPGROUP_THREADS)
+        self.visible: set[Var] = {THREAD}
         self.buffers: set[Buffer] = set()
 
-    def declarations(self, kernel: Kernel) -> Iterator[str]:
+    def declarations(self, kernel: Kernel) -> Iterator[Said]:
         for param in kernel.params:
-            yield from self._declare(param)
+            yield from self._declared(param)
             if isinstance(param, Buffer) and param.scope != "global":
                 yield f"parameter {param.name} is not in global memory"
         for buffer in kernel.buffers:
-            yield from self._declare(buffer)
+            yield from self._declared(buffer)
         tensors = [p for p in kernel.params if isinstance(p, Buffer)]
         for tensor in tensors:
             if tensor.strides is not None and (len(tensor.strides) != len(tensor.extents) or tensor.strides[-1] != 1):
@@ -117,6 +140,11 @@ class _Checker:
         if len({pinned.buffer for pinned in kernel.layouts}) != len(kernel.layouts):
             yield "a tile is given two layouts"
 
+    def _declared(self, what: Buffer | Var) -> Iterator[Said]:
+        """With the place of a buffer's declaration; a variable has none."""
+        for said in self._declare(what):
+            yield (what.span, said) if isinstance(what, Buffer) else said
+
     def _declare(self, what: Buffer | Var) -> Iterator[str]:
         if what.name in self.names:
             yield f"the name {what.name} is taken twice"
@@ -125,20 +153,24 @@ class _Checker:
             self.visible.add(what)
             return
         self.buffers.add(what)
-        fits = all(e >= 1 if isinstance(e, int) else what.scope == "global" for e in what.extents)
+        fits = all(1 <= e <= MOST if isinstance(e, int) else what.scope == "global" for e in what.extents)
         if not what.extents or not fits:
             yield f"{what.name} has shape {what.extents}"
+        elif what.scope == "tmem" and len(what.extents) < 2:
+            yield f"{what.name} is in tensor memory and has {len(what.extents)} dimension"
+        elif what.scope == "barrier" and (len(what.extents) != 1 or what.dtype != UINT64):
+            yield f"{what.name} is {what.dtype}{list(what.extents)}, barriers are a row of uint64"
 
     # ---- statements --------------------------------------------------------------------------------------------------
 
-    def body(self, body: tuple[Stmt, ...], in_parallel: bool) -> Iterator[str]:
+    def body(self, body: tuple[Stmt, ...], in_parallel: bool) -> Iterator[tuple[Span, str]]:
         before = set(self.visible)
         for stmt in body:
-            for message in self._stmt(stmt, in_parallel):
-                yield f"line {stmt.span.line}: {message}"
+            for said in self._stmt(stmt, in_parallel):
+                yield (stmt.span, said) if isinstance(said, str) else said
         self.visible = before
 
-    def _stmt(self, stmt: Stmt, in_parallel: bool) -> Iterator[str]:
+    def _stmt(self, stmt: Stmt, in_parallel: bool) -> Iterator[Said]:
         if in_parallel and isinstance(stmt, TileOp | For | While | Break | Parallel):
             yield f"a {type(stmt).__name__} stands inside Parallel"
         match stmt:
@@ -171,7 +203,7 @@ class _Checker:
                     yield f"{var.name} is {var.dtype}, its value is {value.dtype}"
                 yield from self._declare(var)
             case Parallel(vars=variables, extents=extents, body=body):
-                if len(variables) != len(extents) or not extents or any(e < 1 for e in extents):
+                if len(variables) != len(extents) or not extents or any(not 1 <= e <= MOST for e in extents):
                     yield f"{len(variables)} parallel variables for extents {extents}"
                 elif stmt.is_per_thread and extents[0] != self.threads:
                     yield f"a nest of every thread has {extents[0]} of them"
@@ -183,10 +215,13 @@ class _Checker:
                 yield from _last(body, stmt.kind == "serial")
                 yield from self._nested(body, (var,), in_parallel)
             case If(condition=condition, then=then, orelse=orelse):
-                yield from self.expr(condition)
+                threads, groups = self.threads, groups_of(stmt)
+                if groups is None:  # which has no other operands than numbers and WARPGROUP
+                    yield from self.expr(condition)
+                elif not 0 <= groups.start < groups.stop <= self.groups:
+                    yield f"there are no warpgroups {groups.start} to {groups.stop - 1}"
                 if condition.dtype != BOOL:
                     yield f"the condition {show_expr(condition)} is {condition.dtype}"
-                threads, groups = self.threads, groups_of(stmt)
                 self.threads = threads if groups is None else WARPGROUP_THREADS * len(groups)
                 yield from self.body(then, in_parallel)
                 self.threads = threads
@@ -202,7 +237,7 @@ class _Checker:
             case _:
                 assert_never(stmt)
 
-    def _nested(self, body: tuple[Stmt, ...], variables: tuple[Var, ...], in_parallel: bool) -> Iterator[str]:
+    def _nested(self, body: tuple[Stmt, ...], variables: tuple[Var, ...], in_parallel: bool) -> Iterator[Said]:
         before = set(self.visible)
         for var in variables:
             if var != THREAD:  # every thread has had its index before
@@ -219,9 +254,11 @@ class _Checker:
                 yield f"a region of {region.buffer.name} has {len(region.extent)} extents"
                 continue
             is_tile = region.buffer.scope != "global"
-            for extent, size in zip(region.extent, region.buffer.extents, strict=True):
+            for start, extent, size in zip(region.start, region.extent, region.buffer.extents, strict=True):
                 if extent < 1 or (is_tile and isinstance(size, int) and extent > size):
                     yield f"a region of {region.buffer.name} has extent {extent} in a dimension of {size}"
+                elif is_tile and isinstance(start, Const) and not 0 <= start.value <= _size(size) - extent:
+                    yield f"a region of {region.buffer.name} covers {start.value}:+{extent} in a dimension of {size}"
 
     # ---- expressions -------------------------------------------------------------------------------------------------
 
@@ -229,7 +266,10 @@ class _Checker:
         for child in children(expr):
             yield from self.expr(child)
         match expr:
-            case Const() | Cast():
+            case Const():
+                if said := wrong_constant(expr):
+                    yield said
+            case Cast():
                 return
             case Var(name=name):
                 if expr not in self.visible:
@@ -241,23 +281,9 @@ class _Checker:
                     yield f"{show_expr(expr)} is {dtype} of {a.dtype}"
             case Binary():
                 yield from _binary(expr)
-            case Call(args=args, dtype=dtype):
-                if expr.fn == "reinterpret":
-                    if args[0].dtype.bits != dtype.bits:
-                        yield f"{show_expr(expr)} is {dtype} of {args[0].dtype}"
-                elif expr.fn in BIT_COUNTS:
-                    if dtype != INT32 or [a.dtype in (UINT32, UINT64) for a in args] != [True]:
-                        yield f"{show_expr(expr)} is {dtype} of {', '.join(str(a.dtype) for a in args)}"
-                elif expr.fn in INTEGER_CALLS:
-                    if (tuple(a.dtype for a in args), dtype) != INTEGER_CALLS[expr.fn]:
-                        yield f"{show_expr(expr)} is {dtype} of {', '.join(str(a.dtype) for a in args)}"
-                elif expr.fn == PHASE_DONE:
-                    if dtype != BOOL or not isinstance(args[0], Load) or args[0].buffer.scope != "barrier":
-                        yield f"{show_expr(expr)} is {dtype} of {show_expr(args[0])}"
-                elif expr.fn in WARP_WIDE or expr.fn in BLOCK_WIDE:
-                    return
-                elif not dtype.is_float or any(a.dtype != dtype for a in args):
-                    yield f"{show_expr(expr)} is {dtype} of {', '.join(str(a.dtype) for a in args)}"
+            case Call():
+                if said := wrong_call(expr):
+                    yield said
             case Select(condition=condition, then=then, orelse=orelse, dtype=dtype):
                 if condition.dtype != BOOL or then.dtype != dtype or orelse.dtype != dtype:
                     yield f"{show_expr(expr)} is {dtype} of {condition.dtype}, {then.dtype}, {orelse.dtype}"
@@ -291,24 +317,28 @@ def _binary(expr: Binary) -> Iterator[str]:
         yield f"{show_expr(expr)} needs integers"
 
 
-def _last(body: tuple[Stmt, ...], allowed: bool) -> Iterator[str]:
+def _last(body: tuple[Stmt, ...], allowed: bool) -> Iterator[tuple[Span, str]]:
     """Breaks stand where the trip ends: `allowed` for the last statement alone."""
     for place, stmt in enumerate(body):
         ends = allowed and place == len(body) - 1
         if isinstance(stmt, Break) and not ends:
-            yield f"line {stmt.span.line}: something follows a break, or its loop cannot be left"
+            yield stmt.span, "something follows a break, or its loop cannot be left"
         elif isinstance(stmt, If):
             yield from _last(stmt.then, ends)
             yield from _last(stmt.orelse, ends)
 
 
 def _loop(loop: For) -> Iterator[str]:
-    if loop.step < 1:
+    if not 1 <= loop.step <= MOST:
         yield f"the loop over {loop.var.name} has step {loop.step}"
     if loop.start.dtype != loop.var.dtype or loop.stop.dtype != loop.var.dtype:
         yield f"{loop.var.name} is {loop.var.dtype}, its bounds are {loop.start.dtype} and {loop.stop.dtype}"
-    if loop.handed_out and loop.kind != "serial":
-        yield f"the values of {loop.var.name} are handed out, but its loop is {loop.kind}"
+    if loop.handed_out:
+        yield f"the values of {loop.var.name} are handed out, which no kernel says"
+    if loop.num_stages is not None and not 0 <= loop.num_stages <= MOST:
+        yield f"the loop over {loop.var.name} has {loop.num_stages} stages"
+    if loop.factor is not None and not 1 <= loop.factor <= MOST:
+        yield f"the loop over {loop.var.name} is unrolled {loop.factor} times"
     if (loop.stage is None) != (loop.order is None):
         yield "stage and order do not come together"
     elif loop.stage is not None and loop.order is not None:
@@ -316,3 +346,20 @@ def _loop(loop: For) -> Iterator[str]:
             yield f"{len(loop.stage)} stages for {len(loop.order)} places"
         if sorted(loop.order) != list(range(len(loop.order))):
             yield f"order {loop.order} is not a permutation"
+        if not all(0 <= stage <= MOST for stage in loop.stage):
+            yield f"stage {loop.stage} has one below 0"
+    yield from _wishes(loop)
+
+
+def _wishes(loop: For) -> Iterator[str]:
+    """One entry for each statement that has a stage, if they are given."""
+    if (wished := loop.wishes) is None:
+        return
+    given = {len(part) for part in (loop.stage, wished.asynchronous, wished.groups, wished.sync) if part is not None}
+    if len(given) > 1:
+        yield f"lists of {' and '.join(map(str, sorted(given)))} entries for the statements of one loop"
+    for waited in wished.sync or ():
+        if any(type(place) is not int or not 0 <= place < min(given) for place in waited):
+            yield f"sync {list(waited)} names statements that are not there"
+    if any(group < -1 for group in wished.groups or ()):
+        yield f"groups {list(wished.groups or ())} has one below -1"

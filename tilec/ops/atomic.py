@@ -7,9 +7,10 @@ goes element by element too, or as one TMA reduction.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from tilec.diag import Label, fail
 from tilec.ir import warp
@@ -17,10 +18,12 @@ from tilec.ir.affine import Affine, add, affine
 from tilec.ir.expr import constant
 from tilec.ir.tile import Atomic, Buffer, Expr, Load, Order, Stmt, Store, TileOp, Var, integer, walk_expr
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
+from tilec.ops.form import ON_CHIP, form, same_shape
 from tilec.ops.lowering import Context, Demand, demand, sweep, tma_store
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import EXPR_TYPES, Access, describe, show_shape
+from tilec.records import dataclass
 
 PREVIOUS = "%previous"
 """The name of what an atomic gives back, until the kernel's own name for it is known."""
@@ -317,3 +320,16 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     if op.attr("via") == "tma_store":
         return (demand("tma.store", bytes=written),)
     return (demand(f"st.{destination.buffer.scope}", bytes=written, threads=context.threads),)
+
+
+@form("atomic", ON_CHIP, ("global", "shared"))
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    kind: Literal["add", "max", "min", "bitor"]
+    order: Order
+    use_tma: bool
+
+
+@facet("atomic", "agrees")
+def agrees(op: TileOp) -> Iterator[str]:
+    yield from same_shape(*op.regions)

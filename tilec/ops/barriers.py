@@ -7,15 +7,23 @@ An arrival hands on what the thread has done before: the waits and fences that t
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from typing import Annotated
+
+from tilec import schema
 from tilec.diag import fail
 from tilec.ir import warp
 from tilec.ir.expr import cast
+from tilec.ir.text import show_declared
 from tilec.ir.tile import Buffer, Const, Expr, Load, TileOp, integer, with_attr
 from tilec.ir.types import INT32
+from tilec.ops.form import Barrier, Condition, Index, Leader, Positive, Yes, attributes, form
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, as_shape
 from tilec.ops.values import EXPR_TYPES, Access, Range, describe
+from tilec.records import dataclass
 
 MOST_ARRIVALS = (1 << 20) - 1
 """The largest count of an mbarrier, and the most bytes that may be under way to it (PTX ISA, mbarrier)."""
@@ -330,3 +338,70 @@ def _price(op: TileOp, context: Context) -> tuple[Demand, ...]:
 
 for _name in BARRIER_OPERATIONS:
     facet(_name, "demand")(_price)
+
+
+_ARRIVALS = Annotated[int, schema.Range(1, MOST_ARRIVALS)]
+_SIDE = schema.Where(lambda side: bool(re.fullmatch(r"\S+ (producer|consumer)", side)), "a pipeline and its side")
+
+
+def _are_counts(text: str) -> bool:
+    counts = text.split(",")
+    return all(c.isascii() and c.isdecimal() and len(c) < 8 and 1 <= int(c) <= MOST_ARRIVALS for c in counts)
+
+
+@form("alloc_barrier")
+@dataclass(frozen=True, slots=True)
+class AllocationAttributes:
+    barrier: Barrier
+    counts: Annotated[str, schema.Where(_are_counts, "numbers of arrivals")]
+    bytes: Positive | None = None
+    holds: str | None = None
+    pipeline: str | None = None
+    tiles: str | None = None
+
+
+@facet("alloc_barrier", "agrees")
+def allocation_agrees(op: TileOp) -> Iterator[str]:
+    given: AllocationAttributes = attributes(op)
+    made, counted = given.barrier.buffer, len(counts_of(op))
+    if made.shape != (counted,):
+        yield f"{show_declared(made)} are not the {counted} barriers that counts is for"
+    named = (given.bytes, given.holds, given.pipeline, given.tiles)
+    if any(part is None for part in named) and any(part is not None for part in named):
+        yield "bytes, holds, pipeline and tiles come together"
+
+
+@form("arrive")
+@dataclass(frozen=True, slots=True)
+class ArriveAttributes:
+    barrier: Barrier
+    block: Index | None = None
+    by_warps: Yes | None = None
+    condition: Condition | None = None
+    releases: Annotated[str, _SIDE] | None = None
+
+
+@form("await_barrier")
+@dataclass(frozen=True, slots=True)
+class AwaitAttributes:
+    barrier: Barrier
+    parity: Index
+    acquires: Annotated[str, _SIDE] | None = None
+    drains: str | None = None
+    unless: Condition | None = None
+
+
+@form("expect_tx")
+@dataclass(frozen=True, slots=True)
+class ExpectAttributes:
+    arrives: bool
+    barrier: Barrier
+    bytes: _ARRIVALS
+    leader: Leader
+
+
+@form("cp_async_arrive")
+@dataclass(frozen=True, slots=True)
+class CopiesAttributes:
+    barrier: Barrier
+    condition: Condition | None = None

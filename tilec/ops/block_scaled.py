@@ -8,19 +8,22 @@ r + 64 and r + 96: T.tcgen05_sf_warp_transpose makes such lines of words in the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
 
 from tilec.diag import Label, fail
 from tilec.ir import warp
 from tilec.ir.tile import Region, TileOp, with_attr
 from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, UINT32, DType
 from tilec.ops.barriers import as_barrier
+from tilec.ops.form import Barrier, Condition, Index, Leader, Scopes, attributes, form
 from tilec.ops.gemm import gemm_shape, matrix_shape
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Call, Parameter, Signature, as_expr
 from tilec.ops.tcgen05 import arrival
 from tilec.ops.values import EXPR_TYPES, show_shape
+from tilec.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -304,3 +307,77 @@ def lower_copy(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
 def price_copy(op: TileOp, context: Context) -> tuple[Demand, ...]:
     """An issue slot."""
     return ()
+
+
+_TMEM: Scopes = ("tmem",)
+
+
+@form("scaled_gemm", ("shared",), ("shared",), _TMEM, _TMEM, _TMEM)
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    a_step: Literal[16, 32, 64, 128]
+    a_type: Literal["e4m3", "e5m2", "e2m1"]
+    b_step: Literal[16, 32, 64, 128]
+    b_type: Literal["e4m3", "e5m2", "e2m1"]
+    clear_when: Condition
+    kind: Literal["mxf8f6f4", "mxf4nvf4", "mxf4"]
+    leader: Leader
+    start: Index
+    transpose_A: bool
+    transpose_B: bool
+    barrier: Barrier | None = None
+
+
+@facet("scaled_gemm", "agrees")
+def agrees(op: TileOp) -> Iterator[str]:
+    a, b, c, *scales = op.regions
+    given: Attributes = attributes(op)
+    if any(len(r.extent) < 2 or any(e != 1 for e in r.extent[:-2]) for r in op.regions):
+        yield "every operand is a matrix"
+        return
+    (m, k), (of_b, n) = (
+        matrix_shape(a)[:: -1 if given.transpose_A else 1],
+        matrix_shape(b)[:: -1 if given.transpose_B else 1],
+    )
+    if k != of_b or (m, n) != matrix_shape(c):
+        yield "operands disagree on M, N or K"
+    types = tuple(TYPES.get(r.buffer.dtype) for r in (a, b))
+    if types != (given.a_type, given.b_type) or c.buffer.dtype != FLOAT32:
+        yield f"{a.buffer.dtype} and {b.buffer.dtype} are not {given.a_type} and {given.b_type}, summed in float32"
+        return
+    fours = [r.buffer.dtype == FLOAT4_E2M1 for r in (a, b)]
+    if fours[0] != fours[1] or given.kind != kind_of(a.buffer.dtype, given.a_step):
+        yield f"kind is {given.kind}, for {a.buffer.dtype} and {b.buffer.dtype}"
+    if fours[0] and (given.transpose_A or not given.transpose_B or given.a_step != given.b_step):
+        yield "elements of four bits are multiplied along whole bytes, with scales for as many of A and B"
+    for rows, step, dtype, words in (
+        (m, given.a_step, a.buffer.dtype, scales[0]),
+        (n, given.b_step, b.buffer.dtype, scales[1]),
+    ):
+        if (
+            step not in _STEPS[dtype]
+            or k > PER_WORD * step
+            or (k > step and PER_WORD * step % k)
+            or (k < step and step % k)
+        ):
+            yield f"a scale is for {step} elements of {k} of {dtype}"
+        if matrix_shape(words) != (ROWS, PER_WORD * -(-rows // ROWS)) or words.buffer.dtype != UINT32:
+            yield f"{words.buffer.name} does not hold the scales of {rows} rows"
+
+
+@form("scale_copy", ("shared",), _TMEM)
+@dataclass(frozen=True, slots=True)
+class CopyAttributes:
+    leader: Leader
+
+
+@facet("scale_copy", "agrees")
+def copy_agrees(op: TileOp) -> Iterator[str]:
+    source, destination = op.regions
+    words = source.extent[-1]
+    if words % ROWS or any(e != 1 for e in source.extent[:-1]) or len(destination.extent) < 2:
+        yield f"{source.buffer.name} {show_shape(source.extent)} is no line of {ROWS} words"
+    elif matrix_shape(destination) != (ROWS, words // ROWS * PER_WORD):
+        yield f"{words} words do not fill {destination.buffer.name} {show_shape(destination.extent)}"
+    if {r.buffer.dtype for r in op.regions} != {UINT32}:
+        yield "scales are copied as words of uint32"

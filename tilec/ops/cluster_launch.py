@@ -7,7 +7,7 @@ at any time, and the reference refuses each: there every block does its own work
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tilec.diag import Label, fail
@@ -15,11 +15,13 @@ from tilec.ir import warp
 from tilec.ir.tile import Buffer, Call as TileCall, Expr, Load, Region, TileOp, integer
 from tilec.ir.types import INT32, UINT32
 from tilec.ops.barriers import as_barrier, barrier_of
+from tilec.ops.form import Barrier, Leader, Yes, form
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.scalar import FUNCTIONS, ScalarFunction
 from tilec.ops.signature import Argument, Call, Parameter, Signature
 from tilec.ops.values import Value, describe
+from tilec.records import dataclass
 
 WORDS = 4
 """An answer has 16 bytes (PTX ISA, clusterlaunchcontrol.try_cancel)."""
@@ -129,3 +131,18 @@ FUNCTIONS |= {
     f"T.{fn}": ScalarFunction(Signature(f"T.{fn}", (_RESULT,)), doc, _question(fn)) for fn, doc in _QUESTIONS.items()
 }
 REFERENCES: dict[str, Callable[..., Any]] = dict.fromkeys(_QUESTIONS, _refused)
+
+
+@form("try_cancel", ("shared",))
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    announces: Yes
+    barrier: Barrier
+    leader: Leader
+
+
+@facet("try_cancel", "agrees")
+def agrees(op: TileOp) -> Iterator[str]:
+    answer = op.regions[0]
+    if not answer.is_whole or (answer.extent, answer.buffer.dtype) != ((WORDS,), UINT32):
+        yield f"{answer.buffer.name} is not the {WORDS} words of an answer"

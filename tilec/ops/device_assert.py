@@ -7,9 +7,11 @@ from tilec.ir import warp
 from tilec.ir.tile import Const, Expr, TileOp, Unary
 from tilec.ir.types import BOOL
 from tilec.ops import arithmetic
+from tilec.ops.form import Condition, form
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
+from tilec.records import dataclass
 
 
 def _check(call: Call) -> TileOp:
@@ -70,3 +72,10 @@ def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
 @facet("device_assert", "demand")
 def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     return (demand("elementwise", ops=1, elements=context.threads, threads=context.threads),)
+
+
+@form("device_assert")
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    condition: Condition
+    message: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import reduce
 
 from tilec.diag import fail
@@ -11,9 +12,11 @@ from tilec.ir.affine import add
 from tilec.ir.expr import cast, constant
 from tilec.ir.tile import Binary, Expr, If, Parallel, Region, Store, TileOp, Var, integer
 from tilec.ir.types import BOOL, INT32
+from tilec.ops.form import Scalar, attributes, form, of_type
 from tilec.ops.lowering import Context, Demand, demand, sweep
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Call, Parameter, Signature, as_expr
+from tilec.records import dataclass
 
 
 def _tile(call: Call) -> Region:
@@ -47,12 +50,13 @@ def fill_value(op: TileOp) -> Expr:
 
 
 def masked(op: TileOp) -> Parallel:
-    """The fill of a part of a fragment as a nest over all of it."""
+    """The fill of a part of a fragment as a nest over all of it. A part as large as that may begin behind its first
+    element, and what would lie beyond its last is not there."""
     (part,) = op.regions
     variables = tuple(Var(f"{part.buffer.name}.{d}") for d in range(len(part.extent)))
     bounds: list[Expr] = []
     for var, start, extent, size in zip(variables, part.start, part.extent, part.buffer.shape, strict=True):
-        if extent < size:
+        if extent < size or start != integer(0):
             first = cast(start, INT32)
             bounds += [Binary("le", first, var, BOOL), Binary("lt", var, add(first, integer(extent)), BOOL)]
     inside = reduce(lambda a, b: Binary("and", a, b, BOOL), bounds)
@@ -104,3 +108,14 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     if region.buffer.scope == "fragment":
         return (demand("elementwise", ops=1, elements=elements, threads=context.threads),)
     return (demand(f"st.{region.buffer.scope}", bytes=elements * region.buffer.dtype.bytes, threads=context.threads),)
+
+
+@form("fill", ("shared", "fragment", "tmem", "local"))
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    value: Scalar
+
+
+@facet("fill", "agrees")
+def agrees(op: TileOp) -> Iterator[str]:
+    yield from of_type(attributes(op).value, op.regions[0])

@@ -17,10 +17,12 @@ from tilec.ir.expr import cast
 from tilec.ir.tile import Buffer, Expr, Region, TileOp, integer, with_attr
 from tilec.ir.types import INT32
 from tilec.ops.barriers import as_barrier, barrier_of
+from tilec.ops.form import Barrier, Index, Leader, Yes, form, same_dtype
 from tilec.ops.lowering import Context, Demand, demand, tensor_map_of
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.values import EXPR_TYPES, describe, show_shape
+from tilec.records import dataclass
 
 ROWS = 4
 NAMES = ("gather4", "scatter4")
@@ -222,3 +224,39 @@ def price_gather(op: TileOp, context: Context) -> tuple[Demand, ...]:
 @facet("scatter4", "demand")
 def price_scatter(op: TileOp, context: Context) -> tuple[Demand, ...]:
     return (demand("tma.store", bytes=_bytes(op.regions[0])),)
+
+
+@form("scatter4", ("shared",), ("global",))
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    row0: Index
+    row1: Index
+    row2: Index
+    row3: Index
+
+
+@form("gather4", ("global",), ("shared",))
+@dataclass(frozen=True, slots=True)
+class GatherAttributes:
+    announces: Yes
+    barrier: Barrier
+    leader: Leader
+    row0: Index
+    row1: Index
+    row2: Index
+    row3: Index
+
+
+def agrees(op: TileOp) -> Iterator[str]:
+    tensor, tile = op.regions if op.name == "gather4" else op.regions[::-1]
+    if len(tensor.extent) != 2 or tensor.extent != (1, tile.extent[-1]):
+        yield f"{tensor.buffer.name} {show_shape(tensor.extent)} stands for a row of {tile.extent[-1]} elements"
+    if tile.shape[:-1] != (ROWS,) or tile.extent[-1] != tile.buffer.shape[-1]:
+        yield f"{tile.buffer.name} {show_shape(tile.extent)} is not four whole rows"
+    elif affine(tile.start[tile.extent.index(ROWS)]).divisor % ROWS:
+        yield f"the rows of {tile.buffer.name} do not begin at a multiple of four"
+    yield from same_dtype(tensor, tile)
+
+
+for _name in NAMES:
+    facet(_name, "agrees")(agrees)

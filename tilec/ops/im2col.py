@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from tilec import schema
 from tilec.diag import Label, fail
 from tilec.ir import warp
 from tilec.ir.affine import add, scale
@@ -25,6 +26,7 @@ from tilec.ir.tile import (
     integer,
 )
 from tilec.ir.types import BOOL, INT32
+from tilec.ops.form import Index, form, same_dtype, whole
 from tilec.ops.lowering import TMA_ALIGNMENT, VECTOR_BYTES, Context, Demand, demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
@@ -335,3 +337,30 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
             return (demand("cp.async", bytes=size, threads=context.threads),)
         case _:
             return tuple(demand(f"{way}", bytes=size, threads=context.threads) for way in ("ld.global", "st.shared"))
+
+
+@form("im2col", ("global",), ("shared",))
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    column: Index
+    dilation: Annotated[int, schema.Range(1, 1 << 16)]
+    kernel: Annotated[int, schema.Range(1, 1 << 16)]
+    pad: Annotated[int, schema.Range(0, 1 << 16)]
+    row: Index
+    stride: Annotated[int, schema.Range(1, 1 << 16)]
+    tma: Literal[False] | None = None
+
+
+@facet("im2col", "agrees")
+def agrees(op: TileOp) -> Iterator[str]:
+    images, matrix = op.regions
+    for region in op.regions:
+        yield from whole(region)
+    if len(images.extent) not in CORNERS or len(matrix.extent) != 2:
+        yield "images have 4 or 5 dimensions, what is seen of them 2"
+        return
+    if images.buffer.dtype.bits < 8:
+        yield f"elements of {images.buffer.dtype} are not copied as they are"
+    yield from same_dtype(images, matrix)
+    if min(geometry(op).places) < 1:
+        yield "the filter is larger than the images"

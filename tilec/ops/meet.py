@@ -7,10 +7,13 @@ meeting (`interp`).
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from collections.abc import Iterator
+from typing import Annotated, TypeGuard
 
+from tilec import schema
 from tilec.ir import warp
 from tilec.ir.tile import TileOp
+from tilec.ops.form import attributes, form
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Call, Signature
@@ -128,3 +131,20 @@ def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
 def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     """An issue slot: how long others take is not known."""
     return ()
+
+
+_KNOWN = schema.Where(MEETINGS.__contains__, f"one of {', '.join(MEETINGS)}")
+
+
+@form("meet", ("shared",), optional=1, repeated=True)
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    what: Annotated[str, _KNOWN]
+    counter: str | None = None
+
+
+@facet("meet", "agrees")
+def agrees(op: TileOp) -> Iterator[str]:
+    given: Attributes = attributes(op)
+    if (given.counter is not None) != (given.what == "sync_grid"):
+        yield "the blocks of a grid meet at a counter, others at none"

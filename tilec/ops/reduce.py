@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
+from tilec import schema
 from tilec.diag import Label, fail
 from tilec.ir import warp
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import Region, TileOp
+from tilec.ops.form import ON_CHIP, attributes, form, same_dtype
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import show_shape
+from tilec.records import dataclass
 
 Kind = Literal["sum", "max", "min", "absmax", "abssum", "bitand", "bitor", "bitxor"]
 KINDS: dict[Kind, str] = {
@@ -188,3 +192,28 @@ def crossing_warps(layout: Fragment, dim: int) -> int:
 @facet("reduce", "demand")
 def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     return (demand("reduce", elements=math.prod(op.regions[0].buffer.shape), threads=context.threads),)
+
+
+@form("reduce", ON_CHIP, ON_CHIP)
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    clear: bool
+    dim: Annotated[int, schema.Range(0, 31)]
+    kind: Kind
+
+
+@facet("reduce", "agrees")
+def agrees(op: TileOp) -> Iterator[str]:
+    source, result = op.regions
+    given: Attributes = attributes(op)
+    extents = kept_extents(source)
+    if given.dim >= len(extents):
+        yield f"dim is {given.dim}, {source.buffer.name} has {len(extents)} dimensions here"
+        return
+    before, after = extents[: given.dim], extents[given.dim + 1 :]
+    if kept_extents(result) not in (before + after or (1,), (*before, 1, *after)):
+        yield f"{show_shape(extents)} without dimension {given.dim} is not {show_shape(kept_extents(result))}"
+    yield from same_dtype(source, result)
+    dtype = source.buffer.dtype
+    if dtype.kind == "bool" or dtype in SMALL_FLOATS or (given.kind in BITS and dtype.is_float):
+        yield f"there is no {given.kind} of {dtype}"

@@ -8,6 +8,7 @@ kind `ATOMICS` has; to put them together in a fragment, T.finalize_reducer.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from tilec.diag import Label, fail
@@ -16,6 +17,7 @@ from tilec.ir.expr import SMALL_FLOATS, constant, integer_range
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import Atomic, Binary, Buffer, Const, Expr, Parallel, Region, Select, Store, TileOp, Var, integer
 from tilec.ir.types import BOOL, DType
+from tilec.ops.form import Scalar, attributes, form, of_type, same_dtype, same_shape, whole
 from tilec.ops.lowering import Context, Demand, demand
 from tilec.ops.reduce import BITS, crossing_warps
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
@@ -243,3 +245,32 @@ def lower_finalize(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
 @facet("finalize_reducer", "demand")
 def price_finalize(op: TileOp, context: Context) -> tuple[Demand, ...]:
     return (demand("reduce", elements=_parts(op, context), threads=context.threads),)
+
+
+@form("reducer_init", ("reducer",))
+@dataclass(frozen=True, slots=True)
+class InitAttributes:
+    everywhere: bool
+    kind: Kind
+    value: Scalar | None
+
+
+@facet("reducer_init", "agrees")
+def init_agrees(op: TileOp) -> Iterator[str]:
+    yield from whole(op.regions[0])
+    if (value := attributes(op).value) is not None:
+        yield from of_type(value, op.regions[0])
+
+
+@form("finalize_reducer", ("reducer",), ("fragment",))
+@dataclass(frozen=True, slots=True)
+class FinalizeAttributes:
+    kind: Kind
+
+
+@facet("finalize_reducer", "agrees")
+def finalize_agrees(op: TileOp) -> Iterator[str]:
+    for region in op.regions:
+        yield from whole(region)
+    yield from same_shape(*op.regions)
+    yield from same_dtype(*op.regions)

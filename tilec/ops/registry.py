@@ -5,6 +5,8 @@ effects     the regions it reads and writes
 reference   what it computes, in numpy
 demand      instruction kinds and counts, which a target file prices      } attached with `facet`
 lower       how it becomes warp IR                                        } in the file or folder of the operation
+form        its regions and attributes in tile IR, with their types       }
+agrees      what regions and attributes must have in common, if anything  }
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class Spelling:
     element: Callable[[Call], tuple[Store, ...]] | None = None
 
 
-Facet = Literal["demand", "lower"]
+Facet = Literal["demand", "lower", "form", "agrees"]
 FacetFunction = TypeVar("FacetFunction", bound=Callable[..., Any])
 
 
@@ -110,6 +112,11 @@ def facet(name: str, which: Facet) -> Callable[[FacetFunction], FacetFunction]:
 def get(name: str) -> Operation:
     """The operation that a `TileOp` names."""
     return _OPERATIONS[name]
+
+
+def find(name: str) -> Operation | None:
+    """The operation of this name, if there is one."""
+    return _OPERATIONS.get(name)
 
 
 def operations() -> Iterator[Operation]:

@@ -6,10 +6,11 @@ number of elements that are combined doubles (Hillis and Steele 1986).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from tilec import schema
 from tilec.diag import InternalError, Label, fail
 from tilec.ir import warp
 from tilec.ir.expr import SMALL_FLOATS
@@ -29,11 +30,13 @@ from tilec.ir.tile import (
     integer,
 )
 from tilec.ir.types import BOOL, FLOAT32, INT32
+from tilec.ops.form import ON_CHIP, attributes, form, same_shape
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.reduce import kept_extents
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import Value, show_shape
+from tilec.records import dataclass
 
 
 def _check(kind: str, call: Call) -> TileOp:
@@ -180,3 +183,22 @@ def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
 @facet("scan", "demand")
 def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     raise InternalError("T.cumsum and T.cummax are expanded before they are priced")
+
+
+@form("scan", ON_CHIP, ON_CHIP)
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    dim: Annotated[int, schema.Range(0, 31)]
+    kind: Literal["sum", "max"]
+    reverse: bool
+
+
+@facet("scan", "agrees")
+def agrees(op: TileOp) -> Iterator[str]:
+    source, result = op.regions
+    given: Attributes = attributes(op)
+    if given.dim >= len(source.extent):
+        yield f"dim is {given.dim}, {source.buffer.name} has {len(source.extent)} dimensions"
+    yield from same_shape(source, result)
+    if source.buffer.dtype == BOOL or source.buffer.dtype in SMALL_FLOATS:
+        yield f"there is no {given.kind} of {source.buffer.dtype}"

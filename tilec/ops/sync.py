@@ -8,13 +8,17 @@ from the text around them (`reading.awaits`); to the rest of the compiler they r
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from collections.abc import Iterator
+from typing import Annotated, TypeGuard
 
+from tilec import schema
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Region, Stmt, TileOp, integer
+from tilec.ops.form import Nothing, Scopes, Whole, attributes, form
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Call, Parameter, Signature
+from tilec.records import dataclass
 from tilec.source import Span
 
 BARRIERS = ("barrier", "fence", "meet")
@@ -198,3 +202,30 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
 
 for _name in ("barrier", "fence", "commit", "wait"):
     facet(_name, "demand")(price)
+
+
+_AWAITED: Scopes = ("shared",)
+
+
+@form("barrier", _AWAITED, optional=1, repeated=True)
+@dataclass(frozen=True, slots=True)
+class BarrierAttributes:
+    id: Annotated[int, schema.Range(0, 15)] | None = None
+    threads: Annotated[int, schema.Range(1, 1024)] | None = None
+
+
+@facet("barrier", "agrees")
+def barrier_agrees(op: TileOp) -> Iterator[str]:
+    given: BarrierAttributes = attributes(op)
+    if given.id is not None and (given.threads is None or given.threads % 32):
+        yield "a barrier with a number is for whole warps"
+
+
+@form("wait", _AWAITED, optional=1, repeated=True)
+@dataclass(frozen=True, slots=True)
+class WaitAttributes:
+    pending: Whole
+
+
+form("fence")(Nothing)
+form("commit")(Nothing)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from tilec.ir import warp
 from tilec.ir.tile import TileOp, with_attr
 from tilec.ops.barriers import as_barrier, barrier_of, block_of
+from tilec.ops.form import Barrier, Leader, Yes, form
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Call, Parameter, Signature
+from tilec.records import dataclass
 
 
 def is_committing(op: TileOp) -> bool:
@@ -78,3 +80,12 @@ def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
 def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
     """An issue slot: what is waited for is another role's time."""
     return ()
+
+
+@form("tensor_arrive")
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    barrier: Barrier
+    leader: Leader
+    paired: Yes | None = None
+    releases: str | None = None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tilec.diag import Label, fail
 from tilec.ir import warp
 from tilec.ir.affine import add, scale
 from tilec.ir.layout import ACCUMULATED, Axis, Fragment, accumulated_order, column_major
+from tilec.ir.text import show_declared
 from tilec.ir.tile import Binary, Cast, Expr, Load, Parallel, Store, TileOp, Var, integer
 from tilec.ir.types import INT32
+from tilec.ops.form import Nothing, form, whole
 from tilec.ops.lowering import VECTOR_BYTES, Context, Demand, demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
@@ -124,3 +127,15 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
         demand("ld.shared", bytes=elements * source.dtype.bytes, threads=context.threads),
         demand("st.shared", bytes=elements * destination.dtype.bytes, threads=context.threads),
     )
+
+
+form("transpose", ("shared",), ("shared",))(Nothing)
+
+
+@facet("transpose", "agrees")
+def agrees(op: TileOp) -> Iterator[str]:
+    source, result = op.regions
+    for region in op.regions:
+        yield from whole(region)
+    if source.buffer == result.buffer or len(source.extent) != 2 or source.extent[::-1] != result.extent:
+        yield f"{show_declared(source.buffer)} turned is not {show_declared(result.buffer)}"

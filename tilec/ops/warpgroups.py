@@ -3,11 +3,16 @@ barriers."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from tilec import schema
 from tilec.ir import warp
 from tilec.ir.tile import TileOp
+from tilec.ops.form import Whole, form
 from tilec.ops.lowering import Context, Demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import Call, Parameter, Signature
+from tilec.records import dataclass
 
 FEWEST_REGISTERS, MOST_REGISTERS = 24, 256
 """What setmaxnreg takes, in steps of eight (PTX ISA)."""
@@ -134,3 +139,29 @@ def _price(op: TileOp, context: Context) -> tuple[Demand, ...]:
 
 for _name in ("set_registers", "wait_wgmma", "named_arrive"):
     facet(_name, "demand")(_price)
+
+
+_EIGHTS = schema.Where(lambda count: count % 8 == 0, "a multiple of 8")
+
+
+@form("set_registers")
+@dataclass(frozen=True, slots=True)
+class RegisterAttributes:
+    count: Annotated[
+        int,
+        schema.Range(FEWEST_REGISTERS, MOST_REGISTERS),
+        schema.Where(lambda count: count % 8 == 0, "a multiple of 8"),
+    ]
+
+
+@form("wait_wgmma")
+@dataclass(frozen=True, slots=True)
+class WaitAttributes:
+    pending: Whole
+
+
+@form("named_arrive")
+@dataclass(frozen=True, slots=True)
+class ArriveAttributes:
+    id: Annotated[int, schema.Range(0, 15)]
+    threads: Annotated[int, schema.Range(32, 1024), schema.Where(lambda count: count % 32 == 0, "whole warps")]

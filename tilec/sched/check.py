@@ -2,9 +2,10 @@
 
 Promises, each checked:
 - every id of a slot, op, ring or pool is the place of one
-- widths and depths are at least 1; times and sizes are not negative; distances are at least −1
+- every number is in the range that its type says
+- the slot that a role holds is its own
 - a ring has producers and consumers
-- every value has a producer, amounts and waits are not negative
+- every value has a producer
 - copies of statements name as many ops each, none twice, and there are as many lags
 - every cycle of dependences crosses into a later iteration
 - ops that share a stage are distinct ones of the problem
@@ -14,36 +15,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.sched.problem import Problem
-
-MOST_CYCLES = 1 << 20  # a millisecond on a GPU; the verifier looks at each of them
+from tilec import schema
+from tilec.sched.problem import MOST_CYCLES, Problem
 
 
 def faults(problem: Problem) -> Iterator[str]:
     """Every broken promise in one sentence."""
     ops, slots, pools = range(len(problem.ops)), range(len(problem.slots)), range(len(problem.pools))
-    for slot in problem.slots:
-        if slot.width < 1:
-            yield f"slot {slot.name} has width {slot.width}"
-    for pool in problem.pools:
-        if pool.capacity < 0 or pool.reserved < 0:
-            yield f"pool {pool.name} has capacity {pool.capacity} and {pool.reserved} reserved"
+    yield from schema.faults(problem, "problem")
     for op in problem.ops:
-        if op.issue < 0 or op.latency < 0:
-            yield f"op {op.name} issues for {op.issue} cycles with latency {op.latency}"
         for use in op.uses:
             if use.slot not in slots:
                 yield f"op {op.name} uses slot {use.slot}, there are {len(slots)}"
-            if use.cycles < 0 or use.offset < 0:
-                yield f"op {op.name} holds slot {use.slot} for {use.cycles} cycles from {use.offset} on"
         longest = max((op.issue, op.latency, *(use.offset + use.cycles for use in op.uses)))
         if longest > MOST_CYCLES:
             yield f"op {op.name} takes {longest:,} cycles; at most {MOST_CYCLES:,} can be scheduled"
     for index, edge in enumerate(problem.edges):
         if edge.src not in ops or edge.dst not in ops:
             yield f"edge {index} goes from op {edge.src} to op {edge.dst}, there are {len(ops)} ops"
-        if edge.distance < -1:
-            yield f"edge {index} has distance {edge.distance}"
     for ring in problem.rings:
         if not ring.producers or not ring.consumers:
             yield f"ring {ring.name} has {len(ring.producers)} producers and {len(ring.consumers)} consumers"
@@ -52,12 +41,8 @@ def faults(problem: Problem) -> Iterator[str]:
                 yield f"ring {ring.name} names op {op_id}, there are {len(ops)}"
         if ring.pool not in pools:
             yield f"ring {ring.name} lives in pool {ring.pool}, there are {len(pools)}"
-        if ring.bytes < 0 or (ring.max_depth is not None and ring.max_depth < 1):
-            yield f"ring {ring.name} has versions of {ring.bytes} bytes and at most {ring.max_depth} of them"
     yield from _roles_and_values(problem)
     yield from _copies(problem)
-    if problem.max_stages is not None and problem.max_stages < 1:
-        yield f"max_stages is {problem.max_stages}"
     if all(edge.src in ops and edge.dst in ops for edge in problem.edges):
         yield from _cycle(problem)
 
@@ -65,16 +50,19 @@ def faults(problem: Problem) -> Iterator[str]:
 def _roles_and_values(problem: Problem) -> Iterator[str]:
     ops, slots, pools = range(len(problem.ops)), range(len(problem.slots)), range(len(problem.pools))
     for role in problem.roles:
-        if role.slot not in slots or role.warps < 1 or role.registers < 0:
-            yield f"role {role.name} has slot {role.slot}, {role.warps} warps and {role.registers} registers"
+        if role.slot not in slots:
+            yield f"role {role.name} has slot {role.slot}, there are {len(slots)}"
+    held = [role.slot for role in problem.roles]
+    if len({*held}) < len(held) or any(use.slot in held for op in problem.ops for use in op.uses):
+        yield f"roles hold slots {held} while they issue: no two the same one, and no op uses them besides"
     for op in problem.ops:
-        if not all(role in range(len(problem.roles)) for role in op.roles) or op.wait < 0:
-            yield f"op {op.name} waits {op.wait} cycles and may have roles {list(op.roles)} of {len(problem.roles)}"
+        if not all(role in range(len(problem.roles)) for role in op.roles):
+            yield f"op {op.name} may have roles {list(op.roles)}, there are {len(problem.roles)}"
     for value in problem.values:
         if not value.producers or any(op not in ops for op in (*value.producers, *value.consumers)):
             yield f"value {value.name} names producers {list(value.producers)} and consumers {list(value.consumers)}"
-        if value.pool not in pools or value.amount < 0:
-            yield f"value {value.name} takes {value.amount} of pool {value.pool}, there are {len(pools)}"
+        if value.pool not in pools:
+            yield f"value {value.name} lives in pool {value.pool}, there are {len(pools)}"
     for tied in problem.tied:
         if any(op not in ops for op in tied):
             yield f"tied ops {list(tied)}, there are {len(ops)} ops"

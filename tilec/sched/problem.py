@@ -5,10 +5,23 @@ Ids are dense: an op, slot or ring is named by its place in its tuple. All times
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from tilec.records import dataclass
+from tilec.schema import Range
 
 UNLIMITED = (1 << 31) - 1
 """The capacity of a pool that has no limit."""
+
+MOST_CYCLES = 1 << 20
+"""Of an op or an edge: a millisecond on a GPU. The verifier looks at each of them."""
+
+# What the solver can add up in 64 bits, whatever a problem is made of.
+Count = Annotated[int, Range(1, UNLIMITED)]
+Amount = Annotated[int, Range(0, UNLIMITED)]
+Cycles = Annotated[int, Range(0, MOST_CYCLES)]
+Latency = Annotated[int, Range(-MOST_CYCLES, MOST_CYCLES)]
+Distance = Annotated[int, Range(-1, MOST_CYCLES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +29,7 @@ class Slot:
     """A column of the reservation table; at most `width` uses may overlap in any cycle modulo II."""
 
     name: str
-    width: int = 1
+    width: Count = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +37,8 @@ class Use:
     """The op holds one unit of `slot` during [start + offset, start + offset + cycles)."""
 
     slot: int
-    cycles: int
-    offset: int = 0
+    cycles: Cycles
+    offset: Cycles = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +54,12 @@ class Op:
 
     name: str
     uses: tuple[Use, ...]
-    issue: int
-    latency: int
+    issue: Cycles
+    latency: Cycles
     role: str = "all"
     line: int = 0
     roles: tuple[int, ...] = ()
-    wait: int = 0
+    wait: Cycles = 0
     file: str = ""
 
     @property
@@ -64,10 +77,10 @@ class Edge:
 
     src: int
     dst: int
-    latency: int
-    distance: int = 0
+    latency: Latency
+    distance: Distance = 0
     why: str = ""
-    hand_over: int = 0
+    hand_over: Cycles = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +95,9 @@ class Ring:
     name: str
     producers: tuple[int, ...]
     consumers: tuple[int, ...]
-    bytes: int
+    bytes: Amount
     pool: int
-    max_depth: int | None = None
+    max_depth: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +109,7 @@ class Value:
     name: str
     producers: tuple[int, ...]
     consumers: tuple[int, ...]
-    amount: int
+    amount: Amount
     pool: int
 
 
@@ -107,9 +120,9 @@ class Pool:
     `spare`: less of it is better, so that it counts as pressure; of other pools enough is enough."""
 
     name: str
-    capacity: int
-    reserved: int = 0
-    carried: int | None = None
+    capacity: Amount
+    reserved: Amount = 0
+    carried: Amount | None = None
     spare: bool = True
 
 
@@ -120,8 +133,8 @@ class Role:
 
     name: str
     slot: int
-    warps: int = 4
-    registers: int = 24
+    warps: Count = 4
+    registers: Amount = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +161,12 @@ class Problem:
     slots: tuple[Slot, ...]
     pools: tuple[Pool, ...] = ()
     rings: tuple[Ring, ...] = ()
-    max_stages: int | None = None
+    max_stages: Count | None = None
     values: tuple[Value, ...] = ()
     roles: tuple[Role, ...] = ()
     tied: tuple[tuple[int, ...], ...] = ()
     registers: int | None = None
-    register_file: int | None = None
+    register_file: Amount | None = None
     force_serial: bool = False
     same_stage: tuple[tuple[int, ...], ...] = ()
     copies: tuple[tuple[int, ...], ...] = ()

@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from tilec import readers
+from tilec import readers, schema
+from tilec.records import dataclass
 from tilec.sched import text
 from tilec.sched.decision import Decision
 from tilec.sched.lags import observed
 from tilec.sched.objective import held_across, held_at_once
-from tilec.sched.problem import Op, Problem
+from tilec.sched.problem import UNLIMITED, Op, Problem
 from tilec.sched.roles import resolve
 from tilec.sched.roofline import roofline
 from tilec.sched.schedule import Schedule
@@ -26,8 +27,11 @@ from tilec.sched.solution import Attempt, Solution
 SCHEMA = 1
 
 
-class TraceError(ValueError):
-    """The text is no trace, or says nothing that can be used; the message names the place."""
+_LAST_CYCLE = 1 << 31
+"""Before which everything begins that is scheduled."""
+
+TraceError = schema.SchemaError
+"""The text is no trace, or says nothing that can be used; the message names the place."""
 
 
 def trace(
@@ -310,25 +314,40 @@ def read_schedule(source: str) -> list[Schedule]:
     time need not edit the order too; the recorded order only says which of two ops that issue in one cycle is first.
     """
     record = parsed(source)
-    return [_schedule(loop, f"loop {index}") for index, loop in enumerate(member(record, "loops", list, "tilec"))]
+    loops = member(record, "loops", list, "tilec")
+    return [_schedule(schema.record(_Loop, loop, f"loops[{at}]"), f"loops[{at}]") for at, loop in enumerate(loops)]
 
 
-def _schedule(loop: object, place: str) -> Schedule:
-    ii = member(loop, "ii", int, place)
-    if ii < 1:
-        raise TraceError(f"{place}: II is {ii}, it must be at least 1")
-    ops = member(loop, "ops", list, place)
-    start = tuple(member(op, "start", int, f"{place}, op {index}") for index, op in enumerate(ops))
-    recorded = member(loop, "order", list, place)
-    if sorted(op for op in recorded if isinstance(op, int)) != list(range(len(start))):
-        raise TraceError(f"{place}: order does not list each of the {len(start)} ops once")
-    order = tuple(sorted(recorded, key=lambda op: start[op] % ii))
-    rings = member(loop, "rings", list, place)
-    depth = tuple(member(ring, "depth", int, f"{place}, ring {index}") for index, ring in enumerate(rings))
-    roles = loop.get("roles", []) if isinstance(loop, dict) else []
-    if not isinstance(roles, list) or not all(role is None or type(role) is int for role in roles):
-        raise TraceError(f"{place}: 'roles' is {roles!r}, expected a role for each op")
-    return Schedule(ii, start, order, depth, "given", tuple(roles))
+@dataclass(frozen=True, slots=True)
+class _Start:
+    OPEN: ClassVar[bool] = True
+    start: Annotated[int, schema.Range(-_LAST_CYCLE, _LAST_CYCLE)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Depth:
+    OPEN: ClassVar[bool] = True
+    depth: Annotated[int, schema.Range(1, UNLIMITED)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """What is taken of a loop in a trace; the rest of it is for people."""
+
+    OPEN: ClassVar[bool] = True
+    ii: Annotated[int, schema.Range(1, _LAST_CYCLE)]
+    ops: tuple[_Start, ...]
+    order: tuple[int, ...]
+    rings: tuple[_Depth, ...]
+    roles: tuple[int | None, ...] = ()
+
+
+def _schedule(loop: _Loop, place: str) -> Schedule:
+    start = tuple(op.start for op in loop.ops)
+    if sorted(loop.order) != list(range(len(start))):
+        raise TraceError(f"{place}.order: expected each of the {len(start)} ops once")
+    order = tuple(sorted(loop.order, key=lambda op: start[op] % loop.ii))
+    return Schedule(loop.ii, start, order, tuple(ring.depth for ring in loop.rings), "given", loop.roles)
 
 
 def member(value: object, name: str, kind: type[Any], place: str) -> Any:

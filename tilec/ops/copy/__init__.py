@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Iterator
+from typing import Annotated, Literal, NoReturn
 
+from tilec import schema
 from tilec.diag import Label, fail
 from tilec.ir.tile import Attr, Region, TileOp, with_attr
 from tilec.ops.barriers import as_barrier
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
+from tilec.ops.form import MEMORY, Barrier, Leader, Whole, Yes, attributes, form, same_shape
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import Access, show_shape
+from tilec.records import dataclass
 
 _OWN_CHOICE = "tilec chooses by what is copied"
 
@@ -185,3 +189,37 @@ COPY = register(
         _reference,
     )
 )
+
+
+@form("copy", MEMORY, MEMORY)
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    ahead: Whole | None = None
+    announces: Yes | None = None
+    asynchronous: Yes | None = None
+    barrier: Barrier | None = None
+    cluster_mask: Annotated[int, schema.Range(1, (1 << 16) - 1)] | None = None
+    leader: Leader | None = None
+    of: str | None = None
+    signals: Barrier | None = None
+    step: Whole | None = None
+    tma: Literal[False] | None = None
+    width: Literal[1, 2, 4, 8, 16] | None = None
+
+
+@facet("copy", "agrees")
+def agrees(op: TileOp) -> Iterator[str]:
+    source, destination = op.regions
+    given: Attributes = attributes(op)
+    yield from same_shape(source, destination)
+    is_load = (source.buffer.scope, destination.buffer.scope) == ("global", "shared")
+    loads = [name for name in ("announces", "asynchronous", "barrier", "signals") if getattr(given, name) is not None]
+    if loads and not is_load:
+        yield f"{loads[0]} is for copies from a tensor to a shared tile"
+    if (given.leader is None) != (given.barrier is None and given.signals is None):
+        yield "a leader and a barrier come together"
+    if (given.announces is None) != (given.barrier is None):
+        yield "who is given a barrier announces its bytes"
+    ahead = (given.ahead, given.of, given.step)
+    if any(part is None for part in ahead) and any(part is not None for part in ahead):
+        yield "ahead, of and step come together"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tilec.diag import Label, fail
 from tilec.ir.tile import TileOp, with_attr
 from tilec.ir.warp import Operation as WarpOperation
 from tilec.ops.copy import regions_of
+from tilec.ops.form import Scalar, attributes, form, same_shape
 from tilec.ops.lowering import Context, Demand, demand, sweep
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
+from tilec.records import dataclass
 
 _OWN_CHOICE = "tilec chooses by what is copied"
 
@@ -119,3 +122,16 @@ def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
         demand("ld.shared", bytes=elements * read, threads=context.threads),
         demand("st.shared", bytes=elements * written, threads=context.threads),
     )
+
+
+@form("send", ("shared",), ("shared",))
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    block: Scalar
+
+
+@facet("send", "agrees")
+def agrees(op: TileOp) -> Iterator[str]:
+    yield from same_shape(*op.regions)
+    if attributes(op).block.dtype.kind not in ("int", "uint"):
+        yield "block is the number of a block of the cluster"

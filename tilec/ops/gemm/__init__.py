@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from tilec.diag import Label, fail
 from tilec.ir.layout import accumulated_order
@@ -25,12 +26,14 @@ from tilec.ir.types import (
     DType,
 )
 from tilec.ops.barriers import as_barrier
+from tilec.ops.form import Barrier, Condition, Leader, Yes, attributes, form
 from tilec.ops.gemm.sparse import METADATA, SPARSE, expanded, metadata_columns
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, register, tile_op
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register, tile_op
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
 from tilec.ops.tcgen05 import PAIRED, is_of_pair
 from tilec.ops.transpose import AS_ACCUMULATED
 from tilec.ops.values import Access, WarpPolicy, show_shape
+from tilec.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -467,3 +470,67 @@ GEMM = register(
         _reference,
     )
 )
+
+
+@form("gemm", ("shared", "fragment", "tmem"), ("shared", "fragment"), ("fragment", "tmem"), ("shared",), optional=1)
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    clear_accum: bool
+    policy: Literal["square", "full_row", "full_col"]
+    transpose_A: bool
+    transpose_B: bool
+    barrier: Barrier | None = None
+    clear_when: Condition | None = None
+    held: Literal["tmem"] | None = None
+    leader: Leader | None = None
+    paired: Yes | None = None
+    wait: Literal["later", "wgmma"] | None = None
+
+
+@facet("gemm", "agrees")
+def agrees(op: TileOp) -> Iterator[str]:
+    a, b, c, *metadata = op.regions
+    given: Attributes = attributes(op)
+    for region in op.regions:
+        if len(region.extent) < 2 or any(e != 1 for e in region.extent[:-2]):
+            yield f"{region.buffer.name} {show_shape(region.extent)} is no matrix"
+            return
+    (m, k), (of_b, n) = (
+        matrix_shape(a)[:: -1 if given.transpose_A else 1],
+        matrix_shape(b)[:: -1 if given.transpose_B else 1],
+    )
+    stored = k * 2 if metadata else k  # half of a sparse A is stored
+    if (m, n * (2 if given.paired else 1), stored) != (*matrix_shape(c), of_b):
+        shapes = ", ".join(f"{r.buffer.name} is {show_shape(r.extent)}" for r in (a, b, c))
+        yield f"operands disagree: {shapes}"
+    types = a.buffer.dtype, b.buffer.dtype
+    if (types[0] != types[1] and not {*types} <= {FLOAT8_E4M3, FLOAT8_E5M2}) or types[0] not in _ACCUMULATORS:
+        yield f"there is no product of {types[0]} and {types[1]}"
+    elif c.buffer.dtype not in _ACCUMULATORS[types[0]]:
+        yield f"a product of {types[0]} is not accumulated in {c.buffer.dtype}"
+    elif types[0].per_byte == 2 and (
+        given.transpose_A or not given.transpose_B or "fragment" in (a.buffer.scope, b.buffer.scope)
+    ):
+        yield f"{types[0]} is multiplied along whole bytes, from shared memory"
+    if metadata and (
+        types[0].name not in SPARSE
+        or metadata[0].buffer.dtype not in METADATA
+        or matrix_shape(metadata[0]) != (m, metadata_columns(k, types[0], metadata[0].buffer.dtype))
+    ):
+        yield f"{metadata[0].buffer.name} is no metadata for {k} elements a row of {types[0]}"
+    yield from _places(op, given)
+
+
+def _places(op: TileOp, given: Attributes) -> Iterator[str]:
+    """Sums in tensor memory have a thread that asks for them; others have none of what is said of those."""
+    a, b, c, *metadata = (region.buffer for region in op.regions)
+    by_tensor_memory = c.scope == "tmem"
+    alone = [name for name in ("barrier", "clear_when", "held", "leader", "paired") if getattr(given, name) is not None]
+    if by_tensor_memory != (given.leader is not None and given.clear_when is not None):
+        yield "leader and clear_when come with sums in tensor memory"
+    elif not by_tensor_memory and (alone or a.scope == "tmem"):
+        yield f"{alone[0] if alone else a.name} is for sums in tensor memory"
+    if by_tensor_memory and (given.clear_accum or given.wait or metadata or a == c or "fragment" in (a.scope, b.scope)):
+        yield "sums in tensor memory are of two dense tiles, cleared by clear_when"
+    if given.transpose_A and a.scope == "fragment":
+        yield f"{a.name} is a fragment, which transpose_A does not turn"

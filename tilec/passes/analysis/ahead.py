@@ -82,17 +82,17 @@ def is_between(statements: Sequence[Stmt], at: int) -> bool:
 
 
 def use_of(statements: Sequence[Stmt], load: int) -> int:
-    """The first statement that reads what a load fills."""
+    """The first statement that reads what a load fills; the load itself where none does."""
     (tile,) = writes(statements[load])
-    return next(at for at in range(load + 1, len(statements)) if tile in reads(statements[at]))
+    return next((at for at in range(load + 1, len(statements)) if tile in reads(statements[at])), load)
 
 
 def last_use_of(statements: Sequence[Stmt], load: int) -> int:
-    """The last statement that reads what a load fills, before it is loaded again."""
+    """The last statement that reads what a load fills, before it is loaded again; the load itself where none does."""
     (tile,) = writes(statements[load])
     behind = range(load + 1, len(statements))
     again = next((at for at in behind if is_loaded_ahead(statements[at]) and tile in writes(statements[at])), None)
-    return max(at for at in range(load + 1, again or len(statements)) if tile in reads(statements[at]))
+    return max((at for at in range(load + 1, again or len(statements)) if tile in reads(statements[at])), default=load)
 
 
 def last_use(statements: Sequence[Stmt]) -> Stmt | None:

@@ -333,6 +333,14 @@ def _advance(state: _State, barriers: dict[Place, _Barrier], watch: Watch | None
             return True
         own = (state.block, *step.barrier)
         barrier = barriers.get(own)
+        if barrier is None and not step.meets:
+            name, index = step.barrier
+            fail(
+                "out-of-range",
+                f"the index leaves {name}",
+                step.span,
+                f"there is no {name}[{index}] in role {state.name}",
+            )
         if barrier is None:
             barrier = barriers.setdefault(own, _Barrier(step.meets, step.meets))
         if state.waiting is None:

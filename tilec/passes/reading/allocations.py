@@ -117,6 +117,14 @@ def allocate(body: Assignments, name: str, path: str, node: ast.Call) -> Buffer 
     if scope in ("local", "global") and call["scope"].value != scope:
         call.refuse("scope", f'"{scope}"')
     shape = as_shape(call["shape"], f"the shape of {name}")
+    if scope == "tmem" and len(shape) < 2:
+        fail(
+            "wrong-shape",
+            f"{path} needs rows and columns",
+            call["shape"].span,
+            f"{len(shape)} dimension",
+            help=f"write ({shape[0]}, 1), or allocate it with T.alloc_shared",
+        )
     dtype, lanes = as_element(call["dtype"])
     extents = (*shape, lanes) if lanes > 1 else shape
     if scope == "tmem":
