@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tilec import schema
 from tilec.diag import fail
@@ -398,6 +398,7 @@ class ExpectAttributes:
     barrier: Barrier
     bytes: _ARRIVALS
     leader: Leader
+    of_stage: Literal["payload", "said"] | None = None
 
 
 @form("cp_async_arrive")
