@@ -40,6 +40,7 @@ from tilec.passes.layouts.layout import Laid
 from tilec.passes.layouts.tensor_memory import columns, crowded_out
 from tilec.passes.layouts.tensor_products import left_to_threads
 from tilec.passes.layouts.turned import is_turning
+from tilec.passes.layouts.widths import streams
 from tilec.passes.pipelining.depend import LoopProblem, is_asynchronous
 from tilec.passes.pipelining.nest_price import is_of_each
 from tilec.sched.problem import Problem
@@ -246,6 +247,29 @@ def copies(laid: Laid) -> Iterator[Diagnostic]:
                 stmt.span,
                 why,
                 help="copy rows of whole words to a shared tile of the tensor's dtype, or write T.copy",
+            )
+
+
+# ---- neighbours ------------------------------------------------------------------------------------------------------
+
+
+def widths(laid: Laid) -> Iterator[Diagnostic]:
+    """Nests that ask for neighbours to go to one thread (`coalesced_width=`, T.vectorized), where the layout that they
+    have to keep gives them to several: memory is then reached element by element."""
+    for nest in walk(laid.kernel.body):
+        if not isinstance(nest, Parallel) or nest.width is None or nest.is_per_thread or not streams(nest):
+            continue
+        layout = laid.nest_layout(nest)
+        first = next((axis for axis in layout.registers if axis.size > 1), None)
+        run = first.size if first is not None and (first.dim, first.stride) == (len(nest.extents) - 1, 1) else 1
+        if run % nest.width:
+            given = "loop_layout" if nest.layout is not None else "a fragment's layout"
+            yield warning(
+                "hint-not-used",
+                f"neighbours that are to go {nest.width} to a thread do not",
+                nest.span,
+                f"{given} gives a thread {math.gcd(run, nest.width)} at a time",
+                help="let each thread have neighbours in that layout, or ask for no width",
             )
 
 

@@ -84,7 +84,7 @@ def plan_kernel(kernel: Kernel, options: CompileOptions, observer: Observer) -> 
             for w in lints.bank_conflicts(one, ((p.loop, p.solution.schedule) for p in planned))
         ),
         *(lint for p in planned for lint in lints.addresses(p.loop, laid, target)),
-        *(w for one in laid.kernels for w in lints.copies(one)),
+        *(w for one in laid.kernels for w in (*lints.copies(one), *lints.widths(one))),
         *lints.tensor_memory(laid, target),
         *lints.products(laid, target, options),
     ):
