@@ -37,8 +37,9 @@ from tilec.passes.layouts.atoms import Sweep, conflicts, shared_accesses
 from tilec.passes.layouts.layout import Laid
 from tilec.passes.layouts.tensor_memory import columns, crowded_out
 from tilec.passes.layouts.turned import is_turning
-from tilec.passes.pipelining.depend import LoopProblem, is_asynchronous
+from tilec.passes.pipelining.depend import LoopProblem
 from tilec.passes.pipelining.nest_price import is_of_each
+from tilec.passes.pipelining.statement_price import is_asynchronous
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 from tilec.source import Span
