@@ -63,7 +63,7 @@ def heuristic(problem: Problem) -> Solution:
         ii, _, start, why = best
         how, why = "heuristic", f"found by {why}"
     # Nobody is told that there may be a better one who forbade to look for it.
-    unproven: Status = "given" if problem.force_serial else "feasible"
+    unproven: Status = "serial" if problem.force_serial else "feasible"
     schedule = make(problem, ii, start, "optimal" if ii == proven.mii else unproven)
     return Solution(
         schedule,
