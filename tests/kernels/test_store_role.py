@@ -117,8 +117,8 @@ def test_wherever_the_tile_comes_from(place: str) -> None:
 
 
 def test_copies_of_what_is_loaded_and_of_what_is_computed_may_share_the_role() -> None:
-    """One tile comes from the loads and goes out as it is; the other is what the consumers fill a ring with, who have no
-    time to store: what they compute with they wait for."""
+    """One tile comes from the loads and goes out as it is; the other is what the consumers fill a ring with, who have
+    no time to store: what they compute with they wait for."""
     _, made = built(HERE / "streaming_forms.tl", "sm_90a", passed_on=True, trips=9)
     record = loop_record(made)
     operations = {role.name: {type(op) for op in warp.walk(role.body)} for role in made.program.roles}
