@@ -41,8 +41,9 @@ from tilec.passes.layouts.tensor_memory import columns, crowded_out
 from tilec.passes.layouts.tensor_products import left_to_threads
 from tilec.passes.layouts.turned import is_turning
 from tilec.passes.layouts.widths import streams
-from tilec.passes.pipelining.depend import LoopProblem, is_asynchronous
+from tilec.passes.pipelining.depend import LoopProblem
 from tilec.passes.pipelining.nest_price import is_of_each
+from tilec.passes.pipelining.statement_price import is_asynchronous
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 from tilec.source import Span

@@ -72,6 +72,8 @@ def test_light_specialisation_only_divides(capfd: pytest.CaptureFixture[str]) ->
         loop = json.loads(Path("light.trace.json").read_text())["tilec"]["loops"][0]
         assert {op["role"] for op in loop["ops"]} == {"producer", "consumer"}
         assert (loop["stages"] == 1 and loop["ii"] > 1000) if is_light else loop["ii"] == 512
+        assert loop["status"] == ("serial" if is_light else "optimal")
+        assert loop["proof"].startswith("no search was made" if is_light else "every II below 512 is refuted")
     assert capfd.readouterr().err == ""
 
 
@@ -124,3 +126,12 @@ def test_a_problem_that_leaves_roles_open_is_drawn_with_those_decided(capfd: pyt
     assert [row.split()[0] for row in rows] == ["left", "right"] and all("100%" in row for row in rows)
     assert re.search(r"^0 left +0", shown, re.MULTILINE) and re.search(r"^0 right +1", shown, re.MULTILINE)
     assert "<td>left</td>" in page and "<td>right</td>" in page
+
+
+def test_what_the_pool_of_named_barriers_counts(capfd: pytest.CaptureFixture[str]) -> None:
+    """Three numbers, of the block and of its two roles, and nothing that is carried."""
+    assert tilec("schedule", GEMM) == 0
+    shown = capfd.readouterr().out
+    (row,) = (line.split() for line in shown.splitlines() if line.startswith("named_barriers "))
+    assert row[1:] == ["3", "0", "0", "3", "16", "0"]
+    assert "named_barriers: the numbers that are taken, however often an iteration stops at one" in shown

@@ -100,7 +100,7 @@ def test_tiles_that_a_nest_fills_are_told_of_too() -> None:
     """And why there are fewer versions than were asked for."""
     by_nest, by_copy = tiles(planned("gathered", "sm_80"))
     assert (by_nest.tile, by_nest.source, by_nest.line) == ("a", "A, Rows", 235)
-    assert by_nest.why.startswith("by the threads, through registers: no asynchronous copy; 3 × 4,096 bytes, of 8 that")
+    assert by_nest.why.startswith("by the threads, through registers: no asynchronous copy; 2 × 4,096 bytes, of 8 that")
     assert by_copy.why.endswith("of 8 that it may have: another one would not let the loop run faster")
 
 

@@ -86,6 +86,8 @@ def schedule_tables(
         yield Text()
     if problem.pools:
         yield _pools(problem, schedule)
+        if any(pool.name == "named_barriers" for pool in problem.pools):
+            yield Text("named_barriers: the numbers that are taken, however often an iteration stops at one")
         yield Text()
     yield _reservations(problem, schedule, width)
     yield Text()

@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
+from tilec.sched.anchor import begin
 from tilec.sched.bounds import bounds, depth_limits, lead, serial_ii
 from tilec.sched.lags import evenly, fold
 from tilec.sched.objective import evaluate, given, make, pressure_in, topological
-from tilec.sched.paths import Arc, arcs, begin, distances, has_positive_cycle
+from tilec.sched.paths import Arc, arcs, distances, has_positive_cycle
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Status
 from tilec.sched.solution import Attempt, Solution, Trial
@@ -62,7 +63,7 @@ def heuristic(problem: Problem) -> Solution:
         ii, _, start, why = best
         how, why = "heuristic", f"found by {why}"
     # Nobody is told that there may be a better one who forbade to look for it.
-    unproven: Status = "given" if problem.force_serial else "feasible"
+    unproven: Status = "serial" if problem.force_serial else "feasible"
     schedule = make(problem, ii, start, "optimal" if ii == proven.mii else unproven)
     return Solution(
         schedule,

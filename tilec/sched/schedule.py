@@ -6,7 +6,9 @@ from typing import Literal
 
 from tilec.records import dataclass
 
-Status = Literal["optimal", "feasible", "given"]
+Status = Literal["optimal", "feasible", "serial", "given"]
+"""`optimal`: no smaller II exists. `feasible`: one may. `serial`: one op after the other, as was asked for, so that no
+search was made. `given`: by a person or a file."""
 
 
 @dataclass(frozen=True, slots=True)

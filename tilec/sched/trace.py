@@ -128,6 +128,9 @@ def _proof(solution: Solution) -> str:
             return f"every II below {solution.schedule.ii} is refuted"
         case "feasible":
             return solution.warning or ""
+        case "serial":
+            least = f"no II below {solution.bounds.mii} is possible"
+            return f"no search was made, as one op after the other was asked for; {least}"
         case "given":
             return f"the schedule was given; no II below {solution.bounds.mii} is possible"
 

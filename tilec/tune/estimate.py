@@ -13,8 +13,8 @@ from tilec.passes.analysis.binds import scheduled
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.grid.persistent import evenly
 from tilec.passes.layouts.layout import Laid
-from tilec.passes.pipelining.depend import demands
 from tilec.passes.pipelining.product_steps import product_steps, steps_along_k
+from tilec.passes.pipelining.statement_price import demands
 from tilec.records import dataclass
 from tilec.target import Target
 from tilec.tune.kernel import (

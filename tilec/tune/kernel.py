@@ -17,8 +17,9 @@ from tilec.passes.analysis.binds import scheduled
 from tilec.passes.analysis.rings import is_load, pipelined_loops
 from tilec.passes.analysis.usual import in_most_trips
 from tilec.passes.layouts.layout import Laid
-from tilec.passes.pipelining.depend import Scheduled, demands, is_asynchronous, loops_to_schedule
+from tilec.passes.pipelining.depend import Scheduled, loops_to_schedule
 from tilec.passes.pipelining.product_steps import product_steps
+from tilec.passes.pipelining.statement_price import demands, is_asynchronous
 from tilec.records import dataclass
 from tilec.target import Target
 from tilec.tune.model import Level, LoopCost, Machine, Residence, pipeline_times

@@ -15,9 +15,9 @@ from tilec.ir.tile import Kernel, walk
 from tilec.options import MAY_DECIDE, CompileOptions
 from tilec.passes.analysis.ahead import is_loaded_ahead
 from tilec.passes.layouts.layout import Laid
-from tilec.passes.pipelining.depend import demands
 from tilec.passes.pipelining.product_steps import product_steps
 from tilec.passes.pipelining.register_level import STAGES, Candidate, candidates, with_register_level
+from tilec.passes.pipelining.statement_price import demands
 from tilec.sched.decision import Decider, Decision
 from tilec.target import Target
 from tilec.tune.estimate import Room, by_stages, registers_of

@@ -9,24 +9,16 @@ from dataclasses import replace
 from itertools import product
 from typing import NoReturn
 
-from tilec.diag import AT_ONCE, InternalError, Mistakes
+from tilec.diag import AT_ONCE, Mistakes
 from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ir.tile import (
-    Bind,
     Buffer,
     For,
-    If,
-    Load,
-    Parallel,
     Stmt,
     TileOp,
-    bodies,
-    walk_expr,
 )
-from tilec.ops import registry
-from tilec.ops.lowering import Context, Demand, demand
 from tilec.passes.analysis.ahead import begun_beside, check_order, is_by_wgmma, is_loaded_ahead, loaded_ahead
-from tilec.passes.analysis.binds import scheduled, users_of_binds
+from tilec.passes.analysis.binds import replayed, scheduled, users_of_binds
 from tilec.passes.analysis.compound import Cost, cost, is_compound
 from tilec.passes.analysis.ordering import orders
 from tilec.passes.analysis.regions import Regions
@@ -42,7 +34,6 @@ from tilec.passes.analysis.rings import (
     used_outside,
     versions_by_hand,
 )
-from tilec.passes.analysis.trips import static_trips
 from tilec.passes.analysis.usage import never_read
 from tilec.passes.analysis.usual import in_most_trips
 from tilec.passes.layouts.layout import Laid
@@ -52,7 +43,6 @@ from tilec.passes.pipelining.describe import describe
 from tilec.passes.pipelining.fetched import versions_of
 from tilec.passes.pipelining.handed_out import RING_BYTES, walk_of
 from tilec.passes.pipelining.links import links
-from tilec.passes.pipelining.nest_price import nest_demands
 from tilec.passes.pipelining.overlays import over_rings
 from tilec.passes.pipelining.own_copies import with_own_copies
 from tilec.passes.pipelining.product_steps import product_steps, waiting, with_loads_between
@@ -63,19 +53,19 @@ from tilec.passes.pipelining.roles import (
     is_bulk_load,
     is_bulk_store,
     is_product,
-    part_of,
     repeat,
     role_of,
     runners,
     stores,
 )
 from tilec.passes.pipelining.room import refuse_tiles, refuse_versions
+from tilec.passes.pipelining.statement_price import demands, price
 from tilec.passes.pipelining.turns import turns
 from tilec.records import dataclass
 from tilec.sched.bounds import Unschedulable, bounds
 from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Role, Slot, Use
 from tilec.sched.schedule import Schedule
-from tilec.target import Target, Timing
+from tilec.target import Target
 
 MOST_VERSIONS = 16  # of a tile, where a loop does not say how many; each of them is an iteration of prologue
 BARRIER_BYTES = 16  # one full and one empty mbarrier per version
@@ -379,7 +369,9 @@ class _Builder:
         if is_compound(stmt):
             return self.compound(index)
         groups = self.groups if self.roles[index] == "consumer" else 1
-        issue, latency, uses = price(in_most_trips(stmt, self.loop, self.laid.kernel), self.laid, self.target, groups)
+        issue, latency, uses = price(
+            in_most_trips(stmt, self.loop, self.laid.kernel), self.laid, self.target, groups, replayed(self.loop)
+        )
         roles: tuple[int, ...] = ()
         if self.roles[index] in self.candidates:
             roles = tuple(range(len(self.candidates))) if index in self.open else (0,)
@@ -410,7 +402,7 @@ class _Builder:
         return barrier.issue + barrier.latency
 
     def flat(self, stmt: Stmt) -> Cost:
-        _, latency, uses = price(stmt, self.laid, self.target)
+        _, latency, uses = price(stmt, self.laid, self.target, replays=replayed(self.loop))
         return Cost(latency, {slot: cycles for slot, (cycles, _) in uses.items()})
 
     def compound(self, index: int) -> Op:
@@ -505,46 +497,6 @@ class _Builder:
         return ops[i].latency
 
 
-def price(stmt: Stmt, laid: Laid, target: Target, groups: int = 1) -> tuple[int, int, dict[int, tuple[int, int]]]:
-    """Cycles in which the role issues nothing else, cycles until all is through, and for how many cycles, after how
-    many, each slot is held; for one of `groups` warpgroups. Of two branches that of the one that takes longer."""
-    if isinstance(stmt, If) and stmt.orelse:
-        each = (replace(stmt, orelse=()), replace(stmt, then=stmt.orelse, orelse=()))
-        return max((price(branch, laid, target, groups) for branch in each), key=lambda cost: cost[:2])
-    slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
-    asked = (part_of(d, groups) for d in demands(stmt, laid))
-    timings = [(target.price(d.kind, **dict(d.parameters)), d.times) for d in asked]
-    # The parts of a tile operation overlap, warp by warp; those of a nest and the trips of a loop wait for one another.
-    together = max if isinstance(stmt, TileOp) else sum
-    issue = max(together(_busy(t, stmt) * times for t, times in timings), 1)
-    latency = together(t.latency * times for t, times in timings)
-    uses: dict[int, tuple[int, int]] = {}
-    for timing, times in timings:
-        for slot, cycles, offset in timing.uses:
-            held, first = uses.get(slot_ids[slot], (0, offset))
-            uses[slot_ids[slot]] = (held + cycles * times, min(first, offset))
-    return issue, max(latency, issue, 1), uses
-
-
-def _busy(timing: Timing, stmt: Stmt) -> int:
-    """Cycles in which the role's warps issue nothing else. What is not asynchronous they do themselves: they are busy
-    until the last of the units is through."""
-    if is_asynchronous(stmt) or is_loaded_ahead(stmt):
-        return timing.issue
-    return max([timing.issue, *(offset + cycles for _, cycles, offset in timing.uses)])
-
-
-def is_asynchronous(stmt: Stmt) -> bool:
-    """Whether the statement only starts something that a wait completes."""
-    return isinstance(stmt, TileOp) and dict(stmt.attrs).get("via") in (
-        "tma",
-        "tma_store",
-        "cp_async",
-        "wgmma",
-        "tcgen05",
-    )
-
-
 def _loads(stmt: Stmt) -> bool:
     return is_loaded_ahead(stmt) or (isinstance(stmt, TileOp) and is_load(stmt))
 
@@ -552,46 +504,6 @@ def _loads(stmt: Stmt) -> bool:
 def _accumulator(stmt: Stmt) -> Buffer | None:
     """What a gemm adds to."""
     return stmt.regions[2].buffer if isinstance(stmt, TileOp) and stmt.name == "gemm" else None
-
-
-def demands(stmt: Stmt, laid: Laid) -> tuple[Demand, ...]:
-    """What a statement, with all that is nested in it, asks of the machine. A loop of which only the data know how
-    often it runs counts as one trip."""
-    context = pricing_context(laid)
-    total: list[Demand] = []
-    for s, times in _outside_nests(stmt):
-        asked: Sequence[Demand] = ()
-        if isinstance(s, TileOp):
-            asked = registry.get(s.name).demand(s, context)
-        elif isinstance(s, Parallel):
-            asked = nest_demands(s, laid.nest_layout(s), laid.kernel.threads, "fast-math" in laid.kernel.asks)
-        elif isinstance(s, Bind):
-            loads = (e.buffer for e in walk_expr(s.value) if isinstance(e, Load))
-            reads = [b for b in loads if not b.in_registers]
-            threads = laid.kernel.threads
-            asked = [demand(f"ld.{b.scope}", bytes=threads * b.dtype.bytes, threads=threads) for b in reads]
-        total += asked if times == 1 else [replace(d, times=times) for d in asked]
-    return tuple(total) or (demand("elementwise", ops=1, elements=1, threads=laid.kernel.threads),)
-
-
-def _outside_nests(stmt: Stmt, times: int = 1) -> Iterator[tuple[Stmt, int]]:
-    """The statement and all that is nested in it, elementwise nests as a whole, and how often each is carried out."""
-    yield stmt, times
-    if isinstance(stmt, For) and (trips := static_trips(stmt)) is not None:
-        times *= trips
-    if not isinstance(stmt, Parallel):
-        for body in bodies(stmt):
-            for inner in body:
-                yield from _outside_nests(inner, times)
-
-
-def pricing_context(laid: Laid) -> Context:
-    """A context for prices only: nothing may be registered through it."""
-
-    def refuse(*_: object) -> object:
-        raise InternalError("prices need no resources")
-
-    return Context(laid.kernel.threads, laid.fragments, laid.shared, (), refuse, refuse)  # type: ignore[arg-type]
 
 
 def _aligned(size: int) -> int:

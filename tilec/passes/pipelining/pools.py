@@ -54,11 +54,12 @@ def held(
     registers = Pool("registers", most_registers(laid, target), _REGISTERS_BESIDES + sum(_count(laid, b) for b in kept))
     if is_given or registers.reserved + _most_as_written(passing, len(accesses)) > registers.capacity:
         registers = replace(registers, capacity=UNLIMITED)
-    # Barrier 0 is the block's; groups that run apart wait for their turns, each at one of its own.
+    # Barrier 0 is the block's; groups that run apart wait for their turns, each at one of its own. These are numbers,
+    # taken as long as the loop runs: how often warps meet at one is nothing that a schedule holds, so that no limit on
+    # what is carried applies (the lint `barriers-exhausted` counts how often they do).
     barriers = replace(
         target.pool("named_barriers"),
         reserved=(ROLE_BARRIERS if laid.form == "warp_specialised" else 1) + (groups if groups > 1 else 0),
-        carried=target.limit("named_barriers_carried"),
         spare=False,
     )
     if not fed:

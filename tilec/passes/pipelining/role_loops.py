@@ -35,8 +35,9 @@ from tilec.passes.analysis.rings import accesses
 from tilec.passes.analysis.steering import is_variable
 from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.passes.layouts.layout import Laid, LaidPart
-from tilec.passes.pipelining.depend import LoopProblem, price
+from tilec.passes.pipelining.depend import LoopProblem
 from tilec.passes.pipelining.describe import describe
+from tilec.passes.pipelining.statement_price import price
 from tilec.records import dataclass
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
 from tilec.sched.schedule import Schedule
