@@ -190,9 +190,12 @@ STRUCTURE = (
         ("T.Fragment",),
         layout_maps.FRAGMENT,
         """Which thread has each element of a shape, and as its how-manieth: `forward_fn` gives both, the other two one
-        each; without the latter, elements are counted in their order. For `loop_layout=` and T.annotate_layout, in
-        regular steps along the dimensions.""",
-        (layout_maps.fragment_layout, layout_maps._applied),
+        each; without the latter, elements are counted in their order. With `replicate=n` several threads have each
+        element, and the function of the thread takes the copy's number too; `.repeat([r, …])` has the layout several
+        times along the dimensions, in further threads (`repeat_on_thread=True`) or under further numbers, and
+        `.replicate(n)` in further threads. For `loop_layout=` any map that gives no two elements one place, also where
+        threads of the block have none; for T.annotate_layout in regular steps along the dimensions.""",
+        (layout_maps.fragment_layout, layout_maps._applied, layout_maps._repeated, layout_maps._replicated),
     ),
 )
 

@@ -348,13 +348,14 @@ class _Reader:
         match node:
             case ast.Call(
                 func=ast.Name(id="fragment"),
-                args=[shape, ast.Lambda(args=ast.arguments(args=names), body=ast.Tuple(elts=[thread, index]))],
-            ):
+                args=[shape, ast.Lambda(args=ast.arguments(args=names), body=ast.Tuple(elts=[thread, index])), *more],
+            ) if len(more) < 2:
                 given = (thread,) if isinstance(index, ast.Constant) and index.value is None else (thread, index)
                 variables, read = self.of_indices(names, given, line)
                 of_index = read[1] if len(read) > 1 else None
-                return LoopLayout(self.integers(shape, line), variables, read[0], of_index, line.span)
-        raise self.wrong("a layout is written fragment([EXTENT, …], lambda NAME, …: (THREAD, INDEX))", line)
+                copies = self.literal(more[0], int, line) if more else 1
+                return LoopLayout(self.integers(shape, line), variables, read[0], of_index, line.span, copies)
+        raise self.wrong("a layout is written fragment([EXTENT, …], lambda NAME, …: (THREAD, INDEX), COPIES)", line)
 
     def of_indices(
         self, names: list[ast.arg], values: tuple[ast.expr, ...], line: _Line

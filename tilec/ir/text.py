@@ -169,7 +169,8 @@ def _pinned(layout: LoopLayout | Placement | int) -> str:
 
 def _layout(layout: LoopLayout) -> str:
     pair = f"({show_expr(layout.thread)}, {show_expr(layout.index) if layout.index is not None else None})"
-    return f"fragment({list(layout.shape)}, lambda {_names(layout.vars)}: {pair})"
+    copies = f", {layout.copies}" if layout.copies > 1 else ""
+    return f"fragment({list(layout.shape)}, lambda {_names(layout.vars)}: {pair}{copies})"
 
 
 def _names(variables: tuple[Var, ...]) -> str:

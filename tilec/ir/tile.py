@@ -280,13 +280,15 @@ class Bind:
 @dataclass(frozen=True, slots=True)
 class LoopLayout:
     """Which thread runs each iteration of a nest, and as its how-manieth (None: in their order): expressions of `vars`,
-    one per dimension of `shape`."""
+    one per dimension of `shape`. Where threads have several `copies` of an iteration, a last one is the copy's number.
+    """
 
     shape: tuple[int, ...]
     vars: tuple[Var, ...]
     thread: Expr
     index: Expr | None
     span: Span = field(default=NOWHERE, compare=False)
+    copies: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Literal, assert_never
 from tilec.diag import CompileError, Label, Mistakes, fail
 from tilec.ir.affine import affine
 from tilec.ir.expr import cast
-from tilec.ir.tile import Binary, Buffer, Expr, Var, extent_expr, integer
+from tilec.ir.tile import Binary, Buffer, Expr, LoopLayout, Var, extent_expr, integer
 from tilec.ir.types import BOOL, BY_NAME, INT32, DType
 from tilec.ops import arithmetic, python
 from tilec.ops.scalar import FUNCTIONS, convert
@@ -41,7 +41,7 @@ from tilec.ops.values import (
 )
 from tilec.ops.vectors import converted
 from tilec.passes.analysis.fold import fold_expr
-from tilec.passes.reading import pipelines, tile_scheduler
+from tilec.passes.reading import layout_maps, pipelines, tile_scheduler
 from tilec.passes.reading.budget import Budget
 from tilec.passes.reading.functions import bind_target, bound, is_eager, run_function
 from tilec.passes.reading.layout_maps import FRAGMENT, LAYOUT, fragment_layout, index_map
@@ -255,6 +255,8 @@ class Evaluator:
             fail("foreign-call", f"{describe(owner)} has no `{node.name}`", node.span, "what a program does with it")
         if isinstance(owner, Buffer) and node.name == "pipeline":
             return Method(owner, node.name)
+        if isinstance(owner, LoopLayout) and node.name in layout_maps.METHODS:
+            return Method(owner, node.name)
         if not isinstance(owner, Buffer) or node.name not in ("shape", "dtype"):
             fail(
                 "unknown-attribute",
@@ -311,6 +313,8 @@ class Evaluator:
             return tile_scheduler.called(self, function, node)
         if isinstance(function, Method) and isinstance(function.owner, Pipeline | Handle | Stage):
             return pipelines.called(self, function, node)
+        if isinstance(function, Method) and isinstance(function.owner, LoopLayout):
+            return layout_maps.called(self, function, node)
         if isinstance(function, Method):
             operands = self._all_looked_at(node)
             self.budget.look(function.owner, node.span)
