@@ -362,7 +362,7 @@ class Loops(PerThread):
         if nest.layout is None:
             extents[-1], body = merged(variables, tuple(extents), body)
         made = Parallel(variables, tuple(extents), body, node.span, nest.width, nest.layout)
-        copy = as_copy(made) if nest.asynchronous is not None else None
+        copy = as_copy(made, parts=True) if nest.asynchronous is not None else None
         if nest.asynchronous is not None and copy is None:
             self.warn(
                 warning(
