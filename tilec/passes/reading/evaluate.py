@@ -10,7 +10,7 @@ from typing import Literal, assert_never
 from tilec.diag import CompileError, Label, Mistakes, fail
 from tilec.ir.affine import affine
 from tilec.ir.expr import cast
-from tilec.ir.tile import Binary, Buffer, Expr, LoopLayout, Var, extent_expr, integer
+from tilec.ir.tile import Binary, Buffer, Expr, LoopLayout, extent_expr, integer
 from tilec.ir.types import BOOL, BY_NAME, INT32, DType
 from tilec.ops import arithmetic, python
 from tilec.ops.scalar import FUNCTIONS, convert
@@ -42,6 +42,7 @@ from tilec.ops.values import (
 from tilec.ops.vectors import converted
 from tilec.passes.analysis.fold import fold_expr
 from tilec.passes.reading import layout_maps, pipelines, tile_scheduler
+from tilec.passes.reading.bounds import check_element
 from tilec.passes.reading.budget import Budget
 from tilec.passes.reading.functions import bind_target, bound, is_eager, run_function
 from tilec.passes.reading.layout_maps import FRAGMENT, LAYOUT, fragment_layout, index_map
@@ -546,28 +547,7 @@ class Evaluator:
             )
         if buffer.scope == "global" or self.guards:
             return
-        for index, size in zip(access.indices, buffer.shape, strict=True):
-            limits = None if isinstance(index, Range) else self._bounds(index)
-            if limits is not None and (limits[0] < 0 or limits[1] >= size):
-                reach = f"{limits[0]}" if limits[0] == limits[1] else f"{limits[0]} to {limits[1]}"
-                fail(
-                    "out-of-range",
-                    f"the index leaves {buffer.name}",
-                    span,
-                    f"reaches {reach} in a dimension of {size}",
-                    secondary=(Label(buffer.span, f"shape {show_shape(buffer.shape)}"),),
-                )
-
-    def _bounds(self, index: Expr) -> tuple[int, int] | None:
-        """The smallest and largest value of a sum of multiples of loop variables; None for any other expression."""
-        form = affine(index)
-        low = high = form.constant
-        for atom, factor in form.terms:
-            if not (isinstance(atom, Var) and atom.name in self.ranges):
-                return None
-            ends = [factor * end for end in self.ranges[atom.name]]
-            low, high = low + min(ends), high + max(ends)
-        return low, high
+        check_element(buffer, access.indices, span, self.ranges)
 
     def _index(self, node: ast.Expr | ast.Slice, buffer: Buffer, dim: int) -> Expr | Range:
         if not isinstance(node, ast.Slice):

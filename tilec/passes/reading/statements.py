@@ -55,6 +55,7 @@ from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.analysis.usage import expressions
 from tilec.passes.reading import pipelines, teams
 from tilec.passes.reading.assignments import Assignments
+from tilec.passes.reading.bounds import check_box
 from tilec.passes.reading.calls import ACTIONS, VALUES, carried_out
 from tilec.passes.reading.evaluate import Evaluator
 from tilec.passes.reading.functions import check_assert, kind, refuse_raise
@@ -247,6 +248,9 @@ class Body(Assignments):
         call = bind(spelling.signature, *arguments, node.span)
         self._check_tile(spelling.signature.name, arguments, node.span)
         op = spelling.check(call)
+        for region in op.regions if not self.guards else ():
+            if region.buffer.scope != "global":
+                check_box(region, self.ranges)
         for found in ignored(call, spelling.signature):
             self.warn(found)
         if any(region.buffer.scope == "local" for region in op.regions):
