@@ -53,7 +53,7 @@ from tilec.ops.values import (
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.analysis.usage import expressions
-from tilec.passes.reading import pipelines, teams
+from tilec.passes.reading import macros, pipelines, teams
 from tilec.passes.reading.assignments import Assignments
 from tilec.passes.reading.bounds import check_box
 from tilec.passes.reading.calls import ACTIONS, VALUES, carried_out
@@ -460,16 +460,14 @@ class Body(Assignments):
         if function.kind != "macro" or isinstance(function.node, ast.Lambda):
             return Evaluator.called(self, function, positional, keywords, span)
         positional, keywords = references(self, function.node, positional, keywords)
-        body = function.node.body
-        returned = body[-1] if body and isinstance(body[-1], ast.Return) else None
         with self.inside(function, positional, keywords, span):
             self.calls.append(span)
-            self.block(body if returned is None else body[:-1])
-            self.calls.pop()
             try:
-                return None if returned is None or returned.value is None else self.operand(returned.value).value
+                return macros.returned(self, function.node.body)
             except CompileError as error:
                 raise error.called_from(span) from None
+            finally:
+                self.calls.pop()
 
     # ---- control -----------------------------------------------------------------------------------------------------
 
