@@ -40,6 +40,7 @@ from tilec.ops.values import (
     show_shape,
 )
 from tilec.ops.vectors import converted
+from tilec.ops.views import DATA
 from tilec.passes.analysis.fold import fold_expr
 from tilec.passes.reading import layout_maps, pipelines, tile_scheduler
 from tilec.passes.reading.bounds import check_element
@@ -254,7 +255,7 @@ class Evaluator:
             return Method(owner, node.name)
         if isinstance(owner, Function):
             fail("foreign-call", f"{describe(owner)} has no `{node.name}`", node.span, "what a program does with it")
-        if isinstance(owner, Buffer) and node.name == "pipeline":
+        if isinstance(owner, Buffer) and node.name in ("pipeline", DATA):
             return Method(owner, node.name)
         if isinstance(owner, LoopLayout) and node.name in layout_maps.METHODS:
             return Method(owner, node.name)
@@ -316,6 +317,10 @@ class Evaluator:
             return pipelines.called(self, function, node)
         if isinstance(function, Method) and isinstance(function.owner, LoopLayout):
             return layout_maps.called(self, function, node)
+        if isinstance(function, Method) and isinstance(function.owner, Buffer):
+            if function.name == DATA:
+                fail("not-callable", f"`.{DATA}` is no function", node.function.span)
+            fail("not-a-value", f".{function.name}() gives no value", node.span, help="write it as a statement")
         if isinstance(function, Method):
             operands = self._all_looked_at(node)
             self.budget.look(function.owner, node.span)

@@ -50,7 +50,7 @@ from tilec.ops.values import (
     Value,
     describe,
 )
-from tilec.ops.views import VIEWS
+from tilec.ops.views import AT_DATA, VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.analysis.usage import expressions
 from tilec.passes.reading import macros, pipelines, teams
@@ -63,7 +63,7 @@ from tilec.passes.reading.hints import HINTS, PIPELINE, staged
 from tilec.passes.reading.loops import LOOP_BREAK
 from tilec.passes.reading.recover import poison
 from tilec.passes.reading.references import references
-from tilec.passes.reading.views import view
+from tilec.passes.reading.views import asked_view, view
 from tilec.passes.reading.vocabulary import refuse_name, supported_names
 from tilec.source import Span
 from tilec.syntax import ast
@@ -435,8 +435,8 @@ class Body(Assignments):
             return self.with_others(bind(WARP_FUNCTIONS[path].signature, *self.operands(node), node.span))
         if path in VALUES:
             return carried_out(VALUES[path], self, node)
-        if path in VIEWS:
-            made, source = view(bind(VIEWS[path].signature, *self.arguments(node), node.span), self.unique)
+        if path in VIEWS or path in AT_DATA:
+            made, source = view(asked_view(path, *self.arguments(node), node.span), self.unique)
             self.views[made.name] = self.views.get(source.name, source)
             return made
         if path in PLACES:
