@@ -100,7 +100,8 @@ STRUCTURE = (
         ("T.macro", "T.inline"),
         "@T.macro",
         """Above a function: its statements become the kernel's wherever it is called, inside T.Parallel too where
-        they are elementwise, with their own names for what they bind. It may return a value.""",
+        they are elementwise, with their own names for what they bind. It may return values, from the branches of an
+        `if` too; where a condition is known only at run time, the branches do nothing else.""",
         (statements.Body.called,),
     ),
     Name(
