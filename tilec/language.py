@@ -427,7 +427,8 @@ LOOPS = (
         loops.NESTS["T.Parallel"],
         """All elements of a box at once, shared out among the threads. Fragments are indexed with its variables, if its
         extents are known at compile time. `coalesced_width`: elements that a thread moves at once; `loop_layout`: a
-        T.Fragment; `prefer_async`: a nest that fills a shared tile may be an asynchronous copy.""",
+        T.Fragment; `prefer_async`: a nest that fills a box of a shared tile is an asynchronous copy, also of
+        elements that are no box of the tensor, and with T.if_then_else(condition, element, 0).""",
         (Loops._parallel, Loops._nest, loops.nest_header, loops.parallel_extents),
     ),
     Name(

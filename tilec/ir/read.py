@@ -334,7 +334,7 @@ class _Reader:
     def parallel(self, names: str, arguments: _Arguments, line: _Line) -> Parallel:
         extents = tuple(self.literal(argument, int, line) for argument in arguments.positional)
         given = arguments.named
-        width, layout = (given.pop(name, None) for name in ("width", "layout"))
+        width, layout, asynchronous = (given.pop(name, None) for name in ("width", "layout", "asynchronous"))
         self.nothing_else(given, "parallel", line)
         variables = tuple(Var(name) for name in names.split(", "))
         self.vars |= {v.name: v for v in variables}
@@ -342,6 +342,7 @@ class _Reader:
             variables, extents, self.body(line.depth + 1), line.span,
             None if width is None else self.literal(width, int, line),
             None if layout is None else self.layout(layout, line),
+            asynchronous is not None and self.literal(asynchronous, bool, line),
         )  # fmt: skip
 
     def layout(self, node: ast.expr, line: _Line) -> LoopLayout:

@@ -155,6 +155,8 @@ def _parallel(nest: Parallel) -> str:
         parts.append(f"width={nest.width}")
     if nest.layout is not None:
         parts.append(f"layout={_layout(nest.layout)}")
+    if nest.asynchronous:
+        parts.append("asynchronous=True")
     return f"for {_names(nest.vars)} in parallel({', '.join(parts)}):"
 
 
