@@ -35,7 +35,7 @@ def _keep_apart(
 ) -> bool:
     sides = [(op, indices, w) for op, w in zip((one, other), writes, strict=True) for indices in _of(op, tensor, w)]
     for sample in _SAMPLES:
-        values = {var: integer(sample * (n + 1)) for n, var in enumerate(fixed)}
+        values: dict[Var, Expr] = {var: integer(sample * (n + 1)) for n, var in enumerate(fixed)}
         places = [(op, [_places(op, i, values) for i in indices], w) for op, indices, w in sides]
         known = [d for d in range(len(sides[0][1])) if all(found[d] is not None for _, found, _ in places)]
         reached: dict[tuple[int, ...], int] = {}

@@ -102,11 +102,11 @@ def gathered(nest: Parallel) -> Gathered | str:
     if store.buffer.scope != "shared":
         return f"{store.buffer.name} is no shared tile"
     load, condition = store.value, _TRUE
-    if isinstance(load, Select):
-        if _is_zero(load.orelse):
-            load, condition = load.then, load.condition
-        elif _is_zero(load.then):
-            load, condition = load.orelse, Unary("not", load.condition, BOOL)
+    if isinstance(guarded := load, Select):
+        if _is_zero(guarded.orelse):
+            load, condition = guarded.then, guarded.condition
+        elif _is_zero(guarded.then):
+            load, condition = guarded.orelse, Unary("not", guarded.condition, BOOL)
         else:
             return "where its condition does not hold it stores something else than 0"
     if isinstance(load, Cast) and isinstance(load.a, Load):

@@ -39,10 +39,11 @@ def owner(op: warp.Operation, buffer: str, write: bool, fixed: frozenset[Var]) -
     ]
     if any(axis.dim < 0 and axis.size > 1 for axis in op.layout.threads):
         # Of several threads that have a copy one writes; the others read too where registers have copies.
-        with_copies = any(access.buffer.in_registers for access in (*stores, *loads))
+        with_copies = any(b.in_registers for b in (*(s.buffer for s in stores), *(e.buffer for e in loads)))
         if any(s.buffer.scope == "shared" for s in stores) or (with_copies and not write):
             return None
-    reached = [access for access in (stores if write else loads) if access.buffer.name == buffer]
+    accesses: list[Store] | list[Load] = stores if write else loads
+    reached = [access for access in accesses if access.buffer.name == buffer]
     if any(access.buffer.scope != "global" for access in reached):
         return None
     found = {_owner(op, access.indices, fixed) for access in reached}
@@ -56,7 +57,8 @@ def _owner(op: warp.Elementwise, indices: tuple[Expr, ...], fixed: frozenset[Var
         form = affine(index)
         moving = [(atom, factor) for atom, factor in form.terms if atom not in fixed]
         if len(moving) == 1 and isinstance(moving[0][0], Var) and moving[0][0] in place:
-            ((var, factor),) = moving
+            var, factor = moving[0]
+            assert isinstance(var, Var)
             rest = frozenset(term for term in form.terms if term[0] in fixed)
             told.setdefault(place[var], (dim, factor, form.constant, rest))
     needed = {axis.dim for axis in op.layout.threads if axis.dim >= 0 and axis.size > 1}

@@ -30,14 +30,14 @@ def regular(nest: Parallel, threads: int) -> Parallel:
     for place, element in sorted(fitting(layout, threads).items()):
         found.setdefault(element, place)
     rows: dict[int, list[tuple[int, Element]]] = {}
-    for element, (thread, number) in found.items():
-        rows.setdefault(thread, []).append((number, element))
-    used, numbers = 1 + max(rows), sorted({number for row in rows.values() for number, _ in row})
+    for element, (t, n) in found.items():
+        rows.setdefault(t, []).append((n, element))
+    used, numbers = 1 + max(rows), sorted({n for row in rows.values() for n, _ in row})
     if len(found) < used * len(numbers):  # each thread's iterations, in their order, are its first numbers
         numbers = list(range(max(map(len, rows.values()))))
         rows = {t: [(n, element) for n, (_, element) in enumerate(sorted(row))] for t, row in rows.items()}
-    at = {number: place for place, number in enumerate(numbers)}
-    table = {(t, at[number]): element for t, row in rows.items() for number, element in row}
+    at = {n: place for place, n in enumerate(numbers)}
+    table = {(t, at[n]): element for t, row in rows.items() for n, element in row}
     counts = {t: len(row) for t, row in rows.items()}
     thread, number = (Var(f"{nest.vars[0].name}.{name}") for name in ("thread", "number"))
     coordinates = _coordinates(table, layout.shape, thread, number)
@@ -58,10 +58,9 @@ def regular(nest: Parallel, threads: int) -> Parallel:
     body = tuple(substitute_stmt(s, dict(zip(nest.vars, coordinates, strict=True))) for s in nest.body)
     if exists is not None:
         body = (If(exists, body, (), nest.span),)
-    extents, (t, n) = (used, len(numbers)), (Var("%0"), Var("%1"))
-    return replace(
-        nest, vars=(thread, number), extents=extents, body=body, layout=LoopLayout(extents, (t, n), t, n, layout.span)
-    )
+    extents, (first, second) = (used, len(numbers)), (Var("%0"), Var("%1"))
+    own_layout = LoopLayout(extents, (first, second), first, second, layout.span)
+    return replace(nest, vars=(thread, number), extents=extents, body=body, layout=own_layout)
 
 
 def _coordinates(

@@ -86,7 +86,8 @@ def _repeated(layout: LoopLayout, call: Call) -> LoopLayout:
         )
     variables = layout.vars[: len(repeats)]
     inside = {v: _binary("floormod", v, e) for v, e in zip(variables, layout.shape, strict=True)}
-    which, stride = (integer(0), 1)
+    which: Expr = integer(0)
+    stride = 1
     dims = range(len(repeats))
     for d in reversed(dims) if call.boolean("lower_dim_first") else dims:
         part = _binary("mul", _binary("floordiv", variables[d], layout.shape[d]), stride)
