@@ -100,7 +100,8 @@ STRUCTURE = (
         ("T.macro", "T.inline"),
         "@T.macro",
         """Above a function: its statements become the kernel's wherever it is called, inside T.Parallel too where
-        they are elementwise, with their own names for what they bind. It may return a value.""",
+        they are elementwise, with their own names for what they bind. It may return values, from the branches of an
+        `if` too; where a condition is known only at run time, the branches do nothing else.""",
         (statements.Body.called,),
     ),
     Name(
@@ -190,9 +191,12 @@ STRUCTURE = (
         ("T.Fragment",),
         layout_maps.FRAGMENT,
         """Which thread has each element of a shape, and as its how-manieth: `forward_fn` gives both, the other two one
-        each; without the latter, elements are counted in their order. For `loop_layout=` and T.annotate_layout, in
-        regular steps along the dimensions.""",
-        (layout_maps.fragment_layout, layout_maps._applied),
+        each; without the latter, elements are counted in their order. With `replicate=n` several threads have each
+        element, and the function of the thread takes the copy's number too; `.repeat([r, …])` has the layout several
+        times along the dimensions, in further threads (`repeat_on_thread=True`) or under further numbers, and
+        `.replicate(n)` in further threads. For `loop_layout=` any map that gives no two elements one place, also where
+        threads of the block have none; for T.annotate_layout in regular steps along the dimensions.""",
+        (layout_maps.fragment_layout, layout_maps._applied, layout_maps._repeated, layout_maps._replicated),
     ),
 )
 
@@ -424,7 +428,8 @@ LOOPS = (
         loops.NESTS["T.Parallel"],
         """All elements of a box at once, shared out among the threads. Fragments are indexed with its variables, if its
         extents are known at compile time. `coalesced_width`: elements that a thread moves at once; `loop_layout`: a
-        T.Fragment; `prefer_async`: a nest that fills a shared tile may be an asynchronous copy.""",
+        T.Fragment; `prefer_async`: a nest that fills a box of a shared tile is an asynchronous copy, also of
+        elements that are no box of the tensor, and with T.if_then_else(condition, element, 0).""",
         (Loops._parallel, Loops._nest, loops.nest_header, loops.parallel_extents),
     ),
     Name(

@@ -334,7 +334,7 @@ class _Reader:
     def parallel(self, names: str, arguments: _Arguments, line: _Line) -> Parallel:
         extents = tuple(self.literal(argument, int, line) for argument in arguments.positional)
         given = arguments.named
-        width, layout = (given.pop(name, None) for name in ("width", "layout"))
+        width, layout, asynchronous = (given.pop(name, None) for name in ("width", "layout", "asynchronous"))
         self.nothing_else(given, "parallel", line)
         variables = tuple(Var(name) for name in names.split(", "))
         self.vars |= {v.name: v for v in variables}
@@ -342,19 +342,21 @@ class _Reader:
             variables, extents, self.body(line.depth + 1), line.span,
             None if width is None else self.literal(width, int, line),
             None if layout is None else self.layout(layout, line),
+            asynchronous is not None and self.literal(asynchronous, bool, line),
         )  # fmt: skip
 
     def layout(self, node: ast.expr, line: _Line) -> LoopLayout:
         match node:
             case ast.Call(
                 func=ast.Name(id="fragment"),
-                args=[shape, ast.Lambda(args=ast.arguments(args=names), body=ast.Tuple(elts=[thread, index]))],
-            ):
+                args=[shape, ast.Lambda(args=ast.arguments(args=names), body=ast.Tuple(elts=[thread, index])), *more],
+            ) if len(more) < 2:
                 given = (thread,) if isinstance(index, ast.Constant) and index.value is None else (thread, index)
                 variables, read = self.of_indices(names, given, line)
                 of_index = read[1] if len(read) > 1 else None
-                return LoopLayout(self.integers(shape, line), variables, read[0], of_index, line.span)
-        raise self.wrong("a layout is written fragment([EXTENT, …], lambda NAME, …: (THREAD, INDEX))", line)
+                copies = self.literal(more[0], int, line) if more else 1
+                return LoopLayout(self.integers(shape, line), variables, read[0], of_index, line.span, copies)
+        raise self.wrong("a layout is written fragment([EXTENT, …], lambda NAME, …: (THREAD, INDEX), COPIES)", line)
 
     def of_indices(
         self, names: list[ast.arg], values: tuple[ast.expr, ...], line: _Line

@@ -155,6 +155,8 @@ def _parallel(nest: Parallel) -> str:
         parts.append(f"width={nest.width}")
     if nest.layout is not None:
         parts.append(f"layout={_layout(nest.layout)}")
+    if nest.asynchronous:
+        parts.append("asynchronous=True")
     return f"for {_names(nest.vars)} in parallel({', '.join(parts)}):"
 
 
@@ -169,7 +171,8 @@ def _pinned(layout: LoopLayout | Placement | int) -> str:
 
 def _layout(layout: LoopLayout) -> str:
     pair = f"({show_expr(layout.thread)}, {show_expr(layout.index) if layout.index is not None else None})"
-    return f"fragment({list(layout.shape)}, lambda {_names(layout.vars)}: {pair})"
+    copies = f", {layout.copies}" if layout.copies > 1 else ""
+    return f"fragment({list(layout.shape)}, lambda {_names(layout.vars)}: {pair}{copies})"
 
 
 def _names(variables: tuple[Var, ...]) -> str:

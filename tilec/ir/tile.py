@@ -280,13 +280,15 @@ class Bind:
 @dataclass(frozen=True, slots=True)
 class LoopLayout:
     """Which thread runs each iteration of a nest, and as its how-manieth (None: in their order): expressions of `vars`,
-    one per dimension of `shape`."""
+    one per dimension of `shape`. Where threads have several `copies` of an iteration, a last one is the copy's number.
+    """
 
     shape: tuple[int, ...]
     vars: tuple[Var, ...]
     thread: Expr
     index: Expr | None
     span: Span = field(default=NOWHERE, compare=False)
+    copies: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +307,8 @@ class Parallel:
     """A perfect elementwise nest over all threads; the body holds `Store`, `Print`, `Bind` and `If`
     only. `width` is how many
     neighbours of the last dimension one thread should handle together (None: as pays); `layout` gives every iteration
-    its thread. Where `THREAD` is the first variable, each thread runs the iterations that have its index."""
+    its thread. Where `THREAD` is the first variable, each thread runs the iterations that have its index. An
+    `asynchronous` one is a copy by cp.async, if the layouts allow it."""
 
     vars: tuple[Var, ...]
     extents: tuple[int, ...]
@@ -313,6 +316,7 @@ class Parallel:
     span: Span = field(default=NOWHERE, compare=False)
     width: int | None = None
     layout: LoopLayout | None = None
+    asynchronous: bool = False
 
     @property
     def is_per_thread(self) -> bool:

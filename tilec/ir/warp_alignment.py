@@ -1,4 +1,4 @@
-"""Where in shared memory copies and products begin: promise 11 of `ir.warp_verify`. Addresses are counted here from the
+"""Where in shared memory copies and products begin: promise 14 of `ir.warp_verify`. Addresses are counted here from the
 layouts alone, for all versions and boxes at once, as the greatest step by which they differ."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ the address itself: a tile, and what a matrix descriptor with base offset 0 poin
 
 
 def alignment(program: Program) -> Iterator[str]:
-    """Promise 11."""
+    """Promise 14."""
     tiles = {tile.buffer.name: tile for tile in program.shared}
     for tile in program.shared:
         yield from _atoms(tile)

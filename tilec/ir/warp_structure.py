@@ -1,5 +1,5 @@
-"""What must hold of a warp program before any of it runs: promises 1, 2, 8 and 9 of `ir.warp_verify`; and which tiles
-have memory in common, for promise 10.
+"""What must hold of a warp program before any of it runs: promises 1, 2, 8, 9 and 11 of `ir.warp_verify`; and which
+tiles have memory in common, for promise 10.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from tilec.ir import warp
-from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import Store, Var, walk as walk_tile
 from tilec.ir.warp import Operation, Program, Role
@@ -104,6 +104,43 @@ def copies_of(program: Program) -> Iterator[str]:
                         pass
                     case _:
                         yield f"{where} knows of no copies"
+
+
+def reductions(program: Program) -> Iterator[str]:
+    """Promise 13."""
+    layouts = {b.name: layout for b, layout in program.fragments}
+    for role in program.roles:
+        for op in warp.walk(role.body):
+            if not isinstance(op, warp.Reduce) or op.source.name not in layouts:
+                continue
+            rows: dict[tuple[int, ...], set[int]] = {}
+            for thread in range(role.threads):
+                row = _row_of(layouts[op.source.name], op.dim, thread)
+                rows.setdefault((thread // WARP_THREADS, *row), set()).add(thread % WARP_THREADS)
+            bits = 0
+            for lanes in rows.values():
+                bits |= _differing(lanes)
+            if any(len(lanes) != 1 << bits.bit_count() for lanes in rows.values()):
+                yield f"line {op.span.line}: {name_of(op)} of {op.source.name} has rows of lanes that do not meet"
+
+
+def _row_of(layout: Fragment, dim: int, thread: int) -> tuple[int, ...]:
+    """The thread's digits that say which row it has a part of."""
+    row: list[int] = []
+    for axis in layout.threads:
+        thread, digit = divmod(thread, axis.size)
+        if axis.dim != dim:
+            row.append(digit)
+    return tuple(row)
+
+
+def _differing(lanes: set[int]) -> int:
+    """The bits in which any of them differ."""
+    first = min(lanes)
+    bits = 0
+    for lane in lanes:
+        bits |= lane ^ first
+    return bits
 
 
 def _is_by_each(layout: Fragment, groups: int) -> bool:

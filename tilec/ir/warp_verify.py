@@ -16,8 +16,9 @@ arithmetic.
    covers it.
 6. Warpgroups that take turns each wait for their turn and pass it on, in this order; meanwhile they meet nobody at a
    barrier of the role, and at the end the turn is the first one's again.
-7. Two operations of one role that touch the same version of a shared tile, one of them writing and not both
-   atomically, have a barrier between them, and a proxy fence where ordinary writes meet the asynchronous proxy.
+7. Two operations of one role that touch the same version of a shared tile, or a tensor, one of them writing and not
+   both atomically, have a barrier between them, and a proxy fence where ordinary writes meet the asynchronous proxy. Of
+   a tensor none is needed where each thread reaches elements of its own.
 8. Of a tile that warpgroups store apart, each reaches its own rows only, and of one with copies its own one; so a
    barrier of each warpgroup will do there.
 9. Where a program begins early, each role waits for the grid before it, whatever path it takes, until it reaches a
@@ -31,10 +32,13 @@ arithmetic.
    whoever makes the second has waited for, himself or by way of others; where threads have written what the
    asynchronous proxy then reads or writes, they have fenced it before they signalled.
 12. Such accesses, and those of one role, come in the order of the loop's text.
+13. The threads that have parts of a row find each other where it is reduced: in each warp they are a lane and all
+    those whose numbers differ from it in some bits, the same ones for all rows.
+14. An address that TMA, a tensor core, ldmatrix or stmatrix is given is aligned as it demands (`warp_alignment`).
 
 Not checked here: the barriers that a kernel itself arrives at and waits for (`hand.protocol` runs them, the emulator
 finds what that cannot know); that a cursor points at the iteration that the schedule means (the emulator's comparison
-with numpy finds that), and global memory.
+with numpy finds that), and what blocks do to one another's global memory.
 """
 
 from __future__ import annotations
@@ -47,12 +51,14 @@ from typing import Literal
 from tilec.ir import warp
 from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.ir.multicast import mates_by_any
+from tilec.ir.tile import Buffer, Var
 from tilec.ir.warp import Operation, Program, Ring, Role
 from tilec.ir.warp_alignment import alignment
 from tilec.ir.warp_effects import combined, effects, name_of
 from tilec.ir.warp_order import Order
+from tilec.ir.warp_owners import keep_apart
 from tilec.ir.warp_scenarios import Execution, Scenario, scenarios
-from tilec.ir.warp_structure import Overlaps, copies_of, early, memory, overlaps_of, partition, parts_of
+from tilec.ir.warp_structure import Overlaps, copies_of, early, memory, overlaps_of, partition, parts_of, reductions
 
 MAX_STEPS = 20_000  # operations executed per role: enough for every shape of pipeline, whatever the trip count
 
@@ -65,6 +71,7 @@ def program_violations(program: Program) -> Iterator[str]:
     yield from alignment(program)
     yield from parts_of(program)
     yield from copies_of(program)
+    yield from reductions(program)
     yield from early(program)
     overlaps = overlaps_of(program)
     same_for_all_trips: set[tuple[tuple[str, int], ...]] = set()
@@ -100,7 +107,7 @@ class _Access:
     is. `part` counts the barriers of each warpgroup too.
     """
 
-    op: str
+    by: Operation
     write: bool
     async_proxy: bool
     queue: str | None
@@ -110,6 +117,10 @@ class _Access:
     atomic: bool = False
     own_rows: bool = False  # whether each warpgroup reaches those of its part of the product alone
     fenced: bool = False
+
+    @property
+    def op(self) -> str:
+        return name_of(self.by)
 
 
 @dataclass(slots=True)
@@ -148,6 +159,8 @@ class _Run:
         self.apart = {op.source.name for op in program.operations() if isinstance(op, warp.TmaStore) and op.parts > 1}
         self.apart |= {tile.buffer.name for tile in program.shared if tile.layout.copies > 1}
         self.tensor = {tile.buffer.name for tile in program.tensor}
+        self.tensors = {p.name for p in program.params if isinstance(p, Buffer)}
+        self.fixed = (*program.block_vars, *(p for p in program.params if isinstance(p, Var)))
         self.of_pairs = {  # roles that run in the first block of a pair only
             role.name
             for role in program.roles
@@ -486,7 +499,7 @@ class _Run:
             kept[:] = kept[-8:]
             now = state.interval, state.part
             own_rows = name in self.overlaps.own_rows(op)
-            kept.append(_Access(name_of(op), write, name in async_reads, queue, group, *now, name in atomic, own_rows))
+            kept.append(_Access(op, write, name in async_reads, queue, group, *now, name in atomic, own_rows))
         return ""
 
     def cursor(self, op: warp.Operation, name: str) -> warp.Cursor | None:
@@ -571,6 +584,8 @@ class _Run:
             return ""  # in tensor memory each warp of a warpgroup has lanes of its own
         is_apart = name in self.apart and not by_all
         has_met = earlier.part < state.part if is_apart else earlier.interval < state.interval
+        if not has_met and name in self.tensors:
+            has_met = keep_apart(earlier.by, op, name, (earlier.write, write), self.fixed)
         if not has_met:
             return f"{where} has no barrier after {earlier.op}"
         if by_async and earlier.write and not earlier.async_proxy and not earlier.fenced:

@@ -11,6 +11,7 @@ from tilec import schema
 from tilec.diag import Label, fail
 from tilec.ir import warp
 from tilec.ir.expr import SMALL_FLOATS
+from tilec.ir.groups import WARP_THREADS
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import Region, TileOp
 from tilec.ops.form import ON_CHIP, attributes, form, same_dtype
@@ -176,6 +177,21 @@ def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
             source, destination, kind, dim, bool(op.attr("clear")), scratch, cursors=context.cursors, span=op.span
         ),
     )
+
+
+def is_reducible(layout: Fragment, dim: int) -> bool:
+    """Whether the threads that share a row along `dim` find each other: within a warp by bits of their numbers, beyond
+    it in whole warps."""
+    below = 1
+    for axis in layout.threads:
+        above = below * axis.size
+        if axis.dim == dim and axis.size > 1:
+            whole_warps = below % WARP_THREADS == 0
+            bits = WARP_THREADS % below == 0 and (WARP_THREADS % above == 0 or above % WARP_THREADS == 0)
+            if not (whole_warps or bits):
+                return False
+        below = above
+    return True
 
 
 def crossing_warps(layout: Fragment, dim: int) -> int:

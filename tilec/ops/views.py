@@ -22,8 +22,16 @@ VIEWS: dict[str, ViewName] = {
         ViewName(
             Signature("T.view", (Parameter("src"), Parameter("shape", None), Parameter("dtype", None))),
             "the same, or the bits of each row as another type, or both; without `shape`, rows keep their bytes. "
-            "Elements cannot be set through a view of narrower ones",
+            "Elements cannot be set through a view of narrower ones. T.Tensor(shape, dtype, tile.data) is the same",
         ),
     )
 }
 """By name."""
+
+DATA = "data"
+"""`tile.data`: where the elements of a tensor or tile begin, for a view of them."""
+AT_DATA = {
+    name: Signature(name, (Parameter("shape"), Parameter("dtype", "float32"), Parameter("data", None)))
+    for name in ("T.Tensor", "T.Buffer")
+}
+"""By name: `T.Tensor(shape, dtype, tile.data)` in a kernel is a T.view of the tile."""

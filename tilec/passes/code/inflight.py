@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tilec import records
+from tilec.passes.code.owners import Owner
 
 Meeting = Literal["", "warpgroup", "role"]
 """Who has met at a barrier: nobody, the threads of each warpgroup, or all threads of the role."""
@@ -32,13 +33,15 @@ MOST_PENDING = 32  # groups: more are not counted apart, and waited for as if th
 class Touch:
     """One access: a shared tile, a fragment or a tensor, by name. `atomic` is the combination that it makes, whose
     accesses need no order among themselves. What lies in tensor memory ("tensor") no proxy fence orders. `apart`: each
-    warpgroup reaches a part of its own, so that it need only meet itself."""
+    warpgroup reaches a part of its own, so that it need only meet itself. `owner` says which thread reaches each
+    element: accesses of one owner are each thread's own."""
 
     buffer: str
     write: bool
     proxy: Literal["generic", "async", "registers", "tensor"] = "generic"
     atomic: str = ""
     apart: bool = False
+    owner: Owner | None = None
 
 
 @dataclass(slots=True)

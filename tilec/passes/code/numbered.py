@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilec.ir import warp
+from tilec.ir.tile import Var
 from tilec.passes.code.inflight import Queue, Touch
+from tilec.passes.code.owners import owner
 from tilec.passes.code.placed_waits import Counter
 from tilec.passes.code.touches import Over, touched_early, touches
 
@@ -30,16 +32,18 @@ def numbered(
     counter: Counter,
     apart: frozenset[str],
     over: Mapping[str, tuple[Over, ...]],
+    fixed: frozenset[Var],
 ) -> tuple[Node, ...]:
     nodes = []
     for op in body:
         place = counter.next()
         mine, queue = touches(op, apart)
+        mine = tuple(replace(t, owner=owner(op, t.buffer, t.write, fixed)) for t in mine)
         cursors = {c.ring: c.name for c in op.cursors}
         early = tuple(
             dict.fromkeys(touched_early(op, touch, later) for touch in mine for later in over.get(touch.buffer, ()))
         )
-        inner = tuple(numbered(b, counter, apart, over) for b in warp.nested(op))
+        inner = tuple(numbered(b, counter, apart, over, fixed) for b in warp.nested(op))
         nodes.append(Node(place, op, mine, early, queue, cursors, inner))
     return tuple(nodes)
 

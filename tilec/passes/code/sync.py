@@ -25,7 +25,7 @@ from dataclasses import replace
 
 from tilec.ir import warp
 from tilec.ir.groups import WARPGROUP_WARPS
-from tilec.ir.tile import Expr
+from tilec.ir.tile import Expr, Var
 from tilec.passes.code.handover import Handover, forget_copies, prepared
 from tilec.passes.code.inflight import QUEUES, Key, Record, RingUse, State, Touch
 from tilec.passes.code.numbered import Node, flat, numbered
@@ -49,15 +49,16 @@ def synchronise(program: warp.Program) -> warp.Program:
         program = prepared(program, by_async)
     answers = frozenset(reached_by_requests(program))
     over = lying_over(program)
+    fixed = frozenset({*program.block_vars, *(p for p in program.params if isinstance(p, Var))})
     roles = []
     for number, role in enumerate(program.roles):
         barrier = warp.BarSync(program.named_barrier(number), role.threads)
         apart = reached_apart(role, program)
-        roles.append(_synchronised(role, rings, fragments, by_async, answers, over, apart, barrier))
+        roles.append(_synchronised(role, rings, fragments, by_async, answers, over, apart, fixed, barrier))
     common = program.common
     if common is not None:
         barrier, apart = warp.BarSync(0, common.threads), reached_apart(common, program)
-        common = _synchronised(common, rings, fragments, by_async, answers, over, apart, barrier)
+        common = _synchronised(common, rings, fragments, by_async, answers, over, apart, fixed, barrier)
     return replace(program, roles=tuple(roles), common=common)
 
 
@@ -69,9 +70,10 @@ def _synchronised(
     answers: frozenset[str],
     over: Mapping[str, tuple[Over, ...]],
     apart: frozenset[str],
+    fixed: frozenset[Var],
     barrier: warp.BarSync,
 ) -> warp.Role:
-    execution = _Role(role, rings, fragments, by_async, answers, over, apart)
+    execution = _Role(role, rings, fragments, by_async, answers, over, apart, fixed)
     placed = execution.place()
     return replace(role, body=inserted(role.body, placed, execution.emptied, barrier, Counter()))
 
@@ -99,9 +101,10 @@ class _Role:
         answers: frozenset[str],
         over: Mapping[str, tuple[Over, ...]],
         apart: frozenset[str],
+        fixed: frozenset[Var],
     ) -> None:
         self.rings, self.fragments, self.warps = rings, fragments, role.warps
-        self.nodes = numbered(role.body, Counter(), apart, over)
+        self.nodes = numbered(role.body, Counter(), apart, over, fixed)
         self.registers = _registers(self.nodes, fragments)
         self.mixed: frozenset[str] = frozenset()  # registers of wgmma in flight between trips, which others use too
         self.here = range(0)  # the places of the run of operations being executed, up to where it is
@@ -219,6 +222,8 @@ class _Role:
                     self.execute(node, ())
                     self.loop(node, node.op)
                 case warp.Forever():
+                    if not _says_what_to_wait_for(node):
+                        self.before_loop(node)
                     self.until_stable(node.bodies[0])
                 case _:
                     pass
@@ -250,8 +255,8 @@ class _Role:
 
     def loop(self, node: Node, op: warp.Loop) -> None:
         """As often as it runs, or, where that is not known, until no further trip adds anything."""
-        if op.part == "steady":
-            self.before_steady(node)
+        if op.part == "steady" or not _says_what_to_wait_for(node):
+            self.before_loop(node)
         trips = warp.static_trips(op)
         if trips is None or any(isinstance(inner, warp.Break) for inner in warp.walk(op.body)):
             self.until_stable(node.bodies[0], node)
@@ -326,7 +331,7 @@ class _Role:
         self.trip_count = op.stages + 1
         self.state = begun
         self.run(before)
-        self.before_steady(body[at])
+        self.before_loop(body[at])
         seen = set()
         while (shape := self.state.shape()) not in seen:
             seen.add(shape)
@@ -342,9 +347,12 @@ class _Role:
             self.state.join(end)
         self.trip_count, self.steady = outer
 
-    def before_steady(self, loop: Node) -> None:
-        """What the loop reads and nothing in it writes is waited for once, in front of it."""
+    def before_loop(self, loop: Node) -> None:
+        """What the loop reads and nothing in it writes is waited for once, in front of it. Where its iterations wait
+        anyway, that is found to be too much in the end (`prune`), but for a steady state, whose waits are many."""
         self.apply(loop.place)
+        if self.is_final and getattr(loop.op, "part", "") != "steady":
+            return
         inner = tuple(flat(loop.bodies[0]))
         written = {touch.buffer for node in inner for touch in node.touches if touch.write}
         conflicts = [
@@ -393,6 +401,8 @@ class _Role:
         for record in self.state.records.get(key, ()):
             commute = record.touch.atomic == touch.atomic != "" or self.by_same_warp(record.touch, touch)
             if commute or not (record.touch.write or touch.write):
+                continue
+            if touch.owner is not None and touch.owner == record.touch.owner:
                 continue
             if touch.buffer in self.fragments:
                 # Registers are a thread's own: only operations still in flight matter, and wgmma
@@ -524,6 +534,17 @@ class _Role:
         for record in self.state.all():
             if record.group and record.queue in ("bulk", "wgmma"):
                 self.needed(END).waits[record.queue] = 0
+
+
+_SAID = (
+    warp.Await, warp.BarSync, warp.ProxyFence, warp.WgmmaWait, warp.ClusterWait, warp.GridSync,
+    warp.BarrierWait, warp.NamedBarrier, warp.RingWait, warp.RingAcquire, warp.TurnWait,
+)  # fmt: skip
+
+
+def _says_what_to_wait_for(loop: Node) -> bool:
+    """Whether something in the loop waits of itself: in front of it nothing should wait for the same sooner."""
+    return any(isinstance(inner.op, _SAID) for body in loop.bodies for inner in flat(body))
 
 
 def has_met(record: Record, touch: Touch) -> bool:

@@ -43,6 +43,8 @@ from tilec.ir.tile import (
     walk_expr,
     with_attr,
 )
+from tilec.ops.reduce import is_reducible
+from tilec.ops.reducer import ACROSS_COPIES
 from tilec.ops.refused import is_refused, refused
 from tilec.ops.transpose import AS_ACCUMULATED
 from tilec.passes.analysis.usage import expressions, reads, writes
@@ -58,7 +60,8 @@ from tilec.passes.layouts.fragment_dimensions import (
     with_unit_dims,
     without_unit_dims,
 )
-from tilec.passes.layouts.loop_layout import digits
+from tilec.passes.layouts.irregular_loops import regular
+from tilec.passes.layouts.loop_layout import digits, is_regular
 from tilec.passes.layouts.reducer_layout import additions, everywhere, parts_layout, with_parts_of_its_own
 from tilec.passes.layouts.reshaped import moved
 from tilec.passes.layouts.select import Selected
@@ -173,7 +176,7 @@ def _converted(laid: Laid) -> int:
 
 def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
     """The kernel with the layouts of its fragments."""
-    kernel = _without_wrong_layouts(selected.kernel, mistakes)
+    kernel = _with_digits(selected.kernel, mistakes)
     conversions: list[Conversion] = []
     known: _Uses = {}
     while True:
@@ -192,8 +195,9 @@ def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> Laid:
                 kernel = _without_conflict(kernel, conflict.stmt, error, mistakes)
 
 
-def _without_wrong_layouts(kernel: Kernel, mistakes: Mistakes) -> Kernel:
-    """The kernel without those layouts that a person gives and that cannot be."""
+def _with_digits(kernel: Kernel, mistakes: Mistakes) -> Kernel:
+    """The kernel without those layouts that a person gives and that cannot be; nests whose layouts are no digits run
+    over threads and numbers instead."""
     pinned = []
     for given in kernel.layouts:
         with mistakes.caught():
@@ -203,10 +207,12 @@ def _without_wrong_layouts(kernel: Kernel, mistakes: Mistakes) -> Kernel:
     for nest in walk(kernel.body):
         if isinstance(nest, Parallel) and nest.layout is not None:
             try:
-                digits(nest.layout, kernel.threads)
+                made = nest if is_regular(nest.layout, kernel.threads) else regular(nest, kernel.threads)
             except CompileError as error:
                 mistakes.add(error)
-                kernel = replace(kernel, body=rewritten(kernel.body, nest, (replace(nest, layout=None),)))
+                made = replace(nest, layout=None)
+            if made is not nest:
+                kernel = replace(kernel, body=rewritten(kernel.body, nest, (made,)))
     return kernel if len(pinned) == len(kernel.layouts) else replace(kernel, layouts=tuple(pinned))
 
 
@@ -410,6 +416,10 @@ class _Fragments:
             case TileOp(name="reduce"):
                 source = self.get(stmt.regions[0].buffer)
                 if source is not None:
+                    dim = stmt.attr("dim")
+                    if not is_reducible(source, dim if isinstance(dim, int) else 0):
+                        buffer = stmt.regions[0].buffer
+                        raise Conflict(stmt, buffer, self.known[buffer.name][1])
                     self.fix(stmt.regions[1].buffer, self.reduced(stmt, source), stmt)
             case TileOp(name="finalize_reducer"):
                 parts = self.get(stmt.regions[0].buffer)
@@ -430,8 +440,12 @@ class _Fragments:
             return
         whole = nest_layout(nest, self.kernel.threads, {name: layout for name, (layout, _) in self.known.items()})
         for store in stores:
-            if store.buffer.name not in self.everywhere:
-                self.fix(store.buffer, parts_layout(nest, store, whole), nest)
+            if store.buffer.name in self.everywhere:
+                continue
+            parts = parts_layout(nest, store, whole)
+            if not is_reducible(parts, ACROSS_COPIES):
+                parts = local(self.kernel.threads, store.buffer.shape)
+            self.fix(store.buffer, parts, nest)
 
     def accumulator(self, op: TileOp) -> Fragment:
         m, n = op.regions[2].buffer.shape

@@ -48,6 +48,7 @@ from tilec.ops.scan import expansion
 from tilec.options import NO_SWITCHES, Strategy, Switches
 from tilec.passes.analysis.cluster_launch import check_request
 from tilec.passes.analysis.clusters import check_cluster
+from tilec.passes.analysis.nests import prefers_async
 from tilec.passes.analysis.ordering import is_asynchronous_copy
 from tilec.passes.analysis.rings import is_load, is_pipelined, pipelined_loops, why_not_fed
 from tilec.passes.analysis.tensor_order import ordered_tensors
@@ -543,7 +544,7 @@ def cp_async_width(op: TileOp, target: Target) -> int | None:
     source, destination = op.regions
     if not target.has("cp.async") or source.buffer.dtype != destination.buffer.dtype:
         return None
-    if not destination.is_whole and not is_asynchronous_copy(op):
+    if not (destination.is_whole or is_asynchronous_copy(op) or prefers_async(op)):
         return None
     size = source.buffer.dtype.bytes
     edge = row_divisor(source.buffer) * size

@@ -77,17 +77,21 @@ def _key(entry: Entry) -> str:
 
 
 def outputs(kernel: Kernel, out_idx: Argument) -> tuple[str, ...]:
-    """The tensors that `out_idx` counts, from the front or from the back."""
+    """The tensors that `out_idx` counts, from the front, or from the back, where scalars behind the last tensor do not
+    count."""
+    params = list(kernel.params)
+    while params and not isinstance(params[-1], Buffer):
+        params.pop()
     value = out_idx.value
     indices = value if isinstance(value, tuple) else () if value is None else (value,)
     names = []
     for index in indices:
         if not isinstance(index, int) or isinstance(index, bool):
             fail("wrong-argument", "out_idx counts parameters", out_idx.span, f"this is {describe(index)}")
-        if not -len(kernel.params) <= index < len(kernel.params):
+        if not -len(params) <= index < len(kernel.params):
             count = f"{kernel.name} has {len(kernel.params)} parameters"
             fail("out-of-range", f"there is no parameter {index}", out_idx.span, count)
-        param = kernel.params[index]
+        param = params[index] if index < 0 else kernel.params[index]
         if not isinstance(param, Buffer):
             fail("wrong-argument", "only tensors are returned", out_idx.span, f"{param.name} is a scalar")
         names.append(param.name)

@@ -14,6 +14,7 @@ from tilec.ops.values import Member, Value, describe
 from tilec.passes.reading.constants import Defines
 from tilec.passes.reading.functions import named
 from tilec.passes.reading.launch import Param, folded, parameter
+from tilec.passes.reading.recover import bound_names
 from tilec.passes.reading.statements import Body
 from tilec.source import Span
 from tilec.syntax import ast
@@ -48,12 +49,36 @@ class Eager(Body):
             for s in function.body
             if isinstance(s, ast.AnnotatedAssign) and s.value is None and isinstance(s.target, ast.Name)
         }
+        self._sizes(function)
         for node in named(function):
             try:
                 self._parameter(function, node, node.name in declared)
             except CompileError as error:
                 self.mistakes.add(error)
                 self.scope.poison(node.name, node.span)
+
+    def _sizes(self, function: ast.Function) -> None:
+        """Names in the types of parameters that nothing in the file defines: the kernel's callers would, and so does
+        -D."""
+        types = [p.annotation for p in named(function) if p.annotation is not None]
+        types += [s.annotation for s in function.body if isinstance(s, ast.AnnotatedAssign) and s.value is None]
+        defined = {p.name for p in named(function)} | {n for s in function.body for n, _ in bound_names(s)}
+        for node in (n for annotation in types for n in ast.walk(annotation)):
+            if not isinstance(node, ast.Name) or node.id in defined or self.scope.find(node.id) is not None:
+                continue
+            self.defines.known[node.id] = None
+            if node.id in self.defines:
+                self.scope.bind(node.id, self.defines.given[node.id], node.span)
+                continue
+            defined.add(node.id)
+            self.scope.poison(node.id, node.span)
+            with self.mistakes.caught():
+                fail(
+                    "missing-define",
+                    f"nothing gives {node.id} a value",
+                    node.span,
+                    help=f"compile with -D {node.id}=…, or define it in the file",
+                )
 
     def _parameter(self, function: ast.Function, node: ast.Parameter, is_declared: bool) -> None:
         name = node.name

@@ -9,7 +9,7 @@ from typing import Literal, assert_never
 
 from tilec.diag import CompileError, Label, Mistakes, fail
 from tilec.ir.affine import affine
-from tilec.ir.tile import Binary, Buffer, Expr, Var, extent_expr, integer
+from tilec.ir.tile import Binary, Buffer, Expr, LoopLayout, extent_expr, integer
 from tilec.ir.types import BOOL, BY_NAME, INT32, DType
 from tilec.ops import arithmetic, python
 from tilec.ops.scalar import FUNCTIONS, convert
@@ -39,7 +39,9 @@ from tilec.ops.values import (
     show_shape,
 )
 from tilec.ops.vectors import converted
-from tilec.passes.reading import pipelines, tile_scheduler
+from tilec.ops.views import DATA
+from tilec.passes.reading import layout_maps, pipelines, tile_scheduler
+from tilec.passes.reading.bounds import check_element
 from tilec.passes.reading.budget import Budget
 from tilec.passes.reading.functions import bind_target, bound, is_eager, run_function
 from tilec.passes.reading.indices import as_index
@@ -250,7 +252,9 @@ class Evaluator:
             return Method(owner, node.name)
         if isinstance(owner, Function):
             fail("foreign-call", f"{describe(owner)} has no `{node.name}`", node.span, "what a program does with it")
-        if isinstance(owner, Buffer) and node.name == "pipeline":
+        if isinstance(owner, Buffer) and node.name in ("pipeline", DATA):
+            return Method(owner, node.name)
+        if isinstance(owner, LoopLayout) and node.name in layout_maps.METHODS:
             return Method(owner, node.name)
         if not isinstance(owner, Buffer) or node.name not in ("shape", "dtype"):
             fail(
@@ -308,6 +312,12 @@ class Evaluator:
             return tile_scheduler.called(self, function, node)
         if isinstance(function, Method) and isinstance(function.owner, Pipeline | Handle | Stage):
             return pipelines.called(self, function, node)
+        if isinstance(function, Method) and isinstance(function.owner, LoopLayout):
+            return layout_maps.called(self, function, node)
+        if isinstance(function, Method) and isinstance(function.owner, Buffer):
+            if function.name == DATA:
+                fail("not-callable", f"`.{DATA}` is no function", node.function.span)
+            fail("not-a-value", f".{function.name}() gives no value", node.span, help="write it as a statement")
         if isinstance(function, Method):
             operands = self._all_looked_at(node)
             self.budget.look(function.owner, node.span)
@@ -539,28 +549,7 @@ class Evaluator:
             )
         if buffer.scope == "global" or self.guards:
             return
-        for index, size in zip(access.indices, buffer.shape, strict=True):
-            limits = None if isinstance(index, Range) else self._bounds(index)
-            if limits is not None and (limits[0] < 0 or limits[1] >= size):
-                reach = f"{limits[0]}" if limits[0] == limits[1] else f"{limits[0]} to {limits[1]}"
-                fail(
-                    "out-of-range",
-                    f"the index leaves {buffer.name}",
-                    span,
-                    f"reaches {reach} in a dimension of {size}",
-                    secondary=(Label(buffer.span, f"shape {show_shape(buffer.shape)}"),),
-                )
-
-    def _bounds(self, index: Expr) -> tuple[int, int] | None:
-        """The smallest and largest value of a sum of multiples of loop variables; None for any other expression."""
-        form = affine(index)
-        low = high = form.constant
-        for atom, factor in form.terms:
-            if not (isinstance(atom, Var) and atom.name in self.ranges):
-                return None
-            ends = [factor * end for end in self.ranges[atom.name]]
-            low, high = low + min(ends), high + max(ends)
-        return low, high
+        check_element(buffer, access.indices, span, self.ranges)
 
     def _index(self, node: ast.Expr | ast.Slice, buffer: Buffer, dim: int) -> Expr | Range:
         if not isinstance(node, ast.Slice):

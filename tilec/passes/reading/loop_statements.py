@@ -31,6 +31,7 @@ from tilec.ops.python import is_iterable, items
 from tilec.ops.signature import Argument, bind
 from tilec.ops.threads import BINDING
 from tilec.ops.values import EXPR_TYPES, describe, show_shape
+from tilec.passes.analysis.gathers import gathered
 from tilec.passes.analysis.nests import as_copy
 from tilec.passes.reading import stages, tile_scheduler
 from tilec.passes.reading.functions import bind_target
@@ -362,17 +363,17 @@ class Loops(PerThread):
         if nest.layout is None:
             extents[-1], body = merged(variables, tuple(extents), body)
         made = Parallel(variables, tuple(extents), body, node.span, nest.width, nest.layout)
-        copy = as_copy(made) if nest.asynchronous is not None else None
+        copy = as_copy(made, parts=True) if nest.asynchronous is not None else None
         if nest.asynchronous is not None and copy is None:
-            self.warn(
-                warning(
-                    "hint-not-used",
-                    "this nest cannot be an asynchronous copy",
-                    nest.asynchronous,
-                    "is asked to be one",
-                    help="asynchronous are nests that only fill a shared tile from a tensor: S[i, j] = A[a + i, b + j]",
+            reason = gathered(made)
+            if isinstance(reason, str):
+                way_out = (
+                    "asynchronous are nests that only fill a shared tile from a tensor, as S[i, j] = A[a + i, b + j]"
                 )
-            )
+                title = "this nest cannot be an asynchronous copy"
+                self.warn(warning("hint-not-used", title, nest.asynchronous, reason, help=way_out))
+            else:
+                made = replace(made, asynchronous=True)
         if copy is not None:
             self.together(copy.span, "T.Parallel")
             self.out.append(copy)

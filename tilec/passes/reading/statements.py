@@ -50,11 +50,12 @@ from tilec.ops.values import (
     Value,
     describe,
 )
-from tilec.ops.views import VIEWS
+from tilec.ops.views import AT_DATA, VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.analysis.usage import expressions
-from tilec.passes.reading import pipelines, teams
+from tilec.passes.reading import macros, pipelines, teams
 from tilec.passes.reading.assignments import Assignments
+from tilec.passes.reading.bounds import check_box
 from tilec.passes.reading.calls import ACTIONS, VALUES, carried_out
 from tilec.passes.reading.evaluate import Evaluator
 from tilec.passes.reading.functions import check_assert, kind, refuse_raise
@@ -62,7 +63,7 @@ from tilec.passes.reading.hints import HINTS, PIPELINE, staged
 from tilec.passes.reading.loops import LOOP_BREAK
 from tilec.passes.reading.recover import poison
 from tilec.passes.reading.references import references
-from tilec.passes.reading.views import view
+from tilec.passes.reading.views import asked_view, view
 from tilec.passes.reading.vocabulary import refuse_name, supported_names
 from tilec.source import Span
 from tilec.syntax import ast
@@ -247,6 +248,9 @@ class Body(Assignments):
         call = bind(spelling.signature, *arguments, node.span)
         self._check_tile(spelling.signature.name, arguments, node.span)
         op = spelling.check(call)
+        for region in op.regions if not self.guards else ():
+            if region.buffer.scope != "global":
+                check_box(region, self.ranges)
         for found in ignored(call, spelling.signature):
             self.warn(found)
         if any(region.buffer.scope == "local" for region in op.regions):
@@ -431,8 +435,8 @@ class Body(Assignments):
             return self.with_others(bind(WARP_FUNCTIONS[path].signature, *self.operands(node), node.span))
         if path in VALUES:
             return carried_out(VALUES[path], self, node)
-        if path in VIEWS:
-            made, source = view(bind(VIEWS[path].signature, *self.arguments(node), node.span), self.unique)
+        if path in VIEWS or path in AT_DATA:
+            made, source = view(asked_view(path, *self.arguments(node), node.span), self.unique)
             self.views[made.name] = self.views.get(source.name, source)
             return made
         if path in PLACES:
@@ -456,16 +460,14 @@ class Body(Assignments):
         if function.kind != "macro" or isinstance(function.node, ast.Lambda):
             return Evaluator.called(self, function, positional, keywords, span)
         positional, keywords = references(self, function.node, positional, keywords)
-        body = function.node.body
-        returned = body[-1] if body and isinstance(body[-1], ast.Return) else None
         with self.inside(function, positional, keywords, span):
             self.calls.append(span)
-            self.block(body if returned is None else body[:-1])
-            self.calls.pop()
             try:
-                return None if returned is None or returned.value is None else self.operand(returned.value).value
+                return macros.returned(self, function.node.body)
             except CompileError as error:
                 raise error.called_from(span) from None
+            finally:
+                self.calls.pop()
 
     # ---- control -----------------------------------------------------------------------------------------------------
 

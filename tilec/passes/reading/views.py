@@ -6,7 +6,7 @@ each element lies somewhere else.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilec.diag import Label, fail
@@ -38,14 +38,34 @@ from tilec.ir.tile import (
 from tilec.ir.types import BOOL
 from tilec.ops import registry
 from tilec.ops.fill import fill_value
-from tilec.ops.signature import Call as Arguments, as_dtype, as_shape
-from tilec.ops.values import IndexMap, describe, show_shape
+from tilec.ops.signature import Argument, Call as Arguments, as_dtype, as_shape, bind
+from tilec.ops.values import IndexMap, Method, describe, show_shape
+from tilec.ops.views import AT_DATA, DATA, VIEWS
 from tilec.passes.analysis.fold import fold_expr
 from tilec.passes.analysis.unique_names import UniqueNames
 from tilec.passes.analysis.wishes import expanded
 from tilec.passes.layouts.placements import inside_tensor, placed_at
 from tilec.passes.layouts.reshaped import groups, inside, linear, part_of, places, resized, seen_as
 from tilec.passes.reading.pointers import strided
+from tilec.source import Span
+
+
+def asked_view(path: str, positional: Sequence[Argument], keywords: Mapping[str, Argument], span: Span) -> Arguments:
+    """The call of T.reshape or T.view that this is, or that T.Tensor(shape, dtype, tile.data) means."""
+    if path in VIEWS:
+        return bind(VIEWS[path].signature, positional, keywords, span)
+    call = bind(AT_DATA[path], positional, keywords, span)
+    data = call["data"].value
+    if not isinstance(data, Method) or not isinstance(data.owner, Buffer) or data.name != DATA:
+        fail(
+            "wrong-argument",
+            f"{path} in a kernel is a view of a tensor or a tile",
+            call["data"].span,
+            f"`data` is {describe(data)}" if call.is_given("data") else "`data` is missing",
+            help=f"write {path}(shape, dtype, tile.data), or T.alloc_shared for a new tile",
+        )
+    whole = Argument(data.owner, call["data"].span)
+    return bind(VIEWS["T.view"].signature, [whole, call["shape"], call["dtype"]], {}, span)
 
 
 def view(call: Arguments, names: UniqueNames) -> tuple[Buffer, Buffer]:

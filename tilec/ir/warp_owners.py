@@ -1,0 +1,100 @@
+"""Which thread reaches which element of a tensor, found by trying all of a nest's iterations: what the verifier of warp
+programs asks where operations of one role touch a tensor without a barrier between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from tilec.ir import warp
+from tilec.ir.layout import Fragment
+from tilec.ir.placement import NotArithmetic, evaluated
+from tilec.ir.tile import Expr, Load, Stmt, Store, Var, integer, substitute, walk as walk_tile, walk_expr
+
+_Indices = tuple[Expr, ...]
+_SAMPLES = (1009, 4001)
+"""Values of what is the same throughout a block: of the first such variable, and the next ones' by its multiples."""
+
+
+def keep_apart(
+    one: warp.Operation, other: warp.Operation, tensor: str, writes: tuple[bool, bool], fixed: tuple[Var, ...]
+) -> bool:
+    """Whether no two threads reach one element, the first operation in one iteration of the loops around it and the
+    second in another, each by reading or writing. `fixed` are the variables that the block never changes."""
+    if not isinstance(one, warp.Elementwise) or not isinstance(other, warp.Elementwise):
+        return False
+    if one.block is not None or other.block is not None:
+        return False
+    return _keep_apart(one, other, tensor, writes, fixed)
+
+
+@lru_cache(maxsize=256)
+def _keep_apart(
+    one: warp.Elementwise, other: warp.Elementwise, tensor: str, writes: tuple[bool, bool], fixed: tuple[Var, ...]
+) -> bool:
+    sides = [(op, indices, w) for op, w in zip((one, other), writes, strict=True) for indices in _of(op, tensor, w)]
+    for sample in _SAMPLES:
+        values: dict[Var, Expr] = {var: integer(sample * (n + 1)) for n, var in enumerate(fixed)}
+        places = [(op, [_places(op, i, values) for i in indices], w) for op, indices, w in sides]
+        known = [d for d in range(len(sides[0][1])) if all(found[d] is not None for _, found, _ in places)]
+        reached: dict[tuple[int, ...], int] = {}
+        for op, found, write in places:
+            columns: list[list[int]] = [column for d in known if (column := found[d]) is not None]
+            for thread, iteration in _threads(op, write):
+                element = tuple(column[iteration] for column in columns)
+                if reached.setdefault(element, thread) != thread:
+                    return False
+    return True
+
+
+def _of(op: warp.Elementwise, tensor: str, write: bool) -> list[_Indices]:
+    if write:
+        return [s.indices for s in walk_tile(op.nest.body) if isinstance(s, Store) and s.buffer.name == tensor]
+    return [e.indices for stmt in walk_tile(op.nest.body) for e in _loads(stmt) if e.buffer.name == tensor]
+
+
+def _loads(stmt: Stmt) -> Iterator[Load]:
+    parts = (getattr(stmt, key, None) for key in ("value", "condition"))
+    exprs = [e for e in (*parts, *getattr(stmt, "values", ()), *getattr(stmt, "indices", ())) if e is not None]
+    yield from (e for expr in exprs for e in walk_expr(expr) if isinstance(e, Load))
+
+
+def _places(op: warp.Elementwise, index: Expr, values: dict[Var, Expr]) -> list[int] | None:
+    """The index in every iteration; None where it depends on more."""
+    try:
+        return evaluated(substitute(index, values), op.nest.extents, op.nest.vars)
+    except NotArithmetic:
+        return None
+
+
+def _threads(op: warp.Elementwise, write: bool) -> Iterable[tuple[int, int]]:
+    """Each thread with the number of each of its iterations. Of several that have the same ones the first writes, and
+    reads if no copies are kept."""
+    buffers = [s.buffer for s in walk_tile(op.nest.body) if isinstance(s, Store)]
+    buffers += [e.buffer for stmt in walk_tile(op.nest.body) for e in _loads(stmt)]
+    first_only = write or not any(b.in_registers for b in buffers)
+    for thread, iteration, is_copy in _iterations(op.layout, op.nest.extents):
+        if not (first_only and is_copy):
+            yield thread, iteration
+
+
+@lru_cache(maxsize=64)
+def _iterations(layout: Fragment, extents: tuple[int, ...]) -> tuple[tuple[int, int, bool], ...]:
+    found = []
+    registers = [layout.register_offset(r) for r in range(layout.register_count)]
+    for thread in range(layout.thread_count):
+        first = layout.thread_offset(thread)
+        digits, is_copy = thread, False
+        for axis in layout.threads:
+            digits, digit = divmod(digits, axis.size)
+            is_copy |= axis.dim < 0 and digit > 0
+        for offset in registers:
+            number = 0
+            inside = True
+            for a, b, extent in zip(first, offset, extents, strict=True):
+                inside &= a + b < extent
+                number = number * extent + a + b
+            if inside:
+                found.append((thread, number, is_copy))
+    return tuple(found)

@@ -1,0 +1,154 @@
+"""Nests that fill a box of a shared tile from elements of a tensor that form no box of it, or under a condition: what
+cp.async copies chunk by chunk, with zeros where the condition does not hold.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilec.ir.affine import affine, row_divisor
+from tilec.ir.tile import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    If,
+    Load,
+    Parallel,
+    Region,
+    Select,
+    Store,
+    Unary,
+    Var,
+    integer,
+    substitute,
+    walk_expr,
+)
+from tilec.ir.types import BOOL, INT32
+from tilec.passes.analysis.fold import fold_expr
+from tilec.records import dataclass
+
+CHUNKS = (16, 8, 4)
+"""Bytes of one cp.async."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Each element at `vars`, of these extents, of a box of a tile is `load` where `condition` holds, else 0. The last
+    of the variables moves along the tile's rows if `in_rows`."""
+
+    destination: Region
+    vars: tuple[Var, ...]
+    extents: tuple[int, ...]
+    load: Load
+    condition: Expr
+    in_rows: bool
+
+    def width(self, together: int) -> int | None:
+        """The bytes of the largest chunk, of elements that are neighbours in both, aligned, and there or not there
+        together; of a row of the tile so many `together` elements are neighbours in memory."""
+        size = self.load.buffer.dtype.bytes
+        return next((w for w in CHUNKS if w % size == 0 and self._is_possible(w // size, together)), None)
+
+    def _is_possible(self, run: int, together: int) -> bool:
+        if run == 1:
+            return True
+        if not self.in_rows:
+            return False
+        var, (*others, last) = self.vars[-1], self.load.indices
+        first = affine(substitute(last, {var: integer(0)})).divisor
+        into = affine(self.destination.start[-1]).divisor
+        row = self.destination.buffer.shape[-1]
+        aligned = (self.extents[-1], first, into, row, together, row_divisor(self.load.buffer))
+        if any(length % run for length in aligned):
+            return False
+        moves = [(atom, factor) for atom, factor in affine(last).terms if var in set(walk_expr(atom))]
+        if moves != [(var, 1)] or any(var in set(walk_expr(index)) for index in others):
+            return False
+        return is_even(self.condition, var, run)
+
+
+def is_even(condition: Expr, var: Var, run: int) -> bool:
+    """Whether it holds for all values of each run of the variable, or for none: each run begins at a multiple of its
+    length."""
+    if var not in set(walk_expr(condition)):
+        return True
+    match condition:
+        case Binary(op="and" | "or", a=a, b=b):
+            return is_even(a, var, run) and is_even(b, var, run)
+        case Unary(op="not", a=a):
+            return is_even(a, var, run)
+        case Binary(op="lt" | "ge" | "le" | "gt" as op, a=a, b=b) if a.dtype == INT32:
+            form = affine(Binary("sub", a, b, INT32))
+            moves = [factor for atom, factor in form.terms if var in set(walk_expr(atom))]
+            if ((var, 1) not in form.terms and (var, -1) not in form.terms) or len(moves) != 1:
+                return False
+            # Up, x + r < 0 changes at x = -r and x + r <= 0 one later; down, r - x <= 0 at x = r and r - x < 0 one
+            # later.
+            later = (-1 if moves[0] == 1 else 1) if (op in ("le", "gt")) == (moves[0] == 1) else 0
+            rest = [factor for atom, factor in form.terms if atom != var]
+            return all(part % run == 0 for part in (*rest, form.constant + later))
+        case _:
+            return False
+
+
+def gathered(nest: Parallel) -> Gathered | str:
+    """What the nest copies, or why that is nothing that cp.async does."""
+    if any(isinstance(stmt, If) for stmt in nest.body):
+        return "it leaves elements as they are: by T.if_then_else(condition, element, 0) it would set them to 0"
+    if len(nest.body) != 1 or not isinstance(nest.body[0], Store) or nest.body[0].atomic is not None:
+        return "it does more than fill a tile"
+    store = nest.body[0]
+    if store.buffer.scope != "shared":
+        return f"{store.buffer.name} is no shared tile"
+    load, condition = store.value, _TRUE
+    if isinstance(guarded := load, Select):
+        if _is_zero(guarded.orelse):
+            load, condition = guarded.then, guarded.condition
+        elif _is_zero(guarded.then):
+            load, condition = guarded.orelse, Unary("not", guarded.condition, BOOL)
+        else:
+            return "where its condition does not hold it stores something else than 0"
+    if isinstance(load, Cast) and isinstance(load.a, Load):
+        return "elements change their type on the way"
+    if not isinstance(load, Load) or load.buffer.scope != "global":
+        return "what it stores is not an element of a tensor as it is"
+    if load.buffer.dtype != store.buffer.dtype or load.buffer.dtype.bits < 8:
+        return f"elements of {load.buffer.dtype} cannot go as they are"
+    extents = {v: e for v, e in zip(nest.vars, nest.extents, strict=True) if e > 1}
+    alone: dict[Var, Expr] = {v: integer(0) for v in nest.vars if v not in extents}
+    parts = (*store.indices, *load.indices, condition)
+    if any(isinstance(e, Load) for part in parts for e in walk_expr(part)):
+        return "which element it is, or whether there is one, is read from memory"
+    order: list[Var | None] = []
+    for index in store.indices:
+        terms = affine(substitute(index, alone)).terms
+        met = [(atom, factor) for atom, factor in terms if any(e in extents for e in walk_expr(atom))]
+        if len(met) > 1 or (met and (met[0][1] != 1 or met[0][0] not in extents)):
+            return f"it fills no box of {store.buffer.name}"
+        var = met[0][0] if met else None
+        order.append(var if isinstance(var, Var) else None)
+    variables = tuple(v for v in order if v is not None)
+    if len(set(variables)) < len(variables) or set(variables) != extents.keys():
+        return f"it fills no box of {store.buffer.name}"
+    corner = alone | {v: integer(0) for v in extents}
+    start = tuple(fold_expr(substitute(index, corner)) for index in store.indices)
+    box = Region(store.buffer, start, tuple(1 if v is None else extents[v] for v in order), store.span)
+    found = Gathered(
+        box,
+        variables,
+        tuple(extents[v] for v in variables),
+        Load(load.buffer, tuple(fold_expr(substitute(i, alone)) for i in load.indices)),
+        fold_expr(substitute(condition, alone)),
+        order[-1] is not None,
+    )
+    if not variables or found.width(0) is None:
+        return f"no {CHUNKS[-1]} bytes of it lie together in both, and are there or not there together"
+    return found
+
+
+_TRUE: Expr = Const(True, BOOL)
+
+
+def _is_zero(expr: Expr) -> bool:
+    return isinstance(expr, Const) and expr.value == 0 and math.copysign(1, expr.value) == 1

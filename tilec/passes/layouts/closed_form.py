@@ -1,0 +1,165 @@
+"""Expressions that have given values: a table of integers becomes arithmetic on its indices.
+
+Tried are mixed-radix digits, exclusive or of bits, and multiples modulo a number; what is none of these is cut into
+halves, down to single values, so that there always is an expression. Places that a table leaves out may have any value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Literal
+
+from tilec.ir.tile import Binary, Expr, Select, Var, integer
+from tilec.ir.types import BOOL, INT32
+
+Table = dict[tuple[int, int], int]
+_Combine = Literal["add", "xor"]
+
+
+def of_two(table: Table, first: Var, second: Var, modulus: int | None, by_cases: bool = False) -> Expr | None:
+    """An expression of two variables: the sum, the sum modulo a number, or the exclusive or of one of each; None where
+    there is none, or, `by_cases`, one for each value of the second. Table: value by (first, second) from 0 on; each
+    value of the first that is there has (value, 0)."""
+    column = {a: v for (a, b), v in table.items() if b == 0}
+    longest = max(column, key=lambda a: sum((a, b) in table for b in range(1 + max(b for _, b in table))))
+    row = {b: v for (a, b), v in table.items() if a == longest}
+    base = column[longest]
+    added = {b: v - base for b, v in row.items()}
+    if all(v == column[a] + added[b] for (a, b), v in table.items()):
+        return _pair("add", column, added, first, second, by_cases)
+    mixed = {b: v ^ base for b, v in row.items()}
+    if all(v == column[a] ^ mixed[b] for (a, b), v in table.items()):
+        return _pair("xor", column, mixed, first, second, by_cases)
+    if modulus is not None and all(v == (column[a] + added[b]) % modulus for (a, b), v in table.items()):
+        around = {b: v % modulus for b, v in added.items()}
+        total = _pair("add", column, around, first, second, by_cases, modulus)
+        return None if total is None else Binary("floormod", total, integer(modulus), INT32)
+    if not by_cases:
+        return None
+    columns = [{a: v for (a, b), v in table.items() if b == n} for n in range(1 + max(b for _, b in table))]
+    return _cases([of_one(c, first, modulus) for c in columns], second, 0)
+
+
+def _pair(
+    op: _Combine,
+    a: dict[int, int],
+    b: dict[int, int],
+    first: Var,
+    second: Var,
+    by_cases: bool,
+    modulus: int | None = None,
+) -> Expr | None:
+    of_first = of_one(a, first, modulus) if by_cases else closed(a, first, modulus)
+    if of_first is None:
+        return None
+    of_second = of_one(b, second, modulus)
+    return of_first if of_second == integer(0) else Binary(op, of_first, of_second, INT32)
+
+
+def of_one(values: dict[int, int], var: Var, modulus: int | None = None) -> Expr:
+    """An expression of one variable that has these values."""
+    found = closed(values, var, modulus)
+    if found is not None:
+        return found
+    low, high = min(values), max(values)
+    middle = (low + high + 1) // 2
+    halves = ({a: v for a, v in values.items() if (a >= middle) == upper} for upper in (False, True))
+    below, above = (of_one(half, var, modulus) for half in halves)
+    return Select(Binary("lt", var, integer(middle), BOOL), below, above, INT32)
+
+
+def _cases(expressions: list[Expr], var: Var, start: int) -> Expr:
+    if len(expressions) == 1:
+        return expressions[0]
+    half = len(expressions) // 2
+    below, above = _cases(expressions[:half], var, start), _cases(expressions[half:], var, start + half)
+    return Select(Binary("lt", var, integer(start + half), BOOL), below, above, INT32)
+
+
+def closed(values: dict[int, int], var: Var, modulus: int | None = None) -> Expr | None:
+    """An expression without cases that has these values, or None."""
+    if len(set(values.values())) == 1:
+        return integer(next(iter(values.values())))
+    for found in (_digits(values, var), _bits(values, var), _multiple(values, var, modulus)):
+        if found is not None:
+            return found
+    return None
+
+
+def _digits(values: dict[int, int], var: Var) -> Expr | None:
+    """A sum of digits of the variable, each times a number."""
+    count = 1 + max(values)
+    if any(n not in values for n in range(count)):
+        return None
+    terms: list[tuple[int, int, int]] = []  # below, size, stride
+    base = 1
+    while base < count:
+        step, size = values[base] - values[0], 2
+        while size * base < count and values[size * base] - values[0] == size * step:
+            size += 1
+        while count % (size * base) and size * base < count:
+            size -= 1
+        if size == 1:
+            return None
+        terms.append((base, size, step))
+        base *= size
+    for n, v in values.items():
+        if v != values[0] + sum(n // below % size * stride for below, size, stride in terms):
+            return None
+    total: Expr | None = integer(values[0]) if values[0] else None
+    for below, size, stride in terms:
+        if stride == 0:
+            continue
+        digit: Expr = var if below == 1 else Binary("floordiv", var, integer(below), INT32)
+        if below * size < count:
+            digit = Binary("floormod", digit, integer(size), INT32)
+        term = digit if stride == 1 else Binary("mul", digit, integer(stride), INT32)
+        total = term if total is None else Binary("add", total, term, INT32)
+    return total
+
+
+def _bits(values: dict[int, int], var: Var) -> Expr | None:
+    """The exclusive or of a number for each bit of the variable that is set."""
+    if 0 not in values or min(values.values()) < 0:
+        return None
+    width = max(values).bit_length()
+    if any(1 << b not in values for b in range(width)):
+        return None
+    masks = [values[1 << b] ^ values[0] for b in range(width)]
+    for n, v in values.items():
+        expected = values[0]
+        for b, mask in enumerate(masks):
+            expected ^= mask * (n >> b & 1)
+        if v != expected:
+            return None
+    total: Expr | None = integer(values[0]) if values[0] else None
+    for low, length in _runs(masks):
+        part: Expr = var if low == 0 else Binary("floordiv", var, integer(1 << low), INT32)
+        if low + length < width:
+            part = Binary("floormod", part, integer(1 << length), INT32)
+        term = part if masks[low] == 1 else Binary("mul", part, integer(masks[low]), INT32)
+        total = term if total is None else Binary("xor", total, term, INT32)
+    return total
+
+
+def _runs(masks: list[int]) -> Iterator[tuple[int, int]]:
+    """Bits that go together, as first and number: each mask the double of the one before, with a single bit."""
+    starts = [0]
+    starts += [b for b, (m, n) in enumerate(pairwise(masks), 1) if n != 2 * m or m.bit_count() != 1]
+    for low, high in pairwise((*starts, len(masks))):
+        if masks[low]:
+            yield low, high - low
+
+
+def _multiple(values: dict[int, int], var: Var, modulus: int | None) -> Expr | None:
+    """The variable times a number, plus another, modulo a third."""
+    if modulus is None or not {0, 1} <= values.keys() or min(values.values()) < 0:
+        return None
+    start, factor = values[0], (values[1] - values[0]) % modulus
+    if any(v != (start + factor * n) % modulus for n, v in values.items()):
+        return None
+    total: Expr = Binary("mul", var, integer(factor), INT32)
+    if start:
+        total = Binary("add", total, integer(start), INT32)
+    return Binary("floormod", total, integer(modulus), INT32)
