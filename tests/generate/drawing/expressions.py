@@ -33,7 +33,8 @@ INTEGER_FORMS = (
     "T.bitwise_and({x}, 12)", "T.bitwise_or({x}, {y})", "T.bitwise_xor({x}, {y})", "T.bitwise_not({x})",
     "T.shift_left({x}, 1)", "T.shift_right({x}, 2)", "T.if_then_else({c}, {x}, {y})", "({x} if {c} else {y})",
     "T.clamp({x}, 1, 5)", "T.ceildiv({x}, 3)", "T.align_up({x}, 4)", "T.cast({f}, '{t}')", "T.cast({i}, '{t}')",
-    "T.{t}({f})", "T.linear_index({x}, 2, 3)", "T.index_to_coordinates({x}, (4, 3))[1]", "T.min({x}, T.max_value('{t}'))",
+    "T.{t}({f})", "T.linear_index({x}, 2, 3)", "T.index_to_coordinates({x}, (4, 3))[1]",
+    "T.max({x}, T.min_value('{t}'))",
     "T.max({x}, T.min_value('{t}'))", "T.popcount({x})", "T.cast(T.clz({x}), '{t}')", "T.cast(T.__ffs({x}), '{t}')",
 )  # fmt: skip
 BOOL_FORMS = (

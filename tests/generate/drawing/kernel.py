@@ -121,7 +121,7 @@ class Kernel:
         variables = ", ".join(b.name for b in self.blocks)
         names = variables if len(self.grid) == 1 else f"({variables})"
         allocations = [
-            f"        {t.name} = T.alloc_{t.scope}({'(%d,)' % t.shape if len(t.shape) == 1 else t.shape}, {t.dtype!r})"
+            f"        {t.name} = T.alloc_{t.scope}({list(t.shape)}, {t.dtype!r})"
             for t in self.tiles
             if not t.name.startswith("_")
         ]
@@ -155,7 +155,7 @@ class Kernel:
                 extents.append(size)
             else:
                 extents.append(str(extent))
-        self.parameters.append(f"{name}: T.Tensor(({', '.join(extents)},), {dtype!r})")
+        self.parameters.append(f"{name}: T.Tensor([{', '.join(extents)}], {dtype!r})")
         return name
 
     def scalar(self, value: int) -> str:

@@ -407,7 +407,7 @@ def _meaning(run: Run, function: Callable[..., None]) -> Meaning:
             run.block = tuple(reversed(place))
             for tensor in given:
                 if isinstance(tensor, Tile):
-                    tensor.block = number
+                    tensor.block, tensor.masked = number, run.masked
             function(*given)
 
     return Meaning(function.__name__, parameters, call)
