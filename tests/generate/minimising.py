@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from judging import Case, judged
 
-HEAD = "import tilelang.language as T\n"
+HEAD = "import tilelang\nimport tilelang.language as T\n"
 
 
 def minimised(text: str, name: str, most: int = 250) -> str:

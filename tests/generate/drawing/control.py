@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
+from drawing.hints import HINTS
 from drawing.kernel import Cannot, Kernel, Loop
 from drawing.products import PRODUCTS
 from drawing.statements import COMMON, Drawer, load_tile, store_tile
@@ -22,7 +24,10 @@ class Lists:
 @contextmanager
 def around(k: Kernel, word: str, least: int) -> Iterator[Lists]:
     """A loop; a pipelined one has its stages said in one way or another."""
-    trips = max(k.pick((1, 2, 3, 3, 4, 5)), least)
+    most = 10 // prod(outer.extent for outer in k.loops)
+    trips = max(min(k.pick((1, 2, 3, 3, 4, 5)), most), least)
+    if most < 1:
+        raise Cannot
     loop = Loop(k.new("k"), trips)
     bounds, lists = str(trips), Lists()
     if k.chance(0.15):
@@ -159,7 +164,7 @@ CONTROL: tuple[tuple[int, Drawer], ...] = (
 def body(k: Kernel, count: int) -> None:
     """So many statements."""
     drawers: list[Drawer] = []
-    for weight, drawer in (*COMMON, *PRODUCTS, *CONTROL):
+    for weight, drawer in (*COMMON, *PRODUCTS, *CONTROL, *HINTS):
         drawers += [drawer] * weight
     done = tries = 0
     while done < count and tries < 60:

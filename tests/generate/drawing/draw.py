@@ -6,11 +6,13 @@ import json
 import random
 
 from drawing.control import attempt, body
+from drawing.hints import layout, outside, stages
 from drawing.kernel import Kernel
+from drawing.roles import whole
 from drawing.settings import TARGETS, drawn_options
 from drawing.statements import load, store_tile
 
-HEAD = "import tilelang.language as T"
+HEAD = "import tilelang\nimport tilelang.language as T"
 
 
 def drawn(number: int | str) -> str:
@@ -33,8 +35,12 @@ def _kernel(rng: random.Random, target: str, name: str) -> Kernel:
     k = Kernel(rng, target, name)
     if name != "kernel":
         k.names = 100
+    if k.chance(0.1) and whole(k):
+        return k
     attempt(k, load)
     body(k, k.pick((1, 2, 3, 3, 4, 5)))
+    if k.chance(0.2):
+        attempt(k, k.pick((layout, layout, stages, outside)))
     tiles = [t for t in k.tiles if t.name in k.ready and not t.name.startswith("_")]
     for tile in rng.sample(tiles, min(len(tiles), 3)):
         if len(k.parameters) < 14:

@@ -54,7 +54,8 @@ class Loop:
 
 class Kernel:
     """Statements are added line by line. `ready` are the tiles that hold something; `steady` are those that a loop
-    around must not write."""
+    around must not write; `told` those with hints, which are the `notes`. Where `taken` says what counts tiles, blocks
+    do not."""
 
     def __init__(self, rng: random.Random, target: str, name: str = "kernel") -> None:
         self.rng, self.target, self.name = rng, target, name
@@ -72,6 +73,9 @@ class Kernel:
         self.names = 0
         self.depth = 2
         self.is_conditional = False
+        self.taken: list[Loop] = []
+        self.told: set[str] = set()
+        self.notes: list[str] = []
 
     # -- choices
 
@@ -92,7 +96,7 @@ class Kernel:
                 shape = (self.pick((64, 96, 100, 128, 200, 256, 1)),)
             if dtype in NIBBLES:
                 shape = (*shape[:-1], max(shape[-1] // 2 * 2, 2))
-            if prod(shape) <= LARGEST:
+            if prod(shape) <= min(LARGEST, 16 * self.threads):
                 return shape
 
     # -- text
@@ -132,6 +136,7 @@ class Kernel:
                 f"def {self.name}({', '.join(self.parameters)}):",
                 f"    with T.Kernel({extents}, threads={self.threads}) as {names}:",
                 *allocations,
+                *(f"        {note}" for note in self.notes),
                 *self.lines,
                 "",
             )
@@ -193,7 +198,7 @@ class Kernel:
     # -- places
 
     def counters(self) -> list[Loop]:
-        return self.blocks + self.loops
+        return (self.taken or self.blocks) + self.loops
 
     def start(self, extent: int, step: int = 1) -> tuple[str, int]:
         """Where along a dimension a box of a tensor begins, and the largest that this may be."""

@@ -328,6 +328,8 @@ def atomic_elements(k: Kernel) -> None:
     extents = extents_of(k)
     variables = variables_of(extents)
     dtype = k.pick(("float32", "int32", "uint32", "float64", "int64", "float16", "bfloat16", "uint64"))
+    if prod(extents) > 512:  # of some types they are loops, which end one thread after the other
+        raise Cannot
     inside = Nest(k, variables)
     value = inside.value(dtype, 1)
     word = k.pick(("add", "add", "max", "min") + (("or",) if dtype in ("int32", "uint32", "uint64", "int64") else ()))

@@ -68,6 +68,7 @@ class Language:
         self.Vectorized = self.vectorized = self.serial
         self.symbolic = self.dynamic
         self.Buffer = self.Tensor
+        self.annotate_padding = self.annotate_safe_value
         self.WarpSpecialize = self.ws
         self.OutputTilePipeline = self.InputTilePipeline = Pipeline
         self.GemmWarpPolicy = Policies()
@@ -101,6 +102,15 @@ class Language:
             functions.SHAPE.pop()
 
     ClusterKernel = Kernel
+
+    def Persistent(self, domain: Any, wave_size: Any, index: Any, group_size: int = 8) -> Iterator[tuple[Q, ...]]:
+        """Which of them a block has, but not in which order."""
+        places = list(itertools.product(*(range(int(e)) for e in domain)))
+        for place in places[int(index) :: int(wave_size)]:
+            yield tuple(Q(p, INT32) for p in place)
+
+    def PersistentTileScheduler(self, rows: Any, columns: Any, num_workers: int, **_: Any) -> Scheduler:
+        return Scheduler(int(rows), int(columns), num_workers)
 
     @contextmanager
     def ws(self, *_: Any) -> Iterator[None]:
@@ -235,7 +245,8 @@ _NOTHING = (
     "annotate_subtile", "assume", "device_assert", "pdl_sync", "pdl_trigger", "sync_warp", "tma_store_arrive",
     "tma_store_wait", "no_set_max_nreg", "disable_warp_group_reg_alloc", "annotate_l2_hit_ratio", "sync_grid",
     "annotate_min_blocks_per_sm", "tcgen05_mma_arrive", "cluster_sync", "Layout", "Fragment", "evaluate", "print",
-    "annotate_padding",
+    "func_attr", "annotate_compile_flags", "annotate_producer_reg_dealloc", "annotate_consumer_reg_alloc",
+    "cluster_arrive", "cluster_wait", "cluster_arrive_relaxed",
 )  # fmt: skip
 """What orders threads, or says how: block after block and statement after statement there is nothing to do."""
 
@@ -246,6 +257,40 @@ class _Grid(Exception):
 
 class Policies:
     Square = FullRow = FullCol = None
+
+
+class Scheduler:
+    """The tiles of a matrix that a block has."""
+
+    def __init__(self, rows: int, columns: int, workers: int) -> None:
+        self.places, self.workers = list(itertools.product(range(rows), range(columns))), workers
+
+    def init(self, block: Any) -> None:
+        self.at = int(block)
+
+    def valid(self) -> bool:
+        return self.at < len(self.places)
+
+    def next_tile(self) -> None:
+        self.at += self.workers
+
+    @property
+    def m_idx(self) -> Q:
+        return Q(self.places[self.at][0], INT32)
+
+    @property
+    def n_idx(self) -> Q:
+        return Q(self.places[self.at][1], INT32)
+
+
+class Named:
+    """A module of which nothing matters here."""
+
+    def __getattr__(self, _: str) -> Any:
+        return self
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        return None
 
 
 class Barriers:
@@ -328,6 +373,9 @@ class _Lowered(ast.NodeTransformer):
     def _call(self, name: str, *given: ast.expr) -> ast.Call:
         return ast.Call(ast.Attribute(ast.Name("T", ast.Load()), name, ast.Load()), list(given), [])
 
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        return ast.Pass()
+
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         self.generic_visit(node)
         if isinstance(target := node.targets[0], ast.Name):
@@ -383,7 +431,7 @@ def meanings(text: str, sizes: dict[str, int]) -> list[Meaning]:
     run = Run(sizes)
     tree = ast.fix_missing_locations(_Lowered().visit(ast.parse(text)))
     tree.body = [s for s in tree.body if not isinstance(s, ast.Import | ast.ImportFrom)]
-    names: dict[str, Any] = {"T": Language(run), "range": run_range}
+    names: dict[str, Any] = {"T": Language(run), "tilelang": Named(), "range": run_range}
     exec(compile(tree, "kernel.tl", "exec", dont_inherit=True), names)
     return [_meaning(run, function) for function in run.kernels]
 
