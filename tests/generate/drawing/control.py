@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from drawing.forms import FORMS
 from drawing.hints import HINTS
 from drawing.kernel import Cannot, Kernel, Loop
 from drawing.products import PRODUCTS
@@ -45,6 +46,8 @@ def around(k: Kernel, word: str, least: int) -> Iterator[Lists]:
     head = f"for {loop.name} in T.{word}({bounds}):"
     if word == "serial" and k.chance(0.3) and "," not in bounds:
         head = f"for {loop.name} in range({bounds}):"
+    if word != "Pipelined" and k.chance(0.1):
+        head = head.replace(f"T.{word}(", f"T.{word.capitalize()}(")
     k.loops.append(loop)
     at, depth = len(k.lines), k.depth
     with k.inside(head):
@@ -164,7 +167,7 @@ CONTROL: tuple[tuple[int, Drawer], ...] = (
 def body(k: Kernel, count: int) -> None:
     """So many statements."""
     drawers: list[Drawer] = []
-    for weight, drawer in (*COMMON, *PRODUCTS, *CONTROL, *HINTS):
+    for weight, drawer in (*COMMON, *PRODUCTS, *CONTROL, *HINTS, *FORMS):
         drawers += [drawer] * weight
     done = tries = 0
     while done < count and tries < 60:

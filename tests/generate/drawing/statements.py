@@ -248,7 +248,7 @@ def vectorised(k: Kernel) -> None:
     target = k.target_of((rows * lanes,), dtype, "shared")
     with (
         k.inside(f"for i in T.Parallel({rows}):"),
-        k.inside(f"for v in T.vectorized({lanes}):"),
+        k.inside(f"for v in T.{k.pick(('vectorized', 'Vectorized'))}({lanes}):"),
     ):
         k.emit(f"{target.name}[i * {lanes} + v] = {source}[i * {lanes} + v]")
     k.ready.add(target.name)
@@ -364,7 +364,8 @@ WARP_FORMS = (
     "T.warp_reduce_sum({x})", "T.warp_reduce_max({x})", "T.warp_reduce_min({x})",
 )  # fmt: skip
 WARP_BIT_FORMS = ("T.warp_reduce_bitand({x})", "T.warp_reduce_bitor({x})")
-VOTES = ("T.any_sync({c})", "T.all_sync({c})", "T.ballot_sync({c})", "T.ballot({c})")
+VOTES = ("T.any_sync({c})", "T.all_sync({c})", "T.ballot_sync({c})", "T.ballot({c})", "T.match_any_sync({x})",
+         "T.match_all_sync({x})")  # fmt: skip
 
 
 def lanes(k: Kernel) -> None:

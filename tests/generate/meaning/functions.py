@@ -352,4 +352,10 @@ _WARP: dict[str, Callable[..., Q]] = {
     "ballot_sync": _voted(lambda sure: (sure * _WEIGHTS).sum(axis=1), "uint64"),
     "ballot": _voted(lambda sure: (sure * _WEIGHTS).sum(axis=1), "uint64"),
 }
+_WARP["match_any_sync"] = lambda q: Q(
+    ((q.certain()[:, :, None] == q.v[:, None, :]) * _WEIGHTS).sum(axis=2).astype(np.uint64), FORMATS["uint64"]
+)
+_WARP["match_all_sync"] = lambda q: Q(
+    np.repeat(np.where((q.certain() == q.v[:, :1]).all(axis=1), 0xFFFFFFFF, 0)[:, None], 32, axis=1), FORMATS["uint64"]
+)
 FUNCTIONS |= {name: warp_function(name) for name in _WARP}

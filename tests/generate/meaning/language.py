@@ -121,7 +121,11 @@ class Language:
     def _tile(self, shape: Any, dtype: Any, **_: Any) -> Tile:
         return Tile(_shape(shape), named(dtype), False, self._run.masked)
 
-    alloc_shared = alloc_fragment = alloc_tmem = alloc_local = _tile
+    alloc_shared = alloc_fragment = alloc_tmem = _tile
+
+    def alloc_local(self, shape: Any, dtype: Any) -> Local:
+        threads = self._run.threads
+        return Local(self._tile((threads, *_shape(shape)), dtype))
 
     def alloc_barrier(self, _: Any) -> Barriers:
         return Barriers()
@@ -173,6 +177,24 @@ class Language:
 
     def get_thread_binding(self, dim: int = 0) -> Q:
         return Q(np.arange(self._run.threads, dtype=np.int32), INT32)
+
+    def get_thread_bindings(self) -> tuple[Q, ...]:
+        return self.get_thread_binding(), Q(0, INT32), Q(0, INT32)
+
+    def get_thread_extents(self) -> tuple[Q, ...]:
+        return self.get_thread_extent(), Q(1, INT32), Q(1, INT32)
+
+    def get_block_bindings(self) -> tuple[Q, ...]:
+        return tuple(Q(place, INT32) for place in self._run.block)
+
+    def get_block_extents(self) -> tuple[Q, ...]:
+        return tuple(Q(extent, INT32) for extent in self._run.grid)
+
+    def get_warp_idx_sync(self) -> Q:
+        return self.get_warp_idx()
+
+    def get_warp_group_idx(self) -> Q:
+        return self.get_thread_binding() // 128
 
     def get_lane_idx(self) -> Q:
         return self.get_thread_binding() % 32
@@ -257,6 +279,19 @@ class _Grid(Exception):
 
 class Policies:
     Square = FullRow = FullCol = None
+
+
+class Local:
+    """An array of which each thread has its own."""
+
+    def __init__(self, tile: Tile) -> None:
+        self.tile, self.thread = tile, Q(np.arange(tile.shape[0], dtype=np.int32), INT32)
+
+    def __getitem__(self, index: Any) -> Place:
+        return self.tile[(self.thread, *(index if isinstance(index, tuple) else (index,)))]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.tile[(self.thread, *(index if isinstance(index, tuple) else (index,)))] = value
 
 
 class Scheduler:

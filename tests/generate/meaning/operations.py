@@ -271,6 +271,37 @@ def finalize_reducer(reducer: Reducer, out: Any = None, *_: Any) -> None:
         copy(reducer, out)
 
 
+def im2col(
+    image: Tile, tile: Any, row_step: Any, column_step: Any, kernel: int, stride: int, dilation: int, pad: int
+) -> None:
+    """A matrix with a row for each place of the filter, and a column for each tap and channel: one tile of it."""
+    b, q = box(tile), box(image).read()
+    count, height, width, channels = q.v.shape
+    down, across = ((side + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1 for side in (height, width))
+    rows = int(quantity(row_step)) * b.extent[0] + np.arange(b.extent[0])[:, None]
+    columns = int(quantity(column_step)) * b.extent[1] + np.arange(b.extent[1])[None, :]
+    picture, place = rows // (down * across), rows % (down * across)
+    tap, channel = columns // channels, columns % channels
+    y = place // across * stride + tap // kernel * dilation - pad
+    x = place % across * stride + tap % kernel * dilation - pad
+    inside = (picture < count) & (tap < kernel * kernel) & (y >= 0) & (y < height) & (x >= 0) & (x < width)
+    at = np.broadcast_arrays(*(np.where(inside, i, 0) for i in (picture, y, x, channel)))
+    b.write(Q(np.where(inside, q.v[tuple(at)], 0), q.format, np.where(inside, q.e[tuple(at)], 0.0)))
+
+
+def wide_load(count: int) -> Callable[..., list[Q]]:
+    """As many words, whatever type they have."""
+    return lambda place: [Place(place.tile, (*place.index[:-1], add(place.index[-1], i))).q() for i in range(count)]
+
+
+def wide_store(count: int) -> Callable[..., None]:
+    def call(place: Place, words: list[Q]) -> None:
+        for i in range(count):
+            Place(place.tile, (*place.index[:-1], add(place.index[-1], i))).put(words[i])
+
+    return call
+
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "copy": copy,
     "async_copy": copy,
@@ -292,6 +323,10 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "atomic_store": atomic_store,
     "atomic_load": lambda place, *_: place.q(),
     "reducer_init": reducer_init,
+    "im2col": im2col,
+    "c2d_im2col": im2col,
+    **{f"{word}{32 * n}": wide_load(n) for word in ("ldg", "lds") for n in (1, 2, 4, 8)},
+    **{f"{word}{32 * n}": wide_store(n) for word in ("stg", "sts") for n in (1, 2, 4, 8)},
     "reducer_update": reducer_update,
     "finalize_reducer": finalize_reducer,
     **{
