@@ -107,7 +107,7 @@ def while_loop(k: Kernel) -> None:
         k.emit(f"{name} += 1")
         if is_left:
             with k.inside(f"if {name} >= {trips}:"):
-                k.emit("break")
+                k.emit(k.pick(("break", "T.loop_break()")))
 
 
 def variable(k: Kernel) -> None:

@@ -6,7 +6,7 @@ import json
 import random
 
 from drawing.control import attempt, body
-from drawing.hints import layout, outside, stages
+from drawing.hints import head, layout, outside, stages
 from drawing.kernel import Kernel
 from drawing.roles import whole
 from drawing.settings import TARGETS, drawn_options
@@ -40,7 +40,7 @@ def _kernel(rng: random.Random, target: str, name: str) -> Kernel:
     attempt(k, load)
     body(k, k.pick((1, 2, 3, 3, 4, 5)))
     if k.chance(0.2):
-        attempt(k, k.pick((layout, layout, stages, outside)))
+        attempt(k, k.pick((layout, layout, stages, outside, head)))
     tiles = [t for t in k.tiles if t.name in k.ready and not t.name.startswith("_")]
     for tile in rng.sample(tiles, min(len(tiles), 3)):
         if len(k.parameters) < 14:

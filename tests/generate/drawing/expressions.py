@@ -60,7 +60,7 @@ class Nest:
         if dtype == "bool":
             return self.formed(k.pick(BOOL_FORMS), dtype, depth)
         if dtype in FLOATS:
-            single = dtype == "float32" and k.chance(0.15)
+            single = dtype == "float32" and k.chance(0.3)
             return self.formed(k.pick(SINGLE_FORMS if single else FLOAT_FORMS), dtype, depth)
         if dtype in ("float4_e2m1fn", "float8_e8m0fnu"):
             return f"T.cast({self.value('float32', depth - 1)}, {dtype!r})"
@@ -166,7 +166,8 @@ class Nest:
             index.append(f"{start} + {variable.name}" if start != "0" else variable.name)
             shape.append(max(last + variable.extent - k.pick((0, 0, 0, 0, 1, 3)), 1))
         name = k.tensor(tuple(shape), of)
-        return f"{name}[{', '.join(index)}]", of
+        text = f"{name}[{', '.join(index)}]"
+        return f"T.__ldg({text})" if k.chance(0.05) else text, of
 
 
 def extents_of(kernel: Kernel) -> tuple[int, ...]:

@@ -66,11 +66,18 @@ QUERIES = (
 )  # fmt: skip
 
 
+CLUSTERS = ("T.block_rank_in_cluster()", "T.get_cluster_block_nums()")
+
+
 def query(k: Kernel) -> None:
     """Where the block is, and how large all is."""
     target = k.tensor((*reversed(k.grid), 4), "int32", "O")
+    asked = k.pick(CLUSTERS if k.has_cluster else QUERIES)
     with k.inside("for i in T.Parallel(4):"):
-        k.emit(f"{target}[{', '.join(b.name for b in reversed(k.blocks))}, i] = {k.pick(QUERIES)} + i")
+        k.emit(f"{target}[{', '.join(b.name for b in reversed(k.blocks))}, i] = {asked} + i")
+    if k.has_cluster and k.depth == 2:
+        k.emit(*k.pick((("T.cluster_sync()",), ("T.cluster_arrive()", "T.cluster_wait()"),
+                        ("T.cluster_arrive_relaxed()", "T.cluster_wait()"))))  # fmt: skip
 
 
 def macro(k: Kernel) -> None:
@@ -99,4 +106,4 @@ def im2col(k: Kernel) -> None:
     store_tile(k, tile)
 
 
-FORMS: tuple[tuple[int, Drawer], ...] = ((1, wide), (1, local), (1, query), (1, macro), (1, im2col))
+FORMS: tuple[tuple[int, Drawer], ...] = ((1, wide), (1, local), (2, query), (1, macro), (1, im2col))

@@ -15,15 +15,13 @@ LINES = (
 ANYWHERE = (
     "T.sync_threads()", "T.fence_proxy_async()", "T.sync_warp()", "T.tma_store_arrive()", "T.tma_store_wait()",
     "T.ptx_wait_group(0)", "T.assume(bx >= 0)", "T.device_assert(bx < 100, 'too many')", "assert bx >= 0",
-    "T.evaluate(0)", "T.pdl_sync()", "T.pdl_trigger()", "pass",
+    "T.evaluate(0)", "T.pdl_sync()", "T.pdl_trigger()", "pass", "T.print(bx, 'block')",
 )  # fmt: skip
 
 
 def head(k: Kernel) -> None:
     """Hints for the whole kernel."""
-    if k.lines or k.depth > 2:
-        raise Cannot
-    k.emit(k.pick(LINES))
+    k.notes.append(k.pick(LINES))
 
 
 def anywhere(k: Kernel) -> None:
@@ -66,7 +64,14 @@ def stages(k: Kernel) -> None:
     if tile is None or tile.name in k.told or k.depth > 2:
         raise Cannot
     k.told.add(tile.name)
-    k.notes.append(f"T.annotate_pipeline({{{tile.name}: {k.pick((1, 2, 3))}}})")
+    parts = ", ".join("1" for _ in tile.shape)
+    told = k.pick(
+        (
+            f"T.annotate_pipeline({{{tile.name}: {k.pick((1, 2, 3))}}})",
+            f"T.annotate_subtile({{{tile.name}: ({parts},)}})",
+        )
+    )
+    k.notes.append(told)
 
 
 def outside(k: Kernel) -> None:
@@ -79,4 +84,4 @@ def outside(k: Kernel) -> None:
     k.notes.append(f"T.{k.pick(('annotate_safe_value', 'annotate_padding'))}({{{name}: {k.pick((1, -2.5, 0))}}})")
 
 
-HINTS = ((1, head), (2, anywhere), (2, layout), (1, stages), (1, outside))
+HINTS = ((2, anywhere), (2, layout), (1, stages), (1, outside))

@@ -23,6 +23,13 @@ BITS = {
 }  # fmt: skip
 """Of those that are not 8."""
 
+ALSO = {
+    "float32": ("float", "tf32", "tfloat32"), "float16": ("half",), "float64": ("double",), "int32": ("int",),
+    "int64": ("long",), "int16": ("short",), "uint32": ("uint",), "float8_e4m3fn": ("float8_e4m3",),
+    "float4_e2m1fn": ("float4_e2m1",), "float8_e8m0fnu": ("float8_e8m0",),
+}  # fmt: skip
+"""Other names of types."""
+
 SIDES = (1, 2, 3, 4, 5, 7, 8, 8, 12, 16, 16, 17, 24, 32, 32, 33, 40, 48, 64, 64)
 LARGEST = 2048
 """Elements of a tile: each costs the emulator time."""
@@ -61,6 +68,7 @@ class Kernel:
         self.rng, self.target, self.name = rng, target, name
         self.threads = self.pick((128, 128, 128, 256, 64, 32))
         self.grid = self.pick(((1,), (2,), (3,), (2, 2), (1, 2)))
+        self.has_cluster = target != "sm_80" and self.grid[0] == 2 and self.chance(0.15)
         self.sizes: dict[str, int] = {}
         self.above: list[str] = []
         self.parameters: list[str] = []
@@ -87,6 +95,11 @@ class Kernel:
 
     def dtype(self) -> str:
         return self.pick(self.pick((FLOATS[:3], FLOATS, INTEGERS[:2], INTEGERS, SMALL)))
+
+    def spelled(self, dtype: str) -> str:
+        """A type, as one of its names."""
+        name = self.pick(ALSO.get(dtype, (dtype,))) if self.chance(0.1) else dtype
+        return f"T.{name}" if self.chance(0.2) else repr(name)
 
     def shape(self, dtype: str, rank: int | None = None) -> tuple[int, ...]:
         rank = rank or self.pick((1, 2, 2, 2, 3))
@@ -124,8 +137,9 @@ class Kernel:
         extents = ", ".join(map(str, self.grid))
         variables = ", ".join(b.name for b in self.blocks)
         names = variables if len(self.grid) == 1 else f"({variables})"
+        word, more = ("ClusterKernel", "cluster_dims=2, ") if self.has_cluster else ("Kernel", "")
         allocations = [
-            f"        {t.name} = T.alloc_{t.scope}({list(t.shape)}, {t.dtype!r})"
+            f"        {t.name} = T.alloc_{t.scope}({list(t.shape)}, {self.spelled(t.dtype)})"
             for t in self.tiles
             if not t.name.startswith("_")
         ]
@@ -134,7 +148,7 @@ class Kernel:
                 *self.above,
                 "@T.prim_func",
                 f"def {self.name}({', '.join(self.parameters)}):",
-                f"    with T.Kernel({extents}, threads={self.threads}) as {names}:",
+                f"    with T.{word}({extents}, {more}threads={self.threads}) as {names}:",
                 *allocations,
                 *(f"        {note}" for note in self.notes),
                 *self.lines,
@@ -156,11 +170,19 @@ class Kernel:
             if dtype not in NIBBLES and self.chance(0.04):
                 size = self.new("n")
                 self.sizes[size] = extent
-                self.above.append(f'{size} = T.dynamic("{size}")')
+                self.above.append(f'{size} = T.{self.pick(("dynamic", "dynamic", "symbolic"))}("{size}")')
                 extents.append(size)
             else:
                 extents.append(str(extent))
-        self.parameters.append(f"{name}: T.Tensor([{', '.join(extents)}], {dtype!r})")
+        told = f"[{', '.join(extents)}], "
+        if letter == "A" and dtype not in NIBBLES and not set(extents) & set(self.sizes) and self.chance(0.03):
+            steps = [1]
+            for extent in reversed(shape[1:]):
+                steps.insert(0, steps[0] * extent + self.pick((0, 1, 8)))
+            self.parameters.append(f"{name}: T.StridedTensor({told}{steps}, {self.spelled(dtype)})")
+        else:
+            word = self.pick(("Tensor",) * 9 + ("Buffer",))
+            self.parameters.append(f"{name}: T.{word}({told}{self.spelled(dtype)})")
         return name
 
     def scalar(self, value: int) -> str:

@@ -83,7 +83,10 @@ def _multiply(k: Kernel, a: Tile, b: Tile, c: Tile, turns: str, clear: str, turn
             with k.inside(f"for i, j in T.Parallel({a.shape[0]}, {a.shape[1]}):"):
                 k.emit(f"{in_registers.name}[i, j] = {in_registers.name}[i, j] * 2")
         left = in_registers.name
-    k.emit(f"T.gemm({left}, {b.name}, {c.name}{turns}{k.pick(POLICIES)}{clear})")
+    if k.target == "sm_90a" and k.threads >= 128 and k.chance(0.15):
+        k.emit(f"T.wgmma_gemm({left}, {b.name}, {c.name}{turns}{clear})", "T.wait_wgmma(0)")
+    else:
+        k.emit(f"T.gemm({left}, {b.name}, {c.name}{turns}{k.pick(POLICIES)}{clear})")
     if k.chance(0.15):
         if k.chance(0.5) and a.dtype in ("float16", "bfloat16", "float32", "int8"):
             with k.inside(f"for i, j in T.Parallel({a.shape[0]}, {a.shape[1]}):"):

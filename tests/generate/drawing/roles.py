@@ -29,7 +29,9 @@ def barriers(k: Kernel) -> None:
     first, second = k.pick(((0, 1), (1, 0)))
     k.emit(f"{ready} = T.alloc_barrier(128)", f"{done} = T.alloc_barrier(128)")
     wait, arrive = k.pick((("barrier_wait", "barrier_arrive"), ("mbarrier_wait_parity", "mbarrier_arrive")))
-    with k.inside(f"with T.ws({second}):"):
+    with k.inside(f"with T.{k.pick(('ws', 'WarpSpecialize'))}({second}):"):
+        if k.target != "sm_80" and k.chance(0.4):
+            k.emit(k.pick(("T.inc_max_nreg(168)", "T.set_max_nreg(168, 1)")))
         k.emit(f"T.clear({c.name})")
     k.loops.append(Loop(k.new("k"), trips))
     with k.inside(f"for {k.loops[-1].name} in T.serial({trips}):"):

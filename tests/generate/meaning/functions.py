@@ -98,7 +98,7 @@ def absolute(x: Any) -> Q:
 def ceildiv(a: Any, b: Any) -> Any:
     if isinstance(a, int) and isinstance(b, int):
         return -(-a // b)
-    return floor_divide(add(a, subtract(b, 1)), b)
+    return (a + (b - 1)) // b
 
 
 def _truncated(a: Any, b: Any) -> tuple[Q, Q, Q]:

@@ -46,6 +46,7 @@ class Run:
     grid: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
     threads: int = 128
+    cluster: int = 1
     masks: list[Array] = field(default_factory=list)
 
     def masked(self) -> Array | None:
@@ -85,13 +86,16 @@ class Language:
     def Tensor(self, shape: Any, dtype: Any = "float32") -> Parameter:
         return Parameter(_shape(shape), named(dtype))
 
+    def StridedTensor(self, shape: Any, strides: Any, dtype: Any) -> Parameter:
+        return self.Tensor(shape, dtype)
+
     def dynamic(self, name: str, dtype: str = "int32") -> int:
         return self._run.sizes[name]
 
     @contextmanager
-    def Kernel(self, *grid: Any, threads: int = 128, **_: Any) -> Iterator[Any]:
+    def Kernel(self, *grid: Any, threads: int = 128, cluster_dims: int = 1) -> Iterator[Any]:
         run = self._run
-        run.grid, run.threads = tuple(int(e) for e in grid), threads
+        run.grid, run.threads, run.cluster = tuple(int(e) for e in grid), threads, cluster_dims
         if not run.block:
             raise _Grid
         functions.SHAPE.append((threads,))
@@ -177,6 +181,12 @@ class Language:
 
     def get_thread_binding(self, dim: int = 0) -> Q:
         return Q(np.arange(self._run.threads, dtype=np.int32), INT32)
+
+    def block_rank_in_cluster(self) -> Q:
+        return Q(self._run.block[0] % self._run.cluster, INT32)
+
+    def get_cluster_block_nums(self) -> Q:
+        return Q(self._run.cluster, INT32)
 
     def get_thread_bindings(self) -> tuple[Q, ...]:
         return self.get_thread_binding(), Q(0, INT32), Q(0, INT32)
@@ -407,6 +417,12 @@ class _Lowered(ast.NodeTransformer):
 
     def _call(self, name: str, *given: ast.expr) -> ast.Call:
         return ast.Call(ast.Attribute(ast.Name("T", ast.Load()), name, ast.Load()), list(given), [])
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        if ast.unparse(node.value) == "T.loop_break()":
+            return ast.Break()
+        self.generic_visit(node)
+        return node
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         return ast.Pass()

@@ -322,6 +322,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "atomic_addx4": atomic_lanes(4),
     "atomic_store": atomic_store,
     "atomic_load": lambda place, *_: place.q(),
+    "__ldg": lambda place: place.q(),
     "reducer_init": reducer_init,
     "im2col": im2col,
     "c2d_im2col": im2col,
