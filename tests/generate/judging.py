@@ -223,7 +223,10 @@ def _place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     inside = [f for f in frames if f"{os.sep}tilec{os.sep}" in f.filename]
     inside = inside or [f for f in frames if str(HERE) in f.filename] or frames
-    said = re.sub(r"[\d\W_]+\w{0,3}\b|'[^']*'", " ", str(error).split("\n")[0])[:60].strip()
+    first = str(error).split("\n")[0]
+    if refused := re.search(r"error *: *(.*)", str(error)):  # of the assembler, which comes after its place
+        first += f": {refused[1]}"
+    said = " ".join(re.findall(r"[A-Za-z_.:']{2,}", first))[:100]
     return f"{type(error).__name__} at {Path(inside[-1].filename).name}:{inside[-1].lineno} {said}"
 
 

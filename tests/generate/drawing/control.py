@@ -25,10 +25,13 @@ class Lists:
 @contextmanager
 def around(k: Kernel, word: str, least: int) -> Iterator[Lists]:
     """A loop; a pipelined one has its stages said in one way or another."""
-    most = 10 // prod(outer.extent for outer in k.loops)
+    most = 10 // prod(max(outer.extent, 1) for outer in k.loops)
     trips = max(min(k.pick((1, 2, 3, 3, 4, 5)), most), least)
     if most < 1:
         raise Cannot
+    if not least and k.chance(0.03):
+        trips = 0
+    before = set(k.ready)
     loop = Loop(k.new("k"), trips)
     bounds, lists = str(trips), Lists()
     if k.chance(0.15):
@@ -53,6 +56,8 @@ def around(k: Kernel, word: str, least: int) -> Iterator[Lists]:
     with k.inside(head):
         yield lists
     k.loops.pop()
+    if not trips:
+        k.ready = before
     if word == "Pipelined" and lists.count and "num_stages" not in head and k.chance(0.5):
         indent = "    " * (depth + 1)
         statements = [
@@ -71,6 +76,16 @@ def loop(k: Kernel) -> None:
         raise Cannot
     with around(k, k.pick(("serial", "serial", "unroll", "Pipelined", "Pipelined")), 0):
         body(k, k.pick((1, 2, 2, 3)))
+        if k.chance(0.1):
+            leave(k)
+            body(k, 1)
+
+
+def leave(k: Kernel) -> None:
+    """On to the next trip, or out of the loop."""
+    at = k.loops[-1]
+    with k.inside(f"if {at.name} == {max(at.extent - 1, 0)}:"):
+        k.emit(k.pick(("break", "continue", "T.loop_break()")))
 
 
 def pipeline(k: Kernel) -> None:

@@ -154,6 +154,11 @@ class Nest:
             return f"{variable.name} // 2"
         if kind < 0.75 and variable.extent <= extent:
             return f"{extent - 1} - {variable.name}"
+        if kind < 0.82 and variable.extent <= extent:
+            return f"T.cast({variable.name}, {k.pick(('int64', 'uint32', 'int8'))!r})"
+        if kind < 0.88 and len(k.parameters) < 7:
+            ids = k.tensor((variable.extent,), k.pick(("int32", "int64", "int8")))
+            return f"T.abs({ids}[{variable.name}]) % {extent}"
         return str(k.rng.randrange(extent))
 
     def tensor_element(self, dtype: str) -> tuple[str, str]:

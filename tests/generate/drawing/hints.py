@@ -42,8 +42,10 @@ def layout(k: Kernel) -> None:
         each, columns = tile.shape[0] * tile.shape[1] // k.threads, tile.shape[1]
         number = f"(i * {columns} + j)"
         map_ = f"T.Fragment({tile.shape}, forward_fn=lambda i, j: ({number} // {each}, {number} % {each}))"
-    elif tile.dtype in NIBBLES or len(tile.shape) != 2:
+    elif len(tile.shape) != 2 or tile.scope != "shared":
         raise Cannot
+    elif tile.dtype in NIBBLES:
+        map_ = f"tilelang.layout.make_swizzled_layout({tile.name})"
     else:
         columns = tile.shape[1]
         map_ = k.pick((

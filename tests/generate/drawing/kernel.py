@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal, TypeVar
 
-Scope = Literal["shared", "fragment"]
+Scope = Literal["shared", "fragment", "tmem"]
 Some = TypeVar("Some")
 
 FLOATS = ("float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
@@ -192,7 +192,7 @@ class Kernel:
         return name
 
     def tile(self, shape: tuple[int, ...], dtype: str, scope: Scope) -> Tile:
-        made = Tile(self.new("s" if scope == "shared" else "f"), shape, dtype, scope)
+        made = Tile(self.new(scope[0]), shape, dtype, scope)
         self.tiles.append(made)
         return made
 
@@ -225,6 +225,7 @@ class Kernel:
     def start(self, extent: int, step: int = 1) -> tuple[str, int]:
         """Where along a dimension a box of a tensor begins, and the largest that this may be."""
         able = [c for c in self.counters() if c.extent <= 8]
+        able = [c for c in able if c.extent]
         kind = self.rng.random()
         if kind < 0.35 or not able:
             offset = self.pick((0, 0, 0, 1, 3, 4, 8, 16)) // step * step
@@ -241,10 +242,10 @@ class Kernel:
     def own(self, shape: tuple[int, ...]) -> tuple[list[str], tuple[int, ...]]:
         """Where a box begins that no other block or trip writes to, and the shape of the tensor."""
         counters = self.counters()
-        count = prod(c.extent for c in counters)
+        count = prod(max(c.extent, 1) for c in counters)
         number = "0"
         for c in counters:
-            number = c.name if number == "0" else f"({number} * {c.extent} + {c.name})"
+            number = c.name if number == "0" else f"({number} * {max(c.extent, 1)} + {c.name})"
         if self.chance(0.3) or not shape:
             return [number, *("0" for _ in shape)], (count, *shape)
         start = number if shape[0] == 1 else f"{number} * {shape[0]}"

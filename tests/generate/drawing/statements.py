@@ -47,7 +47,7 @@ def load_tile(k: Kernel, tile: Tile, dtype: str | None = None) -> None:
     if len(tile.shape) < 3 and k.chance(0.2):
         counter = k.pick(k.counters())
         starts.insert(0, counter.name)
-        extents.insert(0, counter.extent)
+        extents.insert(0, max(counter.extent, 1))
     name = k.tensor(tuple(extents), of)
     is_whole = tuple(extents) == tile.shape and all(s == "0" for s in starts)
     shape = (1,) * (len(starts) - len(tile.shape)) + tile.shape
@@ -84,7 +84,8 @@ def move(k: Kernel) -> None:
     dtype = source.dtype if k.chance(0.6) else k.dtype()
     if dtype in NIBBLES and source.shape[-1] % 2:
         raise Cannot
-    target = k.target_of(source.shape, dtype)
+    into_tensor_memory = k.target == "sm_100a" and not k.loops and k.chance(0.05)
+    target = k.target_of(source.shape, dtype, "tmem" if into_tensor_memory else None)
     if target == source:
         raise Cannot
     k.emit(f"T.copy({source.name}, {target.name})")
@@ -170,7 +171,7 @@ def nest(k: Kernel) -> None:
     kind = k.rng.random()
     is_tensor = kind > 0.75
     head = ", ".join(v.name for v in variables)
-    more = k.pick(("",) * 12 + (", coalesced_width=2", ", coalesced_width=1"))
+    more = k.pick(("",) * 12 + (", coalesced_width=2", ", coalesced_width=1", _loop_layout(k, extents)))
     marked = len(k.lines)
     with k.inside(f"for {head} in T.Parallel({', '.join(map(str, extents))}{more}):"):
         count = k.pick((1, 1, 1, 2, 3))
@@ -183,6 +184,17 @@ def nest(k: Kernel) -> None:
     if len(k.lines) == marked:
         raise Cannot
     k.ready |= set(written)
+
+
+def _loop_layout(k: Kernel, extents: tuple[int, ...]) -> str:
+    """Which thread has which element, where they can be dealt out evenly."""
+    size = prod(extents)
+    if len(extents) > 2 or size % k.threads:
+        return ""
+    each, names = size // k.threads, ", ".join("ij"[: len(extents)])
+    number = "i" if len(extents) == 1 else f"(i * {extents[1]} + j)"
+    told = k.pick((f"{number} // {each}, {number} % {each}", f"{number} % {k.threads}, {number} // {k.threads}"))
+    return f", loop_layout=T.Fragment({list(extents)}, forward_fn=lambda {names}: ({told}))"
 
 
 def _set_tile(k: Kernel, variables: list[Loop], written: list[str]) -> None:
