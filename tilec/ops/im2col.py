@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilec.diag import Label, fail
 from tilec.ir import warp
-from tilec.ir.affine import add, scale
+from tilec.ir.affine import add, row_divisor, scale
 from tilec.ir.expr import cast, constant
 from tilec.ir.layout import row_major
 from tilec.ir.tile import (
@@ -215,6 +215,8 @@ def why_no_map(op: TileOp) -> str | None:
         return f"its {columns} columns do not divide {seen.channels} channels"
     if seen.channels * size % TMA_ALIGNMENT or columns * size % TMA_ALIGNMENT:
         return f"a pixel has {seen.channels * size} bytes and a row {columns * size}, not multiples of {TMA_ALIGNMENT}"
+    if row_divisor(image) * size % TMA_ALIGNMENT:
+        return f"its strides are not multiples of {TMA_ALIGNMENT} bytes"
     if rows > MAX_PIXELS or (columns > MAX_CHANNELS and columns * size % 32):
         return f"a copy has at most {MAX_PIXELS} rows of {MAX_CHANNELS} channels"
     if seen.stride > MAX_STRIDE:
@@ -231,7 +233,7 @@ def why_no_map(op: TileOp) -> str | None:
 def cp_async_width(op: TileOp) -> int | None:
     """The bytes of one cp.async, whose elements are channels of one pixel; None where there are fewer than 4."""
     image, tile = (r.buffer for r in op.regions)
-    run = math.gcd(image.shape[-1], tile.shape[-1]) * image.dtype.bytes
+    run = math.gcd(row_divisor(image), tile.shape[-1]) * image.dtype.bytes
     return next((width for width in (16, 8, 4) if run % width == 0), None)
 
 
