@@ -26,6 +26,8 @@ arithmetic.
    to be filled have been released, nobody but this role has touched them besides who filled them, and its threads have
    had a barrier since they did: one of each warpgroup will do where it has only read what lies beneath its own rows.
    From then on nobody fills or touches these tiles.
+11. Where several threads have a copy of each element of a sweep, of which one stores to memory, no sweep sets registers
+    of all of them and memory that it reads too.
 
 Not checked here: the barriers that a kernel itself arrives at and waits for (`hand.protocol` runs them, the emulator
 finds what that cannot know); that a cursor points at the iteration that the schedule means (the emulator's comparison
@@ -44,7 +46,7 @@ from tilec.ir.multicast import mates_by_any
 from tilec.ir.warp import Operation, Program, Ring, Role
 from tilec.ir.warp_effects import combined, effects, name_of
 from tilec.ir.warp_scenarios import Execution, Scenario, scenarios
-from tilec.ir.warp_structure import Overlaps, copies_of, early, memory, overlaps_of, partition, parts_of
+from tilec.ir.warp_structure import Overlaps, copies_of, early, memory, overlaps_of, partition, parts_of, replicas
 
 MAX_STEPS = 20_000  # operations executed per role: enough for every shape of pipeline, whatever the trip count
 
@@ -56,6 +58,7 @@ def program_violations(program: Program) -> Iterator[str]:
     yield from memory(program)
     yield from parts_of(program)
     yield from copies_of(program)
+    yield from replicas(program)
     yield from early(program)
     overlaps = overlaps_of(program)
     same_for_all_trips: set[tuple[tuple[str, int], ...]] = set()
