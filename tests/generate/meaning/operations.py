@@ -60,7 +60,8 @@ def summed(total: Array, terms: Array, size: Array, e: Array, digits: int, form:
 
 def _fold_sum(q: Q, axis: int) -> Q:
     if not q.format.is_float:
-        return whole(q.v.sum(axis=axis, dtype=q.format.type), q.format, q.e.sum(axis=axis))
+        e = np.broadcast_to(q.e, q.v.shape).sum(axis=axis)
+        return whole(q.v.sum(axis=axis, dtype=q.format.type), q.format, e)
     digits = 53 if q.format.name == "float64" else q.format.digits
     with np.errstate(all="ignore"):
         return summed(
@@ -108,7 +109,10 @@ def reduction(kind: str) -> Callable[..., None]:
             q = Q(q.v.reshape([a.extent[i] for i in sides]), q.format, q.e.reshape([a.extent[i] for i in sides]))
             kept = tuple(e for i, e in enumerate(q.v.shape) if i != dim % q.v.ndim)
         if is_size:
+            # The smallest integer has no size of its type: what becomes of it, nobody says.
+            lost = np.zeros(()) if q.format.is_float else np.where(q.v == q.format.range[0], np.inf, 0.0)
             q = absolute(q)
+            q = Q(q.v, q.format, q.e + (lost if q.format.kind == "int" else 0.0))
         made = FOLD[plain](q, dim % q.v.ndim)
         if squeezed(made.v.shape) != squeezed(b.extent) or squeezed(kept) != squeezed(b.extent):
             raise NoMeaning("a reduction into another shape")
