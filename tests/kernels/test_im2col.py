@@ -197,3 +197,26 @@ def test_pixels_that_lie_apart_are_reached_where_they_are(
     found = emulate.random_arguments(made.kernel, made.manifest, 1)
     emulate.run(made, found)
     assert np.array_equal(found.tensors["Y"][:60], unfolded(found.tensors["X"], 3, 1, 1, 1))
+
+
+PLACED = """
+import tilelang.language as T
+
+@T.prim_func
+def unfold(X: T.Tensor((1, 6, 5, 16), "float32"), Y: T.Tensor((32, 16), "float32")):
+    with T.Kernel(1, threads=64):
+        tile = T.alloc_shared((32, 16), "float32")
+        T.annotate_layout({tile: T.Layout((32, 16), lambda i, j: i * 16 + (j ^ (i % 4)))})
+        T.im2col(X, tile, 0, 4, 3, 1, 1, 1)
+        T.copy(tile, Y)
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_tile_whose_elements_lie_apart_is_filled_element_by_element(target: str, tmp_path: Path) -> None:
+    path = tmp_path / "placed.tl"
+    path.write_text(PLACED, encoding="utf-8")
+    _, made = built(path, target)
+    found = emulate.random_arguments(made.kernel, made.manifest, 1)
+    emulate.run(made, found)
+    assert np.array_equal(found.tensors["Y"][:30], unfolded(found.tensors["X"], 3, 1, 1, 1)[:, 64:80])
