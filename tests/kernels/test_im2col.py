@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -165,3 +166,57 @@ def test_what_a_map_of_volumes_can_reach(defines: dict[str, Any], by_tma: bool) 
     """Corners from -16 to 15, and taps at most 31 pixels from the first one."""
     _, made = built(VOLUMES, "sm_90a", N=1, **defines)
     assert (".im2col." in made.ptx) == by_tma
+
+
+APART = """
+import tilelang.language as T
+
+@T.prim_func
+def unfold(
+    X: T.StridedTensor((2, 6, 5, 16), (gap + 6 * row, row, pixel, 1), "float16"), Y: T.Tensor((96, 144), "float16")
+):
+    with T.Kernel(3, 9, threads=64) as (bx, by):
+        tile = T.alloc_shared((32, 16), "float16")
+        for again in T.Pipelined(2, num_stages=2):
+            T.im2col(X, tile, bx, by, 3, 1, 1, 1)
+            T.copy(tile, Y[bx * 32, by * 16])
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("pixel", "row", "gap"), [(16, 80, 0), (20, 120, 0), (16, 86, 0), (16, 80, 1), (24, 120, 8)])
+def test_pixels_that_lie_apart_are_reached_where_they_are(
+    pixel: int, row: int, gap: int, target: str, tmp_path: Path
+) -> None:
+    """A copy has no more bytes than every pixel is aligned to: by TMA and 16 bytes only where all strides allow it."""
+    path = tmp_path / "apart.tl"
+    path.write_text(f"pixel, row, gap = {pixel}, {row}, {gap}\n{APART}", encoding="utf-8")
+    _, made = built(path, target)
+    is_aligned = pixel % 8 == row % 8 == gap % 8 == 0
+    assert is_aligned or (".im2col.mbarrier" not in made.ptx and "cp.async.cg" not in made.ptx)
+    found = emulate.random_arguments(made.kernel, made.manifest, 1)
+    emulate.run(made, found)
+    assert np.array_equal(found.tensors["Y"][:60], unfolded(found.tensors["X"], 3, 1, 1, 1))
+
+
+PLACED = """
+import tilelang.language as T
+
+@T.prim_func
+def unfold(X: T.Tensor((1, 6, 5, 16), "float32"), Y: T.Tensor((32, 16), "float32")):
+    with T.Kernel(1, threads=64):
+        tile = T.alloc_shared((32, 16), "float32")
+        T.annotate_layout({tile: T.Layout((32, 16), lambda i, j: i * 16 + (j ^ (i % 4)))})
+        T.im2col(X, tile, 0, 4, 3, 1, 1, 1)
+        T.copy(tile, Y)
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_tile_whose_elements_lie_apart_is_filled_element_by_element(target: str, tmp_path: Path) -> None:
+    path = tmp_path / "placed.tl"
+    path.write_text(PLACED, encoding="utf-8")
+    _, made = built(path, target)
+    found = emulate.random_arguments(made.kernel, made.manifest, 1)
+    emulate.run(made, found)
+    assert np.array_equal(found.tensors["Y"][:30], unfolded(found.tensors["X"], 3, 1, 1, 1)[:, 64:80])

@@ -11,7 +11,7 @@ from itertools import combinations
 from tilec.ir import warp
 from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
 from tilec.ir.layout import Fragment
-from tilec.ir.tile import Store, Var, walk as walk_tile
+from tilec.ir.tile import Bind, Expr, If, Load, Stmt, Store, Var, walk as walk_tile, walk_expr
 from tilec.ir.warp import Operation, Program, Role
 from tilec.ir.warp_effects import name_of, own_effects
 
@@ -152,6 +152,32 @@ def _is_by_each(layout: Fragment, groups: int) -> bool:
         and all(offset == offsets[thread % len(threads)] for thread, offset in enumerate(offsets))
         and len({offsets[thread] for thread in threads}) == len(threads)
     )
+
+
+def replicas(program: Program) -> Iterator[str]:
+    """Promise 15."""
+    for role in program.roles:
+        for op in warp.walk(role.body):
+            if isinstance(op, warp.Elementwise) and any(a.dim < 0 and a.size > 1 for a in op.layout.threads):
+                inside = list(walk_tile(op.nest.body))
+                stored = {s.buffer for s in inside if isinstance(s, Store)}
+                read = {e.buffer for s in inside for x in _parts(s) for e in walk_expr(x) if isinstance(e, Load)}
+                memory_read = sorted(b.name for b in stored & read if not b.in_registers)
+                if memory_read and any(b.in_registers for b in stored):
+                    where = f"line {op.span.line}: {name_of(op)}"
+                    yield f"{where} sets registers of threads that read {memory_read[0]}, which another one sets"
+
+
+def _parts(stmt: Stmt) -> tuple[Expr, ...]:
+    match stmt:
+        case Store(indices=indices, value=value):
+            return (*indices, value)
+        case If(condition=condition):
+            return (condition,)
+        case Bind(value=value):
+            return (value,)
+        case _:
+            return ()
 
 
 def early(program: Program) -> Iterator[str]:

@@ -35,6 +35,8 @@ arithmetic.
 13. The threads that have parts of a row find each other where it is reduced: in each warp they are a lane and all
     those whose numbers differ from it in some bits, the same ones for all rows.
 14. An address that TMA, a tensor core, ldmatrix or stmatrix is given is aligned as it demands (`warp_alignment`).
+15. Where several threads have a copy of each element of a sweep, of which one stores to memory, no sweep sets registers
+    of all of them and memory that it reads too.
 
 Not checked here: the barriers that a kernel itself arrives at and waits for (`hand.protocol` runs them, the emulator
 finds what that cannot know); that a cursor points at the iteration that the schedule means (the emulator's comparison
@@ -58,7 +60,17 @@ from tilec.ir.warp_effects import combined, effects, name_of
 from tilec.ir.warp_order import Order
 from tilec.ir.warp_owners import keep_apart
 from tilec.ir.warp_scenarios import Execution, Scenario, scenarios
-from tilec.ir.warp_structure import Overlaps, copies_of, early, memory, overlaps_of, partition, parts_of, reductions
+from tilec.ir.warp_structure import (
+    Overlaps,
+    copies_of,
+    early,
+    memory,
+    overlaps_of,
+    partition,
+    parts_of,
+    reductions,
+    replicas,
+)
 
 MAX_STEPS = 20_000  # operations executed per role: enough for every shape of pipeline, whatever the trip count
 
@@ -72,6 +84,7 @@ def program_violations(program: Program) -> Iterator[str]:
     yield from parts_of(program)
     yield from copies_of(program)
     yield from reductions(program)
+    yield from replicas(program)
     yield from early(program)
     overlaps = overlaps_of(program)
     same_for_all_trips: set[tuple[tuple[str, int], ...]] = set()

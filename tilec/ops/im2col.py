@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tilec import schema
 from tilec.diag import Label, fail
 from tilec.ir import warp
-from tilec.ir.affine import add, scale
+from tilec.ir.affine import add, row_divisor, scale
 from tilec.ir.expr import cast, constant
 from tilec.ir.layout import row_major
+from tilec.ir.placement import run
 from tilec.ir.tile import (
     Binary,
     BinaryOp,
@@ -217,6 +218,8 @@ def why_no_map(op: TileOp) -> str | None:
         return f"its {columns} columns do not divide {seen.channels} channels"
     if seen.channels * size % TMA_ALIGNMENT or columns * size % TMA_ALIGNMENT:
         return f"a pixel has {seen.channels * size} bytes and a row {columns * size}, not multiples of {TMA_ALIGNMENT}"
+    if row_divisor(image) * size % TMA_ALIGNMENT:
+        return f"its strides are not multiples of {TMA_ALIGNMENT} bytes"
     if rows > MAX_PIXELS:
         return f"a copy has at most {MAX_PIXELS} rows"
     if seen.stride > MAX_STRIDE:
@@ -233,8 +236,8 @@ def why_no_map(op: TileOp) -> str | None:
 def cp_async_width(op: TileOp) -> int | None:
     """The bytes of one cp.async, whose elements are channels of one pixel; None where there are fewer than 4."""
     image, tile = (r.buffer for r in op.regions)
-    run = math.gcd(image.shape[-1], tile.shape[-1]) * image.dtype.bytes
-    return next((width for width in (16, 8, 4) if run % width == 0), None)
+    together = math.gcd(row_divisor(image), tile.shape[-1]) * image.dtype.bytes
+    return next((width for width in (16, 8, 4) if together % width == 0), None)
 
 
 @facet("im2col", "lower")
@@ -244,8 +247,10 @@ def lower(op: TileOp, context: Context) -> tuple[warp.Operation, ...]:
         case "tma":
             return (_tma_load(op, context),)
         case "cp_async":
-            width = cp_async_width(op)
+            width, placement = cp_async_width(op), context.shared[tile.name].placement
             assert width is not None
+            if placement is not None:  # a person says where elements lie
+                width = min(width, run(placement) * tile.dtype.bytes)
             layout = row_major(tile.shape, context.threads, width // tile.dtype.bytes)
             copy = warp.CpAsync(_gathered(op), op.regions[1], layout, width, cursors=context.cursors, span=op.span)
             return copy, warp.CpAsyncCommit(span=op.span)

@@ -144,16 +144,19 @@ def _classify(what: str) -> Callable[[Call], Value]:
 
 
 def _truncdiv(call: Call) -> Value:
+    """One more than a // b where that has been rounded down from below 0: sizes will not do, for the smallest integer
+    of a type has none in it."""
     a, b = call["a"], call["b"]
 
-    def size(argument: Argument) -> Argument:
-        return Argument(_abs(Call("T.abs", {"x": argument}, (), call.span)), argument.span)
+    def of(value: Value) -> Argument:
+        return Argument(value, call.span)
 
-    quotient = Argument(binary("//", size(a), size(b), call.span), call.span)
-    zero = Argument(0, call.span)
-    below_a, below_b = (Argument(binary("<", x, zero, call.span), call.span) for x in (a, b))
-    differ = Argument(binary("!=", below_a, below_b, call.span), call.span)
-    return select(differ, Argument(negate(quotient), call.span), quotient, call.span)
+    zero = of(0)
+    down, left = of(binary("//", a, b, call.span)), of(binary("%", a, b, call.span))
+    below_a, below_b = (of(binary("<", x, zero, call.span)) for x in (a, b))
+    is_cut = of(binary("!=", left, zero, call.span))
+    up = of(select(is_cut, of(binary("+", down, of(1), call.span)), down, call.span))
+    return select(of(binary("!=", below_a, below_b, call.span)), up, down, call.span)
 
 
 def _truncmod(call: Call) -> Value:

@@ -43,6 +43,7 @@ from tilec.passes.analysis.usage import reads, writes
 from tilec.passes.analysis.versions import named_versions
 from tilec.passes.code.clears import set_by_products
 from tilec.passes.code.gathered import asynchronous
+from tilec.passes.code.replicas import separated
 from tilec.passes.code.role_pipeline import BY_TMA, Cursors, RolePipeline
 from tilec.passes.grid.paired import is_paired
 from tilec.passes.layouts.layout import Laid
@@ -394,7 +395,9 @@ class Expander:
             case Parallel(asynchronous=True) if (copied := asynchronous(stmt, self.laid, cursors)) is not None:
                 return copied, warp.CpAsyncCommit(span=stmt.span)
             case Parallel():
-                return (warp.Elementwise(stmt, self.laid.nest_layout(stmt), cursors=cursors, span=stmt.span),)
+                layout = self.laid.nest_layout(stmt)
+                nests = separated(stmt, layout)
+                return tuple(warp.Elementwise(nest, layout, cursors=cursors, span=stmt.span) for nest in nests)
             case _:
                 raise InternalError("a store outside T.Parallel")
 

@@ -225,7 +225,8 @@ class _Selector:
             case TileOp(name="copy"):
                 return self.copy(stmt, is_fed=id(stmt) in self.fed)
             case TileOp(name="im2col"):
-                by_threads = self.target.has("cp.async") and im2col.cp_async_width(stmt)
+                apart = self.is_apart(stmt.regions[1].buffer)
+                by_threads = self.target.has("cp.async") and not apart and im2col.cp_async_width(stmt)
                 via = "tma" if id(stmt) in self.fed else "cp_async" if by_threads else "registers"
                 return (with_attr(stmt, "via", via),)
             case TileOp(name="gather4"):
@@ -337,8 +338,7 @@ class _Selector:
         if scopes == ("global", "shared"):
             if is_fed:
                 return (with_attr(op, "via", "tma"),)
-            apart = destination.buffer in self.placed and self.together(destination.buffer) < CP_ASYNC_BYTES
-            width = None if apart else cp_async_width(op, self.target)
+            width = None if self.is_apart(destination.buffer) else cp_async_width(op, self.target)
             return (with_attr(op, "via", "cp_async" if width else "registers"),)
         tma_store = (
             self.target.has("tma")
@@ -359,6 +359,10 @@ class _Selector:
         ):
             return (with_attr(op, "via", "stmatrix"),)
         return (with_attr(op, "via", "registers"),)
+
+    def is_apart(self, tile: Buffer) -> bool:
+        """Whether a person gives the tile a placement in which a cp.async would not find its bytes together."""
+        return tile in self.placed and self.together(tile) < CP_ASYNC_BYTES
 
     def together(self, tile: Buffer) -> int:
         """How many bytes of a row lie together in the layout that a person gives the tile: a swizzle moves 16."""

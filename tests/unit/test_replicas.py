@@ -1,0 +1,111 @@
+"""Loops of which several threads have a copy of each element, and that both read and set memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilec import emulate
+from tilec.diag import CompileError
+from tilec.driver import Observer, build
+from tilec.ir import warp
+from tilec.ir.layout import Axis, Fragment, plain, row_major
+from tilec.ir.tile import Buffer, Load, Parallel, Store, Var
+from tilec.ir.types import FLOAT32
+from tilec.ir.warp_verify import program_violations
+from tilec.options import CompileOptions
+from tilec.passes.code.replicas import separated
+from tilec.source import SourceFile
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Function = Callable[[Array], Array]
+
+HEAD = """import tilelang.language as T
+
+@T.prim_func
+def kernel(A: T.Tensor((6,), "float32"), O: T.Tensor((6,), "float32"), P: T.Tensor((6,), "float32")):
+    with T.Kernel(1, threads=96):
+        held = T.alloc_shared((6,), "float32")
+        mine = T.alloc_fragment((6,), "float32")
+        T.copy(A, held)
+        for i in T.Parallel(6):
+"""
+TAIL = """
+        T.copy(mine, O)
+        T.copy(held, P)
+"""
+ROW = Var("i")
+HELD, MINE = Buffer("held", (32,), FLOAT32, "shared"), Buffer("mine", (32,), FLOAT32, "fragment")
+READ, SET = Store(MINE, (ROW,), Load(HELD, (ROW,))), Store(HELD, (ROW,), Load(MINE, (ROW,)))
+BY_FOUR = replace(row_major((32,), 128, 1), threads=(Axis(32, 0, 1), Axis(4, -1, 0)), registers=())
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize(
+    ("lines", "mine", "held"),
+    [
+        (("mine[i] = held[i]", "held[i] = 7"), lambda a: a, lambda a: a * 0 + 7),
+        (("mine[i] = held[i]", "held[i] = mine[i] + 1"), lambda a: a, lambda a: a + 1),
+        (("mine[i] = held[i]", "held[i] = 3", "mine[i] += held[i]"), lambda a: a + 3, lambda a: a * 0 + 3),
+        (("x = held[i]", "mine[i] = x", "held[i] = 5"), lambda a: a, lambda a: a * 0 + 5),
+        (
+            ("mine[i] = held[i]", "if i > 2:", "    held[i] = 0", "    mine[i] = held[i] - 1"),
+            lambda a: np.where(np.arange(6) > 2, -1, a),
+            lambda a: np.where(np.arange(6) > 2, 0, a),
+        ),
+    ],
+)
+def test_every_copy_reads_before_one_of_them_sets(
+    lines: tuple[str, ...], mine: Function, held: Function, target: str
+) -> None:
+    source = SourceFile("kernel.tl", HEAD + "\n".join(f"            {line}" for line in lines) + TAIL)
+    made = build(source, CompileOptions(target=target, scheduler="heuristic"), Observer())
+    found = emulate.random_arguments(made.kernel, made.manifest, 3)
+    given = found.tensors["A"].copy()
+    for adversary in (None, 1):
+        emulate.run(made, found, options=emulate.RunOptions(adversary=adversary))
+        assert np.array_equal(found.tensors["O"], mine(given))
+        assert np.array_equal(found.tensors["P"], held(given))
+
+
+def test_what_decides_may_not_be_what_is_set() -> None:
+    lines = "            if held[i] > 0:\n                held[i] = 1\n                mine[i] = 2"
+    with pytest.raises(CompileError) as caught:
+        build(SourceFile("kernel.tl", HEAD + lines + TAIL), CompileOptions(target="sm_80"), Observer())
+    (found,) = caught.value.diagnostics
+    assert found.code == "thread-dependent"
+    assert found.help == "set held in a loop of its own"
+    assert found.primary is not None
+    assert found.primary.span.line == 10
+
+
+def nest(*body: Store) -> Parallel:
+    return Parallel((ROW,), (32,), body)
+
+
+def violations(layout: Fragment, *nests: Parallel) -> list[str]:
+    sweeps: list[warp.Operation] = [warp.BarSync(0, 128)]
+    for one in nests:
+        sweeps += [warp.Elementwise(one, layout), warp.BarSync(0, 128)]
+    role = warp.Role("all", 0, 4, tuple(sweeps))
+    shared = (warp.SharedTile(HELD, plain((32,), 4), 1, offset=0),)
+    program = warp.Program("kernel", (), (), (1, 1, 1), (), (role,), shared, ((MINE, layout),), (), 128)
+    return list(program_violations(program))
+
+
+def test_the_verifier_finds_a_nest_that_does_both() -> None:
+    both = nest(READ, SET)
+    (found,) = violations(BY_FOUR, both)
+    assert "sets registers of threads that read held, which another one sets" in found
+    assert violations(BY_FOUR, *separated(both, BY_FOUR)) == []
+    assert len(separated(both, BY_FOUR)) == 2
+
+
+def test_without_copies_a_nest_stays_whole() -> None:
+    alone = row_major((32,), 32, 1)
+    assert separated(nest(READ, SET), alone) == (nest(READ, SET),)
+    assert separated(nest(READ), BY_FOUR) == (nest(READ),)
