@@ -201,6 +201,7 @@ class Attributes:
     cluster_mask: Annotated[int, schema.Range(1, (1 << 16) - 1)] | None = None
     leader: Leader | None = None
     of: str | None = None
+    prefer_async: Yes | None = None
     signals: Barrier | None = None
     step: Whole | None = None
     tma: Literal[False] | None = None
