@@ -108,10 +108,15 @@ class Language:
     ClusterKernel = Kernel
 
     def Persistent(self, domain: Any, wave_size: Any, index: Any, group_size: int = 8) -> Iterator[tuple[Q, ...]]:
-        """Which of them a block has, but not in which order."""
-        places = list(itertools.product(*(range(int(e)) for e in domain)))
+        """Groups of neighbours along the last dimension come one after the other, all other dimensions within each; what
+        the last group lacks is passed over."""
+        *others, last = (int(extent) for extent in domain)
+        group = min(group_size, last)
+        rest = list(itertools.product(*(range(extent) for extent in others)))
+        places = [(*p, g + n) for g in range(0, last, group) for p in rest for n in range(group)]
         for place in places[int(index) :: int(wave_size)]:
-            yield tuple(Q(p, INT32) for p in place)
+            if place[-1] < last:
+                yield tuple(Q(p, INT32) for p in place)
 
     def PersistentTileScheduler(self, rows: Any, columns: Any, num_workers: int, **_: Any) -> Scheduler:
         return Scheduler(int(rows), int(columns), num_workers)
