@@ -108,8 +108,8 @@ class Language:
     ClusterKernel = Kernel
 
     def Persistent(self, domain: Any, wave_size: Any, index: Any, group_size: int = 8) -> Iterator[tuple[Q, ...]]:
-        """Groups of neighbours along the last dimension come one after the other, all other dimensions within each; what
-        the last group lacks is passed over."""
+        """Groups of neighbours along the last dimension come one after the other, all other dimensions within each;
+        what the last group lacks is passed over."""
         *others, last = (int(extent) for extent in domain)
         group = min(group_size, last)
         rest = list(itertools.product(*(range(extent) for extent in others)))
