@@ -16,7 +16,7 @@ from meaning.functions import FUNCTIONS, cast
 from meaning.numbers import BOOL, FORMATS, INT32, Array, Format
 from meaning.operations import OPERATIONS, Reducer
 from meaning.quantity import NoMeaning, Operand, Q, named, quantity
-from meaning.tiles import Place, Tile
+from meaning.tiles import Place, Tile, forget
 
 
 @dataclass(frozen=True)
@@ -171,6 +171,7 @@ class Language:
         if len(functions.SHAPE) > 1:
             raise NoMeaning("one nest in another")
         functions.SHAPE.append(shape)
+        forget()
         try:
             made = [
                 Q(np.arange(e, dtype=np.int32).reshape([-1 if a == b else 1 for b in range(len(shape))]), INT32)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from meaning.functions import SHAPE
 from meaning.numbers import Array, Format
 from meaning.quantity import NoMeaning, Operand, Q, convert, quantity
 
@@ -28,6 +29,7 @@ class Tile:
         self.block, self.owner = -1, np.full(shape if is_tensor else (), -1)
         self.name = ""
         self.copies: list[Tile] = []
+        self.met: tuple[list[Array], list[Array]] = [], []
 
     def used(self, at: tuple[Array, ...], is_set: bool) -> None:
         """What one block has set no other one may read or set: nobody says which is first."""
@@ -37,6 +39,21 @@ class Tile:
                 raise NoMeaning("two blocks use an element that one of them sets")
             if is_set:
                 self.owner[at] = self.block
+
+    def meet(self, at: tuple[Array, ...], are: Array, is_set: bool) -> None:
+        """The elements of a nest read or set elements of the tile, where they `are` to: what one of them sets no other
+        one may use, for nobody says which is first."""
+        if len(SHAPE) < 2:
+            return
+        flat = np.ravel_multi_index(at, self.shape) if at else np.zeros(are.shape, np.int64)
+        mine = np.broadcast_to(np.where(are, flat, -1), SHAPE[-1]).ravel()
+        read, put = self.met
+        for other in put if not is_set else [*read, *put]:
+            if _disagree(*((mine, other) if is_set else (other, mine)), self.v.size):
+                raise NoMeaning("an element of a loop uses what another one sets")
+        if not any(self.met):
+            MET.append(self.met)
+        (put if is_set else read).append(mine)
 
     @property
     def dtype(self) -> str:
@@ -64,6 +81,29 @@ class Tile:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         Place(self, index if isinstance(index, tuple) else (index,)).put(quantity(value, self.format))
+
+
+MET: list[tuple[list[Array], list[Array]]] = []
+"""Of the tiles that the nest has met so far: what each of its elements read and set."""
+
+
+def forget() -> None:
+    """Another nest begins."""
+    for read, put in MET:
+        read.clear()
+        put.clear()
+    MET.clear()
+
+
+def _disagree(put: Array, used: Array, size: int) -> bool:
+    """Whether some element of a nest uses, of a tile of so many elements, what another one puts there; −1 is none."""
+    by = np.full(size, -1, np.int64)
+    places = np.flatnonzero(put >= 0)
+    by[put[places]] = places
+    is_shared = np.bincount(put[places], minlength=size) > 1
+    users = np.flatnonzero(used >= 0)
+    of = used[users]
+    return bool(np.any((by[of] >= 0) & ((by[of] != users) | is_shared[of])))
 
 
 class Place(Operand):
@@ -94,6 +134,7 @@ class Place(Operand):
         if not np.all(tile.written[at] | ~inside | (False if mask is None else ~mask)):
             raise NoMeaning("an element that nobody has written")
         tile.used(at, False)
+        tile.meet(at, inside if mask is None else inside & mask, False)
         outside = quantity(tile.outside, tile.format).v
         return Q(np.where(inside, tile.v[at], outside), tile.format, np.where(inside, tile.e[at], 0.0))
 
@@ -104,6 +145,7 @@ class Place(Operand):
         indices, inside, shape = self._where(value.v.shape, *(() if mask is None else (mask.shape,)))
         if mask is not None:
             inside = inside & mask
+        self.tile.meet(tuple(indices), inside, True)
         at = tuple(i[inside] for i in indices)
         v, e = np.broadcast_to(value.v, shape)[inside], np.broadcast_to(value.e, shape)[inside]
         flat = np.ravel_multi_index(at, self.tile.shape) if at else np.zeros(v.size, np.int64)
