@@ -19,8 +19,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 LEVELS = (
     "0: verify only, and write tile IR (.tile), which reads back identically. 1: one step further, tile IR with its "
-    "alias groups and dependences (.alias). 2: everything up to a cubin, the assembler at -O2. 3: where the source "
-    f"leaves it open, also {'; '.join(what for _, _, what in DECIDED.values())}; the assembler at -O3."
+    "alias groups and dependences (.alias). 2: everything up to a cubin, the assembler at -O2. 3: what the source "
+    f"leaves open is decided too: {'; '.join(what for _, _, what in DECIDED.values())}; the assembler at -O3."
 )
 
 
