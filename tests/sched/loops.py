@@ -205,6 +205,45 @@ def early_problem(seed: int) -> Problem:
     return replace(problem, edges=edges)
 
 
+def carrying_problem(seed: int) -> Problem:
+    """Two to four ops on slots of few units, with values of which only so much may be held from one interval to the
+    next, others of which less is better, a ring now and then, and now and then ops that share a stage."""
+    draw = random.Random(seed)
+    count = draw.choice((2, 3, 3, 4))
+    slots = tuple(Slot(f"s{at}", draw.choice((1, 1, 2))) for at in range(2))
+    ops = tuple(
+        Op(
+            f"op{at}",
+            tuple(
+                Use(draw.randrange(2), draw.randint(1, 3), draw.choice((0, 0, 1))) for _ in range(draw.randint(0, 1))
+            ),
+            1,
+            draw.randint(0, 5),
+            draw.choice(("all", "all", "other")),
+        )
+        for at in range(count)
+    )
+    pairs = [(src, dst) for src in range(count) for dst in range(count) if draw.random() < (0.5 if src < dst else 0.15)]
+    edges = tuple(
+        Edge(src, dst, max(0, ops[src].latency - draw.choice((0, 0, 2))), 0 if src < dst else draw.randint(1, 2))
+        for src, dst in pairs
+    )
+    values = []
+    for at in range(draw.randint(1, 3)):
+        ends = sorted(draw.sample(range(count), 2))
+        consumers = (ends[1],) if draw.random() < 0.7 else tuple(dict.fromkeys((ends[1], count - 1)))
+        producers = (ends[0],) if draw.random() < 0.8 else tuple(dict.fromkeys((0, ends[0])))
+        values.append(Value(f"v{at}", producers, consumers, draw.randint(1, 3), draw.choice((0, 0, 1))))
+    limited = Pool("barriers", draw.choice((8, 16)), 1, draw.choice((0, 1, 1, 2, 3)), spare=False)
+    spare = Pool("registers", draw.choice((8, 1 << 20)))
+    rings = (Ring("ring", (0,), (count - 1,), 1, 0, draw.choice((None, 1, 2))),) if draw.random() < 0.3 else ()
+    shared = (tuple(sorted(draw.sample(range(count), 2))),) if draw.random() < 0.2 else ()
+    stages = draw.choice((None, None, 2, 3))
+    return Problem(
+        f"carrying {seed}", ops, edges, slots, (limited, spare), rings, stages, tuple(values), same_stage=shared
+    )
+
+
 def attention(register_file: int | None = None) -> Problem:
     """Attention forward with its queries in two halves, a and b: for each a product, a softmax and a second product,
     which two warp groups may run. A producer warp loads keys and values. Scores are renamed from tile to tile, or
@@ -313,12 +352,12 @@ def has_schedule(problem: Problem, ii: int) -> bool:
 
 def best(problem: Problem, ii: int, stages: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """(levels, starts) of the best schedule at this II that has no more stages than these, by enumeration of every
-    start; None if there is none."""
+    start, wherever in the first interval the first op issues; None if there is none."""
     found: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     for start in _starts(problem, ii, stages):
         depth = _depth(problem, ii, start)
         held = sum(d * ring.bytes for d, ring in zip(depth, problem.rings, strict=True))
-        if min(start) >= (ii if problem.same_stage else 1) or not _in_pools(problem, ii, start, depth):
+        if min(start) >= ii or not _in_pools(problem, ii, start, depth):
             continue
         if any(ring.max_depth is not None and d > ring.max_depth for d, ring in zip(depth, problem.rings, strict=True)):
             continue
@@ -405,14 +444,16 @@ def _in_pools(problem: Problem, ii: int, start: tuple[int, ...], depth: tuple[in
     for at, pool in enumerate(problem.pools):
         rings = sum(d * ring.bytes for d, ring in zip(depth, problem.rings, strict=True) if ring.pool == at)
         most, crossing = _held(problem, ii, start, at)
-        if pool.reserved + rings + most > pool.capacity or (pool.carried is not None and crossing > pool.carried):
-            return not (rings or most)
+        if (rings or most) and pool.reserved + rings + most > pool.capacity:
+            return False
+        if pool.carried is not None and crossing > pool.carried:
+            return False
     return True
 
 
 def _most_held(problem: Problem, ii: int, start: tuple[int, ...]) -> tuple[int, int]:
-    by_pool = [_held(problem, ii, start, pool) for pool in range(len(problem.pools))]
-    return max(most for most, _ in by_pool), max(crossing for _, crossing in by_pool)
+    by_pool = [_held(problem, ii, start, at) for at, pool in enumerate(problem.pools) if pool.spare]
+    return max((most for most, _ in by_pool), default=0), max((crossing for _, crossing in by_pool), default=0)
 
 
 def _held(problem: Problem, ii: int, start: tuple[int, ...], pool: int) -> tuple[int, int]:

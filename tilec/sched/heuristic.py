@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
+from tilec.sched.anchor import begin
 from tilec.sched.bounds import bounds, depth_limits, lead, serial_ii
 from tilec.sched.lags import evenly, fold
 from tilec.sched.objective import evaluate, given, make, pressure_in, topological
-from tilec.sched.paths import Arc, arcs, begin, distances, has_positive_cycle
+from tilec.sched.paths import Arc, arcs, distances, has_positive_cycle
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Status
 from tilec.sched.solution import Attempt, Solution, Trial

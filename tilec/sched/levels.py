@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import gcd
 
+from tilec.sched.anchor import begin, best_begin, depends_on_begin
 from tilec.sched.bounds import depth_limits, ring_lifetimes
 from tilec.sched.cp import no_deadline
 from tilec.sched.model import Model, Sum
@@ -25,7 +26,7 @@ from tilec.sched.objective import (
     spared,
     values_fit,
 )
-from tilec.sched.paths import Arc, arcs, begin, earliest, has_positive_cycle, reach
+from tilec.sched.paths import Arc, arcs, earliest, has_positive_cycle, reach
 from tilec.sched.problem import Edge, Problem
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Objective
@@ -70,7 +71,7 @@ class Levels:
         self.problem, self.ii, self.effort, self.seconds_left = problem, ii, effort, seconds_left
         self.start = tuple(start)
         self.proofs: list[bool] = []
-        self.apart = reaching(problem)
+        self.apart, self.pairs = reaching(problem), pairs(problem)
         self.settled = problem
         self.most_bytes: int | None = None
 
@@ -78,32 +79,35 @@ class Levels:
         if len(self.problem.ops) > _MOST_OPS or self.seconds_left() <= 0:
             return self.start
         self.improve(justify(self.problem, self.ii, self.start))
-        # These are the same for a schedule that is turned; the others look at where an iteration begins.
+        # These are the same wherever an iteration begins (see `anchor`), so that any beginning will do.
         self.settle_slot_pressure()
         self.settle_ring_bytes()
+        self.settle_pressure(self.model(from_begin=True, at_once=True), Model.pressure_in, pressure_in)
+        # The others are not: the beginning is one of the things to choose.
         model = self.model(from_begin=True)
-        self.settle_pressure(model, Model.pressure_in, pressure_in)
+        if spared(self.problem):
+            model.settle(model.pressure_in(), pressure_in(self.problem, self.ii, self.start))
         self.settle_pressure(model, Model.pressure_across, pressure_across)
         self.settle_order(model)
         self.settle_starts(model)
         return self.start
 
-    def model(self, from_begin: bool = False, pressure: int | None = None) -> Model:
+    def model(self, from_begin: bool = False, pressure: int | None = None, at_once: bool = False) -> Model:
         """Of schedules that are no worse on the levels that are settled, with as many stages as the one known, and no
-        more pipe-slot pressure than given."""
+        more pipe-slot pressure than given. `at_once`: of those that begin with an issue, where that is allowed."""
         stages = max(self.start, default=0) // self.ii + 1
         problem = self.settled if pressure is None else _within(self.settled, self.apart, pressure)
         model = Model(problem, self.ii, stages, seconds_left=self.seconds_left, from_begin=from_begin)
         if from_begin:
-            model.begin_at_once()
+            model.begin_soon(at_once and not depends_on_begin(self.problem))
         if self.most_bytes is not None:
             model.settle(model.ring_bytes(self.ring_unit()), self.most_bytes // self.ring_unit())
         return model
 
     def improve(self, start: Sequence[int]) -> None:
-        """Takes a schedule, counted from its first issue, if no level says that it is worse; the first that differs
-        decides."""
-        start = begin(self.problem, self.ii, start)
+        """Takes a schedule, counted from where it costs least, if no level says that it is worse; the first that
+        differs decides."""
+        start = best_begin(self.problem, self.ii, start, self.pairs)
         if self.costs(start) < self.costs(self.start):
             self.start = tuple(start)
 
@@ -173,7 +177,7 @@ class Levels:
 
     def settle_order(self, model: Model) -> None:
         """By cores first, which prove soon or not at all; else the ordinary way, which finds something on the way."""
-        of = pairs(self.problem)
+        of = self.pairs
         expression = model.inversions(of)
         is_proven = inversions(of, self.ii, self.start) == 0
         for by_core, share in ((True, 0.8), (False, 0.3)):

@@ -60,8 +60,9 @@ class Model(Program):
 
     Nothing but its stages tells a schedule from the same one turned. So the busiest op has a place, where it issues in
     the first cycle of an interval, and the others are where the dependences put them around it: proofs live on that.
-    An iteration begins at some cycle, a variable, that its stages and answers count from. `from_begin` lets it begin at
-    0 and the others be behind it: that is better where the order within the interval is looked at.
+    An iteration begins at some cycle, a variable, that its stages and answers count from; not always with an issue:
+    what values hold across the ends of intervals may ask for another (see `sched.anchor`). `from_begin` lets it begin
+    at 0 and the ops be behind it: that is better where the order within the interval is looked at.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class Model(Program):
                 if pool.carried is not None:
                     self._carry(index, pool.carried)
         if any(problem.pools[pool].carried is not None for pool in limited(problem)):
-            self.begin_at_once()
+            self.begin_soon()
 
     # --- solving ---
 
@@ -133,10 +134,10 @@ class Model(Program):
         """From now on the objective is at most `value`."""
         self._linear(objective.terms, None, value)
 
-    def begin_at_once(self) -> None:
-        """Some op issues where an iteration begins; in stage 0, where ops that share a stage say where stages end."""
+    def begin_soon(self, at_once: bool = False) -> None:
+        """Some op issues in an iteration's first interval; `at_once`: in its first cycle."""
         here = self._proto.constraints.add().bool_or
-        latest = self.ii - 1 if self.problem.same_stage else 0
+        latest = 0 if at_once else self.ii - 1
         for op, low in enumerate(self.low):
             if low <= latest:
                 is_first = self._variable(0, 1)
@@ -185,7 +186,7 @@ class Model(Program):
 
     def _worst(self, limit: Callable[[int, int, int], None]) -> Sum:
         amounts = sum(value.amount for value in self.problem.values)
-        worst = self._variable(0, amounts * (self._span // self.ii + 2))
+        worst = self._variable(0, amounts * self._most_copies())
         for pool in spared(self.problem):
             limit(pool, 0, worst)
         return Sum(((worst, 1),))
@@ -401,20 +402,25 @@ class Model(Program):
                 first, last = self._turns(since), self._turns(until)
                 self._linear(((first, self.ii), (begin, -1), (self._begin, 1)), None, 0)
                 self._linear(((last, self.ii), (end, -1), (self._begin, 1)), -self.ii, None)
-                crossings = self._variable(0, self._span // self.ii + 2)
+                crossings = self._variable(0, self._most_copies())
                 self._linear(((crossings, 1), (last, -1), (first, 1)), 0, None)
                 terms.append((crossings, value.amount))
         self._linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
+
+    def _most_copies(self) -> int:
+        """Of a value, held at once: it may begin with the first op, and outlive the last by that op's latency."""
+        return (self._span + max((op.latency for op in self.problem.ops), default=0)) // self.ii + 2
 
     def _life(self, value: Value) -> tuple[int, int]:
         """Variables no later than the value's beginning and no earlier than its end."""
         if value not in self._lives:
             top = 2 * self._span + 1 + max(op.latency for op in self.problem.ops)
-            begin = self.start[value.producers[0]] if len(value.producers) == 1 else self._variable(0, top)
+            only = value.producers[0] if len(value.producers) == 1 else None
+            begin = self._variable(0, top) if only is None else self.start[only]
             end = self._variable(0, top)
-            for op in value.producers[:1] if len(value.producers) == 1 else value.producers:
+            for op in value.producers if only is None else ():
                 self._linear(((begin, 1), (self.start[op], -1)), None, 0)
-                self._linear(((end, 1), (self.start[op], -1)), 0, None)
+            self._linear(((end, 1), (begin, -1)), 0, None)
             for op in value.consumers:
                 self._linear(((end, 1), (self.start[op], -1)), self.problem.ops[op].latency, None)
             self._lives[value] = begin, end

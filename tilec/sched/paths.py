@@ -37,19 +37,6 @@ def edge_arcs(problem: Problem) -> tuple[Arc, ...]:
     )
 
 
-def begin(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
-    """The same schedule counted from its first issue; or from so many cycles earlier, as few as possible, that no ops
-    which must share a stage have the end of one between them, if that can be."""
-    first = min(start, default=0)
-    cuts = sorted({0, *((first - min(start[op] for op in group)) % ii for group in problem.same_stage if group)})
-
-    def holds(cut: int) -> bool:
-        return all(len({(start[op] - first + cut) // ii for op in group}) <= 1 for group in problem.same_stage)
-
-    cut = next((cut for cut in cuts if holds(cut)), 0)
-    return tuple(at - first + cut for at in start)
-
-
 def arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> tuple[Arc, ...]:
     """The edges, for each group of warps its lag behind the first, and for each ring of bounded depth the waits of its
     producers for a free version: a ring of depth d is the edge consumer → producer of distance d. `depth` replaces each

@@ -17,6 +17,7 @@ from math import inf
 from typing import Literal
 
 from tilec.records import dataclass
+from tilec.sched.anchor import begin
 from tilec.sched.bounds import Bounds, Unschedulable, bounds, depth_limits, serial_ii
 from tilec.sched.cp import no_deadline
 from tilec.sched.explain import explain
@@ -26,7 +27,7 @@ from tilec.sched.least import least
 from tilec.sched.levels import EFFORT_PER_LEVEL, Levels, justify
 from tilec.sched.model import Answer, Model
 from tilec.sched.objective import evaluate, given, limited, make
-from tilec.sched.paths import arcs, begin, earliest
+from tilec.sched.paths import arcs, earliest
 from tilec.sched.problem import Problem
 from tilec.sched.roles import Roles, fewest_hand_overs, guess, has_roles, resolve
 from tilec.sched.schedule import Status

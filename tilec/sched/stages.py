@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilec.sched.anchor import depends_on_begin
 from tilec.sched.objective import limited
 from tilec.sched.problem import Problem
 
@@ -39,7 +40,7 @@ def enough_stages(
     stages = sum(waits) + 1
     if apart is not None and not any(least is None for row in apart for least in row):
         furthest = -min((least for row in apart for least in row if least is not None), default=0)
-        stages = min(stages, furthest // ii + 1 + bool(problem.same_stage))
+        stages = min(stages, furthest // ii + 1 + depends_on_begin(problem))
     if problem.max_stages is not None and "stages" not in without:
         return min(stages, problem.max_stages)
     return stages
