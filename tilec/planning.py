@@ -120,6 +120,7 @@ def begin(kernel: Kernel, options: CompileOptions) -> Begun:
     """What every plan of a kernel begins with, and every prediction."""
     from tilec import target as targets
     from tilec.passes.hand.tensor_sums import with_sums_as_fragments
+    from tilec.passes.layouts.registers import check_registers
     from tilec.passes.pipelining.masks import unmasked
     from tilec.passes.pipelining.subtiling import as_asked
 
@@ -128,6 +129,7 @@ def begin(kernel: Kernel, options: CompileOptions) -> Begun:
     lighter, about_masks = unmasked(_with_asked(kernel, options), target, options)
     cut, asked = as_asked(with_sums_as_fragments(lighter), options)
     laid, decisions = in_place(cut, target, options)
+    check_registers(laid)
     return Begun(cut, laid, target, decisions, asked, about_masks)
 
 
